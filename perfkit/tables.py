@@ -1,0 +1,302 @@
+"""The tables, as data: every profiler's output is brought into these shapes.
+
+Times are int64 nanoseconds since the start of the capture (of the earliest capture in a run of
+several). Intervals are half open: [start_ns, start_ns + dur_ns). Fractions are 0..1. Identifiers
+that a profiler did not record are -1; quantities it did not record are missing (NA or NaN).
+"""
+
+from __future__ import annotations
+
+from perfkit.schema import Column, Table
+
+RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
+GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown")
+PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
+THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded")
+STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded")
+START = Column("start_ns", "int64", "start, ns since the start of the capture")
+DUR = Column("dur_ns", "int64", "duration, ns")
+CORRELATION = Column(
+    "correlation", "int64", "id shared by a CUDA call and what it started, unique within a process only; -1 none"
+)
+
+CAPTURE = Table(
+    "CAPTURE",
+    "a profile",
+    (
+        RANK,
+        Column("tool", "string", "profiler that wrote the file"),
+        Column("tool_version", "string", "version that exported the file; empty when not recorded"),
+        Column("path", "string", "file or folder that was read"),
+        Column("t0_unix_ns", "Int64", "wall clock at time 0, ns since 1970 UTC; NA when not recorded"),
+        Column("dur_ns", "int64", "length of the recording, ns; 0 when nothing was recorded"),
+    ),
+    ("rank", "path"),
+)
+
+DEVICES = Table(
+    "DEVICES",
+    "a GPU of the node",
+    (
+        RANK,
+        GPU,
+        Column("name", "string", "product name as the tool prints it"),
+        Column("compute_capability", "string", "CUDA compute capability such as 8.0; empty when not recorded"),
+        Column("sm_count", "Int64", "streaming multiprocessors"),
+        Column("memory_bytes", "Int64", "device memory, bytes"),
+        Column("memory_bytes_per_s", "float64", "peak device-memory bandwidth the driver reports, bytes/s"),
+        Column("clock_hz", "float64", "maximum SM clock the driver reports, Hz"),
+    ),
+    ("rank", "gpu"),
+)
+
+KERNELS = Table(
+    "KERNELS",
+    "a kernel launch on the timeline",
+    (
+        RANK,
+        GPU,
+        PROCESS,
+        STREAM,
+        START,
+        DUR,
+        Column("name", "category", "short name for people; never merges kernels that do different work"),
+        Column("full_name", "category", "demangled name with template arguments and parameters"),
+        Column("family", "category", "kind of work, from the name: gemm, attention, elementwise, communication, ..."),
+        CORRELATION,
+        Column("grid_blocks", "Int64", "thread blocks in the grid, count"),
+        Column("block_threads", "Int64", "threads in a block, count"),
+        Column("registers", "Int64", "registers per thread, count"),
+        Column("shared_bytes", "Int64", "static and dynamic shared memory per block, bytes"),
+        Column("in_graph", "bool", "whether a CUDA graph launched it"),
+    ),
+    ("rank", "gpu", "start_ns"),
+)
+
+COPIES = Table(
+    "COPIES",
+    "a copy or memset",
+    (
+        RANK,
+        GPU,
+        PROCESS,
+        STREAM,
+        START,
+        DUR,
+        Column("direction", "category", "H2D, D2H, D2D, P2P, H2H, memset or unknown"),
+        Column("bytes", "int64", "bytes moved or set"),
+        Column("src_memory", "category", "pageable, pinned, device, array, managed, ...; missing for a memset"),
+        Column("dst_memory", "category", "pageable, pinned, device, array, managed, ..."),
+        Column("peer_gpu", "int32", "the other GPU of a peer copy; -1 none"),
+        CORRELATION,
+    ),
+    ("rank", "gpu", "start_ns"),
+)
+
+API_CALLS = Table(
+    "API_CALLS",
+    "a CUDA call on the CPU",
+    (
+        RANK,
+        PROCESS,
+        THREAD,
+        START,
+        DUR,
+        Column("name", "category", "runtime or driver function without its version suffix"),
+        CORRELATION,
+    ),
+    ("rank", "process", "thread", "start_ns"),
+)
+
+RANGES = Table(
+    "RANGES",
+    "a named span on a CPU thread (NVTX, profiler step, annotation)",
+    (
+        RANK,
+        PROCESS,
+        THREAD,
+        START,
+        DUR,
+        Column("name", "category", "text of the range as the program wrote it"),
+        Column("domain", "category", "NVTX domain; empty for the default domain"),
+        Column("kind", "category", "push_pop, start_end, mark or step"),
+        Column("depth", "int32", "number of push_pop ranges of the same thread and domain that enclose it"),
+    ),
+    ("rank", "process", "thread", "start_ns", "depth"),
+)
+
+OPS = Table(
+    "OPS",
+    "a framework operator",
+    (
+        RANK,
+        PROCESS,
+        THREAD,
+        START,
+        DUR,
+        Column("self_ns", "int64", "duration without its child operators, ns"),
+        Column("name", "category", "operator such as aten::mm"),
+        Column("parent", "int64", "row of the enclosing operator; -1 at the top"),
+        Column("shapes", "category", "input shapes as recorded; missing when not recorded"),
+        Column("dtypes", "category", "input types as recorded; missing when not recorded"),
+        CORRELATION,
+    ),
+    ("rank", "process", "thread", "start_ns"),
+)
+
+SAMPLES = Table(
+    "SAMPLES",
+    "one metric read once",
+    (
+        RANK,
+        GPU,
+        Column("time_ns", "int64", "when it was read, ns since the start of the capture; may be negative"),
+        Column("metric", "category", "canonical name with its unit as suffix, such as sm_active_frac"),
+        Column("value", "float64", "value in the unit of the metric's suffix"),
+    ),
+    ("rank", "gpu", "metric", "time_ns"),
+)
+
+LAUNCH = Column("launch", "int64", "number of the launch in the report")
+
+LAUNCHES = Table(
+    "LAUNCHES",
+    "a kernel launch measured by counters",
+    (
+        RANK,
+        GPU,
+        LAUNCH,
+        Column("name", "category", "short name, as in KERNELS"),
+        Column("full_name", "category", "demangled name, as in KERNELS"),
+        Column("grid_blocks", "Int64", "thread blocks in the grid, count"),
+        Column("block_threads", "Int64", "threads in a block, count"),
+        Column("dur_ns", "float64", "duration under the counters' clock, ns"),
+        Column("clock_hz", "float64", "SM clock while measured, Hz"),
+        Column("fp64_flops", "float64", "double-precision operations on CUDA cores, FLOP"),
+        Column("fp32_flops", "float64", "single-precision operations on CUDA cores, FLOP"),
+        Column("fp16_flops", "float64", "half-precision operations on CUDA cores, FLOP"),
+        Column("tensor_flops", "float64", "operations on tensor cores, FLOP"),
+        Column("dram_bytes", "float64", "device-memory bytes read and written"),
+        Column("l2_bytes", "float64", "bytes through the L2 cache"),
+        Column("l1_bytes", "float64", "bytes through the L1 cache"),
+        Column("achieved_occupancy_frac", "float64", "resident warps over maximum warps while active"),
+        Column("theoretical_occupancy_frac", "float64", "resident warps the launch configuration allows, over maximum"),
+        Column("sm_frac", "float64", "compute throughput over its peak"),
+        Column("memory_frac", "float64", "memory throughput over its peak"),
+        Column("dram_frac", "float64", "device-memory throughput over its peak"),
+        Column("tensor_frac", "float64", "tensor-pipe activity over its peak"),
+    ),
+    ("rank", "gpu", "launch"),
+)
+
+COUNTERS = Table(
+    "COUNTERS",
+    "any other counter of a launch",
+    (
+        RANK,
+        LAUNCH,
+        Column("metric", "category", "the tool's metric name"),
+        Column("unit", "category", "base unit after normalising"),
+        Column("value", "float64", "value in that unit"),
+    ),
+    ("rank", "launch", "metric"),
+)
+
+STALLS = Table(
+    "STALLS",
+    "a stall reason of a launch or a call-tree node",
+    (
+        RANK,
+        Column("launch", "int64", "launch it belongs to; -1 for a call-tree node"),
+        Column("node", "int64", "call-tree node it belongs to; -1 for a launch"),
+        Column("reason", "category", "stall reason"),
+        Column("value", "float64", "samples, or cycles per issued instruction, as the source counts them"),
+    ),
+    ("rank", "launch", "node", "reason"),
+)
+
+RULES = Table(
+    "RULES",
+    "what the vendor's guided analysis said",
+    (
+        RANK,
+        LAUNCH,
+        Column("rule", "category", "the vendor's rule"),
+        Column("message", "string", "its text"),
+        Column("speedup_frac", "float64", "estimated gain as a fraction of the scope's time; NaN when not given"),
+        Column("scope", "category", "what the gain refers to: kernel, workload; missing when not given"),
+    ),
+    ("rank", "launch", "rule"),
+)
+
+NODE = Column("node", "int64", "number of the calling context")
+
+CALLTREE = Table(
+    "CALLTREE",
+    "a calling context",
+    (
+        RANK,
+        NODE,
+        Column("parent", "Int64", "enclosing context; NA at a root, one root per entry point"),
+        Column("depth", "int32", "distance from the root"),
+        Column("entry", "category", "entry point: main thread, application thread, ..."),
+        Column("kind", "category", "function, loop, line, instruction, GPU operation, ..."),
+        Column("name", "category", "demangled name"),
+        Column("file", "category", "source file; missing when unknown"),
+        Column("line", "Int64", "source line; NA when unknown"),
+        Column("module", "category", "load module; missing when unknown"),
+    ),
+    ("rank", "node"),
+)
+
+CALL_METRICS = Table(
+    "CALL_METRICS",
+    "a metric of a calling context",
+    (
+        RANK,
+        NODE,
+        Column("metric", "category", "the tool's metric name"),
+        Column("unit", "category", "unit of the values"),
+        Column("inclusive", "float64", "value with everything called from here"),
+        Column("exclusive", "float64", "value of this context alone"),
+    ),
+    ("rank", "node", "metric"),
+)
+
+COLLECTIVES = Table(
+    "COLLECTIVES",
+    "a collective, timed or benchmarked",
+    (
+        RANK,
+        Column("operation", "category", "all_reduce, all_gather, ..."),
+        Column("bytes", "int64", "message size as nccl-tests defines it, bytes"),
+        Column("dtype", "category", "element type; missing when not recorded"),
+        Column("ranks", "Int64", "ranks that took part, count"),
+        Column("dur_ns", "float64", "duration, ns"),
+        Column("algorithm", "category", "ring, tree, ...; missing when not recorded"),
+        Column("protocol", "category", "LL, LL128, Simple; missing when not recorded"),
+        Column("source", "category", "trace, benchmark or log"),
+    ),
+    ("rank", "operation", "bytes"),
+)
+
+TABLES: dict[str, Table] = {
+    table.name: table
+    for table in (
+        CAPTURE,
+        DEVICES,
+        KERNELS,
+        COPIES,
+        API_CALLS,
+        RANGES,
+        OPS,
+        SAMPLES,
+        LAUNCHES,
+        COUNTERS,
+        STALLS,
+        RULES,
+        CALLTREE,
+        CALL_METRICS,
+        COLLECTIVES,
+    )
+}
