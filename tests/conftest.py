@@ -1,0 +1,27 @@
+"""Fixtures shared by all tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def profiles() -> Path:
+    """The folder of real captures, named by PERFKIT_PROFILES."""
+    folder = os.environ.get("PERFKIT_PROFILES")
+    if not folder:
+        pytest.skip("PERFKIT_PROFILES names no folder of real captures")
+    path = Path(folder)
+    assert path.is_dir(), f"PERFKIT_PROFILES={folder}: not a folder"
+    return path
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of its own for every test, so that none sees another's files."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("PERFKIT_CACHE", str(folder))
+    return folder

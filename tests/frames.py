@@ -1,0 +1,66 @@
+"""Small tables for tests, written as tuples of what matters; the rest is filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+
+_KERNEL = {
+    "rank": 0,
+    "gpu": 0,
+    "process": 1,
+    "stream": 7,
+    "name": "work",
+    "full_name": None,
+    "family": "other",
+    "correlation": -1,
+    "grid_blocks": 1,
+    "block_threads": 128,
+    "registers": 32,
+    "shared_bytes": 0,
+    "in_graph": False,
+}
+_COPY = {
+    "rank": 0,
+    "gpu": 0,
+    "process": 1,
+    "stream": 7,
+    "direction": "H2D",
+    "bytes": 0,
+    "src_memory": "pinned",
+    "dst_memory": "device",
+    "peer_gpu": -1,
+    "correlation": -1,
+}
+_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": -1}
+_RANGE = {"rank": 0, "process": 1, "thread": 1, "name": "range", "domain": "", "kind": "push_pop", "depth": 0}
+
+
+def _rows(defaults: dict[str, Any], spans: tuple[dict[str, Any], ...]) -> pd.DataFrame:
+    columns = ["start_ns", "dur_ns", *defaults]
+    return pd.DataFrame([{**defaults, **span} for span in spans], columns=columns)
+
+
+def kernels(*spans: dict[str, Any]) -> pd.DataFrame:
+    """KERNELS with one row per dict (at least start_ns and dur_ns); full_name defaults to name."""
+    frame = _rows(_KERNEL, spans)
+    frame["full_name"] = frame["full_name"].fillna(frame["name"])
+    return KERNELS.make(frame)
+
+
+def copies(*spans: dict[str, Any]) -> pd.DataFrame:
+    """COPIES with one row per dict (at least start_ns and dur_ns)."""
+    return COPIES.make(_rows(_COPY, spans))
+
+
+def api_calls(*spans: dict[str, Any]) -> pd.DataFrame:
+    """API_CALLS with one row per dict (at least start_ns and dur_ns)."""
+    return API_CALLS.make(_rows(_CALL, spans))
+
+
+def ranges(*spans: dict[str, Any]) -> pd.DataFrame:
+    """RANGES with one row per dict (at least start_ns and dur_ns)."""
+    return RANGES.make(_rows(_RANGE, spans))
