@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,9 +79,11 @@ class Table:
         """
         problems = [f"column {c!r} is missing" for c in self.column_names if c not in frame]
         problems += [f"column {c!r} is not of this table" for c in frame if c not in self.column_names]
+        twice = frame.columns[frame.columns.duplicated()].unique()
+        problems += [f"column {c!r} is there more than once" for c in twice]
         made: dict[str, pd.Series] = {}
         for column in self.columns:
-            if column.name not in frame:
+            if column.name not in frame or column.name in twice:
                 continue
             try:
                 made[column.name] = _cast(frame[column.name], column.dtype)
@@ -110,15 +113,12 @@ def _cast(values: pd.Series, dtype: str) -> pd.Series:
     """Cast without loss or raise SchemaError saying which value would change."""
     if str(values.dtype) == dtype:
         return values
-    if values.empty:
-        return pd.Series(pd.array([], dtype=dtype))
-    if dtype in ("string", "category"):
-        return values.astype(dtype)
+    target: Any = dtype  # the stubs know no astype with a name that is not a literal
     try:
-        cast = values.astype(dtype)
+        cast: pd.Series = values.astype(target)
     except (ValueError, TypeError, OverflowError) as e:
         raise SchemaError(_first_changed(values, dtype) or str(e)) from e
-    changed = _first_changed(values, dtype, cast)
+    changed = "" if dtype in ("string", "category") else _first_changed(values, dtype, cast)
     if changed:
         raise SchemaError(changed)
     return cast
@@ -126,6 +126,8 @@ def _cast(values: pd.Series, dtype: str) -> pd.Series:
 
 def _first_changed(values: pd.Series, dtype: str, cast: pd.Series | None = None) -> str:
     """Name the first value that `dtype` cannot hold, or the empty string."""
+    if values.empty:
+        return ""
     if dtype in INTEGERS and dtype != "Int64" and values.isna().any():
         return "it holds missing values"
     numbers = pd.to_numeric(values, errors="coerce")
@@ -138,7 +140,7 @@ def _first_changed(values: pd.Series, dtype: str, cast: pd.Series | None = None)
         if numbers.dtype.kind == "f":
             wrong |= (numbers % 1 != 0) & numbers.notna() | (numbers.abs() > 2**53)
     elif cast is not None and values.dtype.kind in "iu":
-        wrong |= cast.to_numpy("float64").astype("int64") != values.to_numpy("int64")
+        wrong |= (numbers > 2**53) | (numbers < -(2**53))
     return f"{values[wrong].iloc[0]} would change" if wrong.any() else ""
 
 

@@ -6,13 +6,20 @@ An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Interval
 (group, start) and holds no overlapping, touching or empty intervals within a group. Groups are
 small integers (a device, a stream); one pass handles all of them.
 
+Starts and ends are sorted each on their own: at any time the number of starts so far minus the
+number of ends so far says how many intervals are open, whichever end belongs to whichever start.
+A stable sort costs next to nothing on what is in order already, or made of a few ordered runs.
+
 Functions
 ---------
 union       merge intervals that overlap or touch
+merge       time in any of several sets
 intersect   time in both sets
 subtract    time in the first set and not in the second
 clip        the part of a set inside a window
 total       length of a set per group
+binned      length of a set per group and bin
+share       one length as a fraction of another
 """
 
 from __future__ import annotations
@@ -21,6 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from perfkit.errors import PerfkitError
 
 Int = NDArray[np.int64]
 
@@ -43,6 +52,11 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
     group
         int64, one per interval; all 0 when omitted.
 
+    Raises
+    ------
+    PerfkitError
+        If the groups laid end to end do not fit into int64 (here and in the functions below).
+
     Examples
     --------
     >>> covered = union(np.array([10, 20, 45]), np.array([30, 40, 60]))
@@ -55,27 +69,37 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
         start, end, group = start[keep], end[keep], group[keep]
     if not len(start):
         return Intervals(*(np.zeros(0, np.int64) for _ in range(3)))
-    if not _ordered(start, group):
-        order = np.lexsort((start, group))
-        start, end, group = start[order], end[order], group[order]
-    reach = _running_end(end, group)
-    first = np.flatnonzero((start[1:] > reach[:-1]) | (group[1:] != group[:-1])) + 1
-    return Intervals(start[np.r_[0, first]], reach[np.r_[first - 1, len(reach) - 1]], group[np.r_[0, first]])
+    start, end, group = _by_group(start, end, group)
+    axis = _axis(Intervals(start, end, group))
+    begin, finish = (np.sort(axis.place(times, group), kind="stable") for times in (start, end))
+    # Before the i-th start all earlier intervals have ended: nothing is open, a new one begins.
+    first = np.flatnonzero(begin[1:] > finish[:-1]) + 1
+    return axis.intervals(begin[np.r_[0, first]], finish[np.r_[first - 1, len(finish) - 1]])
 
 
-def _ordered(start: Int, group: Int) -> bool:
-    step = np.diff(group)
-    return bool(((step > 0) | ((step == 0) & (start[1:] >= start[:-1]))).all())
+def _by_group(start: Int, end: Int, group: Int) -> tuple[Int, Int, Int]:
+    """Return the intervals group by group where that is cheap: interleaved groups sort slowly with their times."""
+    codes = group - group.min()
+    if codes.max() >= 2**16 or (group[1:] >= group[:-1]).all():
+        return start, end, group
+    # numpy sorts 16-bit integers by radix.
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
+    return start[order], end[order], group[order]
 
 
-def _running_end(end: Int, group: Int) -> Int:
-    """Running maximum of `end` that starts anew in each group (groups must be ascending)."""
-    if group[0] == group[-1]:
-        return np.maximum.accumulate(end)
-    number = np.r_[0, np.cumsum(np.diff(group) != 0)]
-    span = int(end.max() - end.min()) + 1
-    shift = number * span - int(end.min())
-    return np.maximum.accumulate(end + shift) - shift
+def merge(a: Intervals, *others: Intervals) -> Intervals:
+    """Return the time that lies in any of the sets, group by group.
+
+    Examples
+    --------
+    >>> either = merge(union(np.array([0]), np.array([50])), union(np.array([40]), np.array([90])))
+    >>> either.start.tolist(), either.end.tolist()
+    ([0], [90])
+    """
+    filled = [s for s in (a, *others) if len(s.start)]
+    if len(filled) < 2:
+        return filled[0] if filled else a
+    return union(*(np.concatenate(column) for column in zip(*filled, strict=True)))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
@@ -87,8 +111,9 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     >>> both.start.tolist(), both.end.tolist()
     ([40], [50])
     """
-    low, span = _axis(a, b)
-    return _common(a, _shifted(a, low, span), _shifted(b, low, span), low, span)
+    axis = _axis(a, b)
+    (a_begin, a_finish), (b_begin, b_finish) = axis.placed(a), axis.placed(b)
+    return axis.intervals(*_twice(np.concatenate([a_begin, b_begin]), np.concatenate([a_finish, b_finish])))
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
@@ -100,35 +125,50 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     >>> rest.start.tolist(), rest.end.tolist()
     ([0, 20], [10, 50])
     """
-    low, span = _axis(a, b)
-    start, end = _shifted(b, low, span)
-    edge = span * (1 + int(max(a.group.max(initial=0), b.group.max(initial=0))))
-    return _common(a, _shifted(a, low, span), (np.r_[0, end], np.r_[start, edge]), low, span)
+    axis = _axis(a, b)
+    (begin, finish), (b_begin, b_finish) = axis.placed(a), axis.placed(b)
+    ever = np.iinfo(np.int64)
+    # The complement of b starts where b ends, and the other way round.
+    return axis.intervals(*_twice(np.r_[begin, ever.min, b_finish], np.r_[finish, b_begin, ever.max]))
 
 
-def _axis(a: Intervals, b: Intervals) -> tuple[int, int]:
-    """Return origin and length of one group's stretch when all groups are laid end to end."""
-    low = min(int(s.start.min(initial=0)) for s in (a, b))
-    return low, max(int(s.end.max(initial=0)) for s in (a, b)) - low + 1
+def _twice(begin: Int, finish: Int) -> tuple[Int, Int]:
+    """Return the time covered twice by intervals of which at most two overlap anywhere."""
+    begin, finish = np.sort(begin, kind="stable")[1:], np.sort(finish, kind="stable")[:-1]
+    keep = begin < finish
+    return begin[keep], finish[keep]
 
 
-def _shifted(a: Intervals, low: int, span: int) -> tuple[Int, Int]:
-    offset = a.group * span - low
-    return a.start + offset, a.end + offset
+class _Axis(NamedTuple):
+    """One axis on which all groups lie end to end, each a stretch of `span` ns that starts at time `low`."""
+
+    low: int
+    span: int
+
+    def place(self, times: Int, group: Int) -> Int:
+        return times + (group * self.span - self.low)
+
+    def placed(self, a: Intervals) -> tuple[Int, Int]:
+        return self.place(a.start, a.group), self.place(a.end, a.group)
+
+    def intervals(self, begin: Int, finish: Int) -> Intervals:
+        group = begin // self.span
+        offset = group * self.span - self.low
+        return Intervals(begin - offset, finish - offset, group)
 
 
-def _common(a: Intervals, on_axis: tuple[Int, Int], other: tuple[Int, Int], low: int, span: int) -> Intervals:
-    """Cut the intervals of `a`, given again on the common axis, with the sorted intervals `other`."""
-    first = np.searchsorted(other[1], on_axis[0], side="right")
-    count = np.maximum(np.searchsorted(other[0], on_axis[1], side="left") - first, 0)
-    of_a = np.repeat(np.arange(len(count)), count)
-    of_other = np.arange(len(of_a)) - np.repeat(np.cumsum(count) - count, count) + first[of_a]
-    group = a.group[of_a]
-    offset = group * span - low
-    start = np.maximum(on_axis[0][of_a], other[0][of_other]) - offset
-    end = np.minimum(on_axis[1][of_a], other[1][of_other]) - offset
-    keep = end > start
-    return Intervals(start[keep], end[keep], group[keep])
+def _axis(*sets: Intervals) -> _Axis:
+    """Return an axis on which the groups of all sets neither overlap nor touch."""
+    filled = [s for s in sets if len(s.start)]
+    low = min((int(s.start.min()) for s in filled), default=0)
+    span = max((int(s.end.max()) for s in filled), default=0) - low + 1
+    groups = 1 + max((int(np.abs(s.group).max()) for s in filled), default=0)
+    if span * groups + abs(low) > np.iinfo(np.int64).max:
+        raise PerfkitError(
+            f"intervals: {groups} groups of {span} ns each do not fit into int64. Number the groups from 0, "
+            "and count times from the start of the capture."
+        )
+    return _Axis(low, span)
 
 
 def clip(a: Intervals, start: int, end: int) -> Intervals:
@@ -148,3 +188,46 @@ def total(a: Intervals, groups: int) -> Int:
     first = np.searchsorted(a.group, np.arange(groups), side="left")
     last = np.searchsorted(a.group, np.arange(groups), side="right")
     return np.asarray(running[last] - running[first], np.int64)
+
+
+def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
+    """Return group, bin and length (ns, above 0) wherever the set has time in a bin, in that order.
+
+    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per
+    interval and per row of the answer, however many bins there are.
+
+    Examples
+    --------
+    >>> group, at, length = binned(union(np.array([5]), np.array([25])), np.array([0, 10, 20, 30]))
+    >>> at.tolist(), length.tolist()
+    ([0, 1, 2], [5, 10, 5])
+    """
+    first = np.searchsorted(edges, a.start, side="right") - 1
+    count = np.searchsorted(edges, a.end, side="left") - first
+    of = np.repeat(np.arange(len(count)), count)
+    at = np.arange(len(of)) - np.repeat(np.cumsum(count) - count - first, count)
+    length = np.minimum(a.end[of], edges[1:][at]) - np.maximum(a.start[of], edges[at])
+    new = np.flatnonzero(np.diff(a.group[of], prepend=-1) | np.diff(at, prepend=-1)) if len(of) else of
+    return a.group[of][new], at[new], np.add.reduceat(length, new) if len(of) else of
+
+
+def share(part: Int, whole: Int) -> NDArray[np.float64]:
+    """Return `part` as a fraction of `whole`, element by element: float64 in 0..1, NaN where `whole` is 0.
+
+    Raises
+    ------
+    PerfkitError
+        If a part is negative or exceeds its whole: the numbers contradict each other.
+
+    Examples
+    --------
+    >>> share(np.array([60, 0]), np.array([100, 0])).tolist()
+    [0.6, nan]
+    """
+    wrong = np.flatnonzero((part < 0) | (part > whole))
+    if len(wrong):
+        at = wrong[0]
+        raise PerfkitError(f"share: {part[at]} ns of {whole[at]} ns is not in 0..1. Check the times of the capture.")
+    fraction = np.full(len(part), np.nan)
+    np.divide(part, whole, out=fraction, where=whole != 0)
+    return fraction

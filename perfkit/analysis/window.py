@@ -2,19 +2,38 @@
 
 Conventions
 -----------
-A window is (start_ns, end_ns), half open. Intervals are cut at its edges. Without a window a device
-is seen from the start of its first to the end of its last operation.
+A window is (start_ns, end_ns), half open, two integers. Intervals are cut at its edges. Without a
+window a device is seen from the start of its first to the end of its last operation.
+
+Functions
+---------
+bounds      the window, checked
+cut         the rows of a table that overlap the window, cut at its edges
+ends        start and end of each row as arrays, cut at its edges
+devices     the (rank, gpu) pairs of several tables, numbered
+spans       start and end of what is looked at, per device
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.analysis.intervals import Int
 
 Window = tuple[int, int]
 DEVICE = ["rank", "gpu"]
+
+
+def bounds(window: Window) -> Window:
+    """Return the window if it is one, else raise ValueError."""
+    first, last = window
+    if not all(isinstance(edge, int | np.integer) for edge in window):
+        raise ValueError(f"window: {window} is not two integers, ns since the start of the capture")
+    if last <= first:
+        raise ValueError(f"window: {window} does not end after it starts")
+    return first, last
 
 
 def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
@@ -25,22 +44,37 @@ def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     Raises
     ------
     ValueError
-        If the window ends before it starts.
+        If the window does not end after it starts, or is not two integers.
     """
     if window is None:
         return frame
-    first, last = window
-    if last <= first:
-        raise ValueError(f"window: {window} does not end after it starts")
+    first, last = bounds(window)
     start = frame["start_ns"].to_numpy()
     end = start + frame["dur_ns"].to_numpy()
     inside = (start < last) & ((end > first) | ((start == end) & (start >= first)))
     if inside.all() and (len(start) == 0 or (start.min() >= first and end.max() <= last)):
         return frame
-    kept = frame[inside].copy()
-    kept["start_ns"] = np.maximum(start[inside], first)
-    kept["dur_ns"] = np.minimum(end[inside], last) - kept["start_ns"]
+    begin, finish = np.maximum(start[inside], first), np.minimum(end[inside], last)
+    kept: pd.DataFrame = frame[inside].assign(start_ns=begin, dur_ns=finish - begin)
     return kept.reset_index(drop=True)
+
+
+def ends(frame: pd.DataFrame, window: Window | None) -> tuple[Int, Int]:
+    """Return start and end of every row, int64 ns, cut at the window's edges.
+
+    What lies outside the window has ``end <= start``, which covers nothing.
+
+    Raises
+    ------
+    ValueError
+        If the window does not end after it starts, or is not two integers.
+    """
+    start = frame["start_ns"].to_numpy()
+    end = start + frame["dur_ns"].to_numpy()
+    if window is None:
+        return start, end
+    first, last = bounds(window)
+    return np.maximum(start, first), np.minimum(end, last)
 
 
 def devices(*frames: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
@@ -53,24 +87,46 @@ def devices(*frames: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
     groups : list of int64 arrays
         The device number of each row of each frame.
     """
-    keys = [(f["rank"].to_numpy(np.int64) << 32) | (f["gpu"].to_numpy(np.int64) & 0xFFFFFFFF) for f in frames]
-    distinct = np.unique(np.concatenate([np.unique(k) for k in keys]))
-    index = pd.DataFrame(
-        {"rank": (distinct >> 32).astype("int32"), "gpu": (distinct & 0xFFFFFFFF).astype("uint32").astype("int32")}
-    )
-    return index, [np.searchsorted(distinct, k).astype(np.int64) for k in keys]
+    pairs = [(f["rank"].to_numpy(), f["gpu"].to_numpy()) for f in frames]
+    stretches = [_stretches(*pair) for pair in pairs]
+    keys = [_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, stretches, strict=True)]
+    distinct = np.unique(np.concatenate(keys))
+    index = pd.DataFrame({"rank": distinct >> 32, "gpu": (distinct & 0xFFFFFFFF) - 2**31}, dtype="int32")
+    lengths = [np.diff(at, append=len(f)) for at, f in zip(stretches, frames, strict=True)]
+    return index, [np.repeat(np.searchsorted(distinct, k), n) for k, n in zip(keys, lengths, strict=True)]
 
 
-def spans(
-    frames: list[pd.DataFrame], groups: list[Int], count: int, window: Window | None
-) -> tuple[Int, Int]:
-    """Return the start and end (int64 ns) of each device's window: the given one, else its operations' span."""
+def _stretches(*columns: NDArray[np.integer]) -> Int:
+    """Return the first row of every stretch of rows that agree in all columns: few where a table is sorted."""
+    changed = np.zeros(max(len(columns[0]) - 1, 0), bool)
+    for column in columns:
+        changed |= column[1:] != column[:-1]
+    return np.flatnonzero(np.r_[len(columns[0]) > 0, changed])
+
+
+def _key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
+    """One integer per pair that sorts like the pair, gpu -1 before gpu 0."""
+    return (rank.astype(np.int64) << 32) | (gpu.astype(np.int64) + 2**31)
+
+
+def spans(frames: list[pd.DataFrame], groups: list[Int], count: int, window: Window | None) -> tuple[Int, Int]:
+    """Return the start and end (int64 ns) of each device's window: the given one, else its operations' span.
+
+    Raises
+    ------
+    ValueError
+        If the window does not end after it starts, or is not two integers.
+    """
     if window is not None:
-        return np.full(count, window[0], np.int64), np.full(count, window[1], np.int64)
+        first, last = bounds(window)
+        return np.full(count, first, np.int64), np.full(count, last, np.int64)
     start = np.full(count, np.iinfo(np.int64).max)
     end = np.full(count, np.iinfo(np.int64).min)
     for frame, group in zip(frames, groups, strict=True):
-        begin = frame["start_ns"].to_numpy()
-        np.minimum.at(start, group, begin)
-        np.maximum.at(end, group, begin + frame["dur_ns"].to_numpy())
+        at = _stretches(group)
+        if not len(at):
+            continue
+        begin, finish = ends(frame, None)
+        np.minimum.at(start, group[at], np.minimum.reduceat(begin, at))
+        np.maximum.at(end, group[at], np.maximum.reduceat(finish, at))
     return start, end

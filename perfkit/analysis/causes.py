@@ -1,0 +1,171 @@
+"""What was a device waiting for when it did nothing?
+
+Conventions
+-----------
+The *launch call* of a gap is that of the operation which ends it. The *wait* is the stretch of the
+launching thread from the gap's start to the launch call.
+
+cause (classes of HTA's idle-time breakdown, here per device)
+    host_wait     the launch call began after the device ran dry
+    kernel_wait   it began before, and the gap is shorter than 30 us
+    other         it began before, and the gap is longer: another stream, device or process held it up
+    unattributed  no launch call is recorded
+    edge          before the first or after the last operation of the window
+
+detail of a host_wait: the first of these that covers at least half of the wait, else host_code
+    sync          calls that wait for the GPU
+    data_loading  ranges whose name matches DATA_LOADING
+    memory        calls that reserve or release memory
+    launch        launch calls, back to back
+
+Functions
+---------
+attributed     cause, detail, call, range and thread of gaps whose launch call is known
+determinable   whether a capture holds enough calls to speak of causes
+
+References
+----------
+Holistic Trace Analysis, ``get_idle_time_breakdown``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.calls import is_graph_launch, is_launch, is_memory, is_sync, numbered_together, started_by, where
+from perfkit.analysis.intervals import Int, Intervals, union
+from perfkit.analysis.waits import Axis, Placed, covered, innermost, longest, placed
+from perfkit.tables import API_CALLS, COPIES, KERNELS
+
+CAUSES = ("host_wait", "kernel_wait", "other", "unattributed", "edge")
+DETAILS = ("sync", "data_loading", "memory", "launch", "host_code")
+KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
+LACKING_LIMIT_FRAC = 0.2
+# "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
+DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
+
+
+def attributed(
+    start: Int, end: Int, edge: NDArray[np.bool_], call: Int, *, api_calls: pd.DataFrame, ranges: pd.DataFrame
+) -> dict[str, pd.Categorical[Any] | Int]:
+    """Return why the device did nothing in each of the gaps [start, end).
+
+    Parameters
+    ----------
+    start, end
+        int64 ns.
+    edge
+        Whether a gap lies before the first or after the last operation of the window.
+    call
+        Row of the launch call in `api_calls`; -1 where none is recorded, and at an edge.
+    api_calls, ranges
+        Tables API_CALLS and RANGES; may be empty.
+
+    Returns
+    -------
+    dict of columns
+        cause (of CAUSES); detail (of DETAILS), api and range (names from the tables), missing unless the cause
+        is host_wait and one applies; process and thread of the call, int64, -1 without one.
+
+    Examples
+    --------
+    >>> none = np.array([-1])
+    >>> why = attributed(none, none, none == 0, none, api_calls=API_CALLS.empty(), ranges=API_CALLS.empty())
+    >>> why["cause"].tolist(), why["thread"].tolist()
+    (['unattributed'], [-1])
+    """
+    called = np.append(api_calls["start_ns"].to_numpy(), 0)[call]
+    cause = np.select([edge, call < 0, called > start, end - start < KERNEL_WAIT_NS], [4, 3, 0, 1], 2)
+    why = np.full((3, len(cause)), -1)
+    if len(host := np.flatnonzero(cause == 0)):
+        why[:, host] = _explained(start[host], np.minimum(called, end)[host], call[host], api_calls, ranges)
+    return {
+        "cause": pd.Categorical.from_codes(cause, pd.Index(CAUSES)),
+        "detail": pd.Categorical.from_codes(why[0], pd.Index(DETAILS)),
+        "api": pd.Categorical.from_codes(why[1], api_calls["name"].cat.categories),
+        "range": pd.Categorical.from_codes(why[2], ranges["name"].cat.categories),
+        "process": np.append(api_calls["process"].to_numpy(), -1)[call],
+        "thread": np.append(api_calls["thread"].to_numpy(), -1)[call],
+    }
+
+
+def _explained(start: Int, end: Int, call: Int, api_calls: pd.DataFrame, ranges: pd.DataFrame) -> tuple[Int, Int, Int]:
+    """Return the codes of detail, call name and range name of the waits [start, end) of the calling threads."""
+    of_call, of_range = numbered_together([api_calls, ranges], ["rank", "process", "thread"])
+    begins = [frame["start_ns"].to_numpy() for frame in (api_calls, ranges)]
+    ends = [begin + frame["dur_ns"].to_numpy() for begin, frame in zip(begins, (api_calls, ranges), strict=True)]
+    threads = 1 + int(max(of_call.max(), of_range.max(initial=0)))
+    axis = Axis.over(threads, start, end, *begins, *ends)
+    on_cpu, named = placed(api_calls, of_call, axis), placed(ranges, of_range, axis)
+    first, last = axis.at(of_call[call], start), axis.at(of_call[call], end)
+    covers = (
+        _cover(on_cpu, api_calls["name"], is_sync),
+        _cover(named, ranges["name"], DATA_LOADING.search),
+        _cover(on_cpu, api_calls["name"], is_memory),
+        _cover(on_cpu, api_calls["name"], is_launch),
+    )
+    detail = np.select([2 * covered(cover, first, last) >= end - start for cover in covers], range(4), 4)
+    api, name = (np.append(frame["name"].cat.codes.to_numpy(), -1) for frame in (api_calls, ranges))
+    return detail, api[longest(on_cpu, first, last)], name[innermost(named, first, last)]
+
+
+def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]) -> Intervals:
+    """Return the time covered by the intervals whose name fulfils a condition."""
+    keep = where(names, fulfils)[intervals.row]
+    return union(intervals.start[keep], intervals.end[keep])
+
+
+@dataclass(frozen=True)
+class Determinable:
+    """Whether a capture can say what its gaps wait for; if not, `why` says what it lacks."""
+
+    yes: bool
+    why: str = ""
+
+
+def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Determinable:
+    """Return whether enough operations have their launch call for `idle_gaps` to speak of causes.
+
+    Not so if more than a fifth of the operations have no launch call, or more than a fifth of the graph
+    launches no operation: then gaps are an artefact of what was not recorded.
+
+    Parameters
+    ----------
+    kernels, copies, api_calls
+        Tables KERNELS, COPIES and API_CALLS; may be empty.
+
+    Returns
+    -------
+    Determinable
+        `yes`, and a sentence `why` where it is False.
+
+    Raises
+    ------
+    SchemaError
+        If a table does not match its schema.
+
+    Examples
+    --------
+    >>> determinable(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).why
+    'the capture holds no operation of a GPU'
+    """
+    columns = ["rank", "process", "correlation"]
+    tables = [KERNELS.check(kernels)[columns], COPIES.check(copies)[columns]]
+    call = started_by(pd.concat(tables, ignore_index=True), API_CALLS.check(api_calls))
+    if not len(call):
+        return Determinable(False, "the capture holds no operation of a GPU")
+    graphs = np.flatnonzero(where(api_calls["name"], is_graph_launch))
+    for what, lacking, of in (
+        ("operations have no launch call", int((call < 0).sum()), len(call)),
+        ("graph launches have no operation", int((~np.isin(graphs, call)).sum()), len(graphs)),
+    ):
+        if lacking > LACKING_LIMIT_FRAC * of:
+            return Determinable(False, f"{lacking:,} of {of:,} {what}")
+    return Determinable(True)

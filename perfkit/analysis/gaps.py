@@ -1,0 +1,247 @@
+"""When does a GPU do nothing, and what was it waiting for?
+
+Conventions
+-----------
+A gap is a maximal interval of the window in which no kernel, copy or memset of any process runs on
+the device; without a window each device is seen over the span of its operations, and has no edges.
+Operations are cut at the window: a gap that none of them ends inside it is an edge. The operation
+that starts at a gap's end decides the cause, through its launch call, joined on (rank, process,
+correlation); of several that start together, the one whose call comes first in API_CALLS. The
+causes are those of `perfkit.analysis.causes`.
+
+Functions
+---------
+idle_gaps       every gap with its cause
+idle_by_cause   their sums per device and cause
+histogram       their sums per length and cause
+determinable    whether the capture holds enough calls to speak of causes
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis.calls import started_by
+from perfkit.analysis.causes import CAUSES as CAUSES
+from perfkit.analysis.causes import DETAILS as DETAILS
+from perfkit.analysis.causes import Determinable as Determinable
+from perfkit.analysis.causes import attributed
+from perfkit.analysis.causes import determinable as determinable
+from perfkit.analysis.intervals import Int, share
+from perfkit.analysis.statistics import grouped, numbered
+from perfkit.analysis.waits import Axis, members
+from perfkit.analysis.window import Window, devices, ends, spans
+from perfkit.schema import Column, Table
+from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, RANGES, RANK, START
+
+GAPS = Table(
+    "GAPS",
+    "an interval in which a device does nothing",
+    (
+        RANK,
+        GPU,
+        START,
+        DUR,
+        Column("cause", "category", "one of CAUSES"),
+        Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
+        Column("api", "category", "CUDA call that covers most of the wait; missing if none covers any"),
+        Column("range", "category", "innermost range over at least half of the wait; missing if there is none"),
+        Column("process", "int64", "process of the launch call; -1 if the gap is unattributed or an edge"),
+        Column("thread", "int64", "thread of the launch call; -1 if the gap is unattributed or an edge"),
+    ),
+    ("rank", "gpu", "start_ns"),
+)
+
+
+class _Operations(NamedTuple):
+    """Operations as arrays: row in the tables laid end to end, device number and times."""
+
+    row: Int
+    device: Int
+    start: Int
+    end: Int
+
+
+class _Gaps(NamedTuple):
+    """Gaps as arrays: device number, times, and the places in `order` of the operations that end each of them."""
+
+    device: Int
+    start: Int
+    end: Int
+    place: Int
+    places: Int
+    order: Int
+
+
+def idle_gaps(
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    at_least_ns: int = 0,
+    window: Window | None = None,
+    ranges: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Return the times at which a device does nothing, with what it was waiting for.
+
+    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the
+    whole window is one edge.
+
+    Parameters
+    ----------
+    kernels, copies, api_calls, ranges
+        Tables KERNELS, COPIES, API_CALLS and RANGES; may be empty.
+    at_least_ns
+        Shortest gap to return, ns.
+    window
+        (start_ns, end_ns); the span of each device's operations when omitted.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Table `GAPS`: rank, gpu, start_ns, dur_ns (ns, above 0), cause, detail, api, range (categories,
+        the last three missing where they do not apply), process, thread (-1 without a launch call).
+
+    Raises
+    ------
+    SchemaError
+        If a table does not match its schema.
+    ValueError
+        If `at_least_ns` is negative or the window ends before it starts.
+
+    References
+    ----------
+    Holistic Trace Analysis, ``get_idle_time_breakdown``.
+
+    Examples
+    --------
+    >>> idle_gaps(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).empty
+    True
+    """
+    if at_least_ns < 0:
+        raise ValueError(f"at_least_ns: {at_least_ns} is negative. Give 0 or more.")
+    API_CALLS.check(api_calls)
+    ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
+    tables = [KERNELS.check(kernels), COPIES.check(copies)]
+    index, groups = devices(*tables)
+    first, last = spans(tables, groups, len(index), window)
+    gaps = _between(_operations(tables, groups, window), first, last, at_least_ns)
+    edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
+    call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
+    found = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
+    return found.assign(**attributed(gaps.start, gaps.end, edge, call, api_calls=api_calls, ranges=ranges))
+
+
+def _operations(tables: list[pd.DataFrame], groups: list[Int], window: Window | None) -> _Operations:
+    """Return the operations of all tables, cut at the window."""
+    start, end = (np.concatenate(times) for times in zip(*(ends(t, window) for t in tables), strict=True))
+    row = np.flatnonzero(end > start)
+    return _Operations(row, np.concatenate(groups)[row], start[row], end[row])
+
+
+def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:
+    """Return the gaps before, between and after the operations of each device's window [first, last)."""
+    axis, every = Axis.over(len(first), first, last), np.arange(len(first))
+    # An empty interval at either end of each window turns the edges into gaps between neighbours.
+    device = np.r_[operations.device, every, every]
+    start, end = np.r_[operations.start, first, last], np.r_[operations.end, first, last]
+    begin, finish = axis.at(device, start), axis.at(device, end)
+    order = np.argsort(begin, kind="stable")
+    begin, device = begin[order], device[order]
+    idle = begin[1:] - np.maximum.accumulate(finish[order])[:-1]
+    place = 1 + np.flatnonzero((idle >= max(at_least_ns, 1)) & (device[1:] == device[:-1]))
+    places = np.searchsorted(begin, begin[place], side="right") - place
+    until = start[order[place]]
+    row = np.append(operations.row, np.full(2 * len(first), -1))
+    return _Gaps(device[place], until - idle[place - 1], until, place, places, row[order])
+
+
+def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
+    """Return the first call (its row) of those that launched the operations at the end of each gap, else -1."""
+    gap, place = members(gaps.place, gaps.places)
+    keys = pd.concat([t[["rank", "process", "correlation"]] for t in tables], ignore_index=True)
+    call = started_by(keys.take(gaps.order[place]), api_calls)
+    first = np.full(len(gaps.start), len(api_calls))
+    np.minimum.at(first, gap[call >= 0], call[call >= 0])
+    return np.where(first < len(api_calls), first, -1)
+
+
+def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return how much of each device's idle time each cause accounts for.
+
+    Parameters
+    ----------
+    gaps
+        Table `GAPS`, as `idle_gaps` returns it; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
+        total_ns within a device: count (gaps), total_ns, max_ns (ns) and share_frac, the part of the device's
+        idle time in `gaps`, 0..1.
+
+    Raises
+    ------
+    SchemaError
+        If `gaps` does not match its schema.
+
+    Examples
+    --------
+    >>> idle_by_cause(GAPS.empty()).columns.tolist()
+    ['rank', 'gpu', 'cause', 'detail', 'count', 'total_ns', 'max_ns', 'share_frac']
+    """
+    found, group = numbered(GAPS.check(gaps), ["rank", "gpu", "cause", "detail"])
+    statistics = grouped(gaps["dur_ns"].to_numpy(), group, len(found))
+    found = found.assign(count=statistics["count"], total_ns=statistics["total"])
+    idle = found.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
+    found = found.assign(max_ns=statistics["max"].astype("int64"), share_frac=share(found["total_ns"].to_numpy(), idle))
+    return found.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
+
+
+def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return how many gaps of each length there are, and how long they are together, per cause.
+
+    Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the longest gap.
+
+    Parameters
+    ----------
+    gaps
+        Table `GAPS`, as `idle_gaps` returns it; all its devices are taken together; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns (int64 ns), cause,
+        count (gaps, may be 0), total_ns (ns).
+
+    Raises
+    ------
+    SchemaError
+        If `gaps` does not match its schema.
+
+    Examples
+    --------
+    >>> histogram(GAPS.empty()).columns.tolist()
+    ['lower_ns', 'upper_ns', 'cause', 'count', 'total_ns']
+    """
+    length = GAPS.check(gaps)["dur_ns"].to_numpy()
+    edges = np.array([step * 10**power for power in range(18) for step in (1, 2, 5)])
+    bin_ = np.searchsorted(edges, length, side="right") - 1
+    shown = np.arange(bin_.min(initial=len(edges)), bin_.max(initial=-1) + 1)
+    cause = gaps["cause"].cat.codes.to_numpy()
+    causes = np.unique(cause)
+    cell = (bin_ - shown[0]) * len(causes) + np.searchsorted(causes, cause) if len(shown) else bin_
+    statistics = grouped(length, cell, len(shown) * len(causes))
+    return pd.DataFrame(
+        {
+            "lower_ns": np.repeat(edges[shown], len(causes)),
+            "upper_ns": np.repeat(edges[shown + 1], len(causes)),
+            "cause": pd.Categorical.from_codes(np.tile(causes, len(shown)), pd.Index(CAUSES)),
+            "count": statistics["count"],
+            "total_ns": statistics["total"],
+        }
+    )

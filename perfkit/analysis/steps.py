@@ -1,0 +1,190 @@
+"""Where does one iteration of the program end and the next begin, and which of them are typical?
+
+Conventions
+-----------
+An iteration (step) is found in one of three ways, the first that works for a rank:
+
+1. "profiler step": ranges the profiler wrote around iterations (kind "step" or names ProfilerStep#N).
+2. "nvtx": ranges a person named (`annotations`), that repeat on one thread at one depth, outermost
+   first. A repeated range called a step or a batch is the step; when siblings repeat together,
+   or the range is a part of a step, a step goes from one start of the first of them to the next.
+3. "kernel sequence": the repeated sequence of kernels (`period`) of the device and process with the
+   most. The step starts where the device regularly idles longest.
+
+Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds.
+
+Functions
+---------
+detect      the steps of each rank
+steady      those of them that are typical
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.annotations import iterations
+from perfkit.analysis.calls import where
+from perfkit.analysis.intervals import Int
+from perfkit.analysis.period import bounds, repeats
+from perfkit.analysis.statistics import numbered
+from perfkit.analysis.window import Window, cut
+from perfkit.schema import Column, Table
+from perfkit.tables import DUR, KERNELS, RANGES, RANK, START
+
+STEPS = Table(
+    "STEPS",
+    "an iteration of the program",
+    (
+        RANK,
+        Column("step", "int64", "number of the iteration in the capture, from 0"),
+        START,
+        DUR,
+        Column("name", "category", "range or kernel it starts with"),
+        Column("how", "category", "profiler step, nvtx or kernel sequence"),
+        Column("steady", "bool", "whether it is typical: after compilation and warm-up, and its end known"),
+    ),
+    ("rank", "step"),
+)
+
+SLOW = 1.5
+MOST_WARM = 1 / 3
+_PROFILER = re.compile(r"ProfilerStep#?\s*\d+")
+
+
+def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return the iterations of each rank; none is found where nothing repeats at least three times.
+
+    The first steps are not steady while they last more than 1.5 times the median of the second half of the
+    rank's steps, and more than nine tenths of that half (compilation, warm-up); if that holds for more than a
+    third of the steps they are a phase of their own, and steady. The very first is not steady when it is longer than
+    every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
+    next would have begun.
+
+    Parameters
+    ----------
+    ranges, kernels
+        RANGES and KERNELS; either may be empty.
+    window
+        (start_ns, end_ns); keeps the steps that lie in it whole.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By rank and step: `rank` int32; `step` int64, number of the step in the whole capture, from 0; `start_ns`,
+        `dur_ns` int64, steps of a rank do not overlap; `name` category, the range or kernel a step starts with; `how`
+        category, "profiler step", "nvtx" or "kernel sequence"; `steady` bool.
+
+    Raises
+    ------
+    SchemaError
+        If a table does not match RANGES or KERNELS.
+    ValueError
+        If the window ends before it starts.
+
+    Examples
+    --------
+    >>> detect(RANGES.empty(), KERNELS.empty()).columns.tolist()
+    ['rank', 'step', 'start_ns', 'dur_ns', 'name', 'how', 'steady']
+    """
+    RANGES.check(ranges)
+    KERNELS.check(kernels)
+    ranks = np.union1d(ranges["rank"].unique(), kernels["rank"].unique())
+    parts = zip(ranks.tolist(), _split(ranges, ranks), _split(kernels, ranks), strict=True)
+    found = [steps for rank, spans, work in parts if len(steps := _of_rank(spans, work, rank))]
+    table = STEPS.make(pd.concat(found)) if found else STEPS.empty()
+    inside = cut(table.assign(whole_ns=table["dur_ns"]), window)
+    whole = inside.pop("whole_ns") == inside["dur_ns"]
+    return inside[whole].reset_index(drop=True)
+
+
+def steady(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps that are typical: after compilation and warm-up.
+
+    Parameters
+    ----------
+    steps
+        What `detect` returned; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows with `steady`, all columns and step numbers unchanged.
+
+    Raises
+    ------
+    SchemaError
+        If `steps` is not what `detect` returns.
+
+    Examples
+    --------
+    >>> len(steady(STEPS.empty()))
+    0
+    """
+    typical = STEPS.check(steps)["steady"]
+    return steps[typical].reset_index(drop=True)
+
+
+def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
+    """Return the rows of each rank, without copying a table that is in its order."""
+    if not frame["rank"].is_monotonic_increasing:
+        frame = frame.sort_values("rank", kind="stable")
+    bound = np.searchsorted(frame["rank"], ranks), np.searchsorted(frame["rank"], ranks, side="right")
+    return [frame.iloc[first:last] for first, last in zip(*bound, strict=True)]
+
+
+def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataFrame:
+    """Return STEPS of one rank, by the first way that finds any."""
+    steps = _profiler(ranges)
+    if not len(steps):
+        steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
+    if not len(steps):
+        steps = _sequence(kernels)
+    return steps.assign(rank=rank, step=np.arange(len(steps)), steady=_settled(steps["dur_ns"].to_numpy()))
+
+
+def _profiler(ranges: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps the profiler marked, on the thread that has the most of them."""
+    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], _PROFILER.match)]
+    marked = _most(marked, ["process", "thread"])
+    return marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
+
+
+def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the stretches of kernels that repeat."""
+    there = _most(kernels, ["gpu", "process"]).sort_values("start_ns", kind="stable")
+    start = there["start_ns"].to_numpy()
+    end = start + there["dur_ns"].to_numpy()
+    pause = np.zeros(len(start), np.int64)
+    pause[1:] = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
+    pause[:1] = pause.max(initial=0) + 1  # nothing ran before the first kernel
+    first, stop = repeats(there["full_name"].cat.codes.to_numpy().astype(np.int64), pause)
+    begin, finish = bounds(start, end, first, stop)
+    name = there["name"].iloc[first].astype(object).to_numpy()
+    return pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name, "how": "kernel sequence"})
+
+
+def _most(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return the rows of the combination of keys that has the most rows."""
+    _, number = numbered(frame, keys)
+    return frame.iloc[np.flatnonzero(number == np.bincount(number, minlength=1).argmax())]
+
+
+def _settled(dur: Int) -> NDArray[np.bool_]:
+    """Tell which steps are typical: after the warm-up, and not the last if nothing shows when it ended."""
+    if not len(dur):
+        return np.zeros(0, bool)
+    later = dur[len(dur) // 2 :]
+    usual = np.median(later)
+    warm = int((dur <= max(SLOW * usual, np.quantile(later, 0.9))).argmax())
+    if warm > len(dur) * MOST_WARM:
+        warm = 0
+    if warm == 0 and len(dur) > 1 and dur[0] > dur[1:].max():
+        warm = 1
+    typical = np.arange(len(dur)) >= warm
+    typical[-1] &= SLOW * dur[-1] >= usual
+    return typical

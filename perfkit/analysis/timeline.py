@@ -1,0 +1,250 @@
+"""Where does the time of each GPU go?
+
+Conventions
+-----------
+Times are int64 ns, intervals half open. Time is the union over all streams and processes of a
+device: what runs at once is counted once. With a window, operations are cut at its edges and every
+device of the tables is seen over the whole window, worked or not; without one, from the start of
+its first to the end of its last operation. Communication kernels are those of family
+"communication"; a memset is computation, every other row of COPIES a copy. `others` is a second
+KERNELS frame: the kernels that the user has not selected, which keep the device busy all the same.
+
+Functions
+---------
+busy            time with kernels, and with any operation, per device
+breakdown       computation, exposed communication, other kernels, exposed copies, idle: they sum to the span
+bins            busy time per stream and bin, to draw a timeline of any size
+samples_mean    mean and percentiles of sampled metrics per device
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+
+from perfkit.analysis.intervals import Int, Intervals, binned, merge, share, total, union
+from perfkit.analysis.window import Window, bounds, devices, ends, spans
+from perfkit.errors import PerfkitError
+from perfkit.tables import COPIES, KERNELS, SAMPLES
+
+KINDS = pd.Index(["computation", "communication", "copy"])
+PARTS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
+PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
+
+
+def busy(
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Window | None = None, others: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its span.
+
+    Parameters
+    ----------
+    kernels, copies, others
+        KERNELS, COPIES and the KERNELS not selected, in any order, may be empty.
+    window
+        (start_ns, end_ns), half open; the span of each device's operations when omitted.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32), ascending: start_ns and span_ns of what was looked at,
+        kernel_busy_ns, device_busy_ns (int64, ns, 0..span_ns), kernel_busy_frac, device_busy_frac
+        (float64, 0..1, NaN where span_ns is 0).
+
+    Raises
+    ------
+    SchemaError, ValueError, PerfkitError
+        If an input is not of its table; the window does not end after it starts; times exceed int64.
+
+    Examples
+    --------
+    >>> busy(KERNELS.empty(), COPIES.empty()).columns.tolist()[2:6]
+    ['start_ns', 'span_ns', 'kernel_busy_ns', 'device_busy_ns']
+    """
+    frames = _checked(kernels, copies, others)
+    index, groups = devices(*frames)
+    start, end = spans(frames, groups, len(index), window)
+    sets = [union(*_seen(frame, window, group)) for frame, group in zip(frames, groups, strict=True)]
+    span, on_kernels, on_device = end - start, total(sets[0], len(index)), total(merge(*sets), len(index))
+    index = index.assign(start_ns=start, span_ns=span, kernel_busy_ns=on_kernels, device_busy_ns=on_device)
+    return index.assign(kernel_busy_frac=share(on_kernels, span), device_busy_frac=share(on_device, span))
+
+
+def _checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame | None) -> list[pd.DataFrame]:
+    others = kernels.iloc[:0] if others is None else others
+    return [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
+
+
+def breakdown(
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Window | None = None, others: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return five parts of each device's time that sum to its span exactly.
+
+    With COMP the compute kernels and memsets, COMM the communication kernels, OTHER the kernels in
+    `others` and COPY the copies: computation is |COMP|, exposed communication |COMM - COMP|, other
+    kernels |OTHER - COMP - COMM|, exposed copy |COPY - COMP - COMM - OTHER|, idle the rest.
+
+    Parameters
+    ----------
+    kernels, copies, window, others
+        As in `busy`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32), ascending: span_ns, computation_ns, exposed_communication_ns,
+        other_kernels_ns (0 without `others`), exposed_copy_ns, idle_ns (int64, ns, 0..span_ns).
+
+    Raises
+    ------
+    SchemaError, ValueError, PerfkitError
+        As in `busy`.
+
+    References
+    ----------
+    AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
+
+    Examples
+    --------
+    >>> breakdown(KERNELS.empty(), COPIES.empty()).columns.tolist()[2:5]
+    ['span_ns', 'computation_ns', 'exposed_communication_ns']
+    """
+    frames = _checked(kernels, copies, others)
+    index, groups = devices(*frames)
+    start, end = spans(frames, groups, len(index), window)
+    reach = [total(covered, len(index)) for covered in accumulate(_layers(frames, groups, window), merge)]
+    parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
+    table = index.assign(span_ns=end - start, **dict(zip(PARTS, parts, strict=True)))
+    wrong = table[(parts < 0).any(axis=0)]
+    if len(wrong):
+        raise PerfkitError(f"breakdown: {wrong.iloc[0].to_dict()} has a part below 0. Check the times of the capture.")
+    return table
+
+
+def _layers(frames: list[pd.DataFrame], groups: list[Int], window: Window | None) -> list[Intervals]:
+    """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
+    kernel = _seen(frames[0], window, groups[0], frames[0]["family"] == "communication")
+    copy = _seen(frames[1], window, groups[1], frames[1]["direction"] == "memset")
+    other = union(*_seen(frames[2], window, groups[2]))
+    return [merge(_where(kernel, False), _where(copy, True)), _where(kernel, True), other, _where(copy, False)]
+
+
+def _seen(frame: pd.DataFrame, window: Window | None, *columns: ArrayLike) -> list[NDArray[Any]]:
+    """Return start, end and the columns of the operations with time in the window."""
+    found = [*ends(frame, window), *map(np.asarray, columns)]
+    rows = np.flatnonzero(found[1] > found[0])
+    return found if len(rows) == len(frame) else [column[rows] for column in found]
+
+
+def _where(operations: list[NDArray[Any]], value: bool) -> Intervals:
+    *times, mark = operations
+    rows = mark == value
+    return union(*(times if rows.all() else (column[rows] for column in times)))
+
+
+def bins(
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, bins: int = 1000, window: Window | None = None
+) -> pd.DataFrame:
+    """Return the busy time of each stream in equal bins of one time axis, kind by kind.
+
+    The bins tile the window (the common span of all devices when omitted) with integer edges, their
+    widths differ by at most 1 ns. Busy is the exact overlap with the union of the stream's operations.
+
+    Parameters
+    ----------
+    kernels, copies, window
+        As in `busy`.
+    bins
+        Number of bins, at least 1; no more are made than the window has nanoseconds.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank, gpu (int32), stream (int64), kind (category: computation, communication,
+        copy) and bin with busy time, sorted by these: start_ns, dur_ns of the bin, busy_ns (int64, ns,
+        1..dur_ns), busy_frac (float64, above 0, at most 1).
+
+    Raises
+    ------
+    SchemaError, ValueError, PerfkitError
+        As in `busy`; ValueError also if `bins` is below 1.
+
+    Examples
+    --------
+    >>> bins(KERNELS.empty(), COPIES.empty())["kind"].cat.categories.tolist()
+    ['computation', 'communication', 'copy']
+    """
+    if bins < 1:
+        raise ValueError(f"bins: {bins} is not at least 1")
+    frames = [KERNELS.check(kernels), COPIES.check(copies)]
+    index, groups = devices(*frames)
+    start, end = spans(frames, groups, len(index), window)
+    edges = _edges(int(start.min()), int(end.max()), bins) if len(index) else np.zeros(1, np.int64)
+    kinds = [np.where(kernels["family"] == "communication", 1, 0), np.where(copies["direction"] == "memset", 0, 2)]
+    seen = [_seen(f, window, group, f["stream"], kind) for f, group, kind in zip(frames, groups, kinds, strict=True)]
+    first, last, *keys = (np.concatenate(column) for column in zip(*seen, strict=True))
+    lanes, lane = _lanes(*keys)
+    which, at, busy_ns = binned(union(first, last, lane), edges)
+    device, stream, kind = (column[which] for column in lanes)
+    dur_ns = np.diff(edges)[at]
+    table = index.take(device).reset_index(drop=True).assign(stream=stream, kind=pd.Categorical.from_codes(kind, KINDS))
+    return table.assign(start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns))
+
+
+def _edges(first: int, last: int, bins: int) -> Int:
+    """Return integer edges that tile [first, last)."""
+    count = max(min(bins, last - first), 1)
+    width, rest = divmod(last - first, count)
+    number = np.arange(count + 1)
+    return first + width * number + rest * number // count
+
+
+def _lanes(device: Int, stream: Int, kind: Int) -> tuple[list[Int], Int]:
+    """Return device, stream and kind of each lane, sorted by these, and the lane of each operation."""
+    stream, streams = pd.factorize(stream, sort=True)
+    shape = (int(device.max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
+    lane, lanes = pd.factorize(np.ravel_multi_index((device, stream, kind), shape), sort=True)
+    of_device, of_stream, of_kind = np.unravel_index(lanes, shape)
+    return [of_device, streams[of_stream], of_kind], lane
+
+
+def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return mean, percentiles and maximum of each metric's readings.
+
+    Over the readings with window start <= time < end, all without a window; every reading weighs the
+    same and NaN readings are left out. Percentiles interpolate linearly between readings.
+
+    Parameters
+    ----------
+    samples, window
+        SAMPLES, in any order, may be empty; (start_ns, end_ns), half open, in the clock of `time_ns`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank, gpu (int32) and metric (category) read, sorted by these: count (int64,
+        without NaN), mean, p5, p50, p95, max (float64, in the metric's unit, NaN where count is 0).
+
+    Raises
+    ------
+    SchemaError, ValueError
+        As in `busy`.
+
+    Examples
+    --------
+    >>> samples_mean(SAMPLES.empty()).columns.tolist()[3:]
+    ['count', 'mean', 'p5', 'p50', 'p95', 'max']
+    """
+    SAMPLES.check(samples)
+    if window is not None:
+        first, last = bounds(window)
+        samples = samples[(samples["time_ns"] >= first) & (samples["time_ns"] < last)]
+    by_text = samples["metric"].cat.reorder_categories(sorted(samples["metric"].cat.categories))
+    readings = samples["value"].groupby([samples["rank"], samples["gpu"], by_text], observed=True)
+    percentiles = readings.quantile(np.array([*PERCENTILES.values()])).to_numpy().reshape(-1, len(PERCENTILES))
+    table = readings.agg(["count", "mean"]).reset_index().join(pd.DataFrame(percentiles, columns=[*PERCENTILES]))
+    return table.assign(max=readings.max().to_numpy())

@@ -1,0 +1,153 @@
+"""Numbers and names as people read them.
+
+Conventions
+-----------
+Three significant digits; a missing value is n/a. Units are decimal (1 GB = 1e9 B). A ladder is
+the units of one quantity from small to large; a value is shown in the largest unit it fills.
+
+Functions
+---------
+duration   nanoseconds as 1.23 ms
+size       bytes as 1.23 MB
+percent    a fraction as 12.3 %
+number     three significant digits
+unit       the unit of a ladder for a column or an axis
+printable  foreign text on one line, shortened at its end
+elided     the same, shortened in its middle
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import pandas as pd
+
+MISSING = "n/a"
+
+
+class Unit(NamedTuple):
+    """A unit and how many of the smallest unit of its ladder it holds."""
+
+    symbol: str
+    size: float
+
+
+TIME = (Unit("ns", 1), Unit("µs", 1e3), Unit("ms", 1e6), Unit("s", 1e9))
+BYTES = (Unit("B", 1), Unit("kB", 1e3), Unit("MB", 1e6), Unit("GB", 1e9), Unit("TB", 1e12))
+
+
+def unit(largest: float, ladder: tuple[Unit, ...]) -> Unit:
+    """Return the largest unit of `ladder` that `largest`, given in the first unit and rounded, fills.
+
+    Examples
+    --------
+    >>> unit(2_500_000, TIME).symbol
+    'ms'
+    """
+    rounded = _rounded(abs(largest))
+    return next((step for step in reversed(ladder) if rounded >= step.size), ladder[0])
+
+
+def number(value: float) -> str:
+    """Return `value` with three significant digits and separated thousands; n/a if missing.
+
+    Examples
+    --------
+    >>> number(0.012345), number(1234.5), number(float("nan"))
+    ('0.0123', '1,234', 'n/a')
+    """
+    if pd.isna(value):
+        return MISSING
+    rounded = _rounded(abs(value))
+    digits = 2 - math.floor(math.log10(rounded)) if 0 < rounded < math.inf else 0
+    return f"{value:,.{max(digits, 0)}f}"
+
+
+def duration(ns: float) -> str:
+    """Return a time given in ns in the unit people would use; minutes and hours from 2 min on.
+
+    Examples
+    --------
+    >>> duration(999), duration(1_234_567), duration(150_000_000_000)
+    ('999 ns', '1.23 ms', '2 min 30 s')
+    """
+    if pd.isna(ns) or abs(ns) < 120e9:
+        return _in_ladder(ns, TIME)
+    minutes, seconds = divmod(round(abs(ns) / 1e9), 60)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+    return f"-{text}" if ns < 0 else text
+
+
+def size(count: float) -> str:
+    """Return a number of bytes in decimal units.
+
+    Examples
+    --------
+    >>> size(512), size(1_500_000)
+    ('512 B', '1.50 MB')
+    """
+    return _in_ladder(count, BYTES)
+
+
+def percent(frac: float) -> str:
+    """Return a fraction in percent; never rounded to 0 % or 100 % unless it is exactly that.
+
+    Examples
+    --------
+    >>> percent(0.1234), percent(0.00001), percent(0.99999), percent(1)
+    ('12.3 %', '< 0.01 %', '> 99.9 %', '100 %')
+    """
+    if pd.isna(frac):
+        return MISSING
+    if frac in (0, 1):
+        return f"{frac:.0%}".replace("%", " %")
+    if 0 < frac < 0.0001:
+        return "< 0.01 %"
+    if 0.9995 <= frac < 1:
+        return "> 99.9 %"
+    return f"{100 * frac:,.{1 if abs(frac) >= 0.01 else 2}f} %"
+
+
+def printable(text: object, limit: int) -> str:
+    """Return foreign text on one line of at most `limit` characters; what cannot be printed becomes �.
+
+    Control and direction characters in a profile could otherwise rearrange the text around them.
+
+    Examples
+    --------
+    >>> printable("void  kernel<float>\\n(int)", 12)
+    'void kernel…'
+    """
+    head = " ".join(str(text)[: 4 * limit].split())
+    shown = "".join(c if c.isprintable() else "�" for c in head)
+    return shown if len(shown) <= limit and len(str(text)) <= 4 * limit else f"{shown[: limit - 1]}…"
+
+
+def elided(text: object, limit: int) -> str:
+    """Return `printable` text of at most `limit` characters that keeps both ends: kernels often differ in the last.
+
+    Examples
+    --------
+    >>> elided("par_kernel<advec_mom#1(int, int)>", 21)
+    'par_kernel<ad… int)>'
+    """
+    whole = str(text)
+    if len(whole) <= limit:
+        return printable(whole, limit)
+    tail = limit // 3
+    return f"{printable(whole[: limit - tail - 1], limit)}…{printable(whole[-tail:], limit)}"
+
+
+def _rounded(value: float) -> float:
+    """`value` as it will be shown, so that 999,960 ns becomes 1.00 ms and not 1,000 µs."""
+    return float(f"{value:.2e}")
+
+
+def _in_ladder(value: float, ladder: tuple[Unit, ...]) -> str:
+    if pd.isna(value):
+        return MISSING
+    chosen = unit(value, ladder)
+    shown = f"{value:,.0f}" if chosen is ladder[0] else number(value / chosen.size)
+    return f"{shown} {chosen.symbol}"

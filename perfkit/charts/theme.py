@@ -1,0 +1,202 @@
+"""How every chart looks, and how it reaches the notebook: colours, names for people, theme, renderer.
+
+Conventions
+-----------
+A colour means the same thing in every chart. Within each palette, colours stay apart for normal sight
+and for the three kinds of colour blindness (tests/charts/test_theme.py computes it), and every chart
+says the same with labels. The theme sets sizes and places only: text keeps the surroundings' colour, so
+that charts read on light and on dark pages.
+
+Functions
+---------
+register   make Altair show charts as perfkit does, once per process
+layered    layers as one chart with title and description
+ink        text marks that read on light and on dark
+colours    a scale of fixed colours
+nothing    the chart that says why there is nothing to draw
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import Any
+
+import altair as alt
+
+# JupyterLab draws this type without network access and papermill stores it; Altair's own type for
+# Vega-Lite 6 has neither property. The version in it only selects JupyterLab's viewer.
+MIME = "application/vnd.vegalite.v5+json"
+
+WIDTH = 640
+LABEL_WIDTH = 260
+
+KIND_COLOURS: dict[str, str] = {
+    "computation": "#1F77D4",
+    "communication": "#D55E00",
+    "copy": "#00B878",
+    "other_kernels": "#B83CA0",
+    "idle": "#B4B4B4",
+}
+KIND_NAMES: dict[str, str] = {
+    "computation": "computation",
+    "communication": "communication",
+    "copy": "copy",
+    "other_kernels": "other kernels",
+    "idle": "idle",
+}
+
+FAMILY_COLOURS: dict[str, str] = {
+    "gemm": KIND_COLOURS["computation"],
+    "convolution": "#90B7FA",
+    "attention": "#744FEA",
+    "normalisation": "#394B74",
+    "softmax": "#276B71",
+    "elementwise": "#9E10A5",
+    "reduction": "#5D4E45",
+    "embedding": "#884421",
+    "optimizer": "#CB8BC4",
+    "communication": KIND_COLOURS["communication"],
+    "copy": KIND_COLOURS["copy"],
+    "other": "#9A9A9A",
+}
+
+CAUSE_COLOURS: dict[str, str] = {
+    "host_wait": "#7B3FA0",
+    "kernel_wait": "#E0A010",
+    "other": "#20A0B0",
+    "unattributed": "#808080",
+    "edge": "#C8C8C8",
+}
+CAUSE_NAMES: dict[str, str] = {
+    "host_wait": "host wait: the CPU had not launched yet",
+    "kernel_wait": "kernel wait: launched, began within 30 µs",
+    "other": "other: launched, began 30 µs later or more",
+    "unattributed": "unattributed: no launch recorded",
+    "edge": "edge: before the first or after the last work",
+}
+DETAIL_COLOURS: dict[str, str] = {
+    "sync": "#7B3FA0",
+    "data_loading": "#A0469A",
+    "memory": "#B57EDC",
+    "launch": "#6A5ACD",
+    "host_code": "#9A86B8",
+}
+DETAIL_NAMES: dict[str, str] = {
+    "sync": "host wait: the CPU sat in a synchronising call",
+    "data_loading": "host wait: the CPU was loading data",
+    "memory": "host wait: the CPU was allocating memory",
+    "launch": "host wait: launch calls back to back",
+    "host_code": "host wait: other code on the CPU",
+}
+
+
+@cache
+def register() -> None:
+    """Register and enable perfkit's renderer and theme in Altair.
+
+    Every chart function calls this; only the first call in a process has an effect, so that a renderer
+    the user enables later stays.
+    """
+    alt.renderers.register("perfkit", _bundle)
+    alt.renderers.enable("perfkit")
+    alt.theme.register("perfkit", enable=True)(_theme)
+
+
+def _bundle(spec: dict[str, Any], **_: object) -> dict[str, Any]:
+    return {MIME: spec, "text/plain": f"chart: {spec.get('description', 'no description')}"}
+
+
+def _theme() -> alt.theme.ThemeConfig:
+    return {
+        "config": {
+            "padding": {"left": 0, "top": 5, "right": 5, "bottom": 5},
+            "font": "system-ui, sans-serif",
+            "view": {"stroke": None, "continuousWidth": WIDTH, "continuousHeight": 260},
+            "title": {
+                "anchor": "start",
+                "frame": "bounds",
+                "fontSize": 15,
+                "fontWeight": 600,
+                "subtitleFontSize": 12,
+                "subtitlePadding": 4,
+                "offset": 10,
+            },
+            "axis": {
+                "labelFontSize": 12,
+                "titleFontSize": 12,
+                "titleFontWeight": "normal",
+                "titlePadding": 8,
+                "labelLimit": LABEL_WIDTH,
+                "gridOpacity": 0.35,
+                "domainOpacity": 0.5,
+                "tickOpacity": 0.5,
+            },
+            "legend": {
+                "orient": "top",
+                "direction": "horizontal",
+                "title": None,
+                "labelFontSize": 12,
+                "labelLimit": 320,
+                "columns": 5,
+                "symbolType": "square",
+                "columnPadding": 14,
+            },
+        }
+    }
+
+
+def layered(
+    layers: Iterable[alt.Chart],
+    title: str,
+    explanation: str,
+    *,
+    picture: str,
+    size: tuple[int, int | alt.Step],
+) -> alt.LayerChart:
+    """Return the layers as one chart, with the title and the description that screen readers speak.
+
+    Parameters
+    ----------
+    layers
+        Drawn in this order.
+    title, explanation
+        What is seen, and under it how to read it; the explanation may be empty.
+    picture
+        What kind of picture it is, for the description.
+    size
+        Width and height of the drawing without its labels, pixels.
+    """
+    chart: alt.LayerChart = alt.LayerChart(layer=list(layers)).properties(
+        width=size[0],
+        height=size[1],
+        title=alt.TitleParams(text=title, subtitle=[explanation] if explanation else []),
+        description=" ".join(f"{text.rstrip('.')}." for text in (title, picture, explanation) if text),
+    )
+    return chart
+
+
+def ink(data: alt.InlineData, *, dx: int = 0) -> alt.Chart:
+    """Return left-aligned text marks in the colour that axis labels have on the page around the chart.
+
+    Vega-Lite paints the fill of a text mark black, also on dark pages, unless the mark counts as unfilled; then
+    Vega takes the fill of the style.
+    """
+    marks: alt.Chart = alt.Chart(data).mark_text(
+        style="guide-label", filled=False, stroke="transparent", align="left", dx=dx, fontSize=11, tooltip=False
+    )
+    return marks
+
+
+def colours(palette: Mapping[str, str], names: Mapping[str, str], present: Iterable[str]) -> alt.Scale:
+    """Return the colour scale of the keys that are present, in the palette's order, under their names."""
+    found = set(present)
+    shown = [key for key in palette if key in found]
+    return alt.Scale(domain=[names.get(key, key) for key in shown], range=[palette[key] for key in shown])
+
+
+def nothing(title: str, why: str) -> alt.LayerChart:
+    """Return a chart without marks that states under `title` why there is nothing to draw."""
+    register()
+    blank: alt.Chart = alt.Chart(alt.InlineData(values=[{}])).mark_point(opacity=0, tooltip=False)
+    return layered([blank], title, why, picture="Nothing to draw", size=(WIDTH, 1))

@@ -1,0 +1,81 @@
+"""What to do about each cause of lost time, by horizon: days, weeks to months, quarters."""
+
+from __future__ import annotations
+
+Advice = dict[str, tuple[str, ...]]
+
+
+def advice(immediate: str, medium: str, long: str) -> Advice:
+    """Return advice by horizon; steps within a text are separated by semicolons."""
+    texts = {"immediate": immediate, "medium-term": medium, "long-term": long}
+    return {horizon: tuple(step.strip() for step in text.split(";")) for horizon, text in texts.items()}
+
+
+DATA_LOADING = advice(
+    "Raise DataLoader num_workers towards the cores per GPU; set pin_memory=True, persistent_workers=True and "
+    "prefetch_factor=4; copy with non_blocking=True",
+    "Decode, tokenise or resize the data once and store it ready to use; keep it on local NVMe",
+    "Move preprocessing to the GPU or to a separate service; choose a storage format that is read in large blocks",
+)
+SYNC = advice(
+    "Remove .item(), .cpu() and print of GPU values from the step; log every hundredth step; use pinned memory and "
+    "non_blocking=True for copies",
+    "Replace device-wide synchronisation by events between streams",
+    "Let the framework run several steps ahead: no decision of the host may depend on the step in flight",
+)
+MEMORY = advice(
+    "Allocate buffers before the loop; use the framework's caching allocator or cudaMallocAsync",
+    "Give operators their output buffers; keep shapes fixed so that blocks are reused",
+    "Plan memory per step so that nothing is allocated or freed in it",
+)
+LAUNCH = advice(
+    "Raise the batch size; compile the step with torch.compile(mode='reduce-overhead')",
+    "Capture the step in a CUDA graph; use fused optimizers and fused attention",
+    "Write the chains of small kernels as one kernel",
+)
+HOST_CODE = advice(
+    "Record the framework (perfkit step 5) or call stacks to see what the launching thread does in these gaps; "
+    "mark phases with NVTX",
+    "Move that work off the launching thread or out of the step; compile the step so that Python runs less",
+    "Keep the step free of Python: CUDA graphs, or a C++ loop",
+)
+KERNEL_WAIT = advice(
+    "Raise the batch size so that kernels are longer than the gap between them",
+    "Capture the step in a CUDA graph, which shortens the gap between dependent kernels",
+    "Fuse dependent small kernels",
+)
+OTHER_WAIT = advice(
+    "Look at the timeline for what the stream waited for: an event, another stream, another GPU",
+    "Remove dependencies between streams that the data do not need",
+    "Balance the work between the GPUs and streams that wait for each other",
+)
+UNKNOWN = advice(
+    "Record the CUDA calls of the CPU (nsys profile --trace=cuda) and graph nodes (--cuda-graph-trace=node)",
+    "Mark the program's phases with NVTX",
+    "Keep a recording with calls and ranges as the baseline of every change",
+)
+EDGE = advice(
+    "Choose a window of steady steps, without start-up and shut-down",
+    "Start recording with cudaProfilerStart or --capture-range in the steady part",
+    "Measure start-up separately: it is paid once per job",
+)
+COPIES = advice(
+    "Pin the host memory; copy with non_blocking=True on a stream of its own; merge small copies",
+    "Prefetch the next batch while this one is computed",
+    "Keep data that is used again on the GPU",
+)
+COMMUNICATION = advice(
+    "Check that gradient buckets start while the backward pass runs (DDP bucket_cap_mb); use NVLink where there is",
+    "Communicate in bfloat16; accumulate gradients over several micro-batches",
+    "Choose the parallel layout so that the large exchanges stay inside a node",
+)
+COMPUTATION = advice(
+    "Measure the longest kernels with Nsight Compute (ncu --set full) and see step 4",
+    "Use mixed precision so that matrix products run on tensor cores; fuse elementwise chains",
+    "Change the algorithm or the model where the longest kernel is already near its roof",
+)
+WARM_UP = advice(
+    "Leave the first steps out of every measurement: choose a window of steady steps",
+    "Cache compiled kernels and autotuning results between runs",
+    "Keep shapes fixed so that nothing is compiled after the first step",
+)

@@ -1,0 +1,151 @@
+"""The figures of a run at the level of the system: where its GPU time went.
+
+Conventions
+-----------
+Over several GPUs a time is the sum over the GPUs and a share is the sum of the parts over the sum of
+the spans. Without a window a GPU's span lasts from its first to its last operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import communication, gaps, steps, timeline, transfers
+from perfkit.analysis.window import cut
+from perfkit.diagnosis.finding import Figure
+from perfkit.selection import Selection
+
+PARTS = {
+    "computation": ("GPU computing", "union of compute kernels and memsets"),
+    "exposed_communication": ("Exposed communication", "communication kernels while nothing computes"),
+    "exposed_copy": ("Exposed copies", "copies while no kernel runs"),
+    "other_kernels": ("Kernels not selected", "kernels outside the selection while none of the selected runs"),
+    "idle": ("GPU idle", "no kernel, copy or memset on the GPU"),
+}
+METRICS = {
+    "sm_active_frac": (
+        "SM active",
+        "mean over samples of the share of cycles an SM has a resident warp, mean over SMs",
+    ),
+    "tensor_active_frac": ("Tensor pipe active", "mean over samples of the share of cycles a tensor pipe works"),
+    "dram_read_frac": ("DRAM read", "mean over samples of read bandwidth over its peak"),
+    "dram_write_frac": ("DRAM write", "mean over samples of write bandwidth over its peak"),
+}
+
+
+def figures(view: Selection) -> dict[str, Figure]:
+    """Return the system-level figures of a selection by their id; what it cannot answer is absent.
+
+    Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
+    """
+    busy = list(_busy(view))
+    span = next((f.value for f in busy if f.id == "span_ns"), 0.0)
+    made = [*busy, *_parts(view), *_idle(view, span), *_kernels(view), *_copies(view), *_steps(view), *_samples(view)]
+    return {figure.id: figure for figure in made}
+
+
+def _busy(view: Selection) -> Iterator[Figure]:
+    busy = timeline.busy(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+    span = int(busy["span_ns"].sum())
+    if not span:
+        return
+    source = "KERNELS, COPIES; timeline.busy"
+    yield Figure("gpu_count", "GPUs seen", len(busy), "count", "GPUs with at least one operation", source)
+    yield Figure("span_ns", "Span", span, "ns", "window, or first to last operation; summed over GPUs", source)
+    for part, of in (("kernel", "kernels"), ("device", "kernels, copies and memsets")):
+        value = int(busy[f"{part}_busy_ns"].sum())
+        label = "Kernels running" if part == "kernel" else "GPU busy"
+        yield Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", f"union of {of} over all streams", source)
+        yield Figure(f"{part}_busy_frac", label, value / span, "1", f"union of {of} over the span", source)
+
+
+def _parts(view: Selection) -> Iterator[Figure]:
+    parts = timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+    span = int(parts["span_ns"].sum())
+    for name, (label, definition) in PARTS.items():
+        value = int(parts[f"{name}_ns"].sum())
+        if span and (value or name != "other_kernels"):
+            source = "KERNELS, COPIES; timeline.breakdown"
+            yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", definition, source)
+            yield Figure(f"{name}_frac", label, value / span, "1", f"{definition}, over the span", source)
+    overlap = communication.overlap(view.kernels, window=view.window)
+    total = int(overlap["communication_ns"].sum())
+    if total:
+        hidden = int(overlap["overlapped_ns"].sum()) / total
+        definition = "communication time under computing kernels over all communication time"
+        yield Figure("overlap_frac", "Communication overlapped", hidden, "1", definition, "communication.overlap")
+
+
+def _kernels(view: Selection) -> Iterator[Figure]:
+    kernels = cut(view.kernels, view.window)
+    if not len(kernels):
+        return
+    source = "KERNELS"
+    duration = kernels["dur_ns"]
+    yield Figure("kernel_count", "Kernel launches", len(kernels), "count", "kernel executions in the window", source)
+    yield Figure("kernel_sum_ns", "Kernel time", int(duration.sum()), "ns", "sum of kernel durations", source)
+    yield Figure("kernel_mean_ns", "Mean kernel", float(duration.mean()), "ns", "kernel time over launches", source)
+    yield Figure("kernel_median_ns", "Median kernel", float(duration.median()), "ns", "median kernel duration", source)
+    short = float((duration < 10_000).mean())
+    definition = "share of launches shorter than 10 µs, about what launching one costs"
+    yield Figure("short_kernel_frac", "Kernels under 10 µs", short, "1", definition, source)
+
+
+def _steps(view: Selection) -> Iterator[Figure]:
+    found = steps.steady(steps.detect(view.ranges, view.all_kernels, window=view.window))
+    if len(found):
+        source = f"steps.detect ({found['how'].iloc[0]})"
+        yield Figure("step_count", "Steady steps", len(found), "count", "iterations, warm-up left out", source)
+        median = float(found["dur_ns"].median())
+        yield Figure("step_median_ns", "Median step", median, "ns", "median duration of the steady steps", source)
+
+
+def _copies(view: Selection) -> Iterator[Figure]:
+    moved = transfers.summary(view.copies, by=("direction",), window=view.window).set_index("direction")
+    for direction in moved.index.intersection(["H2D", "D2H", "P2P"]):
+        row, name, source = moved.loc[direction], str(direction).lower(), "COPIES; transfers.summary"
+        yield Figure(f"{name}_count", f"{direction} copies", int(row["count"]), "count", "copies in the window", source)
+        yield Figure(f"{name}_bytes", f"{direction} volume", int(row["bytes"]), "bytes", "bytes copied", source)
+        yield Figure(f"{name}_ns", f"{direction} time", int(row["total_ns"]), "ns", "sum of copy durations", source)
+        if np.isfinite(row["bytes_per_s"]):
+            definition = "bytes over copy time, copies without duration left out"
+            rate = float(row["bytes_per_s"])
+            yield Figure(f"{name}_bytes_per_s", f"{direction} bandwidth", rate, "bytes/s", definition, source)
+
+
+def _idle(view: Selection, span: float) -> Iterator[Figure]:
+    found = idle_gaps(view)
+    if found is None or not span:
+        return
+    for cause, total in found["dur_ns"].groupby(causes(found)).sum().sort_values(ascending=False).items():
+        label = f"Idle: {str(cause).replace('_', ' ')}"
+        definition = "idle time with this cause, told by the call that launched what ends each gap, over the span"
+        yield Figure(f"idle_{cause}_frac", label, float(total) / span, "1", definition, "gaps.idle_gaps")
+
+
+def idle_gaps(view: Selection) -> pd.DataFrame | None:
+    """Return `gaps.idle_gaps` of a selection; None where the causes cannot be told."""
+    operations = (view.all_kernels, view.copies, view.api_calls)
+    if not gaps.determinable(*operations).yes:
+        return None
+    return gaps.idle_gaps(*operations, window=view.window, ranges=view.ranges)
+
+
+def causes(found: pd.DataFrame) -> pd.Series:
+    """Return the detail of each gap's cause where there is one, else the cause."""
+    detail = found["detail"].astype(object)
+    return detail.where(detail.notna(), found["cause"].astype(object))
+
+
+def _samples(view: Selection) -> Iterator[Figure]:
+    means = timeline.samples_mean(view.samples, window=view.window)
+    for metric, (label, definition) in METRICS.items():
+        rows = means[means["metric"] == metric]
+        if len(rows):
+            value = float((rows["mean"] * rows["count"]).sum() / rows["count"].sum())
+            yield Figure(
+                f"sample_{metric}", f"{label} (sampled)", value, "1", definition, "SAMPLES; timeline.samples_mean"
+            )

@@ -1,0 +1,225 @@
+"""What are the parts of a demangled kernel name: scopes, function, template arguments, parameters?
+
+Conventions
+-----------
+Kernel names come from outside and may be cut, unbalanced or no C++ at all: nothing here raises on
+them, and every step takes time linear in their length. `canonical` brings the spellings of nsys,
+ncu and CUPTI's own demangler (as in Kineto traces) to one text, so that one kernel has one name
+whichever tool recorded it.
+
+Functions
+---------
+base        function name alone, nsys's shortName
+canonical   one spelling for the demanglers' different ones
+path        the parts of a qualified name, outermost first
+split       the pieces of a text between separators outside brackets
+qualified   the parts of a kernel's name
+template_names   the templates in a mangled name
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+_PARTNER = {">": "<", ")": "(", "]": "[", "}": "{"}
+# An operator's own brackets open nothing, and neither does an arrow.
+_TOKEN = re.compile(r"\boperator(?:\(\)|<=>|<<=?|>>=?|->\*?|[<>]=?)|->|::|[<>()\[\]{}, ]")
+_CANONICAL = (
+    # ncu's CSV loses the "<" of "<unnamed>".
+    (re.compile(r"\(anonymous namespace\)::|<unnamed>::|\bunnamed>::"), ""),
+    (re.compile(r"\[lambda\(([^\[\]]*)\) \(instance (\d+)\)\]"), r"{lambda(\1)#\2}"),
+    (re.compile(r"\blong long\b"), "longlong"),
+    (re.compile(r"\bunsigned (?=[a-z])"), "u"),
+    (re.compile(r"\bsigned char\b"), "schar"),
+    (re.compile(r"\bdecltype\(nullptr\)"), "nullptr_t"),
+    # "const float *" and "float const*" are one type; constness never makes two kernels.
+    (re.compile(r"\bconst | ?\bconst\b"), ""),
+    (re.compile(r" (?=[<>(*&,])"), ""),
+)
+_MANGLED_QUALIFIERS = re.compile(r"[rVK]*")
+_MANGLED_NAME = re.compile(r"S[a-z]|S[0-9A-Z]*_|([1-9]\d{0,4})")
+_MANGLED_LITERAL_OR_NAME = re.compile(r"L[a-z]n?\d+E|([1-9]\d{0,4})(?=[A-Za-z_])")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One step of a qualified name: ``name<args>(params)tail``; `params` is None where no list stands."""
+
+    name: str
+    args: tuple[str, ...] = ()
+    params: str | None = None
+    tail: str = ""
+
+
+def base(full_name: str) -> str:
+    """Return the function name without return type, namespaces, template arguments and parameters.
+
+    This is what nsys stores as shortName. A name without C++ structure comes back unchanged; of a
+    mangled name the innermost function name is returned.
+
+    Parameters
+    ----------
+    full_name
+        Demangled kernel name; any text.
+
+    Returns
+    -------
+    str
+        Empty only for an empty name.
+
+    Examples
+    --------
+    >>> base("void at::native::<unnamed>::max_pool_backward_nchw<float, float>(const T1 *, int)")
+    'max_pool_backward_nchw'
+    """
+    return qualified(full_name)[-1].name
+
+
+@lru_cache(maxsize=4096)
+def qualified(full_name: str) -> tuple[Part, ...]:
+    """Return the parts of a kernel's name, outermost namespace first, the function last; never empty."""
+    text = _without_clone(full_name)
+    if text.startswith("_Z"):
+        return _mangled(text)
+    if not any(mark in text for mark in ("(", "<", "::")):
+        return (Part(text),)
+    parts = path(canonical(text))
+    return parts if parts[-1].name else (Part(text),)
+
+
+def canonical(text: str) -> str:
+    """Return `text` with the differences between demanglers removed.
+
+    Examples
+    --------
+    >>> canonical("f<const float *, g(int)::[lambda() (instance 2)]>")
+    'f<float*, g(int)::{lambda()#2}>'
+    """
+    for pattern, replacement in _CANONICAL:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+@lru_cache(maxsize=4096)
+def path(text: str) -> tuple[Part, ...]:
+    """Return the parts of a qualified name in canonical spelling; a return type before it is dropped.
+
+    Examples
+    --------
+    >>> [part.name for part in path("void a::b<int>::c(float)")]
+    ['a', 'b', 'c']
+    """
+    parts: list[Part] = []
+    for step in split(text, "::"):
+        words = [part for part in (_part(word) for word in split(step, " ")) if part != Part("")]
+        chosen = next((i for i, part in enumerate(words) if part.params is not None), len(words) - 1)
+        if chosen > 0:
+            parts.clear()
+        parts += words[chosen : chosen + 1]
+    return tuple(parts) or (Part(text),)
+
+
+def split(text: str, separator: str) -> list[str]:
+    """Return the pieces of `text` between separators (``::``, ``,`` or a space) outside all brackets.
+
+    Examples
+    --------
+    >>> split("int, f<a, b>, (x, y)", ",")
+    ['int', ' f<a, b>', ' (x, y)']
+    """
+    pieces, start, skip = [], 0, 0
+    closing = _closing(text)
+    for token in _TOKEN.finditer(text):
+        if token.start() < skip:
+            continue
+        if token.start() in closing:
+            skip = closing[token.start()]
+        elif token.group() == separator:
+            pieces.append(text[start : token.start()])
+            start = token.end()
+    return [*pieces, text[start:]]
+
+
+def _closing(text: str) -> dict[int, int]:
+    """Map each opening bracket to its closing one; a "<" that nothing closes reaches to the end."""
+    closing: dict[int, int] = {}
+    open_at: list[int] = []
+    count = dict.fromkeys("<([{", 0)
+    for token in _TOKEN.finditer(text):
+        mark, at = token.group(), token.start()
+        if mark in count:
+            open_at.append(at)
+            count[mark] += 1
+        elif (opener := _PARTNER.get(mark)) and count[opener] and (mark != ">" or text[open_at[-1]] == "<"):
+            # A "<" inside parentheses that close first was a comparison.
+            while True:
+                last = open_at.pop()
+                count[text[last]] -= 1
+                if text[last] == opener:
+                    break
+            closing[last] = at
+    return closing | dict.fromkeys(open_at, len(text))
+
+
+def _part(text: str) -> Part:
+    """Read ``name<args>(params)tail``; brackets at the start, as of a lambda, belong to the name."""
+    closing = _closing(text)
+    name_end, args, params, end = len(text), "", None, len(text)
+    skip = 0
+    for token in _TOKEN.finditer(text):
+        at = token.start()
+        if at < skip or at not in closing:
+            continue
+        skip = closing[at]
+        if at == 0 or text[at] in "[{":
+            continue
+        name_end, end = min(name_end, at), skip + 1
+        inside = text[at + 1 : skip]
+        if text[at] == "<":
+            args = inside
+        else:
+            params = inside
+            break
+    given = tuple(arg.strip() for arg in split(args, ",")) if args else ()
+    return Part(text[:name_end], given, params, text[end:])
+
+
+def _without_clone(text: str) -> str:
+    """Drop the compiler's "[clone ...]" and AMD's ".kd" (kernel descriptor) from the end."""
+    while text.endswith("]") and (at := text.rfind(" [clone ")) > 0:
+        text = text[:at]
+    return text.removesuffix(".kd") or text
+
+
+def _mangled(text: str) -> tuple[Part, ...]:
+    """Read the names of an Itanium-mangled function up to its template arguments, which become the tail."""
+    nested = text.startswith("_ZN")
+    at = _MANGLED_QUALIFIERS.match(text, 3).end() if nested else 2  # type: ignore[union-attr]
+    names: list[str] = []
+    while step := _MANGLED_NAME.match(text, at):
+        at = step.end()
+        if step.group(1):
+            names.append(text[at : at + int(step.group(1))])
+            at += int(step.group(1))
+    scopes = tuple(Part(name) for name in names[:-1] if not name.startswith("_GLOBAL__N_"))
+    return (*scopes, Part(names[-1], tail=text[at:])) if names and names[-1] else (Part(text),)
+
+
+def template_names(mangled: str) -> list[str]:
+    """Return the names of the templates in a piece of a mangled name, in their order.
+
+    Examples
+    --------
+    >>> template_names("ILi1ENS_12Rmsnorm2dFwdINS_8sequenceILi4EEEEE")
+    ['Rmsnorm2dFwd', 'sequence']
+    """
+    found, at = [], 0
+    while step := _MANGLED_LITERAL_OR_NAME.search(mangled, at):
+        at = step.end()
+        if step.group(1):
+            name_at, at = at, at + int(step.group(1))
+            if mangled[at : at + 1] == "I":
+                found.append(mangled[name_at:at])
+    return found

@@ -1,0 +1,65 @@
+"""Readers: one module per format, each with `sniff(path)`, `read(path)` and a VERSION.
+
+`READERS` is the list of their names; its order is the precedence when several claim a file and when
+two profiles of one run hold the same table.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from perfkit.errors import ReadError
+
+READERS = ("nsys",)
+SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep")  # what a profiler is expected to have written something into
+
+
+def reader(name: str) -> ModuleType:
+    """Return the reader module called `name`."""
+    return import_module(f"perfkit.readers.{name}")
+
+
+def recognise(path: Path) -> str | None:
+    """Return the name of the reader that claims `path` by its content, or None."""
+    return next((name for name in READERS if reader(name).sniff(path)), None)
+
+
+def unrecognised(path: Path) -> ReadError:
+    """Return the error that says what a file is that no reader claims, and what to do about it."""
+    if path.is_dir():
+        return ReadError(
+            f"{path}: nothing in this folder is a profile perfkit reads. "
+            "Point at an Nsight Systems export (.sqlite, parquetdir, arrowdir) or a folder that holds one."
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(200)
+            size = path.stat().st_size
+    except OSError as e:
+        return ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.")
+    if size == 0:
+        return ReadError(f"{path}: the file is empty (0 bytes). Export or copy it again.")
+    if head.startswith(b"version https://git-lfs"):
+        return ReadError(f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`.")
+    if head.startswith(b"SQLite format 3\0"):
+        return ReadError(
+            f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
+            "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
+        )
+    return ReadError(
+        f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). "
+        "Point at an Nsight Systems export (.sqlite, parquetdir, arrowdir) or a folder that holds one."
+    )
+
+
+def _tables(path: Path) -> str:
+    try:
+        with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
+            names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except sqlite3.Error as e:
+        return str(e)
+    return ", ".join(sorted(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "") or "none"

@@ -1,0 +1,125 @@
+"""API_CALLS and RANGES of an Nsight Systems export."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from perfkit import tables
+from perfkit.readers.nsys.node import MARK, PUSH_POP, START_END
+from perfkit.readers.nsys.source import (
+    DUR,
+    Int,
+    Source,
+    categorical,
+    ints,
+    joined,
+    process_of,
+    texts,
+    thread_of,
+)
+
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+NVTX = "NVTX_EVENTS"
+
+KINDS = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
+DOMAIN_CREATE = 75
+SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
+
+
+def api_calls(source: Source) -> pd.DataFrame:
+    """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
+
+    def part(rows: pa.Table) -> dict[str, Any]:
+        tid = ints(rows, "globalTid")
+        return {
+            "start_ns": ints(rows, "start"),
+            "dur_ns": ints(rows, "dur", 0),
+            "process": process_of(tid),
+            "thread": thread_of(tid),
+            "correlation": ints(rows, "correlationId"),
+            "name": ints(rows, "nameId"),
+        }
+
+    parts = source.convert(RUNTIME, ("start", DUR, "globalTid", "correlationId", "nameId"), part)
+    codes, labels = texts(source, joined(parts, "name"))
+    columns = {name: joined(parts, name) for name in ("process", "thread", "start_ns", "dur_ns", "correlation")}
+    name = categorical(codes, [SUFFIX.sub("", label) for label in labels])
+    return tables.API_CALLS.make(pd.DataFrame({"rank": np.zeros(len(codes), "int32"), **columns, "name": name}))
+
+
+def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
+    """Return RANGES: NVTX ranges and marks; ranges never closed end with the capture."""
+
+    def part(rows: pa.Table) -> dict[str, Any]:
+        tid = ints(rows, "globalTid")
+        return {
+            "start_ns": ints(rows, "start"),
+            "end_ns": ints(rows, "end", np.iinfo(np.int64).min),
+            "event": ints(rows, "eventType"),
+            "process": process_of(tid),
+            "thread": thread_of(tid),
+            "text": ints(rows, "textId"),
+            "domain": ints(rows, "domainId", 0),
+        }
+
+    columns = ("start", "end", "eventType", "globalTid", "textId", "domainId")
+    parts = source.convert(NVTX, columns, part)
+    if not parts:
+        return tables.RANGES.empty()
+    frame = pd.DataFrame({name: joined(parts, name) for name in parts[0]})
+    frame["name"] = _names(source, frame["text"].to_numpy())
+    kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
+    start, end = kept["start_ns"].to_numpy(), kept.pop("end_ns").to_numpy()
+    is_open = (end < start) & (kept["event"] != MARK).to_numpy()
+    kept["dur_ns"] = np.maximum(np.where(is_open, end_of_capture, end), start) - start
+    kept["kind"] = kept.pop("event").map(KINDS).astype("category")
+    kept["domain"] = _domains(kept, frame[frame["event"] == DOMAIN_CREATE])
+    kept["depth"] = _depth(kept)
+    kept["rank"] = 0
+    return tables.RANGES.make(kept.drop(columns="text"))
+
+
+def _names(source: Source, ids: Int) -> pd.Categorical:
+    """Return COALESCE(text, StringIds[textId]) per event."""
+    inline = source.text(NVTX, "text")
+    codes, labels = texts(source, ids)
+    if not inline:
+        return categorical(codes, labels)
+    own, distinct = pd.factorize(np.array(inline, object))
+    return categorical(np.where(own >= 0, own + len(labels), codes), [*labels, *map(str, distinct)])
+
+
+def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
+    """Return each event's domain name; a domain id is unique within its process only."""
+    known = {
+        (p, d): str(n)
+        for p, d, n in zip(created["process"], created["domain"], created["name"].astype(str), strict=True)
+    }
+    domains, ids = pd.factorize(events["domain"].to_numpy(np.int64))
+    codes, pairs = pd.factorize((events["process"].to_numpy() << 32) | domains)
+    keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
+    return categorical(codes, [known.get((p, d), f"domain {d}" if d else "") for p, d in keys])
+
+
+def _depth(events: pd.DataFrame) -> Int:
+    """Count, for each push_pop range, those of its thread and domain that are open when it starts.
+
+    Nesting is not exported. Ranges of one thread nest, so the number open at a start is the number
+    started before minus the number ended by then; a range without length encloses nothing.
+    """
+    depth = np.zeros(len(events), np.int64)
+    nested = events[events["kind"] == "push_pop"]
+    for _, rows in nested.groupby(["process", "thread", "domain"], observed=True, sort=False):
+        start, dur = rows["start_ns"].to_numpy(), rows["dur_ns"].to_numpy()
+        order = np.lexsort((-dur, start))
+        start, dur = start[order], dur[order]
+        lasts = dur > 0
+        started = np.cumsum(lasts) - lasts
+        ended = np.searchsorted(np.sort((start + dur)[lasts]), start, side="right")
+        depth[rows.index.to_numpy()[order]] = started - ended
+    return depth

@@ -1,0 +1,25 @@
+"""The report: notebooks run without a person, and one page made of them."""
+
+from perfkit.report.build import build
+from perfkit.report.record import record
+from perfkit.report.shown import (
+    about,
+    figure_table,
+    key_findings,
+    note,
+    opportunities,
+    recommendations,
+    refusals,
+)
+
+__all__ = [
+    "about",
+    "build",
+    "figure_table",
+    "key_findings",
+    "note",
+    "opportunities",
+    "recommendations",
+    "record",
+    "refusals",
+]

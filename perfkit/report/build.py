@@ -1,0 +1,118 @@
+"""Build a report: run the notebooks, then write the page, the summaries and the tables."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from perfkit.errors import PerfkitError
+from perfkit.report import html, notebooks, summary
+from perfkit.report.record import collect, without_records
+from perfkit.run import load
+from perfkit.selection import Selection, select
+from perfkit.tables import TABLES
+
+
+def build(
+    profile: str | Path,
+    out: str | Path,
+    *,
+    baseline: str | Path | None = None,
+    gpus: tuple[int, ...] = (),
+    window: tuple[int, ...] = (),
+    kernels: str = "",
+    progress: Callable[[int, int, str], None] = lambda done, of, what: None,
+) -> Path:
+    """Write a report of a run to a folder and return its page.
+
+    Parameters
+    ----------
+    profile, baseline
+        What `perfkit.load` takes; a baseline is an earlier run to compare with.
+    out
+        Folder that is made, or replaced if it holds an earlier report.
+    gpus, window, kernels
+        As in `perfkit.select`.
+    progress
+        Called with the number of finished steps, their total and the name of what just ended.
+
+    Returns
+    -------
+    Path
+        ``index.html``; beside it are ``summary.md``, ``summary.json``, ``notebooks/`` and ``tables/``.
+
+    Raises
+    ------
+    PerfkitError
+        If the input cannot be read, the choice does not fit it, or a notebook fails. Then nothing is
+        written: the report is made in a folder of its own and moved to its place when it is whole.
+    """
+    target = Path(out).absolute()
+    _check_target(target)
+    view = select(load(profile), gpus=gpus, window=window, kernels=kernels)
+    if baseline:
+        load(baseline)
+    names = notebooks.answering(view.run)
+    parameters = {
+        "profile": str(Path(profile).absolute()),
+        "baseline": str(Path(baseline).absolute()) if baseline else "",
+        "gpus": list(gpus),
+        "window": list(window),
+        "kernels": kernels,
+    }
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        _write(view, names, parameters, made, _counter(len(names) + 2, progress))
+        if target.exists():
+            shutil.rmtree(target)
+        made.chmod(0o755)
+        made.rename(target)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+    return target / "index.html"
+
+
+def _check_target(target: Path) -> None:
+    """Refuse to replace anything but an earlier report."""
+    if target.exists() and not (target.is_dir() and ((target / "summary.json").exists() or not any(target.iterdir()))):
+        raise PerfkitError(f"{target}: exists and is not an earlier report. Choose another --out, or remove it.")
+
+
+def _counter(total: int, progress: Callable[[int, int, str], None]) -> Callable[[str], None]:
+    done: list[str] = []
+
+    def step(what: str) -> None:
+        done.append(what)
+        progress(len(done), total, what)
+
+    return step
+
+
+def _write(
+    view: Selection, names: list[str], parameters: dict[str, Any], made: Path, done: Callable[[str], None]
+) -> None:
+    (made / "notebooks").mkdir()
+    executed = notebooks.execute(names, parameters, made / "notebooks", done=done)
+    _write_tables(view, made / "tables")
+    done("tables")
+    inputs = summary.inputs(view, parameters)
+    found = collect(executed.items())
+    summary.write(made, inputs, found)
+    shown = [(name, without_records(notebook)) for name, notebook in executed.items()]
+    title = f"perfkit: {Path(parameters['profile']).name}"
+    (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
+    done("page")
+
+
+def _write_tables(view: Selection, folder: Path) -> None:
+    """Write the run's tables, whole, as Parquet: figures can be checked against them."""
+    folder.mkdir()
+    for name in TABLES:
+        frame = view.run.table(name)
+        if len(frame):
+            frame.to_parquet(folder / f"{name.lower()}.parquet", compression="zstd", index=False)

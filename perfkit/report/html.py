@@ -1,0 +1,206 @@
+"""One self-contained HTML page from executed notebooks.
+
+Conventions
+-----------
+The page requests nothing: styles, the chart library and all data are inside it, and its content security
+policy lets a browser load nothing else. Prose and code are ours. Outputs show what stood in a profile:
+charts and Markdown are escaped here, HTML comes from `perfkit.charts.tables`, which escapes; should a
+script or an event handler reach the page all the same, the policy, which names the page's own scripts by
+their hash, keeps it from running.
+
+Functions
+---------
+page    one notebook
+pages   several notebooks, with a table of contents
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfkit.charts.theme import MIME
+
+if TYPE_CHECKING:
+    from nbconvert import HTMLExporter
+    from nbformat import NotebookNode
+
+TEMPLATES = Path(__file__).parent / "template"
+VEGA_LITE = "6.4"
+SHOWN = [MIME, "text/html", "text/markdown", "image/svg+xml", "image/png", "image/jpeg", "text/latex", "text/plain"]
+_HEADING = re.compile(r"<(/?)h([1-5])\b")
+_QUESTION = re.compile(r"\A\s*#\s+(.+?)\s*#*\s*$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One notebook on the page; `question` is its first heading, `body` HTML."""
+
+    anchor: str
+    title: str
+    question: str
+    body: str
+    failed: bool
+    charts: bool
+
+
+def page(notebook: NotebookNode, *, title: str) -> str:
+    """Return one executed notebook as a page.
+
+    Parameters
+    ----------
+    notebook
+        As nbformat reads it, with its outputs.
+    title
+        Title of the page.
+
+    Returns
+    -------
+    str
+        HTML.
+    """
+    return pages([(title, notebook)], title=title)
+
+
+def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
+    """Return executed notebooks as the sections of one page, under a table of contents.
+
+    Code stays behind a toggle. A step that failed is shown as such, and its section is marked in the
+    contents.
+
+    Parameters
+    ----------
+    notebooks
+        Title of the section and notebook as nbformat reads it, in the order of the page: what a reader
+        should see first, such as the executive summary, comes first. At least one.
+    title
+        Title of the page.
+
+    Returns
+    -------
+    str
+        HTML, about 0.9 MB plus the outputs, or small if no notebook holds a chart.
+
+    Raises
+    ------
+    ValueError
+        If there is no notebook.
+    """
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    if not notebooks:
+        raise ValueError("notebooks: none given. A page needs at least one.")
+    exporter = _exporter()
+    sections = [_section(exporter, number, *given) for number, given in enumerate(notebooks, start=1)]
+    scripts = _scripts(any(section.charts for section in sections))
+    folder = TEMPLATES / "perfkit"
+    environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("page.html.j2").render(
+        title=title,
+        sections=[{**vars(section), "body": Markup(section.body)} for section in sections],
+        scripts=[Markup(script) for script in scripts],
+        style=Markup((folder / "page.css").read_text("utf-8")),
+        policy=Markup(_policy(scripts)),
+    )
+
+
+def _exporter() -> HTMLExporter:
+    """Return nbconvert's exporter with the template and the filters it uses."""
+    import nbconvert
+    from traitlets.config import Config
+
+    make: Any = nbconvert.HTMLExporter
+    exporter: HTMLExporter = make(
+        template_name="perfkit",
+        extra_template_basedirs=[str(TEMPLATES)],
+        exclude_anchor_links=True,
+        embed_images=True,
+        exclude_input_prompt=True,
+        exclude_output_prompt=True,
+        filters={
+            "demoted": _demoted,
+            "escaped_markdown": _escaped_markdown,
+            "script_json": _script_json,
+            "alternative": _alternative,
+        },
+        config=Config({"NbConvertBase": {"display_data_priority": SHOWN}}),
+    )
+    return exporter
+
+
+def _section(exporter: HTMLExporter, number: int, title: str, notebook: NotebookNode) -> _Section:
+    body, _ = exporter.from_notebook_node(notebook)
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    failed = any(output.output_type == "error" for output in outputs)
+    charts = any(MIME in output.get("data", {}) for output in outputs)
+    return _Section(f"section-{number}", title, _question(notebook), body, failed, charts)
+
+
+def _question(notebook: NotebookNode) -> str:
+    """Return the notebook's title: the heading that its first cell of prose begins with, or nothing."""
+    prose = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
+    found = _QUESTION.match(prose)
+    return found[1] if found else ""
+
+
+def _demoted(html: str) -> str:
+    """Lower headings by one level: the page's title is its only h1."""
+    return _HEADING.sub(lambda found: f"<{found[1]}h{int(found[2]) + 1}", html)
+
+
+def _escaped_markdown(text: str) -> str:
+    """Render Markdown that a step computed: HTML in it is shown as text, for names in it are foreign."""
+    from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+
+    renderer = IPythonRenderer(escape=True, allow_harmful_protocols=False, exclude_anchor_links=True)
+    return str(MarkdownWithMath(renderer=renderer).render(text))
+
+
+def _script_json(value: object) -> str:
+    """Return JSON that cannot end the script element around it: all that begins a tag is written as escape."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _alternative(output: Mapping[str, Any]) -> str:
+    """Return what a picture shows, in words, escaped for an attribute."""
+    said = output["data"].get(MIME, {}).get("description") or output.get("metadata", {}).get("alt")
+    return escape(str(said or "a picture without description"))
+
+
+def _scripts(charts: bool) -> list[str]:
+    return [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")] if charts else []
+
+
+@cache
+def _bundle() -> str:
+    """Return the chart library, about 0.9 MB; building it takes a second."""
+    from vl_convert import javascript_bundle
+
+    library = str(javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=VEGA_LITE))
+    return re.sub("</(script)", r"<\\/\1", library, flags=re.IGNORECASE)
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    """Return a policy under which nothing is fetched and no script runs but `scripts`."""
+    hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
+    own = " ".join(hashes) or "'none'"
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {own}",
+            "style-src 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )

@@ -1,0 +1,73 @@
+"""The notebooks: where they lie, which of them a run can answer, and how to run them."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from perfkit.errors import PerfkitError
+from perfkit.run import Run
+
+# Notebook, and the tables of which at least one must hold something for it to have an answer.
+NOTEBOOKS: dict[str, tuple[str, ...]] = {
+    "0_executive_summary": (),
+    "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES"),
+}
+
+
+def folder() -> Path:
+    """Return the folder of the notebooks: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    places = (package / "notebooks", package.parent / "notebooks")
+    return next(p for p in places if p.is_dir())
+
+
+def answering(run: Run) -> list[str]:
+    """Return the names of the notebooks that have something to say about this run."""
+    recorded = {name for profile in run.profiles for name in profile.loaders}
+    return [name for name, needs in NOTEBOOKS.items() if not needs or recorded & set(needs)]
+
+
+def execute(
+    names: list[str], parameters: dict[str, Any], out: Path, *, done: Callable[[str], None]
+) -> dict[str, nbformat.NotebookNode]:
+    """Run notebooks with these parameters, several at a time, and write them to `out`.
+
+    Parameters
+    ----------
+    names
+        Notebooks of `NOTEBOOKS`.
+    parameters
+        Values for their parameters cell.
+    out
+        Folder for the executed notebooks.
+    done
+        Called with each notebook's name as it ends.
+
+    Raises
+    ------
+    PerfkitError
+        If a notebook fails; the message holds its own error.
+    """
+    import papermill
+
+    def one(name: str) -> nbformat.NotebookNode:
+        try:
+            executed: nbformat.NotebookNode = papermill.execute_notebook(
+                folder() / f"{name}.ipynb", out / f"{name}.ipynb", parameters, progress_bar=False, cwd=os.getcwd()
+            )
+            return executed
+        except papermill.PapermillExecutionError as e:
+            raise PerfkitError(f"notebook {name}: {e.ename}: {e.evalue}") from e
+        finally:
+            done(name)
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
+        warnings.filterwarnings("ignore", category=UserWarning, module="papermill")
+        return dict(zip(names, pool.map(one, names), strict=True))

@@ -1,0 +1,101 @@
+"""Findings, advice and remarks as HTML for a notebook; everything from outside is escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import pandas as pd
+
+from perfkit.charts.format import duration, printable
+from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal
+from perfkit.selection import Selection
+
+LIMIT = 400  # characters of a text from outside
+
+
+@dataclass(frozen=True)
+class Shown:
+    """HTML that a notebook and the report show, with the same in plain text."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def note(text: str) -> Shown:
+    """Return a sentence for the reader."""
+    return Shown(f"<p>{_safe(text)}</p>", text)
+
+
+def about(view: Selection) -> Shown:
+    """Return what was read: files, tools, GPUs, the part that is looked at, and remarks."""
+    lines = [
+        ("Run", ", ".join(Path(path).name for path in view.run.capture["path"])),
+        (
+            "Recorded with",
+            ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in view.run.capture.itertuples()})),
+        ),
+        ("Recorded for", ", ".join(duration(ns) for ns in view.run.capture["dur_ns"])),
+        ("GPUs", ", ".join(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
+        ("Seen here", view.description),
+        *(("Note", text) for text in view.run.notes),
+    ]
+    rows = "".join(f"<dt>{_safe(term)}</dt><dd>{_safe(text)}</dd>" for term, text in lines)
+    return Shown(f'<dl class="perfkit-about">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
+
+
+def key_findings(findings: Iterable[Finding]) -> Shown:
+    """Return findings as a list: the title, how severe it is, and the evidence in a sentence."""
+    found = list(findings)
+    if not found:
+        return note("Nothing that was recorded costs more than a tenth of the time.")
+    items = "".join(
+        f"<li><strong>{_safe(f.title)}</strong> <em>({_safe(f.severity)})</em><br>{_safe(f.explanation)}</li>"
+        for f in found
+    )
+    return Shown(f'<ol class="perfkit-findings">{items}</ol>', "\n".join(f.title for f in found))
+
+
+def recommendations(findings: Iterable[Finding]) -> Shown:
+    """Return what to do, by horizon; each step names the finding it comes from."""
+    found = list(findings)
+    parts = []
+    for horizon in HORIZONS:
+        steps = dict.fromkeys((step, f.rule) for f in found for step in f.advice.get(horizon, ()))
+        items = "".join(f"<li>{_safe(step)} <em>({_safe(rule.replace('_', ' '))})</em></li>" for step, rule in steps)
+        parts.append(f"<h4>{horizon.capitalize()}</h4><ul>{items}</ul>" if items else "")
+    return Shown("".join(parts) or note("No recommendation without a finding.").html, f"{len(found)} findings")
+
+
+def refusals(items: Iterable[Refusal]) -> Shown:
+    """Return the questions that are not answered, why, and what to record."""
+    rows = "".join(
+        f"<li><strong>{_safe(r.question)}</strong> {_safe(r.reason)}. Record: <code>{_safe(r.record)}</code></li>"
+        for r in items
+    )
+    return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")
+
+
+def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.DataFrame:
+    """Return figures as rows: figure, value (text with unit), definition, source; those of `ids` that exist, or all."""
+    chosen = [figures[i] for i in (ids or figures) if i in figures]
+    rows = [(f.label, f.text, f.definition, f.source) for f in chosen]
+    return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])
+
+
+def opportunities(findings: Iterable[Finding]) -> pd.DataFrame:
+    """Return findings as rows of the improvement table: direction, current, target, gain, why a range."""
+    rows = [(f.title, f.evidence[0].text, f.target, f.gain.text, f.gain.reason) for f in findings]
+    return pd.DataFrame(rows, columns=["direction", "current", "target", "gain", "why a range"])
+
+
+def _safe(text: str) -> str:
+    return escape(printable(text, LIMIT))

@@ -1,0 +1,24 @@
+"""Profiles in the tools' own formats that no GPU recorded, with what is true of them.
+
+Data
+----
+SIMULATIONS    name -> function that writes the simulation of that name into a folder and returns the folder
+
+Functions
+---------
+mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it
+capture        an Nsight Systems export of any size and `Shape`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from perfkit.simulate.capture import capture
+from perfkit.simulate.mlp_a100 import mlp_a100
+from perfkit.simulate.shape import Shape
+
+__all__ = ["SIMULATIONS", "Shape", "capture", "mlp_a100"]
+
+SIMULATIONS: dict[str, Callable[[Path], Path]] = {"mlp_a100": mlp_a100}

@@ -1,0 +1,227 @@
+"""Launch latency, its statistics, and the queues of launched kernels."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import api_calls, kernels
+
+from perfkit.analysis.launches import LATENCY, LAUNCH_CALLS, is_launch, latency, queue_depth, summary, unlaunched
+from perfkit.errors import SchemaError
+from perfkit.tables import API_CALLS, KERNELS
+
+STATISTICS = {"mean": statistics.mean, "median": statistics.median, "min": min, "max": max, "std": statistics.stdev}
+
+
+def span(start_ns: int, end_ns: int, correlation: int = -1, **more: Any) -> dict[str, Any]:
+    """A kernel or call from start to end."""
+    return {"start_ns": start_ns, "dur_ns": end_ns - start_ns, "correlation": correlation, **more}
+
+
+def random_tables(seed: int, count: int = 300) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Kernels of two processes on two devices, most of them with a call."""
+    rng = np.random.default_rng(seed)
+    calls, work = [], []
+    for i in range(count):
+        called, process = int(rng.integers(0, 50_000)), int(rng.integers(1, 3))
+        start = called + int(rng.integers(1, 4_000))
+        place = {"gpu": int(rng.integers(0, 2)), "stream": int(rng.integers(0, 3)), "name": rng.choice(["a", "b", "c"])}
+        work.append(span(start, start + int(rng.integers(0, 2_000)), i, process=process, **place))
+        if rng.random() < 0.9:
+            name = rng.choice(["cudaLaunchKernel", "cuLaunchKernel"])
+            where = {"process": process, "thread": int(rng.integers(1, 3)), "name": name}
+            calls.append(span(called, called + int(rng.integers(0, 3_000)), i, **where))
+    return kernels(*work), api_calls(*calls)
+
+
+def test_latency_by_hand() -> None:
+    """Call [0, 8), kernel [20, 50): api 8, queue 20 - 8 = 12, delay 20, dur 30, total 50 - 0 = 50."""
+    (got,) = latency(kernels(span(20, 50, 1)), api_calls(span(0, 8, 1, thread=4))).to_dict("records")
+    expected = {"api_ns": 8, "queue_ns": 12, "delay_ns": 20, "dur_ns": 30, "total_ns": 50, "start_ns": 0, "thread": 4}
+    assert expected == {name: got[name] for name in expected}
+    assert got["api"] == "cudaLaunchKernel"
+
+
+def test_kernel_that_starts_before_its_call_returns_has_no_queue_time() -> None:
+    """Call [0, 30), kernel [10, 20): queue 10 - 30 is negative, so missing; total ends with the call, 30."""
+    (got,) = latency(kernels(span(10, 20, 1)), api_calls(span(0, 30, 1))).to_dict("records")
+    assert pd.isna(got["queue_ns"])
+    assert (got["total_ns"], got["delay_ns"]) == (30, 10)
+
+
+def test_kernel_that_starts_as_its_call_returns_queued_for_no_time() -> None:
+    """Call [0, 30), kernel [30, 40): a queue time of 0 counts as one."""
+    assert latency(kernels(span(30, 40, 1)), api_calls(span(0, 30, 1)))["queue_ns"].tolist() == [0]
+
+
+def test_kernels_without_call_are_left_out_and_counted() -> None:
+    """Of three kernels of GPU 0 one has its call; GPU 1 lacks none."""
+    work = kernels(span(5, 6, 1), span(7, 8), span(9, 10, 99), span(9, 10, 2, gpu=1))
+    calls = api_calls(span(0, 1, 1), span(1, 2, 2))
+    assert latency(work, calls)["correlation"].tolist() == [1, 2]
+    assert unlaunched(work, calls).to_numpy().tolist() == [[0, 0, 2], [0, 1, 0]]
+
+
+def test_all_kernels_of_a_graph_have_its_launch() -> None:
+    """Three nodes after one call [0, 5) queue 5, 15 and 25 ns."""
+    work = kernels(*(span(t, t + 5, 1, in_graph=True) for t in (10, 20, 30)))
+    assert latency(work, api_calls(span(0, 5, 1, name="cudaGraphLaunch")))["queue_ns"].tolist() == [5, 15, 25]
+
+
+def test_window_selects_by_kernel_start() -> None:
+    """[10, 20) keeps the kernel that starts at 10, whole, and not those that start at 9 and 20."""
+    work = kernels(span(9, 50, 1), span(10, 50, 2), span(20, 50, 3))
+    got = latency(work, api_calls(*(span(i, i + 1, i) for i in (1, 2, 3))), window=(10, 20))
+    assert got[["correlation", "dur_ns"]].to_numpy().tolist() == [[2, 40]]
+
+
+def test_summary_by_hand() -> None:
+    """Two launches: api 2 and 10 ns, queue 8 and missing, dur 10 and 20, totals 20 and 26."""
+    work = kernels(span(10, 20, 1, full_name="k<1>", name="k"), span(102, 122, 2, full_name="k<2>", name="k"))
+    calls = api_calls(span(0, 2, 1), span(96, 106, 2))
+    (got,) = summary(latency(work, calls)).to_dict("records")
+    names = ["rank", "process", "thread", "gpu", "api", "name", "count", "queue_count", "total_mean_ns", "total_max_ns"]
+    assert [got[name] for name in names] == [0, 1, 1, 0, "cudaLaunchKernel", "k", 2, 1, 23.0, 26.0]
+    assert [got[f"{name}_ns"] for name in ("api_median", "queue_mean", "dur_mean", "dur_min")] == [6.0, 8.0, 15.0, 10.0]
+    assert pytest.approx(32**0.5) == got["api_std_ns"]
+    assert pd.isna(got["queue_std_ns"])
+    apart = summary(latency(work, calls), by="full_name")
+    assert apart[["full_name", "count", "queue_count"]].to_numpy().tolist() == [["k<2>", 1, 0], ["k<1>", 1, 1]]
+    assert apart["queue_mean_ns"].isna().tolist() == [True, False]
+
+
+def test_summary_equals_a_loop_over_groups() -> None:
+    """Counts and all statistics agree with Python's, group by group."""
+    rows = latency(*random_tables(1))
+    got = summary(rows)
+    keys = ["rank", "process", "thread", "gpu", "api", "name"]
+    assert len(got) == len(set(rows[keys].itertuples(index=False, name=None)))
+    for group in got.to_dict("records"):
+        own = rows[np.logical_and.reduce([rows[key] == group[key] for key in keys])]
+        assert (len(own), own["queue_ns"].count()) == (group["count"], group["queue_count"])
+        for quantity in ("total", "api", "queue", "dur"):
+            values = own[f"{quantity}_ns"].dropna().astype(int).tolist()
+            for name, statistic in STATISTICS.items():
+                expected = statistic(values) if len(values) > (name == "std") else float("nan")
+                assert pytest.approx(expected, nan_ok=True) == group[f"{quantity}_{name}_ns"]
+    assert got["total_mean_ns"].is_monotonic_decreasing
+
+
+def depths(frame: pd.DataFrame) -> list[tuple[int, int]]:
+    """Time and depth of each step."""
+    return list(zip(frame["time_ns"], frame["depth"], strict=True))
+
+
+def test_queue_depth_by_hand() -> None:
+    """Calls at 0, 2, 4 and starts at 3, 10, 20: depth 1, 2, 1, 2, 1, 0."""
+    work = kernels(span(3, 9, 1), span(10, 19, 2), span(20, 30, 3))
+    got = queue_depth(work, api_calls(span(0, 1, 1), span(2, 3, 2), span(4, 5, 3)))
+    assert depths(got) == [(0, 1), (2, 2), (3, 1), (4, 2), (10, 1), (20, 0)]
+    assert got["complete"].all()
+
+
+def test_steps_at_one_time_are_one_row() -> None:
+    """A call and the start of an earlier kernel at 5 leave the depth at 1."""
+    work = kernels(span(5, 6, 1), span(9, 10, 2))
+    assert depths(queue_depth(work, api_calls(span(0, 1, 1), span(5, 7, 2)))) == [(0, 1), (5, 1), (9, 0)]
+
+
+def test_streams_processes_and_devices_queue_apart() -> None:
+    """Stream 7 of two processes, stream 8 and GPU 1 are four queues, in order of gpu, process, stream."""
+    places = [{"process": 2}, {"gpu": 1}, {"stream": 8}, {}]
+    work = kernels(*(span(10, 11, i, **place) for i, place in enumerate(places)))
+    calls = api_calls(*(span(i, 9, i, process=place.get("process", 1)) for i, place in enumerate(places)))
+    got = queue_depth(work, calls)
+    expected = [[0, 1, 7, 3, 1], [0, 1, 7, 10, 0], [0, 1, 8, 2, 1], [0, 1, 8, 10, 0]]
+    expected += [[0, 2, 7, 0, 1], [0, 2, 7, 10, 0], [1, 1, 7, 1, 1], [1, 1, 7, 10, 0]]
+    assert expected == got[["gpu", "process", "stream", "time_ns", "depth"]].to_numpy().tolist()
+
+
+def test_graph_launch_counts_once() -> None:
+    """Nodes on two streams and two devices: one in the queue of each device from the call to its first node."""
+    nodes = span(10, 11, 1, stream=3), span(12, 13, 1, stream=4), span(14, 15, 1, stream=3), span(20, 21, 1, gpu=1)
+    got = queue_depth(kernels(*nodes), api_calls(span(0, 5, 1, name="cudaGraphLaunch")))
+    assert (got["stream"].tolist(), depths(got)) == ([3, 3, 7, 7], [(0, 1), (10, 0), (0, 1), (20, 0)])
+
+
+def test_stream_of_a_cut_capture_is_not_complete() -> None:
+    """The call of the first kernel was not recorded: stream 7 goes to -1 and is marked; stream 8 is not."""
+    work = kernels(span(2, 3), span(6, 7, 1), span(6, 7, 2, stream=8))
+    got = queue_depth(work, api_calls(span(4, 5, 1), span(5, 6, 2)))
+    assert depths(got[got["stream"] == 7]) == [(2, -1), (4, 0), (6, -1)]
+    assert got.groupby("stream")["complete"].unique().map(list).to_dict() == {7: [False], 8: [True]}
+
+
+def test_window_begins_with_the_depth_it_finds() -> None:
+    """Steps at 0, 2, 3, 4, 10, 20: the window [3, 10) has 3 and 4; [5, 8) only holds the depth 2 of before."""
+    work = kernels(span(3, 9, 1), span(10, 19, 2), span(20, 30, 3))
+    calls = api_calls(span(0, 1, 1), span(2, 3, 2), span(4, 5, 3))
+    assert depths(queue_depth(work, calls, window=(3, 10))) == [(3, 1), (4, 2)]
+    assert depths(queue_depth(work, calls, window=(5, 8))) == [(5, 2)]
+
+
+@pytest.mark.parametrize("window", [None, (10_000, 30_000)])
+def test_queue_depth_equals_a_count_at_each_step(window: tuple[int, int] | None) -> None:
+    """At every step of random queues the depth is the calls so far less the kernels started so far."""
+    work, calls = random_tables(2)
+    got = queue_depth(work, calls, window=window)
+    called = work.merge(calls, on=["rank", "process", "correlation"], suffixes=("", "_call"))
+    keys = ["rank", "gpu", "process", "stream"]
+    for step in got.to_dict("records"):
+        own, launched = (f[np.logical_and.reduce([f[k] == step[k] for k in keys])] for f in (work, called))
+        expected = (launched["start_ns_call"] <= step["time_ns"]).sum() - (own["start_ns"] <= step["time_ns"]).sum()
+        assert expected == step["depth"]
+    if window is None:
+        negative = got.groupby(keys)["depth"].min() < 0
+        assert negative.any()
+        assert (got.groupby(keys)["complete"].all() == ~negative).all()
+
+
+def test_empty_tables() -> None:
+    """No kernels or no calls: empty results with all columns and dtypes."""
+    for work in (KERNELS.empty(), kernels(span(1, 2, 1))):
+        got = latency(work, API_CALLS.empty())
+        assert LATENCY.check(got).empty
+        assert summary(got).empty
+    steps = queue_depth(KERNELS.empty(), API_CALLS.empty(), window=(0, 5))
+    assert steps.dtypes.astype(str).tolist() == ["int32", "int32", "int64", "int64", "int64", "int64", "bool"]
+    assert unlaunched(KERNELS.empty(), API_CALLS.empty()).empty
+    assert summary(LATENCY.empty())["count"].dtype == "int64"
+
+
+@pytest.mark.parametrize("function", [latency, unlaunched, queue_depth])
+def test_wrong_table_raises(function: Any) -> None:
+    """Both tables are checked."""
+    with pytest.raises(SchemaError, match="'correlation' is missing"):
+        function(KERNELS.empty().drop(columns="correlation"), API_CALLS.empty())
+    with pytest.raises(SchemaError, match="'thread' is missing"):
+        function(KERNELS.empty(), API_CALLS.empty().drop(columns="thread"))
+
+
+def test_wrong_arguments_raise() -> None:
+    """A window that ends before it starts, an unknown grouping and a foreign table are refused."""
+    for function in (latency, queue_depth):
+        with pytest.raises(ValueError, match="does not end after it starts"):
+            function(KERNELS.empty(), API_CALLS.empty(), window=(2, 1))
+    with pytest.raises(ValueError, match="by: 'family' is not one of name, full_name"):
+        summary(LATENCY.empty(), by="family")
+    with pytest.raises(SchemaError, match="'queue_ns' is missing"):
+        summary(LATENCY.empty().drop(columns="queue_ns"))
+
+
+def test_launch_calls_launch() -> None:
+    """Every name of the published set is a launch to the predicate."""
+    assert all(is_launch(name) for name in LAUNCH_CALLS)
+
+
+def test_inputs_stay_as_they_are() -> None:
+    """Neither table is changed."""
+    given, kept = random_tables(3), random_tables(3)
+    latency(*given, window=(0, 10_000))
+    queue_depth(*given, window=(0, 10_000))
+    for table, copy in zip(given, kept, strict=True):
+        pd.testing.assert_frame_equal(table, copy)

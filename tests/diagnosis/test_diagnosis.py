@@ -1,0 +1,110 @@
+"""Figures and findings of small runs whose answer is known."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import api_calls, copies, kernels, ranges
+
+import perfkit
+from perfkit import diagnosis
+from perfkit.profile import Missing, Profile
+from perfkit.tables import CAPTURE
+
+MS = 1_000_000
+
+
+def _view(**tables: pd.DataFrame) -> perfkit.Selection:
+    capture = CAPTURE.make(
+        pd.DataFrame(
+            {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
+        )
+    )
+    loaders = {name.upper(): (lambda frame=frame: frame) for name, frame in tables.items()}
+    missing = (Missing("SAMPLES", "no GPU metrics", "nsys profile --gpu-metrics-devices=all"),)
+    return perfkit.select(perfkit.Run([Profile("nsys", Path("p"), capture, loaders, missing)]))
+
+
+def _waiting_for_data() -> perfkit.Selection:
+    """Two kernels of 10 ms, 80 ms apart; the host loads data from 10 to 88 ms and launches at 89 ms."""
+    return _view(
+        kernels=kernels(
+            {"start_ns": 0, "dur_ns": 10 * MS, "correlation": 1},
+            {"start_ns": 90 * MS, "dur_ns": 10 * MS, "correlation": 2},
+        ),
+        api_calls=api_calls(
+            {"start_ns": 0, "dur_ns": 1000, "correlation": 1},
+            {"start_ns": 89 * MS, "dur_ns": 1000, "correlation": 2},
+        ),
+        ranges=ranges({"start_ns": 10 * MS, "dur_ns": 78 * MS, "name": "enumerate(DataLoader)"}),
+    )
+
+
+def test_figures_are_shares_of_the_span() -> None:
+    """20 ms of 100 ms busy: kernels run 0.2, idle 0.8, all of it because the host loads data."""
+    figures = diagnosis.figures(_waiting_for_data())
+    assert 100 * MS == figures["span_ns"].value
+    assert 0.2 == pytest.approx(figures["kernel_busy_frac"].value)
+    assert 0.8 == pytest.approx(figures["idle_frac"].value)
+    assert 0.8 == pytest.approx(figures["idle_data_loading_frac"].value)
+
+
+def test_parts_add_up_to_the_span() -> None:
+    """computation, exposed communication, exposed copies and idle are all of the time."""
+    figures = diagnosis.figures(_waiting_for_data())
+    parts = ("computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns")
+    assert figures["span_ns"].value == sum(figures[part].value for part in parts)
+
+
+def test_waiting_for_data_is_named_first() -> None:
+    """The planted cause is the first finding, severe, with the range it fell in and a gain of at most 5x."""
+    first = diagnosis.findings(_waiting_for_data())[0]
+    assert ("idle_data_loading", "high") == (first.rule, first.severity)
+    assert "80.0 % of the time because the host was loading data" in first.title
+    assert "enumerate(DataLoader)" in first.explanation
+    assert 5.0 == pytest.approx(first.gain.high)
+
+
+def test_busy_gpu_gives_no_severe_finding() -> None:
+    """A GPU that computes all the time is told so, with low severity and no gain beyond 1."""
+    view = _view(kernels=kernels({"start_ns": 0, "dur_ns": 100 * MS}))
+    found = diagnosis.findings(view)
+    assert [("computation", "low", 1.0)] == [(f.rule, f.severity, f.gain.high) for f in found]
+
+
+def test_exposed_copies_are_found() -> None:
+    """60 ms of copies beside nothing and 40 ms of kernels: copies hold up the GPU, at most 2.5x."""
+    view = _view(
+        kernels=kernels({"start_ns": 60 * MS, "dur_ns": 40 * MS}),
+        copies=copies({"start_ns": 0, "dur_ns": 60 * MS, "bytes": 6_000_000}),
+    )
+    (finding,) = (f for f in diagnosis.findings(view) if f.rule == "exposed_copy")
+    assert 2.5 == pytest.approx(finding.gain.high)
+
+
+def test_idle_without_calls_has_no_cause() -> None:
+    """Where no launch call was recorded, idle time is found and its cause refused."""
+    view = _view(kernels=kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 9 * MS, "dur_ns": MS}))
+    first = diagnosis.findings(view)[0]
+    assert "idle" == first.rule
+    assert "cannot be told" in first.explanation
+
+
+def test_empty_run_has_no_figures_and_no_findings() -> None:
+    """A capture without GPU activity answers nothing, and says what to record."""
+    view = _view()
+    assert ({}, []) == (diagnosis.figures(view), diagnosis.findings(view))
+    assert "nsys profile --gpu-metrics-devices=all" in [r.record for r in diagnosis.refusals(view)]
+
+
+def test_changes_compare_shares_and_not_totals() -> None:
+    """idle_frac is compared, span_ns is not; a figure only one run has is 'not measured' in the other."""
+    before, after = (
+        diagnosis.figures(v) for v in (_waiting_for_data(), _view(kernels=kernels({"start_ns": 0, "dur_ns": MS})))
+    )
+    rows = diagnosis.changes(before, after).set_index("id")
+    assert ["80.0 %", "0 %", 0.0] == rows.loc["idle_frac", ["before", "after", "ratio"]].tolist()
+    assert "not measured" == rows.loc["idle_data_loading_frac", "after"]
+    assert "span_ns" not in rows.index

@@ -1,0 +1,49 @@
+"""Every notebook answers every capture: its cells are run here one by one, without a kernel."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from perfkit.report.notebooks import NOTEBOOKS, folder
+
+
+def _captures() -> list[Path]:
+    root = os.environ.get("PERFKIT_PROFILES")
+    broken = ("EMPTY", "TRUNCATED", "LFS_POINTER", "dlprof_dldb", ".nsys-rep")
+    return sorted(p for p in Path(root, "nsys").iterdir() if not any(b in p.name for b in broken)) if root else []
+
+
+def shown(name: str, **parameters: Any) -> list[Any]:
+    """Run a notebook's cells with these parameters and return what each would show."""
+    notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
+    space: dict[str, Any] = {}
+    results = []
+    for cell in notebook.cells:
+        if cell.cell_type != "code":
+            continue
+        *before, last = ast.parse(cell.source).body
+        exec(compile(ast.Module(before, []), name, "exec"), space)
+        if isinstance(last, ast.Expr):
+            results.append(eval(compile(ast.Expression(last.value), name, "eval"), space))
+        else:
+            exec(compile(ast.Module([last], []), name, "exec"), space)
+        if "parameters" in cell.metadata.get("tags", []):
+            space.update(parameters)
+    return results
+
+
+@pytest.mark.parametrize("name", sorted(NOTEBOOKS))
+@pytest.mark.parametrize("capture", _captures(), ids=lambda p: p.name[:40])
+def test_runs_on_every_real_capture(capture: Path, name: str) -> None:
+    """Captures without kernels, ranges, calls or devices are not errors: each cell shows something."""
+    for result in shown(name, profile=str(capture)):
+        if hasattr(result, "to_dict"):
+            assert result.to_dict()["description"]
+        elif result is not None:
+            assert result._repr_html_().strip()

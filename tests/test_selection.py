@@ -1,0 +1,71 @@
+"""A selection filters every table alike, and refuses what was not recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import copies, kernels
+
+import perfkit
+from perfkit.profile import Profile
+from perfkit.tables import CAPTURE
+
+
+def _run() -> perfkit.Run:
+    """Two GPUs, 0 to 100 ns: gemm on both, softmax and a copy on GPU 1."""
+    capture = CAPTURE.make(
+        pd.DataFrame(
+            {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [100]}
+        )
+    )
+    on = kernels(
+        {"start_ns": 0, "dur_ns": 10, "gpu": 0, "name": "sgemm_tn"},
+        {"start_ns": 5, "dur_ns": 10, "gpu": 1, "name": "sgemm_nt"},
+        {"start_ns": 20, "dur_ns": 10, "gpu": 1, "name": "Softmax<float>"},
+    )
+    moved = copies({"start_ns": 40, "dur_ns": 5, "gpu": 1})
+    return perfkit.Run([Profile("nsys", Path("p"), capture, {"KERNELS": lambda: on, "COPIES": lambda: moved})])
+
+
+def test_gpus_choose_rows_of_every_gpu_table() -> None:
+    """GPU 1 has two kernels and one copy."""
+    view = perfkit.select(_run(), gpus=[1])
+    assert (2, 1) == (len(view.kernels), len(view.copies))
+
+
+def test_kernels_match_text_or_pattern_in_any_case() -> None:
+    """'softmax' and 'SGEMM_?T' choose by name; what is not chosen is in other_kernels."""
+    by_text = perfkit.select(_run(), kernels="softmax")
+    by_pattern = perfkit.select(_run(), kernels="SGEMM_?t")
+    assert ["Softmax<float>"] == by_text.kernels["name"].tolist()
+    assert ["sgemm_nt"] == by_pattern.kernels["name"].tolist()
+    assert 2 == len(by_pattern.other_kernels)
+
+
+def test_nothing_chosen_is_everything() -> None:
+    """Without a choice the selection is the run."""
+    view = perfkit.select(_run())
+    assert (3, 0, None) == (len(view.kernels), len(view.other_kernels), view.window)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"gpus": [3]}, r"gpus: the run has no activity on GPU 3. Choose from 0, 1."),
+        ({"window": (50, 200)}, r"window: 5e-08 s to 2e-07 s reaches beyond the recording, which spans 0 s to 1e-07 s"),
+        ({"window": (50, 50)}, r"window: \[50, 50\] is not a start and a later end"),
+        ({"kernels": "gemv"}, r"kernels: none of the 3 kernel names contains 'gemv'. Choose for example 'sgemm"),
+    ],
+)
+def test_what_was_not_recorded_is_refused(choice: dict[str, object], message: str) -> None:
+    """A figure of a GPU, time or kernel that is not there would be wrong, not zero."""
+    with pytest.raises(perfkit.PerfkitError, match=message):
+        perfkit.select(_run(), **choice)  # type: ignore[arg-type]
+
+
+def test_description_says_what_was_chosen() -> None:
+    """The report shows the choice in words."""
+    view = perfkit.select(_run(), gpus=[0], window=(0, 50), kernels="sgemm")
+    assert "GPU 0, 0 s to 5e-08 s, kernels matching 'sgemm'" == view.description
