@@ -119,7 +119,7 @@ def _depth(events: pd.DataFrame) -> Int:
         order = np.lexsort((-dur, start))
         start, dur = start[order], dur[order]
         lasts = dur > 0
-        started = np.cumsum(lasts) - lasts
+        started: Int = np.cumsum(lasts) - lasts
         ended = np.searchsorted(np.sort((start + dur)[lasts]), start, side="right")
         depth[rows.index.to_numpy()[order]] = started - ended
     return depth
