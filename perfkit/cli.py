@@ -97,7 +97,7 @@ def inspect(path: Path, as_json: bool) -> None:
 
 
 def _described(content: dict[str, Any]) -> str:
-    from perfkit.charts.format import duration, printable
+    from perfkit.format import duration, printable
 
     lines = []
     for profile in content["profiles"]:

@@ -174,7 +174,7 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
 
 def _inside(folder: Path, notes: list[str]) -> list[tuple[Path, str]]:
     """Return the profiles in a folder, each capture in one form."""
-    found = []
+    found, others = [], []
     for item in sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name)):
         if item.name.startswith("."):
             continue
@@ -184,9 +184,12 @@ def _inside(folder: Path, notes: list[str]) -> list[tuple[Path, str]]:
         elif item.suffix in SUFFIXES:
             raise unrecognised(item)
         else:
-            notes.append(f"{item.name}: no profile, left out")
+            others.append(item.name)
     if not found:
         raise unrecognised(folder)
+    if others:
+        listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        notes.append(f"{folder.name}: left out what is no profile ({listed})")
     return _in_one_form(found, notes)
 
 

@@ -113,6 +113,8 @@ def _cast(values: pd.Series, dtype: str) -> pd.Series:
     """Cast without loss or raise SchemaError saying which value would change."""
     if str(values.dtype) == dtype:
         return values
+    if dtype == "category" and values.isna().all():
+        values = values.astype(object)  # names are text also where there is none: NaN would make them numbers
     target: Any = dtype  # the stubs know no astype with a name that is not a literal
     try:
         cast: pd.Series = values.astype(target)

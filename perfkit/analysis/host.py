@@ -35,7 +35,9 @@ BLOCKING = {
     r"(cuda|hip)(Device|Thread)Synchronize|cuCtxSynchronize": "waits for all work of the device",
     r"(cuda|cu|hip)StreamSynchronize": "waits for all work of a stream",
     r"(cuda|cu|hip)EventSynchronize": "waits for an event",
-    r"(cuda|cu|hip)Memcpy(?!.*(Async|Peer)).*": "copies, and returns after the copy (peer copies do not wait)",
+    r"(cuda|cu|hip)Memcpy(?!.*(Async|Peer)).*": (
+        "returns after the copy (host to device up to 64 KB: once staged); peer copies do not wait"
+    ),
     r"(cuda|hip)Free(?!.*Async).*|cu(MemFree|MipmappedArrayDestroy|ArrayDestroy)(?!.*Async).*": (
         "waits until no running work can use the memory"
     ),

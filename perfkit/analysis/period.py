@@ -34,7 +34,9 @@ EXPLAINED, EXPLAINED_SHORT, SHORT = 0.5, 0.75, 4
 # Share of a typical repetition's elements that a repetition has.
 ALIKE = 0.9
 SHORTER_ANCHORS = 5
-BUCKETS = 32
+# Share of the repetitions that have a pause of more than twice any other at about the same place.
+REGULAR = 0.75
+BUCKETS = 1024
 
 
 class _Anchors(NamedTuple):
@@ -74,7 +76,7 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     anchors = _anchors(code)
     if anchors is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    first = None if pause is None else _after_pause(anchors, pause)
+    first = None if pause is None else _after_pause(code, anchors, pause)
     return _unpaused(code, anchors) if first is None else _stretches(code, first, anchors.length)
 
 
@@ -141,8 +143,8 @@ def _similar(fit: Int, usual: NDArray[np.float64]) -> list[Int]:
 def _together(
     group: Int, usual: NDArray[np.float64], explained: NDArray[np.float64], place: Int, bound: Int
 ) -> _Anchors:
-    """Return the anchor that occurs first among those that explain most of the sequence."""
-    most = group[explained[group] >= 0.98 * explained[group].max()]
+    """Return the anchor that occurs first among those that explain most of the sequence, within one repetition."""
+    most = group[explained[group] >= explained[group].max() - 1.5 * usual[group]]
     anchor = most[np.argmin(place[bound[most]])]
     return _Anchors(place[bound[anchor] : bound[anchor + 1]], round(usual[anchor]), len(group))
 
@@ -153,11 +155,11 @@ def _explained(code: Int, anchors: _Anchors) -> int:
     even = np.abs(stop - first - anchors.length) <= EVEN * anchors.length
     first, stop = first[even], stop[even]
     held = _held(_content(code, first, stop, anchors.length), slice(None), anchors.length)
-    return int((stop - first)[held].sum()) + anchors.length
+    return int((stop - first)[held].sum()) + anchors.length * bool(held.any())
 
 
 def _content(code: Int, first: Int, stop: Int, length: int) -> Int:
-    """Count the elements of each stretch in a few buckets: similar counts, similar content."""
+    """Count the elements of each stretch in buckets, no more than it has elements: similar counts, similar content."""
     buckets = min(max(length, 1), BUCKETS)
     run, place = members(first, stop - first)
     counts = np.bincount(run * buckets + code[place] % buckets, minlength=len(first) * buckets)
@@ -173,18 +175,22 @@ def _held(content: Int, even: NDArray[np.bool_] | slice, length: int) -> NDArray
     return np.asarray(np.minimum(content, typical).sum(axis=1) >= ALIKE * typical.sum())
 
 
-def _after_pause(anchors: _Anchors, pause: Int) -> Int | None:
+def _after_pause(code: Int, anchors: _Anchors, pause: Int) -> Int | None:
     """Move each anchor back to the place before which the sequence regularly pauses longest, if one stands out."""
     places, length = anchors.places, anchors.length
     whole = places[places >= length]
-    before = np.median(pause[whole[:: max(1, len(whole) // 100), None] - np.arange(length)], axis=0)
-    lead = int(before.argmax())
-    if length == 1 or before[lead] <= 2 * np.partition(before, -2)[-2]:
+    before = pause[whole[:: max(1, len(whole) // 100), None] - np.arange(length)]
+    lead, slack = int(np.median(before.argmax(axis=1))), length // 20
+    near = np.abs(np.arange(length) - lead) <= slack
+    stands_out = before[:, near].max(axis=1) > 2 * before[:, ~near].max(axis=1, initial=0)
+    if stands_out.mean() < REGULAR:
         return None
-    # Where repetitions differ by a few elements, the pause itself tells the place.
-    around = np.arange(max(lead - length // 20, 0), lead + length // 20 + 1)
-    candidates = np.maximum(places[:, None] - around, 0)
-    return np.unique(candidates[np.arange(len(places)), pause[candidates].argmax(axis=1)])
+    # Where repetitions differ by a few elements, the pause and the element they start with tell the place.
+    around = np.maximum(places[:, None] - np.arange(max(lead - slack, 0), lead + slack + 1), 0)
+    each = np.arange(len(places))
+    start = np.bincount(code[around[each, pause[around].argmax(axis=1)]]).argmax()
+    likely = pause[around] + (code[around] == start) * (pause.max() + 1)
+    return np.unique(around[each, likely.argmax(axis=1)])
 
 
 def _unpaused(code: Int, anchors: _Anchors) -> tuple[Int, Int]:

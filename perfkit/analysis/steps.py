@@ -60,7 +60,7 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
     """Return the iterations of each rank; none is found where nothing repeats at least three times.
 
     The first steps are not steady while they last more than 1.5 times the median of the second half of the
-    rank's steps, and more than nine tenths of that half (compilation, warm-up); if that holds for more than a
+    rank's steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a
     third of the steps they are a phase of their own, and steady. The very first is not steady when it is longer than
     every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
     next would have begun.
@@ -150,13 +150,15 @@ def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataF
 def _profiler(ranges: pd.DataFrame) -> pd.DataFrame:
     """Return the steps the profiler marked, on the thread that has the most of them."""
     marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], _PROFILER.match)]
-    marked = _most(marked, ["process", "thread"])
+    marked = marked.iloc[_most(marked, ["process", "thread"])]
     return marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
 
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the stretches of kernels that repeat."""
-    there = _most(kernels, ["gpu", "process"]).sort_values("start_ns", kind="stable")
+    columns = ["start_ns", "dur_ns", "name", "full_name"]
+    there = kernels[columns].iloc[_most(kernels, ["gpu", "process"])]
+    there = there if there["start_ns"].is_monotonic_increasing else there.sort_values("start_ns", kind="stable")
     start = there["start_ns"].to_numpy()
     end = start + there["dur_ns"].to_numpy()
     pause = np.zeros(len(start), np.int64)
@@ -168,10 +170,10 @@ def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name, "how": "kernel sequence"})
 
 
-def _most(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """Return the rows of the combination of keys that has the most rows."""
+def _most(frame: pd.DataFrame, keys: list[str]) -> Int:
+    """Return the places of the rows of the combination of keys that has the most rows."""
     _, number = numbered(frame, keys)
-    return frame.iloc[np.flatnonzero(number == np.bincount(number, minlength=1).argmax())]
+    return np.flatnonzero(number == np.bincount(number, minlength=1).argmax())
 
 
 def _settled(dur: Int) -> NDArray[np.bool_]:
@@ -180,7 +182,7 @@ def _settled(dur: Int) -> NDArray[np.bool_]:
         return np.zeros(0, bool)
     later = dur[len(dur) // 2 :]
     usual = np.median(later)
-    warm = int((dur <= max(SLOW * usual, np.quantile(later, 0.9))).argmax())
+    warm = int((dur <= max(SLOW * usual, np.quantile(later, 0.75))).argmax())
     if warm > len(dur) * MOST_WARM:
         warm = 0
     if warm == 0 and len(dur) > 1 and dur[0] > dur[1:].max():

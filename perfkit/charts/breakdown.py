@@ -11,9 +11,9 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts.data import inline, need
-from perfkit.charts.format import duration, percent
 from perfkit.charts.labels import devices
 from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, colours, layered, nothing, register
+from perfkit.format import duration, percent
 
 PART_OF = {
     "computation_ns": "computation",

@@ -19,7 +19,6 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts.data import fraction, inline, known, need
-from perfkit.charts.format import TIME, Unit, duration, percent, unit
 from perfkit.charts.labels import devices
 from perfkit.charts.theme import (
     CAUSE_COLOURS,
@@ -34,6 +33,7 @@ from perfkit.charts.theme import (
     nothing,
     register,
 )
+from perfkit.format import TIME, Unit, duration, percent, unit
 
 NO_GAP = "No device was idle in this window."
 # The axis spans ns to s, so that each tick says its own unit.

@@ -16,8 +16,8 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts.data import inline, known, need
-from perfkit.charts.format import TIME, duration, elided, percent, printable, unit
 from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, ink, layered, nothing, register
+from perfkit.format import TIME, duration, elided, percent, printable, unit
 
 LONGEST_LABEL = 62  # characters in front of a bar; wide ones are cut at LABEL_WIDTH pixels
 LABEL_WIDTH = 360

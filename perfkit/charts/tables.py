@@ -21,9 +21,11 @@ from typing import Any
 import pandas as pd
 
 from perfkit.charts.data import need
-from perfkit.charts.format import BYTES, MISSING, TIME, Unit, number, percent, printable, unit
+from perfkit.format import BYTES, MISSING, TIME, Unit, elided, number, percent, printable, unit
 
-SHORT = 70  # characters of a text in its cell
+SHORT = 70  # characters of a name in its cell
+PROSE = 300  # characters of a sentence, which may take several lines
+LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
 LONG = 400  # characters of it in the tooltip
 
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
@@ -45,6 +47,25 @@ LADDERS: dict[str, tuple[Unit, ...]] = {
     "_w": (Unit("W", 1),),
     "_c": (Unit("°C", 1),),
 }
+# Numbers that name something are shown as they are, without separators.
+IDENTIFIERS = frozenset(
+    {
+        "rank",
+        "gpu",
+        "peer_gpu",
+        "process",
+        "thread",
+        "stream",
+        "correlation",
+        "step",
+        "launch",
+        "node",
+        "parent",
+        "line",
+    }
+)
+# Columns that are nothing but a unit.
+BARE = {"bytes": "size_bytes", "bytes_per_s": "bandwidth_bytes_per_s"}
 STYLE = (
     ".perfkit-table{overflow-x:auto;max-width:100%}"
     ".perfkit-table table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0}"
@@ -52,6 +73,7 @@ STYLE = (
     ".perfkit-table th,.perfkit-table td{padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"
     "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
     ".perfkit-table .n{text-align:right}"
+    ".perfkit-table .t{white-space:normal;min-width:18em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
 )
 
@@ -130,6 +152,7 @@ def show(
 def _column(values: pd.Series, name: str, header: str | None) -> _Cells:
     if name.endswith("_frac") and _numeric(values):
         return _Cells(f"{header or _title(name, '_frac')} (%)", _each(values, _percent), True)
+    name = BARE.get(name, name)
     suffix = next((s for s in LADDERS if name.endswith(s)), None)
     if suffix and _numeric(values):
         largest = float(values.abs().max()) if values.notna().any() else 0.0
@@ -138,6 +161,8 @@ def _column(values: pd.Series, name: str, header: str | None) -> _Cells:
         return _Cells(f"{header or _title(name, suffix)} ({chosen.symbol})", cells, True)
     if pd.api.types.is_bool_dtype(values):
         return _Cells(header or _title(name), _each(values, lambda value: "yes" if value else "no"), False)
+    if name in IDENTIFIERS and pd.api.types.is_integer_dtype(values):
+        return _Cells(header or _title(name), _each(values, str), True)
     if pd.api.types.is_integer_dtype(values):
         return _Cells(header or _title(name), _each(values, lambda value: f"{value:,}"), True)
     if _numeric(values):
@@ -162,8 +187,11 @@ def _percent(value: float) -> str:
 
 
 def _text(value: object) -> str:
-    """Return the text for its cell, escaped, with a longer piece of it as tooltip where it is cut."""
-    short, long = printable(value, SHORT), printable(value, LONG)
+    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip."""
+    long = printable(value, LONG)
+    if len(long) > SHORT and max(map(len, long.split())) <= LONGEST_WORD:
+        return f'<div class="t">{escape(printable(value, PROSE))}</div>'
+    short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
 
 

@@ -20,9 +20,9 @@ import pandas as pd
 
 from perfkit.charts.breakdown import NO_WORK, parts
 from perfkit.charts.data import MOST_ROWS, fraction, inline, known, need
-from perfkit.charts.format import TIME, Unit, duration, percent, unit
 from perfkit.charts.labels import devices
 from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, colours, ink, layered, nothing, register
+from perfkit.format import TIME, Unit, duration, percent, unit
 
 __all__ = ["lanes", "parts"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from perfkit.diagnosis import system
 from perfkit.diagnosis.changes import changes
-from perfkit.diagnosis.figures import figures
+from perfkit.diagnosis.figures import figures, sampled
 from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -21,6 +21,7 @@ __all__ = [
     "findings",
     "plain",
     "refusals",
+    "sampled",
 ]
 
 BEYOND = (

@@ -8,7 +8,11 @@ Advice = dict[str, tuple[str, ...]]
 def advice(immediate: str, medium: str, long: str) -> Advice:
     """Return advice by horizon; steps within a text are separated by semicolons."""
     texts = {"immediate": immediate, "medium-term": medium, "long-term": long}
-    return {horizon: tuple(step.strip() for step in text.split(";")) for horizon, text in texts.items()}
+    return {horizon: tuple(_sentence(step.strip()) for step in text.split(";")) for horizon, text in texts.items()}
+
+
+def _sentence(step: str) -> str:
+    return step[0].upper() + step[1:]
 
 
 DATA_LOADING = advice(

@@ -120,7 +120,9 @@ def _idle(view: Selection, span: float) -> Iterator[Figure]:
     found = idle_gaps(view)
     if found is None or not span:
         return
-    for cause, total in found["dur_ns"].groupby(causes(found)).sum().sort_values(ascending=False).items():
+    by_cause = found["dur_ns"].groupby(causes(found)).sum()
+    for cause in (*gaps.DETAILS, *gaps.CAUSES[1:]):
+        total = by_cause.get(cause, 0)
         label = f"Idle: {str(cause).replace('_', ' ')}"
         definition = "idle time with this cause, told by the call that launched what ends each gap, over the span"
         yield Figure(f"idle_{cause}_frac", label, float(total) / span, "1", definition, "gaps.idle_gaps")
@@ -140,8 +142,20 @@ def causes(found: pd.DataFrame) -> pd.Series:
     return detail.where(detail.notna(), found["cause"].astype(object))
 
 
+def sampled(view: Selection) -> pd.DataFrame:
+    """Return `timeline.samples_mean` over the window, or over the time from the first to the last operation.
+
+    The other figures speak of that time too; readings before the program used the GPU would dilute it.
+    """
+    busy = timeline.busy(view.all_kernels, view.copies)
+    window = view.window
+    if window is None and len(busy):
+        window = int(busy["start_ns"].min()), int((busy["start_ns"] + busy["span_ns"]).max()) + 1
+    return timeline.samples_mean(view.samples, window=window)
+
+
 def _samples(view: Selection) -> Iterator[Figure]:
-    means = timeline.samples_mean(view.samples, window=view.window)
+    means = sampled(view)
     for metric, (label, definition) in METRICS.items():
         rows = means[means["metric"] == metric]
         if len(rows):

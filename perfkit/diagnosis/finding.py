@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from perfkit.charts.format import duration, number, percent, size
+from perfkit.format import duration, number, percent, size
 
 HORIZONS = ("immediate", "medium-term", "long-term")
 SEVERITIES = ("high", "medium", "low")

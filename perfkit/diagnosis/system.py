@@ -13,10 +13,10 @@ from collections.abc import Iterator
 import pandas as pd
 
 from perfkit.analysis import gaps, steps
-from perfkit.charts.format import duration, percent, printable
 from perfkit.diagnosis import advice
 from perfkit.diagnosis.figures import causes, idle_gaps
 from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 SEVERE, NOTABLE = 0.3, 0.1

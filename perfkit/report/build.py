@@ -10,7 +10,7 @@ from typing import Any
 
 from perfkit.errors import PerfkitError
 from perfkit.report import html, notebooks, summary
-from perfkit.report.record import collect, without_records
+from perfkit.report.record import collect, presentable
 from perfkit.run import load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
@@ -103,7 +103,7 @@ def _write(
     inputs = summary.inputs(view, parameters)
     found = collect(executed.items())
     summary.write(made, inputs, found)
-    shown = [(name, without_records(notebook)) for name, notebook in executed.items()]
+    shown = [(notebooks.title(n), presentable(n)) for n in executed.values()]
     title = f"perfkit: {Path(parameters['profile']).name}"
     (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
     done("page")

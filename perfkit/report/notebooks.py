@@ -21,6 +21,9 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
 }
 
 
+QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
+
+
 def folder() -> Path:
     """Return the folder of the notebooks: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
@@ -32,6 +35,11 @@ def answering(run: Run) -> list[str]:
     """Return the names of the notebooks that have something to say about this run."""
     recorded = {name for profile in run.profiles for name in profile.loaders}
     return [name for name, needs in NOTEBOOKS.items() if not needs or recorded & set(needs)]
+
+
+def title(notebook: nbformat.NotebookNode) -> str:
+    """Return the notebook's first heading, which is the question it answers."""
+    return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
 
 
 def execute(
@@ -60,7 +68,12 @@ def execute(
     def one(name: str) -> nbformat.NotebookNode:
         try:
             executed: nbformat.NotebookNode = papermill.execute_notebook(
-                folder() / f"{name}.ipynb", out / f"{name}.ipynb", parameters, progress_bar=False, cwd=os.getcwd()
+                folder() / f"{name}.ipynb",
+                out / f"{name}.ipynb",
+                parameters,
+                progress_bar=False,
+                cwd=os.getcwd(),
+                extra_arguments=QUIET,
             )
             return executed
         except papermill.PapermillExecutionError as e:

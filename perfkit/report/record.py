@@ -15,7 +15,7 @@ MIME = "application/vnd.perfkit.record+json"
 
 @dataclass
 class Recorded:
-    """What the notebooks of a report recorded; of two figures with one id the first is kept."""
+    """What the notebooks of a report recorded; of two with one id or title the first is kept."""
 
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -46,7 +46,9 @@ def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
         for content in _contents(notebook):
             for figure in content["figures"]:
                 found.figures.setdefault(figure["id"], {**figure, "notebook": name})
-            found.findings += [{**f, "notebook": name} for f in content["findings"] if f not in found.findings]
+            known = {(f["rule"], f["title"]) for f in found.findings}
+            new = [f for f in content["findings"] if (f["rule"], f["title"]) not in known]
+            found.findings += [{**f, "notebook": name} for f in new]
             found.refusals += [r for r in content["refusals"] if r not in found.refusals]
     return found
 
@@ -56,8 +58,22 @@ def _contents(notebook: nbformat.NotebookNode) -> list[dict[str, Any]]:
     return [o["data"][MIME] for o in outputs if MIME in o.get("data", {})]
 
 
-def without_records(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return the notebook without the cells that only record: they show nothing to a reader."""
+def presentable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return the notebook as a reader wants it.
+
+    Cells that only record are left out; the code of cells that show nothing is put to the next that does.
+    """
     shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
-    shown.cells = [c for c in notebook.cells if not any(MIME in o.get("data", {}) for o in c.get("outputs", []))]
+    cells, silent = [], []
+    for cell in shown.cells:
+        if any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
+            continue
+        if cell.cell_type == "code" and not cell.outputs:
+            silent.append(cell.source)
+            continue
+        if cell.cell_type == "code":
+            cell.source = "\n\n".join([*silent, cell.source])
+            silent.clear()
+        cells.append(cell)
+    shown.cells = cells
     return shown

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import datetime
 from html import escape
+from importlib.metadata import version
 from pathlib import Path
 
 import pandas as pd
 
-from perfkit.charts.format import duration, printable
 from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal
+from perfkit.format import duration, number, percent, printable
 from perfkit.selection import Selection
 
 LIMIT = 400  # characters of a text from outside
@@ -35,10 +37,15 @@ def note(text: str) -> Shown:
     return Shown(f"<p>{_safe(text)}</p>", text)
 
 
+def name(path: str) -> str:
+    """Return what to call a profile: the last part of its path."""
+    return Path(path).name
+
+
 def about(view: Selection) -> Shown:
     """Return what was read: files, tools, GPUs, the part that is looked at, and remarks."""
     lines = [
-        ("Run", ", ".join(Path(path).name for path in view.run.capture["path"])),
+        ("Run", ", ".join(name(path) for path in view.run.capture["path"])),
         (
             "Recorded with",
             ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in view.run.capture.itertuples()})),
@@ -46,10 +53,12 @@ def about(view: Selection) -> Shown:
         ("Recorded for", ", ".join(duration(ns) for ns in view.run.capture["dur_ns"])),
         ("GPUs", ", ".join(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
         ("Seen here", view.description),
+        ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
         *(("Note", text) for text in view.run.notes),
     ]
-    rows = "".join(f"<dt>{_safe(term)}</dt><dd>{_safe(text)}</dd>" for term, text in lines)
-    return Shown(f'<dl class="perfkit-about">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
+    rows = "".join(f'<dt>{_safe(term)}</dt><dd style="margin:0">{_safe(text)}</dd>' for term, text in lines)
+    style = "display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.5em;margin:0"
+    return Shown(f'<dl style="{style}">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
 
 
 def key_findings(findings: Iterable[Finding]) -> Shown:
@@ -95,6 +104,22 @@ def opportunities(findings: Iterable[Finding]) -> pd.DataFrame:
     """Return findings as rows of the improvement table: direction, current, target, gain, why a range."""
     rows = [(f.title, f.evidence[0].text, f.target, f.gain.text, f.gain.reason) for f in findings]
     return pd.DataFrame(rows, columns=["direction", "current", "target", "gain", "why a range"])
+
+
+def metrics(means: pd.DataFrame) -> pd.DataFrame:
+    """Return `timeline.samples_mean` as text in each metric's unit; metrics that stayed at zero are left out."""
+    rows = []
+    for row in means[means["max"] != 0].to_dict("records"):
+        name, _, unit = str(row["metric"]).rpartition("_")
+        values = [_in_unit(float(row[statistic]), unit) for statistic in ("mean", "p50", "p95", "max")]
+        rows.append((row["rank"], row["gpu"], name.replace("_", " "), row["count"], *values))
+    return pd.DataFrame(rows, columns=["rank", "gpu", "metric", "samples", "mean", "median", "p95", "max"])
+
+
+def _in_unit(value: float, unit: str) -> str:
+    if unit == "frac":
+        return percent(value)
+    return f"{number(value / 1e6)} MHz" if unit == "hz" else f"{number(value)} {unit}"
 
 
 def _safe(text: str) -> str:

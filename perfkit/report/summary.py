@@ -9,8 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perfkit.charts.format import printable
 from perfkit.diagnosis import HORIZONS
+from perfkit.format import printable
 from perfkit.report.record import Recorded
 from perfkit.selection import Selection
 

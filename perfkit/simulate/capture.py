@@ -21,7 +21,7 @@ import numpy as np
 from perfkit.simulate import nsys, pace, target
 from perfkit.simulate.activity import Block, Ranges, Worker, calls_in, rows
 from perfkit.simulate.durations import draw
-from perfkit.simulate.shape import Shape, plans, table, workers
+from perfkit.simulate.shape import PLAIN, Shape, plans, table, workers
 from perfkit.simulate.table5 import TABLE_5
 from perfkit.simulate.tally import Tally
 from perfkit.simulate.timeline import Int, Laid, lay_out
@@ -40,7 +40,7 @@ _AT_FULL_LOAD = {
 }
 
 
-def capture(path: Path, *, kernels: int, seed: int = 0, shape: Shape = Shape()) -> dict[str, Any]:
+def capture(path: Path, *, kernels: int, seed: int = 0, shape: Shape = PLAIN) -> dict[str, Any]:
     """Write a capture of `kernels` kernels to `path` and return what is true of it.
 
     Parameters

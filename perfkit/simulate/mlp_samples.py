@@ -16,9 +16,9 @@ windows    the report's figures, computed from the samples as its script does
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from perfkit.simulate.activity import Rows
 from perfkit.simulate.sweep import covered_until
@@ -66,11 +66,11 @@ def sample(kernels: Rows, end_ns: int, rng: np.random.Generator) -> tuple[Int, d
     }
 
 
-def _inside(times: Int, window: tuple[int, int]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _inside(times: Int, window: tuple[int, int]) -> NDArray[np.bool_]:
     return np.asarray((times >= window[0]) & (times <= window[1]))
 
 
-def _busiest(busy: Int, among: np.ndarray[Any, np.dtype[np.bool_]], count: int) -> Int:
+def _busiest(busy: Int, among: NDArray[np.bool_], count: int) -> Int:
     """Ones for the `count` busiest samples among those given, the earlier one first where they tie."""
     chosen = np.argsort(np.where(among, -busy, 1), kind="stable")[:count]
     return np.isin(np.arange(len(busy)), chosen).astype(np.int64)

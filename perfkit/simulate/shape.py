@@ -71,6 +71,9 @@ class Shape:
                 raise ValueError(f"{name}: {getattr(self, name)} is not 1 or more")
 
 
+PLAIN = Shape()
+
+
 def workers(shape: Shape) -> list[Worker]:
     """Return the workers of a capture."""
     return [
@@ -104,15 +107,13 @@ def _plan(kernels: int, shape: Shape) -> Plan:
     ops = [_TRAINING[i % len(_TRAINING)]._replace(stream=i % shape.streams) for i in range(kernels)]
     for i in {6 * kernels // 10, 8 * kernels // 10} if shape.nccl else ():
         ops[i] = Op("kernel", "all_reduce", "", stream=shape.streams)
-    launch: Plan = ()
     if shape.graph:
-        launch = (Op("graph", "step", "replay"),)
-        ops = [op._replace(kind="node", phase="replay") for op in ops]
+        nodes = [op._replace(kind="node", phase="replay") for op in ops]
+        work = [Op("graph", "step", "replay"), *nodes]
     else:
-        ops = [
-            op._replace(phase=_phase(i / kernels), thread=_phase(i / kernels) == "backward") for i, op in enumerate(ops)
-        ]
-    return (*mlp_steps.batch(128), *launch, *ops, *mlp_steps.copies("loss.item", "D2H", 4))
+        phases = [_phase(i / kernels) for i in range(kernels)]
+        work = [op._replace(phase=p, thread=int(p == "backward")) for op, p in zip(ops, phases, strict=True)]
+    return (*mlp_steps.batch(128), *work, *mlp_steps.copies("loss.item", "D2H", 4))
 
 
 def _phase(place: float) -> str:

@@ -123,7 +123,7 @@ def directed(expected: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_kernels_by_grid(profiles: Path) -> None:
-    """The vendor's table by grid and block has 125 rows here, two of which differ only in the shape of as many blocks."""
+    """The vendor's table by grid has 125 rows here, two of which differ only in the shape of as many blocks."""
     run = perfkit.load(profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite")
     summary = kernels.summary(run.kernels, by="grid")
     assert len(summary) == 124
@@ -164,3 +164,27 @@ def test_steps_agree(profiles: Path) -> None:
     ]
     assert [len(s) for s in found] == [59, 59, 59]
     assert [s["how"].iloc[0] for s in found] == ["nvtx", "kernel sequence", "kernel sequence"]
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "how"),
+    [
+        ("openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s", 12, "nvtx"),
+        ("hpcgroup__pipit__perlmutter-cloverleaf-cuda", 10, "kernel sequence"),
+        ("openhackathons-org__nways_accelerated_programming__jacobi_report", 1000, "kernel sequence"),
+        ("openhackathons-org__gpubootcamp__mpi_report1", 2000, "kernel sequence"),
+    ],
+)
+def test_steps_of_other_programs(profiles: Path, name: str, number: int, how: str) -> None:
+    """Batches 34 to 45 of a window, the time steps of CloverLeaf, the sweeps of Jacobi solvers of 1000 sweeps each."""
+    run = perfkit.load(profiles / "nsys" / f"{name}.sqlite")
+    found = steps.detect(run.ranges, run.kernels)
+    assert found["how"].unique().tolist() == [how]
+    assert len(found) == number
+
+
+@pytest.mark.parametrize("name", ["NVIDIA__Fuser__report1_2025.1", "MohanadOdema__DLProf__w_Relu_nsys_profile"])
+def test_programs_without_steps(profiles: Path, name: str) -> None:
+    """A compiler's test and a single inference, both full of ranges that repeat, have no steps."""
+    run = perfkit.load(profiles / "nsys" / f"{name}.sqlite")
+    assert steps.detect(run.ranges, run.kernels).empty

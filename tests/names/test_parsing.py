@@ -20,7 +20,6 @@ BASES = {
     "ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<(unsigned long)4096>)": "ncclDevKernel_SendRecv",
     "void f<a::operator()(int)::[lambda(float) (instance 1)]>(T1)": "f",
     "void Functor::operator()<int>(T1) const": "operator()",
-    "bool operator< <int>(int, int)": "operator<",
     "main::{lambda(int)#1}::operator()(int) const": "operator()",
     "saxpy(int, float*) [clone .constprop.0] [clone .kd]": "saxpy",
     "Cijk_Ailk_Bljk_SB_MT64x64x8.kd": "Cijk_Ailk_Bljk_SB_MT64x64x8",
@@ -48,8 +47,12 @@ def test_base_is_the_function_alone(full_name: str, expected: str) -> None:
 
 def test_three_tools_spell_one_type_alike() -> None:
     """nsys, CUPTI's demangler (Kineto) and ncu differ in brackets, const, spaces and lambdas only."""
-    nsys = "f<const float *, unsigned int, <unnamed>::g<a<b>>(int &)::[lambda(float) (instance 2)]::operator ()() const>"
-    kineto = "f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambda(float)#2}::operator()() const>"
+    nsys = (
+        "f<const float *, unsigned int, <unnamed>::g<a<b>>(int &)::[lambda(float) (instance 2)]::operator ()() const>"
+    )
+    kineto = (
+        "f<float const*, unsigned int, (anonymous namespace)::g<a<b> >(int&)::{lambda(float)#2}::operator()() const>"
+    )
 
     assert canonical(nsys) == canonical(kineto)
     assert "f<float*, uint, g<a<b>>(int&)::{lambda(float)#2}::operator()()>" == canonical(nsys)

@@ -60,7 +60,7 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
 
     parts = source.convert(KERNEL, (*PLACE, *NAMES, *SHAPE, "registersPerThread", "graphNodeId"), part)
     codes, labels = texts(source, joined(parts, "full_name"))
-    named = names.table(labels)
+    named = names.table(labels).set_index("full_name").loc[labels]
     return tables.KERNELS.make(
         _frame(
             parts,

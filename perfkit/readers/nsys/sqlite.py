@@ -92,17 +92,17 @@ class SqliteSource:
         select = f"SELECT {', '.join(map(_expression, wanted))} FROM {_quoted(name)} WHERE rowid BETWEEN"
         ranges = [(first, min(first + PART_ROWS - 1, high)) for first in range(low, high + 1, PART_ROWS)]
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(lambda r: make(self._arrow(f"{select} {r[0]} AND {r[1]}")), ranges))
+            return list(pool.map(lambda r: self._made(f"{select} {r[0]} AND {r[1]}", make), ranges))
 
-    def _arrow(self, sql: str) -> pa.Table:
+    def _made(self, sql: str, make: Callable[[pa.Table], Made]) -> Made:
         import adbc_driver_sqlite.dbapi
 
         try:
             with adbc_driver_sqlite.dbapi.connect(uri(self.path)) as database, database.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
                 cursor.execute(sql)
-                return cursor.fetch_arrow_table()
-        except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException) as e:
+                return make(cursor.fetch_arrow_table())
+        except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError) as e:
             raise ReadError(f"{self.path}: the database is damaged ({e}). Export the report again.") from e
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:

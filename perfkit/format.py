@@ -131,7 +131,7 @@ def elided(text: object, limit: int) -> str:
     Examples
     --------
     >>> elided("par_kernel<advec_mom#1(int, int)>", 21)
-    'par_kernel<ad… int)>'
+    'par_kernel<ad…, int)>'
     """
     whole = str(text)
     if len(whole) <= limit:

@@ -1,0 +1,146 @@
+"""What names say, above all the four kernels of the A100 lab report (definitions, section 16)."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError
+
+import pandas as pd
+import pytest
+
+from perfkit.names import decode, table
+
+SGEMM = "ampere_sgemm_32x32_sliced1x4_tn"
+SPLIT_K = (
+    "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, 0, float, float, float, 1, 1, 0>"
+    "(cublasLt::cublasSplitKParams<T6>, const T4 *, const T9 *, T8 *, T5 *, const T6 *)"
+)
+SOFTMAX = "void <unnamed>::softmax_warp_forward<float, float, float, 4, 0, 0> (T2 *, const T1 *, int, int, int)"
+CLAMP = (
+    "void at::native::vectorized_elementwise_kernel<4, at::native::<unnamed>::launch_clamp_scalar (at::Tensor"
+    "IteratorBase &, c10::Scalar, c10::Scalar, at::ClampLimits)::[lambda() (instance 1)]::operator ()() const::"
+    "[lambda() (instance 7)]::operator ()() const::[lambda(float) (instance 1)], std::array<char *, 2>>(int, T2, T3)"
+)
+FLASH = (
+    "void flash::flash_fwd_kernel<Flash_fwd_kernel_traits<(int)128, (int)128, (int)64, (int)4, cutlass::bfloat16_t>>(X)"
+)
+XMMA = (
+    "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16_stage4_warpsize2x2x1_g1_"
+    "tensor16x8x8_execute_split_k_kernel_cudnn_train"
+)
+
+# library, architecture, precision, tensor cores, tile, layout, split, operation
+SAID = {
+    SGEMM: ("cuBLAS", "ampere", "fp32", False, "32x32", "tn", "slice-K 4 within the block", ""),
+    SPLIT_K: ("cuBLASLt", "", "fp32", None, "", "", "split-K across blocks, adding the parts", ""),
+    SOFTMAX: ("PyTorch", "", "fp32", None, "", "", "", "fwd"),
+    CLAMP: ("PyTorch", "", "fp32", None, "", "", "", "launch_clamp_scalar"),
+    FLASH: ("FlashAttention", "", "bf16", True, "128x64", "", "", "fwd"),
+    XMMA: ("cuDNN", "ampere", "tf32", True, "128x128x16", "nhwckrsc_nhwc", "split-K across blocks", "wgrad"),
+    "void cutlass_cudnn::Kernel<cutlass_tensorop_s1688dgrad_optimized_tf32_256x64_16x4_nhwc_unity_stride>(X)": (
+        ("cuDNN", "", "tf32", True, "256x64x16", "nhwc", "", "dgrad")
+    ),
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(X::Params)": (
+        ("CUTLASS", "ampere", "fp32", False, "128x32x8", "nn", "", "")
+    ),
+    "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn": (
+        ("cuBLAS", "ampere", "fp16", True, "128x64x64", "tn", "", "")
+    ),
+    "ampere_d884gemm_64x64_16x4_nn": ("cuBLAS", "ampere", "fp64", True, "64x64x16", "nn", "", ""),
+    "turing_int8_i8816gemm_int8_128x128_ldg16_nt": ("cuBLAS", "turing", "int8", True, "128x128", "nt", "", ""),
+    "volta_hgemm_128x64_nn": ("cuBLAS", "volta", "fp16", False, "128x64", "nn", "", ""),
+    "nvjet_tst_192x192_64x4_2x1_v_bz_coopB_TNN": ("cuBLAS", "", "bf16", True, "192x192x64", "tn", "", ""),
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1_execute_kernel__5x_cublas": (
+        ("cuBLAS", "hopper", "bf16", True, "128x128x64", "tn", "", "")
+    ),
+    "Cijk_Alik_Bljk_BBS_BH_UserArgs_MT128x64x64_MI16x16x1_SN_ISA942_IU1": (
+        ("Tensile (rocBLAS, hipBLASLt)", "gfx942", "bf16", True, "128x64x64", "tn", "", "")
+    ),
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)": (
+        ("NCCL", "", "fp32", None, "", "", "", "AllReduce")
+    ),
+    "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)": ("NCCL", "", "", None, "", "", "", ""),
+    "triton_red_fused_add_native_layer_norm_12": (
+        ("Triton (TorchInductor)", "", "", None, "", "", "", "add_native_layer_norm")
+    ),
+    "void at::native::vectorized_elementwise_kernel<2, at::native::FillFunctor<long>, std::array<char*, 1ul> >(int)": (
+        ("PyTorch", "", "int64", None, "", "", "", "FillFunctor")
+    ),
+    "jacobi_kernel(float*, int)": ("", "", "", None, "", "", "", ""),
+    "": ("", "", "", None, "", "", "", ""),
+}
+
+
+@pytest.mark.parametrize(("full_name", "expected"), SAID.items())
+def test_properties(full_name: str, expected: tuple[str | bool | None, ...]) -> None:
+    """Each property is what the library's naming says, and empty where the name says nothing."""
+    said = decode(full_name)
+
+    found = (said.library, said.architecture, said.precision, said.tensor_cores)
+    assert expected == (*found, said.tile, said.layout, said.split, said.operation)
+
+
+@pytest.mark.parametrize(
+    ("full_name", "expected", "never"),
+    [
+        (
+            SGEMM,
+            "Matrix multiplication (GEMM) in fp32 on CUDA cores from cuBLAS, built for the Ampere architecture",
+            "",
+        ),
+        (SGEMM, "inside one thread block the K loop of that tile is shared by 4 groups of warps", "over the GPU, "),
+        (SGEMM, "each thread block computes a 32x32 tile", ""),
+        (SGEMM, "A is transposed, B is not transposed", ""),
+        (SPLIT_K, "32 and 16 are thread and vector parameters, not a GEMM tile", "32x16"),
+        (SPLIT_K, "adds the partial results", ""),
+        (SOFTMAX, "Forward pass of softmax in fp32", "log-softmax"),
+        (SOFTMAX.replace("4, 0, 0", "4, 1, 0"), "Forward pass of log-softmax", ""),
+        (SOFTMAX, "rows of up to 2^4 = 16 elements", "per thread"),
+        (CLAMP, "clamp to a range (how ReLU runs)", ""),
+        (CLAMP, "vector width 4", ""),
+        (FLASH, "128 queries by 64 keys", ""),
+        (XMMA, "Gradient of a convolution with respect to its weights", ""),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", "also runs other reductions, algorithms and protocols", ""),
+        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(int)", "AllReduce (sum) in fp32", ""),
+        ("triton_poi_fused_add_mul_0", "pointwise work", ""),
+        ("jacobi_kernel(float*, int)", "jacobi_kernel(float*, int): its name follows no convention", ""),
+        ("void reduce_kernel<256>(float *)", "reduction", "256 threads"),
+    ],
+)
+def test_sentences(full_name: str, expected: str, never: str) -> None:
+    """One sentence for a student: the lab report's four misreadings are put right."""
+    sentence = decode(full_name).sentence
+
+    assert expected in sentence
+    assert not never or never not in sentence
+    assert sentence.endswith(".")
+    assert 1 == sentence.count(". ") + 1
+
+
+def test_decoded_cannot_be_changed() -> None:
+    """What a name says is cached, so it must not change."""
+    with pytest.raises(FrozenInstanceError):
+        decode(SGEMM).tile = "64x64"  # type: ignore[misc]
+
+
+def test_table_has_one_row_per_distinct_name() -> None:
+    """Repeated names are read once, in order of first occurrence; categories and lists give the same."""
+    names = pd.Series([SGEMM, "vecAdd(float*)", SGEMM], dtype="category")
+    expected = pd.DataFrame(
+        {
+            "full_name": [SGEMM, "vecAdd(float*)"],
+            "name": [SGEMM, "vecAdd(float*)"],
+            "family": ["gemm", "elementwise"],
+        },
+        dtype="string",
+    )
+
+    pd.testing.assert_frame_equal(expected, table(names))
+    pd.testing.assert_frame_equal(expected, table(names.cat.categories))
+
+
+def test_table_of_no_names() -> None:
+    """No names give no rows, with the same columns and dtypes."""
+    empty = table([])
+
+    assert {"full_name": "string", "name": "string", "family": "string"} == empty.dtypes.astype(str).to_dict()
+    assert 0 == len(empty)

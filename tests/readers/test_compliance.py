@@ -1,0 +1,155 @@
+"""What every reader keeps: it claims its own files only, its tables match, and damage is an error."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from readers import nsys_files as nsys
+
+import perfkit
+from perfkit.errors import ReadError
+from perfkit.profile import Profile
+from perfkit.readers import READERS, reader, recognise
+from perfkit.tables import TABLES
+
+Make = Callable[[Path], Path]
+
+# Per reader: files of its own, one per form it reads. A new reader adds a line.
+OWN: dict[str, dict[str, Make]] = {
+    "nsys": {
+        "sqlite": lambda folder: nsys.sqlite(folder / "run.sqlite", nsys.capture()),
+        "parquetdir": lambda folder: nsys.parquet(folder / "run_pqtdir", nsys.capture()),
+        "arrowdir": lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture()),
+        "arrowdir of streams": lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture(), "stream"),
+    },
+}
+FOREIGN: dict[str, bytes] = {
+    "empty": b"",
+    "text": b"hello\nworld\n",
+    "zero bytes": bytes(4096),
+    "not utf-8": bytes(range(128, 256)) * 8,
+    "sqlite magic alone": b"SQLite format 3\0"[:15],
+    "json": b'{"traceEvents": []',
+    "gzip magic": b"\x1f\x8b\x08\x00",
+    "zip magic": b"PK\x03\x04",
+}
+CASES = [pytest.param(name, make, id=f"{name} {form}") for name, forms in OWN.items() for form, make in forms.items()]
+
+own_files = pytest.mark.parametrize(("name", "make"), CASES)
+every_reader = pytest.mark.parametrize("name", READERS)
+
+
+def files(path: Path) -> list[Path]:
+    """The file, or the files of the folder, that make up a profile."""
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def contents(path: Path) -> dict[str, str]:
+    """A hash of every file beside and in a profile."""
+    beside = [f for f in path.parent.rglob("*") if f.is_file()]
+    return {f.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in beside}
+
+
+def frames(profile: Profile) -> dict[str, pd.DataFrame]:
+    """Every table of a profile."""
+    return {name: profile.table(name) for name in TABLES}
+
+
+def test_every_reader_has_files_of_its_own() -> None:
+    """No reader goes untested: the samples name the readers of the list, in its order."""
+    assert list(READERS) == list(OWN)
+
+
+@own_files
+def test_a_file_is_claimed_by_its_reader_alone(name: str, make: Make, tmp_path: Path) -> None:
+    """Its own reader claims a file, and no other does."""
+    path = make(tmp_path)
+    assert [name] == [other for other in READERS if reader(other).sniff(path)]
+    assert name == recognise(path)
+
+
+@every_reader
+@pytest.mark.parametrize("content", FOREIGN.values(), ids=FOREIGN.keys())
+@pytest.mark.parametrize("suffix", [".sqlite", ".json", ".csv", ""])
+def test_foreign_files_are_not_claimed(name: str, content: bytes, suffix: str, tmp_path: Path) -> None:
+    """Content decides, not the suffix; looking never raises."""
+    path = tmp_path / f"file{suffix}"
+    path.write_bytes(content)
+    assert reader(name).sniff(path) is False
+
+
+@every_reader
+def test_what_cannot_be_opened_is_not_claimed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Empty folders, folders of text, missing files, dead links and unreadable files are no profile."""
+    (tmp_path / "folder" / "inner").mkdir(parents=True)
+    (tmp_path / "folder" / "readme.md").write_text("hello")
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for path in ("folder", "folder/inner", "link", "gone"):
+        assert reader(name).sniff(tmp_path / path) is False
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(Path, "iterdir", denied)
+    for path in ("folder", "folder/readme.md"):
+        assert reader(name).sniff(tmp_path / path) is False
+
+
+@own_files
+def test_tables_match_their_schema(name: str, make: Make, tmp_path: Path) -> None:
+    """Every table, filled or not, has its columns and dtypes and is in its order."""
+    profile = reader(name).read(make(tmp_path))
+    assert name == profile.reader
+    assert set(profile.loaders) <= set(TABLES) - {"CAPTURE"}
+    for table, frame in frames(profile).items():
+        assert frame is TABLES[table].check(frame)
+        assert TABLES[table].column_names == list(frame.columns)
+        pd.testing.assert_frame_equal(frame, TABLES[table].make(frame))
+
+
+@own_files
+def test_loaders_are_for_tables_with_rows(name: str, make: Make, tmp_path: Path) -> None:
+    """A table is either there, with rows, or named as missing."""
+    profile = reader(name).read(make(tmp_path))
+    assert profile.loaders
+    assert all(len(profile.table(table)) for table in profile.loaders)
+    assert not {m.table for m in profile.missing} & set(profile.loaders)
+
+
+@own_files
+def test_reading_twice_is_equal_and_leaves_the_input(name: str, make: Make, tmp_path: Path) -> None:
+    """Two readings give the same tables; the files are as before and no file is left beside them."""
+    path = make(tmp_path)
+    before = contents(path)
+    first, second = (frames(reader(name).read(path)) for _ in range(2))
+    for table in TABLES:
+        pd.testing.assert_frame_equal(first[table], second[table], check_exact=True)
+    assert before == contents(path)
+
+
+@own_files
+@pytest.mark.parametrize("part", ["64 bytes", "the first half", "all but one byte"])
+def test_a_cut_file_is_an_error_that_names_it(name: str, make: Make, part: str, tmp_path: Path) -> None:
+    """Damaged is not absent: whichever file is cut, reading all of the profile raises ReadError with its path."""
+    path = make(tmp_path)
+    for file in files(path):
+        whole = file.read_bytes()
+        size = {"64 bytes": 64, "the first half": len(whole) // 2, "all but one byte": len(whole) - 1}[part]
+        file.write_bytes(whole[:size])
+        with pytest.raises(ReadError) as caught:
+            frames(perfkit.load(path).profiles[0])
+        assert str(file) in str(caught.value)
+        file.write_bytes(whole)
+
+
+@own_files
+def test_times_are_whole_and_durations_are_not_negative(name: str, make: Make, tmp_path: Path) -> None:
+    """No interval ends before it starts, and every profile starts with rank 0."""
+    for frame in frames(reader(name).read(make(tmp_path))).values():
+        assert "dur_ns" not in frame or (frame["dur_ns"] >= 0).all()
+        assert (frame["rank"] == 0).all()

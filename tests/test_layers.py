@@ -1,0 +1,109 @@
+"""Who may import whom: imports point strictly down the layers, and one library lives in one place."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import perfkit
+
+ROOT = Path(perfkit.__file__).parent
+LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
+    ("errors", "schema"),
+    ("tables", "names", "hardware", "profile", "format"),
+    ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
+    ("cache", "run", "selection", "__init__"),
+    ("diagnosis",),
+    ("widgets", "report"),
+    ("cli",),
+)
+SIDE_BY_SIDE = (2, 5)
+HOMES = {
+    "hatchet": "readers",
+    "adbc_driver_sqlite": "readers",
+    "altair": "charts",
+    "ipywidgets": "widgets",
+    "papermill": "report",
+    "nbconvert": "report",
+    "dask": "parallel",
+    "distributed": "parallel",
+    "torch": "workloads",
+    "click": "cli",
+}
+PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAYERS) for i, part in enumerate(layer)}
+MODULES = sorted(ROOT.rglob("*.py"))
+
+
+def imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and dotted name of everything a file imports, at its top or inside functions."""
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, f"{'.' * node.level}{node.module}.{alias.name}") for alias in node.names)
+
+
+def part_of(file: Path) -> str:
+    """The part of perfkit a file belongs to: the module or folder right under it."""
+    return file.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def is_allowed(importer: str, name: str) -> bool:
+    """Whether a file of the part `importer` may import this dotted name."""
+    top, *rest = name.split(".")
+    if top != "perfkit":
+        return HOMES.get(top, importer) == importer and not name.startswith(".")
+    part = rest[0] if rest and rest[0] in PLACES else "__init__"
+    return part == importer or PLACES[part] < PLACES[importer]
+
+
+@pytest.mark.parametrize("file", MODULES, ids=[f.relative_to(ROOT).as_posix() for f in MODULES])
+def test_imports_point_down(file: Path) -> None:
+    """A module imports its own part, what is below it, and libraries that live with it."""
+    importer = part_of(file)
+    assert importer in PLACES, f"perfkit/{importer} is in no layer"
+    assert [] == [f"line {line}: {name}" for line, name in imports(file) if not is_allowed(importer, name)]
+
+
+def test_a_reader_does_not_import_a_reader() -> None:
+    """Each reader knows the tables and nothing of the other readers."""
+    for file in (ROOT / "readers").rglob("*.py"):
+        own = file.relative_to(ROOT / "readers").parts[0].removesuffix(".py")
+        others = [n for _, n in imports(file) if n.startswith("perfkit.readers.") and n.split(".")[2] != own]
+        assert [] == others, f"{file.name} imports {others}"
+
+
+@pytest.mark.parametrize(
+    ("importer", "name", "allowed"),
+    [
+        ("readers", "perfkit.tables", True),
+        ("readers", "perfkit.cache.folder", False),
+        ("analysis", "perfkit.readers.READERS", False),
+        ("run", "perfkit.cache", True),
+        ("cache", "perfkit.run.load", False),
+        ("report", "perfkit.widgets", False),
+        ("selection", "perfkit.run.Run", True),
+        ("readers", "perfkit.load", False),
+        ("run", "perfkit.load", False),
+        ("cli", "perfkit.load", True),
+        ("charts", "altair", True),
+        ("analysis", "altair", False),
+        ("run", ".tables", False),
+    ],
+)
+def test_the_rule_itself(importer: str, name: str, allowed: bool) -> None:
+    """The rule tells what is allowed from what is not."""
+    assert allowed == is_allowed(importer, name)
+
+
+def test_import_perfkit_loads_nothing_heavy() -> None:
+    """After `import perfkit` no library for pictures, widgets, notebooks or training is loaded."""
+    heavy = {*HOMES, "jupyterlab", "itables", "matplotlib", "IPython"}
+    code = "import sys, perfkit; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
+    assert set() == heavy & set(done.stdout.split())

@@ -1,0 +1,262 @@
+"""A run: profiles found by content, brought onto one clock, numbered by rank, nothing counted twice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from frames import api_calls, copies, kernels
+from readers import nsys_files as nsys
+
+import perfkit
+from perfkit.errors import ReadError
+from perfkit.profile import Missing, Profile
+from perfkit.run import Run
+from perfkit.tables import CAPTURE, TABLES
+
+LATER = 5000  # ns
+
+
+def profile(reader: str = "nsys", t0: int | None = 0, **tables: pd.DataFrame) -> Profile:
+    """A profile as a reader returns it, of tables that are there already."""
+    row = {"rank": 0, "tool": reader, "tool_version": "", "path": "p", "t0_unix_ns": t0, "dur_ns": 0}
+    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: lambda f=frame: f for name, frame in tables.items()}
+    return Profile(reader, Path(f"{reader}.file"), CAPTURE.make(pd.DataFrame([row])), loaders)
+
+
+def named(*names: str) -> nsys.Tables:
+    """A capture with one kernel of each name."""
+    return {**nsys.session(), nsys.KERNEL: [nsys.kernel(10 * i, 10 * i + 5, n) for i, n in enumerate(names)]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", r"the file is empty \(0 bytes\)"),
+        (b"hello world", r"no reader recognises this file \(11 bytes, starts with b'hello world'\)"),
+        (bytes(4096), "no reader recognises this file"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "git-LFS pointer.*`git lfs pull`"),
+    ],
+)
+def test_a_foreign_file_is_refused(tmp_path: Path, content: bytes, words: str) -> None:
+    """What no reader claims is an error that says what the file is."""
+    path = tmp_path / "run.sqlite"
+    path.write_bytes(content)
+    with pytest.raises(ReadError, match=f"^{re.escape(str(path))}: .*{words}"):
+        perfkit.load(path)
+
+
+def test_a_foreign_database_is_refused_with_its_tables(tmp_path: Path) -> None:
+    """An SQLite file of another program is told by the tables it has."""
+    path = nsys.sqlite(tmp_path / "other.sqlite", {f"t{i}": [{"a": 1}] for i in range(7)})
+    with pytest.raises(ReadError, match=r"not an Nsight Systems export \(tables: t0, t1, t2, t3, t4 and 2 more\)"):
+        perfkit.load(path)
+
+
+def test_a_path_that_does_not_exist_is_refused(tmp_path: Path) -> None:
+    """A missing file is reported as missing, and an empty list as empty."""
+    with pytest.raises(ReadError, match="gone: no such file or folder"):
+        perfkit.load([tmp_path / "gone"])
+    with pytest.raises(ValueError, match="path: an empty list names no profile"):
+        perfkit.load([])
+
+
+def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
+    """A folder in which nothing is a profile is an error, not an empty run."""
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(ReadError, match="nothing in this folder is a profile"):
+        perfkit.load(tmp_path)
+
+
+def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
+    """rank_10 comes after rank_2: files of a folder are ranks in the order of their numbers."""
+    for number in (10, 2, 1):
+        nsys.sqlite(tmp_path / f"rank_{number}.sqlite", named(f"kernel_{number}"))
+    run = perfkit.load(tmp_path)
+    assert ["rank_1.sqlite", "rank_2.sqlite", "rank_10.sqlite"] == [p.path.name for p in run.profiles]
+    found = dict(zip(run.kernels["rank"], run.kernels["full_name"], strict=True))
+    assert {0: "kernel_1", 1: "kernel_2", 2: "kernel_10"} == found
+    assert [0, 1, 2] == run.capture["rank"].tolist()
+
+
+@pytest.mark.parametrize("name", ["a²", "²", "1²", "٣"])
+def test_digits_of_other_scripts_are_no_obstacle(tmp_path: Path, name: str) -> None:
+    """File names may hold characters that are digits to some functions and not to others."""
+    nsys.sqlite(tmp_path / f"{name}.sqlite", named("work"))
+    nsys.sqlite(tmp_path / "1.sqlite", named("work"))
+    assert 2 == len(perfkit.load(tmp_path).kernels)
+
+
+def test_clocks_are_brought_onto_one_axis(tmp_path: Path) -> None:
+    """A copy of a capture that started 5000 ns later has every event 5000 ns later; dur_ns stays."""
+    t0 = 1_700_000_000_000_000_000
+    first = nsys.sqlite(tmp_path / "a.sqlite", nsys.capture(t0=t0))
+    later = nsys.sqlite(tmp_path / "b.sqlite", nsys.capture(t0=t0 + LATER))
+    for shifted, paths in ((1, [first, later]), (0, [later, first])):
+        run = perfkit.load(paths)
+        for table, time in (("kernels", "start_ns"), ("ranges", "start_ns"), ("samples", "time_ns")):
+            by_rank = [
+                frame.drop(columns="rank").reset_index(drop=True)
+                for _, frame in run.table(table.upper()).groupby("rank")
+            ]
+            by_rank[shifted][time] -= LATER
+            pd.testing.assert_frame_equal(*by_rank)
+
+
+def test_a_profile_without_a_clock_starts_with_the_earliest() -> None:
+    """A profile that does not say when it started is not shifted, and a note says so."""
+    spans = kernels({"start_ns": 7, "dur_ns": 1})
+    run = Run([profile(t0=100, KERNELS=spans), profile(t0=None, KERNELS=spans), profile(t0=150, KERNELS=spans)])
+    assert [7, 7, 57] == run.kernels["start_ns"].tolist()
+    assert ("nsys.file: no wall clock, taken to start with the earliest profile",) == run.notes
+
+
+def test_profiles_without_any_clock_are_not_shifted() -> None:
+    """When no profile says when it started, all start at 0."""
+    spans = kernels({"start_ns": 7, "dur_ns": 1})
+    assert [7, 7] == Run([profile(t0=None, KERNELS=spans)] * 2).kernels["start_ns"].tolist()
+
+
+def test_a_report_beside_its_export_counts_once(tmp_path: Path) -> None:
+    """Of one capture in several forms the SQLite export is read; the notes name what was left out."""
+    nsys.sqlite(tmp_path / "mlp.sqlite", named("work"))
+    nsys.parquet(tmp_path / "mlp_pqtdir", named("work"))
+    nsys.arrow(tmp_path / "mlp_arwdir", named("work"))
+    (tmp_path / "mlp.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 1.2")
+    nsys.sqlite(tmp_path / "other.sqlite", named("rest"))
+    run = perfkit.load(tmp_path)
+    assert ["mlp.sqlite", "other.sqlite"] == [p.path.name for p in run.profiles]
+    assert [1, 1] == run.kernels.groupby("rank").size().tolist()
+    assert {"mlp.nsys-rep", "mlp_pqtdir", "mlp_arwdir"} == {note.split(":")[0] for note in run.notes}
+    assert all("the capture of mlp.sqlite in another form, left out" in note for note in run.notes)
+
+
+def test_an_export_folder_spares_its_report(tmp_path: Path) -> None:
+    """A report that was exported to a parquetdir needs no nsys."""
+    nsys.parquet(tmp_path / "mlp_pqtdir", named("work"))
+    (tmp_path / "mlp.nsys-rep").write_bytes(b"NVIDIA Tegra Profiler Report 1.2")
+    assert ["mlp_pqtdir"] == [p.path.name for p in perfkit.load(tmp_path).profiles]
+
+
+def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
+    """The same file by two paths, or itself and its folder, is one profile."""
+    path = nsys.sqlite(tmp_path / "a.sqlite", named("work"))
+    assert 1 == len(perfkit.load([path, str(path), tmp_path, tmp_path / ".." / tmp_path.name / "a.sqlite"]).kernels)
+
+
+@pytest.mark.parametrize("name", ["broken.sqlite", "broken.nsys-rep"])
+def test_an_empty_export_in_a_folder_is_an_error(tmp_path: Path, name: str) -> None:
+    """A file that a profiler should have filled is not silently left out: the run would lack a rank."""
+    nsys.sqlite(tmp_path / "good.sqlite", named("work"))
+    (tmp_path / name).touch()
+    with pytest.raises(ReadError, match=rf"{name}: the file is empty \(0 bytes\)"):
+        perfkit.load(tmp_path)
+
+
+def test_other_files_in_a_folder_are_noted(tmp_path: Path) -> None:
+    """What is no profile is named in one note, at most three of them; hidden files are not."""
+    nsys.sqlite(tmp_path / "good.sqlite", named("work"))
+    (tmp_path / "readme.md").write_text("# a run")
+    (tmp_path / ".DS_Store").write_bytes(b"\0")
+    (tmp_path / "sub").mkdir()
+    assert (f"{tmp_path.name}: left out what is no profile (readme.md, sub)",) == perfkit.load(tmp_path).notes
+    for name in "abc":
+        (tmp_path / name).write_text(name)
+    (note,) = perfkit.load(tmp_path).notes
+    assert note.endswith("(a, b, c and 2 more)")
+
+
+def test_a_link_to_nowhere_is_explained(tmp_path: Path) -> None:
+    """A link whose target is gone is left out, unless it should have been a capture."""
+    nsys.sqlite(tmp_path / "good.sqlite", named("work"))
+    (tmp_path / "old").symlink_to(tmp_path / "gone")
+    assert (f"{tmp_path.name}: left out what is no profile (old)",) == perfkit.load(tmp_path).notes
+    (tmp_path / "rank_1.sqlite").symlink_to(tmp_path / "gone")
+    with pytest.raises(ReadError, match=r"rank_1.sqlite: the file cannot be opened \(No such file"):
+        perfkit.load(tmp_path)
+
+
+def test_categories_are_united_over_ranks() -> None:
+    """Names of several ranks stay categories, sorted, and every row keeps its name."""
+    run = Run([profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1, "name": n})) for n in ("b", "a", "b")])
+    assert ["b", "a", "b"] == run.kernels["name"].tolist()
+    assert ["a", "b"] == run.kernels["name"].cat.categories.tolist()
+    assert run.kernels is TABLES["KERNELS"].check(run.kernels)
+
+
+def test_a_rank_whose_category_is_all_missing_can_be_united() -> None:
+    """A rank that only set memory has no source memory; the copies of the other keep theirs."""
+    nothing = copies({"start_ns": 0, "dur_ns": 1, "direction": "memset", "src_memory": None})
+    run = Run([profile(COPIES=nothing), profile(COPIES=copies({"start_ns": 0, "dur_ns": 1}))])
+    assert [True, False] == run.copies["src_memory"].isna().tolist()
+    assert "pinned" == run.copies["src_memory"].iloc[1]
+
+
+def test_what_two_tools_recorded_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """KERNELS of nsys and torch are those of nsys; the torch kernels stay with their profile."""
+    monkeypatch.setattr("perfkit.run.READERS", ("nsys", "torch_trace"))
+    torch = profile("torch_trace", KERNELS=kernels({"start_ns": 1, "dur_ns": 1, "name": "torch"}))
+    calls = api_calls({"start_ns": 1, "dur_ns": 1})
+    torch = Profile(torch.reader, torch.path, torch.capture, {**torch.loaders, "API_CALLS": lambda: calls})
+    run = Run([torch, profile("nsys", KERNELS=kernels({"start_ns": 1, "dur_ns": 1, "name": "nsys"}))])
+    assert ["nsys"] == run.kernels["name"].tolist()
+    assert ["torch"] == run.profiles[0].table("KERNELS")["name"].tolist()
+    assert 1 == len(run.api_calls)
+    assert 2 == len(run.capture)
+
+
+def test_tables_are_read_once_and_when_first_asked_for() -> None:
+    """Making a run reads nothing; asking twice for a table reads it once."""
+    reads: list[str] = []
+
+    def read() -> pd.DataFrame:
+        reads.append("KERNELS")
+        return kernels({"start_ns": 0, "dur_ns": 1})
+
+    run = Run([Profile("nsys", Path("p"), profile().capture, {"KERNELS": read})])
+    assert [] == reads
+    assert run.kernels is run.kernels
+    assert ["KERNELS"] == reads
+
+
+def test_a_table_nobody_recorded_is_empty() -> None:
+    """An attribute is never None: a table the run lacks has its columns and no rows."""
+    run = Run([profile()])
+    assert 0 == len(run.ops)
+    assert run.ops is TABLES["OPS"].check(run.ops)
+
+
+def test_missing_is_what_no_profile_has() -> None:
+    """What one profile lacks and another has is not missing; the same remedy is told once."""
+    lacks = (Missing("KERNELS", "no kernels", "do"), Missing("SAMPLES", "no samples", "do that"))
+    poor = Profile("nsys", Path("a"), profile().capture, {}, lacks, ("cut down",))
+    run = Run([poor, poor, profile(KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))], ["x: left out"])
+    assert (lacks[1],) == run.missing
+    assert ("x: left out", "a: cut down", "a: cut down") == run.notes
+
+
+def test_a_capture_says_what_it_lacks(tmp_path: Path) -> None:
+    """A capture of kernels alone names the rest, each with an option of nsys."""
+    run = perfkit.load(nsys.sqlite(tmp_path / "a.sqlite", named("work")))
+    assert ["COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES"] == [m.table for m in run.missing]
+    assert all("nsys" in m.record for m in run.missing)
+
+
+def test_an_unknown_attribute_lists_the_tables() -> None:
+    """A misspelt table is an AttributeError that lists the legal names."""
+    run = Run([profile()])
+    with pytest.raises(AttributeError, match="run has no table 'kernel'; the tables are capture, devices, kernels"):
+        run.kernel  # noqa: B018
+    assert not hasattr(run, "KERNELS")
+    with pytest.raises(ValueError, match="'kernels' is no table; the tables are CAPTURE, DEVICES, KERNELS"):
+        run.table("kernels")
+
+
+def test_completion_offers_every_table() -> None:
+    """dir(run) has every table and the run's own attributes; the repr names the files."""
+    run = Run([profile()])
+    assert {*map(str.lower, TABLES), "profiles", "missing", "notes"} <= set(dir(run))
+    assert "<perfkit.Run of 1 profile(s): nsys.file (nsys)>" == repr(run)
