@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -156,8 +155,6 @@ def lab(path: Path | None, folder: Path, no_browser: bool) -> None:
 
     if path:
         load(path)
-    if not shutil.which("jupyter"):
-        raise PerfkitError("jupyter: not on PATH. Activate the environment in which perfkit is installed.")
     prepare(folder, path)
     sys.exit(command(folder, browser=not no_browser))
 

@@ -5,8 +5,9 @@ Conventions
 Ranges are told apart by their *label*: the name up to the first ", " (frameworks append sequence
 numbers and sizes after it) and without a number at its end when that number counts ("Batch 7"; but
 "layer_7" stays itself when every iteration has a layer_7). Ranges of one process, thread, domain and
-depth form a *level*. Labels that say epoch and names that a framework writes for every operator are
-not considered.
+depth form a *level*; depth counts only the ranges considered, so that a first step inside a range
+"warm-up" is on the level of the others. Labels that say epoch and names that a framework writes for
+every operator are not considered.
 
 Functions
 ---------
@@ -95,13 +96,27 @@ def _short(name: object) -> str:
 
 def _levels(spans: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """Yield the ranges of each level, by start; levels by depth, then by falling covered time."""
-    levels, number = numbered(spans, LEVEL)
+    spans = spans[spans["dur_ns"] > 0]
+    levels, number = numbered(spans.assign(depth=_depth(spans)), LEVEL)
     start = spans["start_ns"].to_numpy()
     covered = total(union(start, start + spans["dur_ns"].to_numpy(), number), len(levels))
     order = np.argsort(number, kind="stable")
     bound = np.r_[0, np.cumsum(np.bincount(number, minlength=len(levels)))]
     for level in np.lexsort((-covered, levels["depth"].to_numpy())):
         yield spans.iloc[order[bound[level] : bound[level + 1]]].sort_values("start_ns", kind="stable")
+
+
+def _depth(spans: pd.DataFrame) -> Int:
+    """Return how many of these ranges enclose each: the others, which were left out, do not count."""
+    _, thread = numbered(spans, LEVEL[:-1])
+    start = spans["start_ns"].to_numpy()
+    end = start + spans["dur_ns"].to_numpy()
+    offset = thread * (int(end.max(initial=0)) - int(start.min(initial=0)) + 1)
+    order = np.lexsort((-end, start + offset))
+    depth = np.zeros(len(start), np.int64)
+    # Open at a start: those that began before it, without those that had ended.
+    depth[order] = np.arange(len(start)) - np.searchsorted(np.sort(end + offset), (start + offset)[order], side="right")
+    return depth
 
 
 def _of_level(level: pd.DataFrame) -> pd.DataFrame:

@@ -77,6 +77,13 @@ def test_outermost_level_wins() -> None:
     assert [(100 * i, 80, f"Step {i}") for i in range(30)] == found(spans)
 
 
+def test_first_step_inside_another_range() -> None:
+    """A range around the first step alone does not part it from the others, though it lies deeper."""
+    spans = [span(0, 95, "warm-up"), span(2, 90, "Step 0", depth=1)]
+    spans += [span(100 * i, 100 * i + 90, f"Step {i}") for i in range(1, 5)]
+    assert [name for _, _, name in found(spans)] == [f"Step {i}" for i in range(5)]
+
+
 def test_names_that_tell_win_over_outer_ones() -> None:
     """Train and Test repeat with each of four epochs, but the batches inside say that they are the iterations."""
     spans = []

@@ -8,6 +8,7 @@ write an export that lacks the column.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from contextlib import closing
 from itertools import count
 from pathlib import Path
@@ -15,9 +16,14 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+from perfkit.profile import Profile
+from perfkit.readers import nsys
 
 Row = dict[str, Any]
 Tables = dict[str, list[Row]]
+Write = Callable[[Path, Tables], Path]
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -145,6 +151,14 @@ def arrow(folder: Path, tables: Tables, form: str = "file") -> Path:
         with write(str(folder / f"{name}.arrow"), table.schema) as writer:
             writer.write_table(table)
     return folder
+
+
+def read(folder: Path, tables: Tables) -> Profile:
+    """Write an SQLite export with the session's tables, and read it."""
+    return nsys.read(sqlite(folder / "run.sqlite", {**session(), **tables}))
+
+
+every_form = pytest.mark.parametrize("write", [sqlite, parquet, arrow])
 
 
 def _arrow_tables(tables: Tables) -> dict[str, pa.Table]:

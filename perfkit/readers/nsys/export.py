@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -30,7 +31,7 @@ def exported(report: Path) -> ExportedSource:
     ReadError
         If there is no `nsys`, or it fails; the message holds the command and its last words.
     """
-    command = f"nsys export -t sqlite -o {report.stem}.sqlite {report.name}"
+    command = shlex.join(["nsys", "export", "-t", "sqlite", "-o", f"{report.stem}.sqlite", report.name])
     program = shutil.which("nsys")
     if not program:
         raise ReadError(

@@ -1,0 +1,254 @@
+"""Real Nsight Systems captures of 2021 to 2026 against totals computed from their own databases.
+
+``golden/nsys/*.truth.json`` was made by SQL on the exports, independently of this reader.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import perfkit
+from perfkit.errors import ReadError
+from perfkit.profile import Profile
+from perfkit.readers import nsys
+from perfkit.readers.nsys.node import canonical
+from perfkit.tables import TABLES
+
+CAPTURES = [
+    "D-W-Chiang__JACC.jl__cg_trace.sqlite",
+    "GindaChen__nsys-ai__healthy_1pct.sqlite",
+    "GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
+    "Lianhang666__gpu4__report2.sqlite",
+    "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
+    "NVIDIA__Fuser__report1_2025.1.sqlite",
+    "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir",
+    "extra-p__extrap__profile1.sqlite",
+    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
+    "mjmorano__Spin-tracking-New__report2.sqlite",
+    "openhackathons-org__AI-Profiler__baseline.sqlite",
+    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
+    "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
+    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite",
+    "openhackathons-org__gpubootcamp__mpi_report1.sqlite",
+    "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
+]
+BROKEN = {
+    "MohanadOdema__DLProf__dlprof_dldb.sqlite": r"not an Nsight Systems export \(tables: aggregations, ",
+    "MohanadOdema__DLProf__w_Relu_nsys_profile.TRUNCATED60.sqlite": "is cut, its header promises 409600 bytes .*245760",
+    "koshiq__WikiText102-Optimizations-CUDA-vs-Mojo__report1_LFS_POINTER.sqlite": "a git-LFS pointer.*`git lfs pull`",
+    "openhackathons-org__nways_accelerated_programming__jacobi_report.nsys-rep": "`nsys export -t sqlite -o .*_report.sqlite",
+    "smile2game__nvidia-game__814-1.EMPTY.sqlite": r"the file is empty \(0 bytes\)",
+}
+ROWS = {"KERNELS": ("KERNEL",), "COPIES": ("MEMCPY", "MEMSET"), "API_CALLS": ("RUNTIME",)}
+
+every_capture = pytest.mark.parametrize("name", CAPTURES)
+
+
+@cache
+def read(path: Path) -> Profile:
+    """A capture, read once for all tests."""
+    return nsys.read(path)
+
+
+@pytest.fixture
+def capture(name: str, profiles: Path) -> Profile:
+    """The capture as read."""
+    return read(profiles / "nsys" / name)
+
+
+@pytest.fixture
+def truth(name: str, profiles: Path) -> dict[str, Any]:
+    """What the capture's own database says."""
+    stem = name.removesuffix(".sqlite")
+    told: dict[str, Any] = json.loads((profiles / "golden" / "nsys" / f"{stem}.truth.json").read_text(encoding="utf-8"))
+    return told
+
+
+def per_gpu(frame: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The rows of each GPU, by its number as text."""
+    return {str(gpu): rows for gpu, rows in frame.groupby("gpu")}
+
+
+@every_capture
+def test_rows_are_as_many_as_in_the_export(capture: Profile, truth: dict[str, Any]) -> None:
+    """No kernel, copy, memset or call is lost or made up."""
+    if "tables" not in truth:
+        pytest.skip("no row counts were taken of this form")
+    for table, stored in ROWS.items():
+        rows = sum(truth["tables"].get(f"CUPTI_ACTIVITY_KIND_{kind}") or 0 for kind in stored)
+        assert rows == len(capture.table(table)), table
+        assert (rows > 0) == (table in capture.loaders)
+
+
+@every_capture
+def test_tables_match_their_schema(capture: Profile) -> None:
+    """Whatever version wrote the export, every table has its columns and dtypes."""
+    for table in TABLES:
+        assert capture.table(table) is TABLES[table].check(capture.table(table))
+
+
+@every_capture
+def test_kernels_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
+    """Count, total time, first start, last end, streams, processes and graph kernels of each GPU are the export's."""
+    found = per_gpu(capture.table("KERNELS"))
+    assert {gpu for gpu, told in truth["devices"].items() if told["kernel_count"]} == set(found)
+    for gpu, rows in found.items():
+        told, end = truth["devices"][gpu], rows["start_ns"] + rows["dur_ns"]
+        assert (told["kernel_count"], told["kernel_time_sum"]) == (len(rows), rows["dur_ns"].sum())
+        assert (told["first_kernel_start"], told["last_kernel_end"]) == (rows["start_ns"].min(), end.max())
+        assert told["graph_kernels"] == rows["in_graph"].sum()
+        assert set(rows["stream"]) <= set(told["streams"])
+        assert set(told["pids"]) in (set(rows["process"]), set())
+
+
+@every_capture
+def test_kernel_names_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
+    """The names that take most time, with time and count, and the number of distinct names are the export's."""
+    for gpu, rows in per_gpu(capture.table("KERNELS")).items():
+        told = truth["devices"][gpu]
+        by_name = rows.groupby("full_name", observed=True)["dur_ns"].agg(["sum", "size"])
+        assert told["n_distinct_demangled"] == len(by_name)
+        for top in told["top5_demangled"]:
+            assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
+        assert len(by_name) == rows["name"].nunique()
+
+
+@every_capture
+def test_copies_of_each_gpu(capture: Profile, truth: dict[str, Any]) -> None:
+    """Count, bytes and time by direction, memsets among them, are the export's."""
+    for gpu, told in truth["devices"].items():
+        rows = per_gpu(capture.table("COPIES")).get(gpu, TABLES["COPIES"].empty())
+        expected = {d: (c["count"], c["bytes"], c["time_sum"]) for d, c in told["copies"].items()}
+        if told["memset"]["count"]:
+            expected["memset"] = (told["memset"]["count"], told["memset"]["bytes"], told["memset"]["time_sum"])
+        sums = rows.groupby("direction", observed=True).agg(
+            n=("bytes", "size"), b=("bytes", "sum"), t=("dur_ns", "sum")
+        )
+        assert expected == {str(d): (row.n, row.b, row.t) for d, row in sums.iterrows()}
+
+
+@every_capture
+def test_kernels_find_their_launch(capture: Profile, truth: dict[str, Any]) -> None:
+    """Joined on process and correlation, as many kernels have a call as the export says, none has two."""
+    if "launch" not in truth:
+        pytest.skip("the export has no process to join on")
+    calls = capture.table("API_CALLS")[["process", "correlation"]].drop_duplicates()
+    found = capture.table("KERNELS").merge(calls, on=["process", "correlation"], how="left", indicator=True)
+    assert truth["launch"]["kernels_with_api_row"] == (found["_merge"] == "both").sum()
+    assert truth["launch"]["kernels_without"] == (found["_merge"] == "left_only").sum()
+
+
+@every_capture
+def test_ranges(capture: Profile, truth: dict[str, Any]) -> None:
+    """Number of ranges, of distinct names, and time and count of the longest five are the export's."""
+    told = truth.get("nvtx", {"closed_ranges": 0, "distinct": 0, "top5": []})
+    frame = capture.table("RANGES")
+    frame = frame[frame["kind"] != "mark"]
+    assert told["closed_ranges"] == len(frame)
+    by_name = frame.groupby("name", observed=True)["dur_ns"].agg(["sum", "size"])
+    assert told["distinct"] == len(by_name)
+    for top in told.get("top5", []):
+        assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
+
+
+@every_capture
+def test_samples(capture: Profile, truth: dict[str, Any]) -> None:
+    """Number and mean of every metric are the export's: percents over 100, clocks in Hz."""
+    sets = truth.get("gpu_metrics", {"sets": {}})["sets"]
+    frame = capture.table("SAMPLES")
+    assert sum(m["n"] for told in sets.values() for m in told["metrics"].values()) == len(frame)
+    for kind, told in sets.items():
+        values = frame[frame["gpu"] == int(kind) & 0xFF].groupby("metric", observed=True)["value"].agg(["size", "mean"])
+        assert len(told["metrics"]) == len(values)
+        for spelled, metric in told["metrics"].items():
+            size, mean = values.loc[canonical(spelled)]
+            scale = 1 if spelled.endswith("Frequency") else 100
+            assert metric["n"] == size
+            assert pytest.approx(metric["mean_all"] / scale, rel=1e-12, abs=0) == mean
+
+
+@every_capture
+def test_devices(capture: Profile, truth: dict[str, Any]) -> None:
+    """The node's CUDA devices, numbered by CUDA, with what the driver says of them."""
+    listed = [g for g in truth.get("gpus", []) if g.get("smCount") != 0]
+    expected = {g["id"] if g.get("cuDevice") is None else g["cuDevice"]: g for g in listed}
+    frame = capture.table("DEVICES").set_index("gpu")
+    assert sorted(expected) == frame.index.tolist()
+    columns = {"smCount": "sm_count", "totalMemory": "memory_bytes", "clockRate": "clock_hz"}
+    for gpu, told in expected.items():
+        assert told["name"] == frame.loc[gpu, "name"]
+        for stored, column in {**columns, "memoryBandwidth": "memory_bytes_per_s"}.items():
+            value = frame.loc[gpu, column]
+            assert told.get(stored) == (None if pd.isna(value) else value)
+
+
+@every_capture
+def test_the_exporter_and_the_clock(capture: Profile, truth: dict[str, Any]) -> None:
+    """CAPTURE names the version that exported the file, and no event ends after the recording."""
+    row = capture.capture.iloc[0]
+    assert truth["version"].get("EXPORT_PRODUCT_VERSION", "") == row["tool_version"]
+    assert pd.isna(row["t0_unix_ns"]) or row["t0_unix_ns"] > 1_500_000_000 * 10**9
+    frames = [capture.table(table) for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES")]
+    assert all((f["start_ns"] + f["dur_ns"]).max() <= row["dur_ns"] for f in frames if len(f))
+
+
+def test_gpus_are_numbered_by_cuda_not_by_listing(profiles: Path) -> None:
+    """On this node GPU id 0 is CUDA device 3: the ids run against the ordinals."""
+    capture = read(profiles / "nsys" / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
+    numbered = {g["id"]: g["gpu"] for g in nsys.node._gpus(nsys.SqliteSource(capture.path))}
+    assert {0: 3, 1: 2, 2: 1, 3: 0} == numbered
+    assert {0} == set(capture.table("KERNELS")["gpu"])
+
+
+def test_peer_copies_name_both_gpus(profiles: Path) -> None:
+    """GPUs 0 and 3 sent each other 2,002 blocks over NVLink; no other copy has a peer."""
+    frame = read(profiles / "nsys" / CAPTURES[13]).table("COPIES")
+    peers = frame[frame["peer_gpu"] >= 0]
+    assert {(0, 3): 2002, (3, 0): 2002} == peers.groupby(["gpu", "peer_gpu"]).size().to_dict()
+    assert {"P2P"} == set(peers["direction"])
+
+
+def test_two_processes_share_correlation_ids(profiles: Path) -> None:
+    """78 ids belong to calls of both processes, so a join needs the process."""
+    calls = read(profiles / "nsys" / CAPTURES[2]).table("API_CALLS")
+    kernels = read(profiles / "nsys" / CAPTURES[2]).table("KERNELS")
+    assert [144, 145] == sorted(kernels["process"].unique())
+    assert 78 == (calls.groupby("correlation")["process"].nunique() == 2).sum()
+
+
+def test_depths_of_a_training_run(profiles: Path) -> None:
+    """Epochs are outermost, training and testing inside them, and no depth is skipped."""
+    frame = read(profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite").table("RANGES")
+    depth = frame.groupby("name", observed=True)["depth"].agg(["min", "max"])
+    assert {"Epoch 2": [0, 0], "Train": [1, 1], "Test": [1, 1]} == {
+        name: depth.loc[name].tolist() for name in ("Epoch 2", "Train", "Test")
+    }
+    for _, rows in frame.groupby(["thread", "domain"], observed=True):
+        assert set(range(rows["depth"].max() + 1)) == set(rows["depth"])
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_the_cache_gives_the_same(name: str, profiles: Path) -> None:
+    """A capture loaded from its copies is the capture as read, and loading leaves no file beside it."""
+    path = profiles / "nsys" / name
+    for _ in range(2):
+        run = perfkit.load(path)
+        for table in set(TABLES) - {"CAPTURE"}:
+            pd.testing.assert_frame_equal(read(path).table(table), run.table(table), check_exact=True)
+    assert not list(path.parent.glob("*-journal")) + list(path.parent.glob("*-wal")) + list(path.parent.glob("*-shm"))
+
+
+@pytest.mark.parametrize(("name", "words"), BROKEN.items())
+def test_broken_files_say_what_they_are(
+    name: str, words: str, profiles: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every kind of broken file that occurs in public repositories has a message of its own, with its path."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ReadError, match=f"{name}: .*{words}"):
+        perfkit.load(profiles / "nsys" / name)

@@ -1,0 +1,146 @@
+"""A report built from a hostile capture: the contract of its files, and that nothing half-made stays."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pandas as pd
+import pytest
+
+import perfkit
+from perfkit import diagnosis, report
+from perfkit.simulate import Shape, capture
+
+SCRIPT = "<script>alert(1)</script>"
+HOSTILE = (SCRIPT, "ядро_カーネル_🔥", "k" * 10_000, "a|b`c`*d*_e_ [f](g) </script><!--")
+PARTS = ("computation_ns", "exposed_communication_ns", "exposed_copy_ns", "other_kernels_ns", "idle_ns")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture of two GPUs whose kernels and ranges have names that want to be code."""
+    path = tmp_path_factory.mktemp("run") / "run.sqlite"
+    capture(path, kernels=600, shape=Shape(gpus=2, nccl=True, hostile_names=HOSTILE))
+    return path
+
+
+@pytest.fixture(scope="module")
+def built(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Its report, with itself as the baseline."""
+    out = tmp_path_factory.mktemp("out") / "report"
+    report.build(run, out, baseline=run)
+    return out
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    """The contract, as a program reads it."""
+    content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return content
+
+
+def test_writes_page_summaries_notebooks_and_tables(built: Path) -> None:
+    """These five are what `perfkit report` promises."""
+    assert {"index.html", "summary.md", "summary.json", "notebooks", "tables"} == {p.name for p in built.iterdir()}
+    assert 600 == len(pd.read_parquet(built / "tables" / "kernels.parquet"))
+
+
+def test_every_figure_has_value_unit_definition_source_and_notebook(built: Path) -> None:
+    """`figures` maps an id to what is needed to believe the number."""
+    content = summary(built)
+    assert {"inputs", "figures", "findings", "refusals"} == set(content)
+    needed = {"label", "value", "unit", "definition", "source", "notebook", "text"}
+    assert [] == [i for i, figure in content["figures"].items() if needed != set(figure) or not figure["definition"]]
+
+
+def test_findings_rest_on_figures_that_exist(built: Path) -> None:
+    """Each piece of evidence is the id of a figure; no finding appears twice."""
+    content = summary(built)
+    assert [] == [e for f in content["findings"] for e in f["evidence"] if e not in content["figures"]]
+    titles = [f["title"] for f in content["findings"]]
+    assert sorted(set(titles)) == sorted(titles)
+
+
+def test_hostile_names_are_text_in_the_page_and_the_summary(built: Path) -> None:
+    """No name opens a tag of its own; as text it is there."""
+    page = (built / "index.html").read_text(encoding="utf-8")
+    markdown = (built / "summary.md").read_text(encoding="utf-8")
+    assert SCRIPT not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "ядро_カーネル_🔥" in page
+    assert SCRIPT not in markdown
+
+
+def test_hostile_names_are_text_in_the_notebooks(built: Path) -> None:
+    """What a notebook shows as HTML holds no tag from a profile."""
+    for path in (built / "notebooks").glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        outputs = [
+            o.data["text/html"]
+            for c in notebook.cells
+            for o in c.get("outputs", [])
+            if "text/html" in o.get("data", {})
+        ]
+        assert outputs
+        assert [] == [html for html in outputs if SCRIPT in html]
+
+
+def test_page_requests_nothing(built: Path) -> None:
+    """No source, link or style of the page leads to another host."""
+    page = (built / "index.html").read_text(encoding="utf-8")
+    assert [] == re.findall(r"""(?:src|href)\s*=\s*["']?(?:https?:)?//[^"' >]+""", page)
+    assert [] == re.findall(r"@import|url\(\s*['\"]?https?:", page)
+
+
+def test_equal_runs_show_no_difference(built: Path) -> None:
+    """Against itself every ratio is 1."""
+    view = perfkit.select(perfkit.load(summary(built)["inputs"]["captures"][0]["path"]))
+    figures = diagnosis.figures(view)
+    assert {1.0} == set(diagnosis.changes(figures, figures)["ratio"].dropna())
+
+
+@pytest.mark.parametrize("gpus", [[], [0], [1]])
+@pytest.mark.parametrize("window", [(), (1_001_000_000, 1_003_000_000)])
+@pytest.mark.parametrize("kernels", ["", "gemm", "nccl"])
+def test_parts_add_up_to_the_window_whatever_is_chosen(
+    run: Path, gpus: list[int], window: tuple[int, ...], kernels: str
+) -> None:
+    """computation + communication + copies + other kernels + idle = window x GPUs, to the nanosecond."""
+    figures = diagnosis.figures(perfkit.select(perfkit.load(run), gpus=gpus, window=window, kernels=kernels))
+    parts = sum(figures[part].value for part in PARTS if part in figures)
+    assert figures["span_ns"].value == parts
+    if window:
+        assert (window[1] - window[0]) * (len(gpus) or 2) == parts
+
+
+def test_choice_changes_idle_only_with_gpus_and_window(run: Path) -> None:
+    """Looking at some kernels does not make the GPU idle while the others run."""
+    every, some = (diagnosis.figures(perfkit.select(perfkit.load(run), kernels=k)) for k in ("", "gemm"))
+    assert every["idle_ns"].value == some["idle_ns"].value
+    assert some["computation_ns"].value < every["computation_ns"].value
+
+
+def test_failed_report_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook that fails is named, and neither the report nor its parts stay."""
+    monkeypatch.setattr("perfkit.report.notebooks.folder", lambda: tmp_path / "broken")
+    (tmp_path / "broken").mkdir()
+    cells = [
+        nbformat.v4.new_code_cell("profile = ''", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell("1 / 0"),
+    ]
+    for name in ("0_executive_summary", "3_system"):
+        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "broken" / f"{name}.ipynb")
+    with pytest.raises(perfkit.PerfkitError, match="ZeroDivisionError"):
+        report.build(run, tmp_path / "report")
+    assert ["broken"] == [p.name for p in tmp_path.iterdir()]
+
+
+def test_earlier_report_is_replaced(built: Path, run: Path) -> None:
+    """The same command twice gives one report, not two mixed."""
+    (built / "tables" / "old.parquet").write_bytes(b"")
+    report.build(run, built, gpus=(1,))
+    assert not (built / "tables" / "old.parquet").exists()
+    assert [1] == summary(built)["inputs"]["parameters"]["gpus"]
