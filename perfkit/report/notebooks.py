@@ -71,7 +71,6 @@ def execute(
                 folder() / f"{name}.ipynb",
                 out / f"{name}.ipynb",
                 parameters,
-                kernel_name="python3",
                 progress_bar=False,
                 cwd=os.getcwd(),
                 extra_arguments=QUIET,

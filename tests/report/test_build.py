@@ -131,8 +131,9 @@ def test_failed_report_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: py
         nbformat.v4.new_code_cell("profile = ''", metadata={"tags": ["parameters"]}),
         nbformat.v4.new_code_cell("1 / 0"),
     ]
+    spec = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
     for name in ("0_executive_summary", "3_system"):
-        nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "broken" / f"{name}.ipynb")
+        nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=spec), tmp_path / "broken" / f"{name}.ipynb")
     with pytest.raises(perfkit.PerfkitError, match="ZeroDivisionError"):
         report.build(run, tmp_path / "report")
     assert ["broken"] == [p.name for p in tmp_path.iterdir()]
