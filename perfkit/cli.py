@@ -148,15 +148,16 @@ def report(
     help="Working copy of the notebooks.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
-def lab(path: Path | None, folder: Path, no_browser: bool) -> None:
-    """Open JupyterLab on a working copy of the notebooks, with PATH as their profile."""
+@click.option("--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999.")
+def lab(path: Path | None, folder: Path, no_browser: bool, jupyter: tuple[str, ...]) -> None:
+    """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile."""
     from perfkit.report.lab import command, prepare
     from perfkit.run import load
 
     if path:
         load(path)
     prepare(folder, path)
-    sys.exit(command(folder, browser=not no_browser))
+    sys.exit(command(folder, [*(["--no-browser"] if no_browser else []), *jupyter]))
 
 
 @main.command()

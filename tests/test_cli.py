@@ -130,7 +130,7 @@ def test_simulate_writes_a_run_that_loads(tmp_path: Path) -> None:
 
 def test_lab_copies_notebooks_once_with_the_run(tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The working copy has the run as its profile; a second call keeps what the person wrote."""
-    monkeypatch.setattr("perfkit.report.lab.command", lambda folder, browser: 0)
+    monkeypatch.setattr("perfkit.report.lab.command", lambda folder, options: 0)
     folder = tmp_path / "lab"
     assert 0 == perfkit_command("lab", run, "--folder", folder).exit_code
     copy = folder / "3_system.ipynb"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
     assert [0, 1, 2] == run.capture["rank"].tolist()
 
 
-@pytest.mark.parametrize("name", ["a²", "²", "1²", "٣"])
+@pytest.mark.parametrize("name", ["1²2", "²", "٣"])
 def test_digits_of_other_scripts_are_no_obstacle(tmp_path: Path, name: str) -> None:
     """File names may hold characters that are digits to some functions and not to others."""
     nsys.sqlite(tmp_path / f"{name}.sqlite", named("work"))
@@ -169,6 +170,7 @@ def test_other_files_in_a_folder_are_noted(tmp_path: Path) -> None:
     assert note.endswith("(a, b, c and 2 more)")
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="links need a privilege there")
 def test_a_link_to_nowhere_is_explained(tmp_path: Path) -> None:
     """A link whose target is gone is left out, unless it should have been a capture."""
     nsys.sqlite(tmp_path / "good.sqlite", named("work"))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
 
-from perfkit.report.notebooks import NOTEBOOKS, folder
+from perfkit.report.notebooks import NOTEBOOKS, folder, sample
 
 
 def prepare(target: Path, profile: Path | None) -> list[Path]:
-    """Copy the notebooks to `target`, with `profile` set in those that are copied now.
+    """Copy the notebooks to `target`, with `profile` (or the sample run) set in those that are copied now.
 
     Notebooks that are there already hold a person's work and are left as they are.
     """
@@ -23,8 +24,7 @@ def prepare(target: Path, profile: Path | None) -> list[Path]:
         if copy.exists():
             continue
         notebook = nbformat.read(folder() / copy.name, as_version=4)
-        if profile:
-            _set_profile(notebook, profile.absolute())
+        _set_profile(notebook, (profile or sample()).absolute())
         nbformat.write(notebook, copy)
         made.append(copy)
     return made
@@ -40,7 +40,6 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
     cell.source = "\n".join(lines)
 
 
-def command(target: Path, *, browser: bool) -> int:
-    """Run JupyterLab on `target` until it is closed and return its exit status."""
-    options = [] if browser else ["--no-browser"]
+def command(target: Path, options: Sequence[str]) -> int:
+    """Run JupyterLab with these options on `target` until it is closed and return its exit status."""
     return subprocess.run([sys.executable, "-m", "jupyterlab", *options, str(target)], check=False).returncode

@@ -25,10 +25,19 @@ QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transpor
 
 
 def folder() -> Path:
-    """Return the folder of the notebooks: inside the installed package, or beside it in a checkout."""
+    """Return the folder of the notebooks."""
+    return _installed("notebooks")
+
+
+def sample() -> Path:
+    """Return the folder of the sample run."""
+    return _installed("data") / "mlp_a100"
+
+
+def _installed(name: str) -> Path:
+    """Return a folder inside the installed package, or beside it in a checkout."""
     package = Path(__file__).parents[1]
-    places = (package / "notebooks", package.parent / "notebooks")
-    return next(p for p in places if p.is_dir())
+    return next(p for p in (package / name, package.parent / name) if p.is_dir())
 
 
 def answering(run: Run) -> list[str]:

@@ -15,6 +15,8 @@ from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal
 from perfkit.format import duration, number, percent, printable
 from perfkit.selection import Selection
 
+NOTHING_COSTS = "Nothing that was recorded costs more than a tenth of the time."
+NO_GPU = "No GPU activity was recorded, so nothing can be said of the GPU; what to record stands at the end."
 LIMIT = 400  # characters of a text from outside
 
 
@@ -34,6 +36,7 @@ class Shown:
 
 def note(text: str) -> Shown:
     """Return a sentence for the reader."""
+    text = text[:1].upper() + text[1:]
     return Shown(f"<p>{_safe(text)}</p>", text)
 
 
@@ -56,16 +59,18 @@ def about(view: Selection) -> Shown:
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
         *(("Note", text) for text in view.run.notes),
     ]
-    rows = "".join(f'<dt>{_safe(term)}</dt><dd style="margin:0">{_safe(text)}</dd>' for term, text in lines)
+    rows = "".join(
+        f'<dt style="width:auto">{_safe(term)}</dt><dd style="margin:0">{_safe(text)}</dd>' for term, text in lines
+    )
     style = "display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.5em;margin:0"
     return Shown(f'<dl style="{style}">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
 
 
-def key_findings(findings: Iterable[Finding]) -> Shown:
+def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
     """Return findings as a list: the title, how severe it is, and the evidence in a sentence."""
     found = list(findings)
     if not found:
-        return note("Nothing that was recorded costs more than a tenth of the time.")
+        return note(NOTHING_COSTS if "span_ns" in figures else NO_GPU)
     items = "".join(
         f"<li><strong>{_safe(f.title)}</strong> <em>({_safe(f.severity)})</em><br>{_safe(f.explanation)}</li>"
         for f in found
@@ -87,7 +92,7 @@ def recommendations(findings: Iterable[Finding]) -> Shown:
 def refusals(items: Iterable[Refusal]) -> Shown:
     """Return the questions that are not answered, why, and what to record."""
     rows = "".join(
-        f"<li><strong>{_safe(r.question)}</strong> {_safe(r.reason)}. Record: <code>{_safe(r.record)}</code></li>"
+        f"<li><strong>{_safe(r.question)}</strong>: {_safe(r.reason)}. Record: <code>{_safe(r.record)}</code></li>"
         for r in items
     )
     return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")

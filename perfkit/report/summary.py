@@ -12,6 +12,7 @@ from typing import Any
 from perfkit.diagnosis import HORIZONS
 from perfkit.format import printable
 from perfkit.report.record import Recorded
+from perfkit.report.shown import NO_GPU, NOTHING_COSTS
 from perfkit.selection import Selection
 
 
@@ -52,67 +53,63 @@ def _finite(value: Any) -> Any:
 
 def markdown(content: dict[str, Any]) -> str:
     """Return the executive summary as Markdown, from the content of `summary.json`."""
-    about, figures = content["inputs"], content["figures"]
-    tools = ", ".join(sorted({f"{c['tool']} {c['tool_version']}".strip() for c in about["captures"]}))
-    lines = [
+    about, figures, findings = content["inputs"], content["figures"], content["findings"]
+    blocks = [
         "# GPU performance: executive summary",
-        "",
-        f"**Run**: {_safe(Path(about['parameters']['profile']).name)}  ",
-        f"**Recorded with**: {_safe(tools)}  ",
-        f"**GPUs**: {_safe(', '.join(about['devices']) or 'not recorded')}  ",
-        f"**Seen**: {_safe(about['selection'])}",
-        "",
+        _about(about),
         "## Key findings",
-        "",
-        *(_finding(f) for f in content["findings"]),
-        *(
-            ["No finding: nothing recorded here costs more than a tenth of the time."]
-            if not content["findings"]
-            else []
-        ),
-        "",
+        "\n".join(_finding(f) for f in findings) or (NOTHING_COSTS if "span_ns" in figures else NO_GPU),
         "## Figures",
-        "",
-        "| figure | value | definition | source |",
-        "|---|---:|---|---|",
-        *(
-            f"| {_safe(f['label'])} | {f['text']} | {_safe(f['definition'])} | {_safe(f['source'])} |"
-            for f in figures.values()
-        ),
-        "",
+        _table(("figure", "value", "definition", "source"), [_row(f) for f in figures.values()]),
         "## Improvement opportunities",
-        "",
         "Gains are ranges and overlap: they are not to be multiplied or added.",
-        "",
-        "| direction | target | gain | why a range |",
-        "|---|---|---|---|",
-        *(
-            f"| {_safe(f['title'])} | {f['target']} | {f['gain']['text']} | {f['gain']['reason']} |"
-            for f in content["findings"]
-        ),
-        "",
+        _table(("direction", "target", "gain", "why a range"), [_opportunity(f) for f in findings]),
         "## Recommendations",
-        *(line for horizon in HORIZONS for line in _recommendations(horizon, content["findings"])),
-        "",
-        "## Not answered",
-        "",
-        *(f"- **{_safe(r['question'])}** {_safe(r['reason'])}. Record: `{r['record']}`" for r in content["refusals"]),
-        "",
-        f"*Made by perfkit {about['perfkit_version']}; every figure's definition and source are above.*",
-        "",
+        *(block for horizon in HORIZONS for block in _recommendations(horizon, findings)),
+        "## What was not answered",
+        "\n".join(_refusal(r) for r in content["refusals"]),
+        f"*Made by perfkit {about['perfkit_version']}.*",
     ]
-    return "\n".join(lines)
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def _about(about: dict[str, Any]) -> str:
+    tools = sorted({f"{c['tool']} {c['tool_version']}".strip() for c in about["captures"]})
+    lines = {
+        "Run": Path(about["parameters"]["profile"]).name,
+        "Recorded with": ", ".join(tools),
+        "GPUs": ", ".join(about["devices"]) or "not recorded",
+        "Seen": about["selection"],
+    }
+    return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in lines.items())
 
 
 def _finding(finding: dict[str, Any]) -> str:
     return f"- **{_safe(finding['title'])}** ({finding['severity']}). {_safe(finding['explanation'])}"
 
 
+def _row(figure: dict[str, Any]) -> tuple[str, ...]:
+    return figure["label"], figure["text"], figure["definition"], figure["source"]
+
+
+def _opportunity(finding: dict[str, Any]) -> tuple[str, ...]:
+    return finding["title"], finding["target"], finding["gain"]["text"], finding["gain"]["reason"]
+
+
+def _refusal(refusal: dict[str, Any]) -> str:
+    return f"- **{_safe(refusal['question'])}**: {_safe(refusal['reason'])}. Record: `{refusal['record']}`"
+
+
 def _recommendations(horizon: str, findings: list[dict[str, Any]]) -> list[str]:
-    steps = [step for f in findings for step in f["advice"].get(horizon, ())]
-    return (
-        ["", f"### {horizon.capitalize()}", "", *(f"- {_safe(step)}" for step in dict.fromkeys(steps))] if steps else []
-    )
+    steps = dict.fromkeys(step for f in findings for step in f["advice"].get(horizon, ()))
+    return [f"### {horizon.capitalize()}", "\n".join(f"- {_safe(step)}" for step in steps)] if steps else []
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    if not rows:
+        return "None."
+    lines = [header, ("---",) * len(header), *(tuple(map(_safe, row)) for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _safe(text: str) -> str:

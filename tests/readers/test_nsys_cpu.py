@@ -145,17 +145,10 @@ def test_domains_are_named_per_process(tmp_path: Path) -> None:
 
 
 def test_depth_counts_the_enclosing_ranges(tmp_path: Path) -> None:
-    """Step [0, 100) holds forward [0, 40) and backward [40, 100), which holds two ranges; the next step none."""
-    spans = {
-        "step": (0, 100),
-        "forward": (0, 40),
-        "backward": (40, 100),
-        "a": (40, 41),
-        "b": (90, 100),
-        "next": (100, 101),
-    }
+    """The step [0, 100) holds one [0, 40) and two [40, 100), which holds a and b; the next step nothing."""
+    spans = {"step": (0, 100), "one": (0, 40), "two": (40, 100), "a": (40, 41), "b": (90, 100), "next": (100, 101)}
     rows = [made.event(start, end, name) for name, (start, end) in spans.items()]
-    expected = {"step": 0, "forward": 1, "backward": 1, "a": 2, "b": 2, "next": 0}
+    expected = {"step": 0, "one": 1, "two": 1, "a": 2, "b": 2, "next": 0}
     assert expected == by_name(ranges(tmp_path, *rows), "depth")
 
 
@@ -205,9 +198,8 @@ def test_depth_is_that_of_brute_force(tmp_path: Path) -> None:
     spans = [(tid, *span) for tid in (1, 2, 3) for span in nested(rng, 0, 300, 4)]
     order = rng.permutation(len(spans))
     frame = ranges(tmp_path, *(made.event(s, e, f"{i}", tid=t) for i, (t, s, e) in enumerate(spans[k] for k in order)))
-    rows = [
-        (int(n), t, s, s + d) for n, t, s, d in frame[["name", "thread", "start_ns", "dur_ns"]].itertuples(index=False)
-    ]
+    columns = frame[["name", "thread", "start_ns", "dur_ns"]]
+    rows = [(int(n), t, s, s + d) for n, t, s, d in columns.itertuples(index=False)]
     expected = [
         sum(u == t and b > s and (a < s or (a == s and (b > e or (b == e and m < n)))) for m, u, a, b in rows)
         for n, t, s, e in rows

@@ -43,11 +43,14 @@ def test_a_kernel_without_a_demangled_name_has_its_short_one(tmp_path: Path) -> 
     assert ["plain"] == frame["full_name"].tolist()
 
 
-def test_a_name_that_is_not_stored_keeps_its_row(tmp_path: Path) -> None:
+@every_form
+def test_a_name_that_is_not_stored_keeps_its_row(write: Write, tmp_path: Path) -> None:
     """An id without text in StringIds loses no kernel: the name says which string is absent."""
-    rows = [made.kernel(0, 1, demangledName=77), made.kernel(1, 2, demangledName=None, shortName=None)]
-    frame = made.read(tmp_path, {made.KERNEL: rows, "StringIds": [{"id": 77, "value": None}]}).table("KERNELS")
-    assert ["unnamed (string 77)", "unnamed"] == frame["full_name"].tolist()
+    names = ({"demangledName": 77}, {"demangledName": 78}, {"demangledName": None, "shortName": None})
+    strings = [{"id": 77, "value": None}, {"id": 79, "value": "other"}]
+    tables = {made.KERNEL: [made.kernel(i, i + 1, **name) for i, name in enumerate(names)], "StringIds": strings}
+    frame = nsys.read(write(tmp_path / "run", tables)).table("KERNELS")
+    assert ["unnamed (string 77)", "unnamed (string 78)", "unnamed"] == frame["full_name"].tolist()
 
 
 def test_two_ids_of_one_name_are_one_kernel(tmp_path: Path) -> None:

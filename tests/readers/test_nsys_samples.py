@@ -105,7 +105,7 @@ def test_metrics_are_numbered_per_set(write: Write, tmp_path: Path) -> None:
 
 
 def test_the_low_byte_of_the_set_is_the_gpu(tmp_path: Path) -> None:
-    """GPU 1 of the listing is CUDA device 0 here, so its samples are those of GPU 0; an unlisted GPU keeps its number."""
+    """GPU 1 of the listing is CUDA device 0 here, so its samples are GPU 0's; an unlisted GPU keeps its number."""
     gpus = [made.gpu(0, cuDevice=1), made.gpu(1, cuDevice=0)]
     listed = [made.metric("SM Active", 1, HOST | kind) for kind in (0x101, 0x202)]
     rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
@@ -124,9 +124,7 @@ def test_samples_are_those_of_brute_force(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     names = ("SM Active", "GR Active", "SM Issue")
     listed = [made.metric(name, i, HOST | g) for i, name in enumerate(names) for g in (0, 1)]
-    picks = [
-        tuple(map(int, row)) for row in zip(*(rng.integers(0, k, 500) for k in (2, 3, 101)), range(500), strict=True)
-    ]
+    picks = [(*map(int, rng.integers(0, (2, 3, 101))), time) for time in range(500)]
     frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
     expected = sorted((g, canonical(names[m]), t, v / 100) for g, m, v, t in picks)
     assert expected == list(frame[["gpu", "metric", "time_ns", "value"]].itertuples(index=False, name=None))
