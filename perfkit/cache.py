@@ -1,7 +1,7 @@
 """Parquet copies of what readers returned, so that a capture is read once.
 
 A copy lives in a folder named after the source's path; within it one folder per state of the source
-(size, modification time), version of its reader and shape of the tables. Files are written under a
+(size, modification time), version of its reader and of perfkit, and shape of the tables. Files are written under a
 temporary name and renamed to one that holds the checksum of their content (Parquet's own checksums
 cover its pages, not its headers): two processes may write at once, and a damaged file is noticed and
 made anew. PERFKIT_CACHE moves the cache; ``off`` disables it.
@@ -10,6 +10,7 @@ made anew. PERFKIT_CACHE moves the cache; ``off`` disables it.
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import json
 import os
 import shutil
@@ -35,7 +36,7 @@ def folder(source: Path, version: int) -> Path | None:
     if root is None:
         return None
     place = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
-    state = [version, str([t.columns for t in TABLES.values()])]
+    state = [version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     state += [[f.name, (s := f.stat()).st_size, s.st_mtime_ns] for f in files if f.is_file()]
     return root / place / hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from perfkit import cache
 from perfkit.errors import ReadError
+from perfkit.opening import opened
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS, SUFFIXES, reader, recognise, unrecognised
+from perfkit.readers import READERS, SUFFIXES, recognise, unrecognised
 from perfkit.tables import TABLES
 
 __all__ = ["Profile", "Run", "load"]
 
 FORMS = (".sqlite", "_pqtdir", "_arwdir", "", ".nsys-rep", ".qdrep")  # in which one capture may lie in a folder
+
+TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
 
 
 class Run:
@@ -73,7 +72,8 @@ class Run:
         """What a reader of the figures should know about the files."""
         said = [*self._notes, *(f"{p.path.name}: {note}" for p in self.profiles for note in p.notes)]
         if len(self.profiles) > 1:
-            clockless = [p.path.name for p in self.profiles if p.capture["t0_unix_ns"].isna().any()]
+            timed = [p for p in self.profiles if TIMED & set(p.loaders)]
+            clockless = [p.path.name for p in timed if p.capture["t0_unix_ns"].isna().any()]
             said += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
         return tuple(said)
 
@@ -169,7 +169,7 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
         else:
             raise unrecognised(item)
     once = {p.resolve(): (p, name) for p, name in found}
-    return Run([_opened(p, name) for p, name in once.values()], notes)
+    return Run([opened(p, name) for p, name in once.values()], notes)
 
 
 def _inside(folder: Path, notes: list[str]) -> list[tuple[Path, str]]:
@@ -210,54 +210,3 @@ def _in_one_form(found: list[tuple[Path, str]], notes: list[str]) -> list[tuple[
 def _by_number(path: Path) -> list[tuple[int, str]]:
     """Sort key under which rank_10 comes after rank_2."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
-
-
-def _opened(path: Path, name: str) -> Profile:
-    """Open a profile through the cache: what has a copy is not read again."""
-    place = cache.folder(path, reader(name).VERSION)
-    known = cache.fetch(place, "CAPTURE")
-    read: Profile | None = None
-    profile: Profile
-    if known is None:
-        profile = read = reader(name).read(path)
-        tables = list(profile.loaders)
-        cache.store(place, "CAPTURE", profile.capture, _described(profile))
-    else:
-        profile, tables = _recalled(path, name, *known)
-    source = _Source(path, name, read)
-    loaders = {table: partial(_cached, place, table, source) for table in tables}
-    return Profile(name, path, profile.capture, loaders, profile.missing, profile.notes)
-
-
-def _described(profile: Profile) -> str:
-    """Return what `_recalled` needs beside CAPTURE, as stored with its copy."""
-    missing = [asdict(m) for m in profile.missing]
-    return json.dumps({"tables": list(profile.loaders), "missing": missing, "notes": profile.notes})
-
-
-def _recalled(path: Path, name: str, capture: pd.DataFrame, description: str) -> tuple[Profile, list[str]]:
-    told = json.loads(description)
-    missing = tuple(Missing(**m) for m in told["missing"])
-    capture = capture.assign(path=pd.array([str(path)], dtype="string"))  # it may be stored under another name of it
-    return Profile(name, path, capture, {}, missing, tuple(told["notes"])), told["tables"]
-
-
-class _Source:
-    """The profile as its reader opens it, opened at most once and only if a copy is missing."""
-
-    def __init__(self, path: Path, name: str, profile: Profile | None) -> None:
-        self._path, self._name, self._profile = path, name, profile
-
-    def table(self, table: str) -> pd.DataFrame:
-        if self._profile is None:
-            self._profile = reader(self._name).read(self._path)
-        return self._profile.table(table)
-
-
-def _cached(place: Path | None, table: str, source: _Source) -> pd.DataFrame:
-    known = cache.fetch(place, table)
-    if known is not None:
-        return known[0]
-    frame = source.table(table)
-    cache.store(place, table, frame)
-    return frame

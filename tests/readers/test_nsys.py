@@ -196,3 +196,10 @@ def test_a_database_without_tables_cannot_be_read(tmp_path: Path) -> None:
         database.execute("DROP TABLE t")
     with pytest.raises(ReadError, match=r"run.sqlite: the database has no tables"):
         nsys.read(path)
+
+
+def test_a_newer_schema_is_named(tmp_path: Path) -> None:
+    """Schema 4 is read, with a note that nobody has tried it."""
+    rows = [{"name": "EXPORT_SCHEMA_VERSION", "value": "4.1.0"}]
+    (note,) = nsys.read(made.sqlite(tmp_path / "a", {"META_DATA_EXPORT": rows, made.KERNEL: [made.kernel(0, 1)]})).notes
+    assert "schema 4.1.0 is newer than those tried" in note

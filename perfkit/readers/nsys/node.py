@@ -35,6 +35,7 @@ REMEDIES = {
     "SAMPLES": ("no GPU metrics (SM activity, DRAM bandwidth)", "nsys profile --gpu-metrics-devices=all"),
     "DEVICES": ("no description of the GPUs, so no peaks", "nsys export of the original report, which holds it"),
 }
+NEWEST_SCHEMA = 3
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 GPU_INFO = ("id", "deviceId", "cuDevice", "name", "computeMajor", "computeMinor", "smCount")
 GPU_RATES = ("totalMemory", "memoryBandwidth", "clockRate")
@@ -108,23 +109,25 @@ def devices(source: Source, numbering: Ordinals) -> pd.DataFrame:
 
 def capture(source: Source, path: Path) -> pd.DataFrame:
     """Return CAPTURE: one row that says which nsys exported the file, when it starts and how long it is."""
-    version = ""
-    for table in ("META_DATA_EXPORT", "EXPORT_META_DATA"):
-        rows = source.rows(table, ("name", "value"))
-        version = next((str(r["value"]) for r in rows if r["name"] == "EXPORT_PRODUCT_VERSION"), version)
     started = source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))
     lasted = [row["duration"] for row in source.rows("ANALYSIS_DETAILS", ("duration",))]
     frame = pd.DataFrame(
         {
             "rank": [0],
             "tool": ["Nsight Systems"],
-            "tool_version": [version],
+            "tool_version": [_meta(source, "EXPORT_PRODUCT_VERSION")],
             "path": [str(path)],
             "t0_unix_ns": pd.array([started[0]["utcEpochNs"] if started else None], dtype="Int64"),
             "dur_ns": [int(lasted[0]) if lasted and lasted[0] is not None else _last_end(source)],
         }
     )
     return tables.CAPTURE.make(frame)
+
+
+def _meta(source: Source, name: str) -> str:
+    """Return an entry of the exporter's own description; empty if it has none."""
+    rows = [r for t in ("META_DATA_EXPORT", "EXPORT_META_DATA") for r in source.rows(t, ("name", "value"))]
+    return next((str(r["value"]) for r in rows if r["name"] == name), "")
 
 
 def _last_end(source: Source) -> int:
@@ -215,6 +218,9 @@ def missing(present: set[str]) -> tuple[Missing, ...]:
 def notes(source: Source) -> tuple[str, ...]:
     """Return what a reader of the figures should know about this export."""
     said = []
+    schema = _meta(source, "EXPORT_SCHEMA_VERSION")
+    if int(schema.partition(".")[0] or 0) > NEWEST_SCHEMA:
+        said.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
     if source.has_rows("CUPTI_ACTIVITY_KIND_KERNEL") and "globalPid" not in source.columns(
         "CUPTI_ACTIVITY_KIND_KERNEL"
     ):

@@ -61,11 +61,14 @@ class SqliteSource:
         return {n: [r["name"] for r in self._query(f"PRAGMA table_info({_quoted(n)})")] for n in names}
 
     def _query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
+        names, rows = self._fetched(sql, parameters)
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _fetched(self, sql: str, parameters: tuple[Any, ...] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
             with closing(connected(self.path)) as database:
                 cursor = database.execute(sql, parameters)
-                names = [column[0] for column in cursor.description or ()]
-                return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+                return [column[0] for column in cursor.description or ()], cursor.fetchall()
         except sqlite3.DatabaseError as e:
             raise ReadError(f"{self.path}: the database is damaged ({e}). Export the report again.") from e
 
@@ -122,7 +125,7 @@ class SqliteSource:
         stored, of = _quoted(column), _quoted(name)
         if not self._query(f"SELECT 1 FROM {of} WHERE {stored} IS NOT NULL LIMIT 1"):
             return []
-        return [row[column] for row in self._query(f"SELECT {stored} FROM {of} ORDER BY rowid")]
+        return [value for (value,) in self._fetched(f"SELECT {stored} FROM {of} ORDER BY rowid")[1]]
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; unknown ids are left out."""
