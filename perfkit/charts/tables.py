@@ -70,7 +70,9 @@ STYLE = (
     ".perfkit-table{overflow-x:auto;max-width:100%}"
     ".perfkit-table table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0}"
     ".perfkit-table caption{text-align:left;caption-side:top;font-weight:600;padding:.3em 0}"
-    ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"
+    # the class stands twice to outweigh JupyterLab's own rules for cells
+    ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{"
+    "padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"
     "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
     ".perfkit-table.perfkit-table .n{text-align:right}"
     ".perfkit-table.perfkit-table .t{white-space:normal;min-width:18em;max-width:36em}"
