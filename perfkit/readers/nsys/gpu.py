@@ -36,6 +36,7 @@ SHAPE = (
     Combined("shared_bytes", "+", ("staticSharedMemory", "dynamicSharedMemory")),
 )
 NAMES = ("demangledName", "shortName")
+KERNEL_COLUMNS = (*PLACE, *NAMES, *SHAPE, "registersPerThread", "graphNodeId")
 SIDES = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 
 # CUpti_ActivityMemcpyKind; arrays and unified-memory migrations are named after where the bytes go.
@@ -58,7 +59,7 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
             "in_graph": ~quantity(rows, "graphNodeId")[1],
         }
 
-    parts = source.convert(KERNEL, (*PLACE, *NAMES, *SHAPE, "registersPerThread", "graphNodeId"), part)
+    parts = source.convert(KERNEL, KERNEL_COLUMNS, part)
     codes, labels = texts(source, joined(parts, "full_name"))
     named = names.table(labels).set_index("full_name").loc[labels]
     return tables.KERNELS.make(

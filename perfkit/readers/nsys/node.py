@@ -125,8 +125,9 @@ def capture(source: Source, path: Path) -> pd.DataFrame:
 
 
 def _meta(source: Source, name: str) -> str:
-    """Return an entry of the exporter's own description; empty if it has none."""
-    rows = [r for t in ("META_DATA_EXPORT", "EXPORT_META_DATA") for r in source.rows(t, ("name", "value"))]
+    """Return an entry of what the file says of itself; empty if it has none."""
+    tables = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
+    rows = [r for t in tables for r in source.rows(t, ("name", "value"))]
     return next((str(r["value"]) for r in rows if r["name"] == name), "")
 
 
@@ -217,7 +218,8 @@ def missing(present: set[str]) -> tuple[Missing, ...]:
 
 def notes(source: Source) -> tuple[str, ...]:
     """Return what a reader of the figures should know about this export."""
-    said = []
+    simulated = _meta(source, "SIMULATED")
+    said = [f"simulated, not measured: {simulated}"] if simulated else []
     schema = _meta(source, "EXPORT_SCHEMA_VERSION")
     if int(schema.partition(".")[0] or 0) > NEWEST_SCHEMA:
         said.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
