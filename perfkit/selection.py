@@ -38,7 +38,8 @@ def select(run: Run, *, gpus: Sequence[int] = (), window: Sequence[int] = (), ke
     -------
     Selection
         Has `kernels` (the chosen ones), `other_kernels`, `copies`, `api_calls`, `ranges`, `samples`,
-        `devices` and `window`, which is None or the window as a tuple.
+        `launches` with their `counters`, `stalls` and `rules` (measured in runs of their own: a window does
+        not apply), `devices` and `window`, which is None or the window as a tuple.
 
     Raises
     ------
@@ -49,7 +50,7 @@ def select(run: Run, *, gpus: Sequence[int] = (), window: Sequence[int] = (), ke
     chosen = Selection(run, tuple(int(g) for g in gpus), _window(run, window), kernels)
     if chosen.gpus:
         _check_gpus(run, chosen.gpus)
-    if kernels and not len(chosen.kernels):
+    if kernels and not len(chosen.kernels) and not len(chosen.launches):
         raise PerfkitError(_no_kernel(run, kernels))
     return chosen
 
@@ -80,19 +81,13 @@ class Selection:
     def kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was chosen."""
         every = self.all_kernels
-        return every[self._matching] if self.pattern else every
+        return every[_named(every, self.pattern)] if self.pattern else every
 
     @cached_property
     def other_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was not chosen: they keep the GPU busy all the same."""
         every = self.all_kernels
-        return every[~self._matching] if self.pattern else every.iloc[:0]
-
-    @cached_property
-    def _matching(self) -> pd.Series:
-        every = self.all_kernels
-        hits = _matches(every["name"], self.pattern) | _matches(every["full_name"], self.pattern)
-        return pd.Series(hits, every.index)
+        return every[~_named(every, self.pattern)] if self.pattern else every.iloc[:0]
 
     @cached_property
     def all_kernels(self) -> pd.DataFrame:
@@ -108,6 +103,33 @@ class Selection:
     def samples(self) -> pd.DataFrame:
         """SAMPLES of the chosen GPUs."""
         return self._on_gpus(self.run.samples)
+
+    @cached_property
+    def launches(self) -> pd.DataFrame:
+        """LAUNCHES of the chosen GPUs whose name was chosen."""
+        every = self._on_gpus(self.run.launches)
+        return every[_named(every, self.pattern)] if self.pattern else every
+
+    @cached_property
+    def counters(self) -> pd.DataFrame:
+        """COUNTERS of the chosen launches."""
+        return self._of_launches(self.run.counters)
+
+    @cached_property
+    def stalls(self) -> pd.DataFrame:
+        """STALLS of the chosen launches."""
+        return self._of_launches(self.run.stalls)
+
+    @cached_property
+    def rules(self) -> pd.DataFrame:
+        """RULES of the chosen launches."""
+        return self._of_launches(self.run.rules)
+
+    def _of_launches(self, frame: pd.DataFrame) -> pd.DataFrame:
+        if not self.gpus and not self.pattern:
+            return frame
+        keys = [pd.MultiIndex.from_frame(f[["rank", "launch"]]) for f in (frame, self.launches)]
+        return frame[keys[0].isin(keys[1])]
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -159,7 +181,7 @@ def _window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
 
 
 def _check_gpus(run: Run, gpus: tuple[int, ...]) -> None:
-    frames = [run.kernels["gpu"], run.copies["gpu"], run.samples["gpu"]]
+    frames = [run.kernels["gpu"], run.copies["gpu"], run.samples["gpu"], run.launches["gpu"]]
     known = sorted({int(g) for frame in frames for g in frame.unique()})
     unknown = [g for g in gpus if g not in known]
     if unknown:
@@ -170,11 +192,16 @@ def _check_gpus(run: Run, gpus: tuple[int, ...]) -> None:
 
 
 def _no_kernel(run: Run, pattern: str) -> str:
-    names = [str(name) for name in run.kernels["name"].cat.categories]
+    names = [str(name) for frame in (run.kernels, run.launches) for name in frame["name"].cat.categories]
     close = get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
     return f"kernels: none of the {len(names)} kernel names contains {pattern!r}. " + (
         f"Choose for example {', '.join(map(repr, close))}." if names else "The run has no kernels."
     )
+
+
+def _named(frame: pd.DataFrame, pattern: str) -> pd.Series:
+    """Say which rows of KERNELS or LAUNCHES have a short or full name that matches."""
+    return pd.Series(_matches(frame["name"], pattern) | _matches(frame["full_name"], pattern), frame.index)
 
 
 def _matches(names: pd.Series, pattern: str) -> NDArray[np.bool_]:
