@@ -64,8 +64,15 @@ def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
                 continue
             stored = pq.read_table(pa.BufferReader(content))
             note = (stored.schema.metadata or {}).get(b"perfkit", b"").decode()
-            return TABLES[table].check(stored.to_pandas(split_blocks=True)), note
+            return TABLES[table].check(_writable(stored)), note
     return None
+
+
+def _writable(stored: pa.Table) -> pd.DataFrame:
+    """Return a frame that can be written to like the reader's; memory goes over to it column by column."""
+    lent = any(column.num_chunks < 2 for column in stored.columns)  # such a column is shown, not copied
+    frame: pd.DataFrame = stored.to_pandas(split_blocks=True, self_destruct=True)
+    return frame.copy() if lent else frame
 
 
 def _file_name(table: str, content: bytes) -> str:

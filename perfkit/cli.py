@@ -100,7 +100,8 @@ def _described(content: dict[str, Any]) -> str:
 
     lines = []
     for profile in content["profiles"]:
-        lines += [f"{profile['path']}", f"  {profile['tool']} {profile['tool_version']}, {duration(profile['dur_ns'])}"]
+        lasted = f", {duration(profile['dur_ns'])}" if profile["dur_ns"] else ""
+        lines += [f"{profile['path']}", f"  {profile['tool']} {profile['tool_version']}".rstrip() + lasted]
         lines += [f"  {rows:>12,} {name}" for name, rows in profile["rows"].items()]
     lines += ["GPUs: " + (", ".join(printable(d, 80) for d in content["devices"]) or "not recorded")]
     lines += [f"missing: {m['what']}\n         record with: {m['record']}" for m in content["missing"]]
@@ -116,6 +117,7 @@ def _described(content: dict[str, Any]) -> str:
 @click.option("--baseline", type=click.Path(path_type=Path), help="An earlier run to compare with.")
 @click.option("--gpus", type=GpusType(), default=(), help="CUDA ordinals, for example 0,2; all if not given.")
 @click.option("--window", type=WindowType(), default=None, help="Part of the recording, for example 5s:7s.")
+@click.option("--peaks", type=click.Path(path_type=Path), help="CSV file of the GPU's own peaks, for the roofline.")
 @click.option("--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?.")
 def report(
     path: Path,
@@ -124,6 +126,7 @@ def report(
     gpus: tuple[int, ...],
     window: tuple[int, int] | None,
     kernels: str,
+    peaks: Path | None,
 ) -> None:
     """Run the notebooks on a profile or folder and write one page, summaries and tables."""
     from perfkit.report import build
@@ -134,7 +137,16 @@ def report(
             bar.length = of
             bar.update(done - bar.pos, what)
 
-        page = build(path, out, baseline=baseline, gpus=gpus, window=window or (), kernels=kernels, progress=progress)
+        page = build(
+            path,
+            out,
+            baseline=baseline,
+            gpus=gpus,
+            window=window or (),
+            kernels=kernels,
+            peaks=peaks,
+            progress=progress,
+        )
     click.echo(page)
 
 

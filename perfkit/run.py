@@ -17,7 +17,11 @@ from perfkit.tables import TABLES
 
 __all__ = ["Profile", "Run", "load"]
 
-FORMS = (".sqlite", "_pqtdir", "_arwdir", "", ".nsys-rep", ".qdrep")  # in which one capture may lie in a folder
+# Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
+FORMS = (
+    *(".sqlite", "_pqtdir", "_arwdir", ".raw_base.csv", ".raw.csv", ".details.csv", ".csv"),
+    *("", ".nsys-rep", ".qdrep", ".ncu-rep"),
+)
 
 TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
 

@@ -168,9 +168,9 @@ def _ordinal(values: pd.Series) -> np.ndarray:
 
 
 def _in_order(keys: list[np.ndarray]) -> bool:
-    tied = np.ones(max(len(keys[0]) - 1, 0), bool) if keys else np.zeros(0, bool)
+    tied: Any = True
     for key in keys:
-        if (key[1:][tied] < key[:-1][tied]).any():
+        if ((key[1:] < key[:-1]) & tied).any():
             return False
         tied &= key[1:] == key[:-1]
     return True

@@ -238,3 +238,20 @@ def test_the_path_is_told_as_it_was_given(capture: Path, monkeypatch: pytest.Mon
         run = perfkit.load(given)
         assert [str(given)] == run.capture["path"].tolist()
         assert given == run.profiles[0].path
+
+
+@pytest.mark.parametrize("rows", [3, 300_000])
+def test_a_copy_can_be_changed_like_what_was_read(cache: Path, rows: int) -> None:
+    """Columns of a table from the cache, short or long, take other values; the copy on disk keeps its own."""
+    samples = TABLES["SAMPLES"].make(
+        pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": range(rows), "metric": "power_w", "value": 1.0})
+    )
+    store(cache / "of" / "one", "SAMPLES", samples)
+    for _ in range(2):
+        found = fetch(cache / "of" / "one", "SAMPLES")
+        assert found is not None
+        frame, _note = found
+        pd.testing.assert_frame_equal(samples, frame, check_exact=True)
+        frame["time_ns"] += 1
+        frame.loc[0, "value"] = 2.0
+        assert [1, 2.0] == frame.loc[0, ["time_ns", "value"]].tolist()

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.report.notebooks import NOTEBOOKS, folder
 
-SHARED = {"profile", "baseline", "gpus", "window", "kernels", "out"}
+SHARED = {"profile", "baseline", "gpus", "window", "kernels", "peaks", "out"}
 
 
 @pytest.fixture(params=sorted(NOTEBOOKS))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels
+from readers import ncu_files
 from readers import nsys_files as nsys
 
 import perfkit
@@ -262,3 +263,11 @@ def test_completion_offers_every_table() -> None:
     run = Run([profile()])
     assert {*map(str.lower, TABLES), "profiles", "missing", "notes"} <= set(dir(run))
     assert "<perfkit.Run of 1 profile(s): nsys.file (nsys)>" == repr(run)
+
+
+def test_pages_of_one_ncu_report_are_read_once(tmp_path: Path) -> None:
+    """A report exported as raw and as details page has its launches once, from the page with every metric."""
+    for page, write in (("raw", ncu_files.raw), ("details", ncu_files.details)):
+        write(tmp_path / f"a.{page}.csv", ncu_files.full(), ncu_files.full(1))
+    run = perfkit.load(tmp_path)
+    assert (2, ["a.raw.csv"]) == (len(run.launches), [p.path.name for p in run.profiles])

@@ -65,7 +65,12 @@ IDENTIFIERS = frozenset(
     }
 )
 # Columns that are nothing but a unit.
-BARE = {"bytes": "size_bytes", "bytes_per_s": "bandwidth_bytes_per_s"}
+BARE = {
+    "bytes": "size_bytes",
+    "bytes_per_s": "bandwidth_bytes_per_s",
+    "flops": "work_flops",
+    "flops_per_s": "performance_flops_per_s",
+}
 STYLE = (
     ".perfkit-table{overflow-x:auto;max-width:100%}"
     ".perfkit-table table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0}"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from perfkit.diagnosis import system
+from perfkit.diagnosis import kernel, system
 from perfkit.diagnosis.changes import changes
-from perfkit.diagnosis.figures import figures, sampled
+from perfkit.diagnosis.figures import sampled, system_figures
 from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
+from perfkit.diagnosis.kernel import Roofline, roof
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
@@ -16,35 +17,54 @@ __all__ = [
     "Finding",
     "Gain",
     "Refusal",
+    "Roofline",
     "changes",
     "figures",
     "findings",
     "plain",
     "refusals",
+    "roof",
     "sampled",
 ]
 
-BEYOND = (
-    Refusal(
-        "Why are the longest kernels slow (stall reasons, roofline, tensor cores)?",
-        "a timeline holds no hardware counters of single kernels",
-        "ncu --set full --import-source no -o report PROGRAM, for the five longest kernels",
-    ),
-    Refusal(
-        "How much of the hardware's arithmetic peak is used (MFU)?",
-        "a timeline does not say how many operations the model needs",
-        "tokens or samples per second of the job, and the model's parameters",
-    ),
+COUNTERS = Refusal(
+    "Why are the longest kernels slow (main stall type, roofline, tensor cores)?",
+    "no hardware counters of single kernels were recorded",
+    "ncu --set full --launch-count 50 -o report PROGRAM, then ncu --import report.ncu-rep --csv --page raw",
+)
+ARITHMETIC = Refusal(
+    "How much of the hardware's arithmetic peak does the model use (MFU)?",
+    "a recording does not say how many operations the model needs",
+    "tokens or samples per second of the job, and the model's parameters",
 )
 
 
-def findings(run: Run | Selection) -> list[Finding]:
-    """Return what costs time in a run, the most severe first.
+def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
+    """Return the figures of a run by their id; what it cannot answer is absent.
 
     Parameters
     ----------
     run
         A run, or a selection of one.
+    peaks
+        A CSV file of peaks of GPUs (`hardware.load_peaks`); empty for the data sheets perfkit knows.
+
+    Returns
+    -------
+    dict
+        Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
+    """
+    view = _view(run)
+    return {**system_figures(view), **{figure.id: figure for figure in kernel.figures(view, peaks=peaks)}}
+
+
+def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
+    """Return what costs time in a run, the most severe first.
+
+    Parameters
+    ----------
+    run, peaks
+        As in `figures`.
 
     Returns
     -------
@@ -52,11 +72,18 @@ def findings(run: Run | Selection) -> list[Finding]:
         Each rests on figures (value, unit, definition, source) and gives its gain as a range. Gains
         overlap: they are never multiplied or added.
     """
-    view = run if isinstance(run, Selection) else select(run)
-    return sorted(system.findings(view, figures(view)), key=lambda f: (SEVERITIES.index(f.severity), -f.gain.high))
+    view = _view(run)
+    known = figures(view, peaks=peaks)
+    found = [*system.findings(view, known), *kernel.findings(view, known, peaks=peaks)]
+    return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), -f.gain.high))
 
 
 def refusals(run: Run | Selection) -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
-    lacking = (run.run if isinstance(run, Selection) else run).missing
-    return [*(Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in lacking), *BEYOND]
+    view = _view(run)
+    lacking = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
+    return [*lacking, *([COUNTERS] if view.launches.empty else []), ARITHMETIC]
+
+
+def _view(run: Run | Selection) -> Selection:
+    return run if isinstance(run, Selection) else select(run)

@@ -83,3 +83,14 @@ WARM_UP = advice(
     "Cache compiled kernels and autotuning results between runs",
     "Keep shapes fixed so that nothing is compiled after the first step",
 )
+LATENCY = advice(
+    "Give each launch more work (larger batch, several items per block); launch enough blocks for every SM",
+    "Unroll or batch independent loads so that each warp has more in flight; raise occupancy where registers or "
+    "shared memory limit it",
+    "Fuse short kernels that follow one another",
+)
+MEMORY_BOUND = advice(
+    "Read and write each value once: fuse elementwise operations; use 16-bit types where accuracy allows",
+    "Coalesce accesses and use vector loads; keep reused data in shared memory or L2",
+    "Change the algorithm so that more is computed per byte (tiling, recomputation)",
+)

@@ -36,11 +36,8 @@ METRICS = {
 }
 
 
-def figures(view: Selection) -> dict[str, Figure]:
-    """Return the system-level figures of a selection by their id; what it cannot answer is absent.
-
-    Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
-    """
+def system_figures(view: Selection) -> dict[str, Figure]:
+    """Return the system-level figures of a selection by their id; what it cannot answer is absent."""
     busy = list(_busy(view))
     span = next((f.value for f in busy if f.id == "span_ns"), 0.0)
     made = [*busy, *_parts(view), *_idle(view, span), *_kernels(view), *_copies(view), *_steps(view), *_samples(view)]

@@ -14,6 +14,9 @@ SPOKEN: dict[str, Callable[[float], str]] = {
     "1": percent,
     "ns": duration,
     "bytes": size,
+    "FLOP": lambda flops: f"{flops:,.0f} FLOP",
+    "FLOP/s": lambda rate: f"{number(rate / 1e12)} TFLOP/s",
+    "FLOP/byte": lambda intensity: f"{number(intensity)} FLOP/byte",
     "bytes/s": lambda rate: f"{size(rate)}/s",
     "count": lambda count: f"{count:,.0f}",
     "1/s": lambda rate: f"{number(rate)} per second",
@@ -24,7 +27,7 @@ SPOKEN: dict[str, Callable[[float], str]] = {
 class Figure:
     """A number that can be believed: its value with unit, what it means and where it was taken from.
 
-    Units are 1 (a fraction), ns, bytes, bytes/s, count and 1/s.
+    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count and 1/s.
     """
 
     id: str

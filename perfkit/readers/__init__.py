@@ -14,8 +14,13 @@ from types import ModuleType
 
 from perfkit.errors import ReadError
 
-READERS = ("nsys",)
-SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep")  # what a profiler is expected to have written something into
+READERS = ("nsys", "ncu")
+SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep")  # what a profiler is expected to have written something into
+
+READABLE = (
+    "an Nsight Systems export (.sqlite, parquetdir, arrowdir), "
+    "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`)"
+)
 
 
 def reader(name: str) -> ModuleType:
@@ -33,7 +38,7 @@ def unrecognised(path: Path) -> ReadError:
     if path.is_dir():
         return ReadError(
             f"{path}: nothing in this folder is a profile perfkit reads. "
-            "Point at an Nsight Systems export (.sqlite, parquetdir, arrowdir) or a folder that holds one."
+            f"Point at {READABLE}, or a folder that holds one."
         )
     try:
         with path.open("rb") as file:
@@ -52,7 +57,7 @@ def unrecognised(path: Path) -> ReadError:
         )
     return ReadError(
         f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). "
-        "Point at an Nsight Systems export (.sqlite, parquetdir, arrowdir) or a folder that holds one."
+        f"Point at {READABLE}, or a folder that holds one."
     )
 
 

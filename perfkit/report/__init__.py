@@ -12,6 +12,7 @@ from perfkit.report.shown import (
     opportunities,
     recommendations,
     refusals,
+    sentences,
 )
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "recommendations",
     "record",
     "refusals",
+    "sentences",
 ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from perfkit.errors import PerfkitError
+from perfkit.hardware import load_peaks
 from perfkit.report import html, notebooks, summary
 from perfkit.report.record import collect, presentable
 from perfkit.run import load
@@ -24,6 +25,7 @@ def build(
     gpus: tuple[int, ...] = (),
     window: tuple[int, ...] = (),
     kernels: str = "",
+    peaks: str | Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Path:
     """Write a report of a run to a folder and return its page.
@@ -36,6 +38,8 @@ def build(
         Folder that is made, or replaced if it holds an earlier report.
     gpus, window, kernels
         As in `perfkit.select`.
+    peaks
+        A CSV file of peaks of GPUs, see `perfkit.hardware.load_peaks`.
     progress
         Called with the number of finished steps, their total and the name of what just ended.
 
@@ -55,6 +59,8 @@ def build(
     view = select(load(profile), gpus=gpus, window=window, kernels=kernels)
     if baseline:
         load(baseline)
+    if peaks:
+        load_peaks(peaks)
     names = notebooks.answering(view.run)
     parameters = {
         "profile": str(Path(profile).absolute()),
@@ -62,6 +68,7 @@ def build(
         "gpus": list(gpus),
         "window": list(window),
         "kernels": kernels,
+        "peaks": str(Path(peaks).absolute()) if peaks else "",
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))

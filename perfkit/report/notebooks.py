@@ -18,6 +18,7 @@ from perfkit.run import Run
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES"),
+    "4_kernels": ("LAUNCHES",),
 }
 
 
@@ -51,6 +52,13 @@ def title(notebook: nbformat.NotebookNode) -> str:
     return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
 
 
+def _accepted(notebook: Path) -> set[str]:
+    """Return the names in a notebook's parameters cell."""
+    cells = nbformat.read(notebook, as_version=4).cells
+    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    return {line.partition(":")[0] for source in sources for line in source.split("\n")}
+
+
 def execute(
     names: list[str], parameters: dict[str, Any], out: Path, *, done: Callable[[str], None]
 ) -> dict[str, nbformat.NotebookNode]:
@@ -61,7 +69,7 @@ def execute(
     names
         Notebooks of `NOTEBOOKS`.
     parameters
-        Values for their parameters cell.
+        Values for their parameters cell; a notebook gets those it has.
     out
         Folder for the executed notebooks.
     done
@@ -75,11 +83,12 @@ def execute(
     import papermill
 
     def one(name: str) -> nbformat.NotebookNode:
+        stored = folder() / f"{name}.ipynb"
         try:
             executed: nbformat.NotebookNode = papermill.execute_notebook(
-                folder() / f"{name}.ipynb",
+                stored,
                 out / f"{name}.ipynb",
-                parameters,
+                {name: value for name, value in parameters.items() if name in _accepted(stored)},
                 progress_bar=False,
                 cwd=os.getcwd(),
                 extra_arguments=QUIET,

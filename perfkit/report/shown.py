@@ -13,6 +13,7 @@ import pandas as pd
 
 from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal
 from perfkit.format import duration, number, percent, printable
+from perfkit.names import Decoded
 from perfkit.selection import Selection
 
 NOTHING_COSTS = "Nothing that was recorded costs more than a tenth of the time."
@@ -96,6 +97,13 @@ def refusals(items: Iterable[Refusal]) -> Shown:
         for r in items
     )
     return Shown(f"<ul>{rows}</ul>" if rows else note("Every question was answered.").html, "not answered")
+
+
+def sentences(decoded: Iterable[Decoded]) -> Shown:
+    """Return kernels' names with what each says, as a list."""
+    found = list(decoded)
+    items = "".join(f"<li><code>{_safe(d.name)}</code>: {_safe(d.sentence)}</li>" for d in found)
+    return Shown(f"<ul>{items}</ul>" if found else note("No kernel was measured.").html, f"{len(found)} names")
 
 
 def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.DataFrame:

@@ -6,8 +6,10 @@ SIMULATIONS    name -> function that writes the simulation of that name into a f
 
 Functions
 ---------
-mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it
+mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it, with Nsight Compute's
+               counters of its forward pass
 capture        an Nsight Systems export of any size and `Shape`
+cases          an Nsight Compute report with counters of every precision
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from pathlib import Path
 
 from perfkit.simulate.capture import capture
 from perfkit.simulate.mlp_a100 import mlp_a100
+from perfkit.simulate.ncu_cases import cases
 from perfkit.simulate.shape import Shape
 
-__all__ = ["SIMULATIONS", "Shape", "capture", "mlp_a100"]
+__all__ = ["SIMULATIONS", "Shape", "capture", "cases", "mlp_a100"]
 
 SIMULATIONS: dict[str, Callable[[Path], Path]] = {"mlp_a100": mlp_a100}

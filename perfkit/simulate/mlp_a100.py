@@ -1,4 +1,4 @@
-"""What would Nsight Systems have recorded of the MLP that the A100 lab report trains for one epoch?
+"""What would Nsight Systems and Nsight Compute have recorded of the MLP that the A100 lab report trains for one epoch?
 
 Conventions
 -----------
@@ -6,7 +6,8 @@ The capture was never published; its summary was. What the report prints holds t
 Table 5, the first start and the last end of kernels and of copies, and, to the two decimals printed, the means
 of GPU activity and memory bandwidth in both windows of section 2.2. What it implies is built in: 469 training
 steps of 128 images, 79 test batches and one forward pass, launched one by one by a host that mostly waits for
-its DataLoader. All else is drawn at random. The files say that they are simulated.
+its DataLoader. All else is drawn at random. The forward pass is also there as counters (`mlp_inference`). The files
+say that they are simulated.
 
 Functions
 ---------
@@ -23,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.simulate import mlp_samples, nsys, target
+from perfkit.simulate import mlp_inference, mlp_samples, nsys, target
 from perfkit.simulate.activity import KERNELS, Block, Ranges, Rows, Worker, calls_in, rows
 from perfkit.simulate.mlp_run import Segment, run
 from perfkit.simulate.tally import Tally
@@ -38,7 +39,7 @@ WORKER = Worker(process=3_799_129)
 
 
 def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
-    """Write the capture `mlp_a100.nsys.sqlite` and `mlp_a100.truth.json` into `folder`, and return it.
+    """Write `mlp_a100.nsys.sqlite`, `mlp_a100.inference.ncu.csv` and `mlp_a100.truth.json` into `folder`; return it.
 
     Files of these names are replaced, once the new ones are complete; others in the folder stay.
 
@@ -56,7 +57,7 @@ def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
 
     References
     ----------
-    Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025: Table 5 and section 2.2.
+    Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025: Table 5, sections 2.2 and 2.4.
     """
     rng = np.random.default_rng(seed)
     segments = run(rng)
@@ -65,7 +66,8 @@ def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
     times, values = mlp_samples.sample(_joined(blocks), END_NS, rng)
     folder.mkdir(parents=True, exist_ok=True)
     truth = folder / f".{NAME}.truth.json.part"
-    truth.write_text(json.dumps(_truth(blocks, ranges, times, values, seed), indent=1) + "\n")
+    counted = {"ncu": mlp_inference.write(folder / f"{NAME}.inference.ncu.csv")}
+    truth.write_text(json.dumps(_truth(blocks, ranges, times, values, seed) | counted, indent=1) + "\n")
     with nsys.writing(folder / f"{NAME}.nsys.sqlite") as db:
         for block in blocks:
             nsys.write_block(db, block, list(KERNELS.values()))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from readers import ncu_files as ncu
 from readers import nsys_files as nsys
 
 import perfkit
@@ -25,6 +26,10 @@ OWN: dict[str, dict[str, Make]] = {
         "parquetdir": lambda folder: nsys.parquet(folder / "run_pqtdir", nsys.capture()),
         "arrowdir": lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture()),
         "arrowdir of streams": lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture(), "stream"),
+    },
+    "ncu": {
+        "raw page": lambda folder: ncu.raw(folder / "run.csv", ncu.full(0), ncu.full(1)),
+        "details page": lambda folder: ncu.details(folder / "run.csv", ncu.full(0), ncu.full(1)),
     },
 }
 FOREIGN: dict[str, bytes] = {

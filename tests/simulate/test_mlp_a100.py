@@ -15,7 +15,7 @@ from perfkit.simulate import SIMULATIONS, mlp_a100
 from perfkit.simulate.table5 import TABLE_5
 
 Connect = Callable[[Path], sqlite3.Connection]
-CAPTURE, TRUTH = "mlp_a100.nsys.sqlite", "mlp_a100.truth.json"
+CAPTURE, TRUTH, COUNTERS = "mlp_a100.nsys.sqlite", "mlp_a100.truth.json", "mlp_a100.inference.ncu.csv"
 KERNEL, MEMCPY = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 
 
@@ -128,8 +128,8 @@ def test_it_says_that_it_is_simulated(mlp: Path, truth: dict[str, Any], connect:
 
 
 def test_it_is_small_enough_to_commit(mlp: Path) -> None:
-    """Both files are complete under their names, alone, and not over 5 MB."""
-    assert [CAPTURE, TRUTH] == sorted(path.name for path in mlp.iterdir())
+    """The files are complete under their names, alone, and not over 5 MB."""
+    assert [COUNTERS, CAPTURE, TRUTH] == sorted(path.name for path in mlp.iterdir())
     assert sum(path.stat().st_size for path in mlp.iterdir()) <= 5_000_000
 
 
@@ -137,7 +137,7 @@ def test_same_seed_same_bytes(mlp: Path, tmp_path: Path) -> None:
     """Writing again gives the same bytes, into a folder that keeps its other files."""
     (tmp_path / "other.csv").write_text("x")
     again = mlp_a100(tmp_path)
-    assert all((mlp / name).read_bytes() == (again / name).read_bytes() for name in (CAPTURE, TRUTH))
+    assert all((mlp / name).read_bytes() == (again / name).read_bytes() for name in (CAPTURE, TRUTH, COUNTERS))
     assert (tmp_path / "other.csv").read_text() == "x"
 
 
@@ -151,5 +151,5 @@ def test_another_seed_keeps_the_table(tmp_path: Path, truth: dict[str, Any]) -> 
 def test_the_sample_run_is_this_simulation(mlp: Path, connect: Connect) -> None:
     """The run under data/ holds what the command writes today, row by row."""
     sample = Path(__file__).parents[2] / "data" / "mlp_a100"
-    assert (sample / TRUTH).read_text() == (mlp / TRUTH).read_text()
+    assert all((sample / name).read_text() == (mlp / name).read_text() for name in (TRUTH, COUNTERS))
     assert list(connect(sample / CAPTURE).iterdump()) == list(connect(mlp / CAPTURE).iterdump())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,11 +16,11 @@ from perfkit.readers.nsys.source import (
     Source,
     categorical,
     ints,
-    joined,
     process_of,
     texts,
     thread_of,
 )
+from perfkit.readers.nsys.stack import Columns
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NVTX = "NVTX_EVENTS"
@@ -34,7 +33,7 @@ SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKerne
 def api_calls(source: Source) -> pd.DataFrame:
     """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
 
-    def part(rows: pa.Table) -> dict[str, Any]:
+    def part(rows: pa.Table) -> Columns:
         tid = ints(rows, "globalTid")
         return {
             "start_ns": ints(rows, "start"),
@@ -45,17 +44,17 @@ def api_calls(source: Source) -> pd.DataFrame:
             "name": ints(rows, "nameId"),
         }
 
-    parts = source.convert(RUNTIME, ("start", DUR, "globalTid", "correlationId", "nameId"), part)
-    codes, labels = texts(source, joined(parts, "name"))
-    columns = {name: joined(parts, name) for name in ("process", "thread", "start_ns", "dur_ns", "correlation")}
+    columns = source.stacked(RUNTIME, ("start", DUR, "globalTid", "correlationId", "nameId"), part)
+    codes, labels = texts(source, columns.pop("name"))
     name = categorical(codes, [SUFFIX.sub("", label) for label in labels])
-    return tables.API_CALLS.make(pd.DataFrame({"rank": np.zeros(len(codes), "int32"), **columns, "name": name}))
+    rank = np.zeros(len(codes), "int32")
+    return tables.API_CALLS.make(pd.DataFrame({"rank": rank, **columns, "name": name}, copy=False))
 
 
 def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
     """Return RANGES: NVTX ranges and marks; ranges never closed end with the capture."""
 
-    def part(rows: pa.Table) -> dict[str, Any]:
+    def part(rows: pa.Table) -> Columns:
         tid = ints(rows, "globalTid")
         return {
             "start_ns": ints(rows, "start"),
@@ -68,10 +67,9 @@ def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
         }
 
     columns = ("start", "end", "eventType", "globalTid", "textId", "domainId")
-    parts = source.convert(NVTX, columns, part)
-    if not parts:
+    frame = pd.DataFrame(source.stacked(NVTX, columns, part))
+    if frame.empty:
         return tables.RANGES.empty()
-    frame = pd.DataFrame({name: joined(parts, name) for name in parts[0]})
     frame["name"] = _names(source, frame["text"].to_numpy())
     kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
     start, end = kept["start_ns"].to_numpy(), kept.pop("end_ns").to_numpy()

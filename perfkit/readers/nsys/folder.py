@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.source import MARKERS, Combined, Made, available, resolve
+from perfkit.readers.nsys.source import MARKERS, NOTHING, Combined, Made, available, resolve
+from perfkit.readers.nsys.stack import Columns
 
 FORMS = (".parquet", ".arrow", ".arrows")
 
@@ -62,6 +63,10 @@ class FolderSource:
             if isinstance(column, Combined):
                 part = part.append_column(column.name, _combined(part, column))
         return [make(part)]
+
+    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
+        """Return what `make` returns for those numeric `columns` that exist."""
+        return next(iter(self.convert(table, columns, make)), None) or make(NOTHING)
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None."""

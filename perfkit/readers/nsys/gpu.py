@@ -15,14 +15,15 @@ from perfkit.readers.nsys.source import (
     Combined,
     Int,
     Source,
+    absent,
     categorical,
     ints,
-    joined,
     nullable,
     process_of,
     quantity,
     texts,
 )
+from perfkit.readers.nsys.stack import Columns
 
 KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
@@ -49,28 +50,30 @@ MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static",
 def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return KERNELS: one row per kernel execution, named by the demangled name."""
 
-    def part(rows: pa.Table) -> dict[str, Any]:
+    def part(rows: pa.Table) -> Columns:
         full, short = (ints(rows, name) for name in NAMES)
         return {
             **_place(rows, ordinals),
             "full_name": np.where(full < 0, short, full),
-            **{shape.name: quantity(rows, shape.name) for shape in SHAPE},
-            "registers": quantity(rows, "registersPerThread"),
-            "in_graph": ~quantity(rows, "graphNodeId")[1],
+            **quantity(rows, "grid_blocks", "grid_blocks"),
+            **quantity(rows, "block_threads", "block_threads"),
+            **quantity(rows, "shared_bytes", "shared_bytes"),
+            **quantity(rows, "registers", "registersPerThread"),
+            "in_graph": ~absent(rows, "graphNodeId"),
         }
 
-    parts = source.convert(KERNEL, KERNEL_COLUMNS, part)
-    codes, labels = texts(source, joined(parts, "full_name"))
+    columns = source.stacked(KERNEL, KERNEL_COLUMNS, part)
+    codes, labels = texts(source, columns.pop("full_name"))
     named = names.table(labels).set_index("full_name").loc[labels]
     return tables.KERNELS.make(
         _frame(
-            parts,
+            columns,
             source,
             name=categorical(codes, named["name"].tolist()),
             full_name=categorical(codes, labels),
             family=categorical(codes, named["family"].tolist()),
-            in_graph=joined(parts, "in_graph").astype(bool),
-            **{q: nullable(parts, q) for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")},
+            in_graph=columns["in_graph"],
+            **{q: nullable(columns, q) for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")},
         )
     )
 
@@ -78,7 +81,7 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
 def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return COPIES: copies and memsets."""
 
-    def copy(rows: pa.Table) -> dict[str, Any]:
+    def copy(rows: pa.Table) -> Columns:
         kind, src, dst = ints(rows, "copyKind", 0), ints(rows, SIDES[0]), ints(rows, SIDES[1])
         unified = np.isin(kind, UNIFIED)
         place = _place(rows, ordinals)
@@ -91,7 +94,7 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
             "peer_gpu": _peer(rows, place, ordinals, kind == PEER),
         }
 
-    def memset(rows: pa.Table) -> dict[str, Any]:
+    def memset(rows: pa.Table) -> Columns:
         nothing = np.full(rows.num_rows, -1, np.int64)
         return {
             **_place(rows, ordinals),
@@ -102,24 +105,25 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
             "peer_gpu": nothing,
         }
 
-    parts = source.convert(MEMCPY, (*PLACE, "bytes", "copyKind", *SIDES), copy)
-    parts += source.convert(MEMSET, (*PLACE, "bytes", "memKind"), memset)
-    kinds, distinct = pd.factorize(joined(parts, "direction"))
+    copied = source.stacked(MEMCPY, (*PLACE, "bytes", "copyKind", *SIDES), copy)
+    filled = source.stacked(MEMSET, (*PLACE, "bytes", "memKind"), memset)
+    columns = {name: np.concatenate([copied[name], filled[name]]) for name in copied}
+    kinds, distinct = pd.factorize(columns["direction"])
     labels = ["memset" if k < 0 else DIRECTIONS[k if k < len(DIRECTIONS) else 0] for k in distinct]
     return tables.COPIES.make(
         _frame(
-            parts,
+            columns,
             source,
-            bytes=joined(parts, "bytes"),
+            bytes=columns["bytes"],
             direction=categorical(kinds, labels),
-            src_memory=_memory(joined(parts, "src_memory")),
-            dst_memory=_memory(joined(parts, "dst_memory")),
-            peer_gpu=joined(parts, "peer_gpu"),
+            src_memory=_memory(columns["src_memory"]),
+            dst_memory=_memory(columns["dst_memory"]),
+            peer_gpu=columns["peer_gpu"],
         )
     )
 
 
-def _place(rows: pa.Table, ordinals: Ordinals) -> dict[str, Any]:
+def _place(rows: pa.Table, ordinals: Ordinals) -> Columns:
     """Return when and where an operation ran."""
     process = process_of(ints(rows, "globalPid"))
     return {
@@ -132,22 +136,22 @@ def _place(rows: pa.Table, ordinals: Ordinals) -> dict[str, Any]:
     }
 
 
-def _frame(parts: list[dict[str, Any]], source: Source, **columns: Any) -> pd.DataFrame:
-    """Join the parts' places with the finished columns."""
-    place = {name: joined(parts, name) for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
+def _frame(columns: Columns, source: Source, **finished: Any) -> pd.DataFrame:
+    """Return where and when operations ran, with the finished columns."""
+    place = {name: columns[name] for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
     if (place["process"] < 0).all():
         place["process"] = np.full(len(place["process"]), _only_process(source))
-    return pd.DataFrame({"rank": np.zeros(len(place["gpu"]), "int32"), **place, **columns}, copy=False)
+    return pd.DataFrame({"rank": np.zeros(len(place["gpu"]), "int32"), **place, **finished}, copy=False)
 
 
 def _only_process(source: Source) -> int:
     """Return the process that made CUDA calls if there is just one: exports cut down lack globalPid."""
-    parts = source.convert(RUNTIME, ["globalTid"], lambda rows: {"tid": np.unique(ints(rows, "globalTid"))})
-    processes = np.unique(process_of(joined(parts, "tid")))
-    return int(processes[0]) if len(processes) == 1 else -1
+    found = source.convert(RUNTIME, ["globalTid"], lambda rows: np.unique(process_of(ints(rows, "globalTid"))))
+    processes = {int(process) for part in found for process in part}
+    return processes.pop() if len(processes) == 1 else -1
 
 
-def _peer(rows: pa.Table, place: dict[str, Any], ordinals: Ordinals, peers: np.ndarray) -> Int:
+def _peer(rows: pa.Table, place: Columns, ordinals: Ordinals, peers: np.ndarray) -> Int:
     """Return the other GPU of each peer copy, -1 for other copies."""
     src, dst = (ordinals.of_process(place["process"], ints(rows, name)) for name in SIDES[2:])
     return np.where(peers, np.where(src == place["gpu"], dst, src), np.int64(-1))

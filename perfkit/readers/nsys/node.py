@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.profile import Missing
-from perfkit.readers.nsys.source import Int, Source, categorical, ints, joined
+from perfkit.readers.nsys.source import Int, Source, categorical, ints
+from perfkit.readers.nsys.stack import Columns
 
 ACTIVITY = {
     "KERNELS": ("CUPTI_ACTIVITY_KIND_KERNEL",),
@@ -144,26 +145,26 @@ def _last_end(source: Source) -> int:
 def samples(source: Source, numbering: Ordinals) -> pd.DataFrame:
     """Return SAMPLES: GPU_METRICS under canonical names, percents as fractions, clocks in Hz."""
 
-    def part(rows: pa.Table) -> dict[str, Any]:
+    def part(rows: pa.Table) -> Columns:
         names = ("timestamp", "typeId", "metricId", "value")
         return dict(zip(names, (ints(rows, name, 0) for name in names), strict=True))
 
     listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
     spelled = {(r["typeId"], r["metricId"]): str(r["metricName"]) for r in listed}
-    parts = source.convert("GPU_METRICS", ("timestamp", "typeId", "metricId", "value"), part)
-    sets, types = pd.factorize(joined(parts, "typeId"))
-    codes, pairs = pd.factorize((sets.astype(np.int64) << 32) | joined(parts, "metricId"))
+    columns = source.stacked("GPU_METRICS", ("timestamp", "typeId", "metricId", "value"), part)
+    sets, types = pd.factorize(columns["typeId"])
+    codes, pairs = pd.factorize((sets.astype(np.int64) << 32) | columns["metricId"])
     keys = [(int(types[pair >> 32]), int(pair & 0xFFFFFFFF)) for pair in pairs]
     metrics = [canonical(spelled.get(key, f"metric {key[1]} [unlisted]")) for key in keys]
     gpus = [numbering.by_id.get(kind & 0xFF, kind & 0xFF) for kind, _ in keys]
-    value = joined(parts, "value").astype(float)
+    value = columns["value"].astype(float)
     for code, metric in enumerate(metrics):
         if metric.endswith(("_hz", "_frac")):
             value[codes == code] = _in_unit(metric, value[codes == code])
     frame = {
         "rank": np.zeros(len(codes), "int32"),
         "gpu": np.array([*gpus, -1], np.int64)[codes],
-        "time_ns": joined(parts, "timestamp"),
+        "time_ns": columns["timestamp"],
         "metric": categorical(codes, metrics),
         "value": value,
     }

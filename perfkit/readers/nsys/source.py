@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from perfkit.readers.nsys.stack import Columns
+
 Int = NDArray[np.int64]
 Made = TypeVar("Made")
 
@@ -30,6 +32,7 @@ class Combined:
 
 
 DUR = Combined("dur", "-", ("end", "start"))
+NOTHING = pa.table({})  # what an absent table is read as
 
 
 class Source(Protocol):
@@ -43,6 +46,9 @@ class Source(Protocol):
 
     def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
         """Apply `make` to consecutive parts of those numeric `columns` that exist, on several threads."""
+
+    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
+        """Return what `make` returns for the parts, all parts together; for an absent table, for `NOTHING`."""
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None."""
@@ -72,29 +78,25 @@ def ints(part: pa.Table, name: str, missing: int = -1) -> Int:
     column = part.column(name)
     # Parquet exports write ids unsigned; all bits set is "none" there and becomes -1 here.
     whole = pc.cast(column, pa.int64(), safe=not pa.types.is_uint64(column.type))
-    return np.ascontiguousarray(pc.fill_null(whole, missing).to_numpy())
+    return np.ascontiguousarray((pc.fill_null(whole, missing) if whole.null_count else whole).to_numpy())
 
 
-def quantity(part: pa.Table, name: str) -> tuple[Int, NDArray[np.bool_]]:
-    """Return a column as int64 with a mask that is True where it is null or not recorded at all."""
+def absent(part: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Return where a column is null or not recorded at all."""
     if name not in part.column_names:
-        return np.zeros(part.num_rows, np.int64), np.ones(part.num_rows, bool)
+        return np.ones(part.num_rows, bool)
     column = part.column(name)
-    absent = column.is_null().to_numpy() if column.null_count else np.zeros(part.num_rows, bool)
-    return ints(part, name, 0), absent
+    return column.is_null().to_numpy() if column.null_count else np.zeros(part.num_rows, bool)
 
 
-def joined(parts: list[dict[str, Any]], name: str) -> Int:
-    """Concatenate one entry of the parts; empty parts give an empty int64 array."""
-    return np.concatenate([part[name] for part in parts]) if parts else np.zeros(0, np.int64)
+def quantity(part: pa.Table, name: str, column: str) -> Columns:
+    """Return a column as int64 under `name`, and where it is absent, for `nullable`."""
+    return {name: ints(part, column, 0), f"no {name}": absent(part, column)}
 
 
-def nullable(parts: list[dict[str, Any]], name: str) -> pd.arrays.IntegerArray:
-    """Concatenate (values, mask) entries of the parts to a nullable Int64 column."""
-    if not parts:
-        return pd.array([], dtype="Int64")
-    values, masks = zip(*(part[name] for part in parts), strict=True)
-    return pd.arrays.IntegerArray(np.concatenate(values), np.concatenate(masks))
+def nullable(columns: Columns, name: str) -> pd.arrays.IntegerArray:
+    """Return a `quantity` as a nullable Int64 column."""
+    return pd.arrays.IntegerArray(columns[name], columns[f"no {name}"])
 
 
 def categorical(codes: NDArray[Any], labels: list[str]) -> pd.Categorical:
@@ -112,7 +114,10 @@ def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:
 
 def process_of(global_id: Int) -> Int:
     """Return the process id in a globalPid or globalTid (bits 24 to 47); -1 stays -1."""
-    return np.where(global_id < 0, np.int64(-1), (global_id >> 24) & 0xFFFFFF)
+    process = global_id >> 24
+    process &= 0xFFFFFF
+    process[global_id < 0] = -1
+    return process
 
 
 def thread_of(global_tid: Int) -> Int:

@@ -7,17 +7,18 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.source import MARKERS, Combined, Made, available, resolve
+from perfkit.readers.nsys.source import MARKERS, NOTHING, Combined, Made, available, resolve
+from perfkit.readers.nsys.stack import Columns, Stack
 
 THREADS = 2  # more gain little: SQLite's own locks are shared
-PART_ROWS = 1 << 20
+PART_ROWS = 1 << 18
 BATCH_ROWS = 1 << 16
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
@@ -83,19 +84,37 @@ class SqliteSource:
 
     def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
-        name = resolve(table, self._columns)
+        return self._each(table, columns, lambda _, rows: make(rows))
+
+    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
+        """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
+        rows = self._row_ids(table)
+        stack = Stack(len(rows))
+        self._each(table, columns, lambda first, part: stack.put(first - rows.start, make(part)))
+        return stack.columns() or make(NOTHING)
+
+    def _each(self, table: str, columns: Iterable[str | Combined], work: Callable[[int, pa.Table], Made]) -> list[Made]:
+        """Do `work` on row ranges, each with the row id it starts at, on two threads."""
         wanted = available(columns, self.columns(table))
-        if not name or not wanted:
-            return []
+        rows = self._row_ids(table) if wanted else range(0)
+        select = f"SELECT {', '.join(map(_expression, wanted))} FROM {_quoted(resolve(table, self._columns) or '')}"
+
+        def made(first: int) -> Made:
+            last = min(first + PART_ROWS, rows.stop) - 1
+            return self._made(f"{select} WHERE rowid BETWEEN {first} AND {last}", partial(work, first))
+
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(made, rows[::PART_ROWS]))
+
+    def _row_ids(self, table: str) -> range:
+        """Return the range that the row ids of `table` lie in."""
+        name = resolve(table, self._columns)
+        if not name:
+            return range(0)
         # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
         ends = ", ".join(f"(SELECT {end}(rowid) FROM {_quoted(name)}) AS {end}" for end in ("min", "max"))
         low, high = self._query(f"SELECT {ends}")[0].values()
-        if low is None:
-            return []
-        select = f"SELECT {', '.join(map(_expression, wanted))} FROM {_quoted(name)} WHERE rowid BETWEEN"
-        ranges = [(first, min(first + PART_ROWS - 1, high)) for first in range(low, high + 1, PART_ROWS)]
-        with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(lambda r: self._made(f"{select} {r[0]} AND {r[1]}", make), ranges))
+        return range(0) if low is None else range(low, high + 1)
 
     def _made(self, sql: str, make: Callable[[pa.Table], Made]) -> Made:
         import adbc_driver_sqlite.dbapi

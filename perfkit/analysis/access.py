@@ -1,0 +1,234 @@
+"""Does a launch use the memory system well: coalesced, without bank conflicts, served by the caches?
+
+Conventions
+-----------
+A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that
+read 4 bytes each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16. Fractions are 0..1.
+The verdict compares with the target: met or missed, or "unclear" between 4 and 16 sectors per request; "unused"
+where the launch made no such access, "no target" where no value is right in general, "not measured" where the report
+lacks the counters, "contradictory" where they give a fraction outside 0..1, as those of several passes may: it is
+shown as it is.
+
+Functions
+---------
+checks      every check of every launch, with value, target, verdict and a sentence
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.counters import Float, first, wide
+from perfkit.tables import LAUNCHES
+
+WIDEST = 16  # sectors that 32 threads of 16 bytes need
+VERDICTS = ("met", "missed", "unused", "no target", "not measured", "contradictory", "unclear")
+
+_LOAD, _STORE = (f"l1tex__t_{{}}_pipe_lsu_mem_global_op_{op}.sum" for op in ("ld", "st"))
+_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+_SECTORS = "memory_l2_theoretical_sectors_global"
+_USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
+_L1_HIT, _L2_HIT = "l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"
+_TABLES = "ncu --section MemoryWorkloadAnalysis_Tables"
+
+Rule = Callable[[pd.DataFrame], tuple[Float, NDArray[np.bool_]]]
+
+
+@dataclass(frozen=True)
+class _Check:
+    """A figure, the target it is held against (a lower bound if `above`), and its words."""
+
+    name: str
+    metrics: tuple[str, ...]
+    rule: Rule
+    target: float
+    above: bool
+    met: str
+    missed: str
+    measure: str
+
+
+def _per_request(kind: str) -> Rule:
+    def rule(found: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+        sectors, requests = (found[kind.format(what)].to_numpy() for what in ("sectors", "requests"))
+        return _over(sectors, requests), requests == 0
+
+    return rule
+
+
+def _conflicts(found: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+    conflicts, wavefronts = found[_CONFLICTS].to_numpy(), found[_WAVEFRONTS].to_numpy()
+    none = np.where(conflicts == 0, 0.0, np.nan)  # known also where the wavefronts were not counted
+    return first(_over(conflicts, wavefronts), np.where(wavefronts == 0, np.nan, none)), wavefronts == 0
+
+
+def _excess(found: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+    moved, ideal = found[_SECTORS].to_numpy(), found[f"{_SECTORS}_ideal"].to_numpy()
+    return _over(moved - ideal, moved), moved == 0
+
+
+def _share(metric: str, whole: float) -> Rule:
+    return lambda found: (found[metric].to_numpy() / whole, np.zeros(len(found), bool))
+
+
+_CHECKS = (
+    _Check(
+        "load_sectors_per_request",
+        (_LOAD.format("sectors"), _LOAD.format("requests")),
+        _per_request(_LOAD),
+        4,
+        False,
+        "Neighbouring threads load neighbouring data: each request moves few sectors.",
+        "A load request moves more sectors than even 16 bytes a thread need: the threads of a warp read addresses that "
+        "lie apart.",
+        _TABLES,
+    ),
+    _Check(
+        "store_sectors_per_request",
+        (_STORE.format("sectors"), _STORE.format("requests")),
+        _per_request(_STORE),
+        4,
+        False,
+        "Neighbouring threads store to neighbouring places: each request moves few sectors.",
+        "A store request moves more sectors than even 16 bytes a thread need: the threads of a warp write to addresses "
+        "that lie apart.",
+        _TABLES,
+    ),
+    _Check(
+        "excess_sectors_frac",
+        (_SECTORS, f"{_SECTORS}_ideal"),
+        _excess,
+        0,
+        False,
+        "Global memory moves no more sectors than the accesses need.",
+        "Global memory moves sectors that a coalesced access would not: let neighbouring threads use "
+        "neighbouring data.",
+        "ncu --section SourceCounters",
+    ),
+    _Check(
+        "sector_use_frac",
+        (_USED,),
+        _share(_USED, 32),
+        0.9,
+        True,
+        "Nearly all bytes of the loaded sectors are used.",
+        "Loaded sectors hold bytes that no thread uses: the accesses are strided or start off a 32-byte boundary.",
+        f"ncu --metrics {_USED}",
+    ),
+    _Check(
+        "bank_conflicts_frac",
+        (_CONFLICTS, _WAVEFRONTS),
+        _conflicts,
+        0.1,
+        False,
+        "Few passes through shared memory are lost to bank conflicts.",
+        "Threads of a warp use different rows of one shared-memory bank and wait for each other: pad the array by one "
+        "column or swizzle the index.",
+        _TABLES,
+    ),
+    _Check(
+        "l1_hit_frac",
+        (_L1_HIT,),
+        _share(_L1_HIT, 100),
+        np.nan,
+        True,
+        "",
+        "",
+        "ncu --section MemoryWorkloadAnalysis",
+    ),
+    _Check(
+        "l2_hit_frac",
+        (_L2_HIT,),
+        _share(_L2_HIT, 100),
+        0.5,
+        True,
+        "The L2 cache serves at least half of what reaches it.",
+        "Most of what reaches the L2 cache goes on to device memory: normal for data used once, else work on "
+        "tiles that fit the cache.",
+        "ncu --section MemoryWorkloadAnalysis",
+    ),
+)
+_COLUMNS = ("check", "value", "target", "verdict", "sentence", "measure")
+_NO_TARGET = "How much the L1 cache serves; data used once, or kept in shared memory, need not hit."
+_UNUSED = "The launch made no such access."
+_UNCLEAR = (
+    "Right if each thread moves 8 or 16 bytes at once (8 or 16 sectors per request), else the threads of a warp use "
+    "addresses that lie apart; the share of excess sectors tells which."
+)
+_CONTRADICTORY = "The counters come from different passes and contradict each other: measure again."
+
+
+def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return each launch's memory accesses held against their targets.
+
+    Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared memory; excess =
+    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; hit rates as measured.
+
+    Parameters
+    ----------
+    launches
+        LAUNCHES; may be empty.
+    counters
+        COUNTERS; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per launch and check, in this order. `rank` int32, `launch` int64, `name` category, `check` string,
+        `value` float64 (sectors, or a fraction where the check ends in _frac), NaN where unused or not measured;
+        `target` float64, an upper bound but for sector use and hit rates, NaN without one; `verdict` category,
+        one of VERDICTS; `sentence` string; `measure` string, the options that measure it.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not what its table promises.
+
+    References
+    ----------
+    Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
+    UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.
+
+    Examples
+    --------
+    >>> from perfkit.tables import COUNTERS
+    >>> checks(LAUNCHES.empty(), COUNTERS.empty()).columns.tolist()[3:8]
+    ['check', 'value', 'target', 'verdict', 'sentence']
+    """
+    found = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
+    parts = [_judged(found, check) for check in _CHECKS]
+    columns = {name: np.stack([part[name] for part in parts], axis=1).ravel() for name in _COLUMNS}
+    table = LAUNCHES.check(launches)[["rank", "launch", "name"]].loc[launches.index.repeat(len(_CHECKS))]
+    table = table.reset_index(drop=True).assign(**columns)
+    table["verdict"] = pd.Categorical(table["verdict"], categories=VERDICTS)
+    return table.astype({"check": "string", "sentence": "string", "measure": "string", "value": "float64"})
+
+
+def _judged(found: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic]]:
+    """Return value, verdict and words of one check for all launches."""
+    value, unused = check.rule(found)
+    outside = check.name.endswith("_frac") & ((value < 0) | (value > 1))
+    good = value >= check.target if check.above else value <= check.target
+    free = np.full(len(value), np.isnan(check.target))
+    wide_type = check.name.endswith("_per_request") & (value <= WIDEST)
+    cases = [unused, np.isnan(value), outside, free, good, wide_type]
+    case = np.select(cases, [2, 4, 5, 3, 0, 6], 1)
+    absent = f"Not measured: record it with `{check.measure}`."
+    said = np.array([check.met, check.missed, _UNUSED, _NO_TARGET, absent, _CONTRADICTORY, _UNCLEAR], object)
+    constant = {"check": check.name, "target": check.target, "measure": check.measure}
+    return {
+        **{name: np.full(len(value), what) for name, what in constant.items()},
+        "value": value,
+        "verdict": np.array(VERDICTS, object)[case],
+        "sentence": said[case],
+    }
+
+
+def _over(part: Float, whole: Float) -> Float:
+    return part / np.where(whole > 0, whole, np.nan)

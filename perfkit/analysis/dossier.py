@@ -1,0 +1,245 @@
+"""What is known of each kernel: its time on the timeline, its counters, who launches it, and what is missing?
+
+Conventions
+-----------
+Time is the timeline's; counters were measured in another execution, often under another clock, and never replace
+it. Counters of several launches of a kernel are means over launches; fractions are weighted by the launches'
+durations. A duration measured under another clock is scaled by the ratio of the clocks for display only: memory does
+not follow the SM clock. What is not known is missing, and `missing` says how to record it.
+
+Functions
+---------
+kernels     one row per kernel name
+covered     share of the GPU time whose kernels were measured
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import numpy as np
+import pandas as pd
+
+from perfkit import names
+from perfkit.analysis.contexts import call_paths, operators
+from perfkit.analysis.matching import CONFIGURATION, MATCHED_BY, matched
+from perfkit.analysis.stalls import shares
+from perfkit.analysis.statistics import numbered, ranked
+from perfkit.tables import DEVICES, KERNELS, LAUNCHES, STALLS
+
+SAME_CLOCK = 0.02  # ratios nearer to 1 are one clock read twice
+FLOPS = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
+MEANS = ["dur_ns", "flops", "dram_bytes"]
+WEIGHTED = [
+    "clock_hz",
+    "clock_ratio",
+    "achieved_occupancy_frac",
+    "theoretical_occupancy_frac",
+    "sm_frac",
+    "memory_frac",
+]
+_SECTIONS = {
+    "flops": "SpeedOfLight_RooflineChart",
+    "dram_bytes": "MemoryWorkloadAnalysis_Chart",
+    "achieved_occupancy_frac": "Occupancy",
+    "sm_frac": "SpeedOfLight",
+    "main_stall": "WarpStateStats",
+}
+
+
+def kernels(
+    kernels: pd.DataFrame,
+    launches: pd.DataFrame | None = None,
+    stalls: pd.DataFrame | None = None,
+    ops: pd.DataFrame | None = None,
+    calltree: pd.DataFrame | None = None,
+    call_metrics: pd.DataFrame | None = None,
+    *,
+    devices: pd.DataFrame | None = None,
+) -> pd.DataFrame:
+    """Return one row per kernel name: time, counters, main stall, operator, call path, and what is missing.
+
+    Parameters
+    ----------
+    kernels
+        KERNELS; may be empty.
+    launches, stalls
+        LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.matching` says.
+    ops
+        OPS, of the same execution as `kernels`.
+    calltree, call_metrics
+        CALLTREE and CALL_METRICS.
+    devices
+        DEVICES, for the clock of the GPU on the timeline.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By falling `total_ns`. `name`, `full_name` (of the most time), `family` string; `count`, `total_ns` int64;
+        `share_frac` float64 of all kernels' time; `matched_by` category: full_name, name, base or none;
+        `measured_count` int64, launches that the counters stem from; `same_grid_frac` float64 in 0..1, the part
+        of total_ns in launches whose grid and block were measured; `dur_ns` float64, mean duration under the
+        counters' clock; `clock_hz` that clock; `clock_ratio` it over the clock in `devices`; `other_clock` bool,
+        whether they differ by over 2 %; `scaled_dur_ns` dur_ns x clock_ratio; `flops`, `dram_bytes` per launch;
+        `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac` in 0..1; `main_stall`
+        string and `main_stall_frac` in 0..1; `operator`, `call_path` string; `missing` string, empty if nothing.
+        float64 columns are NaN and strings NA where not known.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not what its table promises.
+
+    Examples
+    --------
+    >>> kernels(KERNELS.empty()).columns.tolist()[:6]
+    ['name', 'full_name', 'family', 'count', 'total_ns', 'share_frac']
+    """
+    LAUNCHES.check(launches := LAUNCHES.empty() if launches is None else launches)
+    timeline = _timeline(KERNELS.check(kernels))
+    match = matched(timeline, launches)
+    table = _rows(timeline).join(_measured(match, launches, timeline, devices), on="name")
+    table = table.join(_main_stall(match, launches, STALLS.empty() if stalls is None else stalls), on="name")
+    table["matched_by"] = pd.Categorical(table["matched_by"].fillna("none"), categories=MATCHED_BY)
+    table["measured_count"] = table["measured_count"].fillna(0).astype("int64")
+    table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
+    table["other_clock"] = (table["clock_ratio"] - 1).abs() > SAME_CLOCK
+    table["scaled_dur_ns"] = table["dur_ns"] * table["clock_ratio"]
+    table["operator"] = _looked_up(table["name"], None if ops is None else operators(kernels, ops))
+    table["call_path"] = _looked_up(table["name"], None if calltree is None else call_paths(calltree, call_metrics))
+    table["missing"] = _missing(table)
+    return table[_COLUMNS]
+
+
+_COLUMNS = [
+    *("name", "full_name", "family", "count", "total_ns", "share_frac", "matched_by", "measured_count"),
+    *("same_grid_frac", "dur_ns", "clock_hz", "clock_ratio", "other_clock", "scaled_dur_ns", "flops", "dram_bytes"),
+    *("achieved_occupancy_frac", "theoretical_occupancy_frac", "sm_frac", "memory_frac", "main_stall"),
+    *("main_stall_frac", "operator", "call_path", "missing"),
+]
+
+
+def covered(dossier: pd.DataFrame) -> float:
+    """Return the share of the kernels' time that belongs to kernels with counters, 0..1, NaN without any time.
+
+    A kernel counts with all its launches, also those of other grids (see `same_grid_frac`).
+
+    Parameters
+    ----------
+    dossier
+        What `kernels` returned.
+
+    Raises
+    ------
+    ValueError
+        If it is another frame.
+
+    Examples
+    --------
+    >>> covered(pd.DataFrame({"total_ns": [60, 40], "matched_by": ["name", "none"]}))
+    0.6
+    """
+    absent = [column for column in ("total_ns", "matched_by") if column not in dossier]
+    if absent:
+        raise ValueError(f"dossier: column {', '.join(absent)} is missing; give what dossier.kernels returned")
+    total = int(dossier["total_ns"].sum())
+    return float(dossier["total_ns"][dossier["matched_by"].ne("none")].sum() / total) if total else np.nan
+
+
+def _timeline(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return launches and time per name, full name, grid and block, most time first."""
+    timeline, group = numbered(kernels, ["name", "full_name", "family", *CONFIGURATION])
+    timeline["count"] = np.bincount(group, minlength=len(timeline))
+    time = np.bincount(group, kernels["dur_ns"].to_numpy(), len(timeline))  # exact: below 2**53 ns
+    timeline["total_ns"] = time.astype(np.int64)
+    return ranked(timeline.astype({"name": "string", "full_name": "string"}), "total_ns", ["full_name"])
+
+
+def _rows(timeline: pd.DataFrame) -> pd.DataFrame:
+    found = timeline.groupby("name", sort=False)
+    table = found[["count", "total_ns"]].sum().join(found[["full_name", "family"]].first())
+    table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
+    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
+    return table
+
+
+def _measured(
+    match: pd.DataFrame, launches: pd.DataFrame, timeline: pd.DataFrame, devices: pd.DataFrame | None
+) -> pd.DataFrame:
+    """Return the counters of each name on the timeline that was measured."""
+    used = launches.assign(
+        flops=launches[FLOPS].sum(axis=1, min_count=1),
+        clock_ratio=launches["clock_hz"] / _clock(launches, devices),
+        weight=_weight(launches),
+        kernel=match["name"],
+        how=match["matched_by"],
+    )[match["counts"]]
+    found = used.groupby("kernel", sort=False)
+    table = found[MEANS].mean()
+    for column in WEIGHTED:
+        weight = used["weight"].where(used[column].notna())
+        sums = pd.DataFrame({"part": used[column] * weight, "weight": weight}).groupby(used["kernel"]).sum(min_count=1)
+        table[column] = sums["part"] / sums["weight"]
+    table["measured_count"] = found.size()
+    table["matched_by"] = found["how"].first()
+    keys = ["name", *CONFIGURATION]
+    seen = pd.MultiIndex.from_frame(timeline[keys]).isin(
+        pd.MultiIndex.from_frame(used.assign(name=used["kernel"])[keys])
+    )
+    total = timeline.groupby("name")["total_ns"].sum()
+    table["same_grid_frac"] = timeline["total_ns"].where(seen, 0).groupby(timeline["name"]).sum() / total.where(
+        total > 0
+    )
+    return table
+
+
+def _weight(launches: pd.DataFrame) -> pd.Series:
+    """Return each launch's duration; the mean where it was not measured, 1 where none was."""
+    return launches["dur_ns"].fillna(launches["dur_ns"].mean()).fillna(1.0)
+
+
+def _clock(launches: pd.DataFrame, devices: pd.DataFrame | None) -> pd.Series:
+    """Return the clock of the GPU each launch ran on; where all GPUs have one clock, that."""
+    if devices is None:
+        return pd.Series(np.nan, launches.index)
+    clocks = DEVICES.check(devices)["clock_hz"].dropna()
+    if len(clocks) and (clocks == clocks.iloc[0]).all():
+        return pd.Series(clocks.iloc[0], launches.index)
+    keys = ["rank", "gpu"]
+    return launches[keys].merge(devices[[*keys, "clock_hz"]], on=keys, how="left")["clock_hz"].set_axis(launches.index)
+
+
+def _main_stall(match: pd.DataFrame, launches: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
+    """Return the stall with the largest share of each name, averaged over its launches by their duration."""
+    keys = ["rank", "launch"]
+    used = launches[keys].assign(kernel=match["name"], weight=_weight(launches))[match["counts"]]
+    found = shares(stalls).dropna(subset=["share_frac"]).merge(used, on=keys)
+    whole = found.drop_duplicates(keys).groupby("kernel")["weight"].sum()
+    found = found[found["place"].notna()].astype({"reason": "string"})
+    part = (
+        (found["share_frac"] * found["weight"])
+        .groupby([found["kernel"], found["reason"]])
+        .sum()
+        .reset_index(name="part")
+    )
+    part["main_stall_frac"] = part["part"] / part["kernel"].map(whole)
+    largest = part.sort_values("main_stall_frac", ascending=False, kind="stable").drop_duplicates("kernel")
+    return largest.set_index("kernel").rename(columns={"reason": "main_stall"})[["main_stall", "main_stall_frac"]]
+
+
+def _looked_up(name: pd.Series, found: pd.Series | None) -> pd.Series:
+    return pd.Series(pd.NA, name.index, dtype="string") if found is None else name.map(found).astype("string")
+
+
+def _missing(table: pd.DataFrame) -> pd.Series:
+    """Say what was not measured of each kernel, with the command that measures it."""
+    absent = table[list(_SECTIONS)].isna().to_numpy()
+    unmeasured = table["matched_by"].eq("none").to_numpy()
+    said = []
+    for full_name, lacks, nothing in zip(table["full_name"], absent, unmeasured, strict=True):
+        columns = [column for column, lacking in zip(_SECTIONS, lacks, strict=True) if lacking]
+        what = "not measured" if nothing else f"without {', '.join(columns)}"
+        options = "--set full" if nothing else " ".join(f"--section {_SECTIONS[column]}" for column in columns)
+        pattern = shlex.quote(f"regex:^{names.base(full_name)}$")
+        said.append(f"{what}: `ncu {options} -k {pattern}`" if columns else "")
+    return pd.Series(said, table.index, dtype="string")

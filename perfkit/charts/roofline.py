@@ -1,0 +1,212 @@
+"""Picture of how far kernels are from what the GPU can do.
+
+Conventions
+-----------
+Frames are those of `perfkit.analysis.roofline`. Both axes are logarithmic. A sloping line is the bandwidth of
+a memory level, a level one the peak of a precision, and the mark where they meet its ridge: left of it
+memory, right of it arithmetic is the roof. Only roofs of precisions that occur are drawn.
+
+Functions
+---------
+roofline   one point per launch (or kernel) and precision, under its roofs
+"""
+
+from __future__ import annotations
+
+import math
+
+import altair as alt
+import numpy as np
+import pandas as pd
+
+from perfkit.charts import roof_lines
+from perfkit.charts.data import inline, known, need
+from perfkit.charts.roof_lines import FLOPS, LEVELS, Frame, precision, rate
+from perfkit.charts.theme import FAMILY_COLOURS, KIND_COLOURS, WIDTH, colours, ink, layered, nothing, register
+from perfkit.format import MISSING, duration, percent, printable, size
+
+BOUND_COLOURS = {
+    "compute": KIND_COLOURS["computation"],
+    "memory": KIND_COLOURS["copy"],
+    "balanced": "#394B74",
+    "latency": "#E0A010",
+    "small_grid": "#B83CA0",
+    "not measured": "#9A9A9A",
+}
+BOUND_NAMES = {"small_grid": "latency: grid too small"}
+ROOF_COLOUR = "#808080"
+LONGEST_NAME = 400
+HEIGHT = 360
+
+
+def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = "") -> alt.LayerChart:
+    """Draw each point at its intensity and performance, below the roofs of its GPU.
+
+    Parameters
+    ----------
+    points
+        Columns of `roofline.points`, or of `roofline.bound`, which also colours them by what limits them; else they
+        have the colours of their family. Rows without FLOP or bytes and refused ones are not drawn but counted.
+    ceilings
+        Columns of `roofline.ceilings`.
+    level
+        "dram", "l2" or "l1": the memory level of the intensity and of the sloping roof.
+    title
+        What is seen; the point with most operations when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If `level` is none of the three, or a bound or family has no colour.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level: {level!r} is not one of {list(LEVELS)}")
+    need(points, "name", "family", "precision", "count", "dur_ns", "flops", "flops_per_s", f"{level}_intensity")
+    need(ceilings, "roof", "flops_per_s", "bytes_per_s", "source")
+    known(points, "family", FAMILY_COLOURS)
+    if "bound" in points:
+        known(points, "bound", [*BOUND_COLOURS, "refused"])
+    placed = _placed(points, level)
+    if placed.empty:
+        return nothing(title or "No kernel has a place on the roofline", _left_out(points, placed))
+    register()
+    drawn = _rows(placed, level)
+    roofs = roof_lines.roofs(ceilings, set(placed["precision"].astype(str)), level)
+    ridges = roof_lines.ridges(roofs)
+    frame = roof_lines.frame(drawn, roofs, ridges)
+    axes = _axes(frame, LEVELS[level])
+    return layered(
+        [*_roofs(roof_lines.lines(roofs, frame), ridges, axes), _points(drawn, axes)],
+        title or _title(placed),
+        _left_out(points, placed),
+        picture=f"Roofline on logarithmic axes, {len(drawn)} points, roofs {', '.join(roofs['label']) or 'unknown'}",
+        size=(WIDTH, HEIGHT),
+    )
+
+
+def _placed(points: pd.DataFrame, level: str) -> pd.DataFrame:
+    """Return the rows that logarithmic axes can show and that are not refused."""
+    shown = pd.Series(True, points.index)
+    for column in (f"{level}_intensity", "flops_per_s"):
+        shown &= points[column].gt(0) & points[column].lt(np.inf)
+    return points[shown & points["bound"].ne("refused")] if "bound" in points else points[shown]
+
+
+def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
+    """Say how many rows are not drawn and why."""
+    refused = int((points["bound"] == "refused").sum()) if "bound" in points else 0
+    rest = len(points) - len(placed) - refused
+    said = [f"{rest} without FLOP or bytes"] if rest else []
+    said += [f"{refused} refused, above 110 % of the roof"] if refused else []
+    if said:
+        return f"Not drawn: {'; '.join(said)}."
+    return "" if len(points) else "No launch was measured."
+
+
+def _title(placed: pd.DataFrame) -> str:
+    first = placed.iloc[placed["flops"].argmax()]
+    said = f"{printable(first['name'], 60)} does {rate(first['flops_per_s'], FLOPS)}"
+    share = first.get("roof_share_frac")
+    return said if share is None or pd.isna(share) else f"{said}, {percent(share)} of its roof"
+
+
+def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
+    """Return what is drawn of each point, and what its tooltip says."""
+    by_bound = "bound" in placed
+    lacking = pd.Series(np.nan, placed.index)
+    moved = placed["flops"] / placed[f"{level}_intensity"]
+    return pd.DataFrame(
+        {
+            "intensity": placed[f"{level}_intensity"],
+            "performance": placed["flops_per_s"],
+            "name": [printable(name, LONGEST_NAME) for name in placed["name"]],
+            "launch": placed.get("launch", lacking),
+            "precision": [precision(str(name)) for name in placed["precision"]],
+            "key": placed["bound" if by_bound else "family"].astype("string").fillna("other"),
+            "group": placed["bound"].astype("string").replace(BOUND_NAMES)
+            if by_bound
+            else placed["family"].astype("string").fillna("other"),
+            "count": placed["count"],
+            "time": placed["dur_ns"].map(duration),
+            "flops": placed["flops"],
+            "bytes": moved.map(size),
+            "rate": placed["flops_per_s"].map(lambda value: rate(value, FLOPS)),
+            "share": placed.get("roof_share_frac", lacking).map(percent),
+            "reason": placed.get("reason", MISSING),
+        }
+    )
+
+
+def _axes(frame: Frame, memory: str) -> tuple[alt.X, alt.Y]:
+    """Return logarithmic axes with a label at every power of ten."""
+    x, y = (
+        alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)
+        for low, high in ((frame.left, frame.right), (frame.bottom, frame.top))
+    )
+    across = alt.Axis(values=_powers(frame.left, frame.right), format="~g", gridOpacity=0.2)
+    up = alt.Axis(values=_powers(frame.bottom, frame.top), format="~s", gridOpacity=0.2)
+    return (
+        alt.X("intensity:Q", title=f"arithmetic intensity (FLOP per byte of {memory} traffic)", scale=x, axis=across),
+        alt.Y("performance:Q", title="performance (FLOP/s)", scale=y, axis=up),
+    )
+
+
+def _powers(low: float, high: float) -> list[float]:
+    return [float(f"1e{power}") for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+
+
+def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
+    """Return lines and ridge marks with their texts; the text of a height stands at its right end."""
+    if lines.empty:
+        return []
+    shown = [alt.Tooltip("roof:N"), alt.Tooltip("source:N")]
+    strokes = alt.Chart(inline(lines)).mark_line(color=ROOF_COLOUR, strokeWidth=1.5)
+    layers: list[alt.Chart] = [strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), shown)]
+    texts = lines[lines["label"] != ""]
+    level = texts["intensity"] == lines["intensity"].max()
+    layers += [_text(part, axes, flat) for part, flat in ((texts[~level], False), (texts[level], True)) if len(part)]
+    if len(ridges):
+        marks = alt.Chart(inline(ridges)).mark_point(
+            shape="diamond", filled=True, size=45, color=ROOF_COLOUR, opacity=1
+        )
+        layers += [marks.encode(*axes, [alt.Tooltip("label:N", title="roofs meet")]), _text(ridges, axes, True)]
+    return layers
+
+
+def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], ends: bool) -> alt.Chart:
+    """Return text under and right of its place, or, if it `ends` a line, above and left of it."""
+    marks: alt.Chart = ink(inline(rows), dx=-2 if ends else 9).encode(*axes, alt.Text("label:N"))
+    marks.mark.dy = -8 if ends else 10
+    marks.mark.align = "right" if ends else "left"
+    return marks
+
+
+def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
+    """Return the points; shapes tell precisions apart where there are several."""
+    palette = BOUND_COLOURS if drawn["key"].isin(list(BOUND_COLOURS)).all() else FAMILY_COLOURS
+    colour = alt.Color("group:N", scale=colours(palette, BOUND_NAMES, drawn["key"]), title=None)
+    shown = [
+        alt.Tooltip("name:N", title="kernel"),
+        alt.Tooltip("launch:Q"),
+        alt.Tooltip("count:Q", title="launches", format=","),
+        alt.Tooltip("precision:N"),
+        alt.Tooltip("rate:N", title="performance"),
+        alt.Tooltip("intensity:Q", title="FLOP/byte", format=",.4~g"),
+        alt.Tooltip("flops:Q", title="FLOP", format=",.0f"),
+        alt.Tooltip("bytes:N", title="bytes"),
+        alt.Tooltip("time:N", title="time"),
+        alt.Tooltip("share:N", title="share of the roof"),
+        alt.Tooltip("reason:N"),
+    ]
+    marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_point(filled=True, size=75, opacity=0.85)
+    several = len(drawn["precision"].unique()) > 1
+    encoded: alt.Chart = marks.encode(
+        *axes, colour, shown, *([alt.Shape("precision:N", title=None)] if several else [])
+    )
+    return encoded

@@ -1,0 +1,165 @@
+"""Figures and findings at the level of the kernel: place under the roof, main stall, occupancy.
+
+Conventions
+-----------
+Counters are measured launch by launch, in an execution of their own and usually under a clock locked to
+base. Over several launches, FLOP, bytes and times are summed before any quotient is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from perfkit import hardware
+from perfkit.analysis import dossier, roofline, stalls
+from perfkit.diagnosis import advice
+from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.errors import PerfkitError
+from perfkit.format import percent
+from perfkit.selection import Selection
+
+# A grid too small to fill the GPU is the commonest way of waiting for latency; the reason says which it is.
+VERDICTS = {"latency": ("latency", "small_grid"), "memory": ("memory",), "compute": ("compute", "balanced")}
+REMEDIES = {"latency": advice.LATENCY, "memory": advice.MEMORY_BOUND, "compute": advice.COMPUTATION}
+BETTER_HALF = 0.5
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Points with their verdicts, the roofs (None if refused), and where the roofs come from or why there is none."""
+
+    points: pd.DataFrame
+    ceilings: pd.DataFrame | None
+    source: str
+
+
+def roof(view: Selection, *, peaks: str = "") -> Roofline:
+    """Return the roofline of the measured launches.
+
+    The roofs are those of the user's file of peaks, else of the data sheet of the GPU that the report names, else
+    those measured in the report itself. There is no default GPU.
+
+    Parameters
+    ----------
+    view
+        A selection with launches.
+    peaks
+        A CSV file of peaks, see `hardware.load_peaks`; empty for none.
+    """
+    points = roofline.points(view.launches, view.counters)
+    name = next(iter(view.devices["name"]), "")
+    sheet = hardware.peaks(name, table=hardware.load_peaks(peaks) if peaks else None)
+    source = f"data sheet of {sheet.name}, dense peaks" if sheet else "measured in the report, at its own clock"
+    try:
+        ceilings = roofline.ceilings(view.launches, view.counters, peaks=sheet)
+    except PerfkitError as e:
+        return Roofline(roofline.bound(points), None, str(e))
+    return Roofline(roofline.bound(points, ceilings), ceilings, source)
+
+
+def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
+    """Yield the kernel-level figures of a selection; what was not measured is absent."""
+    launches = view.launches
+    if launches.empty:
+        return
+    yield Figure("measured_count", "Launches measured", len(launches), "count", "launches with counters", "LAUNCHES")
+    if len(view.kernels):
+        joined = dossier.kernels(view.kernels, launches, devices=view.devices)
+        covered = dossier.covered(joined)
+        definition = "share of the timeline's kernel time whose kernels were measured"
+        yield Figure("measured_frac", "Kernel time measured", covered, "1", definition, "dossier.covered")
+    for total, label in (("flops", "FLOP counted"), ("dram_bytes", "DRAM traffic"), ("dur_ns", "Measured time")):
+        yield from _total(roofline.points(launches, view.counters), total, label)
+    yield from _together(roofline.points(launches, view.counters))
+    yield from _roof_share(roof(view, peaks=peaks))
+    yield from _stall(view)
+    yield from _occupancy(launches)
+
+
+def _total(points: pd.DataFrame, column: str, label: str) -> Iterator[Figure]:
+    once = points if column == "flops" else points.drop_duplicates(["rank", "gpu", "launch"])
+    if once[column].notna().any():
+        unit = {"flops": "FLOP", "dram_bytes": "bytes", "dur_ns": "ns"}[column]
+        source = "LAUNCHES; roofline.points"
+        yield Figure(f"measured_{column}", label, float(once[column].sum()), unit, "sum over measured launches", source)
+
+
+def _together(points: pd.DataFrame) -> Iterator[Figure]:
+    """Yield performance and intensity of all launches together: sums first, one quotient last."""
+    once = points.drop_duplicates(["rank", "gpu", "launch"])
+    flops, time, moved = points["flops"].sum(), once["dur_ns"].sum(), once["dram_bytes"].sum()
+    source = "LAUNCHES; roofline.points"
+    if flops and time:
+        definition = "sum of FLOP over sum of measured time"
+        yield Figure("measured_flops_per_s", "Performance", float(flops / time * 1e9), "FLOP/s", definition, source)
+    if flops and moved:
+        definition = "sum of FLOP over sum of DRAM bytes"
+        yield Figure(
+            "measured_intensity", "Arithmetic intensity", float(flops / moved), "FLOP/byte", definition, source
+        )
+
+
+def _roof_share(found: Roofline) -> Iterator[Figure]:
+    points = found.points[found.points["roof_share_frac"].notna()]
+    if points.empty or not points["dur_ns"].sum():
+        return
+    weighted = float((points["roof_share_frac"] * points["dur_ns"]).sum() / points["dur_ns"].sum())
+    definition = f"performance over the roof at each launch's intensity, weighted by time; roof: {found.source}"
+    yield Figure("roof_share_frac", "Share of the roof", weighted, "1", definition, "roofline.bound")
+
+
+def _stall(view: Selection) -> Iterator[Figure]:
+    shares = stalls.shares(view.stalls)
+    shares = shares.merge(view.launches[["rank", "launch", "dur_ns"]], on=["rank", "launch"])
+    shares = shares[shares["place"].notna() & shares["dur_ns"].notna()]
+    if shares.empty:
+        return
+    weighted = (shares["share_frac"] * shares["dur_ns"]).groupby(shares["reason"], observed=True).sum()
+    total = shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum()
+    reason = str(weighted.idxmax())
+    label = f"Main stall: {reason.replace('_', ' ')}"
+    definition = "share of warp time, not of time, spent on this stall; launches weighted by their time"
+    yield Figure("main_stall_frac", label, float(weighted.max() / total), "1", definition, "stalls.shares")
+
+
+def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
+    known = launches[launches["achieved_occupancy_frac"].notna() & launches["dur_ns"].notna()]
+    if len(known) and known["dur_ns"].sum():
+        value = float((known["achieved_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
+        definition = "resident warps over the most an SM holds, while active; weighted by time"
+        yield Figure("achieved_occupancy_frac", "Achieved occupancy", value, "1", definition, "LAUNCHES")
+
+
+def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> Iterator[Finding]:
+    """Yield what bounds the kernels that were measured, if one bound covers at least half of their time.
+
+    Where the GPU computes less than half of the time, faster kernels cannot help much, and severity is low.
+    """
+    if view.launches.empty:
+        return
+    points = roof(view, peaks=peaks).points.drop_duplicates(["rank", "gpu", "launch"])
+    time = points["dur_ns"].groupby(points["bound"].astype(object)).sum()
+    for bound, verdicts in VERDICTS.items():
+        share = float(time.reindex(verdicts, fill_value=0.0).sum() / time.sum()) if time.sum() else 0.0
+        if share >= BETTER_HALF:
+            yield _finding(bound, share, points[points["bound"].isin(verdicts)], known, REMEDIES[bound])
+
+
+def _finding(
+    bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure], remedies: advice.Advice
+) -> Finding:
+    definition = "measured time of launches with this verdict over all measured time"
+    figure = Figure(f"{bound}_bound_frac", f"Kernel time bound by {bound}", share, "1", definition, "roofline.bound")
+    evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
+    longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+    title = f"The measured kernels are bound by {bound} for {percent(share)} of their time"
+    roof_share = known["roof_share_frac"].value if "roof_share_frac" in known else float("nan")
+    high = 1 / roof_share if 0 < roof_share <= 1 else float("inf")
+    gain = Gain(1.0, high, "of kernel time: at most up to the roof at the present intensity, never the whole program")
+    computing = known["computation_frac"].value if "computation_frac" in known else 1.0
+    severity = "medium" if bound == "latency" and computing >= BETTER_HALF else "low"
+    text = f"Longest: {longest['name']}. {longest['reason']}"
+    return Finding(f"{bound}_bound", title, severity, text, (figure, *evidence), "near the roof", gain, remedies)

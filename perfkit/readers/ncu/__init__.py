@@ -1,0 +1,89 @@
+"""Nsight Compute: the CSV pages raw and details, or a report when NVIDIA's module `ncu_report` is installed.
+
+Export with ``ncu --import REPORT.ncu-rep --csv --page raw --print-units base > REPORT.csv`` (or ``--page details``,
+which has the rules but not the attributes of the GPU, rounds, and leaves counters out), or install
+``perfkit[ncu]`` and read the .ncu-rep. Tried with 2020.3 to 2026.2: what ncu and the program print
+around and between the rows is skipped, and every unit is brought to its base unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from perfkit.profile import Profile
+from perfkit.readers.ncu import fill, launches, log, pages, rep
+from perfkit.readers.ncu.operations import sparse
+from perfkit.readers.ncu.report import Report
+
+__all__ = ["VERSION", "read", "sniff"]
+
+VERSION = 1
+LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
+
+
+def sniff(path: Path) -> bool:
+    """Say whether `path` is a report or a log of Nsight Compute, by its magic, a page's header or ncu's own lines."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = file.read(LOOKED_AT)
+    except OSError:
+        return False
+    return head.startswith(rep.MAGIC) or log.is_log(log.decode(head))
+
+
+def read(path: Path) -> Profile:
+    """Open a report or a page; launches are numbered by position, also where ids start again.
+
+    Returns
+    -------
+    Profile
+        LAUNCHES and COUNTERS; STALLS, RULES and DEVICES as far as the report holds them. What is not recorded is
+        in ``missing`` with the option of ``ncu`` that records it.
+
+    Raises
+    ------
+    ReadError
+        If no kernel was profiled (quoting what ncu said), the file is cut, or it is a report and the module
+        `ncu_report` is not installed.
+    """
+    with path.open("rb") as file:
+        is_report = file.read(len(rep.MAGIC)) == rep.MAGIC
+    report = rep.read(path) if is_report else pages.read(path)
+    rows = launches.table(report)
+    made: dict[str, Callable[[], pd.DataFrame]] = {
+        "LAUNCHES": partial(_same, rows),
+        **({"COUNTERS": partial(fill.counters, report)} if fill.has_counters(report) else {}),
+    }
+    for name, make in (("STALLS", fill.stalls), ("RULES", fill.rules), ("DEVICES", fill.devices)):
+        frame = make(report)
+        if len(frame):
+            made[name] = partial(_same, frame)
+    return Profile(
+        reader="ncu",
+        path=path,
+        capture=fill.capture(report, path),
+        loaders=made,
+        missing=fill.missing(rows, set(made)),
+        notes=(*report.notes, *_sparse(report)),
+    )
+
+
+def _same(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+def _sparse(report: Report) -> tuple[str, ...]:
+    found = sparse(report)
+    if not found:
+        return ()
+    listed = ", ".join(map(str, found[:10])) + (" and more" if len(found) > 10 else "")
+    return (
+        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts too: "
+        "compare them with the sparse peak",
+    )

@@ -1,0 +1,99 @@
+"""One normal form for what Nsight Compute wrote, whichever page or file it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Who was measured: what is not a counter. Unknown is -1 for ids, None for sizes, empty for text."""
+
+    full_name: str
+    gpu: int = -1
+    grid_blocks: int | None = None
+    block_threads: int | None = None
+    capability: str = ""
+    device_name: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One message of the guided analysis; `speedup_frac` is NaN and `scope` None when it gives no estimate."""
+
+    launch: int
+    rule: str
+    message: str
+    speedup_frac: float = float("nan")
+    scope: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Launches in the order of the file, and their metrics in base units.
+
+    ``values`` has one row per launch and one float64 column per metric, named as the tool names it; NaN is
+    not measured. ``units`` gives the base unit of each column. Launches are numbered by position: the ids
+    a page prints start again with every process.
+    """
+
+    launches: Sequence[Launch]
+    values: pd.DataFrame
+    units: dict[str, str]
+    rules: Sequence[Rule] = ()
+    version: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics that any launch may have."""
+        return [str(metric) for metric in self.values.columns]
+
+    def column(self, *metrics: str) -> NDArray[np.float64]:
+        """Return the first of these metrics that a launch has; NaN where it has none."""
+        found = np.full(len(self.launches), np.nan)
+        for metric in metrics:
+            if metric in self.values:
+                found = np.where(np.isnan(found), self.values[metric].to_numpy(), found)
+        return found
+
+
+def joined(reports: Sequence[Report]) -> Report:
+    """Return the parts of one file as one report, their launches numbered on."""
+    if len(reports) == 1:
+        return reports[0]
+    rules: list[Rule] = []
+    before = 0
+    for report in reports:
+        rules += [Rule(r.launch + before, r.rule, r.message, r.speedup_frac, r.scope) for r in report.rules]
+        before += len(report.launches)
+    return Report(
+        [launch for report in reports for launch in report.launches],
+        pd.concat([report.values for report in reports], ignore_index=True),
+        {metric: unit for report in reversed(reports) for metric, unit in report.units.items()},
+        rules,
+        reports[0].version,
+        tuple(dict.fromkeys(note for report in reports for note in report.notes)),
+    )
+
+
+def blocks(text: str) -> int | None:
+    """Return how many blocks or threads a size such as "(128, 2, 1)" holds; None if it is none.
+
+    Examples
+    --------
+    >>> blocks("(128, 2, 1)"), blocks("256"), blocks("")
+    (256, 256, None)
+    """
+    sizes = [size.strip() for size in text.strip("() ").split(",")]
+    if not all(size.isdecimal() for size in sizes):
+        return None
+    count = 1
+    for size in sizes:
+        count *= int(size)
+    return count

@@ -1,0 +1,399 @@
+"""Roofline: operations over time and bytes, roofs measured or from a data sheet, and what limits a kernel."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from counted import counters, launches
+
+import perfkit
+from perfkit.analysis.roofline import BOUNDS, CEILINGS, POINTS, bound, ceilings, points, speed_of_light
+from perfkit.errors import PerfkitError, SchemaError
+from perfkit.hardware import Peaks, peaks
+from perfkit.tables import COUNTERS, LAUNCHES
+
+GPU = Peaks("made up", {"fp32": 10e12, "fp16_tensor": 100e12}, memory_bytes_per_s=1e12)
+BERT = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
+FMA = "sm__sass_thread_inst_executed_op_{}fma_pred_on.sum.peak_sustained"
+# Peaks per cycle of 46 SMs with 128 FP32 and 2 FP64 lanes each, and of a memory bus of 256 bits.
+MEASURED = {
+    FMA.format("f"): 5_888.0,
+    FMA.format("d"): 92.0,
+    "sm__cycles_elapsed.avg.per_second": 1.5e9,
+    "dram__bytes.sum.peak_sustained": 64.0,
+    "dram__cycles_elapsed.avg.per_second": 7e9,
+}
+
+
+def a100() -> Peaks:
+    """The GPU of the lab."""
+    found = peaks("NVIDIA A100 80GB PCIe")
+    assert found is not None
+    return found
+
+
+def judged(*rows: dict[str, Any], gpu: Peaks = GPU) -> pd.DataFrame:
+    """What limits each of these launches on a GPU."""
+    table = launches(*rows)
+    return bound(points(table), ceilings(table, peaks=gpu))
+
+
+def test_the_lab_report_worked_by_hand() -> None:
+    """One inference of the lab: 2 x 15,484,032 + 763,904 + 772,096 = 32,504,064 FLOP, 2,481,024 B, 57.582 us.
+
+    32,504,064 / 2,481,024 = 13.101 FLOP/B; / 57.582 us = 0.5645 TFLOP/s = 2.89 % of 19.5, right of the ridge at
+    10.08 and yet far below the roof: latency.
+    """
+    time = 72_581 / (10_083_762_361 / 8) * 1e9
+    found = judged({"dur_ns": time, "fp32_flops": 32_504_064, "dram_bytes": 2_481_024}, gpu=a100()).iloc[0]
+    assert (57.582, 13.101) == (round(found["dur_ns"] / 1e3, 3), round(found["dram_intensity"], 3))
+    assert (0.5645, 10.08) == (round(found["flops_per_s"] / 1e12, 4), round(found["ridge"], 2))
+    assert (0.0289, "latency") == (round(found["roof_share_frac"], 4), found["bound"])
+    assert "right of the ridge (13.1 and 10.1 FLOP/byte), under 60 % of its roof" in found["reason"]
+
+
+def test_several_launches_are_summed_before_dividing() -> None:
+    """8 FLOP in 4 ns and 2 FLOP in 16 ns are 10 FLOP in 20 ns = 0.5 FLOP/ns; the rates 2 and 0.125 are never added.
+
+    Bytes 1 and 4: 10 / 5 = 2 FLOP/byte. Throughput is the mean over time: (0.9 x 4 + 0.4 x 16) / 20 = 0.5.
+    """
+    table = launches(
+        {"dur_ns": 4, "fp32_flops": 8, "dram_bytes": 1, "sm_frac": 0.9},
+        {"dur_ns": 16, "fp32_flops": 2, "dram_bytes": 4, "sm_frac": 0.4},
+    )
+    for by in ("name", "full_name", "gpu"):
+        found = points(table, by=by).iloc[0]
+        assert (2, -1, 10, 20) == tuple(found[["count", "launch", "flops", "dur_ns"]])
+        assert (0.5e9, 2) == pytest.approx((found["flops_per_s"], found["dram_intensity"]), rel=1e-15)
+        assert 0.5 == pytest.approx(found["sm_frac"], rel=1e-15)
+    assert [2e9, 0.125e9] == pytest.approx(points(table)["flops_per_s"].tolist(), rel=1e-15)
+
+
+def test_groups_equal_a_loop_over_launches() -> None:
+    """On 300 made-up launches of 5 names on 3 GPUs the points by name equal those of a loop in Python."""
+    random = np.random.default_rng(3)
+    rows = [
+        {
+            "name": f"k{random.integers(5)}",
+            "gpu": int(random.integers(3)),
+            "dur_ns": float(random.integers(1, 9_999)),
+            "fp32_flops": float(random.integers(1, 9_999)),
+            "fp64_flops": float(random.integers(0, 2)),
+            "l2_bytes": float(random.integers(1, 9_999)),
+        }
+        for _ in range(300)
+    ]
+    expected: dict[tuple[int, str, str], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+    for row in rows:
+        for precision in ("fp32", "fp64"):
+            sums = expected[row["gpu"], row["name"], precision]
+            sums[:] = [sums[0] + row[f"{precision}_flops"], sums[1] + row["dur_ns"], sums[2] + row["l2_bytes"]]
+    found = points(launches(*rows), by="name").set_index(["gpu", "name", "precision"])
+    assert set(expected) == set(found.index)
+    for key, (flops, dur, moved) in expected.items():
+        assert found.loc[key, "flops_per_s"] == pytest.approx(flops / dur * 1e9, rel=1e-12)
+        assert found.loc[key, "l2_intensity"] == pytest.approx(flops / moved, rel=1e-12)
+
+
+def test_a_launch_has_a_point_per_precision_with_operations() -> None:
+    """Three precisions counted, one of them 0, make two points, each with the whole launch's bytes and time."""
+    found = points(launches({"dur_ns": 10, "fp64_flops": 4, "fp32_flops": 0, "fp16_flops": 6, "dram_bytes": 2}))
+    assert ["fp16", "fp64"] == found["precision"].tolist()
+    assert [3, 2] == found["dram_intensity"].tolist()
+    assert [10, 10] == found["dur_ns"].tolist()
+
+
+def test_none_counted_and_not_counted_differ() -> None:
+    """A launch without operations has 0 FLOP, one that was not counted has none: NaN, also in a sum."""
+    table = launches({"dur_ns": 5, "fp32_flops": 0, "dram_bytes": 1}, {"dur_ns": 5, "dram_bytes": 1})
+    found = points(table)
+    assert found["precision"].isna().all()
+    assert 0 == found.loc[0, "flops"] == found.loc[0, "dram_intensity"]
+    assert np.isnan(found.loc[1, ["flops", "flops_per_s", "dram_intensity"]].astype(float)).all()
+    assert np.isnan(points(table, by="name").loc[0, "flops"])
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        (
+            {"src_bf16_dst_fp32": 8, "src_bf16_dst_fp32_sparsity_off": 8, "op_hgmma_src_bf16_dst_fp32": 8},
+            ["bf16_tensor"],
+        ),
+        ({"src_fp16_dst_fp16": 3, "src_fp16_dst_fp32": 5, "src_fp16": 8}, ["fp16_tensor", "fp16_tensor_acc16"]),
+        ({"src_int8_sparsity_on": 6, "src_int8_sparsity_off": 2}, ["int8_tensor", "int8_tensor_sparse"]),
+        ({"op_hgmma_src_fp8_sparsity_off": 6, "op_hmma_src_fp8_sparsity_off": 2}, ["fp8_tensor"]),
+        ({}, ["fp16_tensor"]),
+    ],
+)
+def test_tensor_operations_are_told_by_type(metrics: dict[str, float], expected: list[str]) -> None:
+    """Counters tell the type and are counted once; without them the name does; parts add up to the launch's 8 FLOP."""
+    table = launches({"name": "ampere_fp16_s16816gemm_fp16_128x64_tn", "dur_ns": 1, "tensor_flops": 8})
+    recorded = counters({f"sm__ops_path_tensor_{name}.sum": value for name, value in metrics.items()})
+    found = points(table, recorded)
+    assert expected == found["precision"].tolist()
+    assert 8 == found["flops"].sum()
+
+
+def test_a_type_that_nothing_tells_is_tensor() -> None:
+    """A kernel called `work` with tensor operations has the precision `tensor`, for which no roof is known."""
+    found = judged({"dur_ns": 1e3, "tensor_flops": 1e6, "dram_bytes": 1e3})
+    assert (["tensor"], ["not measured"]) == (found["precision"].tolist(), found["bound"].tolist())
+    assert "no roof of tensor is known" in found.loc[0, "reason"]
+
+
+def test_measured_roofs_are_peak_times_clock() -> None:
+    """2 x 5,888 x 1.5 GHz = 17.664 TFLOP/s, 64 B x 7 GHz = 448 GB/s, ridge 39.43; the highest launch counts.
+
+    The second launch ran at 1.2 GHz: its 14.131 TFLOP/s are 20 % lower.
+    """
+    table = launches({}, {})
+    found = ceilings(table, counters(MEASURED, MEASURED | {"sm__cycles_elapsed.avg.per_second": 1.2e9}))
+    roofs = found.set_index("roof")
+    assert ["dram", "fp32", "fp64"] == found["roof"].tolist()
+    assert 17.664e12 == pytest.approx(roofs.loc["fp32", "flops_per_s"], rel=1e-12)
+    assert 448e9 == roofs.loc["dram", "bytes_per_s"]
+    assert 17_664 / 448 == pytest.approx(roofs.loc["fp32", "ridge"], rel=1e-12)
+    assert [0, 0.2, 0.2] == pytest.approx(found["spread_frac"].tolist(), abs=1e-12)
+    assert {2} == set(found["count"])
+
+
+def test_measured_roofs_of_caches_halves_and_tensor_cores() -> None:
+    """L2 32 B x slices, L1 128 B x SMs, packed half 4 x, tensor operations 1 x their peak per cycle."""
+    more = {
+        FMA.format("h"): 100.0,
+        "lts__lts2xbar_cycles_active.sum.peak_sustained": 48.0,
+        "lts__cycles_elapsed.avg.per_second": 1e9,
+        "l1tex__lsu_writeback_active_mem_lg.sum.peak_sustained": 46.0,
+        "l1tex__cycles_elapsed.avg.per_second": 2e9,
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_off.sum.peak_sustained": 47_104.0,
+        "sm__ops_path_tensor_src_fp16_dst_fp32_sparsity_on.sum.peak_sustained": 94_208.0,
+    }
+    found = ceilings(launches({}), counters(MEASURED | more)).set_index("roof")
+    assert {"l2": 32 * 48e9, "l1": 128 * 46 * 2e9} == found.loc[["l2", "l1"], "bytes_per_s"].to_dict()
+    expected = {"fp16": 400 * 1.5e9, "fp16_tensor": 47_104 * 1.5e9, "fp16_tensor_sparse": 94_208 * 1.5e9}
+    assert expected == found.loc[list(expected), "flops_per_s"].to_dict()
+
+
+def test_the_launchs_own_clock_stands_in() -> None:
+    """Without cycles per second the clock of the launch is used."""
+    recorded = {name: value for name, value in MEASURED.items() if not name.startswith("sm__cycles")}
+    found = ceilings(launches({"clock_hz": 1e9}), counters(recorded)).set_index("roof")
+    assert 2 * 5_888e9 == found.loc["fp32", "flops_per_s"]
+
+
+def test_roofs_of_a_data_sheet() -> None:
+    """Each device gets every known peak and the bandwidth; the source names the GPU and the date."""
+    found = ceilings(launches({"gpu": 0}, {"gpu": 1}), peaks=a100())
+    assert {(0, 10), (1, 10)} == set(found.groupby("gpu").size().items())
+    fp32 = found[found["roof"] == "fp32"].iloc[0]
+    assert (19.5e12, 0) == (fp32["flops_per_s"], fp32["count"])
+    assert fp32["source"].startswith("dense peaks of NVIDIA A100 80GB PCIe (2026-11): ")
+
+
+def test_without_peaks_there_is_no_roof() -> None:
+    """No counters, or no bandwidth among them, and a data sheet with an empty cell are refused with what to do."""
+    with pytest.raises(PerfkitError, match=r"no peak FLOP/s is known for GPU 0 of rank 0.*`ncu --set full.*peaks="):
+        ceilings(launches({}))
+    with pytest.raises(PerfkitError, match="no peak DRAM bandwidth is known for GPU 0"):
+        ceilings(launches({}), counters({name: MEASURED[name] for name in list(MEASURED)[:3]}))
+    ada = peaks("NVIDIA RTX 6000 Ada Generation")
+    with pytest.raises(PerfkitError, match="memory bandwidth is not known"):
+        ceilings(launches({}), peaks=ada)
+
+
+@pytest.mark.parametrize(
+    ("sm", "memory", "waves", "expected"),
+    [
+        (0.85, 0.2, 1, "compute"),
+        (0.85, 0.9, 1, "memory"),
+        (0.7, 0.6, 1, "compute"),
+        (0.5, 0.6, 1, "memory"),
+        (0.65, 0.6, 1, "balanced"),
+        (0.9, 0.9, 1, "balanced"),
+        (0.59, 0.2, 1, "latency"),
+        (0.1, 0.2, 0.99, "small_grid"),
+        (0.1, 0.2, np.nan, "latency"),
+        (0.1, np.nan, 1, "not measured"),
+    ],
+)
+def test_the_vendors_rule(sm: float, memory: float, waves: float, expected: str) -> None:
+    """80 % names the larger, 60 % with ten points lead too, less lead is balanced; below: latency or a small grid."""
+    assert [expected] == speed_of_light(*(pd.Series([value]) for value in (sm, memory, waves))).tolist()
+    table = launches({"dur_ns": 1, "sm_frac": sm, "memory_frac": memory})
+    found = bound(points(table, counters({"launch__waves_per_multiprocessor": waves})))
+    assert [expected] == found["bound"].tolist()
+    assert "FLOP were not counted" in found.loc[0, "reason"] or expected == "not measured"
+
+
+@pytest.mark.parametrize(
+    ("flops", "moved", "expected", "share"),
+    [
+        (8e6, 1e5, "compute", 0.8),
+        (1e6, 7e5, "memory", 0.7),
+        (5e6, 5e5, "latency", 0.5),
+        (0, 7e5, "memory", 0.7),
+        (11.1e6, 1e3, "refused", np.nan),
+        (1e3, 1.2e6, "refused", np.nan),
+        (10.9e6, 1e3, "compute", 1.09),
+    ],
+)
+def test_the_roof_decides_without_throughputs(flops: float, moved: float, expected: str, share: float) -> None:
+    """In 1 us the roofs are 10 MFLOP and 1 MB: the larger part of the two is the share of the roof."""
+    found = judged({"dur_ns": 1e3, "fp32_flops": flops, "dram_bytes": moved}).iloc[0]
+    assert expected == found["bound"]
+    assert share == pytest.approx(found["roof_share_frac"], rel=1e-12, nan_ok=True)
+
+
+def test_the_vendors_sample_report_worked_by_hand() -> None:
+    """sobelFloat on an RTX A4500: 1.513 of 13.50 TFLOP/s = 11 %, 133.8 of 603 GB/s = 22 %, AI 11.3, ridge 22.4.
+
+    The report's throughputs, 77.67 % and 46.36 %, make it compute-bound, by the vendor's rule.
+    """
+    gpu = Peaks("RTX A4500, measured", {"fp32": 13.50e12}, memory_bytes_per_s=603e9)
+    row = {"dur_ns": 1e9, "fp32_flops": 1.513e12, "dram_bytes": 133.8e9, "sm_frac": 0.7767, "memory_frac": 0.4636}
+    found = judged(row, gpu=gpu).iloc[0]
+    assert (11.3, 22.4) == (round(found["dram_intensity"], 1), round(found["ridge"], 1))
+    assert (0.11, 0.22) == (round(found["compute_share_frac"], 2), round(found["dram_share_frac"], 2))
+    assert ("compute", "speed of light") == (found["bound"], found["rule"])
+
+
+def test_share_is_performance_over_what_is_attainable() -> None:
+    """roof_share_frac equals performance / min(peak, intensity x bandwidth) on 200 made-up launches."""
+    random = np.random.default_rng(7)
+    rows = [{"dur_ns": 1e3, "fp32_flops": f, "dram_bytes": b} for f, b in random.uniform(1, 1e6, (200, 2))]
+    found = judged(*rows)
+    attainable = np.minimum(10e12, found["dram_intensity"] * 1e12)
+    np.testing.assert_allclose(found["roof_share_frac"], found["flops_per_s"] / attainable, rtol=1e-12)
+
+
+def test_one_verdict_per_launch() -> None:
+    """90 % of the tensor roof and 1 % of FP32: the launch is compute-bound in both rows, by the other precision in one.
+
+    A launch with one precision above its roof is refused in both.
+    """
+    gemm = {"name": "ampere_fp16_s16816gemm_fp16_tn", "dur_ns": 1e3, "tensor_flops": 9e7, "fp32_flops": 1e5}
+    found = judged({**gemm, "dram_bytes": 1e5}, {**gemm, "dram_bytes": 1e5, "fp32_flops": 2e7})
+    assert ["compute", "compute", "refused", "refused"] == found["bound"].tolist()
+    assert found.loc[1, "reason"].startswith("Arithmetic in another precision limits it")
+    assert found.loc[0, "reason"].startswith("Refused") is False
+
+
+def test_a_refusal_names_the_likely_cause() -> None:
+    """Twice the tensor roof suggests sparsity; a data sheet another GPU; a measured roof the clock."""
+    rows = {"dur_ns": 1e3, "dram_bytes": 1e3}
+    tensor = judged({**rows, "name": "ampere_fp16_s16816gemm_fp16_tn", "tensor_flops": 2e8}).loc[0, "reason"]
+    assert "200.0 % of the peak. Likely cause: operations counted with sparsity against a dense peak; or the" in tensor
+    table = launches({**rows, "fp32_flops": 1e8})
+    found = bound(points(table), ceilings(table, counters(MEASURED)))
+    assert "the clock changed between the profiler's passes" in found.loc[0, "reason"]
+    assert "the peaks are another GPU's" in judged({**rows, "fp32_flops": 1e8}).loc[0, "reason"]
+
+
+def test_levels_have_shares_of_their_own() -> None:
+    """448 GB/s DRAM and 1,536 GB/s L2: 44,800 B and 307,200 B in 1 us are 10 and 20 %."""
+    more = {
+        "lts__lts2xbar_cycles_active.sum.peak_sustained": 48.0,
+        "lts__cycles_elapsed.avg.per_second": 1e9,
+    }
+    table = launches({"dur_ns": 1e3, "fp32_flops": 1e3, "dram_bytes": 44_800, "l2_bytes": 307_200})
+    found = bound(points(table), ceilings(table, counters(MEASURED | more))).iloc[0]
+    assert (0.1, 0.2) == pytest.approx((found["dram_share_frac"], found["l2_share_frac"]), rel=1e-12)
+    assert np.isnan(found["l1_share_frac"])
+
+
+def test_half_a_measurement_decides_only_when_it_is_high() -> None:
+    """Without DRAM bytes 80 % of the peak is compute, and 8 % may be anything."""
+    found = judged({"dur_ns": 1e3, "fp32_flops": 8e6}, {"dur_ns": 1e3, "fp32_flops": 8e5})
+    assert ["compute", "not measured"] == found["bound"].tolist()
+    assert "its DRAM bytes were not counted" in found.loc[1, "reason"]
+
+
+def test_fp16_accumulation_without_a_roof_of_its_own() -> None:
+    """A data sheet has one FP16 tensor peak: 50 TFLOP/s accumulated in FP16 are half of it."""
+    table = launches({"dur_ns": 1e3, "tensor_flops": 5e7, "dram_bytes": 1e5})
+    recorded = counters({"sm__ops_path_tensor_src_fp16_dst_fp16.sum": 5e7})
+    found = bound(points(table, recorded), ceilings(table, peaks=GPU)).iloc[0]
+    assert ("fp16_tensor_acc16", 0.5) == (found["precision"], found["compute_share_frac"])
+
+
+def test_empty_tables() -> None:
+    """No launches make no points, no roofs and no verdicts, with all columns."""
+    none = LAUNCHES.empty()
+    for by in ("launch", "name", "full_name", "gpu"):
+        POINTS.check(points(none, COUNTERS.empty(), by=by))
+    CEILINGS.check(ceilings(none, COUNTERS.empty()))
+    found = bound(points(none), ceilings(none))
+    assert (0, list(BOUNDS)) == (len(found), found["bound"].cat.categories.tolist())
+
+
+def test_inputs_stay_as_they_are() -> None:
+    """The tables given are not changed."""
+    table = launches({"dur_ns": 1e3, "fp32_flops": 8e6, "dram_bytes": 1e5})
+    place, roofs = points(table), ceilings(table, peaks=GPU)
+    kept = [frame.copy() for frame in (table, place, roofs)]
+    bound(place, roofs)
+    points(table, by="name")
+    for before, after in zip(kept, (table, place, roofs), strict=True):
+        pd.testing.assert_frame_equal(before, after)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    """Another table and an unknown grouping are errors that say so."""
+    with pytest.raises(SchemaError, match="table 'LAUNCHES' does not match"):
+        points(COUNTERS.empty())
+    with pytest.raises(SchemaError, match="table 'LAUNCHES' does not match"):
+        ceilings(COUNTERS.empty())
+    with pytest.raises(SchemaError, match="table 'POINTS' does not match"):
+        bound(LAUNCHES.empty())
+    with pytest.raises(SchemaError, match="table 'CEILINGS' does not match"):
+        bound(POINTS.empty(), LAUNCHES.empty())
+    with pytest.raises(ValueError, match=r"by: 'kernel' is not one of \['launch'"):
+        points(LAUNCHES.empty(), by="kernel")
+
+
+def rows_of(path: Path) -> dict[int, dict[str, float]]:
+    """Metric -> value of each kernel of a details page, read without perfkit."""
+    found: dict[int, dict[str, float]] = defaultdict(dict)
+    with path.open(encoding="utf-8", newline="") as file:
+        for row in csv.reader(line for line in file if line.startswith('"')):
+            if row[0] != "ID" and row[9] and row[11].replace(",", "").replace(".", "").isdigit():
+                found[int(row[0])][row[9]] = float(row[11].replace(",", ""))
+    return found
+
+
+def test_real_points_equal_a_hand_calculation(profiles: Path) -> None:
+    """26 kernels of BERT: adds + multiplies + 2 FMA over DRAM bytes and over cycles / clock, from the file's rows."""
+    run = perfkit.load(profiles / "ncu" / BERT)
+    found = points(run.launches, run.counters).set_index(["launch", "precision"])
+    expected = {}
+    for kernel, row in rows_of(profiles / "ncu" / BERT).items():
+        op = "sm__sass_thread_inst_executed_op_{}{}_pred_on.sum"
+        for letter, name, packed in (("f", "fp32", 1), ("h", "fp16", 2), ("d", "fp64", 1)):
+            add, mul, fma = (row[op.format(letter, kind)] for kind in ("add", "mul", "fma"))
+            flops = packed * (add + mul + 2 * fma)
+            # The tensor instructions of this report have no known number of operations.
+            if flops:
+                seconds = row["sm__cycles_elapsed.avg"] / row["sm__cycles_elapsed.avg.per_second"]
+                expected[kernel, name] = (flops / seconds, flops / row["dram__bytes.sum"])
+    assert set(expected) == set(found.index[found["flops"] > 0])
+    for key, (performance, intensity) in expected.items():
+        assert found.loc[key, "flops_per_s"] == pytest.approx(performance, rel=1e-9)
+        assert found.loc[key, "dram_intensity"] == pytest.approx(intensity, rel=1e-12)
+
+
+def test_real_roofs_measured_in_the_report(profiles: Path) -> None:
+    """RTX 3070: 2 x 5,888 x 1.5000 GHz = 17.66 TFLOP/s and 64 B x 6.805 GHz = 435.5 GB/s (448 on the data sheet)."""
+    run = perfkit.load(profiles / "golden" / "ncu" / "thedavidchu__speedy_scan__profile.raw_base.csv")
+    roofs = ceilings(run.launches, run.counters).set_index("roof")
+    assert 17.66 == round(roofs.loc["fp32", "flops_per_s"] / 1e12, 2)
+    assert 64 * 6_805_170_119.75 == pytest.approx(roofs.loc["dram", "bytes_per_s"], rel=1e-12)
+    found = bound(points(run.launches, run.counters), ceilings(run.launches, run.counters)).iloc[0]
+    assert 0.5342 == pytest.approx(found["dram_share_frac"], abs=5e-4)  # the vendor's own DRAM throughput
+    assert ("latency", 0) == (found["bound"], found["flops"])
