@@ -54,7 +54,7 @@ def about(view: Selection) -> Shown:
             "Recorded with",
             ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in view.run.capture.itertuples()})),
         ),
-        ("Recorded for", ", ".join(duration(ns) for ns in view.run.capture["dur_ns"])),
+        ("Recorded for", ", ".join(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded"),
         ("GPUs", ", ".join(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
         ("Seen here", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),

@@ -12,7 +12,6 @@ import pytest
 
 from perfkit.report.notebooks import NOTEBOOKS, folder
 
-
 # Broken on purpose, closed formats that need the vendor's software, and files that describe others.
 LEFT_OUT = ("EMPTY", "TRUNCATED", "LFS_POINTER", "dlprof_dldb", "-rep", ".txt", "gemm_naive", "b128_ctx8k")
 
