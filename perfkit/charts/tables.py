@@ -9,6 +9,7 @@ a profile come from outside. A missing value is n/a.
 Functions
 ---------
 show   format a frame
+card   format the first row of a frame, one line per column
 """
 
 from __future__ import annotations
@@ -154,6 +155,21 @@ def show(
     count = f"{len(frame):,} row" if len(frame) == 1 else f"{len(frame):,} rows"
     text = f"{caption or 'Table'}: {count} of {', '.join(column.header for column in made)}"
     return Shown(_html(made, caption, len(frame), rows), text)
+
+
+def card(frame: pd.DataFrame, *, caption: str = "") -> Shown:
+    """Format the first row of a frame as a table of its own: what, and its value with unit.
+
+    Examples
+    --------
+    >>> card(pd.DataFrame({"name": ["gemm"], "total_ns": [2_500_000]}), caption="Kernel")
+    Kernel: 2 rows of what, value
+    """
+    made = [_column(frame[name].head(1), str(name), None) for name in frame]
+    what = _Cells("what", [escape(column.header) for column in made if column.cells], False)
+    value = _Cells("value", [cell for column in made for cell in column.cells], False)
+    text = f"{caption or 'Table'}: {len(value.cells)} rows of what, value"
+    return Shown(_html([what, value], caption, len(value.cells), len(value.cells)), text)
 
 
 def _column(values: pd.Series, name: str, header: str | None) -> _Cells:

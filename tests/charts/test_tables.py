@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.charts.tables import show
+from perfkit.charts.tables import card, show
 from perfkit.errors import SchemaError
 
 
@@ -129,3 +129,12 @@ def test_wrong_arguments_are_refused() -> None:
         show(pd.DataFrame({"a": [1]}), columns=["b"])
     with pytest.raises(ValueError, match="rows: 0 is not at least 1"):
         show(pd.DataFrame({"a": [1]}), rows=0)
+
+
+def test_a_card_shows_the_first_row_with_units() -> None:
+    """A row of name and time becomes two lines; text is escaped, an empty frame has no lines."""
+    frame = pd.DataFrame({"name": ["<b>", "c"], "total_ns": [2_500_000, 1]})
+    html = card(frame, caption="Kernel").html
+    assert "<td>name</td><td>&lt;b&gt;</td>" in html
+    assert "<td>total (ms)</td><td>2.50</td>" in html
+    assert "No rows." in card(frame.head(0)).html

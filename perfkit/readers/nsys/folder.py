@@ -7,12 +7,13 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.source import MARKERS, NOTHING, Combined, Made, available, resolve
+from perfkit.readers.nsys.source import MARKERS, NOTHING, Combined, Made, available, ints, resolve
 from perfkit.readers.nsys.stack import Columns
 
 FORMS = (".parquet", ".arrow", ".arrows")
@@ -50,6 +51,10 @@ class FolderSource:
         """Whether `table` exists and holds at least one row."""
         name = resolve(table, self._files)
         return name is not None and self._read(name, list(self.columns(table))[:1]).num_rows > 0
+
+    def holds(self, table: str, column: str, values: Collection[int]) -> bool:
+        """Whether a column of `table` exists and holds at least one of `values`."""
+        return any(self.convert(table, [column], lambda rows: np.isin(ints(rows, column), list(values)).any()))
 
     def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
         """Apply `make` to those numeric `columns` that exist; Arrow reads the columns on its own threads."""

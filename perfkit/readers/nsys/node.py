@@ -203,13 +203,8 @@ def _in_unit(metric: str, value: NDArray[np.float64]) -> NDArray[np.float64]:
 def recorded(source: Source) -> set[str]:
     """Return the names of the tables the export can fill with at least one row."""
     present = {name for name, stored in ACTIVITY.items() if any(source.has_rows(t) for t in stored)}
-    return present if _has_ranges(source) else present - {"RANGES"}
-
-
-def _has_ranges(source: Source) -> bool:
-    """Say whether NVTX_EVENTS holds more than names of threads and domains."""
-    spans = (MARK, PUSH_POP, START_END)
-    return any(source.convert("NVTX_EVENTS", ["eventType"], lambda rows: np.isin(ints(rows, "eventType"), spans).any()))
+    # NVTX_EVENTS also holds the names of threads and domains.
+    return present if source.holds("NVTX_EVENTS", "eventType", (MARK, PUSH_POP, START_END)) else present - {"RANGES"}
 
 
 def missing(present: set[str]) -> tuple[Missing, ...]:

@@ -44,6 +44,9 @@ class Source(Protocol):
     def has_rows(self, table: str) -> bool:
         """Whether `table` exists and holds at least one row."""
 
+    def holds(self, table: str, column: str, values: Collection[int]) -> bool:
+        """Whether a column of `table` exists and holds at least one of `values`."""
+
     def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
         """Apply `make` to consecutive parts of those numeric `columns` that exist, on several threads."""
 

@@ -82,6 +82,15 @@ class SqliteSource:
         name = resolve(table, self._columns)
         return bool(name and self._query(f"SELECT 1 FROM {_quoted(name)} LIMIT 1"))
 
+    def holds(self, table: str, column: str, values: Collection[int]) -> bool:
+        """Whether a column of `table` exists and holds at least one of `values`; stops at the first."""
+        name = resolve(table, self._columns)
+        if not name or column not in self.columns(table):
+            return False
+        marks = ",".join("?" * len(values))
+        sql = f"SELECT 1 FROM {_quoted(name)} WHERE {_quoted(column)} IN ({marks}) LIMIT 1"
+        return bool(self._query(sql, tuple(values)))
+
     def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
         return self._each(table, columns, lambda _, rows: make(rows))
