@@ -1,0 +1,40 @@
+"""perfkit against named peers, in one run: a table of ratios, each beside its bar, as Markdown.
+
+Usage, from the root of the repository: ``python -m tests.bench [NAME ...] [--kernels N]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.bench import analyses, launches, nsys, ranks, report
+from tests.bench.table import Row, markdown
+
+BENCHMARKS = {
+    "nsys": nsys.rows,
+    "launches": launches.rows,
+    "analyses": analyses.rows,
+    "report": report.rows,
+    "ranks": ranks.rows,
+}
+
+
+def main() -> None:
+    """Run the benchmarks named on the command line, all if none is."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--kernels", type=int, default=10_000_000, help="of the largest capture; others have at most")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f"{', '.join(sorted(unknown))}: no such benchmark; there are {', '.join(BENCHMARKS)}")
+    rows: list[Row] = []
+    for name in options.names or BENCHMARKS:
+        sys.stderr.write(f"{name} ...\n")
+        rows += BENCHMARKS[name](options.kernels)
+    sys.stdout.write(markdown(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Captures of any size, simulated once and kept in the system's folder for temporary files.
+
+Functions
+---------
+made       a capture
+ranks      a folder of captures, one per rank
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from pathlib import Path
+
+from perfkit import simulate
+from tests.bench import fresh
+
+FOLDER = Path(tempfile.gettempdir(), "perfkit-bench")
+SHAPES = {
+    "plain": simulate.Shape(),
+    "node": simulate.Shape(gpus=8, processes=8, streams=2, nccl=True),
+    "copies": simulate.Shape(kernels_per_step=2),
+}
+
+
+def made(kernels: int, shape: str = "plain", seed: int = 0) -> Path:
+    """Return a capture of so many kernels, made by an earlier run or now; those of an older simulator go."""
+    kept = f"{shape}-{kernels}-{seed}"
+    path = FOLDER / f"{kept}.{_simulator()}.sqlite"
+    if not path.exists():
+        FOLDER.mkdir(exist_ok=True)
+        for old in FOLDER.glob(f"{kept}.*.sqlite"):
+            old.unlink()
+        fresh.call(_write, path, kernels, shape, seed)
+    return path
+
+
+def ranks(count: int, kernels: int) -> Path:
+    """Return a folder of so many captures of so many kernels each."""
+    folder = FOLDER / f"ranks-{count}-{kernels}"
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    for rank in range(count):
+        (folder / f"rank_{rank}.sqlite").hardlink_to(made(kernels, seed=rank))
+    return folder
+
+
+def _write(path: str, kernels: str, shape: str, seed: str) -> None:
+    simulate.capture(Path(path), kernels=int(kernels), shape=SHAPES[shape], seed=int(seed))
+
+
+def _simulator() -> str:
+    """A name for the simulator as it is: a change to it makes new captures."""
+    sources = sorted(Path(simulate.__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
