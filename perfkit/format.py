@@ -19,6 +19,7 @@ elided     the same, shortened in its middle
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import pandas as pd
@@ -151,3 +152,17 @@ def _in_ladder(value: float, ladder: tuple[Unit, ...]) -> str:
     chosen = unit(value, ladder)
     shown = f"{value:,.0f}" if chosen is ladder[0] else number(value / chosen.size)
     return f"{shown} {chosen.symbol}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """HTML that a notebook and the report show, and the same in plain text."""
+
+    html: str
+    text: str
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def __repr__(self) -> str:
+        return self.text

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from perfkit.charts.data import need
-from perfkit.format import BYTES, MISSING, TIME, Unit, elided, number, percent, printable, unit
+from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
 
 SHORT = 70  # characters of a name in its cell
 PROSE = 300  # characters of a sentence, which may take several lines
@@ -84,20 +84,6 @@ STYLE = (
     ".perfkit-table.perfkit-table .t{white-space:normal;min-width:18em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
 )
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A formatted table; the notebook and the report show `html`."""
-
-    html: str
-    text: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 @dataclass(frozen=True)

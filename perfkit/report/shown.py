@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from importlib.metadata import version
@@ -12,27 +11,13 @@ from pathlib import Path
 import pandas as pd
 
 from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal
-from perfkit.format import duration, number, percent, printable
+from perfkit.format import Shown, duration, number, percent, printable
 from perfkit.names import Decoded
 from perfkit.selection import Selection
 
 NOTHING_COSTS = "Nothing that was recorded costs more than a tenth of the time."
 NO_GPU = "No GPU activity was recorded, so nothing can be said of the GPU; what to record stands at the end."
 LIMIT = 400  # characters of a text from outside
-
-
-@dataclass(frozen=True)
-class Shown:
-    """HTML that a notebook and the report show, with the same in plain text."""
-
-    html: str
-    text: str
-
-    def _repr_html_(self) -> str:
-        return self.html
-
-    def __repr__(self) -> str:
-        return self.text
 
 
 def note(text: str) -> Shown:

@@ -8,26 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from real import WITH_KERNELS as CAPTURES
 
 import perfkit
 from perfkit.analysis.gaps import GAPS, determinable, idle_by_cause, idle_gaps
 
-CAPTURES = [
-    "GindaChen__nsys-ai__healthy_1pct.sqlite",
-    "GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
-    "Lianhang666__gpu4__report2.sqlite",
-    "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
-    "NVIDIA__Fuser__report1_2025.1.sqlite",
-    "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir",
-    "extra-p__extrap__profile1.sqlite",
-    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
-    "openhackathons-org__AI-Profiler__baseline.sqlite",
-    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
-    "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
-    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite",
-    "openhackathons-org__gpubootcamp__mpi_report1.sqlite",
-    "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
-]
 LONGER_THAN_NS = {"gt_10us": 10_000, "gt_100us": 100_000, "gt_1ms": 1_000_000}
 
 

@@ -7,24 +7,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from real import CUT_DOWN, SQLITE
 
 import perfkit
 from perfkit.analysis.launches import LATENCY, latency, queue_depth, summary, unlaunched
 
-CAPTURES = [
-    "GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
-    "Lianhang666__gpu4__report2.sqlite",
-    "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
-    "NVIDIA__Fuser__report1_2025.1.sqlite",
-    "extra-p__extrap__profile1.sqlite",
-    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
-    "openhackathons-org__AI-Profiler__baseline.sqlite",
-    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
-    "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
-    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite",
-    "openhackathons-org__gpubootcamp__mpi_report1.sqlite",
-    "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
-]
+CAPTURES = [c for c in SQLITE if c != CUT_DOWN]
 QUANTITIES = {"T": "total", "A": "api", "Q": "queue", "K": "dur"}
 STATISTICS = {"Avg": "mean", "Med": "median", "Min": "min", "Max": "max", "StdDev": "std"}
 KEYS = {

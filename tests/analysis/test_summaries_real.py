@@ -6,25 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from real import SQLITE
 
 import perfkit
 from perfkit.analysis import host, kernels, steps, transfers
 
-CAPTURES = [
-    "GindaChen__nsys-ai__healthy_1pct",
-    "GindaChen__nsys-ai__mfu_2gpu_before",
-    "Lianhang666__gpu4__report2",
-    "MohanadOdema__DLProf__w_Relu_nsys_profile",
-    "NVIDIA__Fuser__report1_2025.1",
-    "extra-p__extrap__profile1",
-    "hpcgroup__pipit__perlmutter-cloverleaf-cuda",
-    "openhackathons-org__AI-Profiler__baseline",
-    "openhackathons-org__AI-Profiler__baseline_nvtx",
-    "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s",
-    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report",
-    "openhackathons-org__gpubootcamp__mpi_report1",
-    "openhackathons-org__nways_accelerated_programming__jacobi_report",
-]
+CAPTURES = [c.removesuffix(".sqlite") for c in SQLITE]
 COLUMNS = ["count", "total", "mean", "median", "min", "max", "std"]
 TIMES = [f"{c} (ns)" for c in ("Total Time", "Avg", "Med", "Min", "Max", "StdDev")]
 SIZES = [f"{c} (MB)" for c in ("Total", "Avg", "Med", "Min", "Max", "StdDev")]

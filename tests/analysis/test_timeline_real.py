@@ -13,30 +13,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from real import MFU, OPTIMISED, VECTOR_ADD
+from real import WITH_KERNELS as CAPTURES
 
 import perfkit
 from perfkit.analysis.communication import overlap
 from perfkit.analysis.timeline import bins, breakdown, busy, samples_mean
 
-OPTIMISED = "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
-MFU = "GindaChen__nsys-ai__mfu_2gpu_before.sqlite"
-VECTOR_ADD = "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir"
-CAPTURES = [
-    "GindaChen__nsys-ai__healthy_1pct.sqlite",
-    MFU,
-    "Lianhang666__gpu4__report2.sqlite",
-    "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
-    "NVIDIA__Fuser__report1_2025.1.sqlite",
-    VECTOR_ADD,
-    "extra-p__extrap__profile1.sqlite",
-    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
-    "openhackathons-org__AI-Profiler__baseline.sqlite",
-    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
-    OPTIMISED,
-    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite",
-    "openhackathons-org__gpubootcamp__mpi_report1.sqlite",
-    "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
-]
 SPLIT = ["computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "span_ns"]
 # Computed with memsets as computation; per GPU the columns of SPLIT.
 ANCHORS = {

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from real import HOST_ONLY, WITH_KERNELS
 
 import perfkit
 from perfkit.errors import ReadError
@@ -23,24 +24,7 @@ from perfkit.readers import nsys
 from perfkit.readers.nsys.node import canonical
 from perfkit.tables import TABLES
 
-CAPTURES = [
-    "D-W-Chiang__JACC.jl__cg_trace.sqlite",
-    "GindaChen__nsys-ai__healthy_1pct.sqlite",
-    "GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
-    "Lianhang666__gpu4__report2.sqlite",
-    "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
-    "NVIDIA__Fuser__report1_2025.1.sqlite",
-    "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir",
-    "extra-p__extrap__profile1.sqlite",
-    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
-    "mjmorano__Spin-tracking-New__report2.sqlite",
-    "openhackathons-org__AI-Profiler__baseline.sqlite",
-    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
-    "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
-    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite",
-    "openhackathons-org__gpubootcamp__mpi_report1.sqlite",
-    "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
-]
+CAPTURES = [*WITH_KERNELS, *HOST_ONLY]
 BROKEN = {
     "MohanadOdema__DLProf__dlprof_dldb.sqlite": r"not an Nsight Systems export \(tables: aggregations, ",
     "MohanadOdema__DLProf__w_Relu_nsys_profile.TRUNCATED60.sqlite": "is cut, its header promises 409600 bytes .*245760",

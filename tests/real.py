@@ -1,0 +1,25 @@
+"""The real Nsight Systems captures by what they hold; files in the folder ``nsys`` of PERFKIT_PROFILES."""
+
+from __future__ import annotations
+
+CUT_DOWN = "GindaChen__nsys-ai__healthy_1pct.sqlite"  # six tables, no process ids
+MFU = "GindaChen__nsys-ai__mfu_2gpu_before.sqlite"
+OPTIMISED = "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
+VECTOR_ADD = "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir"
+SQLITE = [
+    CUT_DOWN,
+    MFU,
+    "Lianhang666__gpu4__report2.sqlite",
+    "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",
+    "NVIDIA__Fuser__report1_2025.1.sqlite",
+    "extra-p__extrap__profile1.sqlite",
+    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",
+    "openhackathons-org__AI-Profiler__baseline.sqlite",
+    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
+    OPTIMISED,
+    "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite",
+    "openhackathons-org__gpubootcamp__mpi_report1.sqlite",
+    "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
+]
+WITH_KERNELS = [*SQLITE, VECTOR_ADD]
+HOST_ONLY = ["D-W-Chiang__JACC.jl__cg_trace.sqlite", "mjmorano__Spin-tracking-New__report2.sqlite"]
