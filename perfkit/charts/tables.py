@@ -75,7 +75,7 @@ BARE = {
 STYLE = (
     ".perfkit-table{overflow-x:auto;max-width:100%}"
     ".perfkit-table table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:0}"
-    ".perfkit-table caption{text-align:left;caption-side:top;font-weight:600;padding:.3em 0}"
+    ".perfkit-table caption{text-align:left;caption-side:top;font-weight:600;padding:.3em 0;white-space:nowrap}"
     # the class stands twice to outweigh JupyterLab's own rules for cells
     ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{"
     "padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"

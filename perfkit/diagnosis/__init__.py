@@ -27,6 +27,11 @@ __all__ = [
     "sampled",
 ]
 
+TIMELINE = Refusal(
+    "Is the GPU idle, and why?",
+    "no timeline was recorded",
+    "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM",
+)
 COUNTERS = Refusal(
     "Why are the longest kernels slow (main stall type, roofline, tensor cores)?",
     "no hardware counters of single kernels were recorded",
@@ -82,7 +87,9 @@ def refusals(run: Run | Selection) -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
     view = _view(run)
     lacking = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
-    return [*lacking, *([COUNTERS] if view.launches.empty else []), ARITHMETIC]
+    told = {m.table for m in view.run.missing}
+    timeline = [TIMELINE] if view.all_kernels.empty and "KERNELS" not in told else []
+    return [*lacking, *timeline, *([COUNTERS] if view.launches.empty else []), ARITHMETIC]
 
 
 def _view(run: Run | Selection) -> Selection:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from datetime import datetime
 from html import escape
 from importlib.metadata import version
@@ -52,11 +52,16 @@ def about(view: Selection) -> Shown:
     return Shown(f'<dl style="{style}">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
 
 
+def nothing_found(figures: Container[str]) -> str:
+    """Return why there is no finding: nothing costs much, or nothing of a GPU was recorded."""
+    return NOTHING_COSTS if "span_ns" in figures or "measured_count" in figures else NO_GPU
+
+
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
     """Return findings as a list: the title, how severe it is, and the evidence in a sentence."""
     found = list(findings)
     if not found:
-        return note(NOTHING_COSTS if "span_ns" in figures else NO_GPU)
+        return note(nothing_found(figures))
     items = "".join(
         f"<li><strong>{_safe(f.title)}</strong> <em>({_safe(f.severity)})</em><br>{_safe(f.explanation)}</li>"
         for f in found

@@ -12,7 +12,7 @@ from typing import Any
 from perfkit.diagnosis import HORIZONS
 from perfkit.format import printable
 from perfkit.report.record import Recorded
-from perfkit.report.shown import NO_GPU, NOTHING_COSTS
+from perfkit.report.shown import nothing_found
 from perfkit.selection import Selection
 
 
@@ -58,7 +58,7 @@ def markdown(content: dict[str, Any]) -> str:
         "# GPU performance: executive summary",
         _about(about),
         "## Key findings",
-        "\n".join(_finding(f) for f in findings) or (NOTHING_COSTS if "span_ns" in figures else NO_GPU),
+        "\n".join(_finding(f) for f in findings) or nothing_found(figures),
         "## Figures",
         _table(("figure", "value", "definition", "source"), [_row(f) for f in figures.values()]),
         "## Improvement opportunities",

@@ -47,3 +47,10 @@ def test_question_of_counters_is_not_refused_when_they_are_there(view: perfkit.S
     """With counters the main stall is a figure and no longer among what was not answered."""
     assert "Main stall: long scoreboard" == diagnosis.figures(view)["main_stall_frac"].label
     assert [] == [r for r in diagnosis.refusals(view) if "stall" in r.question]
+
+
+def test_counters_without_a_timeline_say_so() -> None:
+    """Launches alone do not tell whether the GPU is idle: a timeline is what to record."""
+    alone = perfkit.select(perfkit.load(sample() / "mlp_a100.inference.ncu.csv"))
+    assert "Is the GPU idle, and why?" in [r.question for r in diagnosis.refusals(alone)]
+    assert "span_ns" not in diagnosis.figures(alone)
