@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 from perfkit.analysis.intervals import Int
 
 Window = tuple[int, int]
-DEVICE = ["rank", "gpu"]
 
 
 def bounds(window: Window) -> Window:
