@@ -78,9 +78,8 @@ def build(
             shutil.rmtree(target)
         made.chmod(0o755)
         made.rename(target)
-    except BaseException:
+    finally:
         shutil.rmtree(made, ignore_errors=True)
-        raise
     return target / "index.html"
 
 
