@@ -25,7 +25,8 @@ class Profile:
     """One file or folder as a reader understood it.
 
     ``loaders`` holds one function per table the capture has; `table` runs it once. Ranks and clocks
-    are the reader's own (rank 0, time 0 at the start of this capture): `perfkit.load` sets them.
+    are the reader's own (rank 0, time 0 at the start of this capture): `perfkit.load` sets them. ``rank`` is
+    the rank that the file itself states, None where it does not.
     """
 
     reader: str
@@ -34,6 +35,7 @@ class Profile:
     loaders: Mapping[str, Callable[[], pd.DataFrame]]
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
+    rank: int | None = None
     _read: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def table(self, name: str) -> pd.DataFrame:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pandas as pd
 from pandas.api.types import union_categoricals
 
-from perfkit.errors import ReadError
+from perfkit.discovery import discovered
+from perfkit.errors import PerfkitError
 from perfkit.opening import opened
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS, SUFFIXES, recognise, unrecognised
+from perfkit.readers import READERS
 from perfkit.tables import TABLES
+
+if TYPE_CHECKING:
+    from perfkit.readers.hpctoolkit.graph import CallGraph
 
 __all__ = ["Profile", "Run", "load"]
 
-# Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
-FORMS = (
-    *(".sqlite", "_pqtdir", "_arwdir", ".raw_base.csv", ".raw.csv", ".details.csv", ".csv"),
-    *("", ".nsys-rep", ".qdrep", ".ncu-rep"),
-)
+# Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
+SHARED = ("CAPTURE", "SAMPLES", "STALLS")
 
 TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
 
@@ -31,14 +33,15 @@ class Run:
 
     Attributes are the tables' names in lower case (`kernels`, `copies`, `api_calls`, ...; see
     `perfkit.tables`). Times of several profiles are on one axis, whose zero is the start of the
-    earliest. A table that two readers filled is taken from the first of them, so that nothing is
-    counted twice; the other stays reachable through its profile.
+    earliest. A table that two readers filled is taken from the first of them, and a metric in `samples` that two
+    sampled too, so that nothing is counted twice; the other stays reachable through its profile.
     """
 
     def __init__(self, profiles: Iterable[Profile], notes: Iterable[str] = ()) -> None:
         self.profiles = tuple(profiles)
         self._notes = tuple(notes)
         self._ranks = _ranks(self.profiles)
+        self._clocked = self.profiles
         self._tables: dict[str, pd.DataFrame] = {}
 
     def __getattr__(self, name: str) -> pd.DataFrame:
@@ -65,6 +68,18 @@ class Run:
             self._tables[name] = self._joined(name)
         return self._tables[name]
 
+    def of(self, reader: str) -> Run:
+        """Return the profiles of one reader alone, on the clock of this run: what one tool saw of one execution.
+
+        Examples
+        --------
+        >>> Run([]).of("torch_trace")
+        <perfkit.Run of 0 profile(s): >
+        """
+        part = Run(p for p in self.profiles if p.reader == reader)
+        part._clocked = self._clocked
+        return part
+
     @property
     def missing(self) -> tuple[Missing, ...]:
         """What no profile of this run recorded, each with the option that records it."""
@@ -81,6 +96,49 @@ class Run:
             said += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
         return tuple(said)
 
+    @cached_property
+    def call_graph(self) -> CallGraph:
+        """The call paths as a hatchet.GraphFrame, whole: every entry point, rank and metric; made once.
+
+        A node is a calling context. Per metric X, ``dataframe`` has ``X (inc)``, the value with everything called from
+        there, and ``X``, the value of the context alone, in the unit that ``metadata["units"]`` names. Hatchet's
+        own calls work on it; these are the three to start with::
+
+            print(run.call_graph.tree("GPUOP (inc)", depth=8))
+            run.call_graph.filter(lambda row: row["type"] != "line", update_inc_cols=False)
+            run.call_graph.filter([{"type": "entry"}, "*", {"name": "<gpu kernel>"}], update_inc_cols=False)
+
+        `filter` takes the values of what it leaves out from those above, unless ``update_inc_cols=False`` keeps them as
+        measured. The columns are described by `perfkit.readers.hpctoolkit.graph.graph_frame`.
+
+        Raises
+        ------
+        PerfkitError
+            If no profile has call paths, or none of their metrics was measured.
+
+        Examples
+        --------
+        >>> Run([]).call_graph  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        ...
+        perfkit.errors.PerfkitError: run: no profile has call paths. Record them with `hpcrun ...
+        """
+        calltree = self.table("CALLTREE")
+        if calltree.empty:
+            raise PerfkitError(
+                "run: no profile has call paths. Record them with `hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM`, "
+                "make a database of them with `hpcstruct` and `hpcprof`, and load that."
+            )
+        from perfkit.readers.hpctoolkit.graph import graph_frame
+
+        return graph_frame(calltree, self.table("CALL_METRICS"))
+
+    def _metrics_before(self, reader: str) -> set[str]:
+        """Return the metrics that readers of higher precedence sampled."""
+        before = READERS[: READERS.index(reader)]
+        earlier = [p.table("SAMPLES") for p in self.profiles if p.reader in before and "SAMPLES" in p.loaders]
+        return {str(metric) for samples in earlier for metric in samples["metric"].unique()}
+
     def _joined(self, name: str) -> pd.DataFrame:
         parts = [self._part(p, rank, name) for p, rank in zip(self.profiles, self._ranks, strict=True)]
         parts = [p for p in parts if len(p)]
@@ -89,12 +147,14 @@ class Run:
         return parts[0] if len(parts) == 1 else TABLES[name].make(_concatenated(parts))
 
     def _part(self, profile: Profile, rank: int, name: str) -> pd.DataFrame:
-        """Return one profile's table with the run's rank and clock; empty if another reader has it."""
+        """Return one profile's table with the run's rank and clock, without what an earlier reader has."""
         holders = [r for r in READERS for p in self.profiles if p.reader == r and name in p.loaders]
-        if name != "CAPTURE" and profile.reader not in holders[:1]:
+        if name not in SHARED and profile.reader not in holders[:1]:
             return TABLES[name].empty()
         frame = profile.table(name)
-        shift = 0 if name == "CAPTURE" else _shift(profile, self.profiles)
+        if name == "SAMPLES":
+            frame = frame[~frame["metric"].isin(self._metrics_before(profile.reader))]
+        shift = 0 if name == "CAPTURE" else _shift(profile, self._clocked)
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
         if rank and "rank" in frame:
             changes["rank"] = pd.Series(rank, frame.index, dtype="int32")
@@ -102,12 +162,14 @@ class Run:
 
 
 def _ranks(profiles: tuple[Profile, ...]) -> list[int]:
-    """Number the profiles of each reader in the order they are given."""
-    seen: dict[str, int] = {}
-    ranks = []
-    for profile in profiles:
-        ranks.append(seen.get(profile.reader, 0))
-        seen[profile.reader] = ranks[-1] + 1
+    """Return the ranks that the profiles of each reader state, or their positions if these are not different ranks."""
+    ranks = [0] * len(profiles)
+    for reader in {p.reader for p in profiles}:
+        beside = [i for i, p in enumerate(profiles) if p.reader == reader]
+        stated = {profiles[i].rank for i in beside} - {None}
+        for position, i in enumerate(beside):
+            own = profiles[i].rank
+            ranks[i] = own if own is not None and len(stated) == len(beside) else position
     return ranks
 
 
@@ -136,9 +198,8 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
     Parameters
     ----------
     path
-        An Nsight Systems export (.sqlite, parquetdir or arrowdir folder), a report (.nsys-rep) if `nsys`
-        is on PATH, or a folder of these: several of one tool are ranks in the order of their names,
-        numbers in names counted as numbers.
+        A profile in a format that a reader knows (see the README), or a folder of profiles: several of one tool are
+        ranks, as the files state them, else in the order of their names, numbers in names counted as numbers.
 
     Returns
     -------
@@ -157,60 +218,5 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
     ...
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
-    given = [Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path]
-    if not given:
-        raise ValueError("path: an empty list names no profile")
-    found: list[tuple[Path, str]] = []
-    notes: list[str] = []
-    for item in given:
-        if not item.exists():
-            raise ReadError(f"{item}: no such file or folder. Check the path.")
-        claimed = recognise(item)
-        if claimed:
-            found.append((item, claimed))
-        elif item.is_dir():
-            found += _inside(item, notes)
-        else:
-            raise unrecognised(item)
-    once = {p.resolve(): (p, name) for p, name in found}
-    return Run([opened(p, name) for p, name in once.values()], notes)
-
-
-def _inside(folder: Path, notes: list[str]) -> list[tuple[Path, str]]:
-    """Return the profiles in a folder, each capture in one form."""
-    found, others = [], []
-    for item in sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name)):
-        if item.name.startswith("."):
-            continue
-        claimed = recognise(item)
-        if claimed:
-            found.append((item, claimed))
-        elif item.suffix in SUFFIXES:
-            raise unrecognised(item)
-        else:
-            others.append(item.name)
-    if not found:
-        raise unrecognised(folder)
-    if others:
-        listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
-        notes.append(f"{folder.name}: left out what is no profile ({listed})")
-    return _in_one_form(found, notes)
-
-
-def _in_one_form(found: list[tuple[Path, str]], notes: list[str]) -> list[tuple[Path, str]]:
-    """Leave out a report beside its own export, and an export beside another of the same report."""
-    captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
-    for path, name in found:
-        form = next((f for f in FORMS if f and path.name.endswith(f)), "")
-        captures.setdefault((path.name.removesuffix(form), name), []).append((FORMS.index(form), path))
-    kept = []
-    for (_, name), forms in captures.items():
-        first, *others = [path for _, path in sorted(forms)]
-        kept.append((first, name))
-        notes += [f"{other.name}: the capture of {first.name} in another form, left out" for other in others]
-    return kept
-
-
-def _by_number(path: Path) -> list[tuple[int, str]]:
-    """Sort key under which rank_10 comes after rank_2."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+    found, notes = discovered([Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path])
+    return Run([opened(p, name) for p, name in found], notes)

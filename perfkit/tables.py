@@ -132,16 +132,34 @@ OPS = Table(
         RANK,
         PROCESS,
         THREAD,
+        Column("op", "int64", "number of the operator, unique in its rank"),
+        Column("parent", "int64", "op of the enclosing operator on the same thread; -1 at the top"),
         START,
         DUR,
         Column("self_ns", "int64", "duration without its child operators, ns"),
         Column("name", "category", "operator such as aten::mm"),
-        Column("parent", "int64", "row of the enclosing operator; -1 at the top"),
-        Column("shapes", "category", "input shapes as recorded; missing when not recorded"),
-        Column("dtypes", "category", "input types as recorded; missing when not recorded"),
-        CORRELATION,
+        Column("shapes", "category", "input shapes as recorded, JSON; missing when not recorded"),
+        Column("dtypes", "category", "input types as recorded, JSON; missing when not recorded"),
+        Column("strides", "category", "input strides as recorded, JSON; missing when not recorded"),
+        Column("concrete", "category", "inputs that are no tensors, as recorded, JSON; missing when not recorded"),
+        Column("sequence", "int64", "autograd's number, shared by a forward operator and its backward; -1 none"),
     ),
-    ("rank", "process", "thread", "start_ns"),
+    ("rank", "process", "thread", "start_ns", "op"),
+)
+
+PYTHON_CALLS = Table(
+    "PYTHON_CALLS",
+    "a Python function on the stack of a thread",
+    (
+        RANK,
+        PROCESS,
+        THREAD,
+        START,
+        DUR,
+        Column("name", "category", "file(line): function, or nn.Module: class"),
+        Column("depth", "int32", "number of Python functions that enclose it"),
+    ),
+    ("rank", "process", "thread", "start_ns", "depth"),
 )
 
 SAMPLES = Table(
@@ -210,7 +228,7 @@ STALLS = Table(
         Column("launch", "int64", "launch it belongs to; -1 for a call-tree node"),
         Column("node", "int64", "call-tree node it belongs to; -1 for a launch"),
         Column("reason", "category", "stall reason"),
-        Column("value", "float64", "samples, or cycles per issued instruction, as the source counts them"),
+        Column("value", "float64", "samples, or cycles per issued instruction, as the source counts; of a node alone"),
     ),
     ("rank", "launch", "node", "reason"),
 )
@@ -240,8 +258,8 @@ CALLTREE = Table(
         Column("parent", "Int64", "enclosing context; NA at a root, one root per entry point"),
         Column("depth", "int32", "distance from the root"),
         Column("entry", "category", "entry point: main thread, application thread, ..."),
-        Column("kind", "category", "function, loop, line, instruction, GPU operation, ..."),
-        Column("name", "category", "demangled name"),
+        Column("kind", "category", "entry, function, loop, line, instruction or gpu_operation"),
+        Column("name", "category", "demangled name; file:line of a line or loop"),
         Column("file", "category", "source file; missing when unknown"),
         Column("line", "Int64", "source line; NA when unknown"),
         Column("module", "category", "load module; missing when unknown"),
@@ -255,12 +273,55 @@ CALL_METRICS = Table(
     (
         RANK,
         NODE,
-        Column("metric", "category", "the tool's metric name"),
-        Column("unit", "category", "unit of the values"),
-        Column("inclusive", "float64", "value with everything called from here"),
-        Column("exclusive", "float64", "value of this context alone"),
+        Column("metric", "category", "the tool's metric name without its unit"),
+        Column("unit", "category", "s, bytes, cycles, instructions, samples or count"),
+        Column("inclusive", "float64", "value with everything called from here: adds up over the roots only"),
+        Column("exclusive", "float64", "value of this context alone: adds up over all contexts"),
     ),
     ("rank", "node", "metric"),
+)
+
+CALL_THREAD = Column("thread", "int64", "number of the CPU thread or GPU stream in its call-path profile")
+
+THREADS = Table(
+    "THREADS",
+    "a CPU thread or GPU stream of a call-path profile",
+    (
+        RANK,
+        CALL_THREAD,
+        Column("kind", "category", "cpu (a thread) or gpu (a stream)"),
+        Column("name", "category", "what tells it from the others: MPI rank, thread, GPU context, stream"),
+        Column("mpi_rank", "Int64", "MPI rank it belongs to; NA outside MPI"),
+    ),
+    ("rank", "thread"),
+)
+
+THREAD_METRICS = Table(
+    "THREAD_METRICS",
+    "a metric of one thread below one entry point",
+    (
+        RANK,
+        CALL_THREAD,
+        Column("entry", "category", "entry point, as in CALLTREE"),
+        Column("metric", "category", "the tool's metric name"),
+        Column("unit", "category", "unit of the values, as in CALL_METRICS"),
+        Column("inclusive", "float64", "value of the thread with everything called below the entry point"),
+    ),
+    ("rank", "thread", "entry", "metric"),
+)
+
+TRACE = Table(
+    "TRACE",
+    "a stretch in which a thread or stream was seen in one calling context",
+    (
+        RANK,
+        CALL_THREAD,
+        START,
+        Column("dur_ns", "int64", "until the next sample or operation of the same thread, ns"),
+        Column("node", "int64", "calling context, as in CALLTREE; of a GPU stream the operation"),
+        Column("ended", "bool", "whether idleness follows; if not, dur_ns may be too long for a GPU operation"),
+    ),
+    ("rank", "thread", "start_ns"),
 )
 
 COLLECTIVES = Table(
@@ -268,6 +329,8 @@ COLLECTIVES = Table(
     "a collective, timed or benchmarked",
     (
         RANK,
+        GPU,
+        Column("start_ns", "Int64", "start, ns since the start of the capture; NA for a benchmark"),
         Column("operation", "category", "all_reduce, all_gather, ..."),
         Column("bytes", "int64", "message size as nccl-tests defines it, bytes"),
         Column("dtype", "category", "element type; missing when not recorded"),
@@ -275,9 +338,10 @@ COLLECTIVES = Table(
         Column("dur_ns", "float64", "duration, ns"),
         Column("algorithm", "category", "ring, tree, ...; missing when not recorded"),
         Column("protocol", "category", "LL, LL128, Simple; missing when not recorded"),
+        Column("group", "category", "process group; missing when not recorded"),
         Column("source", "category", "trace, benchmark or log"),
     ),
-    ("rank", "operation", "bytes"),
+    ("rank", "gpu", "start_ns", "operation", "bytes"),
 )
 
 TABLES: dict[str, Table] = {
@@ -290,6 +354,7 @@ TABLES: dict[str, Table] = {
         API_CALLS,
         RANGES,
         OPS,
+        PYTHON_CALLS,
         SAMPLES,
         LAUNCHES,
         COUNTERS,
@@ -297,6 +362,9 @@ TABLES: dict[str, Table] = {
         RULES,
         CALLTREE,
         CALL_METRICS,
+        THREADS,
+        THREAD_METRICS,
+        TRACE,
         COLLECTIVES,
     )
 }

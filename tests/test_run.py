@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,8 +17,9 @@ from readers import nsys_files as nsys
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
+from perfkit.readers import READERS
 from perfkit.run import Run
-from perfkit.tables import CAPTURE, TABLES
+from perfkit.tables import CAPTURE, SAMPLES, TABLES
 
 LATER = 5000  # ns
 
@@ -271,3 +273,32 @@ def test_pages_of_one_ncu_report_are_read_once(tmp_path: Path) -> None:
         write(tmp_path / f"a.{page}.csv", ncu_files.full(), ncu_files.full(1))
     run = perfkit.load(tmp_path)
     assert (2, ["a.raw.csv"]) == (len(run.launches), [p.path.name for p in run.profiles])
+
+
+def sampled(*metrics: str) -> pd.DataFrame:
+    """SAMPLES in which each of these metrics was read once, as 1."""
+    return SAMPLES.make(pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": 5, "metric": metrics, "value": 1.0}))
+
+
+def test_a_metric_two_tools_sampled_is_taken_from_the_first() -> None:
+    """Metrics of all tools are one table: the second adds what the first lacks, and nothing twice."""
+    first, second = READERS[:2]
+    run = Run([profile(second, SAMPLES=sampled("power_w", "clock_hz")), profile(first, SAMPLES=sampled("power_w"))])
+    assert ["clock_hz", "power_w"] == sorted(run.samples["metric"])
+
+
+def test_ranks_are_those_the_files_state() -> None:
+    """Trace 3 given before trace 1 is still rank 3; where two state one rank, or one states none, positions count."""
+    third, first = (replace(profile(SAMPLES=sampled("power_w")), rank=rank) for rank in (3, 1))
+    assert [1, 3] == sorted(Run([third, first]).samples["rank"])
+    assert [0, 1] == sorted(Run([third, third]).samples["rank"])
+    assert [0, 1] == sorted(Run([third, replace(first, rank=None)]).samples["rank"])
+
+
+def test_one_tools_profiles_keep_the_clock_of_the_run() -> None:
+    """A trace that began 5 us after the other tool's starts at 5 us, alone as well as together with it."""
+    first = profile("nsys", t0=10_000, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
+    second = profile("torch_trace", t0=10_000 + LATER, KERNELS=kernels({"start_ns": 0, "dur_ns": 1}))
+    run = Run([first, second])
+    assert [0] == run.kernels["start_ns"].tolist()
+    assert [LATER] == run.of("torch_trace").kernels["start_ns"].tolist()

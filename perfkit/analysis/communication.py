@@ -1,4 +1,4 @@
-"""How much of the communication between GPUs is hidden behind computation?
+"""How fast is the communication between GPUs, and how much of it is hidden behind computation?
 
 Conventions
 -----------
@@ -6,18 +6,38 @@ Times are int64 ns, intervals half open. Communication is the union of the kerne
 "communication" on a device, computation the union of all other kernels, over all streams and
 processes. Memsets are not in KERNELS and hide nothing here.
 
+Bandwidths are those of nccl-tests, 1 GB/s being 1e9 bytes/s. The algorithm bandwidth is size over time; the bus
+bandwidth is that times a factor per operation and number of ranks, so that it can be compared with the speed of the
+links whatever the number of ranks. The duration of a kernel on a timeline includes the wait for the slowest rank: a
+bandwidth from it is a lower bound, and closest to the truth on the rank that came last (see `skew`).
+
 Functions
 ---------
-overlap     communication time per device, and what of it runs beside computation
+overlap        communication time per device, and what of it runs beside computation
+bandwidth      algorithm and bus bandwidth of each collective
+summary        the bandwidths of each operation by message size
+plateau        the bus bandwidth that large messages reach
+skew, stragglers    who came late, from `perfkit.analysis.collectives`
 """
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
+from perfkit.analysis.collectives import skew, stragglers
 from perfkit.analysis.intervals import intersect, share, total, union
+from perfkit.analysis.statistics import numbered
 from perfkit.analysis.window import Window, devices, ends
-from perfkit.tables import KERNELS
+from perfkit.tables import COLLECTIVES, KERNELS
+
+__all__ = ["bandwidth", "overlap", "plateau", "skew", "stragglers", "summary"]
+
+# What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
+_TWICE_ALL_BUT_ONE = ("all_reduce",)
+_ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
+_ONCE = ("broadcast", "reduce", "send_recv")
+_KIND = ["operation", "group", "ranks"]
 
 
 def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -64,3 +84,147 @@ def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
         overlapped_ns=overlapped_ns,
         overlap_frac=share(overlapped_ns, communication_ns),
     )
+
+
+def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return the algorithm and the bus bandwidth of each collective.
+
+    Algorithm bandwidth is bytes / duration. Bus bandwidth is that times 2 (n - 1) / n for an all-reduce, (n - 1) / n
+    for all-gather, reduce-scatter, all-to-all, gather and scatter, 1 for broadcast, reduce and send-receive.
+
+    Parameters
+    ----------
+    collectives
+        COLLECTIVES, in any order; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows and columns of `collectives`, then, float64, bytes/s: `algorithm_bytes_per_s`, NaN where the duration
+        is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other operations (a barrier
+        moves nothing). With one rank nothing crosses the bus: its all-reduce has 0.
+
+    Raises
+    ------
+    SchemaError
+        If `collectives` is not a COLLECTIVES table.
+
+    References
+    ----------
+    NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the bus bandwidth can exceed the
+    speed of the links (nccl-tests, issue 212).
+
+    Examples
+    --------
+    >>> bandwidth(COLLECTIVES.empty()).columns.tolist()[-2:]
+    ['algorithm_bytes_per_s', 'bus_bytes_per_s']
+    """
+    seconds = COLLECTIVES.check(collectives)["dur_ns"].where(collectives["dur_ns"] > 0) / 1e9
+    algorithm = collectives["bytes"] / seconds
+    return collectives.assign(algorithm_bytes_per_s=algorithm, bus_bytes_per_s=algorithm * _factor(collectives))
+
+
+def _factor(collectives: pd.DataFrame) -> pd.Series:
+    """Return bus over algorithm bandwidth, NaN where it is not known."""
+    operation = collectives["operation"]
+    ranks = collectives["ranks"].astype("float64")
+    ranks = ranks.where(ranks >= 1)
+    others = (ranks - 1) / ranks
+    chosen = np.select(
+        [operation.isin(_TWICE_ALL_BUT_ONE), operation.isin(_ALL_BUT_ONE), operation.isin(_ONCE)],
+        [2 * others, others, ranks / ranks],
+        np.nan,
+    )
+    return pd.Series(chosen, collectives.index)
+
+
+def summary(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return count and bandwidths of the collectives of each operation, process group and message size.
+
+    Parameters
+    ----------
+    collectives
+        COLLECTIVES, in any order; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By operation, group and bytes, missing last: `operation`, `group` category, `ranks` Int64, `bytes` int64;
+        `count` int64, collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is:
+        `algorithm_bytes_per_s`, the median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`,
+        `max_bus_bytes_per_s`.
+
+    Raises
+    ------
+    SchemaError
+        If `collectives` is not a COLLECTIVES table.
+
+    Examples
+    --------
+    >>> summary(COLLECTIVES.empty()).columns.tolist()[:5]
+    ['operation', 'group', 'ranks', 'bytes', 'count']
+    """
+    rates = bandwidth(collectives)
+    table, group = numbered(rates, [*_KIND, "bytes"])
+    of = rates.groupby(group)
+    bus = of["bus_bytes_per_s"]
+    table = table.assign(
+        count=bus.count().astype("int64"),
+        algorithm_bytes_per_s=of["algorithm_bytes_per_s"].median(),
+        bus_bytes_per_s=bus.median(),
+        min_bus_bytes_per_s=bus.min(),
+        max_bus_bytes_per_s=bus.max(),
+    )
+    return table.sort_values([*_KIND, "bytes"], key=_text, ignore_index=True)
+
+
+def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return the bus bandwidth that the largest messages of each operation and process group reach.
+
+    Large are messages of more than half the largest size. Small ones measure the latency, not the links: an average
+    over all sizes, as nccl-tests prints it, says little. Whether the curve is flat is seen from the growth over the
+    messages of a quarter to half the largest size.
+
+    Parameters
+    ----------
+    collectives
+        COLLECTIVES, in any order; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By operation and group, missing last, where any bus bandwidth is known: `operation`, `group` category, `ranks`
+        Int64; `largest_bytes` int64; `count` int64, large messages; `bus_bytes_per_s` float64, their median;
+        `growth_frac` float64, that over the median of the next smaller messages, less 1: about 0 on a plateau, NaN
+        where there are none.
+
+    Raises
+    ------
+    SchemaError
+        If `collectives` is not a COLLECTIVES table.
+
+    Examples
+    --------
+    >>> plateau(COLLECTIVES.empty()).columns.tolist()[-3:]
+    ['count', 'bus_bytes_per_s', 'growth_frac']
+    """
+    rates = bandwidth(collectives)[[*_KIND, "bytes", "bus_bytes_per_s"]]
+    known = rates[rates["bus_bytes_per_s"].notna() & (rates["bytes"] > 0)].reset_index(drop=True)
+    table, group = numbered(known, _KIND)
+    tops = known["bytes"].groupby(group).max()
+    largest = tops.to_numpy()[group]
+    large = known["bytes"] > largest - known["bytes"]  # more than half, without a product that overflows
+    smaller = ~large & (known["bytes"] > largest // 4)
+    at_top, below = (known["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller))
+    table = table.assign(
+        largest_bytes=tops,
+        count=np.bincount(group[large], minlength=len(table)),
+        bus_bytes_per_s=at_top,
+        growth_frac=at_top / below.where(below > 0) - 1,
+    )
+    return table.sort_values(_KIND, key=_text, ignore_index=True)
+
+
+def _text(column: pd.Series) -> pd.Series:
+    """Return what a column is sorted by: names by their text, not by the order in which they were met."""
+    return column.astype("string") if isinstance(column.dtype, pd.CategoricalDtype) else column

@@ -56,6 +56,8 @@ def kernels(
     call_metrics: pd.DataFrame | None = None,
     *,
     devices: pd.DataFrame | None = None,
+    api_calls: pd.DataFrame | None = None,
+    python_calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return one row per kernel name: time, counters, main stall, operator, call path, and what is missing.
 
@@ -71,6 +73,8 @@ def kernels(
         CALLTREE and CALL_METRICS.
     devices
         DEVICES, for the clock of the GPU on the timeline.
+    api_calls, python_calls
+        API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS, of the same execution as `ops`.
 
     Returns
     -------
@@ -82,7 +86,8 @@ def kernels(
         counters' clock; `clock_hz` that clock; `clock_ratio` it over the clock in `devices`; `other_clock` bool,
         whether they differ by over 2 %; `scaled_dur_ns` dur_ns x clock_ratio; `flops`, `dram_bytes` per launch;
         `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac` in 0..1; `main_stall`
-        string and `main_stall_frac` in 0..1; `operator`, `call_path` string; `missing` string, empty if nothing.
+        string and `main_stall_frac` in 0..1; `operator`, `python` (the line that
+        led to the launch), `call_path` string; `missing` string, empty if nothing.
         float64 columns are NaN and strings NA where not known.
 
     Raises
@@ -105,7 +110,9 @@ def kernels(
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
     table["other_clock"] = (table["clock_ratio"] - 1).abs() > SAME_CLOCK
     table["scaled_dur_ns"] = table["dur_ns"] * table["clock_ratio"]
-    table["operator"] = _looked_up(table["name"], None if ops is None else operators(kernels, ops))
+    site = None if ops is None or api_calls is None else operators(kernels, ops, api_calls, python_calls)
+    for column in ("operator", "python"):
+        table[column] = _looked_up(table["name"], None if site is None else site[column])
     table["call_path"] = _looked_up(table["name"], None if calltree is None else call_paths(calltree, call_metrics))
     table["missing"] = _missing(table)
     return table[_COLUMNS]
@@ -115,7 +122,7 @@ _COLUMNS = [
     *("name", "full_name", "family", "count", "total_ns", "share_frac", "matched_by", "measured_count"),
     *("same_grid_frac", "dur_ns", "clock_hz", "clock_ratio", "other_clock", "scaled_dur_ns", "flops", "dram_bytes"),
     *("achieved_occupancy_frac", "theoretical_occupancy_frac", "sm_frac", "memory_frac", "main_stall"),
-    *("main_stall_frac", "operator", "call_path", "missing"),
+    *("main_stall_frac", "operator", "python", "call_path", "missing"),
 ]
 
 

@@ -9,11 +9,12 @@ Data
 ----
 words      reason -> Words
 TOTALS     reasons that are the sum of the others
-ISSUING    reasons that are no stall: the warp issued
+ISSUING    reasons that are no stall: the warp issued, or others did while it waited
 
 References
 ----------
-Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit manual, "GPU instruction stalls".
+Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, descriptions of GINS:STL_* and
+GCYCLES:STL:* in the metrics/default.yaml of a database.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Words(NamedTuple):
 
 
 TOTALS = frozenset({"any", "stl_any", "stl", "gins", "gcycles", "sample_count", "samples", "total"})
-ISSUING = frozenset({"selected", "stl_none", "none"})
+ISSUING = frozenset({"selected", "stl_none", "none", "hid", "stl_hid"})
 
 _NCU = {
     "long_scoreboard": Words(
@@ -122,15 +123,20 @@ _HPCTOOLKIT = {
         "Warps wait for the result of an earlier instruction.",
         "Give the scheduler independent instructions (unroll loops) or more warps.",
     ),
-    "gmem": _NCU["long_scoreboard"],
+    "gmem": Words("Warps wait for data from global memory.", _NCU["long_scoreboard"].helps),
+    "mem": Words("Warps wait for data from some kind of memory.", _NCU["long_scoreboard"].helps),
     "tmem": _NCU["tex_throttle"],
     "cmem": _NCU["imc_miss"],
-    "sync": _NCU["barrier"],
+    "sync": Words(
+        "Warps wait for other threads at a barrier, or for memory to be synchronised.", _NCU["barrier"].helps
+    ),
     "pipe": _NCU["math_pipe_throttle"],
     "mthr": _NCU["lg_throttle"],
     "nsel": _NCU["not_selected"],
     "slp": _NCU["sleeping"],
     "othr": _NCU["misc"],
+    "hid": Words("The wait cost nothing: other warps issued meanwhile.", "Nothing to do."),
+    "inv": Words("The hardware gave a reason that is not valid.", "Look at the next reason."),
 }
 
 words: Mapping[str, Words] = {

@@ -14,12 +14,14 @@ from types import ModuleType
 
 from perfkit.errors import ReadError
 
-READERS = ("nsys", "ncu")
+READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace")
 SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep")  # what a profiler is expected to have written something into
 
 READABLE = (
     "an Nsight Systems export (.sqlite, parquetdir, arrowdir), "
-    "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`)"
+    "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`), "
+    "an HPCToolkit database (the folder that `hpcprof` writes), "
+    "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote)"
 )
 
 
@@ -36,6 +38,12 @@ def recognise(path: Path) -> str | None:
 def unrecognised(path: Path) -> ReadError:
     """Return the error that says what a file is that no reader claims, and what to do about it."""
     if path.is_dir():
+        measured = next((f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None)
+        if measured:
+            return ReadError(
+                f"{measured}: these are HPCToolkit's measurements, not yet a database. "
+                f"Make one with `hpcprof -o DATABASE {measured}` and load that."
+            )
         return ReadError(
             f"{path}: nothing in this folder is a profile perfkit reads. "
             f"Point at {READABLE}, or a folder that holds one."
@@ -50,15 +58,29 @@ def unrecognised(path: Path) -> ReadError:
         return ReadError(f"{path}: the file is empty (0 bytes). Export or copy it again.")
     if head.startswith(b"version https://git-lfs"):
         return ReadError(f"{path}: this is a git-LFS pointer, not the capture. Fetch it with `git lfs pull`.")
+    if head.startswith(b"HPCTOOLKIT"):
+        return ReadError(f"{path}: this is one of the files of an HPCToolkit database. Load its folder, {path.parent}.")
     if head.startswith(b"SQLite format 3\0"):
         return ReadError(
             f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
             "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
+    keys = reader("torch_trace").outermost_keys(path)
+    if keys:
+        return ReadError(
+            f"{path}: {_json(keys)}. Load what torch.profiler.profile wrote with export_chrome_trace."
+        )
     return ReadError(
         f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). "
         f"Point at {READABLE}, or a folder that holds one."
     )
+
+
+def _json(keys: list[str]) -> str:
+    if "nodes" in keys and "traceEvents" not in keys:
+        return "a PyTorch execution trace (it has nodes, no traceEvents), which holds no times of the GPU's work"
+    listed = ", ".join(repr(key[:40]) for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+    return f"a JSON object that is not a PyTorch profiler trace (keys: {listed})"
 
 
 def _tables(path: Path) -> str:

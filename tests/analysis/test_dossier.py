@@ -9,10 +9,11 @@ import pandas as pd
 import pytest
 from counted import launches, stalls
 from frames import kernels
+from ops import launch, launched, op, ops, python_calls
 
 from perfkit.analysis import dossier
 from perfkit.errors import SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE, DEVICES, KERNELS, LAUNCHES, OPS, STALLS
+from perfkit.tables import API_CALLS, CALL_METRICS, CALLTREE, DEVICES, KERNELS, LAUNCHES, STALLS
 
 TIMELINE = kernels(
     {"start_ns": 0, "dur_ns": 600, "name": "f", "grid_blocks": 8, "correlation": 1},
@@ -126,16 +127,16 @@ def test_hostile_names_stay_inside_their_quotes() -> None:
     assert "'regex:^x'\"'\"'; rm -rf ~; '\"'\"'$'" in missing
 
 
-def test_operators_by_correlation() -> None:
-    """f is launched for 600 ns by mm and for 200 by add; the innermost of the operators of one launch counts."""
-    rows = [(0, 1, 1, start, 9, 9, name, -1, None, None, of) for start, name, of in _OPS]
-    ops = OPS.make(pd.DataFrame(rows, columns=OPS.column_names))
-    found = dossier.kernels(TIMELINE, ops=ops).set_index("name")["operator"]
-    assert "aten::mm" == found["f"]
-    assert pd.isna(found["g"])
-
-
-_OPS = [(0, "aten::linear", 1), (1, "aten::mm", 1), (5, "aten::add", 2), (7, "aten::zeros", -1)]
+def test_operators_by_the_launching_call() -> None:
+    """f is launched for 600 ns inside mm, which linear calls, and for 200 inside add; g outside of all operators."""
+    table, calls = launched(launch(2, 100, 600, "f"), launch(12, 700, 200, "f"), launch(30, 900, 50, "g"))
+    operators = ops(op("aten::linear", 0, 10), op("aten::mm", 1, 9), op("aten::add", 11, 20))
+    stacks = python_calls(op("train.py(7): step", 0, 40), op("torch/nn/linear.py(9): forward", 0, 10))
+    known = {"ops": operators, "api_calls": calls, "python_calls": stacks}
+    found = dossier.kernels(table, **known).set_index("name")
+    assert "aten::mm" == found["operator"]["f"]
+    assert pd.isna(found["operator"]["g"])
+    assert ["train.py(7): step"] * 2 == found["python"][["f", "g"]].tolist()
 
 
 def tree(*rows: tuple[int, int | None, str]) -> pd.DataFrame:
@@ -206,7 +207,7 @@ def test_wrong_tables() -> None:
     with pytest.raises(SchemaError, match="STALLS"):
         dossier.kernels(TIMELINE, LAUNCHES.empty(), LAUNCHES.empty())
     with pytest.raises(SchemaError, match="OPS"):
-        dossier.kernels(TIMELINE, ops=KERNELS.empty())
+        dossier.kernels(TIMELINE, ops=KERNELS.empty(), api_calls=API_CALLS.empty())
     with pytest.raises(SchemaError, match="CALLTREE"):
         dossier.kernels(TIMELINE, calltree=KERNELS.empty())
     with pytest.raises(ValueError, match="column matched_by is missing"):

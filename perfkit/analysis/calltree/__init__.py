@@ -1,0 +1,71 @@
+"""Where do CPU and GPU time go along the calls of a program: which entry, function, Python line and kernel?
+
+Conventions
+-----------
+CALLTREE, CALL_METRICS and STALLS are those of a call-path profile (HPCToolkit), metrics under the tool's names. An
+inclusive value contains everything called: it adds up over the roots only, one per entry point, and that sum
+over *all* entry points is the total. An exclusive value belongs to a context alone and adds up over all contexts. A
+metric without a row was not measured or is 0: it is NaN where a rank has it nowhere. Times are sums over
+threads or streams, never added to each other and never taken for wall time.
+
+Functions
+---------
+inclusive       every metric's total per entry point
+exclusive       a metric in each function, module, file or kind of context alone
+hot_path        the chain of the largest callees
+threads         a metric per thread, and its imbalance
+gpu_summary     GPU times, counts, bytes and sample coverage per rank or entry point
+host_metric     the metric of the host's time
+utilisation     busy time of the GPUs over wall time x GPUs, between bounds
+launch_cost     host time of the launches, as a range, against the wall time
+kernels         time, main stall and launch site of each kernel
+launch_sites    one row per kernel and Python line that launches it
+kernel_stalls   what the warps of each kernel wait for
+stall_shares    what the warps of all kernels wait for
+tree_sums       figures that were summed over rows of the tree, beside the true ones
+
+References
+----------
+HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
+"""
+
+from perfkit.analysis.calltree.comparison import TREE_SUMS, tree_sums
+from perfkit.analysis.calltree.gpu import gpu_summary, host_metric, launch_cost
+from perfkit.analysis.calltree.hot import HOT_PATH, hot_path
+from perfkit.analysis.calltree.kernels import (
+    KERNEL_STALLS,
+    LAUNCH_SITES,
+    TREE_KERNELS,
+    kernel_stalls,
+    kernels,
+    launch_sites,
+)
+from perfkit.analysis.calltree.totals import BY_THREAD, EXCLUSIVE, TOTALS, exclusive, inclusive, threads
+from perfkit.analysis.calltree.utilisation import UTILISATION, utilisation
+from perfkit.analysis.calltree.waits import STALL_SHARES, stall_shares
+
+__all__ = [
+    "BY_THREAD",
+    "EXCLUSIVE",
+    "HOT_PATH",
+    "KERNEL_STALLS",
+    "LAUNCH_SITES",
+    "STALL_SHARES",
+    "TOTALS",
+    "TREE_KERNELS",
+    "TREE_SUMS",
+    "UTILISATION",
+    "exclusive",
+    "gpu_summary",
+    "host_metric",
+    "hot_path",
+    "inclusive",
+    "kernel_stalls",
+    "kernels",
+    "launch_cost",
+    "launch_sites",
+    "stall_shares",
+    "threads",
+    "tree_sums",
+    "utilisation",
+]

@@ -1,0 +1,190 @@
+"""Which rank keeps the others waiting, and how evenly is a figure spread over the ranks?
+
+Conventions
+-----------
+Collectives are matched over the ranks as in `perfkit.analysis.meetings`: the clocks must be aligned, and what does
+not find all ranks together at one moment tells nothing about who was late.
+
+Functions
+---------
+skew          one row per collective: spread of the starts, latency, who came last
+stragglers    one row per rank: how often it came last, how long it waited
+imbalance     largest over mean, of any figure per rank
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis.meetings import firsts, matched, with_start
+from perfkit.errors import PerfkitError
+
+
+def skew(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return how far apart the ranks came to each collective, and how long it took once all were there.
+
+    The skew is the last start less the first. The latency is the shortest duration over the ranks, that of the rank
+    that waited least; it is what the collective itself costs, and what of a bandwidth is to be computed from.
+
+    Parameters
+    ----------
+    collectives
+        COLLECTIVES, as for `matched`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per collective: `collective` int64; `group`, `operation` category; `bytes` int64; `ranks_count` int64,
+        ranks that recorded it; `start_ns` int64, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
+        NaN without durations; `last_rank` int32, the lowest of those that came last, -1 where all came at once;
+        `together` bool, False where skew and last_rank tell nothing.
+
+    Raises
+    ------
+    SchemaError
+        If `collectives` is not a COLLECTIVES table.
+
+    References
+    ----------
+    AMD-AGI/TraceLens, NcclAnalyser.
+
+    Examples
+    --------
+    >>> from perfkit.tables import COLLECTIVES
+    >>> skew(COLLECTIVES.empty()).empty
+    True
+    """
+    rows = matched(collectives)
+    first = firsts(rows["collective"].to_numpy())
+    found = rows.take(first)[["collective", "group", "operation", "bytes", "start_ns", "wait_ns", "together"]]
+    late = rows["wait_ns"].to_numpy() == 0
+    rank = np.where(late, rows["rank"].to_numpy(), np.iinfo("int32").max)
+    found = found.rename(columns={"wait_ns": "skew_ns"}).assign(
+        ranks_count=np.diff(first, append=len(rows)),
+        latency_ns=np.fmin.reduceat(rows["dur_ns"].to_numpy(), first) if len(first) else np.zeros(0),
+        last_rank=np.minimum.reduceat(rank, first) if len(first) else rank,
+    )
+    found["last_rank"] = found["last_rank"].where(found["skew_ns"] > 0, -1).astype("int32")
+    columns = ["collective", "group", "operation", "bytes", "ranks_count", "start_ns", "skew_ns", "latency_ns"]
+    return found[[*columns, "last_rank", "together"]].reset_index(drop=True)
+
+
+def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return how often each rank came last to a collective, and how long it waited for others.
+
+    Parameters
+    ----------
+    collectives
+        COLLECTIVES, as for `matched`; those of some process groups if these are to be told apart.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32), those that came last most often first; empty for a single one. `count` int64,
+        collectives in which all ranks were together; `last_count` int64, of these, those to which it came last, as
+        each of several did that came last at once; `last_frac` float64, 0..1, last_count over count; `wait_ns` int64,
+        from its starts to the last ones; `wait_frac` float64, 0..1, wait_ns over its time in them; both fractions NaN
+        for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
+
+    Raises
+    ------
+    SchemaError
+        If `collectives` is not a COLLECTIVES table.
+    PerfkitError
+        If the ranks were together in none of the matched collectives: nothing can be said about who was late.
+
+    Examples
+    --------
+    >>> from perfkit.tables import COLLECTIVES
+    >>> stragglers(COLLECTIVES.empty()).columns.tolist()
+    ['rank', 'gpu', 'count', 'last_count', 'last_frac', 'wait_ns', 'wait_frac', 'apart_count', 'unmatched_count']
+    """
+    rows = matched(collectives)
+    if len(rows) and not rows["together"].any():
+        raise PerfkitError(
+            f"stragglers: in none of {rows['collective'].nunique()} collectives all ranks were there at one moment. "
+            "Record all ranks over the same steps, on nodes with synchronised clocks."
+        )
+    timed = with_start(collectives).groupby(["rank", "gpu"]).size()
+    table = _summed(rows).reindex(timed.index, fill_value=0) if len(timed) > 1 else _summed(rows)
+    table["unmatched_count"] = timed.reindex(table.index) - table["count"] - table["apart_count"]
+    table = table.assign(
+        last_frac=table["last_count"] / table["count"].where(table["count"] > 0),
+        wait_frac=table["wait_ns"] / table["inside_ns"].where(table["inside_ns"] > 0),
+    )
+    ordered = table.reset_index().sort_values(["last_count", "rank", "gpu"], ascending=[False, True, True])
+    columns = ["count", "last_count", "last_frac", "wait_ns", "wait_frac", "apart_count", "unmatched_count"]
+    return ordered[["rank", "gpu", *columns]].reset_index(drop=True)
+
+
+def _summed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return counts and times per rank and GPU: of collectives with all ranks together, and of the others a count."""
+    together = rows["together"]
+    first = firsts(rows["collective"].to_numpy())  # the first to come waited longest
+    skew_ns = np.repeat(rows["wait_ns"].to_numpy()[first], np.diff(first, append=len(rows)))
+    figures = rows[["rank", "gpu"]].assign(
+        count=together.astype("int64"),
+        last_count=(together & (rows["wait_ns"] == 0) & (skew_ns > 0)).astype("int64"),
+        wait_ns=rows["wait_ns"].where(together, 0),
+        inside_ns=rows["dur_ns"].where(together, 0.0),
+        apart_count=(~together).astype("int64"),
+    )
+    return figures.groupby(["rank", "gpu"]).sum()
+
+
+def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
+    """Return how unevenly a figure is spread over the ranks: largest over mean, less 1.
+
+    0 is even. It is the share of the mean by which the ranks would be done earlier with the same work spread evenly,
+    if the figure is a time that all wait for.
+
+    Parameters
+    ----------
+    frame
+        One row per rank, with columns `rank` and `value`, such as ``timeline.breakdown`` of one GPU per rank.
+    value
+        Name of a column of numbers, none negative; ranks for which it is missing are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>` float64, in the unit
+        of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64, 0..ranks - 1,
+        NaN where all are 0.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a rank has several rows, or a value is negative.
+
+    References
+    ----------
+    Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load balance algorithms, ICS 2012,
+    "percent imbalance". (Cray's tools divide (max - mean) / max by (n - 1) / n instead: DeRose et al., Euro-Par 2007.)
+
+    Examples
+    --------
+    >>> ranks = pd.DataFrame({"rank": [0, 1], "kernel_busy_ns": [30, 10]})
+    >>> imbalance(ranks, value="kernel_busy_ns").iloc[0].to_dict()["imbalance_frac"]
+    0.5
+    """
+    missing = [column for column in ("rank", value) if column not in frame]
+    if missing:
+        raise ValueError(f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}.")
+    known = frame[["rank", value]].dropna().sort_values("rank", ignore_index=True)
+    if known["rank"].duplicated().any():
+        raise ValueError(f"frame: rank {known['rank'][known['rank'].duplicated()].iloc[0]} has several rows. Give one.")
+    if (known[value] < 0).any():
+        raise ValueError(f"value: {value!r} is {known[value].min()} on a rank. Give a figure that is not negative.")
+    mean = known[value].mean()
+    top = known.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
+    return pd.DataFrame(
+        {
+            "ranks_count": np.full(len(top), len(known)),
+            f"mean_{value}": np.full(len(top), float(mean)),
+            f"max_{value}": top[value],
+            "max_rank": top["rank"],
+            "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
+        }
+    )

@@ -1,0 +1,52 @@
+"""What do the framework's operators cost, on the CPU and on the GPU, and which of them should not be there?
+
+Conventions
+-----------
+A kernel belongs to the innermost operator that runs on the launching thread when the launch call begins: of all
+operators [start, end) of that process and thread that contain the call's start. The call is joined on (rank, process,
+correlation); all nodes of a graph belong to the operator that launched the graph. Kernels without a recorded call, or
+launched outside of every operator, have no operator: they are never dropped, and stand in rows of their own. *Self* is
+an operator without those nested in it, *total* with them. Times of the GPU are sums of kernel durations, copies left
+out; concurrent kernels add up.
+
+Functions
+---------
+kernels_of                the operator of each kernel
+launched                  the kernels of each operator
+summary                   time of the operators on CPU and GPU, self and total
+backward                  time of forward operators and of their backward
+many_small                operators whose kernels are short
+unexpected                operators that a step would do without
+synchronisations          calls that wait for the GPU, with operator, Python line and idle time
+synchronisation_summary   their sums
+
+References
+----------
+PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
+"""
+
+from perfkit.analysis.operators.attribution import HOW, kernels_of, launched
+from perfkit.analysis.operators.gradients import backward
+from perfkit.analysis.operators.short_kernels import SHORT_NS, many_small
+from perfkit.analysis.operators.synchronising import (
+    SYNCHRONISATIONS,
+    synchronisation_summary,
+    synchronisations,
+)
+from perfkit.analysis.operators.totals import summary
+from perfkit.analysis.operators.unusual import CHECKS, unexpected
+
+__all__ = [
+    "CHECKS",
+    "HOW",
+    "SHORT_NS",
+    "SYNCHRONISATIONS",
+    "backward",
+    "kernels_of",
+    "launched",
+    "many_small",
+    "summary",
+    "synchronisation_summary",
+    "synchronisations",
+    "unexpected",
+]

@@ -1,0 +1,85 @@
+"""Which profiles lie at the paths that were given, each capture in one form?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfkit.errors import ReadError
+from perfkit.readers import SUFFIXES, recognise, unrecognised
+
+# Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
+FORMS = (
+    *(".sqlite", "_pqtdir", "_arwdir", ".raw_base.csv", ".raw.csv", ".details.csv", ".csv"),
+    *("", ".json", ".json.gz", ".nsys-rep", ".qdrep", ".ncu-rep"),
+)
+
+Found = tuple[Path, str]
+
+
+def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
+    """Return the profiles at these paths, each with its reader's name, and notes on what was left out.
+
+    Raises
+    ------
+    ReadError
+        If a path does not exist, or what lies there is of no known kind.
+    ValueError
+        If no path is given.
+    """
+    if not given:
+        raise ValueError("path: an empty list names no profile")
+    found: list[Found] = []
+    notes: list[str] = []
+    for item in given:
+        if not item.exists():
+            raise ReadError(f"{item}: no such file or folder. Check the path.")
+        claimed = recognise(item)
+        if claimed:
+            found.append((item, claimed))
+        elif item.is_dir():
+            found += _inside(item, notes)
+        else:
+            raise unrecognised(item)
+    return list({p.resolve(): (p, name) for p, name in found}.values()), notes
+
+
+def _inside(folder: Path, notes: list[str]) -> list[Found]:
+    """Return the profiles in a folder, each capture in one form."""
+    found, others = [], []
+    for item in sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name)):
+        if item.name.startswith("."):
+            continue
+        claimed = recognise(item)
+        if claimed:
+            found.append((item, claimed))
+        elif item.suffix in SUFFIXES:
+            raise unrecognised(item)
+        else:
+            others.append(item.name)
+    if not found:
+        raise unrecognised(folder)
+    if others:
+        listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
+        notes.append(f"{folder.name}: left out what is no profile ({listed})")
+    return _in_one_form(found, notes)
+
+
+def _in_one_form(found: list[Found], notes: list[str]) -> list[Found]:
+    """Leave out a report beside its own export, and an export beside another of the same report."""
+    captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
+    for path, name in found:
+        form = next((f for f in FORMS if f and path.name.endswith(f)), "")
+        captures.setdefault((path.name.removesuffix(form), name), []).append((FORMS.index(form), path))
+    kept = []
+    for (_, name), forms in captures.items():
+        first, *others = [path for _, path in sorted(forms)]
+        kept.append((first, name))
+        notes += [f"{other.name}: the capture of {first.name} in another form, left out" for other in others]
+    return kept
+
+
+def _by_number(path: Path) -> list[tuple[int, str]]:
+    """Sort key under which rank_10 comes after rank_2."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]

@@ -1,0 +1,204 @@
+"""One event of a trace, and columns of many: names and places as codes, times as exact nanoseconds."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
+from decimal import Decimal
+from itertools import count
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+Int = NDArray[np.int64]
+Columns = dict[str, NDArray[Any]]
+Arguments = TypeVar("Arguments")
+
+COMMA, POINT = ord(","), ord(".")
+LARGEST = np.iinfo(np.int64).max
+LATEST = 2**61 - 1  # ns, in the year 2043; sums and differences of such times fit int64
+UNKNOWN = np.iinfo(np.int64).min
+NUMBERED = re.compile(r"[^\d-]*(-?\d{1,18})\s*")
+
+
+class Event(msgspec.Struct, gc=False):
+    """What is read of an event; times and arguments stay text, because most are not needed or not exact as floats."""
+
+    ph: str = ""
+    cat: str | None = None
+    name: str = ""
+    pid: int | float | str | None = None
+    tid: int | float | str | None = None
+    ts: msgspec.Raw = msgspec.Raw(b"")
+    dur: msgspec.Raw = msgspec.Raw(b"0")
+    args: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Codes:
+    """Distinct values in the order of their first appearance."""
+
+    def __init__(self) -> None:
+        self._numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
+
+    def of(self, values: list[Any]) -> Int:
+        """Return the number of each value, the next free one for a value not seen before."""
+        return np.fromiter(map(self._numbers.__getitem__, values), np.int64, len(values))
+
+    @property
+    def values(self) -> list[Any]:
+        """The distinct values by their number."""
+        return list(self._numbers)
+
+
+class Spans:
+    """Columns that grow by blocks of events: process, thread, start_ns, dur_ns, name, and more of one kind of event."""
+
+    def __init__(self) -> None:
+        self._parts: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
+        self._codes: defaultdict[str, Codes] = defaultdict(Codes)
+        self.backwards = 0
+
+    def add(self, events: list[Event], **more: NDArray[Any]) -> None:
+        """Append events; those that end before they start are counted and left out."""
+        dur = nanoseconds([event.dur for event in events])
+        columns: Columns = {
+            "process": self.codes("process", [event.pid for event in events]),
+            "thread": self.codes("thread", [event.tid for event in events]),
+            "start_ns": nanoseconds([event.ts for event in events]),
+            "dur_ns": dur,
+            "name": self.codes("name", [event.name for event in events]),
+            **more,
+        }
+        if dur.size and dur.min() < 0:
+            self.backwards += int((dur < 0).sum())
+            columns = {name: values[dur >= 0] for name, values in columns.items()}
+        for name, values in columns.items():
+            self._parts[name].append(values)
+
+    def codes(self, column: str, values: list[Any]) -> Int:
+        """Return the code of each value among those of a column."""
+        return self._codes[column].of(values)
+
+    def values(self, column: str) -> list[Any]:
+        """The distinct values of a column of codes."""
+        return self._codes[column].values
+
+    def joined(self) -> Columns:
+        """Return the columns, and forget their parts; processes and threads are numbers now."""
+        joined = {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        self._parts.clear()
+        for column in ("process", "thread"):
+            joined[column] = np.array([number(value) for value in self.values(column)], np.int64)[joined[column]]
+        return joined
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts["start_ns"]))
+
+    def extent(self) -> tuple[int, int]:
+        """Return the first start and the last end, ns on the trace's own clock."""
+        pairs = zip(self._parts["start_ns"], self._parts["dur_ns"], strict=True)
+        ends = [(int(start.min()), int((start + dur).max())) for start, dur in pairs if start.size]
+        return min(first for first, _ in ends), max(last for _, last in ends)
+
+
+def nanoseconds(texts: list[msgspec.Raw]) -> Int:
+    """Convert microseconds as written, decimals and all, to nanoseconds: exactly, which a float64 cannot.
+
+    Digits beyond the nanosecond are rounded, halves up.
+
+    Examples
+    --------
+    >>> nanoseconds([msgspec.Raw(b"1712195495519689.047"), msgspec.Raw(b"12"), msgspec.Raw(b"0.1")]).tolist()
+    [1712195495519689047, 12000, 100]
+    """
+    text = b",".join(texts) + b","
+    characters = np.frombuffer(text, np.uint8)
+    ends = np.flatnonzero((characters < ord("0")) | (characters > ord("9")))
+    width = np.diff(ends, prepend=-1) - 1
+    point = characters[ends] == POINT
+    plain = (point | (characters[ends] == COMMA)).all() and width.min(initial=1) > 0 and width.max(initial=1) <= 16
+    if not texts or not plain:
+        return np.array([_exactly(text) for text in texts], np.int64)
+    numbers = np.fromstring(text.replace(b".", b","), np.int64, sep=",")
+    first = np.flatnonzero(~np.concatenate([[False], point[:-1]]))
+    whole = numbers[first]
+    if whole.max() > LATEST // 1000 - 1:
+        return np.array([_exactly(text) for text in texts], np.int64)
+    result: Int = whole * 1000
+    decimals = first[point[first]] + 1
+    if decimals.size:
+        digits = width[decimals]
+        shifted = numbers[decimals] * 10 ** np.maximum(3 - digits, 0)
+        below = 10 ** np.maximum(digits - 3, 0)
+        result[point[first]] += (shifted + below // 2) // below
+    return result
+
+
+def _exactly(text: msgspec.Raw) -> int:
+    written = bytes(text).decode()
+    try:
+        value = Decimal(written) * 1000
+        rounded = int(value.to_integral_value(rounding="ROUND_HALF_UP"))
+    except ArithmeticError:
+        raise msgspec.DecodeError(f"a time is {written[:20]!r}, not a number") from None
+    if abs(rounded) > LATEST:
+        raise msgspec.DecodeError(f"a time is {written[:20]}, which is no time of a recording")
+    return rounded
+
+
+def decoded(events: list[Event], kind: type[Arguments]) -> list[Arguments]:
+    """Decode the arguments of events as `kind`; what an event lacks has its default."""
+    text = b"[" + b",".join([event.args for event in events]) + b"]"
+    found = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
+    nothing = kind()
+    return [nothing if arguments is None else arguments for arguments in found]
+
+
+def number(value: object) -> int:
+    """Return a process, thread, stream or device as a number, -1 if it has none.
+
+    Examples
+    --------
+    >>> [number(value) for value in (25738, "25738", "stream 7", "Spans", None, 2**70)]
+    [25738, 25738, 7, -1, -1, -1]
+    """
+    if isinstance(value, str):
+        found = NUMBERED.fullmatch(value)
+        return int(found[1]) if found else -1
+    return int(value) if isinstance(value, (int, float)) and abs(value) <= LARGEST else -1
+
+
+def integers(values: Iterable[object]) -> Int:
+    """Return ids as int64, -1 for what is not recorded or does not fit."""
+    listed: list[Any] = list(values)
+    try:
+        return np.fromiter(listed, np.int64, len(listed))
+    except (TypeError, ValueError, OverflowError):
+        return np.array([number(value) for value in listed], np.int64)
+
+
+def quantities(values: Iterable[int | None]) -> Int:
+    """Return quantities as int64, `UNKNOWN` for what is not recorded or does not fit."""
+    listed: list[Any] = list(values)
+    try:
+        return np.fromiter(listed, np.int64, len(listed))
+    except (TypeError, OverflowError):
+        return np.array([UNKNOWN if v is None or abs(v) > LARGEST else v for v in listed], np.int64)
+
+
+def optional(values: Int) -> pd.arrays.IntegerArray:
+    """Return `quantities` as nullable integers."""
+    absent = values == UNKNOWN
+    return pd.arrays.IntegerArray(np.where(absent, 0, values), absent)
+
+
+def categorical(codes: Int, labels: Sequence[str | None]) -> pd.Categorical:
+    """Return the category `labels[code]` per row, missing where the label is None; equal labels become one, sorted."""
+    texts = sorted({label for label in labels if label is not None})
+    position = {label: place for place, label in enumerate(texts)}
+    numbers = np.array([*(-1 if label is None else position[label] for label in labels), -1], np.int64)
+    return pd.Categorical.from_codes(numbers[codes], np.array(texts, object).tolist())

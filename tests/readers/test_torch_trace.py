@@ -1,0 +1,245 @@
+"""PyTorch traces as files: forms, recognition, cuts and damage (made files)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from readers import torch_files as made
+from readers.torch_files import Write, every_form
+
+from perfkit.errors import ReadError
+from perfkit.profile import Profile
+from perfkit.readers import torch_trace
+from perfkit.readers.torch_trace import blocks
+from perfkit.readers.torch_trace.text import Text
+from perfkit.tables import TABLES
+
+CUT = "the file ends before its trace does"
+
+
+def tables(profile: Profile) -> dict[str, pd.DataFrame]:
+    """Every table but the one that holds the path."""
+    return {name: profile.table(name) for name in TABLES if name != "CAPTURE"}
+
+
+def is_cut(profile: Profile) -> bool:
+    """Whether the notes say that the file ends early."""
+    return any(CUT in note for note in profile.notes)
+
+
+# Forms
+
+
+@every_form
+def test_every_form_is_read_alike(write: Write, tmp_path: Path) -> None:
+    """Printed over lines, without a blank and packed, the trace has the same tables, and each has rows."""
+    expected = torch_trace.read(made.printed(tmp_path / "printed.json", made.sample()))
+    found = torch_trace.read(write(tmp_path / "trace.json", made.sample()))
+    assert not is_cut(found)
+    assert {"KERNELS", "COPIES", "API_CALLS", "OPS", "RANGES", "SAMPLES", "COLLECTIVES", "DEVICES"} < set(found.loaders)
+    for name, frame in tables(found).items():
+        pd.testing.assert_frame_equal(expected.table(name), frame, check_exact=True)
+
+
+@every_form
+@pytest.mark.parametrize("size", [40, 100, 777, 5000])
+def test_blocks_of_any_size_give_the_same(
+    write: Write, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However chunks cut events, names that look like events, escapes and nested objects, nothing changes."""
+    names = ['},{"ph":"X"', 'a "quoted" one', "back\\slash", 'both\\"', "\\\\", "täst\n\t", "]}]}"]
+    nested = {"Input Dims": [[1, {"ph": "X"}, {"name": "x"}], [2, {"ts": 1}]], "Call stack": '},\n{"name": "'}
+    events = [made.op(names[i % len(names)] + str(i), 3.5 * i, 2.25, **nested) for i in range(40)]
+    trace = {**made.trace(*events, cuda_runtime_version=11080), "late": [{"id": 1}, {"name": "x"}]}
+    path = write(tmp_path / "trace.json", trace)
+    expected = torch_trace.read(path)
+    monkeypatch.setattr(Text.__init__, "__defaults__", (size,))
+    monkeypatch.setattr(blocks, "NEAR_END", 2 * size)
+    found = torch_trace.read(path)
+    assert not is_cut(found)
+    assert "CUDA 11.8" == found.capture["tool_version"].iloc[0]
+    assert sorted({event["name"] for event in events}) == sorted(found.table("OPS")["name"])
+    for name, frame in tables(found).items():
+        pd.testing.assert_frame_equal(expected.table(name), frame, check_exact=True)
+
+
+def test_unknown_keys_and_their_order_do_not_matter(tmp_path: Path) -> None:
+    """The header may come after the events; keys of users and jobs are passed over, also with a list of objects."""
+    sample = made.sample()
+    late = {"traceEvents": sample.pop("traceEvents"), "INFO": [{"id": 1}, {"ph": "x"}], "username": "u", **sample}
+    found = torch_trace.read(made.printed(tmp_path / "late.json", late))
+    assert (0, "CUDA 12.4") == (found.rank, found.capture["tool_version"].iloc[0])
+    assert made.BASE + 99_500 == found.capture["t0_unix_ns"].iloc[0]
+
+
+def test_a_byte_order_mark_and_several_gzip_members_are_read(tmp_path: Path) -> None:
+    """Text with a mark, packed in two members, is the same trace."""
+    text = b"\xef\xbb\xbf" + json.dumps(made.sample()).encode()
+    path = tmp_path / "trace"
+    path.write_bytes(gzip.compress(text[:500]) + gzip.compress(text[500:]) + bytes(10))
+    assert torch_trace.sniff(path)
+    assert 2 == len(torch_trace.read(path).table("KERNELS"))
+
+
+@pytest.mark.parametrize("number", ["NaN", "-nan", "inf", "-inf", "Infinity", "N/A"])
+def test_numbers_without_a_value_are_passed_over(number: str, tmp_path: Path) -> None:
+    """What Kineto and Python write for a quotient by zero is not JSON, and refuses no trace."""
+    path = made.printed(tmp_path / "trace.json", made.trace(made.kernel("k", 1, 2, share=0.125)))
+    path.write_text(path.read_text().replace("0.125", number))
+    assert ["k"] == torch_trace.read(path).table("KERNELS")["full_name"].tolist()
+
+
+def test_python_functions_are_read_in_a_pass_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading opens the file once; asking for the Python functions opens it a second time, and no third."""
+    opened: list[Path] = []
+    original = blocks.Source.__init__
+
+    def counted(self: blocks.Source, path: Path) -> None:
+        opened.append(path)
+        original(self, path)
+
+    monkeypatch.setattr(blocks.Source, "__init__", counted)
+    found = torch_trace.read(made.printed(tmp_path / "trace.json", made.sample()))
+    assert 1 == len(opened)
+    assert [0, 1] == found.table("PYTHON_CALLS")["depth"].tolist()
+    found.table("PYTHON_CALLS")
+    assert 2 == len(opened)
+
+
+# Cuts and damage
+
+
+def outcome(path: Path) -> tuple[int, str]:
+    """Number of operators, -1 if the file is refused, and the notes or the message."""
+    try:
+        found = torch_trace.read(path)
+    except ReadError as e:
+        return -1, str(e)
+    return len(found.table("OPS")), "\n".join(found.notes)
+
+
+@every_form
+def test_a_file_cut_anywhere_is_read_to_its_last_whole_event(write: Write, tmp_path: Path) -> None:
+    """Whatever a killed job left gives the events that were whole, with a note; without one it is an error."""
+    path = write(tmp_path / "trace.json", made.sample())
+    whole, (full, _) = path.read_bytes(), outcome(path)
+    seen = set()
+    for size in range(1, len(whole), 61):
+        path.write_bytes(whole[:size])
+        rows, words = outcome(path)
+        refused = f"^{re.escape(str(path))}: the file is cut (before its first whole event|or damaged)"
+        assert re.search(refused if rows < 0 else CUT, words)
+        seen.add(rows)
+    assert {-1, 0, full} <= seen
+
+
+def test_a_cut_says_how_much_is_dropped(tmp_path: Path) -> None:
+    """After the last whole event are a comma, a blank and 30 bytes of another event."""
+    path = tmp_path / "trace.json"
+    text = json.dumps(made.trace(made.op("a", 1, 1), made.op("b", 2, 1)))
+    path.write_text(text[: text.index(', {"ph": "X", "cat": "cpu_op", "name": "b"') + 32])
+    rows, words = outcome(path)
+    assert 1 == rows
+    assert "30 bytes of what follows are dropped" in words
+
+
+def test_garbage_in_the_middle_is_never_taken_for_a_cut(tmp_path: Path) -> None:
+    """Twenty random bytes over others give an error that names the file, or change a text; none is a note."""
+    path = made.printed(tmp_path / "trace.json", made.sample())
+    whole = path.read_bytes()
+    dice = random.Random(5)
+    refused = 0
+    for _ in range(60):
+        place = dice.randrange(len(whole) - 20)
+        path.write_bytes(whole[:place] + dice.randbytes(20) + whole[place + 20 :])
+        rows, words = outcome(path)
+        assert words.startswith(f"{path}: ") if rows < 0 else CUT not in words
+        refused += rows < 0
+    assert refused > 55
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"name": 5}, "Expected `str`, got `int`"),
+        ({"ts": "soon"}, "a time is '\"soon\"', not a number"),
+        ({"ts": None}, "a time is 'null', not a number"),
+        ({"dur": 1e300}, "which is no time of a recording"),
+        ({"pid": [1]}, "Expected `int | float | str | null`, got `array`"),
+        ({"args": 7}, "Expected `object | null`, got `int`"),
+        ({"args": {"grid": "all"}}, "Expected `array | null`, got `str`"),
+    ],
+)
+def test_values_of_a_wrong_type_are_refused(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
+    """JSON that no profiler writes is an error that says what was found."""
+    with pytest.raises(ReadError, match=f"trace.json: .*{re.escape(words)}"):
+        made.read(tmp_path, made.kernel("a", 1, 1), {**made.kernel("k", 1, 1), **changes})
+
+
+@pytest.mark.parametrize("key", ["baseTimeNanoseconds", "deviceProperties", "distributedInfo"])
+def test_a_header_of_a_wrong_type_is_refused(key: str, tmp_path: Path) -> None:
+    """A text where numbers or objects belong is an error that names the key."""
+    with pytest.raises(ReadError, match=f"trace.json: .*{key}"):
+        made.read(tmp_path, made.op("a", 1, 1), **{key: "text"})
+
+
+@pytest.mark.parametrize(
+    ("tail", "words"),
+    [
+        (b', "INFO": oops}', "what follows the events is not JSON"),
+        (b"} and more", "what follows the events is not JSON"),
+    ],
+)
+def test_what_follows_the_events_is_checked(tail: bytes, words: str, tmp_path: Path) -> None:
+    """Damage behind the events is an error as well."""
+    path = tmp_path / "trace.json"
+    text = json.dumps(made.trace(made.op("a", 1, 1))).encode()
+    path.write_bytes(text.removesuffix(b"}") + tail)
+    with pytest.raises(ReadError, match=words):
+        torch_trace.read(path)
+
+
+def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
+    """Bytes changed within the packed text fail its check."""
+    path = made.packed(tmp_path / "trace.json.gz", made.sample())
+    whole = bytearray(path.read_bytes())
+    whole[-6] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(ReadError, match=r"trace.json.gz: the gzip stream is damaged \(.*Copy the file again"):
+        torch_trace.read(path)
+
+
+def test_an_event_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bracket that never closes is not searched for through the whole of a large file."""
+    monkeypatch.setattr(blocks, "LONGEST", 2000)
+    monkeypatch.setattr(Text.__init__, "__defaults__", (500,))
+    path = tmp_path / "trace.json"
+    path.write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "args": {' + '"a": 1, ' * 1000)
+    with pytest.raises(ReadError, match="no event ends within 2000 bytes"):
+        torch_trace.read(path)
+    path.write_text('{"schemaVersion": 1, "deviceProperties": [' + "1, " * 1000)
+    with pytest.raises(ReadError, match="the file is cut or damaged before the events"):
+        torch_trace.read(path)
+
+
+def test_an_object_without_events_says_its_keys(tmp_path: Path) -> None:
+    """Kineto's header alone is no trace."""
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "deviceProperties": []}))
+    with pytest.raises(ReadError, match=r"without traceEvents \(its keys: 'schemaVersion', 'deviceProperties'\)"):
+        torch_trace.read(path)
+
+
+def test_arguments_nested_too_deep_are_refused(tmp_path: Path) -> None:
+    """Brackets beyond what can be followed are an error, not a crash."""
+    path = made.printed(tmp_path / "trace.json", made.trace(made.op("a", 1, 1, deep="HERE")))
+    path.write_text(path.read_text().replace('"HERE"', "[" * 100_000 + "]" * 100_000))
+    with pytest.raises(ReadError, match="the trace is damaged"):
+        torch_trace.read(path)

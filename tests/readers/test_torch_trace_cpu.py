@@ -1,0 +1,229 @@
+"""Times, generations, operators, ranges and memory of PyTorch traces, one quirk a test (made files)."""
+
+from __future__ import annotations
+
+import random
+from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pandas as pd
+import pytest
+from readers import torch_files as made
+
+from perfkit.readers import torch_trace
+from perfkit.readers.torch_trace.events import nanoseconds
+
+
+def test_the_sample_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Microseconds with decimals become ns since the first event, the Python function at 99.5 us."""
+    found = torch_trace.read(made.printed(tmp_path / "trace.json", made.sample()))
+    starts = {name: found.table(name)["start_ns"].tolist() for name in ("KERNELS", "COPIES", "API_CALLS", "OPS")}
+    assert {
+        "KERNELS": [11_000, 56_500],
+        "COPIES": [46_500, 50_000],
+        "API_CALLS": [4_500, 40_500, 50_500],
+        "OPS": [2_500, 3_501],
+    } == starts
+    assert [20_125, 10_000] == found.table("KERNELS")["dur_ns"].tolist()
+    assert (made.BASE + 99_500, 95_000) == tuple(found.capture[["t0_unix_ns", "dur_ns"]].iloc[0])
+
+
+# Times
+
+
+def test_times_are_exact_whatever_their_digits() -> None:
+    """Ten thousand random times of 1 to 16 digits with up to 6 decimals are those of Decimal, halves rounded up."""
+    dice = random.Random(3)
+    texts = [str(dice.randrange(10 ** dice.randrange(1, 16))) for _ in range(10_000)]
+    texts = [t + (f".{dice.randrange(10**n):0{n}}" if (n := dice.randrange(7)) else "") for t in texts]
+    expected = [int((Decimal(t) * 1000).to_integral_value(ROUND_HALF_UP)) for t in texts]
+    assert expected == nanoseconds([msgspec.Raw(t.encode()) for t in texts]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("-12.5", -12_500), ("1e3", 1_000_000), ("2.5E-1", 250), ("0.00049", 0), ("0.0005", 1)]
+)
+def test_other_spellings_of_a_time(text: str, expected: int) -> None:
+    """Signs, exponents and parts of a nanosecond, alone and among plain times."""
+    assert [expected, 7000] == nanoseconds([msgspec.Raw(text.encode()), msgspec.Raw(b"7")]).tolist()
+
+
+def test_a_clock_that_is_no_wall_clock_is_not_recorded(tmp_path: Path) -> None:
+    """Without a base, times of days are the machine's uptime: t0 is missing, and 0 is the first event."""
+    found = made.read(tmp_path, made.op("a", 4458676416431.397, 1))
+    assert pd.isna(found.capture["t0_unix_ns"].iloc[0])
+    assert [0] == found.table("OPS")["start_ns"].tolist()
+
+
+def test_a_duration_below_zero_is_left_out_and_counted(tmp_path: Path) -> None:
+    """Kineto's conversion of clocks has produced events that end before they start."""
+    found = made.read(tmp_path, made.kernel("a", 1, -0.5), made.kernel("b", 2, 0))
+    assert ["b"] == found.table("KERNELS")["full_name"].tolist()
+    assert "events that end before they start are left out (1)" in found.notes
+
+
+# Generations
+
+
+def test_a_trace_of_2021(tmp_path: Path) -> None:
+    """Other categories, threads and streams as text, steps among the operators, memory without totals."""
+    found = made.read(
+        tmp_path,
+        made.event("Operator", "ProfilerStep#1", 1, 50, 25738, "25738"),
+        made.event("Operator", "aten::add", 2, 5, 25738, "25738", **{"Input dims": [[2, 3]]}),
+        made.event("Runtime", "cudaLaunchKernel", 3, 1, 25738, "25738", correlation=9, **{"external id": 2}),
+        made.event("Kernel", "add", 4, 2, 0, "stream 7", correlation=9),
+        made.event("Memcpy", "Memcpy DtoD (Device -> Device)", 7, 1, 0, "stream 23", bytes=8),
+        made.event("Memset", "Memset (Device)", 8, 1, 0, "stream 23", bytes=8),
+        {**made.memory(5, 0), "cat": None, "args": {"Device Type": 1, "Device Id": 0, "Bytes": 4}},
+    )
+    assert [("ProfilerStep#1", "step", 25738)] == [
+        tuple(r) for r in found.table("RANGES")[["name", "kind", "thread"]].to_numpy()
+    ]
+    assert [("aten::add", -1, "[[2,3]]")] == [
+        tuple(r) for r in found.table("OPS")[["name", "parent", "shapes"]].to_numpy()
+    ]
+    kernel = found.table("KERNELS").iloc[0]
+    assert (0, 7, 25738, 9) == tuple(kernel[["gpu", "stream", "process", "correlation"]])
+    assert [23, 23] == found.table("COPIES")["stream"].tolist()
+    assert "SAMPLES" not in found.loaders
+    assert any("memory events carry no totals" in note for note in found.notes)
+
+
+def test_integers_beyond_int64_are_no_obstacle(tmp_path: Path) -> None:
+    """A communicator's id of 64 bits is passed over; a correlation of 64 bits is none."""
+    found = made.read(tmp_path, made.op("a", 1, 1, **{"Comms Id": 2**64 - 9}), made.kernel("k", 1, 1, 2**64 - 1))
+    assert 1 == len(found.table("OPS"))
+    assert [-1] == found.table("KERNELS")["correlation"].tolist()
+
+
+def test_categories_that_no_table_holds_are_counted(tmp_path: Path) -> None:
+    """Counters of CUPTI are left out with a note; the profiler's own spans and waits without one."""
+    others = ("cuda_profiler_range", "cuda_profiler_range", "mtia_runtime", "Trace", "overhead", "gpu_user_annotation")
+    found = made.read(tmp_path, made.op("a", 9, 1), *(made.event(cat, "x", 1, 1) for cat in others))
+    assert any("left out (2 cuda_profiler_range, 1 mtia_runtime)" in note for note in found.notes)
+    assert 1000 == found.capture["dur_ns"].iloc[0]
+
+
+# Operators, ranges, Python
+
+
+def test_operators_have_parents_and_self_times(tmp_path: Path) -> None:
+    """a holds b and d, b holds c: a's own time is 100 - 40 - 20 us; another thread is apart."""
+    spans = {"a": (0, 100), "b": (10, 40), "c": (20, 10), "d": (60, 20)}
+    ops = [made.op(name, *span) for name, span in reversed(spans.items())]
+    frame = made.read(tmp_path, *ops, {**made.op("e", 5, 5), "tid": 99}).table("OPS")
+    assert ["a", "b", "c", "d", "e"] == frame["name"].tolist()
+    names = dict(zip(frame["op"], frame["name"], strict=True))
+    assert [None, "a", "b", "a", None] == [names.get(parent) for parent in frame["parent"]]
+    assert [40_000, 30_000, 10_000, 20_000, 5_000] == frame["self_ns"].tolist()
+    assert set(range(5)) == set(frame["op"])
+
+
+def test_operators_that_touch_or_cross_are_no_children(tmp_path: Path) -> None:
+    """b starts where a ends, d crosses the end of c, and a span without length holds nothing."""
+    spans = {"a": (0, 10), "b": (10, 5), "c": (20, 10), "d": (25, 10), "e": (26, 2), "x": (40, 0), "y": (40, 0)}
+    frame = made.read(tmp_path, *(made.op(name, *span) for name, span in spans.items())).table("OPS")
+    names = dict(zip(frame["op"], frame["name"], strict=True))
+    parents = {name: names.get(parent) for name, parent in zip(frame["name"], frame["parent"], strict=True)}
+    assert {**dict.fromkeys(spans), "e": "d"} == parents
+
+
+def test_shapes_are_compact_json(tmp_path: Path) -> None:
+    """Whatever blanks the writer put in; an empty list is none, and without any the option is named."""
+    args = {
+        "Input Dims": [[1, 2], []],
+        "Input type": ["long int", ""],
+        "Input Strides": [[2, 1], []],
+        "Sequence number": 3,
+    }
+    frame = made.read(tmp_path, made.op("a", 1, 1, **args), made.op("b", 2, 1, **{"Input Dims": []})).table("OPS")
+    row = frame[["shapes", "dtypes", "strides", "sequence"]].iloc[0]
+    assert ("[[1,2],[]]", '["long int",""]', "[[2,1],[]]", 3) == tuple(row)
+    assert frame["shapes"].isna()[1]
+    assert -1 == frame["sequence"][1]
+    assert any("record_shapes=True" in note for note in made.read(tmp_path, made.op("b", 2, 1)).notes)
+
+
+def test_calls_are_named_without_their_version(tmp_path: Path) -> None:
+    """Runtime and driver, as Nsight Systems' are named."""
+    calls = [made.call("cudaLaunchKernel_v7000", 1, 1, 1), made.event("cuda_driver", "cuLaunchKernelEx_ptsz", 2, 1)]
+    frame = made.read(tmp_path, *calls).table("API_CALLS")
+    assert [("cudaLaunchKernel", 1), ("cuLaunchKernelEx", -1)] == list(
+        zip(frame["name"], frame["correlation"], strict=True)
+    )
+
+
+def test_ranges_nest_unless_they_cross(tmp_path: Path) -> None:
+    """inner lies in outer; late crosses the end of outer, so both are start_end and enclose nothing."""
+    spans = {
+        "ProfilerStep#12": (0, 50),
+        "outer": (1, 20),
+        "inner": (2, 5),
+        "late": (15, 20),
+        "alone": (40, 5),
+        "in": (41, 1),
+    }
+    frame = made.read(tmp_path, *(made.event("user_annotation", n, *s) for n, s in spans.items())).table("RANGES")
+    found = {name: (kind, depth) for name, kind, depth in frame[["name", "kind", "depth"]].itertuples(index=False)}
+    assert {
+        "ProfilerStep#12": ("step", 0),
+        "outer": ("start_end", 0),
+        "inner": ("push_pop", 0),
+        "late": ("start_end", 0),
+        "alone": ("push_pop", 0),
+        "in": ("push_pop", 1),
+    } == found
+    assert {""} == set(frame["domain"])
+
+
+def test_threads_that_are_no_number_are_unknown(tmp_path: Path) -> None:
+    """Numbers as text and with a word before them are numbers; a word alone is -1."""
+    threads = ["25738", "thread 12", -549452224, "Spans", None, 7.0]
+    frame = made.read(tmp_path, *(made.event("cpu_op", "a", i, 1, "p", t) for i, t in enumerate(threads))).table("OPS")
+    assert sorted([25738, 12, -549452224, -1, -1, 7]) == frame["thread"].tolist()
+    assert {-1} == set(frame["process"])
+
+
+# Memory, versions, what is missing
+
+
+def test_memory_of_each_device(tmp_path: Path) -> None:
+    """CUDA's and HIP's allocators by device; the CPU's is gpu -1 and reserves nothing."""
+    events = [made.memory(1, 10), made.memory(2, 20, 1, kind=6), made.memory(3, 30, -1, kind=0), made.memory(4, 0)]
+    frame = made.read(tmp_path, *events).table("SAMPLES")
+    allocated = frame[frame["metric"] == "memory_allocated_bytes"]
+    assert [(-1, 2000, 30.0), (0, 0, 10.0), (0, 3000, 0.0), (1, 1000, 20.0)] == [
+        tuple(row) for row in allocated[["gpu", "time_ns", "value"]].itertuples(index=False)
+    ]
+    assert [0, 0, 1] == frame.loc[frame["metric"] == "memory_reserved_bytes", "gpu"].tolist()
+
+
+def test_what_is_missing_names_the_option(tmp_path: Path) -> None:
+    """An operator alone: all else is missing, each with how to record it."""
+    found = made.read(tmp_path, made.op("a", 1, 1), deviceProperties=[])
+    told = {missing.table: missing.record for missing in found.missing}
+    assert {"KERNELS", "COPIES", "API_CALLS", "RANGES", "PYTHON_CALLS", "SAMPLES", "DEVICES"} == set(told)
+    assert "ProfilerActivity.CUDA" in told["KERNELS"]
+    assert {"with_stack=True", "profile_memory=True"} <= {
+        told[t].split("(")[-1][:-1] for t in ("PYTHON_CALLS", "SAMPLES")
+    }
+
+
+def test_a_trace_of_nothing_is_empty(tmp_path: Path) -> None:
+    """A window in which nothing ran has no tables but the devices, and no length."""
+    found = made.read(tmp_path)
+    assert {"DEVICES"} == set(found.loaders)
+    assert 0 == found.capture["dur_ns"].iloc[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "version"),
+    [({"cuda_runtime_version": 12090}, "CUDA 12.9"), ({"hip_runtime_version": 60443483}, "HIP 6.4"), ({}, "")],
+)
+def test_the_version_is_that_of_the_runtime(header: dict[str, Any], version: str, tmp_path: Path) -> None:
+    """PyTorch's own version is in no trace."""
+    row = made.read(tmp_path, made.op("a", 1, 1), **header).capture.iloc[0]
+    assert ("PyTorch profiler", version) == tuple(row[["tool", "tool_version"]])
