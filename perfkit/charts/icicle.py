@@ -1,0 +1,225 @@
+"""Picture of where in the program a metric was spent: call paths as an icicle.
+
+Conventions
+-----------
+Frames are CALLTREE and CALL_METRICS. A bar is a calling context, as wide as its inclusive value; what it calls
+lies under it, side by side, the largest first; what stays empty under a bar is its own. Lines, loops and
+instructions count in their function, and equal functions under one caller are one bar, because stacks
+of Python programs are hundreds of levels deep: what people look for are frames, functions and GPU operations.
+
+Functions
+---------
+tree   the call paths that a metric was spent on
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import altair as alt
+import pandas as pd
+
+from perfkit.charts import icicle_words as words
+from perfkit.charts.data import inline, need
+from perfkit.charts.icicle_layout import KERNEL, NATIVE, OPERATION, OTHER, PYTHON, Values, folded, levels, placed, told
+from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, layered, nothing, register
+from perfkit.format import printable
+
+COLOURS = {
+    PYTHON: "#E9B62F",
+    NATIVE: "#9CB0CE",
+    OPERATION: KIND_COLOURS["copy"],
+    KERNEL: "#4A93E6",
+    OTHER: "#C8C8C8",
+}
+INK = "#101418"  # on the bars, which are light on every page
+KINDS = ("function", "loop", "line", "instruction", "gpu_operation")
+ROW = 20  # pixels
+NARROWEST_TEXT = 30  # pixels
+MOST_BARS = 1_500
+NO_PATHS = "No call path holds this metric. Record with `hpcrun -e CPUTIME -e gpu=nvidia`."
+
+
+def tree(
+    calltree: pd.DataFrame,
+    call_metrics: pd.DataFrame,
+    *,
+    metric: str = "",
+    search: str = "",
+    entry: str = "",
+    depth: int = 24,
+    at_least_frac: float = 0.002,
+    fold: Collection[str] = ("line", "loop", "instruction"),
+    title: str = "",
+) -> alt.LayerChart:
+    """Draw the call paths that a metric was spent on.
+
+    A click on a bar spreads it over the whole width, one beside the bars or a double click brings all back.
+    The field under the picture finds names: all bars without the text turn grey.
+
+    Parameters
+    ----------
+    calltree, call_metrics
+        CALLTREE and CALL_METRICS; may be empty.
+    metric
+        One of CALL_METRICS; when empty the time with the largest sum, without one the first metric.
+    search
+        Text that the field under the picture holds at first; case does not matter.
+    entry
+        The entry point to draw; all when empty.
+    depth
+        Most rows, at least 2. Of a deeper tree the middle functions of chains are left out, each the only
+        one its caller calls; what then lies below the last row is not drawn.
+    at_least_frac
+        Between 0 and 1: narrower contexts under one caller become one grey bar.
+    fold
+        Kinds of context that count in what encloses them, as in CALLTREE.
+    title
+        What is seen; the bar with the largest value of its own when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If an argument is outside its range, or contexts hold more than their caller.
+
+    Examples
+    --------
+    >>> from perfkit.tables import CALL_METRICS, CALLTREE
+    >>> tree(CALLTREE.empty(), CALL_METRICS.empty()).title.text
+    'No call paths'
+    """
+    need(calltree, "rank", "node", "parent", "entry", "kind", "name", "file", "line", "module")
+    need(call_metrics, "rank", "node", "metric", "unit", "inclusive")
+    _legal(depth, at_least_frac, fold)
+    if calltree.empty or not (call_metrics["inclusive"] > 0).any():
+        return nothing(title or "No call paths", NO_PATHS)
+    metric, symbol = _metric(calltree, call_metrics, metric)
+    shown = _entry(calltree, entry)
+    value = _values(shown, call_metrics[call_metrics["metric"] == metric])
+    total = float(value[shown["parent"].isna()].sum())
+    if not total > 0:
+        return nothing(title or f"No call paths with {words.spent(metric)}", NO_PATHS)
+    register()
+    bars, below = _bars(shown, value, depth, at_least_frac * total, fold)
+    scale, drawn = words.scale(total, symbol), words.drawn(bars, shown, total, symbol)
+    whole = f"{words.amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
+    return layered(
+        _layers(drawn, total / scale.size, words.axis(metric, scale.symbol), search),
+        title or words.title(bars, drawn, metric, total),
+        words.explanation(bars, drawn, search, whole, total, below),
+        picture=f"Icicle of {len(drawn)} calling contexts, callers above what they call",
+        size=(WIDTH + LABEL_WIDTH, int(drawn["row"].max() + 1) * ROW),
+    )
+
+
+def _legal(depth: int, at_least_frac: float, fold: Collection[str]) -> None:
+    if depth < 2:
+        raise ValueError(f"depth: {depth} is not at least 2")
+    if not 0 < at_least_frac < 1:
+        raise ValueError(f"at_least_frac: {at_least_frac} is not between 0 and 1")
+    if isinstance(fold, str) or not set(fold) <= set(KINDS):
+        raise ValueError(f"fold: {fold!r} is not a collection of {list(KINDS)}")
+
+
+def _metric(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> tuple[str, str]:
+    """Return the metric to draw and its unit: as asked, else the time with the largest sum, else the first."""
+    roots = calltree.loc[calltree["parent"].isna(), ["rank", "node"]]
+    sums = call_metrics.merge(roots, on=["rank", "node"]).assign(metric=lambda rows: rows["metric"].astype(str))
+    sums = sums.groupby(["metric", sums["unit"].astype(str)])["inclusive"].sum().reset_index()
+    if metric and metric not in (legal := sorted(sums["metric"])):
+        raise ValueError(f"metric: {metric!r} is not one of {legal}")
+    asked = sums[sums["metric"] == metric] if metric else sums
+    first = asked.assign(time=asked["unit"].eq("s")).sort_values(["time", "inclusive"], ascending=False).iloc[0]
+    return str(first["metric"]), str(first["unit"])
+
+
+def _entry(calltree: pd.DataFrame, entry: str) -> pd.DataFrame:
+    """Return the contexts of the entry point, of all if none is named."""
+    if not entry:
+        return calltree
+    shown = calltree[calltree["entry"] == entry].reset_index(drop=True)
+    if shown.empty:
+        raise ValueError(f"entry: {entry!r} is not one of {sorted(calltree['entry'].astype(str).unique())}")
+    return shown
+
+
+def _values(calltree: pd.DataFrame, rows: pd.DataFrame) -> Values:
+    """Return each context's inclusive value, 0 where the metric was not measured."""
+    held = calltree[["rank", "node"]].merge(rows[["rank", "node", "inclusive"]], how="left", on=["rank", "node"])
+    return held["inclusive"].fillna(0).to_numpy(float)
+
+
+def _bars(
+    calltree: pd.DataFrame, value: Values, depth: int, least: float, fold: Collection[str]
+) -> tuple[pd.DataFrame, int]:
+    """Return the bars that fit into `depth` rows, and how many rows lie below; of too many bars the widest."""
+    while True:
+        paths = told(folded(calltree, value, fold, least), calltree, depth, least)
+        bars = placed(paths, least, depth)
+        if len(bars) <= MOST_BARS or least > value.max():
+            return bars, max(levels(paths) - depth, 0)
+        least *= 2
+
+
+def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[alt.Chart]:
+    """Return grey bars, above them in colour those that are not searched away, and names as far as they fit."""
+    span = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
+    x = alt.X("begin:Q", title=axis, scale=span, axis=alt.Axis(grid=False))
+    y = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0.06, paddingOuter=0))
+    grey: dict[str, Any] = {"clip": True, "x2Offset": -1, "tooltip": False}
+    rows = alt.Chart(inline(drawn))
+    return [
+        rows.mark_rect(color=COLOURS[OTHER], **grey).encode(x, alt.X2("end"), y),
+        _coloured(rows, drawn, (x, alt.X2("end"), y)).add_params(*_params(total, search)),
+        rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
+    ]
+
+
+# All text that the field is compared with is data; the expressions themselves hold none of it.
+_FOUND = "!search || indexof(lower(datum.name + ' ' + datum.hidden), lower(search)) >= 0"
+_PIXELS = "width * (min(datum.end, right) - max(datum.begin, left)) / (right - left) - 6"
+_WORDS: dict[str, Any] = {
+    "align": "left",
+    "clip": True,
+    "color": INK,
+    "fontSize": 11,
+    "tooltip": False,
+    "dx": alt.ExprRef("4 + width * max(0, left - datum.begin) / (right - left)"),
+    "limit": alt.ExprRef(f"max(1, {_PIXELS})"),
+    "opacity": alt.ExprRef(f"{_PIXELS} < {NARROWEST_TEXT} ? 0 : 1"),
+}
+
+
+def _params(total: float, search: str) -> list[alt.Parameter]:
+    """Return the bar that was clicked, the ends of the axis that follow from it, and the text searched for."""
+    field = alt.binding(input="text", name="find ", placeholder="part of a name", autocomplete="off")
+    return [
+        alt.selection_point(name="clicked", fields=["begin", "end"], toggle=False, clear="dblclick"),
+        alt.param(name="left", expr="clicked.begin ? clicked.begin[0] : 0"),
+        alt.param(name="right", expr=f"clicked.end ? clicked.end[0] : {total!r}"),
+        alt.param(name="search", value=search, bind=field),
+    ]
+
+
+def _coloured(rows: alt.Chart, drawn: pd.DataFrame, places: tuple[alt.X, alt.X2, alt.Y]) -> alt.Chart:
+    colour = alt.Color("kind:N", scale=colours(COLOURS, {}, drawn["kind"]), title=None)
+    shown = [
+        alt.Tooltip("name:N"),
+        alt.Tooltip("value:N", title="with what it calls"),
+        alt.Tooltip("share:N", title="share of the whole"),
+        alt.Tooltip("kind:N"),
+        alt.Tooltip("called:N", title="called from"),
+        alt.Tooltip("place:N", title="defined in"),
+        alt.Tooltip("hidden:N", title="also stands for"),
+    ]
+    marks: alt.Chart = rows.mark_rect(
+        clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_FOUND} ? 1 : 0")
+    ).encode(*places, colour, shown)
+    return marks
