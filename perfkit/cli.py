@@ -119,6 +119,7 @@ def _described(content: dict[str, Any]) -> str:
 @click.option("--window", type=WindowType(), default=None, help="Part of the recording, for example 5s:7s.")
 @click.option("--peaks", type=click.Path(path_type=Path), help="CSV file of the GPU's own peaks, for the roofline.")
 @click.option("--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?.")
+@click.option("--published", type=click.Path(path_type=Path), help="JSON of published figures of the call paths.")
 def report(
     path: Path,
     out: Path,
@@ -127,6 +128,7 @@ def report(
     window: tuple[int, int] | None,
     kernels: str,
     peaks: Path | None,
+    published: Path | None,
 ) -> None:
     """Run the notebooks on a profile or folder and write one page, summaries and tables."""
     from perfkit.report import build
@@ -145,6 +147,7 @@ def report(
             window=window or (),
             kernels=kernels,
             peaks=peaks,
+            published=published,
             progress=progress,
         )
     click.echo(page)
@@ -182,3 +185,16 @@ def simulate(name: str, out: Path | None) -> None:
     if name not in SIMULATIONS:
         raise PerfkitError(f"{name}: no such simulation. Choose from {', '.join(sorted(SIMULATIONS))}.")
     click.echo(SIMULATIONS[name](out or Path("data", name)))
+
+
+@main.group()
+def record() -> None:
+    """Say or do what records a profile."""
+
+
+@record.command("torch")
+def record_torch() -> None:
+    """Print the lines that record a PyTorch program."""
+    from perfkit.workloads.record import SNIPPET
+
+    click.echo(SNIPPET, nl=False)

@@ -135,12 +135,40 @@ class Selection:
     def devices(self) -> pd.DataFrame:
         """DEVICES that were chosen, or that ran something when none was chosen."""
         used = pd.concat([self.all_kernels[["rank", "gpu"]], self.copies[["rank", "gpu"]]]).drop_duplicates()
-        return self.run.devices.merge(used, on=["rank", "gpu"]) if len(used) else self._on_gpus(self.run.devices)
+        found = self.run.devices.merge(used, on=["rank", "gpu"])
+        # AMD's kernels name their GPU by another number than the list of devices.
+        return found if len(found) else self._on_gpus(self.run.devices)
 
     @property
     def api_calls(self) -> pd.DataFrame:
         """API_CALLS of all processes: a thread may launch on any GPU."""
         return self.run.api_calls
+
+    @cached_property
+    def framework(self) -> Selection:
+        """The same choice of what the framework's profiler alone recorded.
+
+        Operators launch the kernels of their own execution: those of another tool's are no answer to them.
+        """
+        readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
+        if not readers or {p.reader for p in self.run.profiles} == readers:
+            return self
+        return Selection(self.run.of(min(readers)), self.gpus, self.window, self.pattern)
+
+    @property
+    def ops(self) -> pd.DataFrame:
+        """OPS of all threads."""
+        return self.run.ops
+
+    @property
+    def python_calls(self) -> pd.DataFrame:
+        """PYTHON_CALLS of all threads."""
+        return self.run.python_calls
+
+    @cached_property
+    def collectives(self) -> pd.DataFrame:
+        """COLLECTIVES of the chosen GPUs."""
+        return self._on_gpus(self.run.collectives)
 
     @property
     def ranges(self) -> pd.DataFrame:
@@ -171,6 +199,11 @@ def _window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
     if len(window) != 2 or window[1] <= window[0]:
         raise PerfkitError(f"window: {list(window)} is not a start and a later end in ns. Give both, start first.")
     first, last = int(window[0]), int(window[1])
+    if len(run.calltree) and all(run.table(name.upper()).empty for name in (*TIMED, "samples")):
+        raise PerfkitError(
+            "window: the metrics of call paths are sums over the whole run, of which no part can be looked at. "
+            "Choose no window, or record a timeline (nsys profile, or PyTorch's profiler)."
+        )
     start, end = extent(run)
     if first < start or last > end:
         raise PerfkitError(

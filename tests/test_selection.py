@@ -7,8 +7,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from frames import copies, kernels
+from readers import hpctoolkit_files
 
 import perfkit
+from perfkit.errors import PerfkitError
 from perfkit.profile import Profile
 from perfkit.tables import CAPTURE
 
@@ -69,3 +71,10 @@ def test_description_says_what_was_chosen() -> None:
     """The report shows the choice in words."""
     view = perfkit.select(_run(), gpus=[0], window=(0, 50), kernels="sgemm")
     assert "GPU 0, 0 s to 5e-08 s, kernels matching 'sgemm'" == view.description
+
+
+def test_call_paths_have_no_window(tmp_path: Path) -> None:
+    """Their metrics are sums over the run: figures of the whole under the name of a part would be wrong."""
+    run = perfkit.load(hpctoolkit_files.sample(tmp_path / "hpctoolkit-app-database"))
+    with pytest.raises(PerfkitError, match="window: the metrics of call paths are sums over the whole run"):
+        perfkit.select(run, window=(0, 10))

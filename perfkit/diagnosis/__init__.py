@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from perfkit.diagnosis import kernel, system
+from dataclasses import replace
+
+from perfkit.diagnosis import framework, framework_rules, kernel, path_rules, paths, system
 from perfkit.diagnosis.changes import changes
 from perfkit.diagnosis.figures import sampled, system_figures
 from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
+from perfkit.diagnosis.framework import gpu_time, stragglers
 from perfkit.diagnosis.kernel import Roofline, roof
+from perfkit.diagnosis.paths import metric as path_metric
+from perfkit.diagnosis.together import together
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
@@ -21,10 +26,14 @@ __all__ = [
     "changes",
     "figures",
     "findings",
+    "gpu_time",
+    "path_metric",
     "plain",
     "refusals",
     "roof",
     "sampled",
+    "stragglers",
+    "together",
 ]
 
 TIMELINE = Refusal(
@@ -60,7 +69,8 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
         Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
     """
     view = _view(run)
-    return {**system_figures(view), **{figure.id: figure for figure in kernel.figures(view, peaks=peaks)}}
+    further = (*kernel.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks))
+    return {**system_figures(view), **{figure.id: figure for figure in further}}
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
@@ -80,16 +90,19 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     view = _view(run)
     known = figures(view, peaks=peaks)
     found = [*system.findings(view, known), *kernel.findings(view, known, peaks=peaks)]
+    found += [*path_rules.findings(view, known), *framework_rules.findings(view, known)]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), -f.gain.high))
 
 
 def refusals(run: Run | Selection) -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
     view = _view(run)
+    without_stalls = replace(COUNTERS, question="Which roof bounds the longest kernels, and do they use tensor cores?")
+    counters = COUNTERS if view.run.stalls.empty else without_stalls
     lacking = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
     told = {m.table for m in view.run.missing}
     timeline = [TIMELINE] if view.all_kernels.empty and "KERNELS" not in told else []
-    return [*lacking, *timeline, *([COUNTERS] if view.launches.empty else []), ARITHMETIC]
+    return [*lacking, *timeline, *([counters] if view.launches.empty else []), ARITHMETIC]
 
 
 def _view(run: Run | Selection) -> Selection:

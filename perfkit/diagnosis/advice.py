@@ -43,6 +43,11 @@ HOST_CODE = advice(
     "Move that work off the launching thread or out of the step; compile the step so that Python runs less",
     "Keep the step free of Python: CUDA graphs, or a C++ loop",
 )
+HOST_PATH = advice(
+    "Open step 3, call paths, at this function: what is only needed once belongs before the loop",
+    "Do this work once and keep its result, or move it to another thread or to the time in which the GPU computes",
+    "Replace it by a compiled or vectorised implementation",
+)
 KERNEL_WAIT = advice(
     "Raise the batch size so that kernels are longer than the gap between them",
     "Capture the step in a CUDA graph, which shortens the gap between dependent kernels",
@@ -63,6 +68,12 @@ EDGE = advice(
     "Start recording with cudaProfilerStart or --capture-range in the steady part",
     "Measure start-up separately: it is paid once per job",
 )
+IDLE_GPU = advice(
+    "Raise the batch size, so that each step gives the GPU more work; find the host code in which the time goes "
+    "(step 3, call paths) and take it out of the loop",
+    "Overlap the host's work with the GPU's: asynchronous copies, prefetching, several steps in flight",
+    "Assess smaller or shared GPUs for this job; keep the utilisation of every job under watch",
+)
 COPIES = advice(
     "Pin the host memory; copy with non_blocking=True on a stream of its own; merge small copies",
     "Prefetch the next batch while this one is computed",
@@ -77,6 +88,28 @@ COMPUTATION = advice(
     "Measure the longest kernels with Nsight Compute (ncu --set full) and see step 4",
     "Use mixed precision so that matrix products run on tensor cores; fuse elementwise chains",
     "Change the algorithm or the model where the longest kernel is already near its roof",
+)
+ATTENTION = advice(
+    "Call torch.nn.functional.scaled_dot_product_attention, or load the model with "
+    "attn_implementation='flash_attention_2' or 'sdpa'",
+    "Use shapes and types that the fused kernels take (16-bit types, head sizes they support)",
+    "Choose an attention that needs no full matrix of scores for long sequences",
+)
+PRECISION = advice(
+    "Run the forward pass under torch.autocast with bfloat16; allow TF32 for what stays in float32 "
+    "(torch.set_float32_matmul_precision('high'))",
+    "Pad dimensions to multiples of 8, better 64, so that tensor cores fit; compare the loss with that in float32",
+    "Train in 8 bits where hardware and accuracy allow it",
+)
+PREPARATION = advice(
+    "Prepare in batches instead of one by one; use fast tokenizers; move the work into DataLoader workers",
+    "Prepare once and store the result; cache what is asked for again",
+    "Give preparation machines or GPUs of its own",
+)
+BALANCE = advice(
+    "Compare what the slowest rank gets: batch, sequence lengths, its share of the model; check its clocks",
+    "Bucket sequences by length; balance the stages of the pipeline by measured time",
+    "Choose a parallel layout whose parts take the same time",
 )
 WARM_UP = advice(
     "Leave the first steps out of every measurement: choose a window of steady steps",
@@ -94,3 +127,12 @@ MEMORY_BOUND = advice(
     "Coalesce accesses and use vector loads; keep reused data in shared memory or L2",
     "Change the algorithm so that more is computed per byte (tiling, recomputation)",
 )
+
+
+def stall(helps: str) -> Advice:
+    """Return advice for the main reason for which warps wait, from the words that say what usually helps."""
+    return advice(
+        helps.rstrip("."),
+        "Measure the kernels that wait most with Nsight Compute (ncu --set full) and see step 4",
+        "Change the algorithm or the data layout of these kernels; record the share of the stall with every release",
+    )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from perfkit.analysis.speedup import bounds
 from perfkit.format import duration, number, percent, size
 
 HORIZONS = ("immediate", "medium-term", "long-term")
@@ -51,11 +53,15 @@ class Figure:
 
 @dataclass(frozen=True)
 class Gain:
-    """A range for the speed-up if a finding is mended, and why it is no narrower."""
+    """A range for the speed-up if a finding is mended, and why it is no narrower.
+
+    `share` is the fraction of the run's time that disappears at most; None where the gain is not one of the run.
+    """
 
     low: float
     high: float
     reason: str
+    share: float | None = None
 
     @property
     def text(self) -> str:
@@ -63,10 +69,30 @@ class Gain:
 
         Examples
         --------
-        >>> Gain(1.0, 2.5, "").text
-        '1.0x to 2.5x'
+        >>> Gain(1.0, 2.5, "").text, Gain(1.0, 1.00094, "").text, Gain(1.0, float("inf"), "").text
+        ('1.0x to 2.5x', '1.0x to 1.0009x', '1.0x or more')
         """
-        return f"{self.low:.1f}x to {number(self.high) if self.high >= 10 else f'{self.high:.1f}'}x"
+        if math.isinf(self.high):
+            return f"{self.low:.1f}x or more"
+        return f"{self.low:.1f}x to {_factor(self.high)}x"
+
+
+def _factor(value: float) -> str:
+    """Return a speed-up with one decimal, or as many as show that it is above 1."""
+    excess = value - 1
+    decimals = -math.floor(math.log10(excess)) if 1e-6 < excess < 0.05 else 1
+    return number(value) if value >= 10 else f"{value:.{decimals}f}"
+
+
+def removing(share: float, reason: str) -> Gain:
+    """Return the gain of removing at most this share of the run's time (Amdahl), and at least nothing.
+
+    Examples
+    --------
+    >>> removing(0.5, "").text
+    '1.0x to 2.0x'
+    """
+    return Gain(*bounds([share], [1.0])._replace(low=1.0), reason, share)
 
 
 @dataclass(frozen=True)

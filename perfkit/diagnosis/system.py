@@ -15,7 +15,7 @@ import pandas as pd
 from perfkit.analysis import gaps, steps
 from perfkit.diagnosis import advice
 from perfkit.diagnosis.figures import causes, idle_gaps
-from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
@@ -87,12 +87,7 @@ def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, rem
     share = evidence[0].value
     reason = "at most all of this time disappears; at least none, if the GPU then waits for something else"
     severity = "high" if share >= SEVERE else "medium"
-    return Finding(rule, title, severity, text, evidence, "under 10 %", Gain(1.0, _speedup(share), reason), remedies)
-
-
-def _speedup(share: float) -> float:
-    """Return the most that removing this share of the time can gain (Amdahl)."""
-    return 1 / (1 - share) if share < 1 else float("inf")
+    return Finding(rule, title, severity, text, evidence, "under 10 %", removing(share, reason), remedies)
 
 
 def _share(
@@ -105,11 +100,10 @@ def _share(
     explanation = f"{figure.label}: {figure.definition}."
     reason = "at most all of this time disappears"
     if part == "computation":
-        gain = Gain(
-            1.0, 1 / figure.value, "at most everything but the computation disappears; more needs faster kernels"
-        )
+        reason = "at most everything but the computation disappears; more needs faster kernels"
+        gain = Gain(1.0, 1 / figure.value, reason)
     else:
-        gain = Gain(1.0, _speedup(figure.value), reason)
+        gain = removing(figure.value, reason)
     yield Finding(part, f"{title}: {figure.text} of the time", severity, explanation, (figure,), target, gain, remedies)
 
 

@@ -1,6 +1,7 @@
 """The report: notebooks run without a person, and one page made of them."""
 
 from perfkit.report.build import build
+from perfkit.report.published import against_published
 from perfkit.report.record import record
 from perfkit.report.shown import (
     about,
@@ -17,6 +18,7 @@ from perfkit.report.shown import (
 
 __all__ = [
     "about",
+    "against_published",
     "build",
     "figure_table",
     "key_findings",

@@ -11,6 +11,7 @@ from typing import Any
 from perfkit.errors import PerfkitError
 from perfkit.hardware import load_peaks
 from perfkit.report import html, notebooks, summary
+from perfkit.report.published import published as published_figures
 from perfkit.report.record import collect, presentable
 from perfkit.run import load
 from perfkit.selection import Selection, select
@@ -26,6 +27,7 @@ def build(
     window: tuple[int, ...] = (),
     kernels: str = "",
     peaks: str | Path | None = None,
+    published: str | Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Path:
     """Write a report of a run to a folder and return its page.
@@ -40,6 +42,8 @@ def build(
         As in `perfkit.select`.
     peaks
         A CSV file of peaks of GPUs, see `perfkit.hardware.load_peaks`.
+    published
+        A JSON file of figures published of the program's call paths, see `perfkit.report.against_published`.
     progress
         Called with the number of finished steps, their total and the name of what just ended.
 
@@ -61,6 +65,8 @@ def build(
         load(baseline)
     if peaks:
         load_peaks(peaks)
+    if published:
+        published_figures(Path(published))
     names = notebooks.answering(view.run)
     parameters = {
         "profile": str(Path(profile).absolute()),
@@ -69,6 +75,7 @@ def build(
         "window": list(window),
         "kernels": kernels,
         "peaks": str(Path(peaks).absolute()) if peaks else "",
+        "published": str(Path(published).absolute()) if published else "",
     }
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -109,7 +116,8 @@ def _write(
     inputs = summary.inputs(view, parameters)
     found = collect(executed.items())
     summary.write(made, inputs, found)
-    shown = [(notebooks.title(n), presentable(n)) for n in executed.values()]
+    recorded = notebooks.recorded(view.run)
+    shown = [(notebooks.title(n), presentable(n, recorded)) for n in executed.values()]
     title = f"perfkit: {Path(parameters['profile']).name}"
     (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
     done("page")

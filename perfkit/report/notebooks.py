@@ -18,6 +18,7 @@ from perfkit.run import Run
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES"),
+    "3_call_paths": ("CALLTREE",),
     "4_kernels": ("LAUNCHES",),
 }
 
@@ -41,10 +42,15 @@ def _installed(name: str) -> Path:
     return next(p for p in (package / name, package.parent / name) if p.is_dir())
 
 
+def recorded(run: Run) -> set[str]:
+    """Return the names of the tables that the profiles of a run hold."""
+    return {name for profile in run.profiles for name in profile.loaders}
+
+
 def answering(run: Run) -> list[str]:
     """Return the names of the notebooks that have something to say about this run."""
-    recorded = {name for profile in run.profiles for name in profile.loaders}
-    return [name for name, needs in NOTEBOOKS.items() if not needs or recorded & set(needs)]
+    tables = recorded(run)
+    return [name for name, needs in NOTEBOOKS.items() if not needs or tables & set(needs)]
 
 
 def title(notebook: nbformat.NotebookNode) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +11,7 @@ import nbformat
 from perfkit.diagnosis import Figure, Finding, Refusal, plain
 
 MIME = "application/vnd.perfkit.record+json"
+NEEDS = "needs:"  # begins the tag of a cell that has an answer only where one of the tables it names was recorded
 
 
 @dataclass
@@ -58,15 +59,16 @@ def _contents(notebook: nbformat.NotebookNode) -> list[dict[str, Any]]:
     return [o["data"][MIME] for o in outputs if MIME in o.get("data", {})]
 
 
-def presentable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
     """Return the notebook as a reader wants it.
 
-    Cells that only record are left out; the code of cells that show nothing is put to the next that does.
+    Cells that only record are left out, and those tagged ``needs:A|B`` where none of these tables is among
+    `tables`, what was recorded; the code of cells that show nothing is put to the next that does.
     """
     shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
     cells, silent = [], []
     for cell in shown.cells:
-        if any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
+        if not _answered(cell, tables) or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
             continue
         if cell.cell_type == "code" and not cell.outputs:
             silent.append(cell.source)
@@ -77,3 +79,9 @@ def presentable(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
         cells.append(cell)
     shown.cells = cells
     return shown
+
+
+def _answered(cell: nbformat.NotebookNode, tables: Collection[str]) -> bool:
+    """Whether what was recorded holds one of the tables that the cell's tag names, if it names any."""
+    needs = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
+    return all(set(each.split("|")) & set(tables) for each in needs)

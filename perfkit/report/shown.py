@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from html import escape
 from importlib.metadata import version
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal
+from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal, together
 from perfkit.format import Shown, duration, number, percent, printable
 from perfkit.names import Decoded
 from perfkit.selection import Selection
@@ -75,9 +75,13 @@ def recommendations(findings: Iterable[Finding]) -> Shown:
     parts = []
     for horizon in HORIZONS:
         steps = dict.fromkeys((step, f.rule) for f in found for step in f.advice.get(horizon, ()))
-        items = "".join(f"<li>{_safe(step)} <em>({_safe(rule.replace('_', ' '))})</em></li>" for step, rule in steps)
+        items = "".join(f"<li>{_safe(step)} <em>({_safe(_theme(rule))})</em></li>" for step, rule in steps)
         parts.append(f"<h4>{horizon.capitalize()}</h4><ul>{items}</ul>" if items else "")
     return Shown("".join(parts) or note("No recommendation without a finding.").html, f"{len(found)} findings")
+
+
+def _theme(rule: str) -> str:
+    return rule.removeprefix("paths_").replace("_", " ")
 
 
 def refusals(items: Iterable[Refusal]) -> Shown:
@@ -103,9 +107,15 @@ def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.Data
     return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])
 
 
-def opportunities(findings: Iterable[Finding]) -> pd.DataFrame:
-    """Return findings as rows of the improvement table: direction, current, target, gain, why a range."""
-    rows = [(f.title, f.evidence[0].text, f.target, f.gain.text, f.gain.reason) for f in findings]
+def opportunities(findings: Iterable[Finding], figures: Mapping[str, Figure]) -> pd.DataFrame:
+    """Return findings as rows of the improvement table: direction, current, target, gain, why a range.
+
+    The last row says what mending all of them together could gain.
+    """
+    found = list(findings)
+    rows = [(f.title, f.evidence[0].text, f.target, f.gain.text, f.gain.reason) for f in found]
+    combined = together(found, figures)
+    rows += [("All of these together", "", "", combined.text, combined.reason)] if combined else []
     return pd.DataFrame(rows, columns=["direction", "current", "target", "gain", "why a range"])
 
 

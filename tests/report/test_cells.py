@@ -13,13 +13,17 @@ import pytest
 from perfkit.report.notebooks import NOTEBOOKS, folder
 
 # Broken on purpose, closed formats that need the vendor's software, and files that describe others.
-LEFT_OUT = ("EMPTY", "TRUNCATED", "LFS_POINTER", "dlprof_dldb", "-rep", ".txt", "gemm_naive", "b128_ctx8k")
+LEFT_OUT = (
+    *("EMPTY", "TRUNCATED", "PARTIAL", "LFS_POINTER", "dlprof_dldb", "-rep", ".txt", "gemm_naive", "b128_ctx8k"),
+    *("published_figures", "cpu_op_map", "truth.json"),
+)
+KINDS = ("nsys", "ncu", "golden/ncu", "hpctoolkit", "torch")
 
 
 def _captures() -> list[Path]:
     root = os.environ.get("PERFKIT_PROFILES")
-    found = [p for kind in ("nsys", "ncu", "golden/ncu") for p in Path(root, kind).iterdir()] if root else []
-    readable = (p for p in found if p.is_dir() or p.suffix in (".sqlite", ".csv"))
+    found = [p for kind in KINDS for p in Path(root, kind).iterdir()] if root else []
+    readable = (p for p in found if p.is_dir() or p.suffix in (".sqlite", ".csv", ".json", ".gz"))
     return sorted(p for p in readable if not any(part in p.name for part in LEFT_OUT))
 
 

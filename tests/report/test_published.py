@@ -1,0 +1,66 @@
+"""Published figures beside true ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from callpaths import toy_metrics, toy_tree
+
+import perfkit
+from perfkit.analysis.calltree import tree_sums
+from perfkit.errors import PerfkitError
+from perfkit.report import against_published
+from perfkit.report.published import published
+
+DLRM = "hpctoolkit/hpctoolkit-dlrm-gpu-database"
+
+
+def test_three_ways_of_counting_the_toy() -> None:
+    """100 launches on each of two threads: 5 rows of the main thread hold them, so the sum over its tree is 500."""
+    table = against_published(tree_sums(toy_tree(), toy_metrics())).set_index("figure")
+    assert ["500", "100", "200"] == table.loc["Kernel launches"].tolist()
+
+
+def test_published_figures_stand_beside(tmp_path: Path) -> None:
+    """A figure the file names is shown with its unit, another is a dash."""
+    (tmp_path / "p.json").write_text('{"launches": 145100, "copy_share": 0.784}')
+    table = against_published(tree_sums(toy_tree(), toy_metrics()), str(tmp_path / "p.json")).set_index("figure")
+    assert ["145,100", "78.4 %", "-"] == table["published"][
+        ["Kernel launches", "Copies in kernel and copy time", "Kernel time"]
+    ].tolist()
+
+
+def test_reads_the_metrics_of_the_published_analysis(profiles: Path) -> None:
+    """145,100 launches, copies 78.4 %, "overhead" 91.3 %, "utilisation" 0.24 %, mean kernel 5.48 us, gmem 54.9 %."""
+    known = published(profiles / "hpctoolkit/published_figures/metrics_data.json")
+    rounded = {name: float(f"{value:.3g}") for name, value in known.items()}
+    expected = {"launches": 145_000, "copy_share": 0.784, "launch_overhead": 0.913, "gpu_share": 0.00242}
+    expected |= {"mean_kernel_time": 5.48e-6, "stall_gmem": 0.549, "kernel_time": 0.795, "copy_time": 2.88}
+    assert expected == {name: rounded[name] for name in expected}
+
+
+def test_the_real_database_by_the_published_method(profiles: Path) -> None:
+    """Summed over the rows of the main thread 151,700 launches and 78.0 % copies; in truth 7,400 and 52.9 %."""
+    run = perfkit.load(profiles / DLRM)
+    table = against_published(tree_sums(run.calltree, run.call_metrics)).set_index("figure")
+    assert ["151,700", "3,300", "7,400"] == table.loc["Kernel launches"].tolist()
+    assert ["78.0 %", "80.6 %", "52.9 %"] == table.loc["Copies in kernel and copy time"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [("no json", "are not JSON"), ("[1]", "holds none of the figures"), (json.dumps({"x": 1}), "holds none")],
+)
+def test_a_file_without_figures_is_refused(tmp_path: Path, content: str, words: str) -> None:
+    """A typing error in the file is no empty column in the report."""
+    (tmp_path / "p.json").write_text(content)
+    with pytest.raises(PerfkitError, match=words):
+        published(tmp_path / "p.json")
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    """The message names the path."""
+    with pytest.raises(PerfkitError, match=r"gone\.json: the published figures cannot be read"):
+        published(tmp_path / "gone.json")

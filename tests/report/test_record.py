@@ -1,0 +1,40 @@
+"""Which cells of an executed notebook a reader gets to see."""
+
+from __future__ import annotations
+
+import nbformat
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from perfkit.report.record import MIME, presentable
+
+
+def notebook(*cells: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """A notebook of these cells."""
+    return new_notebook(cells=list(cells))
+
+
+def shown(text: str, *tags: str) -> nbformat.NotebookNode:
+    """A code cell that shows something, with tags."""
+    output = new_output("display_data", data={"text/plain": text})
+    return new_code_cell(text, outputs=[output], metadata={"tags": list(tags)})
+
+
+def sources(made: nbformat.NotebookNode) -> list[str]:
+    """The cells' text."""
+    return [cell.source for cell in made.cells]
+
+
+def test_cells_without_their_tables_are_left_out() -> None:
+    """Prose and pictures of a timeline say nothing of a run that has counters only."""
+    made = notebook(
+        new_markdown_cell("any"), shown("a", "needs:KERNELS|COPIES"), shown("b", "needs:LAUNCHES"), shown("c")
+    )
+    assert ["any", "b", "c"] == sources(presentable(made, {"LAUNCHES"}))
+    assert ["any", "a", "c"] == sources(presentable(made, {"COPIES"}))
+
+
+def test_recording_is_not_shown_and_silent_code_is_put_to_the_next() -> None:
+    """The reader of a page sees results; the code that led there stands with them."""
+    record = new_code_cell("record()", outputs=[new_output("display_data", data={MIME: {}})])
+    made = notebook(new_code_cell("x = 1"), shown("x"), record)
+    assert ["x = 1\n\nx"] == sources(presentable(made, ()))
