@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.errors import ReadError
-from perfkit.readers import SUFFIXES, recognise, unrecognised
+from perfkit.readers import SUFFIXES, reader, recognise, unrecognised
 
 # Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
 FORMS = (
@@ -37,12 +37,17 @@ def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
             raise ReadError(f"{item}: no such file or folder. Check the path.")
         claimed = recognise(item)
         if claimed:
-            found.append((item, claimed))
+            found.append((_whole(item, claimed), claimed))
         elif item.is_dir():
             found += _inside(item, notes)
         else:
             raise unrecognised(item)
     return list({p.resolve(): (p, name) for p, name in found}.values()), notes
+
+
+def _whole(path: Path, claimed: str) -> Path:
+    """Return the folder of a file that is one of several of its profile: what changes beside it changes the profile."""
+    return path.parent if path.is_file() and getattr(reader(claimed), "FOLDER", False) else path
 
 
 def _inside(folder: Path, notes: list[str]) -> list[Found]:

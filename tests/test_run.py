@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels
-from readers import ncu_files
+from readers import hpctoolkit_files, ncu_files
 from readers import nsys_files as nsys
 
 import perfkit
@@ -302,3 +302,10 @@ def test_one_tools_profiles_keep_the_clock_of_the_run() -> None:
     run = Run([first, second])
     assert [0] == run.kernels["start_ns"].tolist()
     assert [LATER] == run.of("torch_trace").kernels["start_ns"].tolist()
+
+
+def test_a_file_of_a_database_stands_for_the_whole(tmp_path: Path) -> None:
+    """meta.db names the calls and profile.db holds their values: a change of either must be noticed."""
+    database = hpctoolkit_files.sample(tmp_path / "hpctoolkit-app-database")
+    (given,) = perfkit.load(database / "meta.db").profiles
+    assert database == given.path

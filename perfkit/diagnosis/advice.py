@@ -69,7 +69,7 @@ EDGE = advice(
     "Measure start-up separately: it is paid once per job",
 )
 IDLE_GPU = advice(
-    "Raise the batch size, so that each step gives the GPU more work; find the host code in which the time goes "
+    "Give the GPU more work per step: a larger batch; find the host code in which the time goes "
     "(step 3, call paths) and take it out of the loop",
     "Overlap the host's work with the GPU's: asynchronous copies, prefetching, several steps in flight",
     "Assess smaller or shared GPUs for this job; keep the utilisation of every job under watch",

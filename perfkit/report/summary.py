@@ -81,7 +81,8 @@ def _about(about: dict[str, Any]) -> str:
         "GPUs": ", ".join(about["devices"]) or "not recorded",
         "Seen": about["selection"],
     }
-    return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in lines.items())
+    said = [*lines.items(), *(("Note", note) for note in about["notes"])]
+    return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in said)
 
 
 def _finding(finding: dict[str, Any]) -> str:
