@@ -338,10 +338,25 @@ COLLECTIVES = Table(
         Column("dur_ns", "float64", "duration, ns"),
         Column("algorithm", "category", "ring, tree, ...; missing when not recorded"),
         Column("protocol", "category", "LL, LL128, Simple; missing when not recorded"),
+        Column("placement", "category", "in_place or out_of_place; missing outside benchmarks"),
         Column("group", "category", "process group; missing when not recorded"),
         Column("source", "category", "trace, benchmark or log"),
     ),
     ("rank", "gpu", "start_ns", "operation", "bytes"),
+)
+
+LINKS = Table(
+    "LINKS",
+    "a connection between two ranks that NCCL set up",
+    (
+        RANK,
+        Column("channel", "int32", "NCCL channel; -1 not recorded"),
+        Column("kind", "category", "ring, tree or connection"),
+        Column("from_rank", "int32", "rank that sends, or the child of a tree"),
+        Column("to_rank", "int32", "rank that receives, or the parent of a tree"),
+        Column("transport", "category", "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded"),
+    ),
+    ("rank", "kind", "channel", "from_rank", "to_rank"),
 )
 
 TABLES: dict[str, Table] = {
@@ -366,5 +381,6 @@ TABLES: dict[str, Table] = {
         THREAD_METRICS,
         TRACE,
         COLLECTIVES,
+        LINKS,
     )
 }

@@ -15,7 +15,7 @@ import perfkit
 ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
     ("errors", "schema"),
-    ("tables", "names", "hardware", "profile", "format"),
+    ("tables", "metrics", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
     ("cache", "opening", "discovery", "run", "selection", "__init__"),
     ("diagnosis",),

@@ -1,5 +1,35 @@
 """Pictures and tables for people: finished small frames in, Altair charts or HTML out; nothing is computed here."""
 
-from perfkit.charts import breakdown, composition, gaps, icicle, kernels, roofline, stalls, tables, timeline
+from perfkit.charts import (
+    breakdown,
+    collectives,
+    composition,
+    formats,
+    gaps,
+    icicle,
+    kernels,
+    memory,
+    operators,
+    ranks,
+    roofline,
+    stalls,
+    tables,
+    timeline,
+)
 
-__all__ = ["breakdown", "composition", "gaps", "icicle", "kernels", "roofline", "stalls", "tables", "timeline"]
+__all__ = [
+    "breakdown",
+    "collectives",
+    "composition",
+    "formats",
+    "gaps",
+    "icicle",
+    "kernels",
+    "memory",
+    "operators",
+    "ranks",
+    "roofline",
+    "stalls",
+    "tables",
+    "timeline",
+]

@@ -11,6 +11,7 @@ from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gai
 from perfkit.diagnosis.framework import gpu_time, stragglers
 from perfkit.diagnosis.kernel import Roofline, roof
 from perfkit.diagnosis.paths import metric as path_metric
+from perfkit.diagnosis.shapes import shape_roofline
 from perfkit.diagnosis.together import together
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -32,6 +33,7 @@ __all__ = [
     "refusals",
     "roof",
     "sampled",
+    "shape_roofline",
     "stragglers",
     "together",
 ]

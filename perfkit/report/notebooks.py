@@ -20,6 +20,7 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES"),
     "3_call_paths": ("CALLTREE",),
     "4_kernels": ("LAUNCHES",),
+    "5_framework": ("OPS",),
 }
 
 

@@ -23,6 +23,7 @@ PLAIN = {
     "ranks": 3,
     "algorithm": None,
     "protocol": None,
+    "placement": None,
     "group": "0",
     "source": "trace",
 }

@@ -101,6 +101,7 @@ PLAIN = {
     "dur_ns": 1000.0,
     "algorithm": None,
     "protocol": None,
+    "placement": None,
     "group": "0",
     "source": "benchmark",
 }

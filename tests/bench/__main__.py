@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.bench import analyses, launches, nsys, ranks, report
+from tests.bench import analyses, call_paths, kineto, launches, nsys, ranks, report, trace_ranks
 from tests.bench.table import Row, markdown
 
 BENCHMARKS = {
@@ -17,6 +17,10 @@ BENCHMARKS = {
     "analyses": analyses.rows,
     "report": report.rows,
     "ranks": ranks.rows,
+    "kineto": kineto.rows,
+    "trace_ranks": trace_ranks.rows,
+    "call_paths": call_paths.real_rows,
+    "contexts": call_paths.made_rows,
 }
 
 
@@ -24,7 +28,12 @@ def main() -> None:
     """Run the benchmarks named on the command line, all if none is."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--kernels", type=int, default=10_000_000, help="of the largest capture; others have at most")
+    parser.add_argument(
+        "--kernels",
+        type=int,
+        default=10_000_000,
+        help="of the largest capture; others have at most, as events and contexts too",
+    )
     options = parser.parse_args()
     unknown = set(options.names) - set(BENCHMARKS)
     if unknown:

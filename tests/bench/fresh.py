@@ -3,6 +3,7 @@
 Functions
 ---------
 command    run a program
+family     run a program, and count the memory of the processes it starts too
 call       call a function of a module of this folder; starting Python and importing are not counted
 """
 
@@ -13,11 +14,14 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+PAUSE_S = 0.1  # between two looks at the memory of a family
 MAXRSS_BYTES = 1 if sys.platform == "darwin" else 1024  # the unit of ru_maxrss
 
 
@@ -28,6 +32,44 @@ class Measured(NamedTuple):
     cpu_s: float
     peak_bytes: int
     answer: Any
+
+
+def family(program: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Measured:
+    """Run a program; the peak is of the memory that it and all it started held at once, looked at now and then.
+
+    Pages that processes share count once per process. Where there is no /proc, it is the largest process's peak.
+    """
+    done = threading.Event()
+    seen = [0]
+
+    def look() -> None:
+        while not done.wait(PAUSE_S):
+            seen.append(sum(_held(pid) for pid in _descendants(os.getpid())))
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    try:
+        measured = command(program, env=env)
+    finally:
+        done.set()
+        watcher.join()
+    return measured._replace(peak_bytes=max(measured.peak_bytes, *seen))
+
+
+def _descendants(pid: int) -> Iterator[int]:
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, children.read_text().split()):
+                yield child
+                yield from _descendants(child)
+
+
+def _held(pid: int) -> int:
+    """Return the bytes a process has in memory; none if it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return 0
 
 
 def command(program: Sequence[str | Path], *, env: Mapping[str, str] | None = None) -> Measured:

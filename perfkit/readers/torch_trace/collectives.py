@@ -131,6 +131,7 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
         "dur_ns": columns["dur_ns"].astype(float),
         "algorithm": nothing,
         "protocol": nothing,
+        "placement": nothing,
         "group": categorical(columns["group"], spans.values("group")),
         "source": categorical(np.zeros(rows, np.int64), ["trace"]),
     }

@@ -1,0 +1,188 @@
+"""How the ranks of a run differ."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import pytest
+from analysis.test_collectives import TOY
+from frames import copies, kernels
+
+import perfkit
+from perfkit import analysis
+from perfkit.charts.ranks import bars, parts, waits
+from perfkit.errors import SchemaError
+from perfkit.tables import COLLECTIVES
+
+Check = Callable[[alt.TopLevelMixin], dict[str, Any]]
+PARTS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
+STRAGGLERS = ["rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count"]
+SAMPLED = "HTA__trace_filter__sampled_rank-{}.json.gz"
+
+
+def split(*rows: tuple[int, ...]) -> pd.DataFrame:
+    """A breakdown from rank, gpu and the parts in ms; the span is their sum."""
+    whole = [(*row[:2], *(part * 10**6 for part in (sum(row[2:]), *row[2:]))) for row in rows]
+    return pd.DataFrame(whole, columns=["rank", "gpu", "span_ns", *PARTS])
+
+
+def late(*rows: tuple[int, int, int], count: int = 10, apart: int = 0) -> pd.DataFrame:
+    """Stragglers from rank, collectives to which it came last of `count`, and wait in ms."""
+    whole = [(r, r, count, last, last / count if count else None, ms * 10**6, apart, 0) for r, last, ms in rows]
+    return pd.DataFrame(whole, columns=STRAGGLERS)
+
+
+def drawn(view: dict[str, Any], *fields: str) -> list[tuple[Any, ...]]:
+    """The given fields of a view's rows."""
+    return [tuple(row[field] for field in fields) for row in view["rows"]]
+
+
+def test_a_column_for_each_rank_and_the_mean(checked: Check) -> None:
+    """30 and 10 ms on ranks 0 and 1: columns in the order of the ranks, mean 20."""
+    spec = checked(bars(split((1, 0, 10, 0, 0, 0, 0), (0, 0, 30, 0, 0, 0, 0)), value="computation_ns"))
+    columns, _, mean = spec["layer"]
+    assert [("0", "rank 0", 30.0, "30.0 ms"), ("1", "rank 1", 10.0, "10.0 ms")] == drawn(
+        columns, "place", "name", "figure", "said"
+    )
+    assert [(20.0, "← mean 20.0 ms")] == drawn(mean, "figure", "said")
+    assert "computation (ms)" == columns["encoding"]["y"]["title"]
+    assert "Computation is 10.0 ms to 30.0 ms, most on rank 0" == spec["title"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("value", "figure", "said"),
+    [
+        ("kernel_busy_frac", 0.25, "25.0 %"),
+        ("peak_bytes", 2.5e9, "2.50 GB"),
+        ("bus_bytes_per_s", 4.5e11, "450 GB/s"),
+        ("achieved_flops_per_s", 3e14, "300 TFLOP/s"),
+        ("kernel_count", 12, "12.0 count"),
+        ("power_w", 350, "350 W"),
+    ],
+)
+def test_the_suffix_is_the_unit(value: str, figure: float, said: str, checked: Check) -> None:
+    """A fraction is shown in percent, bytes and rates in the unit they fill."""
+    spec = checked(bars(pd.DataFrame({"rank": [0], "gpu": [0], value: [figure]}), value=value))
+    assert [(said,)] == drawn(spec["layer"][0], "said")
+    assert said.split()[1] in spec["layer"][0]["encoding"]["y"]["title"]
+    assert 2 == len(spec["layer"])  # one rank has no mean
+
+
+def test_columns_are_named_by_what_tells_them_apart(checked: Check) -> None:
+    """By rank, by GPU of the only rank, or by both; an unknown GPU is a question mark."""
+    named = {"rank": [(0, 0), (1, 1)], "GPU": [(0, 0), (0, 1)], "rank · GPU": [(0, 0), (0, -1), (1, 0)]}
+    for what, places in named.items():
+        axis = checked(parts(split(*((*place, 1, 0, 0, 0, 1) for place in places))))["layer"][0]["encoding"]["x"]
+        assert what == axis["title"]
+    assert ["0 · ?", "0 · 0", "1 · 0"] == axis["sort"]
+
+
+def test_sixty_four_ranks_fit(checked: Check) -> None:
+    """64 columns stand in the width of every chart; a line is at the mean, figures have no room."""
+    frame = split(*((rank, rank % 8, 50 + rank, 0, 0, 0, 50) for rank in range(64)))
+    spec = checked(bars(frame, value="computation_ns"))
+    assert ["bar", "rule", "text"] == [view["mark"]["type"] for view in spec["layer"]]
+    assert 640 == spec["width"] == checked(parts(frame))["width"]
+    assert 64 == len(spec["layer"][0]["rows"])
+
+
+def test_ranks_without_a_figure_are_counted(checked: Check) -> None:
+    """A missing figure has no column; the chart says so, also where all are missing."""
+    frame = pd.DataFrame({"rank": [0, 1], "gpu": 0, "mean_frac": [0.5, None]})
+    spec = checked(bars(frame, value="mean_frac"))
+    assert "Not drawn: 1 without a value." == spec["title"]["subtitle"][0]
+    assert "Mean is 50.0 %" == spec["title"]["text"]
+    for empty in (frame.iloc[1:], frame.iloc[:0]):
+        assert "No rank has this figure" in checked(bars(empty, value="mean_frac"))["title"]["subtitle"][0]
+
+
+def test_parts_stand_on_one_another(checked: Check) -> None:
+    """50 + 20 + 30 ms and 40 + 20 + 40: from the bottom up; computation and idle differ by 10, computation is named."""
+    spec = checked(parts(split((0, 0, 50, 20, 0, 0, 30), (1, 1, 40, 20, 0, 0, 40))))
+    assert [
+        ("0", "computation", 0.0, 50.0, "50.0 %"),
+        ("1", "computation", 0.0, 40.0, "40.0 %"),
+        ("0", "communication", 50.0, 70.0, "20.0 %"),
+        ("1", "communication", 40.0, 60.0, "20.0 %"),
+        ("0", "idle", 70.0, 100.0, "30.0 %"),
+        ("1", "idle", 60.0, 100.0, "40.0 %"),
+    ] == drawn(spec["layer"][0], "place", "part", "begin", "end", "share")
+    assert "Computation time differs most: 40.0 ms on rank 1, 50.0 ms on rank 0" == spec["title"]["text"]
+
+
+def test_ranks_that_do_not_differ(checked: Check) -> None:
+    """The title says so; a single one is compared with none."""
+    same = split((0, 0, 1, 0, 0, 0, 1), (1, 1, 1, 0, 0, 0, 1))
+    assert "All ranks spend their time alike" == checked(parts(same))["title"]["text"]
+    assert "Where the time of rank 0 goes" == checked(parts(same.iloc[:1]))["title"]["text"]
+
+
+def test_parts_without_work_say_so(checked: Check) -> None:
+    """No device, or devices without a span, is a sentence."""
+    for frame in (split(), split((0, 0, 0, 0, 0, 0, 0))):
+        assert "No kernel or copy ran" in checked(parts(frame))["title"]["subtitle"][0]
+
+
+def test_who_comes_last_and_who_waits(checked: Check) -> None:
+    """Rank 1 comes last to 8 of 10 and waits 1 ms; two panels, the ranks in their order in both."""
+    spec = checked(waits(late((1, 8, 1), (0, 2, 30), apart=3)))
+    last, wait = spec["vconcat"]
+    assert [("0", 20.0, "20.0 %"), ("1", 80.0, "80.0 %")] == drawn(last["layer"][0], "place", "figure", "said")
+    assert [("0", 30.0, "30.0 ms"), ("1", 1.0, "1.00 ms")] == drawn(wait["layer"][0], "place", "figure", "said")
+    assert "Rank 1 comes last to 80.0 % of 10 collectives" == spec["title"]["text"]
+    assert "Left out: 6 kernels" in spec["title"]["subtitle"][1]
+
+
+def test_nobody_comes_last(checked: Check) -> None:
+    """Where all come at once the title accuses nobody."""
+    spec = checked(waits(late((0, 0, 0), (1, 0, 0))))
+    assert "All ranks come to every collective at once" == spec["title"]["text"]
+    assert 1 == len(spec["title"]["subtitle"])
+
+
+def test_without_meetings_the_chart_says_so(checked: Check) -> None:
+    """A single rank, or collectives that never held all ranks at once, say nothing about who was late."""
+    for frame in (late(), late((0, 0, 0), count=0)):
+        assert "collectives of several ranks" in checked(waits(frame))["title"]["subtitle"][0]
+
+
+def test_wrong_arguments_are_refused() -> None:
+    """A figure without a unit, parts that do not add up, a share above 1 and missing columns are errors."""
+    with pytest.raises(ValueError, match=r"value: 'name' does not end in one of \['_bytes_per_s'"):
+        bars(split(), value="name")
+    with pytest.raises(SchemaError, match="busy_frac"):
+        bars(split(), value="busy_frac")
+    with pytest.raises(ValueError, match="do not sum to span_ns"):
+        parts(split((0, 0, 1, 2, 3, 4, 5)).assign(span_ns=16))
+    with pytest.raises(SchemaError, match="idle_ns"):
+        parts(split().drop(columns="idle_ns"))
+    with pytest.raises(ValueError, match=r"last_frac: 1\.1 is not a fraction"):
+        waits(late((0, 11, 1)))
+    with pytest.raises(SchemaError, match="wait_ns"):
+        waits(late().drop(columns="wait_ns"))
+
+
+def test_the_charts_take_what_the_analyses_return(checked: Check) -> None:
+    """Two ranks with a kernel each, three with two collectives; and nothing at all."""
+    kernel = kernels({"start_ns": 0, "dur_ns": 400}, {"start_ns": 0, "dur_ns": 200, "rank": 1})
+    found = analysis.timeline.breakdown(kernel, copies(), window=(0, 1000))
+    assert "200 ns on rank 1, 400 ns on rank 0" in checked(parts(found))["title"]["text"]
+    assert "most on rank 1" in checked(bars(found, value="idle_ns"))["title"]["text"]
+    stragglers = checked(waits(analysis.communication.stragglers(TOY)))
+    assert "Rank 0 comes last to 50.0 % of 2 collectives" == stragglers["title"]["text"]
+    assert "Nothing to draw" in checked(waits(analysis.communication.stragglers(COLLECTIVES.empty())))["description"]
+    assert "Nothing to draw" in checked(parts(analysis.timeline.breakdown(kernels(), copies())))["description"]
+
+
+def test_two_real_ranks(profiles: Path, checked: Check) -> None:
+    """Two ranks of one run: the span of each and its parts are the columns; computation differs by 62 ms."""
+    run = perfkit.load([profiles / "torch" / SAMPLED.format(rank) for rank in (0, 1)])
+    found = analysis.timeline.breakdown(run.kernels, run.copies)
+    spec = checked(parts(found))
+    tops = pd.DataFrame(spec["layer"][0]["rows"]).groupby("place")["end"].max()
+    assert tops.tolist() == pytest.approx((found["span_ns"] / 1e9).tolist(), rel=1e-12)
+    assert "Computation time differs most: 210 ms on rank 0, 272 ms on rank 1" == spec["title"]["text"]

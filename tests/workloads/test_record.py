@@ -1,0 +1,259 @@
+"""Recording with PyTorch on the CPU, and reading what was recorded."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import perfkit
+from perfkit.cli import main
+from perfkit.errors import PerfkitError
+from perfkit.workloads.record import SNIPPET, torch_profile
+
+NAME = "rank-0.pt.trace.json.gz"
+STEPS = 5
+BATCH, INPUTS, HIDDEN, OUTPUTS = 16, 32, 64, 8
+FLOAT = 4  # bytes
+
+
+class Recorded(NamedTuple):
+    """A trace, and the profiler that wrote it."""
+
+    path: Path
+    profiler: Any
+
+
+@pytest.fixture(scope="module")
+def torch() -> Any:
+    """PyTorch; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
+    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
+        return importlib.import_module("torch")
+    return pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of one process, whatever started the tests."""
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+
+
+def train(torch: Any, profiler: Any, steps: int = STEPS) -> None:
+    """Train an MLP of two layers."""
+    layers = torch.nn.Linear(INPUTS, HIDDEN), torch.nn.ReLU(), torch.nn.Linear(HIDDEN, OUTPUTS)
+    model = torch.nn.Sequential(*layers)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        model(torch.ones(BATCH, INPUTS)).square().mean().backward()
+        optimiser.step()
+        profiler.step()
+
+
+@pytest.fixture(scope="module")
+def recorded(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    """Five steps of an MLP, of which the last three were recorded."""
+    folder = tmp_path_factory.mktemp("recorded")
+    with torch_profile(folder / "trace") as profiler:
+        train(torch, profiler)
+    return Recorded(folder / "trace" / NAME, profiler)
+
+
+def test_writes_one_whole_file(recorded: Recorded) -> None:
+    """The folder holds the trace and nothing else."""
+    assert [NAME] == [file.name for file in recorded.path.parent.iterdir()]
+    assert "traceEvents" in json.loads(gzip.decompress(recorded.path.read_bytes()))
+
+
+def test_holds_the_active_steps(recorded: Recorded) -> None:
+    """One step waits, one warms up: numbers 2, 3 and 4 are recorded."""
+    ranges = perfkit.load(recorded.path.parent).ranges
+    assert [f"ProfilerStep#{n}" for n in (2, 3, 4)] == ranges.loc[ranges["kind"] == "step", "name"].tolist()
+
+
+def test_holds_operators_with_shapes(recorded: Recorded) -> None:
+    """Each of three steps multiplies two layers' inputs with their weights: six aten::addmm, of known shapes."""
+    ops = perfkit.load(recorded.path).ops
+    products = ops[ops["name"] == "aten::addmm"]
+    shapes = [
+        f"[[{HIDDEN}],[{BATCH},{INPUTS}],[{INPUTS},{HIDDEN}],[],[]]",
+        f"[[{OUTPUTS}],[{BATCH},{HIDDEN}],[{HIDDEN},{OUTPUTS}],[],[]]",
+    ]
+    assert shapes * 3 == products["shapes"].tolist()
+    assert {"aten::linear"} == set(ops.set_index("op").loc[products["parent"], "name"])
+
+
+def test_backward_carries_the_sequence_of_its_forward(recorded: Recorded) -> None:
+    """Autograd's six AddmmBackward0 have the six numbers of the aten::addmm they belong to."""
+    ops = perfkit.load(recorded.path).ops
+    forward, backward = (set(ops.loc[ops["name"] == name, "sequence"]) for name in ("aten::addmm", "AddmmBackward0"))
+    assert 6 == len(forward)
+    assert forward == backward
+
+
+def test_holds_stacks(recorded: Recorded) -> None:
+    """The function that trains is on the stack."""
+    calls = perfkit.load(recorded.path).python_calls
+    assert any(name.endswith(": train") and "test_record.py(" in name for name in calls["name"].unique())
+
+
+def test_holds_memory(recorded: Recorded) -> None:
+    """An allocation of the hidden layer's output changes what is allocated on the CPU by 16 x 64 floats."""
+    samples = perfkit.load(recorded.path).samples
+    allocated = samples[samples["metric"] == "memory_allocated_bytes"].sort_values("time_ns", kind="stable")
+    assert {-1} == set(allocated["gpu"])
+    assert BATCH * HIDDEN * FLOAT in set(allocated["value"].diff())
+
+
+def test_self_times_equal_those_of_pytorch(recorded: Recorded) -> None:
+    """Every operator has the calls and the self time that PyTorch's own key_averages gives for the same steps.
+
+    PyTorch counts an operator whose only child has its name (aten::mul of a number calls aten::mul of a tensor) once.
+    """
+    ops = perfkit.load(recorded.path).ops.set_index("op")
+    names = ops["name"].astype(object)
+    only = ops["parent"].map(ops["parent"].value_counts()) == 1
+    again = only & (ops["parent"].map(names) == names)
+    theirs = {e.key: e for e in recorded.profiler.key_averages() if e.key in set(names)}
+    assert names[~again].value_counts().to_dict() == {name: e.count for name, e in theirs.items()}
+    self_us = ops["self_ns"].groupby(names).sum() / 1000
+    assert self_us.to_dict() == pytest.approx({name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-12)
+
+
+def test_report_of_a_trace_without_kernels(recorded: Recorded, tmp_path: Path) -> None:
+    """A recording of the CPU alone gives a report that says that no kernel was recorded, and how to record them."""
+    result = CliRunner().invoke(main, ["report", str(recorded.path), "--out", str(tmp_path / "report")])
+    assert 0 == result.exit_code, result.output
+    summary = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")
+    assert "No GPU activity was recorded" in summary
+    assert "**No GPU kernels**: not recorded. Record: `torch.profiler.profile(activities=" in summary
+
+
+def test_ranks_of_a_launcher_make_one_run(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of ranks 3 and 11 of 12 are read as these ranks, though they are only two."""
+    monkeypatch.setenv("WORLD_SIZE", "12")
+    for rank in ("11", "3"):
+        monkeypatch.setenv("RANK", rank)
+        with torch_profile(tmp_path, with_stack=False) as profiler:
+            train(torch, profiler)
+    run = perfkit.load(tmp_path)
+    assert ["rank-3.pt.trace.json.gz", "rank-11.pt.trace.json.gz"] == [profile.path.name for profile in run.profiles]
+    assert [3, 11] == sorted(run.ops["rank"].unique())
+
+
+def test_process_group_states_the_rank(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank of PyTorch's process group is taken, not that of the environment."""
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    group = torch.distributed
+    group.init_process_group("gloo", store=group.HashStore(), rank=0, world_size=1)
+    try:
+        with torch_profile(tmp_path) as profiler:
+            train(torch, profiler)
+    finally:
+        group.destroy_process_group()
+    stated = json.loads(gzip.decompress((tmp_path / NAME).read_bytes()))["distributedInfo"]
+    assert ("gloo", 0, 1) == (stated["backend"], stated["rank"], stated["world_size"])
+
+
+def test_folder_of_a_larger_job_is_refused(torch: Any, tmp_path: Path) -> None:
+    """A trace of rank 5 cannot be of this job of one rank; the folder is left as it is."""
+    (tmp_path / "rank-5.pt.trace.json.gz").touch()
+    with (
+        pytest.raises(PerfkitError, match="holds the trace of rank 5, and this job has 1 rank"),
+        torch_profile(tmp_path) as profiler,
+    ):
+        train(torch, profiler)
+    assert ["rank-5.pt.trace.json.gz"] == [file.name for file in tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(("rank", "ranks"), [("one", "2"), ("2", "2"), ("0", None), ("-1", "2")])
+def test_rank_that_is_none_is_refused(
+    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: str, ranks: str | None
+) -> None:
+    """RANK is a number below WORLD_SIZE."""
+    monkeypatch.setenv("RANK", rank)
+    if ranks:
+        monkeypatch.setenv("WORLD_SIZE", ranks)
+    with pytest.raises(PerfkitError, match=f"RANK: '{rank}' is no rank of WORLD_SIZE"), torch_profile(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_too_few_steps_are_an_error(torch: Any, tmp_path: Path, steps: int) -> None:
+    """Two steps wait and warm up: a loop of no more records nothing and leaves no file."""
+    message = f"nothing was recorded: step.. was called {steps} times, and the first recorded step is number 3"
+    with pytest.raises(PerfkitError, match=message), torch_profile(tmp_path / "trace") as profiler:
+        train(torch, profiler, steps)
+    assert [] == list((tmp_path / "trace").iterdir())
+
+
+def test_some_steps_are_kept_with_a_warning(torch: Any, tmp_path: Path) -> None:
+    """A loop that ends after one of three active steps leaves that step, and says so."""
+    with pytest.warns(UserWarning, match="1 of 3 active steps"), torch_profile(tmp_path) as profiler:
+        train(torch, profiler, 3)
+    assert 2 == sum(perfkit.load(tmp_path).ops["name"] == "aten::addmm")
+
+
+def test_error_of_the_loop_comes_through(torch: Any, tmp_path: Path) -> None:
+    """An error in the block is not replaced by one about missing steps."""
+    with pytest.raises(ZeroDivisionError), torch_profile(tmp_path):
+        _ = 1 / 0
+
+
+def test_failed_write_leaves_the_earlier_trace(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk leaves neither half a trace nor a hole where one was."""
+
+    def full(profiler: Any, path: str) -> None:
+        Path(path).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / NAME).write_bytes(b"earlier")
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", full)
+    with pytest.raises(OSError, match="No space left"), torch_profile(tmp_path) as profiler:
+        train(torch, profiler)
+    assert {NAME: b"earlier"} == {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+
+
+def test_folder_that_cannot_be_made_is_refused(torch: Any, tmp_path: Path) -> None:
+    """A file in the folder's place is found before the loop begins."""
+    (tmp_path / "trace").touch()
+    with pytest.raises(PerfkitError, match=r"trace: the folder cannot be made \(File exists\)"):
+        torch_profile(tmp_path / "trace").__enter__()
+
+
+@pytest.mark.parametrize(("name", "steps"), [("wait", -1), ("warmup", -1), ("active", 0)])
+def test_impossible_schedule_is_refused(tmp_path: Path, name: str, steps: int) -> None:
+    """A schedule needs at least one active step, and no negative ones."""
+    with pytest.raises(ValueError, match=f"{name}: {steps} steps"), torch_profile(tmp_path, **{name: steps}):
+        pass
+
+
+def test_without_pytorch_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch is an extra: without it the error names the command, and no folder is made."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(PerfkitError, match=r"pip install 'perfkit\[torch\]'"), torch_profile(tmp_path / "trace"):
+        pass
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_command_prints_the_snippet() -> None:
+    """`perfkit record torch` prints three lines, PyTorch or not."""
+    result = CliRunner().invoke(main, ["record", "torch"])
+    assert (0, SNIPPET) == (result.exit_code, result.output)
+    assert 3 == len(SNIPPET.splitlines())
+
+
+def test_snippet_runs(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The three lines run as they are; the one step in them is too few to be recorded."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PerfkitError, match="called 1 times"):
+        exec(compile(SNIPPET, "snippet", "exec"), {})
