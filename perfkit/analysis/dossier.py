@@ -56,6 +56,7 @@ def kernels(
     call_metrics: pd.DataFrame | None = None,
     *,
     devices: pd.DataFrame | None = None,
+    traced: pd.DataFrame | None = None,
     api_calls: pd.DataFrame | None = None,
     python_calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
@@ -68,13 +69,14 @@ def kernels(
     launches, stalls
         LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.matching` says.
     ops
-        OPS, of the same execution as `kernels`.
+        OPS, of the execution of `traced`.
     calltree, call_metrics
         CALLTREE and CALL_METRICS.
     devices
         DEVICES, for the clock of the GPU on the timeline.
-    api_calls, python_calls
-        API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS, of the same execution as `ops`.
+    traced, api_calls, python_calls
+        KERNELS that the operators launched, if not `kernels` themselves (joined by name); API_CALLS, which lead from a
+        kernel to its operator; PYTHON_CALLS; all of the execution of `ops`.
 
     Returns
     -------
@@ -110,7 +112,11 @@ def kernels(
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
     table["other_clock"] = (table["clock_ratio"] - 1).abs() > SAME_CLOCK
     table["scaled_dur_ns"] = table["dur_ns"] * table["clock_ratio"]
-    site = None if ops is None or api_calls is None else operators(kernels, ops, api_calls, python_calls)
+    site = (
+        None
+        if ops is None or api_calls is None
+        else operators(kernels if traced is None else traced, ops, api_calls, python_calls)
+    )
     for column in ("operator", "python"):
         table[column] = _looked_up(table["name"], None if site is None else site[column])
     table["call_path"] = _looked_up(table["name"], None if calltree is None else call_paths(calltree, call_metrics))

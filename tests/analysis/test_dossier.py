@@ -212,3 +212,12 @@ def test_wrong_tables() -> None:
         dossier.kernels(TIMELINE, calltree=KERNELS.empty())
     with pytest.raises(ValueError, match="column matched_by is missing"):
         dossier.covered(TIMELINE.assign(total_ns=1))
+
+
+def test_operators_of_another_execution_are_joined_by_name() -> None:
+    """The timeline is one tool's, the trace another's: f is what mm launches there, whatever the ids and times."""
+    table, calls = launched(launch(2, 100, 600, "f"))
+    known = {"ops": ops(op("aten::mm", 1, 9)), "api_calls": calls, "traced": table}
+    found = dossier.kernels(TIMELINE, **known).set_index("name")["operator"]
+    assert "aten::mm" == found["f"]
+    assert pd.isna(found["g"])
