@@ -8,10 +8,11 @@ Functions
 ---------
 dlrm           a DLRM's training on an H100, as HPCToolkit would have recorded it
 mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it, with Nsight Compute's
-               counters of its forward pass
+               counters of its forward pass and PyTorch's profile of a few steps
 capture        an Nsight Systems export of any size and `Shape`
 cases          an Nsight Compute report with counters of every precision
 hpctoolkit     HPCToolkit databases of any content and size
+kineto         PyTorch traces of any content, and folders of them of any number of ranks and events
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.simulate import hpctoolkit
+from perfkit.simulate import hpctoolkit, kineto
 from perfkit.simulate.capture import capture
 from perfkit.simulate.dlrm import dlrm
 from perfkit.simulate.mlp_a100 import mlp_a100
 from perfkit.simulate.ncu_cases import cases
 from perfkit.simulate.shape import Shape
 
-__all__ = ["SIMULATIONS", "Shape", "capture", "cases", "dlrm", "hpctoolkit", "mlp_a100"]
+__all__ = ["SIMULATIONS", "Shape", "capture", "cases", "dlrm", "hpctoolkit", "kineto", "mlp_a100"]
 
 SIMULATIONS: dict[str, Callable[[Path], Path]] = {"dlrm": dlrm, "mlp_a100": mlp_a100}

@@ -1,4 +1,4 @@
-"""What would Nsight Systems and Nsight Compute have recorded of the MLP that the A100 lab report trains for one epoch?
+"""What would the profilers have recorded of the MLP that the A100 lab report trains for one epoch?
 
 Conventions
 -----------
@@ -6,12 +6,13 @@ The capture was never published; its summary was. What the report prints holds t
 Table 5, the first start and the last end of kernels and of copies, and, to the two decimals printed, the means
 of GPU activity and memory bandwidth in both windows of section 2.2. What it implies is built in: 469 training
 steps of 128 images, 79 test batches and one forward pass, launched one by one by a host that mostly waits for
-its DataLoader. All else is drawn at random. The forward pass is also there as counters (`mlp_inference`). The files
-say that they are simulated.
+its DataLoader. All else is drawn at random. The forward pass is also there as counters (`mlp_inference`), and eight
+training steps of a later execution as PyTorch's profiler would have recorded them (`mlp_trace`). The files say that
+they are simulated.
 
 Functions
 ---------
-mlp_a100    write the capture and its truth
+mlp_a100    write the captures and their truth
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from perfkit.simulate import mlp_inference, mlp_samples, nsys, target
+from perfkit.simulate import mlp_inference, mlp_samples, mlp_trace, nsys, target
 from perfkit.simulate.activity import KERNELS, Block, Ranges, Rows, Worker, calls_in, rows
 from perfkit.simulate.mlp_run import Segment, run
 from perfkit.simulate.tally import Tally
@@ -35,12 +36,14 @@ LABEL = "perfkit simulate mlp_a100: made from the figures of an A100 lab report;
 ARGUMENTS = "part2.py -b 128 -d cuda -w train -e 1"
 END_NS = 19_631_402_118
 T0_UNIX_NS = 1_750_075_200_000_000_000  # noon UTC of the report's date, 16 June 2025
+TRACE_UNIX_NS = T0_UNIX_NS + 7_800_000_000_000  # 14:10 UTC
 WORKER = Worker(process=3_799_129)
 
 
 def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
-    """Write `mlp_a100.nsys.sqlite`, `mlp_a100.inference.ncu.csv` and `mlp_a100.truth.json` into `folder`; return it.
+    """Write the run into `folder` and return that.
 
+    It is `mlp_a100.nsys.sqlite`, `mlp_a100.inference.ncu.csv`, `mlp_a100.pt.trace.json.gz` and `mlp_a100.truth.json`.
     Files of these names are replaced, once the new ones are complete; others in the folder stay.
 
     Parameters
@@ -67,6 +70,8 @@ def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     truth = folder / f".{NAME}.truth.json.part"
     counted = {"ncu": mlp_inference.write(folder / f"{NAME}.inference.ncu.csv")}
+    trace, others = folder / f"{NAME}.pt.trace.json.gz", np.random.default_rng([seed, 1])
+    counted["torch"] = mlp_trace.write(trace, segments, others, t0_unix_ns=TRACE_UNIX_NS)
     truth.write_text(json.dumps(_truth(blocks, ranges, times, values, seed) | counted, indent=1) + "\n")
     with nsys.writing(folder / f"{NAME}.nsys.sqlite") as db:
         for block in blocks:

@@ -16,6 +16,7 @@ from perfkit.simulate.table5 import TABLE_5
 
 Connect = Callable[[Path], sqlite3.Connection]
 CAPTURE, TRUTH, COUNTERS = "mlp_a100.nsys.sqlite", "mlp_a100.truth.json", "mlp_a100.inference.ncu.csv"
+TRACE = "mlp_a100.pt.trace.json.gz"
 KERNEL, MEMCPY = "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_MEMCPY"
 
 
@@ -129,7 +130,7 @@ def test_it_says_that_it_is_simulated(mlp: Path, truth: dict[str, Any], connect:
 
 def test_it_is_small_enough_to_commit(mlp: Path) -> None:
     """The files are complete under their names, alone, and not over 5 MB."""
-    assert [COUNTERS, CAPTURE, TRUTH] == sorted(path.name for path in mlp.iterdir())
+    assert [COUNTERS, CAPTURE, TRACE, TRUTH] == sorted(path.name for path in mlp.iterdir())
     assert sum(path.stat().st_size for path in mlp.iterdir()) <= 5_000_000
 
 
@@ -137,7 +138,7 @@ def test_same_seed_same_bytes(mlp: Path, tmp_path: Path) -> None:
     """Writing again gives the same bytes, into a folder that keeps its other files."""
     (tmp_path / "other.csv").write_text("x")
     again = mlp_a100(tmp_path)
-    assert all((mlp / name).read_bytes() == (again / name).read_bytes() for name in (CAPTURE, TRUTH, COUNTERS))
+    assert all((mlp / name).read_bytes() == (again / name).read_bytes() for name in (CAPTURE, TRACE, TRUTH, COUNTERS))
     assert (tmp_path / "other.csv").read_text() == "x"
 
 

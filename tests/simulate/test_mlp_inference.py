@@ -110,7 +110,7 @@ def test_truth_adds_up(truth: dict[str, Any]) -> None:
 
 def test_the_reader_finds_the_truth(run: perfkit.Run, truth: dict[str, Any]) -> None:
     """LAUNCHES read from the file are the truth: names, grids, times, clocks, FLOP, bytes, occupancy."""
-    assert {"nsys", "ncu"} == {profile.reader for profile in run.profiles}
+    assert {"nsys", "ncu", "torch_trace"} == {profile.reader for profile in run.profiles}
     found, expected = run.launches, truth["launches"]
     assert [row["name"] for row in expected] == found["full_name"].tolist()
     for column in ("grid_blocks", "block_threads", "dur_ns", "clock_hz", "fp32_flops", "dram_bytes"):

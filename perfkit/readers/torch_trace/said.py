@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from perfkit.format import printable
 from perfkit.profile import Missing
 from perfkit.readers.torch_trace.gpu import GRAPH_LAUNCH
 from perfkit.readers.torch_trace.reading import Reading
@@ -45,6 +46,9 @@ def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ..
 
 def _of_the_file(reading: Reading) -> list[str]:
     said = []
+    simulated = reading.source.header.get("SIMULATED")
+    if isinstance(simulated, str):
+        said.append(f"simulated, not measured: {printable(simulated, 200)}")
     if not reading.source.finished or reading.source.packed_end_lost:
         said.append(
             "the file ends before its trace does (a killed job, or a copy cut short): it is read up to its last "
