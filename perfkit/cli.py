@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,21 @@ class Errors(click.Group):
             sys.exit(2)
 
 
+class DurationType(click.ParamType[int]):
+    """A time with its unit, such as 5s or 200ms, as nanoseconds."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return nanoseconds."""
+        text = str(value)
+        number = text.rstrip("nmuµs")
+        try:
+            return round(float(number) * UNITS[text[len(number) :]])
+        except (KeyError, ValueError, OverflowError):
+            self.fail(f"{text!r} is no time with a unit of {', '.join(UNITS)}, for example 5s or 200ms", param, ctx)
+
+
 class WindowType(click.ParamType[tuple[int, int]]):
     """A window such as 5s:7.5s or 200ms:900ms, as nanoseconds."""
 
@@ -36,14 +53,8 @@ class WindowType(click.ParamType[tuple[int, int]]):
         first, colon, last = str(value).partition(":")
         if not colon:
             self.fail(f"{value!r} is not START:END, for example 5s:7s", param, ctx)
-        return self._time(first, param, ctx), self._time(last, param, ctx)
-
-    def _time(self, text: str, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        number = text.rstrip("nmuµs")
-        try:
-            return round(float(number) * UNITS[text[len(number) :]])
-        except (KeyError, ValueError, OverflowError):
-            self.fail(f"{text!r} is no time with a unit of {', '.join(UNITS)}, for example 5s or 200ms", param, ctx)
+        time = DurationType()
+        return time.convert(first, param, ctx), time.convert(last, param, ctx)
 
 
 class GpusType(click.ParamType[tuple[int, ...]]):
@@ -59,6 +70,26 @@ class GpusType(click.ParamType[tuple[int, ...]]):
             return tuple(int(part) for part in str(value).split(","))
         except ValueError:
             self.fail(f"{value!r} is no list of GPU numbers, for example 0,2", param, ctx)
+
+
+class WhenType(click.ParamType[float]):
+    """A time such as 2026-01-31T10:00:00Z or seconds since 1970, as the latter; its zone is never guessed."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return seconds since 1970 UTC."""
+        try:
+            return float(value)
+        except ValueError:
+            pass
+        try:
+            when = datetime.fromisoformat(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is no time such as 2026-01-31T10:00:00Z", param, ctx)
+        if when.tzinfo is None:
+            self.fail(f"{value!r} has no time zone: append Z for UTC, or an offset such as +02:00", param, ctx)
+        return when.timestamp()
 
 
 @click.group(cls=Errors, context_settings={"help_option_names": ["-h", "--help"]})
@@ -198,3 +229,92 @@ def record_torch() -> None:
     from perfkit.workloads.record import SNIPPET
 
     click.echo(SNIPPET, nl=False)
+
+
+@record.command("prometheus")
+@click.argument("url")
+@click.option("--start", type=WhenType(), required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970.")
+@click.option("--end", type=WhenType(), help="Now if not given.")
+@click.option("--step", type=float, default=15.0, show_default=True, help="Distance of the points in s.")
+@click.option("--match", default="", help="Label matchers, for example 'Hostname=~\"node0[12]\"'.")
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("gpus.json"), show_default=True, help="File to write."
+)
+def record_prometheus(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:
+    """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
+    from perfkit.readers.dcgm.prometheus import fetch
+
+    try:
+        click.echo(fetch(url, start, time.time() if end is None else end, step, out, match=match))
+    except ValueError as e:
+        raise click.UsageError(str(e)) from e
+
+
+@record.command("monitor")
+@click.option("--out", type=click.Path(path_type=Path), required=True, help="CSV file to make.")
+@click.option("--interval", type=DurationType(), default="1s", show_default=True, help="Time from sample to sample.")
+@click.option("--for", "dur_ns", type=DurationType(), help="For example 60s; until Ctrl-C if not given.")
+@click.option("--gpus", type=GpusType(), default=(), help="NVML's indices, for example 0,2; all if not given.")
+def record_monitor(out: Path, interval: int, dur_ns: int | None, gpus: tuple[int, ...]) -> None:
+    """Sample the NVIDIA GPUs of this machine into a log (needs perfkit[live])."""
+    from perfkit.workloads.monitor import gpu_log
+
+    try:
+        lines = gpu_log(out, interval_ns=interval, dur_ns=dur_ns, gpus=gpus)
+    except ValueError as e:
+        raise click.UsageError(str(e)) from e
+    click.echo(f"{out}: {lines} lines")
+
+
+@main.group()
+def baseline() -> None:
+    """Measure what this machine can do, to hold programs against it (needs perfkit[torch])."""
+
+
+OUT = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    default=Path("baseline.json"),
+    show_default=True,
+    help="JSON file to make or complete; beside it a CSV file for `perfkit report --peaks`.",
+)
+
+
+@baseline.command("gemm")
+@OUT
+@click.option("--seconds", type=float, default=2.0, show_default=True, help="Time for each precision.")
+def baseline_gemm(out: Path, seconds: float) -> None:
+    """Measure the rate of matrix products in each precision, on the GPU or else the CPU."""
+    from perfkit.format import number
+    from perfkit.workloads.baseline import ceilings, gemm, held, saved
+
+    try:
+        held(out)  # before time is spent on measuring
+        measured = gemm(seconds=seconds)
+        files = saved(out, gemm=measured)
+    except ValueError as e:
+        raise click.UsageError(str(e)) from e
+    best = ceilings(measured)
+    for precision, rate, is_plateau in zip(best["precision"], best["flops_per_s"], best["is_plateau"], strict=True):
+        remark = "" if is_plateau else " and still rising: give more --seconds"
+        click.echo(f"{precision}: {number(rate / 1e12)} TFLOP/s{remark}")
+    click.echo("\n".join(map(str, files)))
+
+
+@baseline.command("copy")
+@OUT
+@click.option("--seconds", type=float, default=1.0, show_default=True, help="Time for each direction.")
+def baseline_copy(out: Path, seconds: float) -> None:
+    """Measure the bandwidth of copies between host and GPU and inside their memory."""
+    from perfkit.format import size
+    from perfkit.workloads.baseline import copy, held, saved
+
+    try:
+        held(out)  # before time is spent on measuring
+        measured = copy(seconds=seconds)
+        files = saved(out, copy=measured)
+    except ValueError as e:
+        raise click.UsageError(str(e)) from e
+    for direction, memory, rate in zip(*(measured[c] for c in ("direction", "memory", "bytes_per_s")), strict=True):
+        click.echo(f"{direction} {memory}: {size(rate)}/s")
+    click.echo("\n".join(map(str, files)))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.diagnosis import framework, framework_rules, kernel, path_rules, paths, system
+from perfkit.diagnosis import framework, framework_rules, kernel, monitor, path_rules, paths, system
 from perfkit.diagnosis.changes import changes
-from perfkit.diagnosis.figures import sampled, system_figures
+from perfkit.diagnosis.figures import sampled, system_figures, unrecorded
 from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
 from perfkit.diagnosis.kernel import Roofline, roof
@@ -36,6 +36,7 @@ __all__ = [
     "shape_roofline",
     "stragglers",
     "together",
+    "unrecorded",
 ]
 
 TIMELINE = Refusal(
@@ -43,6 +44,14 @@ TIMELINE = Refusal(
     "no timeline was recorded",
     "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM",
 )
+# What records every operation of graphs, by the reader of the timeline.
+GRAPH_NODES = {
+    "nsys": "nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM",
+    "torch_trace": (
+        "torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=1)), so that no replay is "
+        "lost, on a current CUDA; or nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM"
+    ),
+}
 COUNTERS = Refusal(
     "Why are the longest kernels slow (main stall type, roofline, tensor cores)?",
     "no hardware counters of single kernels were recorded",
@@ -72,6 +81,7 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
     """
     view = _view(run)
     further = (*kernel.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks))
+    further += tuple(monitor.figures(view))
     return {**system_figures(view), **{figure.id: figure for figure in further}}
 
 
@@ -92,7 +102,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     view = _view(run)
     known = figures(view, peaks=peaks)
     found = [*system.findings(view, known), *kernel.findings(view, known, peaks=peaks)]
-    found += [*path_rules.findings(view, known), *framework_rules.findings(view, known)]
+    found += [*path_rules.findings(view, known), *framework_rules.findings(view, known), *monitor.findings(view)]
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), -f.gain.high))
 
 
@@ -104,7 +114,15 @@ def refusals(run: Run | Selection) -> list[Refusal]:
     lacking = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
     told = {m.table for m in view.run.missing}
     timeline = [TIMELINE] if view.all_kernels.empty and "KERNELS" not in told else []
-    return [*lacking, *timeline, *([counters] if view.launches.empty else []), ARITHMETIC]
+    return [*lacking, *timeline, *_graphs(view), *([counters] if view.launches.empty else []), ARITHMETIC]
+
+
+def _graphs(view: Selection) -> list[Refusal]:
+    """Return why it is not told how long the GPU was busy, where operations of graphs were not recorded."""
+    why = unrecorded(view)
+    reader = next((p.reader for p in view.run.profiles if "KERNELS" in p.loaders), "nsys")
+    question = "How long does the GPU compute, and how long is it idle?"
+    return [Refusal(question, why, GRAPH_NODES.get(reader, GRAPH_NODES["nsys"]))] if why else []
 
 
 def _view(run: Run | Selection) -> Selection:

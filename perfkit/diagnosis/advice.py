@@ -111,6 +111,22 @@ BALANCE = advice(
     "Bucket sequences by length; balance the stages of the pipeline by measured time",
     "Choose a parallel layout whose parts take the same time",
 )
+LOW_UTILISATION = advice(
+    "Record a few steps with a timeline (nsys profile) or the framework's profiler (perfkit record torch): they show "
+    "what the GPU waits for",
+    "Mend the largest cause that the recording shows, and compare the log with this one",
+    "Keep the utilisation of every job under watch",
+)
+MEMORY_FULL = advice(
+    "Watch for out-of-memory errors before changing anything; lower the batch size if there are any",
+    "Use activation checkpointing, 16-bit types and a fused optimizer, which need less memory",
+    "Shard parameters and optimizer states over the GPUs",
+)
+THROTTLING = advice(
+    "Look at the event reasons: a power limit is set by nvidia-smi -pl or the chassis, heat by airflow and fans",
+    "Compare GPUs of one job by clock and temperature; move the job off a node that is always slower",
+    "Plan cooling and power for the clock that the measurements assume",
+)
 WARM_UP = advice(
     "Leave the first steps out of every measurement: choose a window of steady steps",
     "Cache compiled kernels and autotuning results between runs",

@@ -3,7 +3,8 @@
 Conventions
 -----------
 Over several GPUs a time is the sum over the GPUs and a share is the sum of the parts over the sum of
-the spans. Without a window a GPU's span lasts from its first to its last operation.
+the spans. Without a window a GPU's span lasts from its first to its last operation. Where graphs were launched whose
+operations were not recorded, how the span splits up is not known: neither busy nor idle time is a figure.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import communication, gaps, steps, timeline, transfers
+from perfkit.analysis import communication, gaps, graphs, steps, timeline, transfers
+from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.window import cut
 from perfkit.diagnosis.finding import Figure
+from perfkit.format import percent
 from perfkit.selection import Selection
 
 PARTS = {
@@ -25,6 +28,7 @@ PARTS = {
     "other_kernels": ("Kernels not selected", "kernels outside the selection while none of the selected runs"),
     "idle": ("GPU idle", "no kernel, copy or memset on the GPU"),
 }
+INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
 METRICS = {
     "sm_active_frac": (
         "SM active",
@@ -38,20 +42,40 @@ METRICS = {
 
 def system_figures(view: Selection) -> dict[str, Figure]:
     """Return the system-level figures of a selection by their id; what it cannot answer is absent."""
-    busy = list(_busy(view))
-    span = next((f.value for f in busy if f.id == "span_ns"), 0.0)
-    made = [*busy, *_parts(view), *_idle(view, span), *_kernels(view), *_copies(view), *_steps(view), *_samples(view)]
+    busy = timeline.busy(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+    span = int(busy["span_ns"].sum())
+    made = list(_span(busy, span))
+    if span and not unrecorded(view):
+        made += [*_busy(busy, span), *_parts(view, span), *_idle(view, span)]
+    made += [*_kernels(view), *_copies(view), *_steps(view), *_samples(view)]
     return {figure.id: figure for figure in made}
 
 
-def _busy(view: Selection) -> Iterator[Figure]:
-    busy = timeline.busy(view.kernels, view.copies, window=view.window, others=view.other_kernels)
-    span = int(busy["span_ns"].sum())
-    if not span:
-        return
+def unrecorded(view: Selection) -> str:
+    """Return why it is not known when the GPU worked, empty if it is: operations of graphs were not recorded.
+
+    A graph launch does not say on which GPU: all GPUs of the run are looked at, whichever were chosen.
+    """
+    run = view.run
+    found = graphs.recorded(run.kernels, run.copies, run.api_calls, window=view.window)
+    launched, empty, idle = (int(found[column].sum()) for column in ("launch_count", "empty_count", "idle_ns"))
+    if empty > LACKING_LIMIT_FRAC * launched:
+        return f"{empty:,} of {launched:,} graph launches have no operation in the recording"
+    span = int(timeline.busy(run.kernels, run.copies, window=view.window)["span_ns"].sum()) if idle else 0
+    if idle > INSIDE_LIMIT_FRAC * span:
+        return f"graphs were recorded in part: inside them nothing runs for {percent(idle / span)} of the time"
+    return ""
+
+
+def _span(busy: pd.DataFrame, span: int) -> Iterator[Figure]:
+    if span:
+        source = "KERNELS, COPIES; timeline.busy"
+        yield Figure("gpu_count", "GPUs seen", len(busy), "count", "GPUs with at least one operation", source)
+        yield Figure("span_ns", "Span", span, "ns", "window, or first to last operation; summed over GPUs", source)
+
+
+def _busy(busy: pd.DataFrame, span: int) -> Iterator[Figure]:
     source = "KERNELS, COPIES; timeline.busy"
-    yield Figure("gpu_count", "GPUs seen", len(busy), "count", "GPUs with at least one operation", source)
-    yield Figure("span_ns", "Span", span, "ns", "window, or first to last operation; summed over GPUs", source)
     for part, of in (("kernel", "kernels"), ("device", "kernels, copies and memsets")):
         value = int(busy[f"{part}_busy_ns"].sum())
         label = "Kernels running" if part == "kernel" else "GPU busy"
@@ -59,12 +83,11 @@ def _busy(view: Selection) -> Iterator[Figure]:
         yield Figure(f"{part}_busy_frac", label, value / span, "1", f"union of {of} over the span", source)
 
 
-def _parts(view: Selection) -> Iterator[Figure]:
+def _parts(view: Selection, span: int) -> Iterator[Figure]:
     parts = timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
-    span = int(parts["span_ns"].sum())
     for name, (label, definition) in PARTS.items():
         value = int(parts[f"{name}_ns"].sum())
-        if span and (value or name != "other_kernels"):
+        if value or name != "other_kernels":
             source = "KERNELS, COPIES; timeline.breakdown"
             yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", definition, source)
             yield Figure(f"{name}_frac", label, value / span, "1", f"{definition}, over the span", source)
@@ -113,16 +136,16 @@ def _copies(view: Selection) -> Iterator[Figure]:
             yield Figure(f"{name}_bytes_per_s", f"{direction} bandwidth", rate, "bytes/s", definition, source)
 
 
-def _idle(view: Selection, span: float) -> Iterator[Figure]:
+def _idle(view: Selection, span: int) -> Iterator[Figure]:
     found = idle_gaps(view)
-    if found is None or not span:
+    if found is None:
         return
     by_cause = found["dur_ns"].groupby(causes(found)).sum()
     for cause in (*gaps.DETAILS, *gaps.CAUSES[1:]):
         total = by_cause.get(cause, 0)
         label = f"Idle: {str(cause).replace('_', ' ')}"
         definition = "idle time with this cause, told by the call that launched what ends each gap, over the span"
-        yield Figure(f"idle_{cause}_frac", label, float(total) / span, "1", definition, "gaps.idle_gaps")
+        yield Figure(f"idle_{cause}_frac", label, float(total / span), "1", definition, "gaps.idle_gaps")
 
 
 def idle_gaps(view: Selection) -> pd.DataFrame | None:

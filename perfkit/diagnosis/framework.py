@@ -2,8 +2,9 @@
 
 Conventions
 -----------
-Shares of matrix work are of the time of GEMM, convolution and attention kernels. Operations are counted from the shapes
-of the operators' inputs; what has no model counts for nothing, so that rates and utilisation are lower bounds.
+What was not recorded is absent, never 0. Shares of matrix work are of the time of GEMM, convolution and attention
+kernels. Operations are counted from the shapes of the operators' inputs; what has no model counts for nothing, so that
+rates and utilisation are lower bounds. Over several GPUs a share is the sum of the parts over the sum of the spans.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from perfkit.analysis import (
     steps,
     timeline,
 )
-from perfkit.analysis.window import cut
+from perfkit.analysis.calls import is_memory, where
+from perfkit.analysis.window import Window, cut
+from perfkit.diagnosis.figures import unrecorded
 from perfkit.diagnosis.finding import Figure
 from perfkit.errors import PerfkitError
 from perfkit.selection import Selection
@@ -47,12 +50,15 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     if view.ops.empty:
         return
     yield Figure("op_count", "Operators", len(view.ops), "count", "operators of all threads in the recording", "OPS")
-    yield from _attributed(view)
-    yield from _synchronisation(view)
+    spent = gpu_time(view)
+    yield from _attributed(spent)
     yield from _precision(view)
     yield from _input(view)
-    yield from _arithmetic(view, peaks)
-    yield from _imbalance(view)
+    span = 0 if unrecorded(view) else span_ns(view)
+    yield from _synchronisation(view, span)
+    yield from _arithmetic(view, spent, peaks, span)
+    if span:
+        yield from _imbalance(view)
 
 
 def gpu_time(view: Selection) -> pd.DataFrame:
@@ -62,8 +68,12 @@ def gpu_time(view: Selection) -> pd.DataFrame:
     return operators.kernels_of(view.ops, inside, view.api_calls).assign(gpu_ns=inside["dur_ns"])
 
 
-def _attributed(view: Selection) -> Iterator[Figure]:
-    spent = gpu_time(view)
+def span_ns(view: Selection) -> int:
+    """Return the time that is looked at, ns: the window, or from the first to the last operation, over all GPUs."""
+    return int(timeline.busy(view.all_kernels, view.copies, window=view.window)["span_ns"].sum())
+
+
+def _attributed(spent: pd.DataFrame) -> Iterator[Figure]:
     total = int(spent["gpu_ns"].sum())
     if total:
         share = float(spent.loc[spent["op"] >= 0, "gpu_ns"].sum() / total)
@@ -71,17 +81,30 @@ def _attributed(view: Selection) -> Iterator[Figure]:
         yield Figure("op_kernel_frac", "Kernel time with operator", share, "1", definition, "operators.kernels_of")
 
 
-def _synchronisation(view: Selection) -> Iterator[Figure]:
+def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
+    if view.api_calls.empty:
+        return
     waits = operators.synchronisations(view.ops, view.all_kernels, view.copies, view.api_calls, window=view.window)
     source = "operators.synchronisations"
-    yield Figure(
-        "sync_count", "Waits for the GPU", len(waits), "count", "calls that return when the GPU is done", source
-    )
-    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-    span, idle = int(busy["span_ns"].sum()), int(waits["idle_ns"].fillna(0).sum())
-    if len(waits) and span and idle <= span:
-        definition = "idle time of the GPU from the end of each wait to its next operation, over the span; at most this"
+    definition = "calls that return when the GPU is done"
+    yield Figure("sync_count", "Waits for the GPU", len(waits), "count", definition, source)
+    costly = avoidable(waits)
+    per_gpu = costly.groupby(["rank", "gpu"])[["idle_ns", "dur_ns"]].sum().astype("int64")
+    idle = int(per_gpu.min(axis=1).sum())
+    if len(costly) and span and idle <= span:
+        definition = (
+            "idle time of the GPU in and after each wait, until its next operation, no longer than the waits lasted, "
+            "over the span; waits for memory to be freed left out; at most this disappears without them"
+        )
         yield Figure("sync_idle_frac", "Idle after waits", idle / span, "1", definition, source)
+
+
+def avoidable(waits: pd.DataFrame) -> pd.DataFrame:
+    """Return the waits after which idle time is known and that ask for a result, not for memory.
+
+    Without a wait the host would go on earlier by what it lasted: that bounds the idle time that it causes.
+    """
+    return waits[waits["idle_ns"].notna() & ~where(waits["api"], is_memory)]
 
 
 def _precision(view: Selection) -> Iterator[Figure]:
@@ -118,72 +141,98 @@ def _memory(view: Selection) -> Iterator[Figure]:
         definition = "most memory that the framework's allocator held on one GPU"
         held = float(peak["max_reserved_bytes"].max())
         yield Figure("memory_reserved_bytes", "Peak reserved memory", held, "bytes", definition, "memory.peak")
-        try:
-            unused = memory.fragmentation(view.samples, window=view.window)
-        except PerfkitError:
-            return
-        share = float(unused.loc[unused["gpu"] >= 0, "peak_frac"].max())
+    try:
+        unused = memory.fragmentation(view.samples, window=view.window)
+    except PerfkitError:  # more allocated than reserved
+        return
+    share = float(unused.loc[unused["gpu"] >= 0, "peak_frac"].max())
+    if pd.notna(share):
         definition = "reserved memory that no tensor occupied when most was allocated; the worst GPU"
         yield Figure("memory_unused_frac", "Reserved but unused", share, "1", definition, "memory.fragmentation")
 
 
-def _arithmetic(view: Selection, peaks: str) -> Iterator[Figure]:
-    """Yield operations counted from shapes, and their share of the peak where the GPU and its peak are known."""
-    spent = gpu_time(view)
+def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> Iterator[Figure]:
+    """Yield operations counted from shapes, and their share of the peak where they cover most of the matrix work."""
     points, covered = flops.roofline(view.ops, spent), flops.coverage(view.ops, spent)
-    total = float(points["flops"].sum())
+    total, modelled = float(points["flops"].sum()), int(covered["flops_ns"].sum())
     if not total:
         return
-    share = float(covered["flops_ns"].sum() / covered["gpu_ns"].sum())
     definition = "operations of all operators with a model and GPU time, counted from their shapes"
     yield Figure("model_flops", "Operations by shape", total, "FLOP", definition, "flops.roofline")
-    definition = "kernel time whose operator has a model, over all kernel time"
+    definition = "kernel time whose operator has a model of its operations, over all kernel time"
+    share = modelled / int(covered["gpu_ns"].sum())
     yield Figure("model_coverage_frac", "Kernel time with a model", share, "1", definition, "flops.coverage")
-    bound = peak(view, points, peaks)
-    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-    if bound is None or busy.empty:
+    kernels = cut(view.kernels, view.window)
+    matrix = int(kernels.loc[kernels["family"].isin(precision.FAMILIES), "dur_ns"].sum())
+    bound = peak(view, points, peaks) if span and 2 * modelled >= matrix else None
+    if bound is None:
         return
     rate, name = bound
     try:
-        span = int(busy["span_ns"].max())
-        used = flops.mfu(points, covered, peak_flops_per_s=rate, span_ns=span, gpus=len(busy))
-    except PerfkitError:
+        used = flops.mfu(points, covered, peak_flops_per_s=rate, span_ns=span)
+    except PerfkitError:  # more than the peak: it is not that of what ran
         return
-    definition = f"operations by shape over span, GPUs and the dense {name} peak of one; a lower bound"
+    definition = f"operations by shape over the span of the GPUs and the dense {name} peak of one; a lower bound"
     value = float(used["hfu_frac"].iloc[0])
     yield Figure("shape_flops_frac", "Arithmetic utilisation by shape", value, "1", definition, "flops.mfu")
 
 
 def peak(view: Selection, points: pd.DataFrame, peaks: str = "") -> tuple[float, str] | None:
     """Return the dense peak of one GPU in the type of most operations, FLOP/s, with its name; None if unknown."""
-    sheet = hardware.peaks(next(iter(view.devices["name"]), ""), table=hardware.load_peaks(peaks) if peaks else None)
+    names = view.devices["name"].unique()
+    if len(names) != 1:
+        return None
+    sheet = hardware.peaks(str(names[0]), table=hardware.load_peaks(peaks) if peaks else None)
     by_type = points.astype({"dtype": "string"}).groupby("dtype")["flops"].sum()
     if sheet is None or by_type.empty:
         return None
-    names = [name for name in PRECISIONS.get(str(by_type.idxmax()), ()) if name in sheet.flops_per_s]
-    return (sheet.flops(names[0]), f"{names[0]} of {sheet.name}") if names else None
+    known = [name for name in PRECISIONS.get(str(by_type.idxmax()), ()) if name in sheet.flops_per_s]
+    return (sheet.flops(known[0]), f"{known[0]} of {sheet.name}") if known else None
 
 
 def _collectives(view: Selection) -> Iterator[Figure]:
-    rates = communication.summary(view.collectives)
-    known = rates.dropna(subset=["bus_bytes_per_s"])
-    if len(known):
-        largest = known.sort_values("bytes").iloc[-1]
+    rows = view.collectives
+    if view.window is not None:
+        rows = rows[rows["start_ns"].between(*view.window, inclusive="left").fillna(False).astype(bool)]
+    rates = communication.summary(rows)
+    crossing = rates[rates["bus_bytes_per_s"] > 0]
+    if len(crossing):
+        largest = crossing.nlargest(1, "bytes").iloc[0]
         definition = (
-            f"median bus bandwidth of the largest {largest['operation']} of {int(largest['bytes']):,} B, as nccl-tests"
+            f"median bus bandwidth of {largest['count']} {largest['operation']} of {int(largest['bytes']):,} B, the "
+            f"largest, over {largest['ranks']} ranks, as in nccl-tests; a lower bound, since waits for ranks count"
         )
         value = float(largest["bus_bytes_per_s"])
         yield Figure("bus_bytes_per_s", "Bus bandwidth", value, "bytes/s", definition, "communication.summary")
 
 
 def _imbalance(view: Selection) -> Iterator[Figure]:
-    parts = timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
-    by_rank = parts.groupby("rank")[["computation_ns"]].sum().reset_index()
+    window = common_window(view)
+    by_rank = computing(view, window) if window else pd.DataFrame()
     if len(by_rank) > 1 and by_rank["computation_ns"].sum():
         row = collectives.imbalance(by_rank, value="computation_ns").iloc[0]
-        definition = f"largest computing time of a rank (rank {row['max_rank']}) over the mean, less 1"
+        definition = (
+            f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
+            "all ranks recorded"
+        )
         value = float(row["imbalance_frac"])
         yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "collectives.imbalance")
+
+
+def common_window(view: Selection) -> Window | None:
+    """Return the window, else the time in which all ranks were recorded; None if there is none."""
+    if view.window is not None:
+        return view.window
+    busy = timeline.busy(view.all_kernels, view.copies)
+    first = busy.groupby("rank")["start_ns"].min().max()
+    last = (busy["start_ns"] + busy["span_ns"]).groupby(busy["rank"]).max().min()
+    return (int(first), int(last)) if first < last else None
+
+
+def computing(view: Selection, window: Window) -> pd.DataFrame:
+    """Return each rank's computing time in a window, and the window's length, ns, both summed over its GPUs."""
+    parts = timeline.breakdown(view.kernels, view.copies, window=window, others=view.other_kernels)
+    return parts.groupby("rank", as_index=False)[["computation_ns", "span_ns"]].sum()
 
 
 def stragglers(view: Selection) -> pd.DataFrame:

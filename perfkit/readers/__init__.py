@@ -14,14 +14,18 @@ from types import ModuleType
 
 from perfkit.errors import ReadError
 
-READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace")
+READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace", "dcgm", "nvidia_smi", "rocm_smi", "nccl", "deepspeed")
 SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep")  # what a profiler is expected to have written something into
 
 READABLE = (
     "an Nsight Systems export (.sqlite, parquetdir, arrowdir), "
     "an Nsight Compute report (.ncu-rep) or its page (`ncu --import REPORT --csv --page raw`), "
     "an HPCToolkit database (the folder that `hpcprof` writes), "
-    "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote)"
+    "a PyTorch profiler trace (.json or .json.gz that `export_chrome_trace` wrote), "
+    "a log of `dcgmi dmon`, a scrape of dcgm-exporter, or what `perfkit record prometheus` wrote, "
+    "a log of `nvidia-smi dmon` or `--query-gpu`, what `nvidia-smi -q` or `rocm-smi --json` says, "
+    "the output of nccl-tests (or what `-J` wrote), a log with NCCL_DEBUG=INFO, "
+    "a report of DeepSpeed's Flops Profiler or a Megatron log"
 )
 
 
@@ -65,11 +69,12 @@ def unrecognised(path: Path) -> ReadError:
             f"{path}: an SQLite database that is not an Nsight Systems export (tables: {_tables(path)}). "
             "Export the report with `nsys export -t sqlite REPORT.nsys-rep`."
         )
+    refused = reader("nvidia_smi").refused(path)
+    if refused:
+        return ReadError(f"{path}: {refused}")
     keys = reader("torch_trace").outermost_keys(path)
     if keys:
-        return ReadError(
-            f"{path}: {_json(keys)}. Load what torch.profiler.profile wrote with export_chrome_trace."
-        )
+        return ReadError(f"{path}: {_json(keys)}. Load what torch.profiler.profile wrote with export_chrome_trace.")
     return ReadError(
         f"{path}: no reader recognises this file ({size} bytes, starts with {head[:16]!r}). "
         f"Point at {READABLE}, or a folder that holds one."

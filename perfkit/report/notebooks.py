@@ -14,10 +14,11 @@ import nbformat
 from perfkit.errors import PerfkitError
 from perfkit.run import Run
 
-# Notebook, and the tables of which at least one must hold something for it to have an answer.
+# Notebook, and the tables or readers of which at least one must have found something for it to have an answer.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
-    "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES"),
+    "2_monitoring": ("nvidia_smi", "rocm_smi", "dcgm"),
+    "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "nsys"),
     "3_call_paths": ("CALLTREE",),
     "4_kernels": ("LAUNCHES",),
     "5_framework": ("OPS",),
@@ -44,8 +45,8 @@ def _installed(name: str) -> Path:
 
 
 def recorded(run: Run) -> set[str]:
-    """Return the names of the tables that the profiles of a run hold."""
-    return {name for profile in run.profiles for name in profile.loaders}
+    """Return the names of the tables that the profiles of a run hold, and of the readers that found them."""
+    return {name for profile in run.profiles for name in (profile.reader, *profile.loaders)}
 
 
 def answering(run: Run) -> list[str]:

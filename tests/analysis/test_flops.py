@@ -179,16 +179,18 @@ def test_share_of_the_peak() -> None:
     found = mfu(POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30).iloc[0]
     given = {"flops": 120, "span_ns": 1000, "gpus": 2, "peak_flops_per_s": 1e9}
     shares = {"mfu_frac": 0.045, "hfu_frac": 0.06, "coverage_frac": 0.6}
-    assert given | shares == pytest.approx(found.to_dict(), rel=1e-12)
+    assert "" == found["note"]
+    assert given | shares == pytest.approx(found.drop("note").to_dict(), rel=1e-12)
 
 
 def test_the_example_of_the_definitions_is_refused() -> None:
-    """6 x 70e9 x 16384 FLOP in 2.5 s of 989e12 is 2.783 of the peak; in 8.5 s 0.8186."""
+    """6 x 70e9 x 16384 FLOP in 2.5 s of 989e12 is 2.783 of the peak; in 8.5 s 0.8186, which is flagged."""
     points = POINTS.assign(flops=6 * 70e9 * 16384)
-    with pytest.raises(PerfkitError, match=r"mfu: 2\.783 of the peak is impossible\. Check that the peak is"):
+    with pytest.raises(PerfkitError, match=r"mfu: 2\.783 of the peak is impossible, .* that the peak is that of"):
         mfu(points, COVERED, peak_flops_per_s=989e12, span_ns=2_500_000_000)
     found = mfu(points, COVERED, peak_flops_per_s=989e12, span_ns=8_500_000_000)
     assert 0.8186 == round(found["mfu_frac"].iloc[0], 4)
+    assert found["note"].iloc[0].startswith("above 70 % of the peak")
 
 
 @pytest.mark.parametrize("peak", [None, 0.0, float("nan"), float("inf"), -1.0])

@@ -11,6 +11,7 @@ import math
 
 import pandas as pd
 
+from perfkit.analysis.efficiency.credible import credible
 from perfkit.analysis.flops.totals import OPERATOR_POINTS
 from perfkit.errors import PerfkitError
 
@@ -49,7 +50,7 @@ def mfu(
     pandas.DataFrame
         One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU;
         `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose
-        operators' FLOP are known.
+        operators' FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
 
     Raises
     ------
@@ -73,11 +74,7 @@ def mfu(
     flops = float(points["flops"].sum())
     _possible(flops, peak_flops_per_s, span_ns, gpus, recomputed_flops)
     hfu = flops / (span_ns / 1e9 * gpus * (peak_flops_per_s or math.nan))
-    if hfu > 1:
-        raise PerfkitError(
-            f"mfu: {hfu:.4g} of the peak is impossible. Check that the peak is that of the precision that ran, that "
-            "the span and the GPUs are those of this work, and that figures of one GPU and of all are not mixed."
-        )
+    note = credible(hfu, what="mfu", gpus=gpus)
     timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
     return pd.DataFrame(
         {
@@ -88,6 +85,7 @@ def mfu(
             "mfu_frac": [hfu * (1 - recomputed_flops / flops)],
             "hfu_frac": [hfu],
             "coverage_frac": [modelled / timed if timed else math.nan],
+            "note": pd.array([note], "string"),
         }
     )
 

@@ -1,0 +1,191 @@
+"""Was the clock lowered, and how near were power, memory and temperature to their limits?
+
+Functions
+---------
+throttling   share of the time with a lowered clock, by cause
+at_limit     power, memory and temperature against their limits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from perfkit import hardware
+from perfkit.analysis.intervals import Int, Intervals, total, union
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, means, of_each, readings
+from perfkit.analysis.window import Window
+from perfkit.analysis.window import devices as numbered
+from perfkit.tables import DEVICES
+
+# Event reasons and violation counters that tell of each cause.
+CAUSES = {
+    "power": ("throttled_power_frac", "power_violation_frac"),
+    "thermal": ("throttled_thermal_frac", "thermal_violation_frac"),
+    "other": ("throttled_other_frac",),
+}
+NEAR_POWER = NEAR_MEMORY = 0.95
+NEAR_TEMPERATURE_C = 5.0
+QUANTITIES = ("power", "memory", "temperature", "temperature_margin")
+
+
+def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return the share of the time in which each device's clock was lowered, by cause.
+
+    A reading of a cause above 0 holds until the next reading. Time is that for which the cause was recorded, counted
+    once however many metrics tell of it.
+
+    Parameters
+    ----------
+    samples
+        SAMPLES in any order; may be empty. Event reasons (throttled_..._frac) and violation counters
+        (..._violation_frac) count, nothing else does.
+    window
+        (start_ns, end_ns), half open: readings in it; all when omitted.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32) of `samples`, ascending: `power_frac`, `thermal_frac`, `other_frac` (another
+        reason than these and idleness), `throttled_frac` (any of them), float64, 0..1, NaN where not recorded;
+        `source` string, the metrics that were, empty where there are none.
+
+    Raises
+    ------
+    SchemaError
+        If `samples` is not a SAMPLES table.
+    ValueError
+        If the window does not end after it starts.
+
+    References
+    ----------
+    NVML, nvmlClocksEventReasons and nvmlPerfPolicyType_t.
+
+    Examples
+    --------
+    >>> from perfkit.tables import SAMPLES
+    >>> throttling(SAMPLES.empty()).columns.tolist()[2:]
+    ['power_frac', 'thermal_frac', 'other_frac', 'throttled_frac', 'source']
+    """
+    found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
+    table, (_, of_series) = numbered(samples, found.series)
+    device = of_series[found.row_series]
+    cause = found.series["metric"].astype(object)
+    for name, metrics in {**CAUSES, "throttled": tuple(cause.unique())}.items():
+        rows = np.flatnonzero(cause.isin(metrics).to_numpy()[found.row_series])
+        lowered = total(held(found, device, rows[found.value[rows] > 0]), len(table))
+        recorded = total(held(found, device, rows), len(table))
+        table[f"{name}_frac"] = np.divide(lowered, recorded, out=np.full(len(table), np.nan), where=recorded > 0)
+    sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
+    return table.assign(source=sources.astype("string"))
+
+
+def held(found: Readings, device: Int, rows: Int) -> Intervals:
+    """Return the time for which some readings count, as intervals of their devices."""
+    return union(found.time[rows], found.time[rows] + found.hold[rows], device[rows])
+
+
+def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return power, memory and temperature of each device against the limit that held at the time of each reading.
+
+    The limit of the power is the enforced one, else the data sheet's for the exact name in `devices`; that of the
+    memory the recorded total, else the sum of used, free and reserved, else that of `devices`; that of the
+    temperature the recorded one from which the GPU slows down. A margin (T.Limit) is at its limit at 0. There is no
+    other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature.
+
+    Parameters
+    ----------
+    samples, window
+        As in `throttling`.
+    devices
+        DEVICES, for names and memory; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank, gpu (int32) and quantity (category: power, memory, temperature, temperature_margin) of which
+        value and limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or
+        degrees Celsius, worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and
+        above, NaN for temperatures; `at_limit_frac`, 0..1, share of the time. `source` string, where the limit is from.
+
+    Raises
+    ------
+    SchemaError
+        If an input is not of its table.
+    ValueError
+        If the window does not end after it starts.
+
+    Examples
+    --------
+    >>> from perfkit.tables import SAMPLES
+    >>> at_limit(SAMPLES.empty(), DEVICES.empty()).columns.tolist()[2:6]
+    ['quantity', 'mean', 'worst', 'limit']
+    """
+    DEVICES.check(devices)
+    tables = [
+        _figures(found, limit, quantity).assign(source=source)
+        for found, limit, quantity, source in _limited(samples, devices, window)
+    ]
+    table = pd.concat(tables, ignore_index=True).astype({"source": "string"})
+    table["quantity"] = pd.Categorical(table["quantity"], QUANTITIES)
+    # The best source of a limit comes first.
+    return table.drop_duplicates([*DEVICE, "quantity"]).sort_values([*DEVICE, "quantity"], ignore_index=True)
+
+
+def _limited(
+    samples: pd.DataFrame, devices: pd.DataFrame, window: Window | None
+) -> Iterator[tuple[Readings, Float, str, str]]:
+    """Yield readings, the limit at each of them, the quantity and where the limit is from; the best source first."""
+
+    def recorded(metric: str, limit: str) -> tuple[Readings, Float]:
+        # A limit may have been read once, before the window.
+        found = readings(samples, metric, window=window)
+        return found, as_of(readings(samples, limit), found)
+
+    power, enforced = recorded("power_w", "power_limit_w")
+    yield power, enforced, "power", "recorded limit"
+    yield power, _of_device(power, devices, _tdp), "power", "data sheet of the GPU"
+    used, whole = recorded("memory_used_bytes", "memory_total_bytes")
+    yield used, whole, "memory", "recorded total"
+    free, reserved = (as_of(readings(samples, m), used) for m in ("memory_free_bytes", "driver_reserved_bytes"))
+    yield used, used.value + free + np.nan_to_num(reserved), "memory", "used, free and reserved"
+    yield used, _of_device(used, devices, lambda device: device["memory_bytes"]), "memory", "device"
+    yield *recorded("temperature_c", "temperature_slowdown_c"), "temperature", "recorded slowdown temperature"
+    margin = readings(samples, "temperature_margin_c", window=window)
+    yield margin, np.zeros(len(margin.time)), "temperature_margin", "recorded margin"
+
+
+def _of_device(found: Readings, devices: pd.DataFrame, limit: Callable[[pd.Series], Any]) -> Float:
+    """Return a limit that does not change for each reading, NaN where the device is not known."""
+    known = {(device["rank"], device["gpu"]): limit(device) for _, device in devices.iterrows()}
+    each = [known.get(place) for place in zip(*(found.series[key] for key in DEVICE), strict=True)]
+    return pd.to_numeric(pd.Series(each, dtype=object)).to_numpy("float64", na_value=np.nan)[found.row_series]
+
+
+def _tdp(device: pd.Series) -> float | None:
+    sheet = hardware.peaks(str(device["name"]))
+    return None if sheet is None else sheet.tdp_w
+
+
+def _figures(found: Readings, limit: Float, quantity: str) -> pd.DataFrame:
+    """Return the figures of `at_limit` for each series whose limit is known, and above 0, at all of its readings."""
+    margin, degrees = quantity == "temperature_margin", quantity.startswith("temperature")
+    limit = np.where((limit > 0) | margin, limit, np.nan)
+    part = limit * np.nan if degrees else found.value / limit
+    at = found.value <= NEAR_TEMPERATURE_C if margin else found.value >= limit - NEAR_TEMPERATURE_C
+    if not degrees:
+        at = part >= (NEAR_POWER if quantity == "power" else NEAR_MEMORY)
+    worst = np.minimum if margin else np.maximum
+    table = found.series[DEVICE].assign(
+        quantity=quantity,
+        mean=means(found),
+        worst=of_each(worst, found, found.value),
+        limit=limit[found.stop - 1],
+        mean_frac=means(found, part),
+        worst_frac=of_each(np.maximum, found, part),
+        at_limit_frac=means(found, at),
+    )
+    return table[~of_each(np.logical_or, found, np.isnan(limit)).astype(bool)]

@@ -1,0 +1,91 @@
+"""Figures and findings of a log of the GPUs: what step 2 of the analysis checks.
+
+Conventions
+-----------
+Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `analysis.monitoring.checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from perfkit.analysis import monitoring
+from perfkit.diagnosis import advice
+from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.selection import Selection
+
+READERS = frozenset({"nvidia_smi", "rocm_smi", "dcgm"})
+MEANINGS = {
+    "gpu_busy_frac": ("Time with a kernel (log)", "mean share of the period in which a kernel ran; not how much of it"),
+    "sm_active_frac": ("SM active (log)", "mean share of cycles in which an SM had a warp"),
+    "sm_occupancy_frac": ("SM occupancy (log)", "mean share of the warps that the SMs can hold"),
+    "pipe_active_frac": ("Arithmetic pipes active (log)", "mean share of cycles in which the busiest pipe worked"),
+}
+REMEDIES = {
+    "utilisation": advice.LOW_UTILISATION,
+    "memory": advice.MEMORY_FULL,
+    "power": advice.IDLE_GPU,
+    "throttling": advice.THROTTLING,
+    "traffic": advice.COPIES,
+}
+NO_GAIN = "a log says that it happens, not what it costs: record a timeline"
+
+
+def figures(view: Selection) -> Iterator[Figure]:
+    """Yield the figures of a log of the GPUs; what it does not hold is absent."""
+    if not is_logged(view):
+        return
+    used = monitoring.utilisation(view.samples, window=view.window)
+    for column, (label, definition) in MEANINGS.items():
+        if used[column].notna().any():
+            source = "monitoring.utilisation"
+            yield Figure(f"log_{column}", label, float(used[column].mean()), "1", definition, source)
+    idle = monitoring.idle(view.samples, window=view.window).dropna(subset=["idle_frac"])
+    if len(idle):
+        definition = "share of the time without any kernel, mean over the GPUs"
+        value = float(idle["idle_frac"].mean())
+        yield Figure("log_idle_frac", "Time without a kernel (log)", value, "1", definition, "monitoring.idle")
+    throttled = monitoring.throttling(view.samples, window=view.window).dropna(subset=["throttled_frac"])
+    if len(throttled):
+        definition = "share of the time with a clock lowered by power, heat or another reason, mean over the GPUs"
+        value = float(throttled["throttled_frac"].mean())
+        yield Figure("log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling")
+    for row in monitoring.at_limit(view.samples, view.devices, window=view.window).to_dict("records"):
+        if pd.notna(row["worst_frac"]) and row["quantity"] in ("power", "memory"):
+            place = f"{row['quantity']}_{row['rank']}_{row['gpu']}"
+            label = f"Highest {row['quantity']}, GPU {row['gpu']}"
+            definition = f"highest reading over the limit ({row['source']})"
+            value = float(row["worst_frac"])
+            yield Figure(f"log_{place}_frac", label, value, "1", definition, "monitoring.at_limit")
+
+
+def findings(view: Selection) -> Iterator[Finding]:
+    """Yield one finding per check of step 2 that asks for attention, over all GPUs."""
+    if not is_logged(view):
+        return
+    found = monitoring.checks(view.samples, view.devices, window=view.window)
+    for check, rows in found[found["verdict"].astype(str).eq("attention")].groupby("check", observed=True, sort=False):
+        worst = rows.iloc[0]
+        gpus = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8])
+        fraction = worst["unit"] == "frac"
+        figure = Figure(
+            f"log_check_{check}",
+            f"{str(check).capitalize()} check, GPU {worst['gpu']}",
+            float(worst["value"]),
+            "1" if fraction else "bytes/s",
+            str(worst["reason"]),
+            "monitoring.checks",
+        )
+        title = f"The {check} of {gpus} needs attention"
+        gain = Gain(1.0, float("inf"), NO_GAIN)
+        target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
+        yield Finding(
+            f"log_{check}", title, "medium", str(worst["reason"]), (figure,), target, gain, REMEDIES[str(check)]
+        )
+
+
+def is_logged(view: Selection) -> bool:
+    """Say whether the run holds a log of its GPUs."""
+    return any(profile.reader in READERS for profile in view.run.profiles)

@@ -1,0 +1,112 @@
+"""A Prometheus server's answer to a query, as ``perfkit record prometheus`` or ``curl`` stored it.
+
+The JSON of ``/api/v1/query_range`` (a matrix) and of ``/api/v1/query`` (a vector): times in seconds since 1970 with
+milliseconds, values as text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from perfkit.errors import ReadError
+from perfkit.format import printable
+from perfkit.readers.dcgm.labels import Raw, driver, gathered, unknown
+from perfkit.readers.dcgm.series import Reading
+from perfkit.readers.dcgm.text import content_of
+
+BEGIN = re.compile(rb'\s*\{\s*"(?:status|data|warnings|infos)"\s*:')
+TYPE = re.compile(rb'"resultType"\s*:')
+NAME = re.compile(rb'"(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+"')
+MS_NS = 1_000_000
+
+Point = tuple[float, str]
+
+
+class Result(msgspec.Struct, omit_defaults=True):
+    """One series of an answer."""
+
+    metric: dict[str, str] = {}
+    values: list[Point] = []
+    value: Point | None = None
+
+
+class Data(msgspec.Struct, rename="camel"):
+    """What an answer holds."""
+
+    result_type: str
+    result: list[Result]
+
+
+class Answer(msgspec.Struct, rename="camel", omit_defaults=True):
+    """An answer of the HTTP API."""
+
+    status: str
+    data: Data | None = None
+    error: str = ""
+    warnings: list[str] = []
+
+
+class Names(msgspec.Struct):
+    """The answer to the question which values a label has."""
+
+    data: list[str]
+
+
+def is_answer(head: bytes) -> bool:
+    """Say whether the beginning of a file is an answer with metrics of GPUs."""
+    return BEGIN.match(head) is not None and TYPE.search(head) is not None and NAME.search(head) is not None
+
+
+def reading(path: Path) -> Reading:
+    """Read the series of an answer.
+
+    Raises
+    ------
+    ReadError
+        If the file is cut, is no answer with time series, or has no metric of a GPU.
+    """
+    answer = _answer(path)
+    series = [_raw(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []
+    known, devices = gathered(series)
+    left_out = unknown(one.name for one in series)
+    if not known:
+        raise ReadError(
+            f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'none'}). "
+            "Ask for them with `perfkit record prometheus URL`."
+        )
+    notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
+    notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
+    return Reading("Prometheus", known, timed=True, version=driver(series), devices=devices, notes=notes)
+
+
+def _answer(path: Path) -> Answer:
+    try:
+        answer = msgspec.json.decode(content_of(path), type=Answer)
+    except msgspec.DecodeError as e:
+        raise ReadError(
+            f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the server for it again."
+        ) from e
+    if answer.status != "success" or answer.data is None:
+        said = printable(answer.error or answer.status, 200)
+        raise ReadError(f"{path}: the server answered with an error ({said}). Correct the query and ask again.")
+    if answer.data.result_type not in ("matrix", "vector"):
+        raise ReadError(
+            f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
+            "Store the answer to a query of metrics."
+        )
+    return answer
+
+
+def _raw(path: Path, result: Result) -> Raw:
+    points: Sequence[Point] = result.values or ([result.value] if result.value else [])
+    try:
+        values = np.array([value for _, value in points], dtype=np.float64)
+    except ValueError as e:
+        raise ReadError(f"{path}: a value of a series is no number ({e}). Ask the server for it again.") from e
+    times = np.rint(np.array([time for time, _ in points], dtype=np.float64) * 1000).astype(np.int64) * MS_NS
+    return Raw(result.metric["__name__"], result.metric, times, values)

@@ -1,0 +1,133 @@
+"""NCCL: the tables of nccl-tests and rccl-tests, their reports (``-J``), and the log of NCCL_DEBUG=INFO.
+
+Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduce.json`` with it, and a program with
+``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING``. One file can hold several tables, and both. Tried with
+tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.30.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pandas as pd
+
+from perfkit.errors import ReadError
+from perfkit.profile import Profile
+from perfkit.readers.nccl import benchmark, calls, fill, lines, links, log, remarks, report
+from perfkit.readers.nccl.layout import layout
+
+__all__ = ["VERSION", "read", "sniff"]
+
+VERSION = 1
+LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print
+_LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")
+
+
+def sniff(path: Path) -> bool:
+    """Say whether `path` is output of nccl-tests or holds lines of NCCL, by a table's header and NCCL's own prefix."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            head = lines.decode(file.read(LOOKED_AT))
+    except OSError:
+        return False
+    if report.is_report(head):
+        return True
+    if benchmark.BANNER.search(head) or _LOG.search(head):
+        return True
+    return "algbw" in head and any(layout(line) for line in head.splitlines() if "algbw" in line)
+
+
+def read(path: Path) -> Profile:
+    """Open a log or a report.
+
+    Returns
+    -------
+    Profile
+        COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as
+        printed, ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
+        LINKS of the rings, trees and connections; DEVICES of the first node. What went wrong, what is unusual and
+        which transports are slow is in ``notes``; a run that failed has them and no table.
+
+    Raises
+    ------
+    ReadError
+        If there is nothing in it but headers, or binary data among its rows.
+    """
+    with path.open("rb") as file:
+        is_report = report.is_report(lines.decode(file.read(LOOKED_AT)))
+    return _report(path) if is_report else _log(path)
+
+
+def _report(path: Path) -> Profile:
+    table, t0_unix_ns, error, whole = report.read(lines.decode(path.read_bytes()), path)
+    if not table.rows and not error:
+        raise ReadError(f"{path}: the report of nccl-tests holds no results. Run the test again.")
+    frames = {"COLLECTIVES": fill.collectives([table], [], path), "DEVICES": fill.devices([table])}
+    notes = [
+        *remarks.setup([table], log.Facts()),
+        *remarks.failed(error),
+        *remarks.benchmarks([table], path),
+        *remarks.report(whole, t0_unix_ns is not None),
+    ]
+    return _profile(path, frames, notes, fill.capture(path, "nccl-tests", "", t0_unix_ns))
+
+
+def _log(path: Path) -> Profile:
+    found = lines.read(path)
+    tables = benchmark.tables(found.lines)
+    _check_text(tables, path)
+    facts = log.facts(found.said, (line.text for line in found.lines))
+    made, edges, failure = calls.calls(found.said, facts), links.links(found.said), remarks.failure(found.lines)
+    frames = {
+        "COLLECTIVES": fill.collectives(tables, made.calls, path),
+        "LINKS": fill.links(edges.edges),
+        "DEVICES": fill.devices(tables),
+    }
+    if not (len(frames["COLLECTIVES"]) or edges.edges or failure or facts.warnings):
+        raise ReadError(_nothing(path, bool(tables)))
+    notes = [
+        *remarks.setup(tables, facts),
+        *remarks.failed(failure),
+        *remarks.benchmarks(tables, path),
+        *links.remarks(edges),
+        *remarks.left_out(made.unsized, found.interleaved + edges.damaged, found.whole),
+        *remarks.warnings(facts),
+    ]
+    version = next((table.version for table in tables), "") or next(iter(facts.versions), "")
+    capture = fill.capture(path, "nccl-tests" if tables else "NCCL", version, None)
+    return _profile(path, frames, notes, capture)
+
+
+def _profile(path: Path, frames: dict[str, pd.DataFrame], notes: list[str], capture: pd.DataFrame) -> Profile:
+    """Return a profile of the tables with rows; the rank is that of the log if it is of one rank only."""
+    kept = {name: frame for name, frame in frames.items() if len(frame)}
+    ranks = frames["COLLECTIVES"]["rank"].unique()
+    own = int(ranks[0]) if len(ranks) == 1 and (frames["COLLECTIVES"]["source"] == "log").any() else None
+    if own:
+        kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32"))
+    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: partial(_same, frame) for name, frame in kept.items()}
+    return Profile("nccl", path, capture, loaders, fill.missing(set(kept)), tuple(notes), own)
+
+
+def _same(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+def _check_text(tables: list[benchmark.Table], path: Path) -> None:
+    line = next((table.binary for table in tables if table.binary is not None), None)
+    if line is not None:
+        raise ReadError(f"{path}: binary data among the rows of a table, in line {line}. Copy the log again.")
+
+
+def _nothing(path: Path, has_table: bool) -> str:
+    if has_table:
+        return f"{path}: a header of nccl-tests and no rows: the run ended before its first result. Run it again."
+    return (
+        f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run nccl-tests to its end, "
+        "or record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING."
+    )

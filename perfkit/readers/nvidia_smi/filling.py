@@ -1,0 +1,202 @@
+"""A log as a profile: SAMPLES, DEVICES and CAPTURE, what was not available, and what is missing.
+
+Functions
+---------
+filled       the profile
+unreadable   the error at a cell that its column does not allow
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit import tables
+from perfkit.errors import ReadError
+from perfkit.profile import Missing, Profile
+from perfkit.readers.nvidia_smi.fields import FIELDS, amounts
+from perfkit.readers.nvidia_smi.forms import DMON_COMMAND, QUERY
+from perfkit.readers.nvidia_smi.log import Column, Log, Unreadable
+from perfkit.readers.nvidia_smi.reasons import throttling
+
+Values = dict[str, NDArray[np.float64]]
+
+INVENTORY = "nvidia-smi -q -x -f gpus.xml"
+IN_MIG_MODE = Missing(
+    "SAMPLES.gpu_busy_frac",
+    "no utilisation: nvidia-smi has none in MIG mode and on some GPUs",
+    "dcgmi dmon -e 1001,1002,1004,1005",
+)
+# Metrics, any of which answers, with what is missing otherwise and what records it.
+ASKED = (
+    (("gpu_busy_frac",), "no utilisation", QUERY),
+    (("memory_used_bytes",), "no memory in use", QUERY),
+    (("memory_total_bytes",), "no size of the memory", INVENTORY),
+    (("power_w",), "no power", QUERY),
+    (("power_limit_w",), "no power limit", INVENTORY),
+    (
+        ("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
+        "nothing that says whether the clock was lowered",
+        DMON_COMMAND,
+    ),
+    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "no PCIe traffic", DMON_COMMAND),
+)
+
+
+def filled(log: Log) -> Profile:
+    """Return the profile of a log.
+
+    Raises
+    ------
+    ReadError
+        If a cell is no value of its column, or no column is a metric.
+    """
+    try:
+        values, absent = _metrics(log)
+        throttled, partly = throttling(log.columns)
+    except Unreadable as e:
+        raise unreadable(log.path, log.where, log.names.get(e.name, e.name), e) from e
+    values |= throttled
+    if not values:
+        raise ReadError(f"{log.path}: no column has a value that is a metric of the GPU. Record {QUERY}.")
+    devices = _devices(log, values)
+    loaders = {"SAMPLES": partial(_samples, log.gpu, log.time_ns, values)}
+    if len(devices):
+        loaders["DEVICES"] = partial(_same, devices)
+    return Profile(
+        reader="nvidia_smi",
+        path=log.path,
+        capture=_capture(log),
+        loaders=loaders,
+        missing=_missing(log, values, loaders),
+        notes=(*log.notes, *partly, *absent, *_unread(log.unread)),
+    )
+
+
+def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable) -> ReadError:
+    """Return the error at a cell that is no value of the column `name`."""
+    return ReadError(
+        f"{path}: {where(e.row)}: {name} is {e.text[:40]!r}. Take the line out of the log, or record the log again."
+    )
+
+
+def _metrics(log: Log) -> tuple[Values, list[str]]:
+    """Return the values of each metric, and what was not available."""
+    values: Values = {}
+    absent: list[str] = []
+    for metric, names in FIELDS.items():
+        for name in names:
+            if name not in log.columns:
+                continue
+            found = _amounts(name, log.columns[name], metric)
+            lacking = int(np.isnan(found).sum())
+            if lacking:
+                absent.append(f"{log.names.get(name, name)} {lacking} of {len(found)}")
+            if lacking < len(found):
+                values[metric] = found
+                break
+    return values, [f"not available: {', '.join(absent)}"] if absent else []
+
+
+def _amounts(name: str, column: Column, metric: str) -> NDArray[np.float64]:
+    try:
+        return amounts(column.texts, column.unit, metric)[column.codes]
+    except ValueError as e:
+        raise Unreadable(name, column, e.args[0]) from None
+
+
+def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:
+    """Return SAMPLES, made in its order: a sort of all rows would cost more than reading them."""
+    order = np.lexsort((times, gpu))
+    gpus, starts = np.unique(gpu[order], return_index=True)
+    metrics = sorted(values)
+    ordered, moments = [values[metric][order] for metric in metrics], times[order]
+    parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
+    for start, end in zip(starts, np.append(starts[1:], len(gpu)), strict=True):
+        for column in ordered:
+            there = ~np.isnan(column[start:end])
+            whole = slice(None) if there.all() else there
+            parts.append((moments[start:end][whole], column[start:end][whole]))
+    counts = [len(part[1]) for part in parts]
+    codes = np.tile(np.arange(len(metrics), dtype=np.int16), len(gpus))
+    frame = {
+        "rank": np.zeros(sum(counts), np.int32),
+        "gpu": np.repeat(np.repeat(gpus, len(metrics)), counts),
+        "time_ns": np.concatenate([part[0] for part in parts]),
+        "metric": pd.Categorical.from_codes(np.repeat(codes, counts), pd.Index(metrics, dtype=object)),
+        "value": np.concatenate([part[1] for part in parts]),
+    }
+    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
+
+
+def _devices(log: Log, values: Values) -> pd.DataFrame:
+    """Return DEVICES of the GPUs whose name is recorded."""
+    gpus, first = np.unique(log.gpu, return_index=True)
+    name = log.columns.get("name", log.columns.get("gpu_name"))
+    if name is None:
+        return tables.DEVICES.empty()
+
+    def number(metric: str) -> NDArray[np.float64]:
+        return values.get(metric, np.full(len(log.gpu), np.nan))[first]
+
+    capability = log.columns.get("compute_cap")
+    frame = {
+        "rank": 0,
+        "gpu": gpus,
+        "name": _texts(name, first),
+        "compute_capability": _capabilities(capability, first) if capability else "",
+        "sm_count": pd.array([None] * len(gpus), dtype="Int64"),
+        "memory_bytes": pd.Series(number("memory_total_bytes")).astype("Int64"),
+        "memory_bytes_per_s": np.nan,
+        "clock_hz": number("sm_max_clock_hz"),
+    }
+    return tables.DEVICES.make(pd.DataFrame(frame))
+
+
+def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:
+    return [column.texts[code] for code in column.codes[rows]]
+
+
+def _capabilities(column: Column, rows: NDArray[np.int64]) -> list[str]:
+    return [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in _texts(column, rows)]
+
+
+def _capture(log: Log) -> pd.DataFrame:
+    driver = log.columns.get("driver_version")
+    frame = {
+        "rank": 0,
+        "tool": log.tool,
+        "tool_version": driver.texts[0] if driver else "",
+        "path": str(log.path),
+        "t0_unix_ns": pd.array([log.t0_unix_ns], dtype="Int64"),
+        "dur_ns": int(log.time_ns.max()),
+    }
+    return tables.CAPTURE.make(pd.DataFrame(frame))
+
+
+def _missing(log: Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:
+    lacking = [
+        Missing(f"SAMPLES.{metrics[0]}", what, record.strip("`"))
+        for metrics, what, record in ASKED
+        if not any(metric in values for metric in metrics)
+    ]
+    if "utilization.gpu" in log.columns and "gpu_busy_frac" not in values:
+        lacking[0] = IN_MIG_MODE
+    if "DEVICES" not in loaders:
+        lacking.append(Missing("DEVICES", "no names of the GPUs", INVENTORY))
+    return tuple(lacking)
+
+
+def _same(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame
+
+
+def _unread(names: Sequence[str]) -> list[str]:
+    listed = ", ".join(name[:40] for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return [f"columns that are no metric: {listed}"] if names else []

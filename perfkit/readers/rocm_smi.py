@@ -1,0 +1,186 @@
+"""rocm-smi: what ``rocm-smi --json`` says of AMD GPUs.
+
+Record with ``rocm-smi -a --json > gpus.json``, also again and again into one file. Tried with ROCm 4.3 to 6.0, whose
+keys differ; what rocm-smi prints before the JSON is skipped. There are no times: documents are taken to be 1 s apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from perfkit import tables
+from perfkit.errors import ReadError
+from perfkit.profile import Missing, Profile
+
+__all__ = ["VERSION", "read", "sniff"]
+
+VERSION = 1
+HEAD = 1 << 16
+CARD = re.compile(r"card(\d{1,4})", re.ASCII)
+BEGIN = re.compile(r'^\{\s*"card\d{1,4}"\s*:\s*\{', re.ASCII | re.MULTILINE)
+SECOND = 1_000_000_000
+# Keys of a metric, the first that has a number wins, and what its number is multiplied with. The edge sensor is the one
+# that older GPUs have too; an MI300 has only the junction. `memory use` is a share of time, not of memory
+# (rsmi_dev_memory_busy_percent_get in ROCm's rocm_smi.py).
+KEYS: Mapping[str, tuple[tuple[str, ...], float]] = MappingProxyType(
+    {
+        "gpu_busy_frac": (("GPU use (%)",), 0.01),
+        "memory_busy_frac": (("GPU memory use (%)", "GPU Memory Read/Write Activity (%)"), 0.01),
+        "temperature_c": (("Temperature (Sensor edge) (C)", "Temperature (Sensor junction) (C)"), 1),
+        "memory_temperature_c": (("Temperature (Sensor memory) (C)",), 1),
+        "power_w": (("Average Graphics Package Power (W)", "Current Socket Graphics Package Power (W)"), 1),
+        "power_limit_w": (("Max Graphics Package Power (W)",), 1),
+        "energy_j": (("Accumulated Energy (uJ)",), 1e-6),
+        "fan_frac": (("Fan speed (%)",), 0.01),
+        "sm_clock_hz": (("sclk clock speed:",), 1e6),
+        "memory_clock_hz": (("mclk clock speed:",), 1e6),
+        "memory_used_bytes": (("VRAM Total Used Memory (B)",), 1),
+        "memory_total_bytes": (("VRAM Total Memory (B)",), 1),
+        "pcie_replay_count": (("PCIe Replay Count",), 1),
+    }
+)
+NAMES = ("Device Name", "Card Series", "Card series", "Card Model", "Card model", "Device ID", "GPU ID")
+NUMBER = re.compile(r"\(?(-?\d{1,18}(?:\.\d{1,15})?)(?:Mhz\))?", re.ASCII)
+NO_TIMES = "no times: documents are taken to be 1 s apart, the wall clock is not known"
+RECORD = "rocm-smi -a --json"
+AGAIN = f"Run `{RECORD}` again"
+ASKED = {
+    "gpu_busy_frac": "no utilisation",
+    "power_w": "no power",
+    "power_limit_w": "no power limit",
+    "memory_used_bytes": "no memory in use",
+}
+
+Cards = dict[int, dict[str, str]]
+
+
+def sniff(path: Path) -> bool:
+    """Say whether `path` is the JSON of rocm-smi, by the first card's key and another key that is known."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD).decode(errors="replace")
+    except OSError:
+        return False
+    known = (key for keys, _ in KEYS.values() for key in keys)
+    return BEGIN.search(head) is not None and any(f'"{key}"' in head for key in (*known, *NAMES))
+
+
+def read(path: Path) -> Profile:
+    """Read the documents: SAMPLES, CAPTURE and DEVICES. A GPU has the number of its card.
+
+    Raises
+    ------
+    ReadError
+        If a document is damaged, or none has a number of a card.
+    """
+    documents = list(_documents(path))
+    taken = [_cards(document) for document in documents]
+    rows, absent = _rows(taken)
+    if not rows:
+        raise ReadError(f"{path}: no card has a number that is known. {AGAIN}.")
+    samples = pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"])
+    frame = tables.SAMPLES.make(samples.assign(rank=0))
+    devices = _devices(taken)
+    notes = [NO_TIMES, *([f"not available: {', '.join(absent)}"] if absent else [])]
+    found = set(frame["metric"].cat.categories)
+    return Profile(
+        reader="rocm_smi",
+        path=path,
+        capture=_capture(path, documents),
+        loaders={"SAMPLES": partial(_same, frame), "DEVICES": partial(_same, devices)},
+        missing=tuple(Missing(f"SAMPLES.{name}", what, RECORD) for name, what in ASKED.items() if name not in found),
+        notes=tuple(notes),
+    )
+
+
+def _documents(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects with cards, wherever they begin."""
+    text = path.read_bytes().decode(errors="replace")
+    decoder = json.JSONDecoder()
+    at = 0
+    while begin := BEGIN.search(text, at):
+        try:
+            document, at = decoder.raw_decode(text, begin.start())
+        except (ValueError, RecursionError) as e:
+            line = text.count("\n", 0, begin.start()) + 1
+            raise ReadError(f"{path}: the JSON that begins in line {line} is cut or damaged ({e}). {AGAIN}.") from e
+        yield document
+
+
+def _cards(document: Mapping[str, Any]) -> Cards:
+    """Return what is said of each card; newer versions print some numbers as such, others as text."""
+    return {
+        int(found[1]): {key: str(value).strip() for key, value in said.items() if not isinstance(value, dict | list)}
+        for name, said in document.items()
+        if (found := CARD.fullmatch(name)) and isinstance(said, dict)
+    }
+
+
+def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[str]]:
+    """Return the rows of SAMPLES, and which keys have no number in how many cards."""
+    rows: list[tuple[int, int, str, float]] = []
+    absent: dict[str, int] = {}
+    for tick, cards in enumerate(taken):
+        for gpu, said in cards.items():
+            for metric, (keys, factor) in KEYS.items():
+                for key in (key for key in keys if key in said):
+                    number = NUMBER.fullmatch(said[key])
+                    if number:
+                        rows.append((gpu, tick * SECOND, metric, _scaled(float(number[1]), factor)))
+                        break
+                    absent[key] = absent.get(key, 0) + 1
+    count = sum(len(cards) for cards in taken)
+    return rows, [f"{key} {lacking} of {count}" for key, lacking in absent.items()]
+
+
+def _scaled(value: float, factor: float) -> float:
+    return value / round(1 / factor) if factor < 1 else value * factor  # dividing is exact to the last digit
+
+
+def _devices(taken: list[Cards]) -> pd.DataFrame:
+    cards = {gpu: said for cards in reversed(taken) for gpu, said in cards.items()}
+    memory = [NUMBER.fullmatch(said.get("VRAM Total Memory (B)", "")) for said in cards.values()]
+    frame = {
+        "rank": 0,
+        "gpu": list(cards),
+        "name": [_name(said) for said in cards.values()],
+        "compute_capability": "",
+        "sm_count": pd.array([None] * len(cards), dtype="Int64"),
+        "memory_bytes": pd.array([int(float(found[1])) if found else None for found in memory], dtype="Int64"),
+        "memory_bytes_per_s": np.nan,
+        "clock_hz": np.nan,
+    }
+    return tables.DEVICES.make(pd.DataFrame(frame))
+
+
+def _name(said: Mapping[str, str]) -> str:
+    """Return the first that is a name; some versions print a number in its place, which is better than nothing."""
+    found = [said[key] for key in NAMES if said.get(key, "N/A") != "N/A"]
+    return next((name for name in found if not name.startswith("0x")), found[-1] if found else "")
+
+
+def _capture(path: Path, documents: list[dict[str, Any]]) -> pd.DataFrame:
+    system = documents[0].get("system")
+    driver = system.get("Driver version", "") if isinstance(system, dict) else ""
+    frame = {
+        "rank": 0,
+        "tool": "rocm-smi",
+        "tool_version": str(driver),
+        "path": str(path),
+        "t0_unix_ns": pd.array([None], dtype="Int64"),
+        "dur_ns": (len(documents) - 1) * SECOND,
+    }
+    return tables.CAPTURE.make(pd.DataFrame(frame))
+
+
+def _same(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame

@@ -1,0 +1,163 @@
+"""Throttling by cause, and power, memory and temperature against their limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from sampled import SECOND, devices, samples, together
+
+from perfkit.analysis.monitoring import at_limit, throttling
+from perfkit.errors import SchemaError
+from perfkit.tables import DEVICES, SAMPLES
+
+NO_DEVICES = DEVICES.empty()
+
+
+def limit(drawn: pd.DataFrame, quantity: str, known: pd.DataFrame = NO_DEVICES) -> pd.Series:
+    """The row of a quantity of the only device."""
+    found = at_limit(drawn, known)
+    return found[found["quantity"] == quantity].iloc[0]
+
+
+def test_throttling_by_hand() -> None:
+    """Power lowers the clock from 1 to 3 s, heat from 2 to 4, of 5: 0.4 each, 3 of 5 together."""
+    drawn = samples(
+        throttled_power_frac=[0, 1, 1, 0, 0], throttled_thermal_frac=[0, 0, 1, 1, 0], throttled_other_frac=[0] * 5
+    )
+    found = throttling(drawn).iloc[0]
+    assert [0.4, 0.4, 0.0, 0.6] == found[["power_frac", "thermal_frac", "other_frac", "throttled_frac"]].tolist()
+    assert "throttled_other_frac, throttled_power_frac, throttled_thermal_frac" == found["source"]
+
+
+def test_event_reasons_and_violation_counters_count_once() -> None:
+    """Both tell of power: at 0 to 1 s the one, at 0 to 2 s the other; 2 of 4 s."""
+    drawn = samples(throttled_power_frac=[1, 0, 0, 0], power_violation_frac=[0.01, 0.3, 0, 0])
+    found = throttling(drawn).iloc[0]
+    assert (0.5, 0.5) == tuple(found[["power_frac", "throttled_frac"]])
+
+
+def test_sources_may_be_read_at_different_times() -> None:
+    """Reasons at 0 and 4 s for 4 s each, counters every second: 4 to 8 s by the one, 3 to 5 s by the other, 5 of 8."""
+    drawn = together(
+        samples(every=4 * SECOND, throttled_power_frac=[0, 1]),
+        samples(power_violation_frac=[0, 0, 0, 1, 1, 0, 0, 0]),
+    )
+    assert 0.625 == throttling(drawn)["power_frac"].item()
+
+
+def test_a_temperature_does_not_throttle() -> None:
+    """83 degrees without reasons or counters say nothing, for every device of the log."""
+    found = throttling(together(samples(temperature_c=[83, 84]), samples(gpu=1, thermal_violation_frac=[0, 0])))
+    assert found.loc[0, ["power_frac", "thermal_frac", "other_frac", "throttled_frac"]].isna().all()
+    assert 0 == found.loc[1, "throttled_frac"]
+    assert np.isnan(found.loc[1, "power_frac"])
+    assert ["", "thermal_violation_frac"] == found["source"].tolist()
+
+
+def test_idleness_is_no_throttling() -> None:
+    """The event reason that the GPU idles lowers the clock and is nobody's fault."""
+    assert np.isnan(throttling(samples(idle_frac=[1, 1]))["throttled_frac"].item())
+    assert 0 == throttling(samples(idle_frac=[1, 1], throttled_other_frac=[0, 0]))["throttled_frac"].item()
+
+
+def test_a_snapshot_can_throttle() -> None:
+    """One reading has no length and is all there is."""
+    assert 1 == throttling(samples(throttled_thermal_frac=[1]))["thermal_frac"].item()
+
+
+def test_power_against_its_enforced_limit() -> None:
+    """350 and 680 of 700 W: 515 W on average, 0.7357; at 95 %, 665 W, for half of the time."""
+    found = limit(samples(power_w=[350, 680], power_limit_w=[700, 700]), "power", devices("NVIDIA H100 80GB HBM3"))
+    assert (515, 680, 700, 0.5) == tuple(found[["mean", "worst", "limit", "at_limit_frac"]])
+    assert found["mean_frac"] == pytest.approx(515 / 700, rel=1e-15)
+    assert found["worst_frac"] == pytest.approx(680 / 700, rel=1e-15)
+    assert "recorded limit" == found["source"]
+
+
+def test_the_examples_of_the_definitions() -> None:
+    """650 of 700 W are 0.9286, 72 of 80 GB 0.90."""
+    drawn = samples(power_w=[650], power_limit_w=[700], memory_used_bytes=[72e9], memory_total_bytes=[80e9])
+    assert limit(drawn, "power")["mean_frac"] == pytest.approx(0.9286, abs=5e-5)
+    assert 0.9 == limit(drawn, "memory")["mean_frac"]
+
+
+def test_a_limit_that_is_lowered_counts_from_then_on() -> None:
+    """380 W are half of 760 for 2 s and 95 % of 400 for 2 s: at the limit for half of the time."""
+    drawn = samples(power_w=[380, 380, 380, 380], power_limit_w=[760, None, 400, None])
+    found = limit(drawn, "power")
+    assert found["mean_frac"] == pytest.approx((0.5 + 0.95) / 2, rel=1e-12)
+    assert (400, 0.5) == tuple(found[["limit", "at_limit_frac"]])
+
+
+def test_a_limit_may_be_read_once_and_outside_the_window() -> None:
+    """A limit holds until the next one, and before the first one."""
+    drawn = samples(power_w=[100, 200, 300], power_limit_w=[400, None, None])
+    found = at_limit(drawn, NO_DEVICES, window=(SECOND, 2 * SECOND)).iloc[0]
+    assert (200, 0.5) == tuple(found[["mean", "mean_frac"]])
+
+
+def test_the_data_sheet_stands_in_for_the_known_name_only() -> None:
+    """280 of the 450 W of an RTX 4090; an A10G is not in the table: no row, no default."""
+    drawn = samples(power_w=[280, 280])
+    found = limit(drawn, "power", devices("NVIDIA GeForce RTX 4090"))
+    assert (280 / 450, "data sheet of the GPU") == tuple(found[["mean_frac", "source"]])
+    for known in (devices("NVIDIA A10G"), NO_DEVICES):
+        assert 0 == len(at_limit(drawn, known))
+
+
+def test_memory_there_is() -> None:
+    """Recorded, else used + free + reserved, else that of the device; of 0 bytes there is no share."""
+    used = {"memory_used_bytes": [30, 60]}
+    known = devices("mine", memory_bytes=120)
+    parts = samples(**used, memory_free_bytes=[65, 35], driver_reserved_bytes=[5, 5])
+    for drawn, whole, source in (
+        (samples(**used, memory_total_bytes=[80, 80]), 80, "recorded total"),
+        (parts, 100, "used, free and reserved"),
+        (samples(**used, memory_free_bytes=[70, 40]), 100, "used, free and reserved"),
+        (samples(**used), 120, "device"),
+    ):
+        found = limit(drawn, "memory", known)
+        assert (45, 60, whole, 60 / whole, source) == tuple(found[["mean", "worst", "limit", "worst_frac", "source"]])
+    assert 0 == len(at_limit(samples(**used, memory_total_bytes=[0, 0]), NO_DEVICES))
+
+
+def test_temperature_against_the_recorded_slowdown() -> None:
+    """Slowdown at 89: 84 is within 5 degrees, 83 is not; without a recorded threshold there is no row."""
+    hot = {"temperature_c": [83, 84, 85, 60]}
+    found = limit(samples(**hot, temperature_slowdown_c=[89, None, None, None]), "temperature")
+    assert (78, 85, 89, 0.5) == tuple(found[["mean", "worst", "limit", "at_limit_frac"]])
+    assert found[["mean_frac", "worst_frac"]].isna().all()
+    assert 0 == len(at_limit(samples(**hot), NO_DEVICES))
+
+
+def test_a_margin_is_worst_where_it_is_lowest() -> None:
+    """T.Limit 26, 5 and -2 degrees: at the limit from 5 on, for two thirds of the time."""
+    found = limit(samples(temperature_margin_c=[26, 5, -2]), "temperature_margin")
+    assert (-2, 0) == tuple(found[["worst", "limit"]])
+    assert found["at_limit_frac"] == pytest.approx(2 / 3, rel=1e-15)
+
+
+def test_devices_keep_their_own_limits() -> None:
+    """Two GPUs and two nodes, in the order of rank, gpu and quantity."""
+    drawn = together(
+        samples(power_w=[100], power_limit_w=[200], memory_used_bytes=[1], memory_total_bytes=[4]),
+        samples(gpu=1, power_w=[100], power_limit_w=[400]),
+        samples(rank=1, power_w=[100], power_limit_w=[100]),
+    )
+    found = at_limit(drawn, NO_DEVICES)
+    places = [(0, 0, "power"), (0, 0, "memory"), (0, 1, "power"), (1, 0, "power")]
+    assert places == list(zip(found["rank"], found["gpu"], found["quantity"], strict=True))
+    assert [0.5, 0.25, 0.25, 1.0] == found["mean_frac"].tolist()
+
+
+def test_empty_and_wrong_tables() -> None:
+    """No readings, no rows, with the types of a full answer; other tables are refused."""
+    full = throttling(samples(throttled_power_frac=[1])), at_limit(samples(power_w=[1], power_limit_w=[2]), NO_DEVICES)
+    for found, nothing in zip(full, (throttling(SAMPLES.empty()), at_limit(SAMPLES.empty(), NO_DEVICES)), strict=True):
+        assert 0 == len(nothing)
+        assert found.dtypes.astype(str).to_dict() == nothing.dtypes.astype(str).to_dict()
+    with pytest.raises(SchemaError, match="table 'SAMPLES' does not match"):
+        throttling(NO_DEVICES)
+    with pytest.raises(SchemaError, match="table 'DEVICES' does not match"):
+        at_limit(SAMPLES.empty(), SAMPLES.empty())

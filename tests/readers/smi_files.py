@@ -1,0 +1,205 @@
+"""Small logs as nvidia-smi and rocm-smi write them.
+
+`dmon` prints rows as ``nvidia-smi dmon``, `query` as ``--query-gpu``, `text` and `xml` what ``-q`` says of a GPU,
+`rocm` what ``rocm-smi --json`` does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pandas as pd
+
+from perfkit.profile import Profile
+from perfkit.readers import nvidia_smi
+
+UNITS = {
+    "Date": "YYYYMMDD",
+    "Time": "HH:MM:SS",
+    "gpu": "Idx",
+    "pwr": "W",
+    "gtemp": "C",
+    "mtemp": "C",
+    "sm": "%",
+    "mem": "%",
+    "enc": "%",
+    "mclk": "MHz",
+    "pclk": "MHz",
+    "pviol": "%",
+    "tviol": "bool",
+    "fb": "MB",
+    "bar1": "MB",
+    "ccpm": "MB",
+    "sbecc": "errs",
+    "dbecc": "errs",
+    "pci": "errs",
+    "rxpci": "MB/s",
+    "txpci": "MB/s",
+}
+COLUMNS = ("gpu", "pwr", "gtemp", "mtemp", "sm", "mem", "mclk", "pclk")
+FIELDS = ("timestamp", "index", "name", "utilization.gpu [%]", "memory.used [MiB]", "power.draw [W]", "temperature.gpu")
+
+
+def read(path: Path) -> Profile:
+    """Read a log of nvidia-smi."""
+    return nvidia_smi.read(path)
+
+
+def values(profile: Profile, metric: str, gpu: int = 0) -> list[float]:
+    """The values of a metric of a GPU in the order of their times."""
+    samples = profile.table("SAMPLES")
+    found: pd.Series = samples.loc[(samples["metric"] == metric) & (samples["gpu"] == gpu), "value"]
+    return found.tolist()
+
+
+def dmon(path: Path, *rows: Sequence[str], columns: Sequence[str] = COLUMNS, every: int = 4, mark: str = "# ") -> Path:
+    """Write rows of words under their header, which comes again after as many rows; `mark` is before its names.
+
+    The mark is glued to a date, as dmon does.
+    """
+    glued = mark.strip() if columns[0] in ("Date", "Time") else mark
+    header = [
+        glued + " ".join(f"{word:>6}" for word in words).lstrip() + " "
+        for words in (columns, [UNITS.get(name, "%") for name in columns])
+    ]
+    lines: list[str] = []
+    for i, row in enumerate(rows):
+        lines += header if i % every == 0 else []
+        lines.append(" " + " ".join(f"{word:>6}" for word in row) + " ")
+    path.write_text("\n".join([*(lines or header), ""]))
+    return path
+
+
+def ticks(count: int = 6, gpus: int = 2) -> list[Sequence[str]]:
+    """Rows of `gpus` GPUs whose power rises by 1 W each tick from 600 W, GPU 1 drawing 100 W less; no memory sensor."""
+    return [
+        (str(gpu), str(600 + tick - 100 * gpu), "63", "-", "100", "10", "2619", "1980")
+        for tick in range(count)
+        for gpu in range(gpus)
+    ]
+
+
+def query(path: Path, *rows: Sequence[str], columns: Sequence[str] = FIELDS, between: str = ", ") -> Path:
+    """Write rows of cells under the names of their columns."""
+    path.write_text("\n".join([between.join(columns), *(between.join(row) for row in rows), ""]))
+    return path
+
+
+def moments(count: int = 4, gpus: int = 2) -> list[Sequence[str]]:
+    """Rows of `gpus` GPUs at 2026/01/01 00:00:00.250 and every second after: 90, 91, ... % busy."""
+    rest = ("1024 MiB", "300.50 W", "60")
+    return [
+        (f"2026/01/01 00:00:{second:02d}.250", str(gpu), "NVIDIA A100", f"{90 + second} %", *rest)
+        for second in range(count)
+        for gpu in range(gpus)
+    ]
+
+
+def gpu(said: Mapping[str, str] | None = None) -> dict[str, str]:
+    """What ``-q`` says of a GPU by path below it, in the words of the XML, with other values."""
+    return {
+        "product_name": "NVIDIA A100-SXM4-80GB",
+        "uuid": "GPU-1",
+        "fb_memory_usage/total": "81920 MiB",
+        "fb_memory_usage/used": "50 MiB",
+        "utilization/gpu_util": "65 %",
+        "temperature/gpu_temp": "27 C",
+        "temperature/gpu_temp_max_threshold": "92 C",
+        "temperature/gpu_temp_slow_threshold": "89 C",
+        "temperature/gpu_temp_max_gpu_threshold": "85 C",
+        "gpu_power_readings/power_draw": "67.03 W",
+        "gpu_power_readings/current_power_limit": "500.00 W",
+        "clocks_event_reasons/clocks_event_reason_sw_power_cap": "Active",
+        "clocks_event_reasons/clocks_event_reason_hw_slowdown": "Not Active",
+        "clocks_event_reasons/clocks_event_reason_sw_thermal_slowdown": "Not Active",
+        **(said or {}),
+    }
+
+
+def xml(path: Path, *gpus: Mapping[str, str], head: str = "", attached: int | None = None) -> Path:
+    """Write the XML of ``-q -x``; `head` stands before its first element."""
+    said = {"timestamp": "Thu Jan  1 00:00:02 2026", "driver_version": "535.54.03"}
+    lines = ['<?xml version="1.0" ?>', head or '<!DOCTYPE nvidia_smi_log SYSTEM "nvsmi_device_v12.dtd">']
+    lines += ["<nvidia_smi_log>", *(f"<{tag}>{value}</{tag}>" for tag, value in said.items())]
+    lines.append(f"<attached_gpus>{attached or len(gpus)}</attached_gpus>")
+    for number, values in enumerate(gpus):
+        lines.append(f'<gpu id="00000000:0{number + 1}:00.0">')
+        for place, value in values.items():
+            tags = place.split("/")
+            opened, closed = (
+                "".join(f"<{mark}{tag}>" for tag in part) for mark, part in (("", tags), ("/", tags[::-1]))
+            )
+            lines.append(f"{opened}{value}{closed}")
+        lines.append("</gpu>")
+    path.write_text("\n".join([*lines, "</nvidia_smi_log>"]))
+    return path
+
+
+SECTIONS = """\
+    Product Name                          : NVIDIA A100-SXM4-80GB
+    GPU UUID                              : GPU-{number}
+    Clocks Event Reasons
+        Idle                              : Not Active
+        SW Power Cap                      : Active
+        HW Slowdown                       : Active
+            HW Thermal Slowdown           : Active
+            HW Power Brake Slowdown       : Not Active
+        SW Thermal Slowdown               : Not Active
+    FB Memory Usage
+        Total                             : 81920 MiB
+        Used                              : 50 MiB
+    Utilization
+        Gpu                               : 65 %
+        Memory                            : N/A
+    Temperature
+        GPU Current Temp                  : 27 C
+        GPU T.Limit Temp                  : N/A
+        GPU Shutdown Temp                 : 92 C
+        GPU Slowdown Temp                 : 89 C
+        GPU Max Operating Temp            : 85 C
+    GPU Power Readings
+        Power Draw                        : 67.03 W
+        Current Power Limit               : 500.00 W
+        Max Power Limit                   : 500.00 W
+    Clocks
+        SM                                : 1410 MHz
+    Max Clocks
+        SM                                : 1410 MHz
+    Processes                             : None
+"""
+
+
+def text(path: Path, gpus: int = 2, times: Sequence[str] = ("Thu Jan  1 00:00:02 2026",), said: str = SECTIONS) -> Path:
+    """Write the text of ``-q``, once per time."""
+    parts = []
+    for time in times:
+        parts.append(f"\n==============NVSMI LOG==============\n\nTimestamp{' ' * 33}: {time}\n")
+        parts.append(f"Driver Version{' ' * 28}: 535.54.03\n\nAttached GPUs{' ' * 29}: {gpus}\n")
+        parts += [f"GPU 00000000:0{number + 1}:00.0\n{said.format(number=number)}\n" for number in range(gpus)]
+    path.write_text("".join(parts).rstrip("\n") + "\n")
+    return path
+
+
+def card(said: Mapping[str, object] | None = None) -> dict[str, object]:
+    """What rocm-smi says of a card, with other keys or values."""
+    return {
+        "Temperature (Sensor edge) (C)": "45.0",
+        "sclk clock speed:": "(500Mhz)",
+        "Average Graphics Package Power (W)": "250.5",
+        "Max Graphics Package Power (W)": "290.0",
+        "GPU use (%)": "57",
+        "VRAM Total Memory (B)": "34342961152",
+        "VRAM Total Used Memory (B)": "6782976",
+        "Card series": "Instinct MI100",
+        **(said or {}),
+    }
+
+
+def rocm(path: Path, *cards: Mapping[str, object], before: str = "", times: int = 1) -> Path:
+    """Write the JSON of rocm-smi as often as `times`, each after the line `before`."""
+    document = {f"card{number}": dict(said) for number, said in enumerate(cards)}
+    one = before + json.dumps({**document, "system": {"Driver version": "6.3.6"}}, indent=4)
+    path.write_text("\n".join([one] * times))
+    return path

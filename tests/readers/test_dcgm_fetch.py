@@ -1,0 +1,242 @@
+"""What `fetch` says where a server does not answer as Prometheus does; a real server is in test_prometheus_server."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from readers.dcgm_files import labels
+
+import perfkit
+from perfkit.cli import main
+from perfkit.errors import ReadError
+from perfkit.readers.dcgm.fields import METRICS
+from perfkit.readers.dcgm.prometheus import fetch
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+SECRET = "s3cret"
+
+
+class Stub:
+    """A server on the loopback whose answer each test decides; keeps the requests' paths and headers."""
+
+    def __init__(self) -> None:
+        self.answer: Answer = lambda request: None
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        stub = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                stub.asked.append((self.path, dict(self.headers)))
+                stub.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.host = f"127.0.0.1:{self.server.server_address[1]}"
+
+
+@pytest.fixture
+def stub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
+    """A stub, asked without the proxy that the environment may name."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    made = Stub()
+    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+def says(status: int, content: bytes, **headers: str) -> Answer:
+    """Answer with this status and content, and its length unless another is given."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(status)
+        for name, value in {"Content_Length": str(len(content)), **headers}.items():
+            request.send_header(name.replace("_", "-"), value)
+        request.end_headers()
+        request.wfile.write(content)
+
+    return answer
+
+
+def matrix(*points: tuple[float, str], **more: object) -> bytes:
+    """An answer with one series of GPU 0's temperature."""
+    series = {"metric": {"__name__": "DCGM_FI_DEV_GPU_TEMP", **labels(), "pod": "trainer"}, "values": points}
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}, **more}).encode()
+
+
+def test_what_is_stored_is_read_back(stub: Stub, tmp_path: Path) -> None:
+    """The answer's points and warnings are stored; labels of pods are not."""
+    stub.answer = says(200, matrix((60.0, "61"), (61.5, "62"), warnings=["store 2 is down"]))
+    path = fetch(f"http://{stub.host}", 60, 62, 0.5, tmp_path / "gpus.json")
+    assert [path] == list(tmp_path.iterdir())
+    run = perfkit.load(path)
+    assert [(0, 61.0), (1_500_000_000, 62.0)] == list(zip(run.samples["time_ns"], run.samples["value"], strict=True))
+    assert any("Prometheus warned: store 2 is down" in note for note in run.notes)
+    assert "trainer" not in path.read_text()
+
+
+def test_every_known_metric_is_asked_for_in_one_short_query(stub: Stub, tmp_path: Path) -> None:
+    """All names stand in one selector, and the address stays short enough for any proxy."""
+    stub.answer = says(200, matrix((60.0, "61")))
+    fetch(f"http://{stub.host}/monitoring/", 60, 62, 1, tmp_path / "gpus.json")
+    [(path, _)] = stub.asked
+    assert path.startswith("/monitoring/api/v1/query_range?query=")
+    assert len(path) < 4096
+    for name in METRICS:
+        assert name.removeprefix("DCGM_FI_").removeprefix("dcgm_").removeprefix("nvidia_smi_") in path
+
+
+def test_the_password_goes_to_the_server_alone(stub: Stub, tmp_path: Path) -> None:
+    """Name and password are sent as Basic authorization, not as part of the address."""
+    stub.answer = says(200, matrix((60.0, "61")))
+    fetch(f"http://me:{SECRET}%2F@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
+    [(path, headers)] = stub.asked
+    assert f"Basic {b64encode(f'me:{SECRET}/'.encode()).decode()}" == headers["Authorization"]
+    assert SECRET not in path + headers["Host"]
+
+
+def test_the_password_does_not_follow_a_redirect(stub: Stub, tmp_path: Path) -> None:
+    """Who is redirected to does not get it."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        moved = "/other/" not in request.path
+        says(302, b"", Location=f"http://{stub.host}/other/{request.path}")(request) if moved else says(
+            200, matrix((60.0, "61"))
+        )(request)
+
+    stub.answer = answer
+    fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
+    assert [True, False] == ["Authorization" in headers for _, headers in stub.asked]
+
+
+REFUSALS = [
+    (says(401, b"no"), r"HTTP 401\. Put name and password into the address"),
+    (says(404, b"<html>not here</html>"), r"HTTP 404\. Give the address under which"),
+    (says(503, b'{"status":"error","errorType":"timeout","error":"query timed out"}'), "refused .*query timed out"),
+    (says(422, b'{"status":"error","error":"too many samples"}'), r"too many samples.*Ask for a shorter range"),
+    (says(200, b"<html>Sign in to Grafana</html>"), "the answer is not Prometheus's .starts with b'<html>Sign in"),
+    (says(200, b'{"status":"success","data":["a"]}'), "the answer is not Prometheus's"),
+    (says(200, b'{"status":"success"', Content_Length="4000"), "no answer from the server"),
+    (says(200, b'{"status":"success","data":{"resultType":"matrix","result":[]}}'), "the answer is not Prometheus's"),
+]
+
+
+@pytest.mark.parametrize(("answer", "message"), REFUSALS)
+def test_what_is_no_answer_is_an_error(stub: Stub, answer: Answer, message: str, tmp_path: Path) -> None:
+    """Refused, foreign or cut: the message names the server without the password, and nothing is written."""
+    stub.answer = answer
+    with pytest.raises(ReadError, match=message) as caught:
+        fetch(f"http://me:{SECRET}@{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
+    assert str(caught.value).startswith(f"http://{stub.host}: ")
+    assert SECRET not in str(caught.value)
+    assert caught.value.__cause__ is None
+    assert [] == list(tmp_path.iterdir())
+
+
+def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing listens: the reason and what to check, without the password."""
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{free.getsockname()[1]}"
+    with pytest.raises(ReadError, match=r"no answer from the server .*refused.*Check the address") as caught:
+        fetch(f"http://me:{SECRET}@{host}", 60, 62, 1, tmp_path / "gpus.json")
+    assert SECRET not in str(caught.value)
+
+
+def test_a_server_that_does_not_answer_in_time(stub: Stub, tmp_path: Path) -> None:
+    """The wait has an end."""
+    stub.answer = lambda request: time.sleep(0.5)
+    with pytest.raises(ReadError, match=r"no answer from the server .*timed out"):
+        fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json", timeout_s=0.1)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "host:9090",
+        "ftp://host",
+        "file:///etc/passwd",
+        "http://",
+        f"http://host?token={SECRET}",
+        f"http://me:a/{SECRET}@host",
+    ],
+)
+def test_what_is_no_address_is_a_wrong_argument(url: str, tmp_path: Path) -> None:
+    """Only http and https, no query; a password with a slash must be escaped, or it would be shown."""
+    with pytest.raises(ValueError, match="url: ") as caught:
+        fetch(url, 60, 62, 1, tmp_path / "gpus.json")
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize(("start", "end", "step"), [(62, 60, 1), (60, 62, 0), (60, 62, -1), (60, float("nan"), 1)])
+def test_empty_ranges_are_wrong_arguments(start: float, end: float, step: float, tmp_path: Path) -> None:
+    """The end before the start, a step that does not advance, no number."""
+    with pytest.raises(ValueError, match=r"start, end: |step: "):
+        fetch("http://127.0.0.1:9", start, end, step, tmp_path / "gpus.json")
+
+
+def test_a_folder_in_the_way(stub: Stub, tmp_path: Path) -> None:
+    """Where a folder has the name, the answer is not written and no partial file stays."""
+    stub.answer = says(200, matrix((60.0, "61")))
+    (tmp_path / "gpus.json").mkdir()
+    with pytest.raises(ReadError, match=r"gpus\.json: cannot be written .Is a directory."):
+        fetch(f"http://{stub.host}", 60, 62, 1, tmp_path / "gpus.json")
+    assert ["gpus.json"] == [p.name for p in tmp_path.iterdir()]
+
+
+def command(*arguments: object) -> Result:
+    """Run `perfkit record prometheus`."""
+    return CliRunner().invoke(main, ["record", "prometheus", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    "start", ["60", "1970-01-01T00:01:00Z", "1970-01-01T01:01:00+01:00", "1970-01-01 00:01:00+00:00"]
+)
+def test_the_command_knows_times_with_their_zone(stub: Stub, start: str, tmp_path: Path) -> None:
+    """Seconds since 1970, UTC, or an offset."""
+    stub.answer = says(200, matrix((60.0, "61")))
+    out = tmp_path / "gpus.json"
+    result = command(f"http://{stub.host}", "--start", start, "--end", "62", "--step", 1, "--out", out)
+    assert (0, f"{out}\n") == (result.exit_code, result.output)
+    assert "start=60.0&end=62.0&step=1.0" in stub.asked[0][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["http://127.0.0.1:9", "--start", "2026-01-31T10:00"], "has no time zone: append Z"),
+        (["http://127.0.0.1:9", "--start", "yesterday"], "is no time such as 2026-01-31T10:00:00Z"),
+        (["127.0.0.1:9", "--start", "0"], "url: not the address of a server"),
+        (["http://127.0.0.1:9", "--start", "5", "--end", "4"], "is no range of times"),
+        (["http://127.0.0.1:9"], "Missing option '--start'"),
+    ],
+)
+def test_the_command_refuses_wrong_arguments(arguments: list[str], message: str) -> None:
+    """A time zone is never guessed; a wrong argument is a line of usage, not a traceback."""
+    result = command(*arguments)
+    assert 2 == result.exit_code
+    assert message in result.output
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_the_command_shows_no_password(stub: Stub, tmp_path: Path) -> None:
+    """What the server refuses is one line on standard error."""
+    stub.answer = says(500, b"oops")
+    result = command(f"http://me:{SECRET}@{stub.host}", "--start", "0", "--out", tmp_path / "gpus.json")
+    assert 2 == result.exit_code
+    assert f"perfkit: http://{stub.host}: HTTP 500" in result.stderr
+    assert SECRET not in result.output + result.stderr

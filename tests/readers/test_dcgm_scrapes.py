@@ -1,0 +1,200 @@
+"""Prometheus text of dcgm-exporter and nvidia_gpu_exporter: labels, times, names, blank values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from readers.dcgm_files import labels, line, page, scrape
+from readers.test_dcgm import values
+
+import perfkit
+from perfkit.errors import ReadError
+from perfkit.readers import dcgm
+
+BLANKS = ("9223372036854775794", "2147483634", "140737488355329.0")
+
+
+def test_a_scrape_becomes_samples(tmp_path: Path) -> None:
+    """Two GPUs: 50 %, 250.25 W of 400 W, 1024 MiB used; names of the GPUs are DEVICES."""
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *page()))
+    assert [0.5] == values(profile, "gpu_busy_frac")
+    assert ([250.25], [400]) == (values(profile, "power_w", gpu=1), values(profile, "power_limit_w", gpu=1))
+    assert [2**30] == values(profile, "memory_used_bytes")
+    assert [2**29] == values(profile, "driver_reserved_bytes")
+    assert 2 * 10 == len(profile.table("SAMPLES"))
+    assert ["NVIDIA A100-SXM4-80GB"] * 2 == profile.table("DEVICES")["name"].tolist()
+
+
+def test_one_scrape_without_time_is_time_0(tmp_path: Path) -> None:
+    """No time stamp: time 0, no wall clock, and a note."""
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *page()))
+    assert {0} == set(profile.table("SAMPLES")["time_ns"])
+    assert pd.isna(profile.capture["t0_unix_ns"].iloc[0])
+    assert "one scrape without time stamp: its time is 0" in profile.notes
+
+
+def test_time_stamps_are_milliseconds(tmp_path: Path) -> None:
+    """Prometheus's own text carries ms since 1970, exactly kept."""
+    text = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, 1_700_000_000_123 + 500 * i) for i in range(3)]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert 1_700_000_000_123_000_000 == profile.capture["t0_unix_ns"].iloc[0]
+    assert [0, 500_000_000, 1_000_000_000] == profile.table("SAMPLES")["time_ns"].tolist()
+    assert [60, 61, 62] == values(profile, "temperature_c")
+
+
+@pytest.mark.parametrize("end", ["# EOF\n", "# EOF"])
+def test_time_stamps_of_openmetrics_are_seconds(end: str, tmp_path: Path) -> None:
+    """OpenMetrics ends in # EOF, with or without an end of line, and counts in s."""
+    path = tmp_path / "scrape.prom"
+    path.write_text(line("DCGM_FI_DEV_GPU_TEMP", labels(), 60, "1700000000.125") + "\n" + end)
+    profile = dcgm.read(path)
+    assert 1_700_000_000_125_000_000 == profile.capture["t0_unix_ns"].iloc[0]
+
+
+def test_several_scrapes_follow_each_other(tmp_path: Path) -> None:
+    """A scrape begins where a series comes again; without time stamps they are 1 s apart, and a note says so."""
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *page(), *page(i=1), *page(i=2)))
+    assert [0.5, 0.51, 0.52] == values(profile, "gpu_busy_frac", gpu=1)
+    assert {0, 1_000_000_000, 2_000_000_000} == set(profile.table("SAMPLES")["time_ns"])
+    assert any(note.startswith("3 scrapes without time stamps") for note in profile.notes)
+
+
+@pytest.mark.parametrize("blank", BLANKS)
+def test_blank_values_give_no_row(blank: str, tmp_path: Path) -> None:
+    """What DCGM writes for not found and not supported is counted, not read."""
+    text = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60), line("DCGM_FI_DEV_MEMORY_TEMP", labels(), blank)]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert [] == values(profile, "memory_temperature_c")
+    assert "1 of 2 values are missing (N/A, blank or impossible)" in profile.notes
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_PROF_TENSOR_UTIL_RATIO"),
+        ("DCGM_FI_PROF_SM_ACTIVE", "DCGM_FI_PROF_SM_UTIL_RATIO"),
+        ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_GPU_TEMP_CELSIUS"),
+        ("DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_BOARD_POWER_WATTS"),
+        ("DCGM_FI_DEV_CLOCK_THROTTLE_REASONS", "DCGM_FI_DEV_CLOCKS_EVENT_REASONS"),
+        ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_GPU_UTIL_RATIO"),
+        ("DCGM_FI_DEV_GPU_UTIL", "dcgm_gpu_utilization"),
+        ("DCGM_FI_DEV_FB_USED", "dcgm_fb_used"),
+    ],
+)
+def test_old_and_new_names_mean_the_same(old: str, new: str, tmp_path: Path) -> None:
+    """DCGM 4.6 renamed fields and kept their units: GPU_UTIL_RATIO is still percent. Version 1 had other names."""
+    first, second = (dcgm.read(scrape(tmp_path / name, line(name, labels(), 1))) for name in (old, new))
+    pd.testing.assert_frame_equal(first.table("SAMPLES"), second.table("SAMPLES"))
+
+
+def test_the_preferred_of_two_fields_is_read(tmp_path: Path) -> None:
+    """Enforced limit 350 W and requested limit 400 W: the enforced one, and a note on the other."""
+    names = ("DCGM_FI_DEV_POWER_MGMT_LIMIT", "DCGM_FI_DEV_ENFORCED_POWER_LIMIT")
+    text = [line(name, labels(), watts) for name, watts in zip(names, (400, 350), strict=True)]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert [350] == values(profile, "power_limit_w")
+    assert "second values of one metric at one time are left out (1)" in profile.notes
+
+
+def test_hosts_are_ranks_and_stay_private(tmp_path: Path) -> None:
+    """node2 is rank 0, node10 rank 1; no table or note holds a host or pod name."""
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *page(host="node10"), *page(host="node2", i=7)))
+    assert ([0.57], [0.5]) == (values(profile, "gpu_busy_frac", rank=0), values(profile, "gpu_busy_frac", rank=1))
+    assert "2 hosts, which are ranks in the order of their names" in profile.notes
+    every = " ".join([*profile.notes, *(profile.table(t).to_string() for t in ("SAMPLES", "DEVICES", "CAPTURE"))])
+    assert "node" not in every.replace(str(tmp_path), "")
+
+
+def test_instances_beside_gpus_are_left_out(tmp_path: Path) -> None:
+    """A MIG instance has the labels of its GPU and GPU_I_ID."""
+    part = labels(GPU_I_PROFILE="1g.5gb", GPU_I_ID="13")
+    text = [line("DCGM_FI_PROF_DRAM_ACTIVE", labels(), 0.5), line("DCGM_FI_PROF_DRAM_ACTIVE", part, 0.75)]
+    assert [0.5] == values(dcgm.read(scrape(tmp_path / "scrape.prom", *text)), "dram_active_frac")
+
+
+def test_instances_alone_are_numbered(tmp_path: Path) -> None:
+    """Two instances of GPU 0 and one of GPU 1 are 0, 1, 2; what their GPUs are called does not name them."""
+    parts = [(1, "3"), (0, "10"), (0, "9")]
+    text = [line("DCGM_FI_PROF_DRAM_ACTIVE", labels(gpu, GPU_I_ID=i), gpu + int(i) / 100) for gpu, i in parts]
+    text = [t.replace(" 1.03", " 0.03") for t in text]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert [[0.09], [0.1], [0.03]] == [values(profile, "dram_active_frac", gpu=i) for i in range(3)]
+    assert "DEVICES" not in profile.loaders
+
+
+def test_labels_may_hold_anything(tmp_path: Path) -> None:
+    """Quotes, braces, commas and backslashes in a label, spaces after commas, none of the labels at all."""
+    text = [
+        'DCGM_FI_DEV_GPU_TEMP{gpu="1", modelName="a \\"b\\" } , c=\\\\", Hostname="h"} 61',
+        "nvidia_smi_temperature_gpu 60",
+        "go_goroutines 8",
+    ]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert [61] == values(profile, "temperature_c", gpu=1, rank=1)
+    assert [60] == values(profile, "temperature_c", gpu=0, rank=0)
+    assert ['a "b" } , c=\\'] == profile.table("DEVICES")["name"].tolist()
+
+
+def test_gpus_known_by_uuid_are_numbered_by_their_index(tmp_path: Path) -> None:
+    """nvidia_gpu_exporter says which GPU a UUID is; where it does not, they are numbered as they come."""
+    uuids = [f"0000000{i}" for i in range(2)]
+    told = [f'nvidia_smi_index{{uuid="{uuid}"}} {1 - i}' for i, uuid in enumerate(uuids)]
+    text = [f'nvidia_smi_temperature_gpu{{uuid="{uuid}"}} {60 + i}' for i, uuid in enumerate(uuids)]
+    without, indexed = (dcgm.read(scrape(tmp_path / "scrape.prom", *t)) for t in (text, [*told, *text]))
+    assert ([60], [61]) == (values(without, "temperature_c", 0), values(without, "temperature_c", 1))
+    assert ([61], [60]) == (values(indexed, "temperature_c", 0), values(indexed, "temperature_c", 1))
+    assert "nvidia_gpu_exporter" == indexed.capture["tool"].iloc[0]
+
+
+REFUSED = [
+    ("DCGM_FI_DEV_GPU_TEMP{gpu=0} 60\nwhat is this\n", "line 1 is not Prometheus text"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n<html>\n', "line 2 is not Prometheus text .'<html>'."),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} sixty\n', "line 1 is not Prometheus text"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 60\n\x00\x01\n', "line 2 is not text"),
+    ('DCGM_FI_DEV_VGPU_LICENSE_STATUS{gpu="0"} 0\n', "no metric of a GPU .*found: DCGM_FI_DEV_VGPU_LICENSE_STATUS"),
+    ("# TYPE DCGM_FI_DEV_GPU_TEMP gauge\n", "no metric of a GPU .*found: no values"),
+    ('DCGM_FI_DEV_GPU_TEMP{gpu="0"} 9223372036854775794\n', "none of its values is there"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), REFUSED)
+def test_unusable_text_is_refused(text: str, message: str, tmp_path: Path) -> None:
+    """Damage and emptiness are errors that name the file and the line."""
+    path = tmp_path / "scrape.prom"
+    path.write_text(text)
+    with pytest.raises(ReadError, match=message) as caught:
+        dcgm.read(path)
+    assert str(path) in str(caught.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    """Garbage in the middle of a scrape is named by its line."""
+    path = scrape(tmp_path / "scrape.prom", *page())
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:4], b"\xff\xfe\xfd", *lines[4:]]))
+    with pytest.raises(ReadError, match="line 5 is not text"):
+        dcgm.read(path)
+
+
+def test_lists_of_counters_are_not_scrapes(tmp_path: Path) -> None:
+    """The CSV that tells dcgm-exporter what to collect, and a page without GPUs, are not claimed."""
+    for text in (
+        "# Format\nDCGM_FI_DEV_SM_CLOCK, gauge, SM clock.\n",
+        "# TYPE up gauge\nup 1\n",
+        '{"status": "DCGM_"}',
+    ):
+        path = tmp_path / "other"
+        path.write_text(text)
+        assert not dcgm.sniff(path)
+
+
+def test_two_scrapes_in_a_folder_are_ranks(tmp_path: Path) -> None:
+    """Two scrapes in a folder are two ranks, as every other profile."""
+    for i in range(2):
+        scrape(tmp_path / f"node{i}.prom", *page(i=i))
+    run = perfkit.load(tmp_path)
+    assert {0: 0.5, 1: 0.51} == dict(
+        run.samples.query("metric == 'gpu_busy_frac' and gpu == 0")[["rank", "value"]].values
+    )

@@ -1,0 +1,263 @@
+"""Real logs of nccl-tests and NCCL against their truth, which was made independently of this reader.
+
+``golden/monitor/*.truth.json`` counts lines; where logs of several ranks run into each other it counts broken ones too.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import perfkit
+from perfkit.analysis.communication import bandwidth
+from perfkit.errors import ReadError
+from perfkit.profile import Profile
+from perfkit.readers import READERS, nccl, reader
+
+ALCF = "nccl_tests__alcf_polaris_nccl_2_18_"
+# Each with its collectives, where the log does not name them: this follows from names of files, and from the rows.
+TESTS = {
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_all_reduce_output.dat.1.txt": ["all_reduce"],
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_alltoall_output.dat.1.txt": ["all_to_all"],
+    f"{ALCF}n8.g4.2023-10-13-14-07-13_all_reduce_output.dat.1.txt": ["all_reduce"],
+    "nccl_tests__alcf_sirius_nccl_2_21_n2.g4.2024-04-29-21-10-30_all_reduce_output.dat.3.txt": ["all_reduce"],
+    "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log": ["all_to_all"],
+    "nccl_tests__cluster00_nccl_N2_G4_cnode2-001_cnode2-002.log": ["all_to_all", "send_recv"],
+    "nccl_tests__cluster01_nccl_N10_G4.log": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"],
+    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log": [
+        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+    ],
+    "nccl_tests_aws_p5_mpi_tagged.txt": ["all_reduce"],
+    "superbench__nccl_allreduce.log": ["all_reduce"],
+    "superbench__nccl_alltoall.log": ["all_to_all"],
+    "superbench__nccl_broadcast.log": ["broadcast"],
+}
+FAILED = f"{ALCF}n128.g4.2024-04-29-18-31-53_all_reduce_output.dat.2.txt"
+VAE = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
+RESNET = "nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
+LOGS = ["nccl_debug_info_gh200_issue1291.txt", "nccl_debug_info_h100_issue1453.txt", VAE, RESNET]
+# Logs in which no reader is to find anything: a run without NCCL_DEBUG, other benchmarks, a launch that failed.
+FOREIGN = [
+    VAE.replace("with_aws", "without_aws"),
+    "superbench__cuda_memory_d2h_bw.log",
+    "superbench__gpu_burn.log",
+    "superbench__monitor.jsonl",
+    FAILED,
+]
+# Size, and the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
+PRINTED = re.compile(
+    r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +([\d.]+) +([\d.]+) +\S+" * 2 + r"\s*$"
+)
+
+every_test = pytest.mark.parametrize("name", TESTS)
+every_log = pytest.mark.parametrize("name", LOGS)
+
+
+@pytest.fixture
+def profile(name: str, profiles: Path) -> Profile:
+    """The log as read."""
+    return nccl.read(profiles / "monitor" / name)
+
+
+@pytest.fixture
+def truth(name: str, profiles: Path) -> dict[str, Any]:
+    """What its truth says."""
+    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text("utf-8"))
+    return told
+
+
+def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
+    """The rows of each collective, in the order of the log."""
+    frame = profile.table("COLLECTIVES")
+    return [frame[frame["operation"] == operation] for operation in TESTS[name]]
+
+
+def printed(path: Path) -> pd.DataFrame:
+    """Every row of a log by a regular expression of its own: bytes, times and bandwidths as printed."""
+    found = [match.groups() for line in path.read_text().splitlines() if (match := PRINTED.match(line))]
+    halves = [
+        (row[0], *row[at : at + 3], place) for row in found for at, place in ((1, "out_of_place"), (4, "in_place"))
+    ]
+    return pd.DataFrame(halves, columns=["bytes", "time", "algbw", "busbw", "placement"]).astype({"bytes": "int64"})
+
+
+def half_a_digit(cells: pd.Series) -> pd.Series:
+    """Half of the last digit that was printed."""
+    return 0.5 * 10.0 ** -cells.str.partition(".")[2].str.len()
+
+
+@every_test
+def test_rows_and_sizes_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Each table has its rows, out of place and in place, from its smallest to its largest size."""
+    full = [told for told in truth["tables"] if told["rows"]]
+    found = by_table(profile, name)
+    assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
+        (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
+    ]
+    assert sum(map(len, found)) == len(profile.table("COLLECTIVES"))
+
+
+@every_test
+def test_names_of_programs_are_those_of_the_truth(truth: dict[str, Any], name: str) -> None:
+    """Where the log names its collective, it is the one that is read."""
+    spelling = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+    named = [told["collective"] for told in truth["tables"] if told["rows"]]
+    for program, collective in zip(named, TESTS[name], strict=True):
+        if program:
+            plain = program.removesuffix("_perf")
+            assert spelling.get(plain, plain) == collective
+
+
+@every_test
+def test_ranks_are_the_lines_of_the_list_of_devices(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Every table has its own list: together they have as many lines as the truth counts."""
+    tables = len(truth["tables"])
+    ranks = profile.table("COLLECTIVES")["ranks"]
+    assert 1 == len(set(ranks.fillna(0)))
+    assert truth["rank_lines"] == (0 if ranks.isna().all() else tables * int(ranks.iloc[0]))
+
+
+@every_test
+def test_versions_and_limits_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """The version of nccl-tests, and the size that memory did not allow."""
+    assert truth["version"] == [profile.capture["tool_version"].item()][: len(truth["version"])]
+    cut = sorted(set(truth["reduced_max"]))
+    assert cut == sorted(set(re.findall(r"sizes end below (\d+) bytes", "\n".join(profile.notes))))
+    assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
+    assert "corrupt" not in "\n".join(profile.notes)
+
+
+@every_test
+def test_durations_are_as_printed(profile: Profile, name: str, profiles: Path) -> None:
+    """Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up."""
+    shown = printed(profiles / "monitor" / name)
+    expected = [
+        (size, place, float(f"{time}e3")) for size, time, _, _, place in shown.itertuples(index=False, name=None)
+    ]
+    frame = profile.table("COLLECTIVES")
+    assert sorted(expected) == sorted(zip(frame["bytes"], frame["placement"], frame["dur_ns"], strict=True))
+
+
+@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
+def test_bus_bandwidths_are_as_printed(profile: Profile, name: str, profiles: Path) -> None:
+    """Bytes over time, times the factor of the collective, is the column busbw, as far as time and it were printed.
+
+    Both are rounded: with time t +- dt and bandwidth b +- db, bytes * factor lies between (t - dt) (b - db) and
+    (t + dt) (b + db).
+    """
+    shown = printed(profiles / "monitor" / name)
+    computed = bandwidth(pd.concat(by_table(profile, name), ignore_index=True))
+    assert shown["bytes"].tolist() == computed["bytes"].tolist()
+    assert shown["placement"].tolist() == computed["placement"].tolist()
+    time, rate = shown["time"].astype(float), shown["busbw"].astype(float)
+    moved = computed["bus_bytes_per_s"] * computed["dur_ns"] * 1e-9
+    low = (time - half_a_digit(shown["time"])) * 1e-6 * (rate - half_a_digit(shown["busbw"])) * 1e9
+    high = (time + half_a_digit(shown["time"])) * 1e-6 * (rate + half_a_digit(shown["busbw"])) * 1e9
+    assert (moved >= low * (1 - 1e-12)).all()
+    assert (moved <= high * (1 + 1e-12)).all()
+    assert len(shown) == moved.notna().sum()
+
+
+@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
+def test_the_best_bandwidth_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """The largest bus bandwidth of each table, to its two digits and the four or more of a time that were printed."""
+    full = [told for told in truth["tables"] if told["rows"]]
+    for told, rows in zip(full, by_table(profile, name), strict=True):
+        best = bandwidth(rows)["bus_bytes_per_s"].max() / 1e9
+        assert told["best_busbw"] == pytest.approx(best, abs=0.005 + 5e-5 * best)
+
+
+def test_without_devices_there_is_no_bus_bandwidth(profiles: Path) -> None:
+    """An excerpt without its list of devices has no number of ranks, which the factor takes."""
+    rows = bandwidth(nccl.read(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
+    assert rows["bus_bytes_per_s"].isna().all()
+    assert rows["algorithm_bytes_per_s"].notna().all()
+
+
+def test_a_stopped_test_is_told(profiles: Path) -> None:
+    """The second of two tests printed its header only."""
+    notes = nccl.read(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
+    assert "sendrecv_perf: no rows: the run ended before its first result" in notes
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_logs_are_not_claimed(name: str, profiles: Path) -> None:
+    """Text that is neither of nccl-tests nor of NCCL is left to its readers, of which these have none but monitor."""
+    path = profiles / "monitor" / name
+    assert [] == [r for r in READERS if r in ("nccl", "deepspeed") and reader(r).sniff(path)]
+
+
+def test_a_launch_that_failed_is_an_error(profiles: Path) -> None:
+    """One line of the launcher is no output of the test: the error shows how the file begins."""
+    with pytest.raises(
+        ReadError, match=r"no reader recognises this file \(72 bytes, starts with b'launch failed on'\)"
+    ):
+        perfkit.load(profiles / "monitor" / FAILED)
+
+
+@pytest.mark.parametrize("name", [LOGS[0], VAE, RESNET])
+def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Version, if the excerpt has it, ranks, nodes, ranks per node and network, and every rank in the links."""
+    (ranks,), (nodes,), (local,), (network,) = (truth[key] for key in ("nranks", "nnodes", "local_ranks", "network"))
+    version = [f"NCCL {version}; " for version in truth["version"]]
+    expected = f"{''.join(version)}{ranks} ranks on {nodes} nodes ({local} per node); network {network}"
+    assert expected == profile.notes[0]
+    links = profile.table("LINKS")
+    assert truth["ranks_seen"] == sorted({*links["from_rank"], *links["to_rank"]})
+
+
+@every_log
+def test_channels_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """The truth counts ``NN/M`` after the word Channel: rings and connections have each channel once."""
+    links = profile.table("LINKS")
+    shown = links[links["kind"] != "tree"]
+    assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())
+    assert (truth["tree_lines"] > 0) == (links["kind"] == "tree").any()
+
+
+@every_log
+def test_rings_and_trees_go_everywhere(profile: Profile, name: str) -> None:
+    """In a ring every rank sends once and receives once; in a tree every rank but one has one parent."""
+    links = profile.table("LINKS")
+    for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
+        ranks = {*edges["from_rank"], *edges["to_rank"]}
+        assert edges["from_rank"].is_unique
+        assert len(ranks) - (kind == "tree") == len(edges)
+
+
+@pytest.mark.parametrize(("name", "broken"), [(LOGS[1], 0), (VAE, 0), (RESNET, 2)])
+def test_peer_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], broken: int, name: str
+) -> None:
+    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line."""
+    transport = profile.table("LINKS")["transport"]
+    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
+    assert expected - broken == transport.str.startswith("P2P/").sum()
+
+
+@pytest.mark.parametrize(("name", "ends", "broken"), [(LOGS[1], 1, 0), (VAE, 2, 2), (RESNET, 2, 0)])
+def test_network_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], ends: int, broken: int, name: str
+) -> None:
+    """Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
+
+    All work with GPUDirect RDMA, so that there is no remark on them.
+    """
+    transport = profile.table("LINKS")["transport"].dropna()
+    network = transport[transport.str.startswith("NET/")]
+    assert truth["gdrdma_lines"] - broken == ends * len(network)
+    assert network.str.contains("/GDRDMA").all()
+    assert "GPUDirect" not in "\n".join(profile.notes)
+    assert 0 == truth["shm_lines"] + truth["warnings"]
+
+
+def test_a_timeout_is_told(profiles: Path) -> None:
+    """PyTorch's watchdog ended the training: the note quotes which collective hung."""
+    notes = nccl.read(profiles / "monitor" / RESNET).notes
+    assert any(note.startswith("the run failed: Watchdog caught collective operation timeout") for note in notes)
+    assert any("OpType=ALLGATHER" in note for note in notes)
