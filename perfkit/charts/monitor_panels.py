@@ -22,7 +22,8 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import monitor_lines, panels, ranks
-from perfkit.charts.monitor_lines import Axes, Frame
+from perfkit.charts.data import inline
+from perfkit.charts.monitor_lines import GREY, Axes, Frame
 from perfkit.charts.theme import WIDTH
 from perfkit.format import Unit, number, unit
 from perfkit.metrics import METRICS
@@ -134,15 +135,15 @@ def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
         scale=alt.Scale(domain=ends, nice=False, zero=False),
         axis=alt.Axis(title=None),
     )
-    axes = Axes(x, shown.up(None))
-    layers = monitor_lines.lines(monitor_lines.levels(shown.rows, shown.scale, frame), frame.gpus, axes)
-    layers[0] = (
-        layers[0]
-        .properties(name="whole")
-        .add_params(
-            alt.selection_interval(name="zoom", encodings=["x"]),
-            alt.param(name="left", expr=f"zoom.time ? zoom.time[0] : {ends[0]!r}"),
-            alt.param(name="right", expr=f"zoom.time ? zoom.time[1] : {ends[1]!r}"),
-        )
+    # What lies between the lines must be hit too.
+    ground = alt.Chart(inline(pd.DataFrame({"time": ends[:1], "end": ends[1:]}))).mark_rect(
+        color=GREY, opacity=0.08, cursor="crosshair", tooltip=False
     )
-    return framed(layers, WHOLE, STRIP)
+    ground = ground.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")).properties(name="whole")
+    chosen = ground.add_params(
+        alt.selection_interval(name="zoom", encodings=["x"]),
+        alt.param(name="left", expr=f"zoom.time ? zoom.time[0] : {ends[0]!r}"),
+        alt.param(name="right", expr=f"zoom.time ? zoom.time[1] : {ends[1]!r}"),
+    )
+    drawn = monitor_lines.levels(shown.rows, shown.scale, frame)
+    return framed([chosen, *monitor_lines.lines(drawn, frame.gpus, Axes(x, shown.up(None)))], WHOLE, STRIP)
