@@ -26,6 +26,7 @@ from perfkit.charts.theme import ink, nothing, register
 from perfkit.format import TIME, printable, unit
 
 METRICS = tuple(metric for quantity in QUANTITIES for metric in quantity.metrics)
+BESIDE = (*(quantity.limit for quantity in QUANTITIES if quantity.limit), *throttled.CAUSES)
 DEVICE = ["rank", "gpu"]
 LIMIT = ["label", "start_ns", "dur_ns", "mean"]
 FIGURES = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
@@ -80,28 +81,30 @@ def dashboard(
     """
     need(bins, *DEVICE, "metric", *FIGURES)
     known(pd.DataFrame({"metrics": list(metrics)}), "metrics", METRICS)
+    if limits is not None:
+        need(limits, *DEVICE, "quantity", "limit", "at_limit_frac")
     drawn = bins[bins["metric"].isin(metrics)]
     if drawn["start_ns"].nunique() < 2:
         return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
     register()
-    rows = _labelled(bins)
-    gpus = _chosen(rows[rows["metric"].isin(metrics)])
-    shown = rows[rows["label"].isin(gpus)]
+    rows = _labelled(drawn, bins[bins["metric"].isin(BESIDE)])
     first, last = int(drawn["start_ns"].min()), int((drawn["start_ns"] + drawn["dur_ns"]).max())
-    frame = Frame(first, last, unit(last - first, TIME), gpus)
+    frame = Frame(first, last, unit(last - first, TIME), _chosen(rows))
+    shown = rows[rows["label"].isin(frame.gpus)]
     inside = _inside(events, frame)
-    pictures = _pictures([*_panels(shown, metrics, limits, frame)], throttled.stretches(shown), inside, frame)
     said = monitor_words.explained(rows, frame)
     said += [f"The first {MOST_EVENTS} of {len(inside)} events are drawn."] if len(inside) > MOST_EVENTS else []
-    chart = panels.together(pictures, title or monitor_words.title(rows, limits), said, picture=PICTURE)
-    apart: alt.VConcatChart | alt.LayerChart = chart.resolve_scale(strokeDash="independent")
+    pictures = _pictures([*_panels(shown, limits, frame)], throttled.stretches(shown), inside, frame)
+    whole = panels.together(pictures, title or monitor_words.title(rows, limits), said, picture=PICTURE)
+    apart: alt.VConcatChart = whole.resolve_scale(strokeDash="independent")
     return apart
 
 
-def _labelled(bins: pd.DataFrame) -> pd.DataFrame:
-    """Return the bins with the name of the GPU, by rank and GPU."""
-    places = bins[DEVICE].drop_duplicates().sort_values(DEVICE)
-    return places.assign(label=devices(places)).merge(bins, on=DEVICE)
+def _labelled(drawn: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
+    """Return what is drawn and what stands beside it with the name of the GPU, by rank and GPU."""
+    places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
+    rows = pd.concat([drawn, beside]).sort_values("start_ns", kind="stable")
+    return places.assign(label=devices(places)).merge(rows, on=DEVICE)
 
 
 def _chosen(rows: pd.DataFrame) -> list[str]:
@@ -109,17 +112,14 @@ def _chosen(rows: pd.DataFrame) -> list[str]:
     gpus = rows["label"].drop_duplicates()
     if len(gpus) <= MOST_GPUS:
         return gpus.tolist()
-    first = min(rows["metric"].unique(), key=METRICS.index)
-    mean = monitor_words.means(rows, first)
+    mean = monitor_words.means(rows, next(metric for metric in METRICS if (rows["metric"] == metric).any()))
     return gpus[gpus.isin(mean.nsmallest(MOST_GPUS).index)].tolist()
 
 
-def _panels(
-    shown: pd.DataFrame, metrics: tuple[str, ...], limits: pd.DataFrame | None, frame: Frame
-) -> Iterator[Panel]:
+def _panels(shown: pd.DataFrame, limits: pd.DataFrame | None, frame: Frame) -> Iterator[Panel]:
     """Yield the quantities of which anything was recorded."""
     for quantity in QUANTITIES:
-        rows = shown[shown["metric"].isin(set(quantity.metrics).intersection(metrics))]
+        rows = shown[shown["metric"].isin(quantity.metrics)]
         if len(rows):
             yield Panel(quantity, rows, _limit(quantity, shown, limits, frame))
 
@@ -129,7 +129,6 @@ def _limit(quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None,
     recorded = shown.loc[shown["metric"] == quantity.limit, LIMIT]
     if limits is None or not quantity.limited:
         return recorded
-    need(limits, *DEVICE, "quantity", "limit", "at_limit_frac")
     labels = shown[[*DEVICE, "label"]].drop_duplicates()
     constant = limits.loc[limits["quantity"] == quantity.limited, [*DEVICE, "limit"]].merge(labels, on=DEVICE)
     constant = constant[~constant["label"].isin(recorded["label"])].rename(columns={"limit": "mean"})

@@ -118,21 +118,16 @@ def _closed(drawn: pd.DataFrame) -> pd.DataFrame:
 
 def numbers(drawn: pd.DataFrame, scale: Unit, frame: Frame, x: alt.X) -> alt.Chart:
     """Return an invisible strip over each bin that tells the numbers of all lines."""
-    of_line = drawn.groupby(["gpu", "way"], sort=False)
-    figures = ["value"] if of_line.ngroups > 1 else ["value", "least", "most"]
+    of_line, several = drawn.groupby(["gpu", "way"], sort=False), len(drawn["way"].unique()) > 1
+    figures = {"value": "", "least": ", least", "most": ", most"} if of_line.ngroups == 1 else {"value": ""}
     shown = [alt.Tooltip("time:Q", title=f"bin starts at ({frame.time.symbol})", format=",.6~g")]
     bins = drawn[["time", "end"]].drop_duplicates("time").set_index("time")
     for place, ((gpu, way), rows) in enumerate(of_line):
-        for figure in figures:
+        line = f"{gpu}, {way}" if several else gpu
+        for figure, words in figures.items():
             bins[f"{figure}{place}"] = rows.set_index("time")[figure]
-            words = [
-                str(gpu),
-                *([str(way)] if len(drawn["way"].unique()) > 1 else []),
-                *([figure] if figure != "value" else []),
-            ]
-            shown.append(
-                alt.Tooltip(f"{figure}{place}:Q", title=f"{', '.join(words)} ({scale.symbol})", format=",.4~g")
-            )
+            said = f"{line}{words} ({scale.symbol})"
+            shown.append(alt.Tooltip(f"{figure}{place}:Q", title=said, format=",.4~g"))
     strips = alt.Chart(inline(bins.reset_index())).mark_rect(opacity=0, clip=True)
     marks: alt.Chart = strips.encode(x, alt.X2("end"), shown, y=alt.value(0), y2=alt.value("height"))
     return marks

@@ -79,8 +79,8 @@ class Panel(NamedTuple):
         return unit(self.top, next(ladder for suffix, ladder in LADDERS.items() if metric.endswith(suffix)))
 
     def up(self, axis: alt.Axis | None) -> alt.Y:
-        """Return the upward axis."""
-        top = 100 if self.scale.symbol == "%" else 1.05 * self.top / self.scale.size
+        """Return the upward axis, for a share to 100 % or to what cannot be."""
+        top = 100 if self.scale.symbol == "%" and self.top <= 1 else 1.05 * self.top / self.scale.size
         room = alt.Scale(domain=[0, top or 1], nice=False)
         return alt.Y("value:Q", title=f"({self.scale.symbol})", scale=room, axis=axis)
 
@@ -91,7 +91,7 @@ def across(frame: Frame, *, labels: bool) -> alt.X:
         "time:Q",
         title=f"time since the start of the capture ({frame.time.symbol})",
         scale=alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False),
-        axis=alt.Axis() if labels else alt.Axis(labels=False, ticks=False, title=None),
+        axis=alt.Axis(tickCount=8) if labels else alt.Axis(labels=False, ticks=False, title=None),
     )
 
 
@@ -133,7 +133,7 @@ def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
         "time:Q",
         title=f"time since the start of the capture ({frame.time.symbol})",
         scale=alt.Scale(domain=ends, nice=False, zero=False),
-        axis=alt.Axis(title=None),
+        axis=alt.Axis(title=None, tickCount=8),
     )
     # What lies between the lines must be hit too.
     ground = alt.Chart(inline(pd.DataFrame({"time": ends[:1], "end": ends[1:]}))).mark_rect(
@@ -141,7 +141,7 @@ def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
     )
     ground = ground.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")).properties(name="whole")
     chosen = ground.add_params(
-        alt.selection_interval(name="zoom", encodings=["x"]),
+        alt.selection_interval(name="zoom", encodings=["x"], zoom=False),
         alt.param(name="left", expr=f"zoom.time ? zoom.time[0] : {ends[0]!r}"),
         alt.param(name="right", expr=f"zoom.time ? zoom.time[1] : {ends[1]!r}"),
     )

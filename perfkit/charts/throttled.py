@@ -10,7 +10,7 @@ Functions
 stretches   the bins in which the clock was lowered, by cause
 lanes       a lane for each GPU
 shades      the same over the height of a panel of one GPU
-explained   in words
+said        in words
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ COLOURS = {
     "heat": "#C8283C",
     "another reason": CAUSE_COLOURS["unattributed"],
 }
-LANE = 14  # pixels
+LANE = 7  # pixels of a cause
 NOT_RECORDED = (
     "Whether the clock was lowered is not recorded: add clocks_event_reasons.active to --query-gpu, or v to dmon's -s."
 )
@@ -51,35 +51,29 @@ def stretches(rows: pd.DataFrame) -> pd.DataFrame:
 
 def lanes(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> alt.LayerChart:
     """Return a lane for each GPU that was throttled, with a part for each cause, the denser the longer."""
-    gpus = [gpu for gpu in frame.gpus if (lowered["label"] == gpu).any()]
-    causes = [cause for cause in COLOURS if (lowered["cause"] == cause).any()]
-    drawn = _drawn(lowered, frame)
+    gpus, causes = [gpu for gpu in frame.gpus if (lowered["label"] == gpu).any()], _causes(lowered)
     place = alt.Y("gpu:N", title=None, sort=gpus, scale=alt.Scale(domain=gpus, paddingInner=0.2))
+    part = alt.YOffset("cause:N", sort=causes, scale=alt.Scale(domain=causes, paddingInner=0))
+    density = alt.FillOpacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1]), legend=None)
     shown = [
         alt.Tooltip("gpu:N", title="clock lowered on"),
         alt.Tooltip("cause:N", title="because of"),
         alt.Tooltip("told:N", title="share of the bin"),
         alt.Tooltip("time:Q", title=f"bin starts at ({frame.time.symbol})", format=",.6~g"),
     ]
-    apart = alt.YOffset("cause:N", sort=causes, scale=alt.Scale(domain=causes, paddingInner=0))
-    bars = (
-        alt.Chart(inline(drawn))
-        .mark_bar(clip=True)
-        .encode(
-            x, alt.X2("end"), place, apart, _fill(causes), shown, alt.FillOpacity("share:Q", scale=DENSITY, legend=None)
-        )
-    )
-    return framed([bars], "Clock lowered: the denser, the more of the time", LANE * len(gpus))
-
-
-DENSITY = alt.Scale(domain=[0, 1], range=[0.3, 1])
+    bars = alt.Chart(inline(_drawn(lowered, frame))).mark_bar(clip=True)
+    bars = bars.encode(x, alt.X2("end"), place, part, _fill(causes), density, shown)
+    return framed([bars], "Clock lowered: the denser, the more of the time", LANE * len(gpus) * (1 + len(causes)))
 
 
 def shades(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> list[alt.Chart]:
     """Return pale rectangles over the height of a panel."""
-    causes = [cause for cause in COLOURS if (lowered["cause"] == cause).any()]
     marks = alt.Chart(inline(_drawn(lowered, frame))).mark_rect(clip=True, tooltip=False, opacity=0.25)
-    return [marks.encode(x, alt.X2("end"), _fill(causes), y=alt.value(0), y2=alt.value("height"))]
+    return [marks.encode(x, alt.X2("end"), _fill(_causes(lowered)), y=alt.value(0), y2=alt.value("height"))]
+
+
+def _causes(lowered: pd.DataFrame) -> list[str]:
+    return [cause for cause in COLOURS if (lowered["cause"] == cause).any()]
 
 
 def _drawn(lowered: pd.DataFrame, frame: Frame) -> pd.DataFrame:
@@ -90,7 +84,7 @@ def _drawn(lowered: pd.DataFrame, frame: Frame) -> pd.DataFrame:
 
 def _fill(causes: list[str]) -> alt.Fill:
     scale = alt.Scale(domain=causes, range=[COLOURS[cause] for cause in causes])
-    legend = alt.Legend(labelExpr="'clock lowered because of ' + datum.label", symbolOpacity=1)
+    legend = alt.Legend(labelExpr="'clock lowered: ' + datum.label", symbolOpacity=1)
     return alt.Fill("cause:N", scale=scale, title=None, legend=legend)
 
 
