@@ -1,31 +1,35 @@
-"""A run seen through a choice of GPUs, a time window and kernels, checked against what was recorded."""
+"""A run seen through a choice of ranks, GPUs, a time window and kernels, checked against what was recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from functools import cached_property
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from perfkit.errors import PerfkitError
+from perfkit import choice
 from perfkit.run import Run
 
 __all__ = ["Selection", "select"]
 
-TIMED = ("kernels", "copies", "api_calls", "ranges")
 
-
-def select(run: Run, *, gpus: Sequence[int] = (), window: Sequence[int] = (), kernels: str = "") -> Selection:
+def select(
+    run: Run,
+    *,
+    ranks: Sequence[int] = (),
+    gpus: Sequence[int] = (),
+    window: Sequence[int] = (),
+    kernels: str = "",
+    families: Sequence[str] = (),
+) -> Selection:
     """Return `run` seen through a choice; every analysis of it then speaks of the same part.
 
     Parameters
     ----------
     run
         A loaded run.
+    ranks
+        Ranks to keep; empty keeps all.
     gpus
         CUDA ordinals to keep, on every rank; empty keeps all.
     window
@@ -33,6 +37,8 @@ def select(run: Run, *, gpus: Sequence[int] = (), window: Sequence[int] = (), ke
     kernels
         Keep the kernels whose name contains this text, or matches it where it holds ``*`` or ``?``;
         upper and lower case are alike. Empty keeps all.
+    families
+        Keep the kernels of these families (`perfkit.names.FAMILIES`); empty keeps all.
 
     Returns
     -------
@@ -44,14 +50,18 @@ def select(run: Run, *, gpus: Sequence[int] = (), window: Sequence[int] = (), ke
     Raises
     ------
     PerfkitError
-        If a GPU has no activity in the run, the window reaches beyond the recording, or no kernel
-        matches: a figure of something that was not recorded would be wrong, not zero.
+        If a rank was not recorded, a GPU has no activity in the run, the window reaches beyond the recording,
+        a family does not exist, or no kernel matches: a figure of something that was not recorded would be
+        wrong, not zero.
     """
-    chosen = Selection(run, tuple(int(g) for g in gpus), _window(run, window), kernels)
+    choice.check_families(families)
+    choice.check_ranks(run, ranks)
+    kept = tuple(int(rank) for rank in ranks), tuple(int(gpu) for gpu in gpus)
+    chosen = Selection(run, *kept, choice.window(run, window), kernels, tuple(families))
     if chosen.gpus:
-        _check_gpus(run, chosen.gpus)
-    if kernels and not len(chosen.kernels) and not len(chosen.launches):
-        raise PerfkitError(_no_kernel(run, kernels))
+        choice.check_gpus(run, chosen.gpus, chosen.ranks)
+    if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
+        raise choice.no_kernel(run, kernels, families)
     return chosen
 
 
@@ -61,33 +71,49 @@ class Selection:
     Tables are whole rows: the analyses cut them at the window's edges.
     """
 
-    def __init__(self, run: Run, gpus: tuple[int, ...], window: tuple[int, int] | None, pattern: str) -> None:
-        self.run, self.gpus, self.window, self.pattern = run, gpus, window, pattern
+    def __init__(
+        self,
+        run: Run,
+        ranks: tuple[int, ...],
+        gpus: tuple[int, ...],
+        window: tuple[int, int] | None,
+        pattern: str,
+        families: tuple[str, ...] = (),
+    ) -> None:
+        self.run, self.ranks, self.gpus, self.window = run, ranks, gpus, window
+        self.pattern, self.families = pattern, families
 
     def __repr__(self) -> str:
         return f"<perfkit.Selection: {self.description}>"
 
     @property
+    def filtered(self) -> bool:
+        """Whether some kernels are left out by their name or family."""
+        return bool(self.pattern or self.families)
+
+    @property
     def description(self) -> str:
         """What was chosen, in words."""
+        ranks = "rank " + ", ".join(map(str, self.ranks)) + ", " if self.ranks else ""
         gpus = "GPU " + ", ".join(map(str, self.gpus)) if self.gpus else "all GPUs"
         window = "the whole recording"
         if self.window:
             window = f"{self.window[0] / 1e9:.6g} s to {self.window[1] / 1e9:.6g} s"
-        kernels = f"kernels matching {self.pattern!r}" if self.pattern else "all kernels"
-        return f"{gpus}, {window}, {kernels}"
+        family = f"{', '.join(self.families)} " if self.families else ""
+        matching = f" matching {self.pattern!r}" if self.pattern else ""
+        return f"{ranks}{gpus}, {window}, {family or ('' if matching else 'all ')}kernels{matching}"
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was chosen."""
         every = self.all_kernels
-        return every[_named(every, self.pattern)] if self.pattern else every
+        return every[self._named(every)] if self.filtered else every
 
     @cached_property
     def other_kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was not chosen: they keep the GPU busy all the same."""
         every = self.all_kernels
-        return every[~_named(every, self.pattern)] if self.pattern else every.iloc[:0]
+        return every[~self._named(every)] if self.filtered else every.iloc[:0]
 
     @cached_property
     def all_kernels(self) -> pd.DataFrame:
@@ -108,7 +134,7 @@ class Selection:
     def launches(self) -> pd.DataFrame:
         """LAUNCHES of the chosen GPUs whose name was chosen."""
         every = self._on_gpus(self.run.launches)
-        return every[_named(every, self.pattern)] if self.pattern else every
+        return every[self._named(every)] if self.filtered else every
 
     @cached_property
     def counters(self) -> pd.DataFrame:
@@ -126,7 +152,7 @@ class Selection:
         return self._of_launches(self.run.rules)
 
     def _of_launches(self, frame: pd.DataFrame) -> pd.DataFrame:
-        if not self.gpus and not self.pattern:
+        if not (self.ranks or self.gpus or self.filtered):
             return frame
         keys = [pd.MultiIndex.from_frame(f[["rank", "launch"]]) for f in (frame, self.launches)]
         return frame[keys[0].isin(keys[1])]
@@ -139,10 +165,10 @@ class Selection:
         # AMD's kernels name their GPU by another number than the list of devices.
         return found if len(found) else self._on_gpus(self.run.devices)
 
-    @property
+    @cached_property
     def api_calls(self) -> pd.DataFrame:
-        """API_CALLS of all processes: a thread may launch on any GPU."""
-        return self.run.api_calls
+        """API_CALLS of all processes of the chosen ranks: a thread may launch on any GPU."""
+        return self._on_ranks(self.run.api_calls)
 
     @cached_property
     def framework(self) -> Selection:
@@ -153,94 +179,34 @@ class Selection:
         readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
-        return Selection(self.run.of(min(readers)), self.gpus, self.window, self.pattern)
+        return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
 
-    @property
+    @cached_property
     def ops(self) -> pd.DataFrame:
-        """OPS of all threads."""
-        return self.run.ops
+        """OPS of all threads of the chosen ranks."""
+        return self._on_ranks(self.run.ops)
 
-    @property
+    @cached_property
     def python_calls(self) -> pd.DataFrame:
-        """PYTHON_CALLS of all threads."""
-        return self.run.python_calls
+        """PYTHON_CALLS of all threads of the chosen ranks."""
+        return self._on_ranks(self.run.python_calls)
 
     @cached_property
     def collectives(self) -> pd.DataFrame:
         """COLLECTIVES of the chosen GPUs."""
         return self._on_gpus(self.run.collectives)
 
-    @property
+    @cached_property
     def ranges(self) -> pd.DataFrame:
-        """RANGES of all threads."""
-        return self.run.ranges
+        """RANGES of all threads of the chosen ranks."""
+        return self._on_ranks(self.run.ranges)
+
+    def _on_ranks(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["rank"].isin(self.ranks)] if self.ranks else frame
 
     def _on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[frame["gpu"].isin(self.gpus)] if self.gpus else frame
+        kept = self._on_ranks(frame)
+        return kept[kept["gpu"].isin(self.gpus)] if self.gpus else kept
 
-
-def extent(run: Run) -> tuple[int, int]:
-    """Return the start and end of what was recorded, ns: from time 0 or the first event to the last or the end."""
-    start, end = 0, 0
-    for name in TIMED:
-        frame = run.table(name.upper())
-        if len(frame):
-            start = min(start, int(frame["start_ns"].min()))
-            end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
-    capture = run.capture
-    first = capture["t0_unix_ns"].min()
-    shift = (capture["t0_unix_ns"] - first).fillna(0).astype("int64")
-    return start, max(end, int((capture["dur_ns"] + shift).max()))
-
-
-def _window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
-    if not len(window):
-        return None
-    if len(window) != 2 or window[1] <= window[0]:
-        raise PerfkitError(f"window: {list(window)} is not a start and a later end in ns. Give both, start first.")
-    first, last = int(window[0]), int(window[1])
-    if len(run.calltree) and all(run.table(name.upper()).empty for name in (*TIMED, "samples")):
-        raise PerfkitError(
-            "window: the metrics of call paths are sums over the whole run, of which no part can be looked at. "
-            "Choose no window, or record a timeline (nsys profile, or PyTorch's profiler)."
-        )
-    start, end = extent(run)
-    if first < start or last > end:
-        raise PerfkitError(
-            f"window: {first / 1e9:.9g} s to {last / 1e9:.9g} s reaches beyond the recording, which spans "
-            f"{start / 1e9:.9g} s to {end / 1e9:.9g} s. Choose a window inside it."
-        )
-    return first, last
-
-
-def _check_gpus(run: Run, gpus: tuple[int, ...]) -> None:
-    frames = [run.kernels["gpu"], run.copies["gpu"], run.samples["gpu"], run.launches["gpu"]]
-    known = sorted({int(g) for frame in frames for g in frame.unique()})
-    unknown = [g for g in gpus if g not in known]
-    if unknown:
-        raise PerfkitError(
-            f"gpus: the run has no activity on GPU {', '.join(map(str, unknown))}. "
-            + (f"Choose from {', '.join(map(str, known))}." if known else "It has no GPU activity at all.")
-        )
-
-
-def _no_kernel(run: Run, pattern: str) -> str:
-    names = [str(name) for frame in (run.kernels, run.launches) for name in frame["name"].cat.categories]
-    close = get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
-    return f"kernels: none of the {len(names)} kernel names contains {pattern!r}. " + (
-        f"Choose for example {', '.join(map(repr, close))}." if names else "The run has no kernels."
-    )
-
-
-def _named(frame: pd.DataFrame, pattern: str) -> pd.Series:
-    """Say which rows of KERNELS or LAUNCHES have a short or full name that matches."""
-    return pd.Series(_matches(frame["name"], pattern) | _matches(frame["full_name"], pattern), frame.index)
-
-
-def _matches(names: pd.Series, pattern: str) -> NDArray[np.bool_]:
-    """Say which rows' name matches; each distinct name is looked at once."""
-    wanted = pattern.casefold()
-    is_glob = any(c in wanted for c in "*?")
-    texts = [str(name).casefold() for name in names.cat.categories]
-    hits = [fnmatchcase(text, wanted) if is_glob else wanted in text for text in texts]
-    return np.array([*hits, False], bool)[names.cat.codes.to_numpy()]
+    def _named(self, frame: pd.DataFrame) -> pd.Series:
+        return choice.named(frame, self.pattern, self.families)

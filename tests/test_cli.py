@@ -96,7 +96,7 @@ def test_folder_with_nothing_known_is_refused(tmp_path: Path) -> None:
         (["--kernels", "nonesuch"], "kernel names contains 'nonesuch'"),
         (["--window", "5:7"], "no time with a unit"),
         (["--window", "5s"], "is not START:END"),
-        (["--gpus", "one"], "is no list of GPU numbers"),
+        (["--gpus", "one"], "is no list of numbers"),
     ],
 )
 def test_choice_that_does_not_fit_is_refused(tmp_path: Path, run: Path, options: list[str], message: str) -> None:

@@ -17,7 +17,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("errors", "schema"),
     ("tables", "metrics", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
-    ("cache", "opening", "discovery", "run", "selection", "__init__"),
+    ("cache", "opening", "discovery", "run", "choice", "selection", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
     ("cli",),

@@ -9,7 +9,7 @@ import pytest
 
 from perfkit.report.notebooks import NOTEBOOKS, folder
 
-SHARED = {"profile", "baseline", "gpus", "window", "kernels", "peaks", "published", "out"}
+SHARED = {"profile", "baseline", "ranks", "gpus", "window", "kernels", "families", "peaks", "published", "out"}
 
 
 @pytest.fixture(params=sorted(NOTEBOOKS))

@@ -6,29 +6,37 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from frames import copies, kernels
+from frames import api_calls, copies, kernels
 from readers import hpctoolkit_files
 
 import perfkit
 from perfkit.errors import PerfkitError
+from perfkit.names import family
 from perfkit.profile import Profile
+from perfkit.report.notebooks import sample
 from perfkit.tables import CAPTURE
 
+PLACE = {"start_ns": 0, "dur_ns": 10}
 
-def _run() -> perfkit.Run:
-    """Two GPUs, 0 to 100 ns: gemm on both, softmax and a copy on GPU 1."""
-    capture = CAPTURE.make(
+
+def _capture() -> pd.DataFrame:
+    """A recording of 100 ns."""
+    return CAPTURE.make(
         pd.DataFrame(
             {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [100]}
         )
     )
+
+
+def _run() -> perfkit.Run:
+    """Two GPUs, 0 to 100 ns: gemm on both, softmax and a copy on GPU 1."""
     on = kernels(
         {"start_ns": 0, "dur_ns": 10, "gpu": 0, "name": "sgemm_tn"},
         {"start_ns": 5, "dur_ns": 10, "gpu": 1, "name": "sgemm_nt"},
         {"start_ns": 20, "dur_ns": 10, "gpu": 1, "name": "Softmax<float>"},
     )
     moved = copies({"start_ns": 40, "dur_ns": 5, "gpu": 1})
-    return perfkit.Run([Profile("nsys", Path("p"), capture, {"KERNELS": lambda: on, "COPIES": lambda: moved})])
+    return perfkit.Run([Profile("nsys", Path("p"), _capture(), {"KERNELS": lambda: on, "COPIES": lambda: moved})])
 
 
 def test_gpus_choose_rows_of_every_gpu_table() -> None:
@@ -78,3 +86,58 @@ def test_call_paths_have_no_window(tmp_path: Path) -> None:
     run = perfkit.load(hpctoolkit_files.sample(tmp_path / "hpctoolkit-app-database"))
     with pytest.raises(PerfkitError, match="window: the metrics of call paths are sums over the whole run"):
         perfkit.select(run, window=(0, 10))
+
+
+def _profile(rank: int, work: pd.DataFrame, calls: pd.DataFrame) -> Profile:
+    """What one rank recorded."""
+    return Profile(
+        "nsys", Path(f"p{rank}"), _capture(), {"KERNELS": lambda: work, "API_CALLS": lambda: calls}, rank=rank
+    )
+
+
+def _two_ranks() -> perfkit.Run:
+    """The same GPU number on two ranks, with a launching call each."""
+    found = (
+        (0, kernels(PLACE | {"name": "sgemm_tn", "family": "gemm"}), api_calls(PLACE | {"name": "cudaLaunchKernel"})),
+        (1, kernels(PLACE | {"name": "softmax", "family": "softmax"}), api_calls(PLACE | {"name": "cuLaunchKernel"})),
+    )
+    return perfkit.Run([_profile(*one) for one in found])
+
+
+def test_ranks_choose_rows_of_every_table() -> None:
+    """Rank 1 has the softmax and the call that launched it; its GPU 0 is not that of rank 0."""
+    view = perfkit.select(_two_ranks(), ranks=[1], gpus=[0])
+    assert ["softmax"] == view.kernels["name"].tolist()
+    assert ["cuLaunchKernel"] == view.api_calls["name"].tolist()
+    assert "rank 1, GPU 0, the whole recording, all kernels" == view.description
+
+
+def test_families_choose_kernels_and_keep_the_rest_as_others() -> None:
+    """Of gemm and softmax the family gemm leaves one, and a name may narrow it further."""
+    view = perfkit.select(_two_ranks(), families=["gemm"])
+    assert ["sgemm_tn"] == view.kernels["name"].tolist()
+    assert ["softmax"] == view.other_kernels["name"].tolist()
+    assert 1 == len(perfkit.select(_two_ranks(), families=["gemm"], kernels="tn").kernels)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"ranks": [7]}, r"ranks: the run has no rank 7. Choose from 0, 1."),
+        ({"families": ["gems"]}, r"families: 'gems' is unknown. Choose from gemm, "),
+        ({"families": ["gemm"], "kernels": "soft"}, r"families: no kernel is of gemm and contains 'soft'"),
+        ({"families": ["attention"]}, r"no kernel is of attention. The run has gemm, softmax."),
+    ],
+)
+def test_ranks_and_families_that_are_not_there_are_refused(choice: dict[str, object], message: str) -> None:
+    """The refusal names what could be chosen."""
+    with pytest.raises(PerfkitError, match=message):
+        perfkit.select(_two_ranks(), **choice)  # type: ignore[arg-type]
+
+
+def test_family_of_measured_launches_is_judged_from_their_name() -> None:
+    """LAUNCHES has no family column: those chosen are the ones whose full name is of the family."""
+    run = perfkit.load(sample())
+    chosen = perfkit.select(run, families=["gemm"]).launches
+    assert 0 < len(chosen) < len(run.launches)
+    assert {"gemm"} == {family(str(name)) for name in chosen["full_name"]}

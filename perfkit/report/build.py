@@ -23,9 +23,11 @@ def build(
     out: str | Path,
     *,
     baseline: str | Path | None = None,
+    ranks: tuple[int, ...] = (),
     gpus: tuple[int, ...] = (),
     window: tuple[int, ...] = (),
     kernels: str = "",
+    families: tuple[str, ...] = (),
     peaks: str | Path | None = None,
     published: str | Path | None = None,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
@@ -38,7 +40,7 @@ def build(
         What `perfkit.load` takes; a baseline is an earlier run to compare with.
     out
         Folder that is made, or replaced if it holds an earlier report.
-    gpus, window, kernels
+    ranks, gpus, window, kernels, families
         As in `perfkit.select`.
     peaks
         A CSV file of peaks of GPUs, see `perfkit.hardware.load_peaks`.
@@ -60,7 +62,7 @@ def build(
     """
     target = Path(out).absolute()
     _check_target(target)
-    view = select(load(profile), gpus=gpus, window=window, kernels=kernels)
+    view = select(load(profile), ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
     if baseline:
         load(baseline)
     if peaks:
@@ -71,9 +73,11 @@ def build(
     parameters = {
         "profile": str(Path(profile).absolute()),
         "baseline": str(Path(baseline).absolute()) if baseline else "",
+        "ranks": list(ranks),
         "gpus": list(gpus),
         "window": list(window),
         "kernels": kernels,
+        "families": list(families),
         "peaks": str(Path(peaks).absolute()) if peaks else "",
         "published": str(Path(published).absolute()) if published else "",
     }
