@@ -32,19 +32,20 @@ from perfkit.tables import TABLES
 DAMAGED = (pa.ArrowException, OSError, SchemaError, ValueError, KeyError)
 
 
-def folder(source: Path, version: int) -> Path | None:
-    """Return where copies of `source` as read by this version of its reader live; None when caching is off."""
-    root = _root()
-    if root is None:
+def folder(source: Path, reader: str, version: int) -> Path | None:
+    """Return where copies of `source` as read by this version of a reader live; None when caching is off."""
+    top = root()
+    if top is None:
         return None
     place = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
-    state = [version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
+    state = [reader, version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     state += [[f.name, (s := f.stat()).st_size, s.st_mtime_ns] for f in files if f.is_file()]
-    return root / place / hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
+    return top / place / hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
 
 
-def _root() -> Path | None:
+def root() -> Path | None:
+    """Return the folder of the cache, None when caching is off."""
     setting = os.environ.get("PERFKIT_CACHE", "")
     if setting.casefold() == "off":
         return None

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from fnmatch import fnmatchcase
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,9 +23,11 @@ from numpy.typing import NDArray
 
 from perfkit.errors import PerfkitError
 from perfkit.names import FAMILIES, family
+from perfkit.names.matching import matching
 from perfkit.run import Run
 
 TIMED = ("KERNELS", "COPIES", "API_CALLS", "RANGES")
+MOST_COMPARED = 500  # names; more would let whoever types wait
 ACTIVE = ("KERNELS", "COPIES", "SAMPLES", "LAUNCHES")
 _EXTENTS: WeakKeyDictionary[Run, tuple[int, int]] = WeakKeyDictionary()  # asked for at every choice
 
@@ -113,7 +114,8 @@ def no_kernel(run: Run, pattern: str, families: Sequence[str]) -> PerfkitError:
         found = ", ".join(one for one in FAMILIES if one in present)
         named = f" and contains {pattern!r}" if pattern else ""
         return PerfkitError(f"families: no kernel is of {', '.join(families)}{named}. The run has {found}.")
-    close = get_close_matches(pattern, names, n=3, cutoff=0.3) or names[:3]
+    begun = [name for name in names if pattern[:3].casefold() in name.casefold()] or names
+    close = get_close_matches(pattern, begun[:MOST_COMPARED], n=3, cutoff=0.3) or begun[:3]
     return PerfkitError(
         f"kernels: none of the {len(names)} kernel names contains {pattern!r}. "
         f"Choose for example {', '.join(map(repr, close))}."
@@ -138,10 +140,7 @@ def _texts(names: pd.Series) -> list[str]:
 
 def _matches(names: pd.Series, pattern: str) -> NDArray[np.bool_]:
     """Say which rows' name matches; each distinct name is looked at once."""
-    wanted = pattern.casefold()
-    is_glob = any(c in wanted for c in "*?")
-    texts = [name.casefold() for name in _texts(names)]
-    return _spread(names, [fnmatchcase(text, wanted) if is_glob else wanted in text for text in texts])
+    return _spread(names, matching(_texts(names), pattern))
 
 
 def _spread(names: pd.Series, hits: list[bool]) -> NDArray[np.bool_]:

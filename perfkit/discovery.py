@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from perfkit.errors import ReadError
-from perfkit.readers import SUFFIXES, reader, recognise, unrecognised
+from perfkit.readers import SUFFIXES, claimants, reader, unrecognised
 
 # Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
 FORMS = (
@@ -20,6 +20,8 @@ Found = tuple[Path, str]
 
 def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
     """Return the profiles at these paths, each with its reader's name, and notes on what was left out.
+
+    A file that several readers read is there once for each.
 
     Raises
     ------
@@ -35,14 +37,14 @@ def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
     for item in given:
         if not item.exists():
             raise ReadError(f"{item}: no such file or folder. Check the path.")
-        claimed = recognise(item)
+        claimed = claimants(item)
         if claimed:
-            found.append((_whole(item, claimed), claimed))
+            found += [(_whole(item, name), name) for name in claimed]
         elif item.is_dir():
             found += _inside(item, notes)
         else:
             raise unrecognised(item)
-    return list({p.resolve(): (p, name) for p, name in found}.values()), notes
+    return list({(p.resolve(), name): (p, name) for p, name in found}.values()), notes
 
 
 def _whole(path: Path, claimed: str) -> Path:
@@ -56,9 +58,9 @@ def _inside(folder: Path, notes: list[str]) -> list[Found]:
     for item in sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name)):
         if item.name.startswith("."):
             continue
-        claimed = recognise(item)
+        claimed = claimants(item)
         if claimed:
-            found.append((item, claimed))
+            found += [(item, name) for name in claimed]
         elif item.suffix in SUFFIXES:
             raise unrecognised(item)
         else:

@@ -16,7 +16,7 @@ from perfkit.readers import reader
 
 def opened(path: Path, name: str) -> Profile:
     """Open a profile through the cache: what has a copy is not read again."""
-    place = cache.folder(path, reader(name).VERSION)
+    place = cache.folder(path, name, reader(name).VERSION)
     known = cache.fetch(place, "CAPTURE")
     read: Profile | None = None
     profile: Profile

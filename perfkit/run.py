@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from pandas.api.types import union_categoricals
 
-from perfkit.discovery import discovered
-from perfkit.errors import PerfkitError
+from perfkit import clocks, joining
+from perfkit.discovery import Found, discovered
+from perfkit.errors import PerfkitError, ReadError
 from perfkit.opening import opened
 from perfkit.profile import Missing, Profile
+from perfkit.ranks import Place, places
 from perfkit.readers import READERS
 from perfkit.tables import TABLES
 
@@ -34,13 +35,13 @@ class Run:
     Attributes are the tables' names in lower case (`kernels`, `copies`, `api_calls`, ...; see
     `perfkit.tables`). Times of several profiles are on one axis, whose zero is the start of the
     earliest. A table that two readers filled is taken from the first of them, and a metric in `samples` that two
-    sampled too, so that nothing is counted twice; the other stays reachable through its profile.
+    sampled too, so that nothing is counted twice; the other stays reachable through its profile. Of two tools of one
+    reader that sampled a metric of a GPU at one time, the one with more readings is taken.
     """
 
     def __init__(self, profiles: Iterable[Profile], notes: Iterable[str] = ()) -> None:
         self.profiles = tuple(profiles)
         self._notes = tuple(notes)
-        self._ranks = _ranks(self.profiles)
         self._clocked = self.profiles
         self._tables: dict[str, pd.DataFrame] = {}
 
@@ -91,8 +92,12 @@ class Run:
         """What a reader of the figures should know about the files."""
         said = [*self._notes, *(f"{p.path.name}: {note}" for p in self.profiles for note in p.notes)]
         if len(self.profiles) > 1:
+            said += [*self._placed[1], *clocks.astray(self.profiles)]
+            readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
+            if len(set(readers)) < len(readers):
+                said += self._sampled[1]
             timed = [p for p in self.profiles if TIMED & set(p.loaders)]
-            clockless = [p.path.name for p in timed if p.capture["t0_unix_ns"].isna().any()]
+            clockless = dict.fromkeys(p.path.name for p in timed if p.capture["t0_unix_ns"].isna().any())
             said += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
         return tuple(said)
 
@@ -133,63 +138,57 @@ class Run:
 
         return graph_frame(calltree, self.table("CALL_METRICS"))
 
-    def _metrics_before(self, reader: str) -> set[str]:
-        """Return the metrics that readers of higher precedence sampled."""
-        before = READERS[: READERS.index(reader)]
-        earlier = [p.table("SAMPLES") for p in self.profiles if p.reader in before and "SAMPLES" in p.loaders]
-        return {str(metric) for samples in earlier for metric in samples["metric"].unique()}
+    @cached_property
+    def _placed(self) -> tuple[list[Place], list[str]]:
+        return places(self.profiles)
+
+    @cached_property
+    def _sampled(self) -> tuple[list[pd.DataFrame], list[str]]:
+        """SAMPLES of each profile, nothing told twice, and notes on what was left out."""
+        frames: list[pd.DataFrame] = []
+        notes: list[str] = []
+        for name in READERS:
+            of_reader = [
+                (p, place) for p, place in zip(self.profiles, self._placed[0], strict=True) if p.reader == name
+            ]
+            of_reader = [(p, place) for p, place in of_reader if "SAMPLES" in p.loaders]
+            found = [self._part(p, place, "SAMPLES") for p, place in of_reader]
+            before = {str(metric) for frame in frames for metric in frame["metric"].unique()}
+            found = [_without(frame, before) for frame in found]
+            kept, said = joining.distinct(found, [p.path.name for p, _ in of_reader])
+            frames += kept
+            notes += said
+        return frames, notes
 
     def _joined(self, name: str) -> pd.DataFrame:
-        parts = [self._part(p, rank, name) for p, rank in zip(self.profiles, self._ranks, strict=True)]
+        if name == "SAMPLES":
+            parts = self._sampled[0]
+        else:
+            parts = [self._part(p, place, name) for p, place in zip(self.profiles, self._placed[0], strict=True)]
         parts = [p for p in parts if len(p)]
         if not parts:
             return TABLES[name].empty()
-        return parts[0] if len(parts) == 1 else TABLES[name].make(_concatenated(parts))
+        if len(parts) == 1:
+            return parts[0]
+        joined = joining.stacked(parts)
+        return TABLES[name].make(joining.devices(joined) if name == "DEVICES" else joined)
 
-    def _part(self, profile: Profile, rank: int, name: str) -> pd.DataFrame:
-        """Return one profile's table with the run's rank and clock, without what an earlier reader has."""
+    def _part(self, profile: Profile, place: Place, name: str) -> pd.DataFrame:
+        """Return one profile's table with the run's ranks and clock, empty if an earlier reader has that table."""
         holders = [r for r in READERS for p in self.profiles if p.reader == r and name in p.loaders]
         if name not in SHARED and profile.reader not in holders[:1]:
             return TABLES[name].empty()
         frame = profile.table(name)
-        if name == "SAMPLES":
-            frame = frame[~frame["metric"].isin(self._metrics_before(profile.reader))]
-        shift = 0 if name == "CAPTURE" else _shift(profile, self._clocked)
+        shift = 0 if name == "CAPTURE" else clocks.shift(profile, self._clocked)
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
-        if rank and "rank" in frame:
-            changes["rank"] = pd.Series(rank, frame.index, dtype="int32")
+        if "rank" in frame and (place.first or place.shift):
+            changes["rank"] = place.ranks(name, frame["rank"])
         return frame.assign(**changes) if changes else frame
 
 
-def _ranks(profiles: tuple[Profile, ...]) -> list[int]:
-    """Return the ranks that the profiles of each reader state, or their positions if these are not different ranks."""
-    ranks = [0] * len(profiles)
-    for reader in {p.reader for p in profiles}:
-        beside = [i for i, p in enumerate(profiles) if p.reader == reader]
-        stated = {profiles[i].rank for i in beside} - {None}
-        for position, i in enumerate(beside):
-            own = profiles[i].rank
-            ranks[i] = own if own is not None and len(stated) == len(beside) else position
-    return ranks
-
-
-def _shift(profile: Profile, profiles: tuple[Profile, ...]) -> int:
-    """Return what brings the profile's times onto the axis of the earliest one, ns."""
-    starts = [p.capture["t0_unix_ns"].iloc[0] for p in profiles]
-    own = profile.capture["t0_unix_ns"].iloc[0]
-    return 0 if pd.isna(own) else int(own) - int(min(s for s in starts if not pd.isna(s)))
-
-
-def _concatenated(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """Stack frames; categories are united, which plain concatenation would turn into text."""
-    columns = {}
-    for name in parts[0].columns:
-        values = [part[name] for part in parts]
-        if isinstance(values[0].dtype, pd.CategoricalDtype):
-            columns[name] = pd.Series(union_categoricals(values, sort_categories=True))
-        else:
-            columns[name] = pd.concat(values, ignore_index=True)
-    return pd.DataFrame(columns, copy=False)
+def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
+    """Return SAMPLES without some metrics, as it is where it has none of them."""
+    return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples
 
 
 def load(path: str | Path | Iterable[str | Path]) -> Run:
@@ -219,4 +218,27 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
     found, notes = discovered([Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path])
-    return Run([opened(p, name) for p, name in found], notes)
+    return Run(_opened(found, notes), notes)
+
+
+def _opened(found: list[Found], notes: list[str]) -> list[Profile]:
+    """Open profiles; of a file that several readers claim one is enough, and what the others say is a note.
+
+    Raises
+    ------
+    ReadError
+        If a file cannot be read by any reader that claims it.
+    """
+    profiles: list[Profile] = []
+    failed: dict[Path, ReadError] = {}
+    for path, name in found:
+        try:
+            profiles.append(opened(path, name))
+        except ReadError as e:
+            failed.setdefault(path, e)
+    read = {profile.path for profile in profiles}
+    for path, error in failed.items():
+        if path not in read:
+            raise error
+        notes.append(str(error))
+    return profiles

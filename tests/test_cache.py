@@ -173,7 +173,7 @@ def test_off_keeps_nothing(capture: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert_same(every_table(capture), every_table(capture))
     assert before == sorted(tmp_path.rglob("*"))
-    assert folder(capture, 1) is None
+    assert folder(capture, "nsys", 1) is None
 
 
 def test_a_cache_that_cannot_be_made_is_no_error(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,12 +195,15 @@ def test_a_full_disk_leaves_nothing_behind(capture: Path, cache: Path, monkeypat
 
 def test_a_copy_lives_under_path_and_state(capture: Path, cache: Path) -> None:
     """Below the cache: one folder per path, in it one per state, version of the reader and shape of tables."""
-    place = folder(capture, 1)
+    place = folder(capture, "nsys", 1)
     assert place is not None
-    assert place == folder(capture.parent / ".." / capture.parent.name / capture.name, 1)
+    assert place == folder(capture.parent / ".." / capture.parent.name / capture.name, "nsys", 1)
     assert cache == place.parents[1]
     assert [16, 16] == [len(place.name), len(place.parent.name)]
-    newer, other = folder(capture, 2), folder(nsys.sqlite(capture.with_name("b.sqlite"), nsys.capture()), 1)
+    newer, other = (
+        folder(capture, "nsys", 2),
+        folder(nsys.sqlite(capture.with_name("b.sqlite"), nsys.capture()), "nsys", 1),
+    )
     assert newer is not None
     assert other is not None
     assert newer.parent == place.parent
@@ -226,7 +229,7 @@ def test_the_cache_is_where_the_system_keeps_caches(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setenv(variable, str(tmp_path / "home"))
-    place = folder(capture, 1)
+    place = folder(capture, "nsys", 1)
     assert place is not None
     assert tmp_path / "home" / expected == place.parents[1]
 
@@ -255,3 +258,8 @@ def test_a_copy_can_be_changed_like_what_was_read(cache: Path, rows: int) -> Non
         frame["time_ns"] += 1
         frame.loc[0, "value"] = 2.0
         assert [1, 2.0] == frame.loc[0, ["time_ns", "value"]].tolist()
+
+
+def test_two_readers_of_one_file_have_copies_of_their_own(capture: Path) -> None:
+    """A log that nccl and deepspeed both read is stored once for each."""
+    assert folder(capture, "nccl", 1) != folder(capture, "deepspeed", 1)

@@ -17,10 +17,10 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("errors", "schema"),
     ("tables", "metrics", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
-    ("cache", "opening", "discovery", "run", "choice", "selection", "__init__"),
+    ("cache", "opening", "discovery", "ranks", "clocks", "joining", "run", "choice", "selection", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
-    ("cli",),
+    ("cli", "__main__"),
 )
 SIDE_BY_SIDE = (2, 5)
 HOMES = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels
-from readers import hpctoolkit_files, ncu_files
+from readers import deepspeed_files, hpctoolkit_files, nccl_files, ncu_files
 from readers import nsys_files as nsys
 
 import perfkit
@@ -309,3 +309,29 @@ def test_a_file_of_a_database_stands_for_the_whole(tmp_path: Path) -> None:
     database = hpctoolkit_files.sample(tmp_path / "hpctoolkit-app-database")
     (given,) = perfkit.load(database / "meta.db").profiles
     assert database == given.path
+
+
+def test_a_training_log_with_lines_of_nccl_gives_both(tmp_path: Path) -> None:
+    """Megatron's log under NCCL_DEBUG=INFO has three iterations and NCCL's rings, from the cache as well."""
+    lines = deepspeed_files.training()
+    path = nccl_files.sample(tmp_path / "train.log")
+    path.write_text(path.read_text() + "\n".join([*lines, ""]))
+    for given in (path, tmp_path, [path, tmp_path]):
+        for _ in ("read", "from the cache"):
+            run = perfkit.load(given)
+            assert ["nccl", "deepspeed"] == [p.reader for p in run.profiles]
+            assert [1e9, 0.5e9, 0.25e9] == run.samples.loc[run.samples["metric"] == "iteration_ns", "value"].tolist()
+            assert {"ring", "tree", "connection"} == set(run.links["kind"])
+            assert 3 == len(run.collectives)
+            assert ["NCCL", "Megatron"] == sorted(run.capture["tool"], reverse=True)
+
+
+def test_a_log_that_one_of_its_readers_cannot_use_is_read_by_the_other(tmp_path: Path) -> None:
+    """Where NCCL said nothing but its greeting the iterations are read, and a note says what to record."""
+    lines = [nccl_files.said("Bootstrap : Using eth0:10.0.0.1<0>"), *deepspeed_files.training()]
+    run = perfkit.load(nccl_files.written(tmp_path / "train.log", lines))
+    assert ["deepspeed"] == [p.reader for p in run.profiles]
+    assert any("NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING" in note for note in run.notes)
+    nccl_files.written(tmp_path / "train.log", lines[:1])
+    with pytest.raises(ReadError, match="neither results of nccl-tests nor rings"):
+        perfkit.load(tmp_path / "train.log")

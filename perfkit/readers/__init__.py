@@ -15,6 +15,7 @@ from types import ModuleType
 from perfkit.errors import ReadError
 
 READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace", "dcgm", "nvidia_smi", "rocm_smi", "nccl", "deepspeed")
+LOGS = ("nccl", "deepspeed")  # read what a program printed, where one file can hold something for each of them
 SUFFIXES = (".sqlite", ".nsys-rep", ".qdrep", ".ncu-rep")  # what a profiler is expected to have written something into
 
 READABLE = (
@@ -37,6 +38,14 @@ def reader(name: str) -> ModuleType:
 def recognise(path: Path) -> str | None:
     """Return the name of the reader that claims `path` by its content, or None."""
     return next((name for name in READERS if reader(name).sniff(path)), None)
+
+
+def claimants(path: Path) -> tuple[str, ...]:
+    """Return the names of the readers of `path`: the first that claims it, of a program's log all that claim it."""
+    first = recognise(path)
+    if first in LOGS:
+        return tuple(name for name in LOGS if name == first or reader(name).sniff(path))
+    return (first,) if first else ()
 
 
 def unrecognised(path: Path) -> ReadError:

@@ -3,8 +3,9 @@
 Conventions
 -----------
 The log has the layout of ``nvidia-smi --query-gpu=... --format=csv``, a line per GPU and moment, and is read as one.
-Its times are UTC, for which the reader takes nvidia-smi's times. GPUs have NVML's index, in the order of the PCI bus:
-CUDA counts as NVML does where CUDA_DEVICE_ORDER is PCI_BUS_ID and CUDA_VISIBLE_DEVICES hides none.
+Its times are UTC, which the header says where nvidia-smi has units (nvidia-smi's own times are local). GPUs have
+NVML's index, in the order of the PCI bus: CUDA counts as NVML does where CUDA_DEVICE_ORDER is PCI_BUS_ID and
+CUDA_VISIBLE_DEVICES hides none.
 
 Functions
 ---------
@@ -28,6 +29,7 @@ from perfkit.workloads import nvml
 
 SECOND = 1_000_000_000
 ENDING = (signal.SIGINT, signal.SIGTERM)
+TIMESTAMP = "timestamp [UTC]"
 SLICE = 0.1  # s; how long a signal may go unnoticed
 
 
@@ -81,7 +83,7 @@ def gpu_log(out: str | Path, *, interval_ns: int = SECOND, dur_ns: int | None = 
         handles = nvml.chosen(library, gpus)
         try:
             with Path(out).open("x", encoding="utf-8", newline="\n", buffering=1) as file:
-                file.write(_line(["timestamp", "index", *nvml.NAMES]))
+                file.write(_line([TIMESTAMP, "index", *nvml.NAMES]))
                 for _ in _moments(interval_ns, dur_ns, stop):
                     lines += sum(file.write(line) > 0 for line in _lines(library, handles))
         except FileExistsError as e:

@@ -82,6 +82,15 @@ def test_power_near_its_limit_is_work() -> None:
 CALM = {"throttled_power_frac": [0] * 100, "throttled_thermal_frac": [0] * 100}
 
 
+def test_counters_of_time_decide_throttling_too() -> None:
+    """DCGM's counters: 0.5 s of 1 s below the clock because of power need attention; none of 2 s are well."""
+    found = check("throttling", power_violation_ns=[4e9, 4.5e9], thermal_violation_ns=[0, 0])
+    assert ("attention", 0.5) == tuple(found[["verdict", "value"]])
+    assert "by the power limit 50.0 %, by heat 0 %" in found["reason"]
+    assert "ok" == check("throttling", power_violation_ns=[4e9] * 3, thermal_violation_ns=[0] * 3)["verdict"]
+    assert "cannot tell" == check("throttling", power_violation_ns=[4e9, 4e9])["verdict"]
+
+
 def test_throttling_is_told_from_reasons_and_counters() -> None:
     """One reading of 100 is attention, none of both causes is ok; one cause alone does not tell of the other."""
     once = {"throttled_thermal_frac": [1] + [0] * 99}

@@ -66,6 +66,77 @@ def test_a_snapshot_can_throttle() -> None:
     assert 1 == throttling(samples(throttled_thermal_frac=[1]))["thermal_frac"].item()
 
 
+def test_counters_tell_where_reasons_do_not() -> None:
+    """Power lowered the clock for 1 of the first 2 s and 2 of the next 2, 3 of 4 in all; heat for 1: 0.75 and 0.25."""
+    drawn = samples(every=2 * SECOND, power_violation_ns=[7e9, 8e9, 10e9], thermal_violation_ns=[0, 0, 1e9])
+    found = throttling(drawn).iloc[0]
+    assert [0.75, 0.25, 0.75] == found[["power_frac", "thermal_frac", "throttled_frac"]].tolist()
+    assert np.isnan(found["other_frac"])
+    assert "power_violation_ns, thermal_violation_ns" == found["source"]
+
+
+def test_reasons_precede_counters_cause_by_cause() -> None:
+    """Reasons say 0.5 for power, whose counter says 1; only its counter, 0.25, tells of heat."""
+    drawn = samples(
+        throttled_power_frac=[1, 0, 1, 0, 0, 0],
+        power_violation_ns=[n * SECOND for n in range(6)],
+        thermal_violation_ns=[0, 0, 0, 0, 1.25e9, 1.25e9],
+    )
+    found = throttling(drawn).iloc[0]
+    assert found[["power_frac", "thermal_frac", "throttled_frac"]].tolist() == pytest.approx([2 / 6, 0.25, 2 / 6])
+    assert "throttled_power_frac, thermal_violation_ns" == found["source"]
+
+
+def test_a_counter_of_one_reading_says_nothing() -> None:
+    """A scrape has the time since the driver was loaded, which is none of the run; nor have two of one time."""
+    for drawn in (samples(power_violation_ns=[5e9]), samples(at=[3, 3], power_violation_ns=[5e9, 6e9])):
+        found = throttling(drawn).iloc[0]
+        assert found[["power_frac", "throttled_frac"]].isna().all()
+        assert "" == found["source"]
+
+
+def test_a_counter_that_was_reset_counts_on_either_side() -> None:
+    """1 s of 1, then the driver is loaded anew, then 0.5 s of 1: 1.5 of 2 s."""
+    assert 0.75 == throttling(samples(power_violation_ns=[8e9, 9e9, 0, 0.5e9]))["power_frac"].item()
+
+
+def test_a_counter_that_is_read_late_counts_at_most_the_time() -> None:
+    """Collected every 2 s, read every second: it grows by 4 s in 4 s, though by none or 2 s in one; 4.5 s are 1 too."""
+    assert 1 == throttling(samples(power_violation_ns=[0, 0, 2e9, 2e9, 4e9]))["power_frac"].item()
+    assert 1 == throttling(samples(power_violation_ns=[0, 0, 2e9, 2e9, 4.5e9]))["power_frac"].item()
+
+
+def test_a_counter_that_outruns_the_clock_is_no_share() -> None:
+    """More than an interval above the time that passed cannot be: nothing is said."""
+    found = throttling(samples(power_violation_ns=[0, 1e9, 2e9, 4.1e9])).iloc[0]
+    assert np.isnan(found["power_frac"])
+    assert "" == found["source"]
+
+
+def test_counters_of_each_device_are_its_own() -> None:
+    """GPU 0 throttles all the time, GPU 1 never, GPU 2 is said nothing of; a window takes the readings in it."""
+    drawn = together(
+        samples(power_violation_ns=[0, 1e9, 2e9, 2e9]),
+        samples(gpu=1, power_violation_ns=[9e9, 9e9, 9e9]),
+        samples(gpu=2, temperature_c=[83, 84, 85]),
+    )
+    found = throttling(drawn, window=(0, 3 * SECOND))["power_frac"]
+    assert [1, 0] == found[:2].tolist()
+    assert np.isnan(found[2])
+
+
+def test_counters_against_a_sum_over_pairs() -> None:
+    """Shares of made-up counters with resets are those that a loop over pairs of readings finds."""
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        times = np.cumsum(random.integers(1, 2 * SECOND, 50)).tolist()
+        grown = np.append(0, np.cumsum(np.diff(times) * random.random(49)))
+        grown[30:] -= grown[30]
+        found = throttling(samples(at=times, thermal_violation_ns=grown.tolist()))["thermal_frac"].item()
+        pairs = [(b - a, t - s) for a, b, s, t in zip(grown, grown[1:], times, times[1:], strict=False) if b >= a]
+        assert sum(gain for gain, _ in pairs) / sum(step for _, step in pairs) == pytest.approx(found, rel=1e-12)
+
+
 def test_power_against_its_enforced_limit() -> None:
     """350 and 680 of 700 W: 515 W on average, 0.7357; at 95 %, 665 W, for half of the time."""
     found = limit(samples(power_w=[350, 680], power_limit_w=[700, 700]), "power", devices("NVIDIA H100 80GB HBM3"))

@@ -16,6 +16,7 @@ import pytest
 import perfkit
 from perfkit.analysis import monitoring
 from perfkit.analysis.timeline import samples_mean
+from perfkit.tables import SAMPLES
 
 TRAINING = "smi_query__rtx4090_training_run.csv"
 H100 = "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__{}"
@@ -182,3 +183,19 @@ def test_idle_gpus_of_a_node_are_compared(profiles: Path) -> None:
     row = found.set_index("metric").loc["power_w"]
     assert (6, 35, 40, 0.125) == tuple(row[["devices", "lowest", "highest", "spread_frac"]])
     assert np.isnan(found.set_index("metric").loc["gpu_busy_frac", "spread_frac"])
+
+
+def test_a_real_counter_of_lost_time_is_a_share_of_the_time_that_passed(profiles: Path) -> None:
+    """Between the two logs of an RTX 2080 the power cap's counter grew by 5.738122 s (its unit is us) in 14.941 s."""
+    name = "nvidia-smi__nvidia-geforce-rtx-2080-super__610.57.04__{}__query-gpu.csv"
+    counter = "clocks_event_reasons_counters.sw_power_cap [us]"
+    rows = []
+    for state in ("idle", "load"):
+        with (profiles / "monitor" / name.format(state)).open(encoding="utf-8") as file:
+            (row,) = csv.DictReader(file, skipinitialspace=True)
+        time = datetime.strptime(f"{row['timestamp']} +0000", "%Y/%m/%d %H:%M:%S.%f %z")
+        time_ns = round(time.timestamp() * 1000) * 10**6
+        value = 1000 * int(row[counter].split()[0])
+        rows.append({"rank": 0, "gpu": 0, "time_ns": time_ns, "metric": "power_violation_ns", "value": value})
+    found = monitoring.throttling(SAMPLES.make(pd.DataFrame(rows))).iloc[0]
+    assert found["power_frac"] == pytest.approx(5.738122 / 14.941, rel=1e-12)

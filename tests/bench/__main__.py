@@ -8,19 +8,21 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.bench import analyses, call_paths, kineto, launches, nsys, ranks, report, trace_ranks
+from tests.bench import analyses, call_paths, dmon, kineto, lanes, launches, nsys, ranks, report, trace_ranks
 from tests.bench.table import Row, markdown
 
 BENCHMARKS = {
     "nsys": nsys.rows,
     "launches": launches.rows,
     "analyses": analyses.rows,
+    "lanes": lanes.rows,
     "report": report.rows,
     "ranks": ranks.rows,
     "kineto": kineto.rows,
     "trace_ranks": trace_ranks.rows,
     "call_paths": call_paths.real_rows,
     "contexts": call_paths.made_rows,
+    "dmon": dmon.rows,
 }
 
 

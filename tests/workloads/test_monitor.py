@@ -60,7 +60,7 @@ def test_has_the_layout_of_nvidia_smi(tmp_path: Path, install: Install, profiles
     install()
     once(tmp_path / "gpu.csv")
     real = cells(profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv")
-    made = cells(tmp_path / "gpu.csv")
+    made = {name.replace("timestamp [UTC]", "timestamp"): cell for name, cell in cells(tmp_path / "gpu.csv").items()}
 
     def form(text: str) -> str:
         return re.sub(r"[0-9A-F]+(?![a-z])", "9", text.removeprefix("Not "))
@@ -68,6 +68,18 @@ def test_has_the_layout_of_nvidia_smi(tmp_path: Path, install: Install, profiles
     assert {"energy [J]", "pcie.rx [KB/s]", "pcie.tx [KB/s]", "temperature.slowdown"} == made.keys() - real.keys()
     shared = made.keys() & real.keys()
     assert {name: form(real[name]) for name in shared} == {name: form(made[name]) for name in shared}
+
+
+def test_its_times_are_known_to_be_utc(tmp_path: Path, install: Install) -> None:
+    """The header says it, so that the reader does not call them local, as it does without the mark."""
+    install()
+    once(tmp_path / "gpu.csv")
+    profile = nvidia_smi.read(tmp_path / "gpu.csv")
+    assert not any("UTC" in note or "local" in note for note in profile.notes)
+    assert abs(time.time_ns() - int(profile.capture["t0_unix_ns"].iloc[0])) < 60 * SECOND
+    path = tmp_path / "unmarked.csv"
+    path.write_text((tmp_path / "gpu.csv").read_text().replace("timestamp [UTC]", "timestamp"))
+    assert "the times are local ones without a zone, taken as UTC" in nvidia_smi.read(path).notes
 
 
 def test_is_read_as_a_log_of_nvidia_smi(tmp_path: Path, install: Install) -> None:

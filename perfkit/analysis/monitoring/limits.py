@@ -16,7 +16,7 @@ import pandas as pd
 
 from perfkit import hardware
 from perfkit.analysis.intervals import Int, Intervals, total, union
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, means, of_each, readings
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, means, of_each, readings, wide
 from perfkit.analysis.window import Window
 from perfkit.analysis.window import devices as numbered
 from perfkit.tables import DEVICES
@@ -27,6 +27,8 @@ CAUSES = {
     "thermal": ("throttled_thermal_frac", "thermal_violation_frac"),
     "other": ("throttled_other_frac",),
 }
+# Counters of the time with a lowered clock, which stand in for a cause without any of these.
+COUNTERS = {"power": "power_violation_ns", "thermal": "thermal_violation_ns"}
 NEAR_POWER = NEAR_MEMORY = 0.95
 NEAR_TEMPERATURE_C = 5.0
 QUANTITIES = ("power", "memory", "temperature", "temperature_margin")
@@ -36,13 +38,15 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     """Return the share of the time in which each device's clock was lowered, by cause.
 
     A reading of a cause above 0 holds until the next reading. Time is that for which the cause was recorded, counted
-    once however many metrics tell of it.
+    once however many metrics tell of it. Where neither reasons nor shares tell of a cause, a counter does: the time by
+    which it grew over that between its readings, without those between which it went back, since it was reset. A
+    counter can be read up to an interval late: what that adds above 1 is 1, and more than that is none (NaN).
 
     Parameters
     ----------
     samples
-        SAMPLES in any order; may be empty. Event reasons (throttled_..._frac) and violation counters
-        (..._violation_frac) count, nothing else does.
+        SAMPLES in any order; may be empty. Event reasons (throttled_..._frac), violations as shares
+        (..._violation_frac) and as counters (..._violation_ns) count, nothing else does.
     window
         (start_ns, end_ns), half open: readings in it; all when omitted.
 
@@ -50,8 +54,9 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     -------
     pandas.DataFrame
         One row per rank and gpu (int32) of `samples`, ascending: `power_frac`, `thermal_frac`, `other_frac` (another
-        reason than these and idleness), `throttled_frac` (any of them), float64, 0..1, NaN where not recorded;
-        `source` string, the metrics that were, empty where there are none.
+        reason than these and idleness), `throttled_frac` (any of them; counters do not say when, so the greatest of
+        theirs at least), float64, 0..1, NaN where not recorded; `source` string, the metrics that were, empty where
+        there are none.
 
     Raises
     ------
@@ -62,7 +67,7 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
 
     References
     ----------
-    NVML, nvmlClocksEventReasons and nvmlPerfPolicyType_t.
+    NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which count ns.
 
     Examples
     --------
@@ -80,7 +85,31 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
         recorded = total(held(found, device, rows), len(table))
         table[f"{name}_frac"] = np.divide(lowered, recorded, out=np.full(len(table), np.nan), where=recorded > 0)
     sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
-    return table.assign(source=sources.astype("string"))
+    return _with_counters(table.assign(source=sources.astype("string")), samples, window)
+
+
+def _with_counters(table: pd.DataFrame, samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
+    """Return `throttling` with the causes that nothing but a counter tells of."""
+    counted = _counted(samples, window).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
+    for cause, metric in COUNTERS.items():
+        share = counted[metric].to_numpy()
+        told = table[f"{cause}_frac"].isna().to_numpy() & ~np.isnan(share)
+        table[f"{cause}_frac"] = np.where(told, share, table[f"{cause}_frac"])
+        table["throttled_frac"] = np.where(told, np.fmax(share, table["throttled_frac"]), table["throttled_frac"])
+        named = (table["source"] + ", " + metric).str.removeprefix(", ")
+        table["source"] = table["source"].mask(told, named)
+    return table
+
+
+def _counted(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
+    """Return by how much each counter grew over the time between its readings: a row per device, a column each."""
+    found = readings(samples, *COUNTERS.values(), window=window)
+    gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
+    forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
+    lowered, lasted = (of_each(np.add, found, np.where(forward, column, 0)) for column in (gain, step))
+    possible = (lasted > 0) & (lowered <= lasted + found.usual)
+    share = np.divide(lowered, lasted, out=np.full(len(lasted), np.nan), where=possible)
+    return wide(found, np.minimum(share, 1), tuple(COUNTERS.values()))
 
 
 def held(found: Readings, device: Int, rows: Int) -> Intervals:

@@ -35,8 +35,8 @@ def read(path: Path) -> Profile:
     """Read a log: SAMPLES and CAPTURE, and DEVICES where the names of the GPUs are recorded.
 
     A GPU has its index of the log, without one the position in which it appears. Times are since the first sample;
-    local ones are taken as UTC. What nvidia-smi could not read (``N/A``, ``-``, ``[Not Supported]``) has no row and is
-    counted in the notes.
+    local ones are taken as UTC, which the notes say. What nvidia-smi could not read (``N/A``, ``-``,
+    ``[Not Supported]``) has no row and is counted in the notes.
 
     Raises
     ------

@@ -1,5 +1,7 @@
 """When was a row recorded: the times that nvidia-smi prints as ns since 1970, its local time taken as UTC.
 
+The header of ``perfkit record monitor`` says that its times are UTC.
+
 Functions
 ---------
 logged   of a query: 2026/01/03 15:36:53.507
@@ -26,6 +28,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 EPOCH = date(1970, 1, 1).toordinal()
 LOGGED = "%Y/%m/%d %H:%M:%S.%f"
 PRINTED = re.compile(r"\w{3} (\w{3}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})", re.ASCII)
+UTC = "UTC"
 LOCAL = "the times are local ones without a zone, taken as UTC"
 BACKWARDS = "the clock was set back while the log was written"
 
@@ -69,7 +72,7 @@ def dated(day: Column | None, clock: Column) -> Times:
     Unreadable
         At the first that is no date or no time.
     """
-    seconds = _each("Time", clock, _seconds)
+    seconds = _clocks(clock)
     if day is not None:
         return _each("Date", day, _days) + seconds
     midnights = np.diff(seconds, prepend=seconds[:1]) < -DAY // 2
@@ -106,10 +109,11 @@ def ticks(gpu: NDArray[np.int32]) -> Times:
     return ordinal * SECOND
 
 
-def origin(times: Times) -> tuple[Times, int, list[str]]:
-    """Return the times since the earliest, the earliest, and what to note."""
+def origin(times: Times, zone: str = "") -> tuple[Times, int, list[str]]:
+    """Return the times since the earliest, the earliest, and what to note; `zone` is what the header says."""
     first = int(times.min())
-    return times - first, first, [LOCAL, *([BACKWARDS] if (np.diff(times) < 0).any() else [])]
+    notes = [] if zone == UTC else [LOCAL]
+    return times - first, first, notes + [BACKWARDS] * bool((np.diff(times) < 0).any())
 
 
 def _each(name: str, column: Column, value: Any) -> Times:
@@ -120,6 +124,21 @@ def _each(name: str, column: Column, value: Any) -> Times:
         except ValueError:
             raise Unreadable(name, column, i) from None
     return made[column.codes]
+
+
+def _clocks(column: Column) -> Times:
+    """Return the times of day; a long log has one text per second of a day."""
+    together = "".join(column.texts)
+    if {len(text) for text in column.texts} != {len("HH:MM:SS")} or not together.isascii():
+        return _each("Time", column, _seconds)
+    digits = np.frombuffer(together.encode(), np.uint8).reshape(len(column.texts), -1).astype(np.int64) - ord("0")
+    hour, minute, second = (10 * digits[:, i] + digits[:, i + 1] for i in (0, 3, 6))
+    colons, numbers = digits[:, [2, 5]], digits[:, [0, 1, 3, 4, 6, 7]]
+    plain = (colons == ord(":") - ord("0")).all() and ((numbers >= 0) & (numbers <= 9)).all()
+    if not plain or (hour > 23).any() or (minute > 59).any() or (second > 60).any():
+        return _each("Time", column, _seconds)
+    times: Times = (hour * 3600 + minute * 60 + second) * SECOND
+    return times[column.codes]
 
 
 def _seconds(text: str) -> int:

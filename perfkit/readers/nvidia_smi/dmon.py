@@ -31,7 +31,7 @@ def log(path: Path) -> Log:
     found = lines(path, spaced=True)
     names, units = _header(found)
     known = [name for name in names if name in DMON and scale(units[name], METRICS[DMON[name][0]])]
-    read: dict[str, Column] = found.columns(names, " ", [name for name in names if name in (*PLACE, *known)])
+    read: dict[str, Column] = found.columns(names, [name for name in names if name in (*PLACE, *known)])
     try:
         gpu = indices("gpu", read["gpu"])
         times, first, notes = _times(read, gpu)

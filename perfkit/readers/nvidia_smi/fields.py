@@ -138,6 +138,10 @@ def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]
     >>> amounts(["17304 MiB", "[Not Supported]"], "MiB", "memory_used_bytes")
     array([1.81445591e+10,            nan])
     """
+    whole = scale(unit, metric)
+    if whole and all(texts) and (together := "".join(texts)).isascii() and together.isdecimal():
+        numbers = np.array([float(text) for text in texts])
+        return numbers / 100 if whole == PERCENT else numbers * whole
     values, by = np.full(len(texts), np.nan), np.ones(len(texts))
     scales: dict[str, float | None] = {}
     for i, text in enumerate(texts):

@@ -94,19 +94,20 @@ def _metrics(log: Log) -> tuple[Values, list[str]]:
         for name in names:
             if name not in log.columns:
                 continue
-            found = _amounts(name, log.columns[name], metric)
-            lacking = int(np.isnan(found).sum())
+            distinct, codes = _amounts(name, log.columns[name], metric), log.columns[name].codes
+            lacking = int(np.isnan(distinct)[codes].sum()) if np.isnan(distinct).any() else 0
             if lacking:
-                absent.append(f"{log.names.get(name, name)} {lacking} of {len(found)}")
-            if lacking < len(found):
-                values[metric] = found
+                absent.append(f"{log.names.get(name, name)} {lacking} of {len(codes)}")
+            if lacking < len(codes):
+                values[metric] = distinct[codes]
                 break
     return values, [f"not available: {', '.join(absent)}"] if absent else []
 
 
 def _amounts(name: str, column: Column, metric: str) -> NDArray[np.float64]:
+    """Return the value of each text of a column."""
     try:
-        return amounts(column.texts, column.unit, metric)[column.codes]
+        return amounts(column.texts, column.unit, metric)
     except ValueError as e:
         raise Unreadable(name, column, e.args[0]) from None
 
@@ -116,21 +117,24 @@ def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -
     order = np.lexsort((times, gpu))
     gpus, starts = np.unique(gpu[order], return_index=True)
     metrics = sorted(values)
-    ordered, moments = [values[metric][order] for metric in metrics], times[order]
-    parts: list[tuple[NDArray[np.int64], NDArray[np.float64]]] = []
-    for start, end in zip(starts, np.append(starts[1:], len(gpu)), strict=True):
-        for column in ordered:
-            there = ~np.isnan(column[start:end])
-            whole = slice(None) if there.all() else there
-            parts.append((moments[start:end][whole], column[start:end][whole]))
-    counts = [len(part[1]) for part in parts]
+    time_ns, value = (np.empty(len(gpu) * len(metrics), kind) for kind in (np.int64, np.float64))
+    ends = [0]
+    for rows in np.split(order, starts[1:]):
+        moments = times[rows]
+        for column in (values[metric][rows] for metric in metrics):
+            there = ~np.isnan(column)
+            place = slice(ends[-1], ends[-1] + int(there.sum()))
+            whole = place.stop - place.start == len(rows)
+            time_ns[place], value[place] = (moments, column) if whole else (moments[there], column[there])
+            ends.append(place.stop)
+    counts = np.diff(ends)
     codes = np.tile(np.arange(len(metrics), dtype=np.int16), len(gpus))
     frame = {
-        "rank": np.zeros(sum(counts), np.int32),
+        "rank": np.zeros(ends[-1], np.int32),
         "gpu": np.repeat(np.repeat(gpus, len(metrics)), counts),
-        "time_ns": np.concatenate([part[0] for part in parts]),
+        "time_ns": time_ns[: ends[-1]],
         "metric": pd.Categorical.from_codes(np.repeat(codes, counts), pd.Index(metrics, dtype=object)),
-        "value": np.concatenate([part[1] for part in parts]),
+        "value": value[: ends[-1]],
     }
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
 

@@ -36,11 +36,11 @@ def log(path: Path) -> Log:
     found = lines(path)
     names, units = _header(found)
     wanted = [name for name in names if name in KNOWN or name.startswith(PREFIXES)]
-    read = found.columns(names, ",", wanted, [name for name in names if name == "timestamp"])
+    read = found.columns(names, wanted, [name for name in names if name == "timestamp"])
     stamps = read.pop("timestamp", None)
     columns = {name: Column(column.codes, column.texts, units[name]) for name, column in read.items()}
     try:
-        times, first, gpu, notes = _placed(columns, stamps, found.count)
+        times, first, gpu, notes = _placed(columns, stamps, found.count, units.get("timestamp", ""))
     except Unreadable as e:
         raise unreadable(path, found.where, e.name, e) from e
     except gpus.Mixed as e:
@@ -77,12 +77,12 @@ def _header(found: Lines) -> tuple[list[str], dict[str, str]]:
 
 
 def _placed(
-    columns: dict[str, Column], stamps: Any, rows: int
+    columns: dict[str, Column], stamps: Any, rows: int, zone: str
 ) -> tuple[NDArray[np.int64], int | None, NDArray[np.int32], list[str]]:
     """Return time and GPU of each row, the wall clock of the first, and notes."""
     if stamps is None:
         gpu, notes = gpus.numbered(columns, None)
         return clock.ticks(gpu), None, gpu, [*notes, NO_TIMES]
-    times, first, said = clock.origin(clock.logged(stamps, "timestamp"))
+    times, first, said = clock.origin(clock.logged(stamps, "timestamp"), zone)
     gpu, notes = gpus.numbered(columns, times) if columns else (np.zeros(rows, np.int32), [])
     return times, first, gpu, [*notes, *said]

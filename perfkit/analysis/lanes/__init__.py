@@ -1,0 +1,17 @@
+"""What ran where in any window, answered at once: kernels and copies sorted and summed once, asked many times.
+
+Conventions
+-----------
+As in `perfkit.analysis.timeline`: times are int64 ns, intervals half open, operations are cut at the window's edges,
+and a lane is the operations of one kind (computation, communication, copy) of one stream. A window that is omitted
+is the span of the whole run, whatever else is chosen, so that all pictures share an axis. A choice by name is of
+kernels: copies and memsets stay. An operation that lasts 0 ns has time in no window.
+
+Classes
+-------
+Lanes    busy time in bins, time per kernel name, number and list of the operations, of any window and choice
+"""
+
+from perfkit.analysis.lanes.index import Lanes
+
+__all__ = ["Lanes"]

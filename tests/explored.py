@@ -1,0 +1,52 @@
+"""A run to choose from: two ranks with two GPUs between them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from frames import copies, kernels, ranges
+
+import perfkit
+from perfkit.profile import Profile
+from perfkit.tables import CAPTURE
+from perfkit.widgets.explorer import Explorer
+
+MS = 1_000_000
+HOSTILE = "<script>alert(1)</script>"
+
+
+def kernel(start: int, name: str, family: str, **where: int) -> dict[str, Any]:
+    """A kernel of 1 ms that starts at `start` ms."""
+    return {"start_ns": start * MS, "dur_ns": MS, "name": name, "family": family, **where}
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """0 ms to 100 ms: gemm on both GPUs of rank 0, softmax on GPU 1 of rank 1, a hostile name; steps of 20 ms."""
+    work = [kernel(0, "sgemm_tn", "gemm"), kernel(20, "sgemm_nt", "gemm", gpu=1)]
+    work += [kernel(40, "softmax", "softmax", gpu=1, rank=1), kernel(60, HOSTILE, "other", rank=1)]
+    moved = copies({"start_ns": 99 * MS, "dur_ns": MS})
+    marked = [
+        {"start_ns": 20 * n * MS, "dur_ns": 20 * MS, "name": f"ProfilerStep#{n}", "kind": "step"} for n in range(5)
+    ]
+    return {"KERNELS": kernels(*work), "COPIES": moved, "RANGES": ranges(*marked)}
+
+
+def capture(dur_ns: int = 100 * MS) -> pd.DataFrame:
+    """A recording of 100 ms."""
+    row = {"rank": 0, "tool": "t", "tool_version": "", "path": "p", "t0_unix_ns": None, "dur_ns": dur_ns}
+    return CAPTURE.make(pd.DataFrame([row]))
+
+
+def run_of(path: Path, found: dict[str, pd.DataFrame]) -> perfkit.Run:
+    """A run of one profile with these tables."""
+    loaders = {name: (lambda frame=frame: frame) for name, frame in found.items()}
+    return perfkit.Run([Profile("nsys", path, capture(), loaders)])
+
+
+def changes(explorer: Explorer) -> list[Any]:
+    """Every selection from now on."""
+    seen: list[Any] = []
+    explorer.observe(lambda change: seen.append(change["new"]), "selection")
+    return seen
