@@ -37,7 +37,7 @@ __all__ = ["bandwidth", "overlap", "plateau", "skew", "stragglers", "summary"]
 _TWICE_ALL_BUT_ONE = ("all_reduce",)
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
 _ONCE = ("broadcast", "reduce", "send_recv")
-_KIND = ["operation", "group", "ranks"]
+_KIND = ["operation", "group", "ranks", "placement"]
 
 
 def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -139,7 +139,10 @@ def _factor(collectives: pd.DataFrame) -> pd.Series:
 
 
 def summary(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Return count and bandwidths of the collectives of each operation, process group and message size.
+    """Return count and bandwidths of the collectives of each operation, process group, placement and message size.
+
+    A benchmark times each size twice, out of place and in place, which are different work for some operations and
+    never share a row.
 
     Parameters
     ----------
@@ -149,10 +152,10 @@ def summary(collectives: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        By operation, group and bytes, missing last: `operation`, `group` category, `ranks` Int64, `bytes` int64;
-        `count` int64, collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is:
-        `algorithm_bytes_per_s`, the median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`,
-        `max_bus_bytes_per_s`.
+        By operation, group, ranks, placement and bytes, missing last: `operation`, `group` category, `ranks` Int64,
+        `placement` category, missing outside benchmarks, `bytes` int64; `count` int64, collectives whose bus bandwidth
+        is known; float64, bytes/s, NaN where none is: `algorithm_bytes_per_s`, the median; `bus_bytes_per_s`, the
+        median, `min_bus_bytes_per_s`, `max_bus_bytes_per_s`.
 
     Raises
     ------
@@ -161,8 +164,8 @@ def summary(collectives: pd.DataFrame) -> pd.DataFrame:
 
     Examples
     --------
-    >>> summary(COLLECTIVES.empty()).columns.tolist()[:5]
-    ['operation', 'group', 'ranks', 'bytes', 'count']
+    >>> summary(COLLECTIVES.empty()).columns.tolist()[:6]
+    ['operation', 'group', 'ranks', 'placement', 'bytes', 'count']
     """
     rates = bandwidth(collectives)
     table, group = numbered(rates, [*_KIND, "bytes"])
@@ -179,7 +182,7 @@ def summary(collectives: pd.DataFrame) -> pd.DataFrame:
 
 
 def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Return the bus bandwidth that the largest messages of each operation and process group reach.
+    """Return the bus bandwidth that the largest messages of each operation, process group and placement reach.
 
     Large are messages of more than half the largest size. Small ones measure the latency, not the links: an average
     over all sizes, as nccl-tests prints it, says little. Whether the curve is flat is seen from the growth over the
@@ -193,10 +196,10 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        By operation and group, missing last, where any bus bandwidth is known: `operation`, `group` category, `ranks`
-        Int64; `largest_bytes` int64; `count` int64, large messages; `bus_bytes_per_s` float64, their median;
-        `growth_frac` float64, that over the median of the next smaller messages, less 1: about 0 on a plateau, NaN
-        where there are none.
+        By operation, group, ranks and placement, missing last, where any bus bandwidth is known: `operation`, `group`
+        category, `ranks` Int64, `placement` category; `largest_bytes` int64; `count` int64, large messages;
+        `bus_bytes_per_s` float64, their median; `growth_frac` float64, that over the median of the next smaller
+        messages, less 1: about 0 on a plateau, NaN where there are none.
 
     Raises
     ------

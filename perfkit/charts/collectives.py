@@ -67,9 +67,9 @@ def bandwidth(
     Parameters
     ----------
     summary
-        Columns operation, group, ranks, bytes, count, bus_bytes_per_s, min_bus_bytes_per_s, max_bus_bytes_per_s: one
-        row per operation, process group and message size. Rows without a bandwidth or a size are left out, which the
-        chart says; may be empty.
+        Columns operation, group, ranks, placement, bytes, count, bus_bytes_per_s, min_bus_bytes_per_s,
+        max_bus_bytes_per_s: one row per operation, process group, placement and message size. Rows without a bandwidth
+        or a size are left out, which the chart says; may be empty.
     line_rate_bytes_per_s
         What the links of a GPU carry in one direction, bytes/s: a line to compare with; none when omitted.
     title
@@ -86,7 +86,7 @@ def bandwidth(
     ValueError
         If an operation with a bandwidth has no colour, or the line rate is not above 0.
     """
-    need(summary, "operation", "group", "ranks", "bytes", "count", *RATES)
+    need(summary, "operation", "group", "ranks", "placement", "bytes", "count", *RATES)
     if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:
         raise ValueError(f"line_rate_bytes_per_s: {line_rate_bytes_per_s} is not above 0")
     rows = summary[summary["bus_bytes_per_s"].notna() & (summary["bytes"] > 0)]
@@ -116,23 +116,27 @@ def _title(rows: pd.DataFrame, line_rate: float | None) -> str:
 def _explained(drawn: pd.DataFrame, left_out: int, limit: float) -> list[str]:
     kinds = drawn["kind"].unique()
     of_kind = f", {kinds[0]}" if len(kinds) == 1 and kinds[0] != UNKNOWN else ""
-    said = [f"Points: median bus bandwidth{of_kind}; bars: from the least to the most of a size."]
-    said += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
+    bars = "; bars: from the least to the most of a size" if (drawn["count"] > 1).any() else ""
+    said = [f"Points: {'median ' if bars else ''}bus bandwidth{of_kind}{bars}."]
+    if not drawn["benchmark"].all():
+        said += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
     if (drawn["rate"] > limit).any():
         said += ["Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."]
     return [*said, f"Not drawn: {left_out} without size or bandwidth."] if left_out else said
 
 
 def _rows(rows: pd.DataFrame, scale: Unit) -> pd.DataFrame:
-    """Return the points; `kind` says process group and ranks, as far as they are known."""
+    """Return the points; `kind` says process group, ranks and placement, as far as they are known."""
     group = rows["group"].astype("string").map(lambda name: printable(name, LONGEST_GROUP), na_action="ignore")
-    group, ranks = ("group " + group).fillna(""), (rows["ranks"].astype("string") + " ranks").fillna("")
-    joined = group.where((group == "") | (ranks == ""), group + ", ") + ranks
+    placement = rows["placement"].astype("string").str.replace("_", " ")
+    told = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
+    kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*told, strict=True)]
     return pd.DataFrame(
         {
             "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
             "key": rows["operation"].astype(str),
-            "kind": joined.where(joined != "", UNKNOWN),
+            "kind": [kind or UNKNOWN for kind in kinds],
+            "benchmark": placement.notna(),
             "bytes": rows["bytes"],
             "size": rows["bytes"].map(size),
             "count": rows["count"],
@@ -159,7 +163,7 @@ def _axes(drawn: pd.DataFrame, top: float, scale: Unit) -> tuple[alt.X, alt.Y]:
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list[alt.Chart]:
     """Return lines, bars from least to most, and points; dashes tell a few process groups apart."""
-    data, (x, y) = inline(drawn.drop(columns="key")), axes
+    data, (x, y) = inline(drawn.drop(columns=["key", "benchmark"])), axes
     present = [key for key in OPERATION_COLOURS if key in set(drawn["key"])]
     shapes = alt.Scale(domain=[OPERATION_NAMES[key] for key in present], range=[SHAPES[key] for key in present])
     shades, legend = colours(OPERATION_COLOURS, OPERATION_NAMES, present), alt.Legend(symbolOpacity=1)

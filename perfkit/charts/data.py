@@ -19,6 +19,7 @@ from collections.abc import Collection
 
 import altair as alt
 import pandas as pd
+from altair.utils.schemapi import debug_mode
 
 from perfkit.errors import SchemaError
 
@@ -58,4 +59,6 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
         raise ValueError(f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels.")
     values = frame.astype(object)
     rows = values.where(values.notna(), None).to_dict("records")
-    return alt.InlineData(values=[{str(name): value for name, value in row.items()} for row in rows])
+    # Altair checks every value against its schema, which takes a second for a thousand rows; these are scalars.
+    with debug_mode(False):
+        return alt.InlineData(values=[{str(name): value for name, value in row.items()} for row in rows])

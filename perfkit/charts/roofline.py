@@ -80,7 +80,7 @@ def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram
     roofs = roof_lines.roofs(ceilings, set(placed["precision"].astype(str)), level)
     ridges = roof_lines.ridges(roofs)
     frame = roof_lines.frame(drawn, roofs, ridges)
-    axes = _axes(frame, LEVELS[level])
+    axes = axes_of(frame, LEVELS[level])
     return layered(
         [*_roofs(roof_lines.lines(roofs, frame), ridges, axes), _points(drawn, axes)],
         title or _title(placed),
@@ -143,7 +143,7 @@ def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
     )
 
 
-def _axes(frame: Frame, memory: str) -> tuple[alt.X, alt.Y]:
+def axes_of(frame: Frame, memory: str) -> tuple[alt.X, alt.Y]:
     """Return logarithmic axes with a label at every power of ten."""
     x, y = (
         alt.Scale(type="log", domain=[low, high], nice=False, clamp=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.diagnosis import framework, framework_rules, kernel, monitor, path_rules, paths, system
+from perfkit.diagnosis import baseline, framework, framework_rules, kernel, monitor, path_rules, paths, system
 from perfkit.diagnosis.changes import changes
 from perfkit.diagnosis.figures import sampled, system_figures, unrecorded
 from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
@@ -24,6 +24,7 @@ __all__ = [
     "Gain",
     "Refusal",
     "Roofline",
+    "baseline",
     "changes",
     "figures",
     "findings",
@@ -81,7 +82,7 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
     """
     view = _view(run)
     further = (*kernel.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks))
-    further += tuple(monitor.figures(view))
+    further += (*monitor.figures(view), *baseline.figures(view, peaks=peaks))
     return {**system_figures(view), **{figure.id: figure for figure in further}}
 
 
@@ -106,15 +107,17 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), -f.gain.high))
 
 
-def refusals(run: Run | Selection) -> list[Refusal]:
-    """Return the questions the run cannot answer, each with what to record."""
+def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
+    """Return the questions the run cannot answer, each with what to record; arguments as in `figures`."""
     view = _view(run)
     without_stalls = replace(COUNTERS, question="Which roof bounds the longest kernels, and do they use tensor cores?")
     counters = COUNTERS if view.run.stalls.empty else without_stalls
     lacking = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
     told = {m.table for m in view.run.missing}
     timeline = [TIMELINE] if view.all_kernels.empty and "KERNELS" not in told else []
-    return [*lacking, *timeline, *_graphs(view), *([counters] if view.launches.empty else []), ARITHMETIC]
+    measured = [counters] if view.launches.empty else []
+    arithmetic = [] if view.samples["metric"].eq("training_flops_per_s").any() else [ARITHMETIC]
+    return [*lacking, *timeline, *_graphs(view), *measured, *arithmetic, *baseline.refusals(view, peaks=peaks)]
 
 
 def _graphs(view: Selection) -> list[Refusal]:

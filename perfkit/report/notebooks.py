@@ -17,6 +17,7 @@ from perfkit.run import Run
 # Notebook, and the tables or readers of which at least one must have found something for it to have an answer.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
+    "1_baseline": ("nccl", "deepspeed"),
     "2_monitoring": ("nvidia_smi", "rocm_smi", "dcgm"),
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "nsys"),
     "3_call_paths": ("CALLTREE",),

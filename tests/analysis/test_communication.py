@@ -180,6 +180,16 @@ def test_plateau_of_large_messages() -> None:
     assert np.isnan(found.loc["reduce", "growth_frac"])
 
 
+def test_in_place_and_out_of_place_stay_apart() -> None:
+    """One size in 1 us out of place and 2 us in place: two rows of the summary, two plateaus, no median of both."""
+    placed = [{"placement": "out_of_place", "dur_ns": 1000.0}, {"placement": "in_place", "dur_ns": 2000.0}]
+    for of in (summary, plateau):
+        found = of(collectives(*placed, *placed)).set_index("placement")
+        assert ["in_place", "out_of_place"] == found.index.tolist()
+        assert [2, 2] == found["count"].tolist()
+        assert [0.875e9, 1.75e9] == found["bus_bytes_per_s"].tolist()
+
+
 def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
     """Each measurement of an nccl-tests log of 8 ranks: a row of COLLECTIVES, algorithm and bus bandwidth, GB/s."""
     operation = ""

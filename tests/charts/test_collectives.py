@@ -24,7 +24,9 @@ NAN = float("nan")
 A100 = "HTA__nccl_parser_config__nccl_data.json.gz"
 
 
-def summary(*rows: tuple[str, int, float], group: str = "0", ranks: int = 8) -> pd.DataFrame:
+def summary(
+    *rows: tuple[str, int, float], group: str = "0", ranks: int = 8, placement: str | None = None
+) -> pd.DataFrame:
     """Bandwidths from operation, bytes and median in GB/s; the least is half of it, the most the double."""
     frame = pd.DataFrame(rows, columns=["operation", "bytes", "bus_bytes_per_s"])
     bus = frame["bus_bytes_per_s"] * 1e9
@@ -33,6 +35,7 @@ def summary(*rows: tuple[str, int, float], group: str = "0", ranks: int = 8) -> 
         operation=frame["operation"].astype("category"),
         group=pd.Categorical([group] * len(frame)),
         ranks=pd.array([ranks] * len(frame), dtype="Int64"),
+        placement=pd.Categorical([placement] * len(frame), ["in_place", "out_of_place"]),
     )
 
 
@@ -92,6 +95,16 @@ def test_dashes_tell_process_groups_apart(checked: Check) -> None:
     many = views(checked(bandwidth(summary(*[row] * 9).assign(group=groups))))["line"]["encoding"]
     assert "strokeDash" not in many
     assert "kind" == many["detail"]["field"]
+
+
+def test_dashes_tell_placements_apart(checked: Check) -> None:
+    """In place and out of place are two lines; a benchmark has no wait for ranks in it, and once each no bars."""
+    placed = [summary(("all_reduce", 10**6, 1.0), placement=p).assign(count=1) for p in ("in_place", "out_of_place")]
+    both = pd.concat([part.assign(group=pd.Categorical([None])) for part in placed])
+    spec = checked(bandwidth(both))
+    assert {"8 ranks, in place", "8 ranks, out of place"} == {row["kind"] for row in views(spec)["line"]["rows"]}
+    assert "kind" == views(spec)["line"]["encoding"]["strokeDash"]["field"]
+    assert ["Points: bus bandwidth."] == spec["title"]["subtitle"]
 
 
 def test_group_names_stay_text(checked: Check) -> None:

@@ -1,0 +1,226 @@
+"""Figures of step 1: what the machine can do, how fast its GPUs communicate, and how fast a training runs.
+
+Conventions
+-----------
+Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are medians
+over its iterations, since the first ones compile and fill caches. Its share of the peak is held against the 16-bit
+tensor peak, in which such trainings compute most; the logs do not say it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+
+from perfkit.analysis import communication, efficiency
+from perfkit.diagnosis.finding import Figure, Refusal
+from perfkit.diagnosis.machine import LineRate, Machine, line_rate, machine, spoken
+from perfkit.errors import PerfkitError
+from perfkit.format import size
+from perfkit.selection import Selection
+from perfkit.tables import SAMPLES
+
+READERS = frozenset({"nccl", "deepspeed"})
+TRAINING = {
+    "iteration_ns": ("baseline_step_ns", "Step time", "ns", "median time of an iteration"),
+    "tokens_per_s": ("baseline_tokens_per_s", "Tokens", "1/s", "median tokens of all GPUs per second"),
+    "samples_per_s": ("baseline_samples_per_s", "Samples", "1/s", "median samples of all GPUs per second"),
+    "training_flops_per_s": (
+        "baseline_flops_per_s",
+        "Arithmetic of a GPU",
+        "FLOP/s",
+        "median rate of one GPU that the log prints; older versions of Megatron count recomputed activations too",
+    ),
+}
+_NAMES = ("step_ns", "tokens_per_s", "samples_per_s", "flops_per_s")  # of the same, as columns
+_TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count")
+MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
+MEMORY = {
+    "memory_used_bytes": "highest reading of the device memory in use, of all processes",
+    "memory_reserved_bytes": "highest reading of the memory that the framework's allocator holds",
+}
+
+
+def trainings(view: Selection) -> pd.DataFrame:
+    """Return what each log of a training says, a row per rank: medians over its iterations.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By rank: `rank` int32; `gpus` Int64, GPUs that train together, NA where not told; `step_ns`, `tokens_per_s`,
+        `samples_per_s` of all GPUs, `flops_per_s` of one GPU, float64, NaN where the log does not say it;
+        `iterations_count` int64, iterations with a time.
+    """
+    samples = _told(view)
+    told = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
+    medians = told.reindex(columns=[*TRAINING, *_TIMES]).astype("float64")
+    counted = samples["rank"][samples["metric"] == "iteration_ns"].value_counts().reindex(medians.index, fill_value=0)
+    table = pd.DataFrame({"rank": medians.index, "gpus": medians["world_size_count"].astype("Int64").array})
+    columns = {name: medians[metric].to_numpy() for metric, name in zip(TRAINING, _NAMES, strict=True)}
+    return table.assign(**columns, iterations_count=counted.to_numpy("int64")).astype({"rank": "int32"})
+
+
+def _told(view: Selection) -> pd.DataFrame:
+    metrics = view.samples["metric"]
+    return view.samples[metrics.isin([*TRAINING, *_TIMES])].astype({"metric": "string"})
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of the peak of each training; None if it is refused, and why."""
+
+    table: pd.DataFrame | None
+    why: str
+
+
+def share(view: Selection, *, peaks: str = "") -> Share:
+    """Return the share of the dense 16-bit tensor peak that each log of a training comes to, or why it is refused.
+
+    Parameters
+    ----------
+    view, peaks
+        As in `machine`.
+
+    Returns
+    -------
+    Share
+        The rows of `analysis.efficiency.reported_mfu`, of the medians over the iterations. A share above 1 is refused.
+    """
+    medians = _told(view).groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
+    found = machine(view, peaks=peaks)
+    if found.peaks is None or not found.precision:
+        return Share(None, found.why or f"no 16-bit tensor peak of {found.name} is known")
+    try:
+        samples = SAMPLES.make(medians.assign(time_ns=0))
+        table = efficiency.reported_mfu(samples, peaks=found.peaks, precision=found.precision)
+    except PerfkitError as e:
+        return Share(None, str(e))
+    return Share(table, "") if len(table) else Share(None, "no log of a training prints a rate of operations")
+
+
+def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
+    """Return the scaling efficiency over the logs of a training on several numbers of GPUs, and what they count.
+
+    Returns
+    -------
+    tuple of DataFrame and str
+        The rows of `analysis.efficiency.scaling`, of tokens per second, or of samples where not all logs say tokens.
+    """
+    told = trainings(view).dropna(subset=["gpus"])
+    work = "tokens" if told["tokens_per_s"].notna().all() else "samples"
+    runs = told.rename(columns={f"{work}_per_s": "throughput_per_s"})[["gpus", "throughput_per_s"]].dropna()
+    return efficiency.scaling(efficiency.RUNS.make(runs)), work
+
+
+def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
+    """Yield the figures of step 1; what the run does not hold is absent."""
+    if not is_baseline(view):
+        return
+    yield from _ceilings(machine(view, peaks=peaks))
+    yield from _bandwidths(view, line_rate(view, peaks=peaks))
+    yield from _trainings(view)
+    yield from _shares(view, peaks)
+    yield from _memory(view)
+
+
+def is_baseline(view: Selection) -> bool:
+    """Say whether the run holds a benchmark of communication or a log of a training."""
+    return any(profile.reader in READERS for profile in view.run.profiles)
+
+
+def _ceilings(found: Machine) -> Iterator[Figure]:
+    """Yield the roofs that matter: the peak of the precision, the memory, and the ridge between them."""
+    precision = f"{spoken(found.precision)} peak"
+    for roof, part, label, column in (
+        (found.precision, "peak", precision, "flops_per_s"),
+        ("dram", "memory", "memory bandwidth", "bytes_per_s"),
+    ):
+        unit = "FLOP/s" if part == "peak" else "bytes/s"
+        for row in found.ceilings[found.ceilings["roof"].eq(roof)].to_dict("records"):
+            values = [
+                (column, f"{part}_{column}", "", unit, "data sheet, dense"),
+                (f"measured_{column}", f"measured_{part}_{column}", ", measured", unit, "from the file of peaks"),
+                ("measured_frac", f"{part}_frac", ", share reached", "1", "measured over data sheet"),
+                ("ridge", "ridge", " over bandwidth: ridge", "FLOP/byte", "data sheet"),
+            ]
+            for name, own, more, of, definition in values:
+                if row[name] > 0:
+                    said, what = f"{label[:1].upper()}{label[1:]}{more}", f"{label} of {found.name}, {definition}"
+                    yield Figure(f"baseline_{own}", said, float(row[name]), of, what, "operations.ceilings")
+
+
+def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
+    """Yield the plateau of each operation, of the placement that is slower, on the most ranks."""
+    crossing = communication.plateau(view.collectives)
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0].sort_values("bus_bytes_per_s", kind="stable")
+    most = crossing.groupby("operation", observed=True)["ranks"].transform("max")
+    slower = crossing[crossing["ranks"].eq(most)].drop_duplicates("operation")
+    for row in slower.sort_values("bus_bytes_per_s", ascending=False).to_dict("records"):
+        label = str(row["operation"]).replace("_", "-").capitalize()
+        placement = "" if pd.isna(row["placement"]) else f", {str(row['placement']).replace('_', ' ')} (the slower)"
+        definition = f"bus bandwidth of messages over half the largest size, {row['ranks']} ranks{placement}"
+        name, value = f"baseline_{row['operation']}", float(row["bus_bytes_per_s"])
+        source = "communication.plateau"
+        yield Figure(f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source)
+        if limit.bytes_per_s:
+            definition = f"that bandwidth over {size(limit.bytes_per_s)}/s, {limit.why}; switches that reduce exceed it"
+            yield Figure(f"{name}_ratio", f"{label} over line rate", value / limit.bytes_per_s, "1", definition, source)
+
+
+def _trainings(view: Selection) -> Iterator[Figure]:
+    told = trainings(view)
+    for row in told.to_dict("records"):
+        suffix, of = _apart(row["rank"], len(told))
+        for column, (name, label, unit, definition) in zip(_NAMES, TRAINING.values(), strict=True):
+            if row[column] > 0:
+                yield Figure(name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES")
+        if pd.notna(row["gpus"]):
+            definition = "GPUs that train together, as the log says"
+            yield Figure(f"baseline_gpu_count{suffix}", f"GPUs{of}", int(row["gpus"]), "count", definition, "SAMPLES")
+
+
+def _apart(rank: int, logs: int) -> tuple[str, str]:
+    """Return what tells the figures of several logs apart: the end of an id, and of a label."""
+    return (f"_{rank}", f", log {rank}") if logs > 1 else ("", "")
+
+
+def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
+    found, name = share(view, peaks=peaks), machine(view, peaks=peaks)
+    if found.table is None:
+        return
+    for row in found.table.to_dict("records"):
+        suffix, of = _apart(row["rank"], len(found.table))
+        value = float(row["mfu_frac"])
+        definition = f"rate that the log prints over the dense {spoken(name.precision)} peak of {name.name}"
+        if row["note"]:
+            definition += f"; {row['note']}"
+        if value > 0:
+            yield Figure(f"baseline_mfu_frac{suffix}", f"MFU{of}", value, "1", definition, "efficiency.reported_mfu")
+
+
+def _memory(view: Selection) -> Iterator[Figure]:
+    for metric, definition in MEMORY.items():
+        values = view.samples["value"][view.samples["metric"].eq(metric)]
+        if len(values):
+            yield Figure("baseline_memory_bytes", "Memory used", float(values.max()), "bytes", definition, "SAMPLES")
+            return
+
+
+def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
+    """Yield the questions of step 1 that the run cannot answer, each with what to record."""
+    if not is_baseline(view):
+        return
+    if view.samples["metric"].isin(list(TRAINING)).any():
+        if not view.samples["metric"].isin(list(MEMORY)).any():
+            log = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv -l 1 > gpus.csv"
+            yield Refusal("How much memory does the training use?", "no reading of it was recorded", log)
+        refused = share(view, peaks=peaks)
+        if refused.table is None:
+            yield Refusal("What share of the peak does the training use (MFU)?", refused.why, MEASURE)
+    if view.collectives["source"].eq("benchmark").any():
+        limit = line_rate(view, peaks=peaks)
+        if limit.bytes_per_s is None:
+            question = "How close do collectives come to the speed of the links?"
+            yield Refusal(question, limit.why, "nvidia-smi nvlink --status; ibstat")

@@ -1,0 +1,249 @@
+"""Kernels of two runs side by side, and the time of families per step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import api_calls, kernels
+
+from perfkit.analysis import compare
+from perfkit.analysis.compare import FAMILIES, families, in_steps, launches
+from perfkit.analysis.compare.matched import MATCHED_BY
+from perfkit.analysis.steps import STEPS
+from perfkit.errors import SchemaError
+from perfkit.tables import API_CALLS, KERNELS, LAUNCHES
+
+
+def kernel(name: str, start: int, dur: int, **more: Any) -> dict[str, Any]:
+    """A kernel in ns."""
+    return {"name": name, "start_ns": start, "dur_ns": dur, **more}
+
+
+def tiled(count: int, length: int, *, how: str = "nvtx", rank: int = 0) -> pd.DataFrame:
+    """Steady steps of one length, one behind the other."""
+    number = np.arange(count)
+    frame = {"rank": rank, "step": number, "start_ns": number * length, "dur_ns": length}
+    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": how, "steady": True}))
+
+
+def training(count: int, seed: int, *, slower: str = "", by: float = 1.0) -> pd.DataFrame:
+    """Kernels of three families in steps of 1 ms, each 1 % off by chance; one family slower by a factor."""
+    random = np.random.default_rng(seed)
+    rows = []
+    for step in range(count):
+        for place, (family, dur) in enumerate((("gemm", 100_000), ("elementwise", 20_000), ("reduction", 50_000))):
+            spent = dur * (by if family == slower else 1.0) * random.normal(1, 0.01)
+            rows.append(kernel(family, step * 1_000_000 + 200_000 * place, round(spent), family=family))
+    return in_steps(kernels(*rows), tiled(count, 1_000_000))
+
+
+def test_worked_by_hand() -> None:
+    """a runs 10, 20 and 30, then 15 and 15; b is gone, c is new, d stays.
+
+    a: count 3 -> 2, total 60 -> 30, difference -30, ratio 0.5, median 20 -> 15.
+    """
+    before = kernels(*(kernel("a", 100 * i, 10 + 10 * i) for i in range(3)), kernel("b", 400, 7), kernel("d", 500, 5))
+    after = kernels(kernel("a", 0, 15), kernel("a", 100, 15), kernel("c", 300, 40), kernel("d", 500, 5))
+    found = compare.kernels(before, after).set_index("name")
+    assert ["c", "a", "b", "d"] == found.index.tolist()
+    assert ["new", "changed", "gone", "same"] == found["status"].tolist()
+    assert [3, 2, 60, 30, 20, 15, -30, 0.5, 0.75] == found.loc["a"].iloc[1:-1].tolist()
+    assert [40, -30, -7, 0] == found["difference_ns"].tolist()
+    assert found.loc["c", ["median_before_ns", "ratio", "median_ratio"]].isna().all()
+    assert [0.0] == [found.loc["b", "ratio"]]
+    assert np.isnan(found.loc["b", "median_ratio"])
+
+
+def test_per_step() -> None:
+    """Three steps with 2 launches of 10 ns, then one step with 2 of 12: 2 and 20 ns before, 2 and 24 after."""
+    before = kernels(*(kernel("a", 100 * step + 50 * i, 10) for step in range(3) for i in range(2)))
+    after = kernels(kernel("a", 0, 12), kernel("a", 50, 12))
+    found = compare.kernels(in_steps(before, tiled(3, 100)), in_steps(after, tiled(1, 100)))
+    assert [2, 2, 20, 24, 10, 12, 4, 1.2, 1.2] == found.iloc[0, 2:-1].tolist()
+
+
+def test_grid_and_order_tell_launches_apart() -> None:
+    """One name with two grids is two kernels by grid; the second launch of a step is one of its own by order."""
+    rows = [kernel("a", 100 * s + 10 * i, 5 + i, grid_blocks=g) for s in range(2) for i, g in enumerate((4, 8, 4))]
+    one = in_steps(kernels(*rows), tiled(2, 100))
+    assert [1, 2, 3] == [len(compare.kernels(one, one, by=by)) for by in ("name", "grid", "order")]
+    by_order = compare.kernels(one, one, by="order").sort_values(["grid_blocks", "nth"])
+    assert [(4, 0, 5), (4, 1, 7), (8, 0, 6)] == list(
+        by_order[["grid_blocks", "nth", "median_before_ns"]].itertuples(index=False, name=None)
+    )
+
+
+def test_another_grid_is_another_kernel() -> None:
+    """A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed."""
+    before, after = (kernels(kernel("a", 0, dur, grid_blocks=g)) for dur, g in ((10, 4), (20, 8)))
+    assert {"gone", "new"} == set(compare.kernels(before, after, by="grid")["status"])
+    assert ["changed"] == compare.kernels(before, after)["status"].tolist()
+
+
+def test_repeats_are_averaged() -> None:
+    """Two repeats with 10 and 30 ns are 20 ns per repeat; names that only one has count too."""
+    repeats = [kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 30), kernel("b", 50, 8))]
+    found = compare.kernels(repeats, kernels(kernel("a", 0, 20))).set_index("name")
+    assert [1, 20, 20] == found.loc["a", ["count_before", "total_before_ns", "median_before_ns"]].tolist()
+    assert [0.5, 4, 8] == found.loc["b", ["count_before", "total_before_ns", "median_before_ns"]].tolist()
+
+
+def test_small_changes_are_the_same() -> None:
+    """100 ns and 104 are the same within 5 %, and changed within 3 %; a count of 1 and 2 is a change."""
+    before, after = kernels(kernel("a", 0, 100)), kernels(kernel("a", 0, 104))
+    assert ["same"] == compare.kernels(before, after)["status"].tolist()
+    assert ["changed"] == compare.kernels(before, after, tolerance=0.03)["status"].tolist()
+    split = kernels(kernel("a", 0, 50), kernel("a", 60, 50))
+    assert ["changed"] == compare.kernels(before, split)["status"].tolist()
+
+
+@pytest.mark.parametrize("by", MATCHED_BY)
+def test_differences_add_up(by: str) -> None:
+    """Totals and differences of all kernels are those of the runs, whatever they are grouped by."""
+    pair = [training(12, seed, slower="gemm", by=1.5 - seed) for seed in (0, 1)]
+    found = compare.kernels(*pair, by=by)
+    sums = [frame["dur_ns"].sum() / 12 for frame in pair]
+    assert sums == pytest.approx(found[["total_before_ns", "total_after_ns"]].sum().tolist())
+    assert sums[1] - sums[0] == pytest.approx(found["difference_ns"].sum())
+
+
+@pytest.mark.parametrize("by", [by for by in MATCHED_BY if by != "order"])
+def test_empty(by: str) -> None:
+    """Nothing on both sides has no row and the columns of something; on one side all is gone or new."""
+    some, none = kernels(kernel("a", 0, 9)), KERNELS.empty()
+    found = compare.kernels(none, none, by=by)
+    assert found.dtypes.astype(str).to_dict() == compare.kernels(some, some, by=by).dtypes.astype(str).to_dict()
+    assert (["gone"], ["new"]) == (
+        compare.kernels(some, none, by=by)["status"].tolist(),
+        compare.kernels([], some, by=by)["status"].tolist(),
+    )
+
+
+def test_launches_of_counters() -> None:
+    """Two launches of 100 and 300 ns become one of 50; a launch without a duration is left out."""
+    columns = {"rank": 0, "gpu": 0, "name": "sgemm", "full_name": "ampere_sgemm_32x32", "grid_blocks": 8}
+
+    def report(*durations: float) -> pd.DataFrame:
+        frame = pd.DataFrame({**columns, "launch": range(len(durations)), "dur_ns": durations, "block_threads": 128})
+        return LAUNCHES.make(frame.reindex(columns=LAUNCHES.column_names))
+
+    found = launches(report(100, 300, np.nan), report(50)).iloc[0]
+    assert [2, 1, 400, 50, 200, 50, -350] == found.iloc[5:12].tolist()
+    assert ("gemm", "changed") == (found["family"], found["status"])
+    assert launches(LAUNCHES.empty(), LAUNCHES.empty()).empty
+
+
+def test_in_steps_by_start() -> None:
+    """A kernel belongs to the step in which it starts, its end does not matter; unsteady steps and gaps have none."""
+    steps = tiled(3, 100).assign(steady=[False, True, True], dur_ns=80)
+    found = in_steps(kernels(*(kernel("a", start, 30) for start in (20, 100, 179, 180, 250, 300))), steps)
+    assert [(100, 1), (179, 1), (250, 2)] == list(found[["start_ns", "step"]].itertuples(index=False, name=None))
+
+
+def test_in_steps_by_launch() -> None:
+    """The GPU runs 60 ns behind: a kernel that starts in step 1 but was launched in step 0 belongs to step 0."""
+    late = kernels(*(kernel("a", 60 + 50 * i, 20, correlation=i) for i in range(4)), kernel("b", 199, 5))
+    calls = api_calls(*({"start_ns": 50 * i, "dur_ns": 5, "correlation": i} for i in range(4)))
+    steps = tiled(2, 100)
+    assert [0, 0, 1, 1, 1] == in_steps(late, steps, api_calls=calls)["step"].tolist()
+    assert [0, 1, 1, 1] == in_steps(late, steps)["step"].tolist()
+    of_gpu = steps.assign(how=pd.Categorical(["kernel sequence"] * 2))
+    assert in_steps(late, steps).equals(in_steps(late, of_gpu, api_calls=calls))
+
+
+def test_in_steps_of_ranks() -> None:
+    """Each rank's kernels belong to its own steps; a rank without steps has none."""
+    steps = pd.concat([tiled(2, 100), tiled(2, 150, rank=2)], ignore_index=True).astype(
+        {"name": "category", "how": "category"}
+    )
+    rows = kernels(*(kernel("a", 120, 10, rank=rank) for rank in range(3)))
+    assert [(0, 1), (2, 0)] == list(in_steps(rows, steps)[["rank", "step"]].itertuples(index=False, name=None))
+
+
+def test_families_by_hand() -> None:
+    """gemm takes 10 and 20 ns in two steps, then 30 in each: mean 15 -> 30; a copy of 5 ns in one of two is 2.5."""
+    before = kernels(
+        kernel("g", 0, 10, family="gemm"), kernel("c", 20, 5, family="copy"), kernel("g", 100, 20, family="gemm")
+    )
+    after = kernels(kernel("g", 0, 30, family="gemm"), kernel("g", 100, 30, family="gemm"))
+    found = families(in_steps(before, tiled(2, 100)), in_steps(after, tiled(2, 100)))
+    assert [("gemm", 15, 30, 15, 2.0), ("copy", 2.5, 0, -2.5, 0.0)] == list(
+        found.iloc[:, :5].itertuples(index=False, name=None)
+    )
+    assert ["cannot tell", "gone"] == found["verdict"].tolist()
+
+
+def test_ranks_are_averaged() -> None:
+    """Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns."""
+    rows = kernels(*(kernel("a", 100 * step, 10 + 20 * rank, rank=rank) for step in range(3) for rank in range(2)))
+    steps = pd.concat([tiled(3, 100), tiled(3, 100, rank=1)], ignore_index=True).astype(
+        {"name": "category", "how": "category"}
+    )
+    assert [20.0] == families(in_steps(rows, steps), in_steps(rows, steps))["before_ns"].tolist()
+
+
+def test_one_slower_family_is_found() -> None:
+    """Of five pairs of runs, elementwise 5 % slower is found in each, and nothing else is called better or worse."""
+    for seed in range(5):
+        pair = training(30, seed), training(30, seed + 100, slower="elementwise", by=1.05)
+        found = families(*pair).set_index("family")["verdict"].to_dict()
+        assert {"gemm": "no difference seen", "elementwise": "worse", "reduction": "no difference seen"} == found
+
+
+def test_the_same_program_has_no_worse_family() -> None:
+    """Of 40 random halves of one run, at least 38 show no difference in any of three families."""
+    whole = training(40, 1)
+    random, seen = np.random.default_rng(2), 0
+    for _ in range(40):
+        half = np.isin(whole["step"], np.flatnonzero(random.permuted(np.arange(40) < 20)))
+        found = families(whole[half], whole[~half], resamples=200)
+        seen += not found["verdict"].eq("no difference seen").all()
+    assert seen <= 2
+
+
+def test_moved_time_adds_up() -> None:
+    """The differences of the families sum to that of all kernel time per step."""
+    pair = training(20, 1), training(20, 2, slower="gemm", by=0.5)
+    assert sum(frame["dur_ns"].sum() * sign / 20 for frame, sign in zip(pair, (-1, 1), strict=True)) == pytest.approx(
+        families(*pair)["difference_ns"].sum()
+    )
+
+
+def test_runs_without_steps() -> None:
+    """Whole runs compare by their totals, without an interval below three repeats."""
+    short, long = kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 20))
+    assert [10.0, 20.0, "cannot tell"] == families(short, long).loc[0, ["before_ns", "after_ns", "verdict"]].tolist()
+    assert ["worse"] == families([short] * 3, [long] * 3)["verdict"].tolist()
+    pd.testing.assert_frame_equal(FAMILIES.empty(), families(KERNELS.empty(), []))
+
+
+def test_a_new_family() -> None:
+    """A family that only the run after has is new: 0 before, no ratio."""
+    found = families(KERNELS.empty(), kernels(kernel("a", 0, 10))).iloc[0]
+    assert [0.0, 10.0, "new"] == found[["before_ns", "after_ns", "verdict"]].tolist()
+    assert np.isnan(found["ratio"])
+
+
+def test_wrong_arguments() -> None:
+    """Unknown groupings, mixed units and foreign tables are refused; inputs stay as they are."""
+    some, stepped = kernels(kernel("a", 0, 9)), training(3, 1)
+    kept = stepped.copy()
+    with pytest.raises(ValueError, match=r"by: 'stream' is not one of \['name', 'full_name', 'family', 'grid'"):
+        compare.kernels(some, some, by="stream")
+    with pytest.raises(ValueError, match="'order' needs kernels with a step"):
+        compare.kernels(some, some, by="order")
+    with pytest.raises(ValueError, match=r"by: 'order' is not one of"):
+        launches(LAUNCHES.empty(), LAUNCHES.empty(), by="order")
+    for function in (compare.kernels, families):
+        with pytest.raises(ValueError, match="some have a column step and some have none"):
+            function(some, stepped)
+        with pytest.raises(SchemaError, match="'KERNELS' does not match"):
+            function(API_CALLS.empty(), some)
+    for wrong in ((API_CALLS.empty(), tiled(1, 9)), (some, some)):
+        with pytest.raises(SchemaError):
+            in_steps(*wrong)
+    compare.kernels(stepped, stepped, by="order")
+    pd.testing.assert_frame_equal(kept, stepped)

@@ -1,0 +1,76 @@
+"""Verdicts as text, JSON and JUnit XML."""
+
+from __future__ import annotations
+
+import json
+import math
+from xml.etree import ElementTree
+
+from perfkit.diagnosis.check import Checked, Verdict
+from perfkit.report.checked import as_json, junit, text
+
+WORSE = Verdict(
+    "step_median_ns", "Median step", "ns", 1e6, 1.2e6, 1.2, 1.1, 1.3, "at most 1.05 times the baseline", "fail", "slow"
+)
+FINE = Verdict("family_gemm_ns", "gemm per step", "ns", 5e5, 5e5, 1.0, 0.99, 1.01, "at most 1.05", "pass", "ok")
+NAN = math.nan
+HOSTILE = Verdict(
+    "<a>\x00", "\x1b[31m</x>", "", NAN, NAN, NAN, NAN, NAN, "min & 1", "error", "]]>\ud800 no such figure"
+)
+ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",), "low")
+
+
+def test_text() -> None:
+    """A headline, a line per figure with values, ratio, limit and reason, and the cautions."""
+    lines = text(ALL).splitlines()
+    assert "ERROR: 1 of 3 worse, 1 of 3 could not be judged (confidence: low)" == lines[0]
+    assert "  FAIL  Median step: 1.00 ms -> 1.20 ms, ratio 1.20; at most 1.05 times the baseline; slow" == lines[2]
+    assert "caution: different GPUs: A before, B� after" == lines[-1]
+    assert text(Checked((FINE,))).startswith("PASS: none of 1 figures is worse (confidence: high)\n  pass ")
+
+
+def test_text_of_foreign_names() -> None:
+    """Control characters of a name do not reach the terminal."""
+    assert "�[31m</x>" in text(ALL)
+    assert text(ALL).isprintable() is False  # the line breaks alone
+    assert text(ALL).replace("\n", "").isprintable()
+
+
+def test_json() -> None:
+    """Outcome, exit status and all verdicts; numbers that are none are null."""
+    content = json.loads(as_json(ALL))
+    assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
+    assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
+    assert "step_median_ns" == content["verdicts"][1]["id"]
+
+
+def test_json_of_a_surrogate_can_be_written() -> None:
+    """A name with half a character is escaped, so that the file is UTF-8 all the same."""
+    assert as_json(ALL).encode("utf-8")
+
+
+def test_junit() -> None:
+    """A test case per figure; the worse one is a failure, the one that could not be judged an error."""
+    root = ElementTree.fromstring(junit(ALL))
+    suite = root[0]
+    assert ("testsuites", "testsuite") == (root.tag, suite.tag)
+    assert ("3", "1", "1") == tuple(suite.attrib[key] for key in ("tests", "failures", "errors"))
+    cases = suite.findall("testcase")
+    assert [["error"], ["failure"], []] == [[child.tag for child in case] for case in cases]
+    assert "slow" == cases[1][0].attrib["message"]
+    assert "step_median_ns: at most 1.05 times the baseline" == cases[1].attrib["name"]
+    assert "different GPUs: A before, B� after" == suite.findtext("system-out")
+
+
+def test_junit_of_foreign_names() -> None:
+    """Markup in a name stays text, what XML cannot hold is replaced, and reading it back gives the name."""
+    case = ElementTree.fromstring(junit(ALL, suite="<s>"))[0][0]
+    assert ("<s>", "<a>�: min & 1") == (case.attrib["classname"], case.attrib["name"])
+    assert "]]>� no such figure" == case[0].attrib["message"]
+
+
+def test_nothing_was_judged() -> None:
+    """Without a verdict the outcome is an error, never a pass."""
+    none = Checked(())
+    assert ("ERROR: nothing was judged", 2) == (text(none), json.loads(as_json(none))["exit_code"])
+    assert "0" == ElementTree.fromstring(junit(none))[0].attrib["tests"]
