@@ -93,6 +93,7 @@ def _described(content: dict[str, Any]) -> str:
     metavar="FAMILY,...",
     help="Families of kernels, for example gemm,attention; all if not given.",
 )
+@click.option("--pdf", is_flag=True, help="Print the page to report.pdf too (needs Chromium).")
 @click.option("--published", type=click.Path(path_type=Path), help="JSON of published figures of the call paths.")
 def report(
     path: Path,
@@ -133,6 +134,19 @@ def lab(path: Path | None, folder: Path, no_browser: bool, jupyter: tuple[str, .
         load(path)
     prepare(folder, path)
     sys.exit(command(folder, [*(["--no-browser"] if no_browser else []), *jupyter]))
+
+
+@main.command()
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--port", type=int, default=8866, show_default=True, help="Port on the loopback of this machine.")
+@click.option("--no-browser", is_flag=True, help="Only print the address.")
+def serve(path: Path, port: int, no_browser: bool) -> None:
+    """Show the explorer of a profile or folder as a page (needs perfkit[serve])."""
+    from perfkit.report.serve import command
+    from perfkit.run import load
+
+    load(path)
+    sys.exit(command(path, port=port, options=["--no-browser"] if no_browser else []))
 
 
 @main.command()

@@ -11,6 +11,7 @@ from typing import Any
 from perfkit.errors import PerfkitError
 from perfkit.hardware import load_peaks
 from perfkit.report import html, notebooks, summary
+from perfkit.report.pdf import browser, printed
 from perfkit.report.published import published as published_figures
 from perfkit.report.record import collect, presentable
 from perfkit.run import load
@@ -30,6 +31,7 @@ def build(
     families: tuple[str, ...] = (),
     peaks: str | Path | None = None,
     published: str | Path | None = None,
+    pdf: bool = False,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Path:
     """Write a report of a run to a folder and return its page.
@@ -46,6 +48,8 @@ def build(
         A CSV file of peaks of GPUs, see `perfkit.hardware.load_peaks`.
     published
         A JSON file of figures published of the program's call paths, see `perfkit.report.against_published`.
+    pdf
+        Print the page to ``report.pdf`` too, which needs Chromium.
     progress
         Called with the number of finished steps, their total and the name of what just ended.
 
@@ -69,6 +73,8 @@ def build(
         load_peaks(peaks)
     if published:
         published_figures(Path(published))
+    if pdf:
+        browser()
     names = notebooks.answering(view.run)
     parameters = {
         "profile": str(Path(profile).absolute()),
@@ -84,7 +90,11 @@ def build(
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        _write(view, names, parameters, made, _counter(len(names) + 2, progress))
+        done = _counter(len(names) + 2 + pdf, progress)
+        _write(view, names, parameters, made, done)
+        if pdf:
+            printed(made / "index.html", made / "report.pdf")
+            done("PDF")
         if target.exists():
             shutil.rmtree(target)
         made.chmod(0o755)

@@ -1,0 +1,56 @@
+"""The report's page as PDF, printed by a browser of the system."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from perfkit.errors import PerfkitError
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+LIMIT = 180  # s
+DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
+QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-pdf-header-footer")
+
+
+def browser() -> str:
+    """Return the browser that prints.
+
+    Raises
+    ------
+    PerfkitError
+        If there is none on the PATH.
+    """
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise PerfkitError(
+            f"pdf: no browser on the PATH ({', '.join(BROWSERS)}). Install Chromium, or print index.html yourself."
+        )
+    return found
+
+
+def printed(page: Path, target: Path) -> Path:
+    """Print an HTML page to a PDF file and return the file.
+
+    Raises
+    ------
+    PerfkitError
+        If there is no browser, or it writes no PDF; nothing is left then.
+    """
+    program = browser()
+    with tempfile.TemporaryDirectory(prefix="perfkit-pdf-") as folder:
+        made = Path(folder, "page.pdf")
+        # In containers the browser's own sandbox is not available; the page holds no scripts but perfkit's.
+        options = [*QUIET, "--no-sandbox", f"--user-data-dir={folder}", f"--virtual-time-budget={DRAWING}"]
+        command = [program, *options, f"--print-to-pdf={made}", page.absolute().as_uri()]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
+        except subprocess.TimeoutExpired as e:
+            raise PerfkitError(f"pdf: {program} took more than {LIMIT} s. Print index.html yourself.") from e
+        if not made.is_file() or made.read_bytes()[:5] != b"%PDF-":
+            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
+            raise PerfkitError(f"pdf: {program} wrote no PDF and said: {said}. Print index.html yourself.")
+        shutil.copyfile(made, target)
+    return target
