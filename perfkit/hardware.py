@@ -118,7 +118,8 @@ def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
     Parameters
     ----------
     name
-        As nvidia-smi, nsys, ncu or torch print it, or a row's key; upper and lower case are the same.
+        As nvidia-smi, nsys, ncu or torch print it, or a row's key; upper and lower case are the same, and so are
+        names with the maker before them and, as drivers before 2021 print them, without.
     table
         Rows to look in, such as those of `load_peaks`; those of perfkit when omitted.
 
@@ -128,10 +129,14 @@ def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
     ('h100-sxm5-80', None)
     """
     rows = _own() if table is None else tuple(table)
-    wanted = name.strip().casefold()
-    named = [row for row in rows if row.name.casefold() == wanted]
+    wanted = _bare(name)
+    named = [row for row in rows if _bare(row.name) == wanted]
     keyed = [row for row in rows if row.key and row.key.casefold() == wanted]
     return next(iter(named + keyed), None)
+
+
+def _bare(name: str) -> str:
+    return name.strip().casefold().removeprefix("nvidia ")
 
 
 def load_peaks(path: str | Path) -> tuple[Peaks, ...]:

@@ -150,3 +150,9 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfe\x00\x81")
     with pytest.raises(ReadError, match=r"binary.csv: cannot be read as CSV"):
         load_peaks(binary)
+
+
+@pytest.mark.parametrize("name", ["A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB", "nvidia Tesla T4", "GeForce RTX 3090"])
+def test_the_makers_name_may_be_there_or_not(name: str) -> None:
+    """Drivers before 2021 print A100-SXM4-40GB for what later ones call NVIDIA A100-SXM4-40GB."""
+    assert peaks(name) is not None
