@@ -28,8 +28,9 @@ from pathlib import Path
 
 import pandas as pd
 
+from perfkit.charts.cells import LONG, Cells, align, column
 from perfkit.charts.data import need
-from perfkit.charts.tables import LONG, STYLE, _align, _Cells, _column
+from perfkit.charts.tables import STYLE
 from perfkit.format import MISSING, Shown, printable
 
 PAGE = 10  # rows seen at once
@@ -103,7 +104,7 @@ def show(
     need(frame, *names)
     given = columns if isinstance(columns, Mapping) else {}
     seen = frame[names].head(rows)
-    made = [_column(seen[name], str(name), given.get(name)) for name in names]
+    made = [column(seen[name], str(name), given.get(name)) for name in names]
     count = f"{len(frame):,} row" if len(frame) == 1 else f"{len(frame):,} rows"
     text = f"{caption or 'Table'}: {count} of {', '.join(column.header for column in made)}"
     return Searchable(_html(seen, made, caption, len(frame)), text)
@@ -150,8 +151,8 @@ def again() -> str:
     return "<script>window.perfkitSearchable?.();</script>"
 
 
-def _html(seen: pd.DataFrame, made: Sequence[_Cells], caption: str, total: int) -> str:
-    head = "".join(f'<th scope="col"{_align(c)}>{escape(c.header)}</th>' for c in made)
+def _html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, total: int) -> str:
+    head = "".join(f'<th scope="col"{align(c)}>{escape(c.header)}</th>' for c in made)
     columns = [_cells(seen.iloc[:, place], cells) for place, cells in enumerate(made)]
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
     label = escape(printable(caption or "Table", LONG))
@@ -164,7 +165,7 @@ def _html(seen: pd.DataFrame, made: Sequence[_Cells], caption: str, total: int) 
     )
 
 
-def _cells(values: pd.Series, made: _Cells) -> list[str]:
+def _cells(values: pd.Series, made: Cells) -> list[str]:
     """Return the cells with what they are sorted by, or found by."""
     if made.numeric:
         keys = ["" if pd.isna(value) else str(value) for value in values]

@@ -1,5 +1,7 @@
 """Views with controls for a person in JupyterLab; where nobody is, the same picture, still."""
 
+from perfkit.widgets import views
+from perfkit.widgets.explorer import explorer
 from perfkit.widgets.live import live_monitor
 
-__all__ = ["live_monitor"]
+__all__ = ["explorer", "live_monitor", "views"]

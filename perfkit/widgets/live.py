@@ -13,7 +13,6 @@ from typing import Any
 
 import ipywidgets
 import pandas as pd
-from IPython.core.getipython import get_ipython
 
 from perfkit.analysis.sampling import bins
 from perfkit.charts import live, monitor
@@ -21,6 +20,7 @@ from perfkit.charts.theme import MIME
 from perfkit.format import duration, printable
 from perfkit.run import Run
 from perfkit.widgets.logs import Log, opened
+from perfkit.widgets.showing import is_watched
 
 SECOND = 1_000_000_000
 TICK = 1.0  # s of the clock
@@ -66,7 +66,7 @@ def live_monitor(source: Run | pd.DataFrame | str | Path, *, speed: float = 1.0)
     if not SLOWEST <= speed <= FASTEST:
         raise ValueError(f"speed: {speed} is not between {SLOWEST:g} and {FASTEST:g}")
     log = opened(source)
-    if _is_watched():
+    if is_watched():
         return LiveMonitor(log, speed=speed)
     return monitor.dashboard(bins(log.samples, bins=STILL_BINS))
 
@@ -175,9 +175,3 @@ class LiveMonitor:
         said = [f"{printable(self.source.name, LONGEST)}: {past} of {whole}{waits}"]
         said += [printable(self.source.problem, LONGEST_PROBLEM)] if self.source.problem else []
         self.status.value = "<br>".join(escape(line) for line in said)
-
-
-def _is_watched() -> bool:
-    """Say whether a person is there: who runs a notebook without one does not answer questions either."""
-    asked: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
-    return bool(asked.get("content", {}).get("allow_stdin"))

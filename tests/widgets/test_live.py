@@ -20,7 +20,7 @@ import perfkit
 from perfkit.charts.theme import MIME
 from perfkit.errors import ReadError, SchemaError
 from perfkit.tables import SAMPLES
-from perfkit.widgets import live, live_monitor, logs
+from perfkit.widgets import live_monitor, logs, showing
 from perfkit.widgets.live import LiveMonitor
 
 TEN = [n / 10 for n in range(10)]  # readings at 0 s, 1 s, ... 9 s
@@ -30,7 +30,7 @@ TEN = [n / 10 for n in range(10)]  # readings at 0 s, 1 s, ... 9 s
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook in front of a person."""
     asked = {"content": {"allow_stdin": True}}
-    monkeypatch.setattr(live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))
+    monkeypatch.setattr(showing, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))
 
 
 @pytest.fixture(autouse=True)
@@ -244,7 +244,7 @@ def test_is_shown_as_a_widget(watched: None) -> None:
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(get_parent=dict)])
 def test_is_a_still_picture_where_nobody_watches(monkeypatch: pytest.MonkeyPatch, shell: Any) -> None:
     """A program, a shell without notebook, or papermill, which answers no questions, gets the chart of all of it."""
-    monkeypatch.setattr(live, "get_ipython", lambda: shell)
+    monkeypatch.setattr(showing, "get_ipython", lambda: shell)
     chart = live_monitor(samples(gpu_busy_frac=TEN))
     assert isinstance(chart, alt.VConcatChart)
     assert MIME in chart._repr_mimebundle_()

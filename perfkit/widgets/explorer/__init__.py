@@ -1,0 +1,52 @@
+"""The explorer: choose ranks, GPUs, kernels and a window of a run, and see what is left at once.
+
+Functions
+---------
+explorer   the controls, or the same choice, still, where nobody is there to use them
+"""
+
+from __future__ import annotations
+
+from perfkit.run import Run
+from perfkit.selection import Selection, select
+from perfkit.widgets.explorer.choosing import Explorer
+from perfkit.widgets.explorer.page import maker
+from perfkit.widgets.showing import is_watched
+
+__all__ = ["Explorer", "explorer"]
+
+
+def explorer(source: Run | Selection, *, show: str = "timeline") -> Explorer | Selection:
+    """Return controls that choose a part of a run, with a view of it below.
+
+    Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views of
+    `perfkit.widgets.views` take either. The choice is kept per run: an explorer that is given no choice begins with
+    the last one.
+
+    Parameters
+    ----------
+    source
+        A run, or a Selection to begin with.
+    show
+        The name of the view below the controls.
+
+    Returns
+    -------
+    Explorer or Selection
+        An Explorer has the choice as traits that can be set.
+
+    Raises
+    ------
+    ValueError
+        If no view has the name.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> explorer(perfkit.run.Run([]))
+    <perfkit.Selection: all GPUs, the whole recording, all kernels>
+    """
+    if is_watched():
+        return Explorer(source, show=show)
+    maker(show)
+    return source if isinstance(source, Selection) else select(source)

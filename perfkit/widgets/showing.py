@@ -1,0 +1,205 @@
+"""What a view puts on the page: once, or again whenever the explorer's choice changes.
+
+Conventions
+-----------
+A view makes *parts*: charts, tables, and sentences. Names in them come from outside: tables escape theirs, sentences
+are escaped here.
+
+Functions
+---------
+shown        the parts of a choice, still or live
+is_watched   whether a person is there to use controls
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
+
+import ipywidgets
+from IPython.core.getipython import get_ipython
+
+from perfkit.charts import searchable
+from perfkit.charts.searchable import Searchable
+from perfkit.charts.theme import MIME
+from perfkit.errors import PerfkitError
+from perfkit.format import Shown as Table
+from perfkit.format import printable
+from perfkit.selection import Selection
+
+if TYPE_CHECKING:
+    from perfkit.widgets.explorer import Explorer
+
+PAUSE = 0.1  # s without a change of the choice before a live view draws it
+LONGEST = 600  # characters of a sentence
+
+
+class Chart(Protocol):
+    """A chart of `perfkit.charts`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its specification."""
+        ...
+
+
+Part = Chart | Table | str
+Make = Callable[[Selection], Sequence[Part]]
+
+
+def is_watched() -> bool:
+    """Say whether a person is there: who runs a notebook without one does not answer questions either.
+
+    Voilà does not ask questions of the person that it shows a page to.
+    """
+    is_served = os.environ.get("SERVER_SOFTWARE", "").startswith("voila/")
+    return is_served or bool(_request().get("content", {}).get("allow_stdin"))
+
+
+def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
+    """Return the parts that `make` makes of a choice: still of a Selection, live of an Explorer.
+
+    Parameters
+    ----------
+    source
+        A choice, or the controls that make one.
+    make
+        Turns a choice into parts. It may raise PerfkitError: its message is then shown in their place.
+
+    Returns
+    -------
+    Shown or Live
+        What the last line of a notebook's cell shows.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> shown(perfkit.select(perfkit.run.Run([])), lambda seen: [seen.description])
+    all GPUs, the whole recording, all kernels
+    """
+    return Shown(_made(source, make)) if isinstance(source, Selection) else Live(source, make)
+
+
+class Shown:
+    """Parts in their order, as a notebook and the report show them."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+
+    def __repr__(self) -> str:
+        return "\n".join(str(bundle(part)["text/plain"]) for part in self.parts)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        scripts = searchable.loader() if is_watched() else ""
+        for part in self.parts:
+            display(bundle(part, scripts=scripts), raw=True)
+            if scripts and isinstance(part, Searchable):
+                scripts = searchable.again()
+
+
+class Live:
+    """Parts that are made again when the choice changes; `view` is the widget, `parts` what it shows.
+
+    Several changes in a row are drawn once: a view waits until the choice has rested and the kernel is free.
+    """
+
+    def __init__(self, explorer: Explorer, make: Make) -> None:
+        self.explorer, self._make = explorer, make
+        self.parts: tuple[Part, ...] = ()
+        self.view = ipywidgets.VBox()
+        self._scripts = ipywidgets.Output(layout={"display": "none"})
+        self._drawn: tuple[object, ...] = ()
+        self._waiting: asyncio.TimerHandle | None = None
+        self._draw()
+        explorer.observe(self._changed, ["selection", "problem"])
+        self._replace()
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.view._repr_mimebundle_(**options)
+
+    def close(self) -> None:
+        """Stop following the explorer."""
+        self.explorer.unobserve(self._changed, ["selection", "problem"])
+        if self._waiting:
+            self._waiting.cancel()
+
+    def _replace(self) -> None:
+        """Close what an earlier run of the same cell made: it is seen no more, yet would still be drawn."""
+        request = _request()
+        cell, run = request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
+        if not cell:
+            return
+        before, made = _MADE.get(cell, (run, []))
+        for view in made if before != run else []:
+            view.close()
+        _MADE[cell] = run, [*(made if before == run else []), self]
+
+    def _changed(self, _: Any) -> None:
+        """Draw when the choice has rested; at once where there is no loop to wait in."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._draw()
+            return
+        if self._waiting:
+            self._waiting.cancel()
+        self._waiting = loop.call_later(PAUSE, self._draw)
+
+    def _draw(self) -> None:
+        """Make the parts of the present choice; those that did not change are not sent to the page again."""
+        chosen = self.explorer.selection, self.explorer.problem
+        if self._drawn == chosen:
+            return
+        self._drawn = chosen
+        self.parts = self._made(*chosen)
+        if any(isinstance(part, Searchable) for part in self.parts):
+            self._scripts.outputs = (_output({"text/html": searchable.loader()}),)
+        places = list(self.view.children[1 : 1 + len(self.parts)])
+        places += [ipywidgets.Output() for _ in self.parts[len(places) :]]
+        for place, part in zip(places, self.parts, strict=True):
+            place.outputs = (_output(bundle(part, scripts=searchable.again())),)
+        self.view.children = [self._scripts, *places]
+
+    def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
+        if selection is None:
+            return (problem or "Nothing is chosen.",)
+        try:
+            return _made(selection, self._make)
+        except ValueError as e:
+            return (str(e),)
+
+
+_MADE: dict[str, tuple[str, list[Live]]] = {}  # by cell: which run of it made these views
+
+
+def bundle(part: Part, *, scripts: str = "") -> dict[str, Any]:
+    """Return a part as the page takes it, by MIME type; `scripts` go with a table that can be searched."""
+    if isinstance(part, str):
+        sentence = printable(part, LONGEST)
+        return {"text/html": f'<p class="perfkit-sentence">{escape(sentence)}</p>', "text/plain": sentence}
+    if isinstance(part, Table):
+        html = part.html + scripts if isinstance(part, Searchable) else part.html
+        return {"text/html": html, "text/plain": part.text}
+    spec = part.to_dict()
+    return {MIME: spec, "text/plain": str(spec.get("description", "a chart"))}
+
+
+def _output(data: dict[str, Any]) -> dict[str, Any]:
+    return {"output_type": "display_data", "data": data, "metadata": {}}
+
+
+def _request() -> dict[str, Any]:
+    """Return the message that the kernel is answering; empty outside a kernel."""
+    asked: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
+    return asked
+
+
+def _made(selection: Selection, make: Make) -> tuple[Part, ...]:
+    try:
+        return tuple(make(selection))
+    except PerfkitError as e:
+        return (str(e),)

@@ -1,0 +1,41 @@
+"""The pictures and tables of the notebooks, one call each: still of a choice, live of an explorer.
+
+Every view takes a `perfkit.Selection`, and shows what was chosen; or the explorer of `perfkit.widgets.explorer`, and
+shows what is chosen in it now. Where nothing was recorded, it says how to record it.
+
+Functions
+---------
+timeline     what ran when
+kernels      which kernels take the time
+gaps         when the GPU was idle, and why
+transfers    what copies cost
+roofline     how near kernels come to what the hardware allows
+operators    where the time goes by operator of the framework
+call_paths   which calls lead to the time
+memory       how much memory was held
+monitor      what a log of the GPUs says
+ranks        how ranks differ, and who waits for whom
+compare      what changed against another run
+"""
+
+from perfkit.widgets.views.comparison import compare
+from perfkit.widgets.views.counters import roofline
+from perfkit.widgets.views.framework import memory, operators
+from perfkit.widgets.views.log import monitor
+from perfkit.widgets.views.parallel import ranks
+from perfkit.widgets.views.paths import call_paths
+from perfkit.widgets.views.system import gaps, kernels, timeline, transfers
+
+__all__ = [
+    "call_paths",
+    "compare",
+    "gaps",
+    "kernels",
+    "memory",
+    "monitor",
+    "operators",
+    "ranks",
+    "roofline",
+    "timeline",
+    "transfers",
+]

@@ -1,0 +1,54 @@
+"""A JupyterLab and a browser for tests of what a person sees and does."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser.lab import Lab, Page
+
+sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (perfkit[test])")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """The system's Chromium; nothing is downloaded. CI fails without it."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if not found and os.environ.get("CI") == "true":
+        pytest.fail("no Chromium on PATH: nobody looked at the widgets")
+    if not found:
+        pytest.skip("no Chromium on PATH")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A JupyterLab server of its own: no settings, workspaces or kernels of the user."""
+    server = Lab(tmp_path_factory.mktemp("lab"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def page(chromium: Any, lab: Lab) -> Iterator[Page]:
+    """A page that must end without a word on its console, and without a request to another machine."""
+    opened = Page(chromium.new_page(viewport={"width": 1400, "height": 1000}), lab)
+    yield opened
+    opened.close()
+    assert ([], []) == (opened.console, opened.foreign)
+
+
+@pytest.fixture
+def shots() -> Path | None:
+    """A folder for pictures of what was seen, if PERFKIT_SHOTS names one."""
+    folder = os.environ.get("PERFKIT_SHOTS")
+    if folder:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    return Path(folder) if folder else None

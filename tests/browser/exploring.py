@@ -1,0 +1,102 @@
+"""What a person does in an explorer on a page of JupyterLab, and what is seen of it."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+BOX = ".perfkit-explorer"
+LIMIT = 60_000.0  # ms that an answer may take on a loaded machine
+
+OVERVIEW, TIMELINE = 0, 1  # pictures of an explorer from the top down
+PICTURES = f"[...document.querySelectorAll('{BOX} svg.marks')]"
+TITLE = f"({PICTURES}[{TIMELINE}]?.querySelector('.role-title-text text')?.textContent ?? '')"
+FRAME = """(svg => {
+    svg.scrollIntoView({block: 'center'});
+    const box = svg.querySelector('.role-frame path.background').getBoundingClientRect();
+    return [box.x, box.y, box.width, box.height];
+})"""
+ASKED = """async expression => {
+    const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
+    const asked = {code: '', store_history: false, user_expressions: {answer: expression}};
+    const {answer} = (await kernel.requestExecute(asked).done).content.user_expressions;
+    return answer.status === 'ok' ? answer.data['text/plain'] : `${answer.ename}: ${answer.evalue}`;
+}"""
+
+
+class Exploring:
+    """Hands and eyes on the explorer of the notebook that a tab shows; the notebook calls it `explorer`."""
+
+    def __init__(self, tab: Any) -> None:
+        self.tab = tab
+
+    def ask(self, expression: str) -> Any:
+        """Return what an expression is in the notebook's kernel: a number, a text, or lists of them."""
+        return ast.literal_eval(self.tab.evaluate(ASKED, expression))
+
+    @property
+    def title(self) -> str:
+        """What the timeline says is seen."""
+        return str(self.tab.evaluate(TITLE))
+
+    @property
+    def said(self) -> str:
+        """What the explorer says is chosen."""
+        return str(self.tab.locator(f"{BOX} [role=status]").first.inner_text())
+
+    def until_title(self, text: str) -> str:
+        """Wait until the timeline's title contains a text, and return the title."""
+        return self._until(TITLE, text)
+
+    def until_said(self, text: str) -> str:
+        """Wait until the explorer says a text, and return all that it says."""
+        return self._until(f"document.querySelector('{BOX} [role=status]').textContent", text)
+
+    def until_other(self, title: str) -> str:
+        """Wait until the timeline has another title than this, and return it."""
+        self.tab.wait_for_function(f"before => {TITLE} && {TITLE} !== before", arg=title, timeout=LIMIT)
+        return self.title
+
+    def reset(self) -> None:
+        """Choose everything."""
+        self.press("Reset")
+        self.until_said("Chosen: all GPUs, the whole recording, all kernels.")
+
+    def press(self, name: str) -> None:
+        """Press a button."""
+        self.tab.locator(f"{BOX} button", has_text=name).click()
+
+    def mark(self, name: str, option: str) -> None:
+        """Mark one line of a list, and no other."""
+        listed = self.tab.locator(f"{BOX} .widget-select-multiple", has_text=name)
+        listed.locator("option").get_by_text(option, exact=True).click()
+
+    def type(self, name: str, text: str) -> None:
+        """Type into a field, and press Enter."""
+        field = self.tab.locator(f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)).locator("input")
+        field.first.fill(text)
+        field.first.press("Enter")
+
+    def drag(self, picture: int, first: float, last: float) -> None:
+        """Drag over a picture from one place to another, as fractions of its width."""
+        x, y, width, height = self.tab.evaluate(f"{FRAME}({PICTURES}[{picture}])")
+        mouse, middle = self.tab.mouse, y + height / 2
+        mouse.move(x + first * width, middle)
+        mouse.down()
+        mouse.move(x + (first + last) / 2 * width, middle, steps=4)
+        mouse.move(x + last * width, middle, steps=4)
+        mouse.up()
+
+    def bars(self) -> list[dict[str, Any]]:
+        """Return description and place of each operation that the timeline draws one by one, widest first."""
+        found: list[dict[str, Any]] = self.tab.evaluate(
+            f"""{PICTURES}[{TIMELINE}].querySelectorAll('.layer_2_marks path').values().map(bar => {{
+                const {{x, y, width, height}} = bar.getBoundingClientRect();
+                return {{said: bar.getAttribute('aria-label'), x, y, width, height}};
+            }}).toArray().sort((one, other) => other.width - one.width)"""
+        )
+        return found
+
+    def _until(self, what: str, text: str) -> str:
+        self.tab.wait_for_function(f"text => {what}.includes(text)", arg=text, timeout=LIMIT)
+        return str(self.tab.evaluate(what))

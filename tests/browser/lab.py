@@ -1,0 +1,153 @@
+"""JupyterLab as a user opens it, and a browser's page on one of its notebooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import nbformat
+
+TOKEN = "of-the-tests"
+LOCAL = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|data:|blob:|about:")
+MOST_PIXELS = 14_000
+START, RUN = 90.0, 240.0  # s that a server, and a notebook, may take on a loaded machine
+SETTINGS = {
+    "@jupyterlab/notebook-extension/tracker": {"windowingMode": "none", "autoStartDefaultKernel": True},
+    "@jupyterlab/apputils-extension/notification": {"fetchNews": "false", "checkForUpdates": False},
+}
+QUIET = ("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--expose-app-in-browser")
+
+KERNEL_IS_READY = "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
+    .every(prompt => /[0-9]/.test(prompt.textContent)) || document.querySelector('[data-mime-type*="error"]')"""
+
+
+class Lab:
+    """A server on a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder / "work", _free_port()
+        self.folder.mkdir()
+        for name in ("config", "data", "runtime", "settings", "workspaces", "cache"):
+            (folder / name).mkdir()
+        self._log = (folder / "log").open("w")
+        command = [sys.executable, "-m", "jupyterlab", *QUIET, f"--port={self.port}", f"--ServerApp.token={TOKEN}"]
+        self.environment = {
+            **os.environ,
+            "JUPYTER_CONFIG_DIR": str(folder / "config"),
+            "JUPYTER_DATA_DIR": str(folder / "data"),
+            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+            "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+            "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+            "PERFKIT_CACHE": str(folder / "cache"),
+        }
+        self._process = subprocess.Popen(
+            [*command, str(self.folder)], env=self.environment, stdout=self._log, stderr=subprocess.STDOUT
+        )
+        self._settings = folder / "settings"
+        self.set("@jupyterlab/apputils-extension/themes", {"theme": "JupyterLab Light"})
+        for plugin, values in SETTINGS.items():
+            self.set(plugin, values)
+        _until(lambda: self.api("GET", "status"), START)
+
+    def set(self, plugin: str, values: dict[str, Any]) -> None:
+        """Write a user's settings of a part of JupyterLab."""
+        package, _, name = plugin.rpartition("/")
+        place = self._settings / package / f"{name}.jupyterlab-settings"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(values))
+
+    def api(self, method: str, path: str) -> Any:
+        """Ask the server."""
+        request = Request(f"http://127.0.0.1:{self.port}/api/{path}?token={TOKEN}", method=method)
+        with urlopen(request, timeout=10) as answer:
+            body = answer.read()
+        return json.loads(body) if body else {}
+
+    def write(self, name: str, *cells: str) -> str:
+        """Write a notebook of code cells and return its name."""
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        nbformat.write(notebook, self.folder / f"{name}.ipynb")
+        return name
+
+    def end_sessions(self) -> None:
+        """End every kernel: one that is found again keeps its state."""
+        for session in self.api("GET", "sessions"):
+            self.api("DELETE", f"sessions/{session['id']}")
+
+    def stop(self) -> None:
+        """End the server."""
+        self._process.terminate()
+        self._process.wait(START)
+        self._log.close()
+
+
+class Page:
+    """A notebook in the browser, what its console said and which other machines it asked."""
+
+    def __init__(self, tab: Any, lab: Lab) -> None:
+        self.tab, self.lab = tab, lab
+        self.console: list[str] = []
+        self.foreign: list[str] = []
+        tab.on("console", lambda said: self.console.append(said.text) if said.type == "error" else None)
+        tab.on("pageerror", lambda error: self.console.append(str(error)))
+        tab.on("request", lambda asked: None if LOCAL.match(asked.url) else self.foreign.append(asked.url))
+
+    def run(self, name: str) -> None:
+        """Open a notebook and run its cells to the end."""
+        place = f"workspaces/{name}-{time.monotonic_ns()}/tree/{name}.ipynb"
+        self.tab.goto(f"http://127.0.0.1:{self.lab.port}/lab/{place}?token={TOKEN}")
+        self.tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=START * 1000)
+        self.tab.wait_for_function(KERNEL_IS_READY, timeout=START * 1000)
+        self.tab.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
+        self.tab.wait_for_function(HAS_RUN, timeout=RUN * 1000)
+        self.idle()
+
+    def idle(self) -> None:
+        """Wait until the kernel has nothing to do."""
+        self.tab.wait_for_function(KERNEL_IS_READY, timeout=RUN * 1000)
+
+    def errors(self) -> list[str]:
+        """Return the tracebacks and warnings that cells show."""
+        kinds = ("application/vnd.jupyter.stderr", "application/vnd.jupyter.error")
+        found = ", ".join(f'[data-mime-type="{kind}"]' for kind in kinds)
+        return [str(text) for text in self.tab.locator(found).all_inner_texts()]
+
+    def picture(self, file: Path) -> None:
+        """Store all of the notebook as a picture, in a window that is as high."""
+        high = self.tab.evaluate("document.querySelector('.jp-WindowedPanel-viewport').scrollHeight")
+        self.tab.set_viewport_size({"width": 1400, "height": min(high + 200, MOST_PIXELS)})
+        self.tab.wait_for_timeout(1000)
+        self.tab.locator(".jp-Notebook").screenshot(path=file)
+
+    def close(self) -> None:
+        """Leave the page and end its kernel."""
+        self.tab.close()
+        self.lab.end_sessions()
+
+
+def _free_port() -> int:
+    with socket.socket() as made:
+        made.bind(("127.0.0.1", 0))
+        return int(made.getsockname()[1])
+
+
+def _until(answer: Any, limit: float) -> None:
+    """Ask until there is an answer."""
+    end = time.monotonic() + limit
+    while True:
+        try:
+            answer()
+            return
+        except OSError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.3)

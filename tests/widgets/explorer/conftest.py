@@ -1,0 +1,36 @@
+"""A run in a file, and a page that nobody draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from explored import run_of, tables
+
+import perfkit
+from perfkit.widgets import showing
+from perfkit.widgets.explorer import kept, page
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> perfkit.Run:
+    """A run in a file."""
+    path = tmp_path / "run.sqlite"
+    path.touch()
+    return run_of(path, tables())
+
+
+@pytest.fixture(autouse=True)
+def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
+    monkeypatch.setattr(kept, "enable_brush", lambda: None)
+    views = SimpleNamespace(__all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view"))
+    monkeypatch.setattr(page.importlib, "import_module", lambda name: views)
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook in front of a person."""
+    asked = {"content": {"allow_stdin": True}}
+    monkeypatch.setattr(showing, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))

@@ -1,0 +1,251 @@
+"""Parts on the page: still, or made again as the choice changes; the explorer is a stand-in with the same traits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+import traitlets
+
+import perfkit
+from perfkit import charts
+from perfkit.charts.searchable import again, loader
+from perfkit.charts.theme import MIME
+from perfkit.errors import PerfkitError
+from perfkit.run import Run
+from perfkit.widgets import showing
+from perfkit.widgets.showing import Live, Part, Shown, bundle, is_watched, shown
+
+KERNELS = pd.DataFrame({"name": ["gemm"], "family": "gemm", "count": 1, "total_ns": [3], "share_frac": [1.0]})
+HOSTILE = "<img src=x onerror=alert(1)>"
+
+
+class Chooser(traitlets.HasTraits):
+    """What an explorer shows of itself to a view."""
+
+    selection = traitlets.Any()
+    problem = traitlets.Unicode()
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """No cell has made a view before."""
+    showing._MADE.clear()
+    yield
+    showing._MADE.clear()
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *, cell: str = "", run: str = "", person: bool = True) -> None:
+    """Let a cell be run, by a person or not."""
+    request = {"content": {"allow_stdin": person}, "metadata": {"cellId": cell}, "header": {"msg_id": run}}
+    monkeypatch.setattr(showing, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request))
+
+
+def choice(kernels: str = "") -> perfkit.Selection:
+    """A choice of nothing, with a name."""
+    chosen = perfkit.select(Run([]))
+    chosen.pattern = kernels
+    return chosen
+
+
+def named(view: perfkit.Selection) -> list[Part]:
+    """The name of the choice."""
+    return [view.pattern]
+
+
+def html(live: Live) -> list[str]:
+    """What the page holds of each part."""
+    return [output.outputs[0]["data"]["text/html"] for output in live.view.children[1:]]
+
+
+def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, Any]]:
+    """What a notebook stores of a view."""
+    stored: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, raw: stored.append(data) if raw else None)
+    view._ipython_display_()
+    return stored
+
+
+def test_parts_are_stored_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A chart goes as specification for JupyterLab's own viewer, a table as HTML, a sentence as a paragraph."""
+    view = shown(choice(), lambda _: [charts.kernels.bars(KERNELS), charts.tables.show(KERNELS), "Well."])
+    assert isinstance(view, Shown)
+    chart, table, sentence = displayed(monkeypatch, view)
+    assert chart[MIME]["title"]["text"] == "gemm takes 100 % of GPU kernel time"
+    assert chart["text/plain"].startswith("gemm takes 100 %")
+    assert "<table>" in table["text/html"]
+    assert {"text/html": '<p class="perfkit-sentence">Well.</p>', "text/plain": "Well."} == sentence
+
+
+def test_sentences_are_escaped() -> None:
+    """What stood in a file is text, on one line and not without end."""
+    assert "<img" not in bundle(HOSTILE)["text/html"]
+    assert "&lt;img" in bundle(HOSTILE)["text/html"]
+    assert len(bundle("x" * 10_000)["text/plain"]) == showing.LONGEST
+
+
+def test_scripts_are_stored_only_where_a_person_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first table of a cell brings the library, the next ones do not; a notebook run by papermill holds none."""
+    view = Shown([charts.tables.show(KERNELS), charts.searchable.show(KERNELS), charts.searchable.show(KERNELS)])
+    asked(monkeypatch)
+    still, first, second = (data["text/html"] for data in displayed(monkeypatch, view))
+    assert "<script" not in still
+    assert first.endswith(loader())
+    assert second.endswith(again())
+    asked(monkeypatch, person=False)
+    assert "<script" not in "".join(data["text/html"] for data in displayed(monkeypatch, view))
+
+
+def test_still_refusal_is_a_sentence_and_a_mistake_is_not() -> None:
+    """What the analyses refuse is read in the report; a wrong argument stops the notebook."""
+
+    def refused(_: perfkit.Selection) -> Sequence[Part]:
+        raise PerfkitError(f"{HOSTILE}: not recorded.")
+
+    def mistaken(_: perfkit.Selection) -> Sequence[Part]:
+        raise ValueError("top: 0 is not at least 1")
+
+    view = shown(choice(), refused)
+    assert isinstance(view, Shown)
+    assert (f"{HOSTILE}: not recorded.",) == view.parts
+    with pytest.raises(ValueError, match="top: 0"):
+        shown(choice(), mistaken)
+
+
+def test_live_follows_the_choice() -> None:
+    """What is seen is made of the present choice; without one, the explorer says why."""
+    explorer = Chooser(selection=choice("first"))
+    live = Live(explorer, named)
+    assert ['<p class="perfkit-sentence">first</p>'] == html(live)
+    explorer.selection = choice("second")
+    assert ("second",) == live.parts
+    explorer.problem, explorer.selection = f"{HOSTILE} ran nowhere.", None
+    assert (f"{HOSTILE} ran nowhere.",) == live.parts
+    assert "<img" not in html(live)[0]
+    explorer.problem = ""
+    assert ("Nothing is chosen.",) == live.parts
+
+
+def test_who_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook's front end answers questions where a person sits; Voilà never does, though one sees its page."""
+    monkeypatch.delenv("SERVER_SOFTWARE", raising=False)
+    for person in (True, False):
+        asked(monkeypatch, person=person)
+        assert person is is_watched()
+    monkeypatch.setenv("SERVER_SOFTWARE", "voila/0.5.13")
+    assert is_watched()
+    monkeypatch.setenv("SERVER_SOFTWARE", "gunicorn/23.0")
+    assert not is_watched()
+
+
+def test_live_draws_once_per_change() -> None:
+    """Each choice is made into parts once, though two traits change."""
+    made = []
+    explorer = Chooser(selection=choice("0"))
+    live = Live(explorer, lambda view: made.append(view.pattern) or [view.pattern])
+    explorer.selection = explorer.selection
+    with explorer.hold_trait_notifications():
+        explorer.problem, explorer.selection = "none", None
+    with explorer.hold_trait_notifications():
+        explorer.problem, explorer.selection = "", choice("1")
+    assert ["0", "1"] == made
+    live.close()
+    explorer.selection = choice("2")
+    assert ["0", "1"] == made
+
+
+def test_live_waits_until_the_choice_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a kernel, where changes come one after the other, only the last of them is drawn."""
+    monkeypatch.setattr(showing, "PAUSE", 0.01)
+    made: list[str] = []
+    explorer = Chooser(selection=choice("0"))
+
+    async def brushed() -> Live:
+        live = Live(explorer, lambda view: made.append(view.pattern) or [view.pattern])
+        for step in range(1, 6):
+            explorer.selection = choice(str(step))
+        await asyncio.sleep(0.05)
+        explorer.selection = choice("6")
+        live.close()
+        await asyncio.sleep(0.05)
+        return live
+
+    live = asyncio.run(brushed())
+    assert ["0", "5"] == made
+    assert ("5",) == live.parts
+
+
+def test_live_mistake_is_a_sentence() -> None:
+    """An analysis that cannot take a choice says so in its place, and the next choice is seen again."""
+
+    def mistaken(view: perfkit.Selection) -> Sequence[Part]:
+        if view.pattern == "bad":
+            raise ValueError(f"kernels: {HOSTILE}")
+        return ["good"]
+
+    explorer = Chooser(selection=choice("bad"))
+    live = Live(explorer, mistaken)
+    assert ["&lt;img src=x onerror=alert(1)&gt;" in text for text in html(live)] == [True]
+    explorer.selection = choice("fine")
+    assert ("good",) == live.parts
+
+
+def test_live_sends_what_changed() -> None:
+    """A part that is as before stays on the page; parts come and go at the end."""
+    explorer = Chooser(selection=choice("1"))
+    live = Live(explorer, lambda view: ["same", *view.pattern])
+    scripts, first, second = live.view.children
+    sent: list[Any] = []
+    first.observe(sent.append, "outputs")
+    explorer.selection = choice("23")
+    assert (scripts, first, second) == live.view.children[:3]
+    assert [] == sent
+    assert ["same", "2", "3"] == [text[text.index(">") + 1 : -4] for text in html(live)]
+    explorer.selection = choice("")
+    assert ("same",) == live.parts
+    assert 2 == len(live.view.children)
+
+
+def test_live_tables_have_their_library_once() -> None:
+    """It is in a place of its own that is not drawn again; tables carry a call of it."""
+    explorer = Chooser(selection=choice("1"))
+    live = Live(explorer, lambda view: [charts.searchable.show(KERNELS, caption=view.pattern)])
+    (library,) = live.view.children[0].outputs
+    sent: list[Any] = []
+    live.view.children[0].observe(sent.append, "outputs")
+    assert loader() == library["data"]["text/html"]
+    assert html(live)[0].endswith(again())
+    explorer.selection = choice("2")
+    assert [] == sent
+    assert () == Live(explorer, named).view.children[0].outputs
+
+
+def test_live_is_shown_as_a_widget() -> None:
+    """A notebook shows its box."""
+    live = Live(Chooser(selection=choice()), named)
+    data = live._repr_mimebundle_()
+    assert live.view.model_id == data["application/vnd.jupyter.widget-view+json"]["model_id"]
+
+
+def test_a_cell_that_runs_again_replaces_its_views(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Views of another cell, and others of the same run, go on; those of the run before are seen no more."""
+    explorer = Chooser(selection=choice("0"))
+    lives = []
+    for cell, run in (("a", "1"), ("b", "2"), ("a", "3"), ("a", "3")):
+        asked(monkeypatch, cell=cell, run=run)
+        lives.append(Live(explorer, named))
+    explorer.selection = choice("1")
+    assert [("0",), ("1",), ("1",), ("1",)] == [live.parts for live in lives]
+
+
+def test_views_outside_a_notebook_all_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where no cell is named, none replaces another."""
+    monkeypatch.setattr(showing, "get_ipython", lambda: None)
+    explorer = Chooser(selection=choice("0"))
+    lives = [Live(explorer, named) for _ in range(2)]
+    explorer.selection = choice("1")
+    assert [("1",), ("1",)] == [live.parts for live in lives]

@@ -1,0 +1,249 @@
+"""The zoomable timeline without a browser: its signals are set as a gesture would."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import altair as alt
+import pandas as pd
+import pytest
+import traitlets
+from explored import HOSTILE, MS, run_of
+from frames import api_calls, copies, kernels, ranges
+
+import perfkit
+from perfkit.analysis import steps
+from perfkit.analysis.lanes import Lanes
+from perfkit.charts.detail import CHOSEN, CLICKED, RESET
+from perfkit.errors import PerfkitError
+from perfkit.selection import select
+from perfkit.widgets.timeline import Zoomable, zoomable
+from perfkit.widgets.timeline.levels import MOST
+
+
+class Chooser(traitlets.HasTraits):
+    """What the timeline asks of an explorer."""
+
+    window: Any = traitlets.Tuple()
+    kernels = traitlets.Unicode("")
+    selection: Any = traitlets.Any()
+    problem = traitlets.Unicode("")
+
+    def __init__(self, run: perfkit.Run) -> None:
+        super().__init__()
+        self.run, self.lanes = run, Lanes(run.kernels, run.copies)
+        self.steps = steps.detect(run.ranges, run.kernels)
+        self.observe(self._settle, ["window", "kernels"])
+        self._settle()
+
+    def _settle(self, _: Any = None) -> None:
+        try:
+            found, why = select(self.run, window=self.window, kernels=self.kernels), ""
+        except PerfkitError as e:
+            found, why = None, str(e)
+        with self.hold_trait_notifications():
+            self.selection, self.problem = found, why
+
+
+@pytest.fixture(autouse=True)
+def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The browser's part of the picture takes seconds to put together, and nobody looks."""
+    monkeypatch.setattr(alt.JupyterChart, "enable_offline", lambda: None)
+
+
+def table(count: int = 3) -> dict[str, pd.DataFrame]:
+    """From 0 ms, every 10 ms: a call of 1 ms, and from 2 ms on its kernel of 4 ms; a copy of 4 kB at 8 ms; ranges."""
+    each = range(count)
+    work = [{"start_ns": (10 * n + 2) * MS, "dur_ns": 4 * MS, "correlation": n, "name": f"k{n % 3}"} for n in each]
+    called = [{"start_ns": 10 * n * MS, "dur_ns": MS, "correlation": n} for n in each]
+    nested = [{"start_ns": 0, "dur_ns": 30 * MS, "name": "outer"}]
+    nested += [{"start_ns": MS, "dur_ns": 9 * MS, "name": "inner", "depth": 1}]
+    return {
+        "KERNELS": kernels(*work),
+        "COPIES": copies({"start_ns": 8 * MS, "dur_ns": MS, "bytes": 4000, "stream": 9}),
+        "API_CALLS": api_calls(*called),
+        "RANGES": ranges(*nested),
+    }
+
+
+def opened(tmp_path: Path, found: dict[str, pd.DataFrame]) -> tuple[Chooser, Zoomable]:
+    """The timeline of a run with these tables."""
+    chooser = Chooser(run_of(tmp_path, found))
+    return chooser, zoomable(chooser)
+
+
+def gesture(view: Zoomable, signal: str, value: Any) -> None:
+    """What the browser sends."""
+    view.picture._params = {**view.picture._params, signal: value}
+
+
+def rows(view: Zoomable, name: str) -> list[dict[str, Any]]:
+    """The rows of the picture, with their name."""
+    data = view.picture.spec["datasets"]
+    texts = {str(one["i"]): one["text"] for one in data["names"]}
+    found = csv.DictReader(io.StringIO(data[name]))
+    return [{**row, "name": texts.get(row.get("n", "")), "call": texts.get(row.get("a", ""))} for row in found]
+
+
+def title(view: Zoomable) -> str:
+    """What the picture says that it is."""
+    return str(view.picture.spec["title"]["text"])
+
+
+def labels(view: Zoomable) -> list[str]:
+    """The names of the lanes."""
+    return [lane["label"] for lane in view.picture.spec["datasets"]["lanes"]]
+
+
+def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
+    """Three kernels and a copy; each with its call, the copy with its size."""
+    _, view = opened(tmp_path, table())
+    assert "GPU 0: 4 operations in 24.0 ms" == title(view)
+    found = {(row["name"], row["call"]) for row in rows(view, "operations")}
+    assert {
+        ("k0", "cudaLaunchKernel"),
+        ("k1", "cudaLaunchKernel"),
+        ("k2", "cudaLaunchKernel"),
+        ("H2D 4.00 kB", None),
+    } == found
+
+
+def test_many_are_drawn_as_bins(tmp_path: Path) -> None:
+    """One operation more than can be told apart: bins, and not one interval."""
+    chooser, view = opened(tmp_path, table(MOST))
+    assert ([], True) == (rows(view, "operations"), len(rows(view, "bins")) > 300)
+    chooser.window = (0, 100 * MS)
+    assert (11, 0) == (len(rows(view, "operations")), len(rows(view, "bins")))
+
+
+def test_a_drag_sets_the_window(tmp_path: Path) -> None:
+    """From 12.5 ms back to 5 ms on an axis in ms: 5,000,000 ns to 12,500,000 ns, with two of the kernels."""
+    chooser, view = opened(tmp_path, table())
+    gesture(view, CHOSEN, [12.5, 5.0])
+    assert (5_000_000, 12_500_000) == chooser.window
+    assert ["k0", "k1"] == [row["name"] for row in rows(view, "operations") if row["call"]]
+
+
+def test_the_axis_unit_of_the_picture_counts(tmp_path: Path) -> None:
+    """Once the picture is one of microseconds, so is what is dragged."""
+    chooser, view = opened(tmp_path, table())
+    chooser.window = (2_000_000, 2_500_000)
+    gesture(view, CHOSEN, [2100.0, 2200.25])
+    assert (2_100_000, 2_200_250) == chooser.window
+
+
+def test_a_drag_has_a_length_and_stays_inside(tmp_path: Path) -> None:
+    """Operations last from 2 ms to 26 ms: what is beyond is left out; two edges on one ns are 1 ns apart."""
+    chooser, view = opened(tmp_path, table())
+    gesture(view, CHOSEN, [-5.0, 10.0])
+    assert (2 * MS, 10 * MS) == chooser.window
+    gesture(view, CHOSEN, [9.0, 9.0])
+    assert (9 * MS, 9 * MS + 1) == chooser.window
+
+
+def test_buttons_move_the_window(tmp_path: Path) -> None:
+    """10 to 14 ms: left by 2 ms, out to twice 4 ms; the right end keeps the length; a double click shows all."""
+    chooser, view = opened(tmp_path, table())
+    seen = []
+    chooser.window = (10 * MS, 14 * MS)
+    for name in ("left", "zoom out", "right", "right", "right"):
+        view.moves[name].click()
+        seen.append(tuple(edge // MS for edge in chooser.window))
+    assert [(8, 12), (6, 14), (10, 18), (14, 22), (18, 26)] == seen
+    gesture(view, RESET, 1)
+    assert () == chooser.window
+
+
+def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
+    """Copies by direction, calls and ranges by thread; ranges nest; no step is found."""
+    _, view = opened(tmp_path, table())
+    for toggle in view.beside.values():
+        toggle.value = True
+    assert [
+        "GPU 0 · stream 7",
+        "GPU 0 · stream 9",
+        "GPU 0 · H2D",
+        "CUDA calls · thread 1",
+        "NVTX · thread 1",
+    ] == labels(view)
+    found = {row["name"]: (row["high"], row["low"]) for row in rows(view, "others")}
+    assert {"outer": ("4070", "4500"), "inner": ("4500", "4930")} == {name: found[name] for name in ("outer", "inner")}
+    assert "1 copy or memset; 2 CUDA calls; 2 NVTX ranges." == view.picture.spec["title"]["subtitle"][0]
+    view.beside["API calls"].value = False
+    assert "CUDA calls · thread 1" not in labels(view)
+
+
+def test_lanes_keep_their_place_where_they_rest(tmp_path: Path) -> None:
+    """At the second kernel stream 9 has nothing to do, and a lane all the same."""
+    chooser, view = opened(tmp_path, table())
+    chooser.window = (12 * MS, 13 * MS)
+    assert ["GPU 0 · stream 7", "GPU 0 · stream 9"] == labels(view)
+
+
+def test_many_calls_are_bins_and_of_many_ranges_the_longest_are_seen(tmp_path: Path) -> None:
+    """From 2 ms on: the 999 calls fill bins; of 599 ranges all but one are shorter than a pixel."""
+    found = table(1000)
+    short = [{"start_ns": n * MS, "dur_ns": 10, "depth": 1} for n in range(600)]
+    found["RANGES"] = ranges({"start_ns": 0, "dur_ns": 5_000 * MS, "name": "outer"}, *short)
+    _, view = opened(tmp_path, found)
+    view.beside["API calls"].value = view.beside["NVTX ranges"].value = True
+    assert ["outer"] == [row["name"] for row in rows(view, "others")]
+    calls = labels(view).index("CUDA calls · thread 1")
+    assert calls in {int(row["high"]) // 1000 for row in rows(view, "bins")}
+    assert "Of 599 NVTX ranges, only the longest is drawn." in view.picture.spec["title"]["subtitle"]
+
+
+def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
+    """The second kernel: called at 10 ms for 1 ms, started at 12 ms: queued for 1 ms; 4 of 12 ms are its share."""
+    _, view = opened(tmp_path, table())
+    gesture(view, CLICKED, "1")
+    text = view.known.value
+    assert all(part in text for part in ("This launch", "0.012000000 s", "cudaLaunchKernel", "queue (ms)", "33.3"))
+
+
+def test_a_click_on_a_copy_shows_it(tmp_path: Path) -> None:
+    """4,000 bytes in 1 ms are 4 MB/s; no call is recorded."""
+    _, view = opened(tmp_path, table())
+    gesture(view, CLICKED, "-1")
+    assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
+
+
+def test_nothing_to_draw_is_a_sentence(tmp_path: Path) -> None:
+    """No operation in the window, and a choice that leaves nothing: said in place of the picture, escaped."""
+    chooser, view = opened(tmp_path, table())
+    chooser.window = (7 * MS, 7 * MS + 5)
+    assert ("none", True) == (view.picture.layout.display, "No kernel or copy ran" in view.said.value)
+    chooser.kernels = HOSTILE
+    assert "none of the 3 kernel names" in view.said.value
+    assert HOSTILE not in view.said.value
+    chooser.kernels, chooser.window = "", ()
+    assert (None, "") == (view.picture.layout.display, view.said.value)
+
+
+def test_a_run_without_operations_says_so(tmp_path: Path) -> None:
+    """Ranges alone: a sentence, and the ranges once they are switched on."""
+    _, view = opened(tmp_path, {"RANGES": table()["RANGES"]})
+    assert "No kernel or copy ran" in view.said.value
+    view.beside["NVTX ranges"].value = True
+    assert ("", ["NVTX · thread 1"]) == (view.said.value, labels(view))
+
+
+def test_hostile_names_are_escaped(tmp_path: Path) -> None:
+    """In the cards as text; in the picture they are data."""
+    _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
+    gesture(view, CLICKED, "0")
+    assert HOSTILE not in view.known.value
+    assert HOSTILE in [one["text"] for one in view.picture.spec["datasets"]["names"]]
+
+
+def test_a_choice_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Selection and problem change together: one picture."""
+    chooser, view = opened(tmp_path, table())
+    drawn: list[Any] = []
+    monkeypatch.setattr(type(view.picture), "draw", lambda _, spec: drawn.append(spec))
+    chooser.kernels = "nothing of this name"
+    chooser.kernels = "k1"
+    assert 1 == len(drawn)

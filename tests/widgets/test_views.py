@@ -1,0 +1,412 @@
+"""The views of the sample runs: their figures are the run's, and what is absent is said."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import traitlets
+from frames import api_calls, copies, kernels
+from sampled import samples, together
+
+import perfkit
+from perfkit import analysis
+from perfkit.charts.searchable import Searchable
+from perfkit.profile import Profile
+from perfkit.run import Run
+from perfkit.simulate.kineto import ranks as simulated_ranks
+from perfkit.tables import CAPTURE, COLLECTIVES
+from perfkit.widgets import views
+from perfkit.widgets.showing import Live, Shown, bundle
+
+DATA = Path(__file__).parents[2] / "data"
+WINDOW = 9_700_000_000, 12_000_000_000  # ns; some fifty steps of the sample run
+HOSTILE = "<img src=x onerror=alert(1)></script><script>alert(2)</script>"
+EVERY = [name for name in views.__all__ if name != "compare"]
+# What each view asks of a recording, as the sentence without it names it.
+ASKED = {
+    "call_paths": ("call paths", "hpcrun"),
+    "gaps": ("operations of a GPU", "nsys profile"),
+    "kernels": ("kernels", "nsys profile"),
+    "memory": ("readings of the allocator's memory", "perfkit record torch"),
+    "monitor": ("readings of the GPUs", "perfkit record monitor"),
+    "operators": ("operators", "perfkit record torch"),
+    "roofline": ("launches with counters", "ncu --set full"),
+    "timeline": ("kernels and copies", "nsys profile"),
+    "transfers": ("copies", "nsys profile"),
+}
+
+
+@pytest.fixture(scope="module")
+def mlp() -> Run:
+    """A timeline, counters and a framework's trace of one GPU."""
+    return perfkit.load(DATA / "mlp_a100")
+
+
+@pytest.fixture(scope="module")
+def dlrm() -> Run:
+    """Call paths."""
+    return perfkit.load(DATA / "dlrm_h100")
+
+
+def chosen(run: Run, **choice: Any) -> perfkit.Selection:
+    """A part of a run."""
+    return perfkit.select(run, **choice)
+
+
+def recorded(**tables: pd.DataFrame) -> Run:
+    """A run of one profile with these tables, 1 s long."""
+    capture = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
+    loaders = {name: lambda table=table: table for name, table in tables.items()}
+    return Run([Profile("nsys", Path("p"), CAPTURE.make(pd.DataFrame(capture)), loaders)])
+
+
+def small(length: int = 10) -> Run:
+    """Two kernels, 100 ns from start to start."""
+    return recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length}))
+
+
+def still(view: object) -> Shown:
+    """A view that is not live."""
+    assert isinstance(view, Shown)
+    return view
+
+
+def specs(view: Shown) -> list[dict[str, Any]]:
+    """The charts of a view."""
+    return [part.to_dict() for part in view.parts if not isinstance(part, str) and hasattr(part, "to_dict")]
+
+
+def values(spec: Any, column: str) -> pd.DataFrame:
+    """The first rows of a specification that have this field."""
+    if isinstance(spec, list) and spec and isinstance(spec[0], dict) and column in spec[0]:
+        return pd.DataFrame(spec)
+    inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else []
+    return next((rows for part in inner if len(rows := values(part, column))), pd.DataFrame())
+
+
+def title(spec: dict[str, Any]) -> str:
+    """What a chart states."""
+    return str(spec["title"]["text"] if isinstance(spec["title"], dict) else spec["title"])
+
+
+def csv(view: Shown, number: int = 0) -> pd.DataFrame:
+    """What the CSV of one of a view's long tables holds."""
+    tables = [part for part in view.parts if isinstance(part, Searchable)]
+    packed = re.findall(r"base64,([^\"]+)", tables[number].html)
+    return pd.read_csv(io.BytesIO(b64decode(packed[0])), float_precision="round_trip")
+
+
+def sentences(view: Shown) -> list[str]:
+    """What a view says beside its charts and tables."""
+    return [part for part in view.parts if isinstance(part, str)]
+
+
+@pytest.mark.parametrize("window", [(), WINDOW])
+def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None:
+    """The bars and the table add up to the time of all kernels, cut at the window."""
+    inside = mlp.kernels
+    ends = inside["start_ns"] + inside["dur_ns"]
+    first, last = window or (0, int(ends.max()))
+    total = int((ends.clip(upper=last) - inside["start_ns"].clip(lower=first)).clip(lower=0).sum())
+    view = still(views.kernels(chosen(mlp, window=window), top=3))
+    (bars,) = specs(view)
+    rows = values(bars, "share")
+    assert 4 == len(rows)
+    assert total == csv(view)["total_ns"].sum()
+    assert rows["time"].sum() * 1e6 == pytest.approx(total)
+    assert title(bars).startswith(csv(view)["name"][0])
+
+
+def test_kernels_of_a_pattern(mlp: Run) -> None:
+    """Only the chosen kernels are in bars and table."""
+    view = still(views.kernels(chosen(mlp, kernels="gemm")))
+    assert {"gemm"} == set(csv(view)["family"])
+    assert csv(view)["count"].sum() == mlp.kernels["name"].astype(str).str.contains("gemm").sum()
+
+
+@pytest.mark.parametrize("window", [(), WINDOW])
+def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None:
+    """Causes, lengths and the busy time of `analysis.timeline` agree."""
+    view = still(views.gaps(chosen(mlp, window=window)))
+    busy = analysis.timeline.busy(mlp.kernels, mlp.copies, window=window or None)
+    idle = int((busy["span_ns"] - busy["device_busy_ns"]).sum())
+    causes, lengths = specs(view)
+    assert values(causes, "share")["time"].sum() * 1e9 == pytest.approx(idle)
+    assert (values(lengths, "top")["top"] - values(lengths, "top")["bottom"]).sum() * 1e9 == pytest.approx(idle)
+    longest = csv(view)["dur_ns"]
+    assert longest.is_monotonic_decreasing
+    assert longest.max() <= idle
+
+
+def test_gaps_without_launch_calls_have_lengths_and_no_cause() -> None:
+    """Where the calls were not recorded the causes are refused, and the rest is seen."""
+    run = recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": 10}, {"start_ns": 50, "dur_ns": 10}))
+    view = still(views.gaps(chosen(run)))
+    assert 1 == len(specs(view))
+    (said,) = sentences(view)
+    assert said.startswith("Why the GPU was idle cannot be told: ")
+    assert [40] == csv(view)["dur_ns"].tolist()
+
+
+def test_gaps_of_graphs_recorded_in_part_are_refused() -> None:
+    """Graph launches without operations make idle time that there was not: none is shown."""
+    calls = [{"start_ns": n * 100, "dur_ns": 5, "name": "cudaGraphLaunch", "correlation": n} for n in range(10)]
+    run = recorded(
+        KERNELS=kernels({"start_ns": 0, "dur_ns": 10}, {"start_ns": 900, "dur_ns": 10}), API_CALLS=api_calls(*calls)
+    )
+    view = still(views.gaps(chosen(run)))
+    (said,) = view.parts
+    assert str(said).startswith("When the GPU was idle cannot be told: ")
+
+
+def test_gaps_of_a_gpu_that_never_rests() -> None:
+    """A window inside one kernel has no gap."""
+    run = recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": 1000}))
+    (said,) = still(views.gaps(chosen(run, window=(100, 200)))).parts
+    assert "No GPU was idle in what is chosen (all GPUs, 1e-07 s to 2e-07 s, all kernels)." == said
+
+
+def test_timeline_holds_the_busy_time(mlp: Run) -> None:
+    """The lanes of the chosen window add up to its computation, of which memsets are part, and to nothing else."""
+    (lanes,) = specs(still(views.timeline(chosen(mlp, window=WINDOW))))
+    rows = values(lanes, "kind")
+    seconds = (rows["busy"] * (rows["end"] - rows["start"])).groupby(rows["kind"]).sum()
+    parts = analysis.timeline.breakdown(mlp.kernels, mlp.copies, window=WINDOW)
+    # the chart rounds the share of each bin to six decimals
+    assert seconds["computation"] * 1e9 == pytest.approx(parts["computation_ns"].sum(), rel=1e-5)
+    assert {"computation", "copy"} == set(seconds.index)
+
+
+def test_transfers_hold_all_bytes(mlp: Run) -> None:
+    """The table's rows are those of the analysis; waiting copies are all from or to pageable memory."""
+    view = still(views.transfers(chosen(mlp)))
+    every, small = (part for part in view.parts if not isinstance(part, Searchable))
+    assert len(analysis.transfers.summary(mlp.copies)) == bundle(every)["text/html"].count("<tr>") - 1
+    assert "Copies of at most 64 KiB: 3 rows" in repr(small)
+    waiting = mlp.copies[mlp.copies["src_memory"].eq("pageable") | mlp.copies["dst_memory"].eq("pageable")]
+    assert len(csv(view)) == 1000 < len(waiting)
+    part = still(views.transfers(chosen(mlp, window=WINDOW)))
+    assert csv(part)["start_ns"].between(*WINDOW).all()
+
+
+def test_transfers_that_cost_nothing() -> None:
+    """Large copies from pinned memory: nothing is small and nothing waits."""
+    run = recorded(COPIES=copies({"start_ns": 0, "dur_ns": 10, "bytes": 10**6}))
+    assert ["No copy is of 64 KiB or less.", "No asynchronous copy has to wait because its memory is pageable."] == (
+        sentences(still(views.transfers(chosen(run))))
+    )
+
+
+def test_roofline_places_each_launch(mlp: Run) -> None:
+    """Every measured launch has its place and its verdict; the roofs are those of the GPU's data sheet."""
+    view = still(views.roofline(chosen(mlp)))
+    assert mlp.launches["dur_ns"].tolist() == csv(view)["dur_ns"].tolist()
+    assert mlp.launches["launch"].tolist() == csv(view, 1)["launch"].tolist()
+    assert "A100" in repr(view)
+    (few,) = specs(still(views.roofline(chosen(mlp, kernels="softmax"))))
+    assert title(few).startswith("softmax")
+
+
+def test_operators_hold_the_frameworks_kernel_time(mlp: Run) -> None:
+    """Self times on the GPU add up to the time of the trace's kernels, by name and by shapes."""
+    traced = mlp.of("torch_trace")
+    for by in ("name", "shapes"):
+        view = still(views.operators(chosen(mlp), by=by))
+        assert traced.kernels["dur_ns"].sum() == csv(view)["gpu_self_ns"].sum()
+    assert "shapes" in csv(view)
+    (bars,) = specs(view)
+    rows = values(bars, "slot")
+    gpu = rows.loc[rows["slot"].eq("GPU"), "time"].sum()
+    assert gpu * 1e6 == pytest.approx(traced.kernels["dur_ns"].sum())
+
+
+def test_operators_by_something_else(mlp: Run) -> None:
+    """The table has two forms."""
+    with pytest.raises(ValueError, match="by: 'stack' is neither"):
+        views.operators(chosen(mlp), by="stack")
+
+
+def test_memory_reaches_the_peak(mlp: Run) -> None:
+    """The highest level in the picture is the largest reading."""
+    (levels,) = specs(still(views.memory(chosen(mlp))))
+    allocated = mlp.samples.loc[mlp.samples["metric"].eq("memory_allocated_bytes"), "value"]
+    assert values(levels, "most")["most"].max() * 1e6 == pytest.approx(allocated.max())
+
+
+def test_monitor_shows_the_metrics_that_it_draws(mlp: Run) -> None:
+    """The allocator's readings, from another time, do not stretch the axis; a check that cannot be made says so."""
+    view = still(views.monitor(chosen(mlp)))
+    (panels,) = specs(view)
+    assert "7,852 readings of 2 metrics over 19.6 s" in json.dumps(panels, ensure_ascii=False)
+    assert ["cannot tell"] == csv(view)["verdict"].unique().tolist()
+
+
+def test_monitor_names_ranks_where_there_are_several() -> None:
+    """The verdicts of equal GPU numbers on two ranks are told apart."""
+    read = together(*(samples(rank=rank, gpu_busy_frac=[0.9, 0.8, 0.9]) for rank in (0, 1)))
+    assert {0, 1} == set(csv(still(views.monitor(chosen(recorded(SAMPLES=read)))))["rank"])
+
+
+def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
+    """Two trees, the hot path above and functions below; own times add up to all of it."""
+    view = still(views.call_paths(chosen(dlrm)))
+    gpu, cpu = specs(view)
+    assert "of the GPU time" in title(gpu)
+    assert "of the CPU time" in title(cpu)
+    operations = dlrm.call_metrics[dlrm.call_metrics["metric"].eq("GPUOP")]
+    assert csv(view)["exclusive"].sum() == pytest.approx(operations["exclusive"].sum())
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
+    """Traces of four ranks of which rank 2 is late, and what is true of them."""
+    folder = tmp_path_factory.mktemp("job")
+    truth = simulated_ranks(folder, ranks=4, events=2_000, straggler=2)
+    return perfkit.load(folder), truth
+
+
+def test_ranks_name_who_is_late(job: tuple[Run, dict[str, Any]]) -> None:
+    """The late rank comes last to every collective, and all collectives are in the table."""
+    run, truth = job
+    view = still(views.ranks(chosen(run)))
+    _, waits, bandwidth = specs(view)
+    assert title(waits).startswith("Rank 2 comes last to 100 %")
+    assert "GB/s" in json.dumps(bandwidth)
+    assert truth["collectives"] * 4 == csv(view)["count"].sum()
+
+
+def test_ranks_of_a_window(job: tuple[Run, dict[str, Any]]) -> None:
+    """Collectives outside the window are left out; a window without any shows the parts alone."""
+    run, truth = job
+    starts = run.collectives["start_ns"]
+    middle = int(starts.median())
+    part = still(views.ranks(chosen(run, window=(0, middle))))
+    assert (starts < middle).sum() == csv(part)["count"].sum() < 4 * truth["collectives"]
+    assert 1 == len(still(views.ranks(chosen(run, window=(0, int(starts.min()))))).parts)
+
+
+def test_ranks_that_never_meet(job: tuple[Run, dict[str, Any]]) -> None:
+    """Of one rank alone nobody can say who is late: a sentence stands in the place of the picture."""
+    run, _ = job
+    (said,) = sentences(still(views.ranks(chosen(run, ranks=(1,)))))
+    assert said.startswith("Who waits for whom cannot be told: it takes collectives of several ranks")
+
+
+def test_ranks_whose_clocks_disagree() -> None:
+    """Collectives that no two ranks are in at once say nothing of lateness; without a size there is no bandwidth."""
+    held = {"operation": "all_reduce", "bytes": 0, "dtype": None, "ranks": 2, "dur_ns": 10.0, "source": "trace"}
+    rows = [{**held, "rank": rank, "gpu": 0, "start_ns": 1000 * rank, "group": "0"} for rank in (0, 1)]
+    rest = dict.fromkeys(("algorithm", "protocol", "placement"))
+    run = recorded(COLLECTIVES=COLLECTIVES.make(pd.DataFrame([{**row, **rest} for row in rows])))
+    view = still(views.ranks(chosen(run)))
+    assert [] == specs(view)
+    (said,) = sentences(view)
+    assert said.startswith("Who waits for whom cannot be told: stragglers: in none of 1 collectives all ranks")
+
+
+def test_ranks_of_a_run_of_one(mlp: Run) -> None:
+    """One rank is compared with none, and told how to record more."""
+    (said,) = sentences(still(views.ranks(chosen(mlp))))
+    assert said.startswith("The run has one rank and no collective.")
+
+
+@pytest.mark.parametrize("form", ["run", "selection"])
+def test_compare_with_itself_changes_nothing(form: str) -> None:
+    """Before and after are equal, and every ratio of numbers is 1."""
+    run = small()
+    rows = csv(still(views.compare(chosen(run), baseline=run if form == "run" else chosen(run))))
+    assert "GPU busy" in rows["figure"].tolist()
+    assert rows["before"].tolist() == rows["after"].tolist()
+    assert {1.0} == set(rows["ratio"].dropna())
+
+
+def test_compare_runs_without_a_figure_in_common() -> None:
+    """Two empty runs have nothing to compare."""
+    assert ["Neither run holds figures to compare."] == sentences(
+        still(views.compare(chosen(Run([])), baseline=Run([])))
+    )
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
+    """No chart, no traceback: a sentence that names the tool."""
+    what, tool = ASKED[name]
+    (said,) = sentences(still(getattr(views, name)(chosen(Run([])))))
+    assert said.startswith(f"No {what} were recorded. What records them: ")
+    assert tool in said
+
+
+def test_the_recordings_own_remedy_comes_first() -> None:
+    """What the reader of the file advises is more to the point than what another tool would do."""
+    missing = perfkit.profile.Missing("KERNELS", "no CUDA kernels", "nsys profile --trace=cuda")
+    profile = Profile("nsys", Path("p"), recorded().capture, {}, (missing,))
+    (said,) = sentences(still(views.kernels(chosen(Run([profile])))))
+    assert said == "No kernels were recorded. What records them: nsys profile --trace=cuda."
+
+
+@pytest.mark.parametrize("name", ["kernels", "timeline", "transfers", "operators", "memory", "monitor"])
+def test_an_empty_window_is_told_from_what_was_not_recorded(mlp: Run, name: str) -> None:
+    """In the first microseconds nothing ran; the sentence says what is chosen."""
+    view = still(getattr(views, name)(chosen(mlp, window=(0, 1000))))
+    (said,) = sentences(view)
+    assert "in what is chosen (all GPUs, 0 s to 1e-06 s, all kernels)" in said
+    assert 1 == len(view.parts)
+
+
+@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("run", ["mlp", "dlrm"])
+def test_every_chart_states_what_is_seen(request: pytest.FixtureRequest, run: str, name: str) -> None:
+    """Charts have a title and a description; what has no answer in a run is one sentence."""
+    view = still(getattr(views, name)(chosen(request.getfixturevalue(run))))
+    for spec in specs(view):
+        assert title(spec)
+        assert spec["description"].startswith(title(spec))
+    assert view.parts
+
+
+@pytest.mark.parametrize("name", ["kernels", "gaps", "timeline", "transfers"])
+def test_hostile_names_are_text(name: str) -> None:
+    """No element of a view begins where a name in the profile begins one."""
+    pair = [{"start_ns": n * 100, "dur_ns": 10, "name": HOSTILE, "correlation": n} for n in range(3)]
+    moved = [{"start_ns": 500 + n, "dur_ns": 1, "src_memory": HOSTILE, "correlation": 9} for n in range(2)]
+    calls = [{"start_ns": n * 100, "dur_ns": 5, "name": HOSTILE, "correlation": n} for n in (0, 1, 2, 9)]
+    run = recorded(KERNELS=kernels(*pair), COPIES=copies(*moved), API_CALLS=api_calls(*calls))
+    view = still(getattr(views, name)(chosen(run)))
+    page = "".join(bundle(part).get("text/html", "") for part in view.parts)
+    assert "<img" not in page
+    assert "<script" not in page
+
+
+class Chooser(traitlets.HasTraits):
+    """What an explorer shows of itself to a view."""
+
+    selection = traitlets.Any()
+    problem = traitlets.Unicode()
+
+
+@pytest.mark.parametrize("name", [name for name in EVERY if name != "timeline"])
+def test_live_views_show_the_same(mlp: Run, name: str) -> None:
+    """What an explorer shows of a choice is what papermill shows of it."""
+    explorer = Chooser(selection=chosen(mlp))
+    live = getattr(views, name)(explorer)
+    assert isinstance(live, Live)
+    explorer.selection = part = chosen(mlp, window=WINDOW)
+    assert [bundle(seen) for seen in still(getattr(views, name)(part)).parts] == [bundle(seen) for seen in live.parts]
+
+
+def test_live_comparison_keeps_the_baseline() -> None:
+    """Each part of the run is held against the same earlier figures: there the GPU was busy 20 of 110 ns."""
+    explorer = Chooser(selection=chosen(small(50)))
+    live = views.compare(explorer, baseline=small())
+    assert isinstance(live, Live)
+    for window, after in (((), "66.7 %"), ((0, 100), "50.0 %")):
+        explorer.selection = chosen(small(50), window=window)
+        rows = csv(Shown(live.parts)).set_index("figure")
+        assert ["18.2 %", after] == rows.loc["GPU busy", ["before", "after"]].tolist()
