@@ -29,6 +29,7 @@ from perfkit.analysis import (
     targets,
     timeline,
     transfers,
+    whatif,
 )
 
 __all__ = [
@@ -60,4 +61,5 @@ __all__ = [
     "targets",
     "timeline",
     "transfers",
+    "whatif",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.whatif.changes import Launches
+from perfkit.analysis.whatif.lags import NONE
 from perfkit.analysis.whatif.plan import STAYS, Plan
 from perfkit.analysis.whatif.program import LAUNCH, MEMORY, Bool
 
@@ -70,10 +71,10 @@ def _relaunch(plan: Plan, leader: Int, *, fused: bool) -> None:
     op = np.flatnonzero((plan.call >= 0) & (leader[plan.call] != plan.call) & (plan.moved == STAYS))
     plan.call[op] = leader[plan.call[op]]
     held = ops.start[op] - plan.program.calls.start[plan.call[op]]
-    least = np.full(len(leader), np.iinfo(np.int64).max)
-    led = np.flatnonzero((plan.call >= 0) & ~plan.lags.held)
     for view in range(len(plan.launch)):
-        latency = least.copy()
+        led = np.flatnonzero((ops.call >= 0) & ~plan.lags.held & (plan.launch[view] > NONE))
+        latency = np.full(len(leader), np.iinfo(np.int64).max)
         np.minimum.at(latency, ops.call[led], plan.launch[view, led])
+        latency[latency == np.iinfo(np.int64).max] = 0
         plan.launch[view, op] = np.where(plan.lags.held[op], held, latency[plan.call[op]])
         plan.space[view, op] = np.minimum(plan.space[view, op], 0 if fused else plan.lags.typical_space[op])

@@ -30,24 +30,29 @@ def moved_edges(plan: Plan, view: int, before: Int) -> list[Edges]:
     """
     ops, moved = plan.program.ops, plan.moved
     apart = np.flatnonzero(moved > GONE)
-    sort = (ops.device[apart] * 2 + ops.is_copy[apart]) * 4 + moved[apart]
-    apart = apart[np.lexsort((ops.start[apart], sort))]
-    sort = (ops.device[apart] * 2 + ops.is_copy[apart]) * 4 + moved[apart]
-    behind = np.flatnonzero(np.diff(sort, prepend=-1) == 0)
+    line = (ops.device[apart] * 2 + ops.is_copy[apart]) * 4 + moved[apart]
+    order = np.lexsort((ops.start[apart], line))
+    line, apart = line[order], apart[order]
+    behind = np.flatnonzero(np.diff(line, prepend=-1) == 0)
     follows = apart[(before[apart] >= 0) & ((moved[apart] == SENT) | (view == HIGH))]
     needs = np.flatnonzero((moved <= GONE) & (view == HIGH))
     needed = predecessor(ops.stream)[needs]
     needs = needs[(needed >= 0) & (np.append(moved, GONE)[needed] > GONE)]
-    first = np.flatnonzero(np.diff(ops.stream, prepend=-1))
-    first = first[(moved[first] > GONE) & plan.lags.held[first]]
-    held = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[first]))
-    holding = first[np.searchsorted(ops.stream[first], ops.stream[held])]
     return [
-        Edges(held, holding, -plan.dur[holding]),
         Edges(apart[behind], apart[behind - 1], np.zeros(len(behind), np.int64)),
         Edges(follows, before[follows], np.maximum(plan.lags.typical_space[follows], 0)),
         Edges(needs, needs - 1, plan.lags.typical_space[needs]),
+        _held(plan, before),
     ]
+
+
+def _held(plan: Plan, before: Int) -> Edges:
+    """Keep what is first now from starting before what was first, where that found the stream at work."""
+    ops, moved = plan.program.ops, plan.moved
+    was = np.flatnonzero(plan.lags.held & (moved > GONE))
+    now = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[was]))
+    was = was[np.searchsorted(ops.stream[was], ops.stream[now])]
+    return Edges(now, was, -plan.dur[was])
 
 
 def waits_under(plan: Plan, view: int) -> HostWaits:

@@ -45,7 +45,7 @@ LIMIT_FRAC = 0.02
 _SPANS = ("measured_ns", "unchanged_ns", "span_ns", "low_ns", "high_ns")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Replay:
     """A run under changes.
 

@@ -50,19 +50,13 @@ class _Nodes(NamedTuple):
 
 def timed(plan: Plan, view: int) -> tuple[Int, Int]:
     """Return when each operation starts and ends, ns, under one of `perfkit.analysis.whatif.lags.VIEWS`."""
-    ops, calls = plan.program
+    op, meeting = plan.meetings
     waits = waits_under(plan, view)
     threads = _threads(plan, view, waits)
-    op, meeting = plan.meetings
-    count = len(ops.start), len(threads.heads), len(op), int(meeting.max(initial=-1)) + 1
-    nodes = _Nodes(*np.cumsum(count).tolist())
-    met = np.zeros(count[-1], np.int64)
-    np.maximum.at(met, meeting, ops.start[op])
-    begun = ops.start.copy()
-    begun[op] = met[meeting]
-    heads = np.ravel(np.column_stack([calls.start, calls.end]))[threads.heads]
-    root = min(int(begun.min(initial=0)), int(heads.min(initial=0))) - 1
-    into = np.arange(len(begun))
+    sizes = len(plan.dur), len(threads.heads), len(op), int(meeting.max(initial=-1)) + 1
+    nodes = _Nodes(*np.cumsum(sizes).tolist())
+    measured, met = _measured(plan, threads, sizes[-1])
+    into = np.arange(len(plan.dur))
     into[op] = nodes.arrivals + np.arange(len(op))
     lag = waits.lag - plan.dur[waits.op] * waits.starts
     host = Edges(nodes.heads + threads.number[2 * waits.call + 1], waits.op, lag)
@@ -71,26 +65,36 @@ def timed(plan: Plan, view: int) -> tuple[Int, Int]:
     ends_run = np.zeros(nodes.root + 1, bool)
     ends_run[np.concatenate([op, *(each.to for each in other), *(each.source for each in other)])] = True
     found = runs(chains, into, ends_run[chains.node])
-    edges = [
-        *_of_threads(plan, view, threads, nodes, root),
-        *other,
-        *_apart(plan, view, threads, nodes, into),
-        *found.edges,
-    ]
-    measured = np.r_[begun, heads, ops.start[op], met, root]
-    time = moments(measured, np.repeat([3, 0, 1, 2, 0], [*count, 1]), [*other, *edges])
+    other += _of_threads(plan, view, threads, nodes, int(measured[-1]))
+    other += _apart(plan, view, threads, nodes, into)
+    time = moments(measured, np.repeat([3, 0, 1, 2, 0], [*sizes, 1]), [*other, *found.edges])
     time[chains.node] = inside(chains, found, time)
-    end = time[: len(begun)]
+    end = time[: len(plan.dur)]
     start = end - plan.dur
     start[op] = time[into[op]]
     return start, end
+
+
+def _measured(plan: Plan, threads: _Threads, meets: int) -> tuple[Int, Int]:
+    """Return when each node was, with those of meetings after their arrivals, and when each meeting was, ns."""
+    ops, calls = plan.program
+    op, meeting = plan.meetings
+    met = np.zeros(meets, np.int64)
+    np.maximum.at(met, meeting, ops.start[op])
+    begun = ops.start.copy()
+    begun[op] = met[meeting]
+    heads = np.ravel(np.column_stack([calls.start, calls.end]))[threads.heads]
+    root = min(int(begun.min(initial=0)), int(heads.min(initial=0))) - 1
+    return np.r_[begun, heads, ops.start[op], met, root], met
 
 
 def _threads(plan: Plan, view: int, waits: HostWaits) -> _Threads:
     """Return the heads of the threads, and how far each instant is from its head."""
     first = 2 * np.flatnonzero(np.diff(plan.program.calls.thread, prepend=-1))
     after = 2 * plan.handovers.call
-    heads = np.unique(np.r_[first, after, 2 * np.flatnonzero(plan.ready > NONE), 2 * waits.call + 1])
+    goes_on = np.zeros(2 * len(plan.gap), bool)
+    goes_on[np.r_[first, after, 2 * np.flatnonzero(plan.ready > NONE), 2 * waits.call + 1]] = True
+    heads = np.flatnonzero(goes_on)
     gap = plan.gap + plan.doubtful_gap if view == HIGH else plan.gap
     step = np.ravel(np.column_stack([gap, plan.cost]))
     step[after] = 0  # the CPU's work before it follows the call of the other thread

@@ -46,13 +46,10 @@ def handovers(calls: Calls) -> Handovers:
     order = np.lexsort((calls.start, calls.process))
     thread, process = calls.thread[order], calls.process[order]
     begins = np.flatnonzero(np.diff(thread, prepend=-1))
-    length = np.diff(begins, append=len(order))
-    long_ = length >= RUN
-    call = order[begins]
-    after = order[begins - 1] if len(begins) else call
-    new = np.r_[True, np.diff(calls.thread) != 0][: len(calls.start)][call]
-    passed = new | (long_ & np.r_[False, long_[:-1]][: len(long_)])
-    passed &= (np.r_[-1, process[begins[1:] - 1]][: len(begins)] == process[begins]) & (
-        calls.end[after] <= calls.start[call]
-    )
+    many = np.diff(begins, append=len(order)) >= RUN
+    begins, many, before_many = begins[1:], many[1:], many[:-1]
+    call, after = order[begins], order[begins - 1]
+    first_of_thread = np.diff(calls.thread, prepend=-1)[call] != 0
+    passed = first_of_thread | (many & before_many)
+    passed &= (process[begins] == process[begins - 1]) & (calls.end[after] <= calls.start[call])
     return Handovers(call[passed], after[passed], (calls.start[call] - calls.end[after])[passed])
