@@ -1,0 +1,103 @@
+"""Gains are what the replay and the analytic bound both allow."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+import perfkit
+from perfkit.analysis import whatif
+from perfkit.analysis.whatif import Replay
+from perfkit.diagnosis import replayed
+from perfkit.diagnosis.finding import Finding, Gain
+from perfkit.report.notebooks import sample
+
+LIMIT = whatif.LIMIT_FRAC
+
+
+def finding(rule: str, high: float, share: float = 0.5) -> Finding:
+    """A finding with a bound."""
+    return Finding(rule, rule, "high", "", (), "", Gain(1.0, high, "bound", share), {})
+
+
+def told(monkeypatch: pytest.MonkeyPatch, answer: Replay | str) -> None:
+    """Let the replay answer so."""
+    monkeypatch.setattr(replayed, "_replayed", lambda view, changes: answer)
+
+
+def replay(low_ns: int, high_ns: int) -> Replay:
+    """A replay of a run of 1,000 ns."""
+    return Replay(pd.DataFrame(), 1000, 1000, low_ns, low_ns, high_ns, (1,))
+
+
+def gain(rule: str, high: float) -> Gain:
+    """The gain of a finding with this bound."""
+    (found,) = replayed.gains(perfkit.select(perfkit.Run([])), [finding(rule, high)])
+    return found.gain
+
+
+def test_the_replay_narrows_the_bound_at_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1,000 ns become 500 to 800: 1.25 to 2 times as fast, each end within the 2 % that a replay is trusted to."""
+    told(monkeypatch, replay(500, 800))
+    found = gain("idle_data_loading", 4.0)
+    assert (1000 / (800 * (1 + LIMIT)), 1000 / (500 * (1 - LIMIT))) == (found.low, found.high)
+    assert "replayed with data loading hidden: 500 ns to 800 ns (unchanged: off by 0 %); bound" == found.reason
+
+
+def test_the_bound_caps_an_optimistic_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bound of 1.5 stays, though the replay allows 2."""
+    told(monkeypatch, replay(500, 800))
+    assert 1.5 == gain("idle_sync", 1.5).high
+
+
+def test_what_excludes_each_other_keeps_the_bound_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A replay of 2 to 2 and a bound of 1.1 cannot both be right."""
+    told(monkeypatch, replay(500, 500))
+    found = gain("idle_sync", 1.1)
+    assert (1.0, 1.1) == (found.low, found.high)
+    assert "which the bound excludes" in found.reason
+
+
+def test_a_refusal_keeps_the_bound_and_gives_its_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is predicted by a model that does not reproduce the run."""
+    told(monkeypatch, "the replay refuses: launches are missing")
+    found = gain("idle_sync", 1.4)
+    assert (1.0, 1.4, "bound; the replay refuses: launches are missing") == (found.low, found.high, found.reason)
+
+
+def test_findings_without_a_change_to_replay_stay_as_they_are() -> None:
+    """How much faster a kernel could be is not in the recording."""
+    found = finding("tensor_cores", 2.0)
+    assert [found] == replayed.gains(perfkit.select(perfkit.Run([])), [found])
+
+
+def test_the_gain_is_that_of_the_replay_itself() -> None:
+    """Of the sample run, with nothing left of data loading, as `whatif.replay` says when asked directly."""
+    view = perfkit.select(perfkit.load(sample()))
+    asked = whatif.replay(
+        view.kernels, view.copies, view.api_calls, changes=[whatif.Host(factor=0.0)], ranges=view.ranges
+    )
+    (found,) = replayed.gains(view, [finding("idle_data_loading", 1000.0)])
+    assert asked.measured_ns / (asked.high_ns * (1 + LIMIT)) == found.gain.low
+    assert 1 < found.gain.low <= found.gain.high
+
+
+def test_all_changes_are_one_replay_never_a_product() -> None:
+    """Hiding data loading and removing waits together gains less than the two gains multiplied."""
+    view = perfkit.select(perfkit.load(sample()))
+    rules = ("idle_data_loading", "idle_sync", "idle_host_code")
+    each = replayed.gains(view, [finding(rule, 1000.0) for rule in rules])
+    both = replayed.combined(view, each, Gain(1.0, 1000.0, "bound"))
+    assert max(one.gain.low for one in each) <= both.high
+    changes = [replayed.CHANGES[rule][1] for rule in rules]
+    asked = whatif.replay(view.kernels, view.copies, view.api_calls, changes=changes, ranges=view.ranges)
+    assert asked.measured_ns / (asked.low_ns * (1 - LIMIT)) == both.high
+
+
+def test_too_many_kernels_are_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who waits for a finding does not wait for minutes: the bound stays, and a window is advised."""
+    monkeypatch.setattr(replayed, "MOST_KERNELS", 10)
+    view = perfkit.select(perfkit.load(sample()))
+    (found,) = replayed.gains(view, [finding("idle_sync", 3.0)])
+    assert 3.0 == found.gain.high
+    assert "not replayed: more than 10 kernels; choose a window" in found.gain.reason
