@@ -297,7 +297,7 @@ def test_cpu_has_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: s
         (tmp_path / "cpuinfo").write_text(text)
     monkeypatch.setattr(timing, "CPU_INFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(timing.platform, "processor", lambda: "kind")
-    assert name == timing._cpu_name()
+    assert name == timing.cpu_name()
 
 
 def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[[Device], None]) -> None:

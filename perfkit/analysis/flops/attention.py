@@ -58,6 +58,7 @@ FORMS = {
     "aten::_efficient_attention_forward": Form(causal=9, heads_last=True, lengths=4, windows=(13,)),
     "flash_attn::_flash_attn_forward": Form(causal=5, heads_last=True, windows=(6, 7)),
     "aten::_scaled_dot_product_flash_attention_backward": Form(causal=11, query=1, lengths=6),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Form(causal=7, query=1),
     "aten::_scaled_dot_product_efficient_attention_backward": Form(causal=11, query=1),
     "aten::_scaled_dot_product_cudnn_attention_backward": Form(causal=14, query=1, lengths=9),
     "aten::_flash_attention_backward": Form(causal=11, query=1, heads_last=True, lengths=6, windows=(15, 16)),

@@ -74,7 +74,7 @@ def device() -> Device:
         ) from e
     if torch.cuda.is_available():
         return Device(torch, "cuda", torch.cuda.get_device_name(), torch.cuda.get_device_capability())
-    return Device(torch, "cpu", _cpu_name())
+    return Device(torch, "cpu", cpu_name())
 
 
 def _on_cpu(work: Work, repeats: int) -> list[float]:
@@ -86,7 +86,8 @@ def _on_cpu(work: Work, repeats: int) -> list[float]:
     return times
 
 
-def _cpu_name() -> str:
+def cpu_name() -> str:
+    """Return what the processor calls itself."""
     try:
         lines = CPU_INFO.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,0 +1,141 @@
+"""`python -m perfkit.workloads`: time and record one of the labs' models."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from perfkit import hardware
+from perfkit.errors import PerfkitError
+from perfkit.format import duration, number, percent
+from perfkit.workloads import commands
+from perfkit.workloads.plan import DEVICES, MODELS, MODES, PRECISIONS, SIZES, WARM_UP, Loader, Plan
+
+HEADER = ("batch", "step (median)", "p25 to p75", "wait", "samples/s", "GFLOP/s", "of peak")
+DIMENSIONS = ("image", "sequence", "layers", "hidden", "heads", "vocabulary")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; return 0, 1 if perfkit refuses, or 2 if the arguments are wrong."""
+    parser = _parser()
+    given = parser.parse_args(argv)
+    try:
+        plan = _plan(given)
+        out = given.record or Path("out")
+        if given.print_commands:
+            _say("\n".join(commands.lines(plan, out, gpu_metrics=given.gpu_metrics)))
+        else:
+            _run(plan, given)
+    except ValueError as e:
+        parser.error(str(e))
+    except PerfkitError as e:
+        sys.stderr.write(f"{e}\n")
+        return 1
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m perfkit.workloads",
+        description="Time one of the labs' models, and record it into a folder for `perfkit report`.",
+    )
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("--mode", choices=MODES, default="train")
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument("--batch", type=int, nargs="+", default=[128], help="one or several; the last is recorded")
+    parser.add_argument("--steps", type=int, default=50, help="timed steps per batch size (default: 50)")
+    told = ", ".join(f"{steps} on {kind}" for kind, steps in WARM_UP.items())
+    parser.add_argument("--warm-up", type=int, help=f"steps before them (default: {told})")
+    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="fp16 and bf16 by autocast")
+    parser.add_argument("--compile", action="store_true", help="with torch.compile")
+    parser.add_argument("--read-loss", action="store_true", help="after every step, which waits for the GPU")
+    parser.add_argument("--seed", type=int, default=0)
+    _add_size(parser)
+    _add_loader(parser)
+    _add_recording(parser)
+    return parser
+
+
+def _add_size(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("size of ResNet's images and of BERT")
+    group.add_argument("--scale", choices=tuple(SIZES), default="full", help="small is for trying things out")
+    for name in DIMENSIONS:
+        told = ", ".join(f"{getattr(size, name)} if {scale}" for scale, size in SIZES.items())
+        group.add_argument(f"--{name}", type=int, help=told)
+
+
+def _add_loader(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("data", "through PyTorch's DataLoader")
+    group.add_argument("--resident", action="store_true", help="instead one batch that stays on the device")
+    group.add_argument("--workers", type=int, default=0, help="processes that load (default: 0, the program itself)")
+    group.add_argument("--pin-memory", action="store_true", help="and copy to the GPU without waiting")
+    group.add_argument("--prefetch", type=int, help="batches that each worker loads ahead")
+    group.add_argument("--persistent", action="store_true", help="keep the workers after each epoch of 100 batches")
+
+
+def _add_recording(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("recording")
+    group.add_argument("--record", type=Path, metavar="FOLDER", help="empty or new; trace, timings and captures")
+    group.add_argument("--gpu-metrics", action="store_true", help="nsys samples the GPU's counters; needs a permission")
+    group.add_argument("--print-commands", action="store_true", help="only print how NVIDIA's tools are called")
+    group.add_argument("--peaks", type=Path, metavar="CSV", help="peaks of one's own to compare with")
+    group.add_argument(commands.MARKED, action="store_true", help="show a profiler where the timed steps are")
+
+
+def _plan(given: argparse.Namespace) -> Plan:
+    """Return the plan that the arguments give; ValueError if it cannot be run."""
+    said = {name: value for name in DIMENSIONS if (value := getattr(given, name)) is not None}
+    chosen = ("mode", "device", "steps", "warm_up", "precision", "compile", "read_loss", "seed")
+    loading = ("resident", "workers", "pin_memory", "prefetch", "persistent")
+    if given.mark_steps and given.device != "cuda":
+        raise ValueError("mark-steps: marks steps for NVIDIA's tools, and the device is not 'cuda'")
+    return Plan(
+        given.model,
+        batches=tuple(given.batch),
+        size=replace(SIZES[given.scale], **said),
+        loader=Loader(**{name: getattr(given, name) for name in loading}),
+        **{name: getattr(given, name) for name in chosen},
+    )
+
+
+def _run(plan: Plan, given: argparse.Namespace) -> None:
+    from perfkit.workloads import running
+
+    peaks = hardware.load_peaks(given.peaks) if given.peaks else None
+    if given.record is None:
+        _say(_table(running.measure(plan, peaks=peaks, is_marked=given.mark_steps)))
+        return
+    content = running.record(plan, given.record, peaks=peaks, gpu_metrics=given.gpu_metrics)
+    made = [f"{tool}: {said}" for tool, said in content["captures"].items()]
+    _say("\n".join([_table(content["rows"]), "", *made, f"perfkit report {given.record}"]))
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> str:
+    cells = [HEADER, *map(_cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return "\n".join("  ".join(map(str.rjust, line, widths)) for line in cells)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    frac = row["peak_frac"]
+    return (
+        str(row["batch_count"]),
+        duration(row["step_median_ns"]),
+        f"{duration(row['step_p25_ns'])} to {duration(row['step_p75_ns'])}",
+        duration(row["wait_median_ns"]),
+        number(row["samples_per_s"]),
+        number(row["flops_per_s"] / 1e9),
+        "not known" if frac is None else percent(frac),
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,156 @@
+"""How many floating-point operations does a step of each model take, by formula?
+
+Conventions
+-----------
+A multiplication and an addition are two operations. Counted are linear layers, convolutions and the two products of
+attention; biases, activations, normalisations, pooling, the loss and the optimiser are not: for these models they are
+below 1 % of the operations (not of the time). Backward computes the gradients of a product's two operands, each
+as many operations as the product; images need no gradient, so a first layer has only that of its weights.
+
+Functions
+---------
+layers    the layers of a model, with their operations forward
+step      operations of a step of training or inference
+
+References
+----------
+Hoffmann et al.: Training Compute-Optimal Large Language Models, arXiv 2203.15556, appendix F.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from perfkit.workloads.plan import Plan, Size
+
+WIDTHS = (64, 128, 256, 512)  # channels of ResNet's stages
+
+
+class Layer(NamedTuple):
+    """A layer: operations of its forward pass, and whether backward computes the gradient of its input."""
+
+    name: str
+    flops: int
+    passes_gradient: bool = True
+
+
+def step(plan: Plan, batch: int) -> int:
+    """Return the operations of one step, FLOP.
+
+    Inference is forward; training is forward + gradients of the weights + gradients of the inputs, of all layers but
+    the first one of a model of images.
+
+    Examples
+    --------
+    >>> step(Plan("mlp", mode="inference"), 128)  # 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10)
+    60096512
+    """
+    found = layers(plan, batch)
+    if plan.mode == "inference":
+        return sum(layer.flops for layer in found)
+    return sum(layer.flops * (3 if layer.passes_gradient else 2) for layer in found)
+
+
+def layers(plan: Plan, batch: int) -> list[Layer]:
+    """Return the layers of a model with operations, in their order.
+
+    Examples
+    --------
+    >>> layers(Plan("mlp"), 1)[-1]
+    Layer(name='fc3', flops=2560, passes_gradient=True)
+    """
+    if batch < 1:
+        raise ValueError(f"batch: {batch} is below 1")
+    return MODELS[plan.model](batch, plan.size)
+
+
+def linear(rows: int, inputs: int, outputs: int) -> int:
+    """Return the operations of a linear layer on `rows` vectors.
+
+    Examples
+    --------
+    >>> linear(128, 784, 256)
+    51380224
+    """
+    return 2 * rows * inputs * outputs
+
+
+def convolution(batch: int, inputs: int, outputs: int, kernel: int, side: int) -> int:
+    """Return the operations of a convolution with square kernels whose output has `side` x `side` pixels.
+
+    Examples
+    --------
+    >>> convolution(1, 1, 1, kernel=5, side=24)
+    28800
+    """
+    return 2 * batch * outputs * side**2 * inputs * kernel**2
+
+
+def attention(batch: int, sequence: int, hidden: int) -> int:
+    """Return the operations of queries times keys and weights times values, over all heads.
+
+    Examples
+    --------
+    >>> attention(1, 128, 768)
+    50331648
+    """
+    return 2 * (2 * batch * sequence**2 * hidden)
+
+
+def _mlp(batch: int, size: Size) -> list[Layer]:
+    return [
+        Layer("fc1", linear(batch, 784, 256), passes_gradient=False),
+        Layer("fc2", linear(batch, 256, 128)),
+        Layer("fc3", linear(batch, 128, 10)),
+    ]
+
+
+def _cnn(batch: int, size: Size) -> list[Layer]:
+    return [
+        Layer("conv1", convolution(batch, 1, 1, kernel=5, side=24), passes_gradient=False),
+        Layer("conv2", convolution(batch, 1, 1, kernel=5, side=8)),
+        Layer("fc1", linear(batch, 16, 100)),
+        Layer("fc2", linear(batch, 100, 10)),
+    ]
+
+
+def _resnet18(batch: int, size: Size) -> list[Layer]:
+    side = _halved(size.image)
+    found = [Layer("conv1", convolution(batch, 3, WIDTHS[0], kernel=7, side=side), passes_gradient=False)]
+    side, inputs = _halved(side), WIDTHS[0]
+    for stage, outputs in enumerate(WIDTHS):
+        side = side if stage == 0 else _halved(side)
+        for block in (2 * stage, 2 * stage + 1):
+            found.append(Layer(f"blocks.{block}.conv1", convolution(batch, inputs, outputs, kernel=3, side=side)))
+            found.append(Layer(f"blocks.{block}.conv2", convolution(batch, outputs, outputs, kernel=3, side=side)))
+            if inputs != outputs:
+                found.append(Layer(f"blocks.{block}.shortcut", convolution(batch, inputs, outputs, 1, side)))
+            inputs = outputs
+    return [*found, Layer("fc", linear(batch, WIDTHS[-1], 1000))]
+
+
+def _bert(batch: int, size: Size) -> list[Layer]:
+    rows, hidden = batch * size.sequence, size.hidden
+    layer = [
+        *(Layer(f"attention.{name}", linear(rows, hidden, hidden)) for name in ("query", "key", "value")),
+        Layer("attention", attention(batch, size.sequence, hidden)),
+        Layer("attention.out", linear(rows, hidden, hidden)),
+        Layer("fc1", linear(rows, hidden, 4 * hidden)),
+        Layer("fc2", linear(rows, 4 * hidden, hidden)),
+    ]
+    found = [each._replace(name=f"layers.{n}.{each.name}") for n in range(size.layers) for each in layer]
+    return [*found, Layer("pooler", linear(batch, hidden, hidden)), Layer("fc", linear(batch, hidden, 2))]
+
+
+def _halved(side: int) -> int:
+    """Return the side of an image after a stride of 2 with padding, which rounds up."""
+    return (side + 1) // 2
+
+
+MODELS: dict[str, Callable[[int, Size], list[Layer]]] = {
+    "mlp": _mlp,
+    "cnn": _cnn,
+    "resnet18": _resnet18,
+    "bert": _bert,
+}

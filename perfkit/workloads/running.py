@@ -1,0 +1,245 @@
+"""Time a workload, and record it into a folder that perfkit reads.
+
+Conventions
+-----------
+Times are taken without a profiler, for each batch size; then, for the last one, the trace, NVIDIA's captures and the
+log are recorded, each of steps of its own, because a profiler slows down what it watches. The folder holds the trace,
+``timings.json``, and what the tools made.
+
+Functions
+---------
+measure     times and rates, one row per batch size
+record      the same with trace and captures, as a folder
+
+Examples
+--------
+>>> rows = measure(Plan("mlp", batches=(1, 64, 128)))  # doctest: +SKIP
+>>> record(Plan("resnet18", device="cuda"), "run")  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from perfkit.errors import PerfkitError
+from perfkit.hardware import Peaks
+from perfkit.workloads import commands, flops, precision, timing
+from perfkit.workloads.baseline import timing as baseline
+from perfkit.workloads.baseline.saving import UNITS
+from perfkit.workloads.building import Workload, workload
+from perfkit.workloads.data import batches
+from perfkit.workloads.plan import Plan
+from perfkit.workloads.record import torch_profile
+
+Row = dict[str, Any]
+
+KIND = "perfkit workload"
+TIMINGS = "timings.json"
+BEFORE, TRACED = 2, 5  # steps of the trace: one waits and one warms up, then these are recorded
+LOGGED_S = 10.0  # of steps beside nvidia-smi, whose utilisation is a mean over up to a second
+
+
+def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool = False) -> list[Row]:
+    """Return times and rates of a workload, one row per batch size.
+
+    Parameters
+    ----------
+    plan
+        The workload.
+    peaks
+        Where to look for the peak of the device, such as the rows of `hardware.load_peaks`; perfkit's when omitted.
+    is_marked
+        Whether profilers see where the timed steps begin and end, and each step as a range (NVTX). GPU only.
+
+    Returns
+    -------
+    list of dict
+        `batch_count`; `steps_count` and `warm_up_count`; `step_median_ns`, `step_p25_ns`, `step_p75_ns`, `step_min_ns`,
+        `step_max_ns`, of the step with its batch at hand; `wait_median_ns` for that batch; `wall_ns` of all steps;
+        `samples_per_s` over it; `step_flops` by formula; `flops_per_s` of the median step, `peak_flops_per_s` and
+        `peak_frac` (0..1), None where no peak is known; `step_ns`, every step.
+
+    Raises
+    ------
+    PerfkitError
+        If PyTorch, the GPU or a compiler is missing, a batch does not fit, or a rate is above the peak.
+    """
+    used = device(plan)
+    peak = precision.peak(used, plan, table=peaks)
+    rows = []
+    with precision.computing(used, plan):
+        for batch in plan.batches:
+            try:
+                times = _times(used.torch, plan, batch, is_marked=is_marked)
+            except used.torch.cuda.OutOfMemoryError as e:
+                raise PerfkitError(
+                    f"batch: {batch} of {plan.model} does not fit into the memory of {used.name}. Choose a smaller one."
+                ) from e
+            rows.append(_row(plan, batch, times, used.name, peak))
+    return rows
+
+
+def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None, gpu_metrics: bool = False) -> Row:
+    """Time a workload and record its last batch size into an empty folder.
+
+    Parameters
+    ----------
+    plan
+        The workload.
+    out
+        The folder, made if it does not exist.
+    peaks
+        As for `measure`.
+    gpu_metrics
+        Whether nsys samples the GPU's counters, which needs a permission.
+
+    Returns
+    -------
+    dict
+        What ``timings.json`` holds: the plan, the device, versions, units, `parameters_count`, under `captures` what
+        each tool made or why it made nothing, and under `rows` those of `measure`.
+
+    Raises
+    ------
+    PerfkitError
+        As `measure`, or if the folder is not empty or cannot be written.
+    """
+    out = Path(out)
+    _check_empty(out)
+    used = device(plan)
+    content = {**_described(plan, used), "rows": measure(plan, peaks=peaks)}
+    with _steady(used, plan) as (work, loaded), torch_profile(out, active=TRACED) as profiler:
+        content["parameters_count"] = sum(each.numel() for each in work.model.parameters())
+        for _ in range(BEFORE + TRACED):
+            work.step(next(loaded))
+            profiler.step()
+    content["captures"] = _captures(used, plan, out, gpu_metrics=gpu_metrics)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    (out / TIMINGS).write_text(text + "\n", encoding="utf-8")
+    return content
+
+
+def device(plan: Plan) -> baseline.Device:
+    """Return PyTorch with the device of a plan; PerfkitError if there is none."""
+    used = baseline.device()
+    if plan.device == used.kind:
+        return used
+    if plan.device == "cpu":
+        return baseline.Device(used.torch, "cpu", baseline.cpu_name())
+    raise PerfkitError(
+        f"device: 'cuda', and PyTorch {used.torch.__version__} finds no GPU. Choose cpu, or install a PyTorch for this "
+        "GPU and compare `nvidia-smi`."
+    )
+
+
+def _times(torch: Any, plan: Plan, batch: int, *, is_marked: bool) -> timing.Times:
+    work, clock = workload(torch, plan), timing.clock(torch, plan.device)
+    with closing(batches(torch, plan, batch)) as loaded:
+        timing.timed(work.step, loaded, plan.warming, clock)
+        if not is_marked:
+            return timing.timed(work.step, loaded, plan.steps, clock)
+        with torch.cuda.profiler.profile():
+            return timing.timed(_named(torch, work), loaded, plan.steps, clock)
+
+
+def _named(torch: Any, work: Workload) -> Any:
+    """Return the step such that nsys shows it as a range of its own."""
+    done = 0
+
+    def step(batch: Any) -> None:
+        nonlocal done
+        with torch.cuda.nvtx.range(f"step {done}"):
+            work.step(batch)
+        done += 1
+
+    return step
+
+
+def _row(plan: Plan, batch: int, times: timing.Times, name: str, peak: float | None) -> Row:
+    found = timing.summary(times)
+    work = flops.step(plan, batch)
+    what = f"{plan.mode} of {plan.model}, batch {batch}, {plan.precision}, on {name}"
+    return {
+        "batch_count": batch,
+        "steps_count": plan.steps,
+        "warm_up_count": plan.warming,
+        **found,
+        "samples_per_s": batch * plan.steps / (found["wall_ns"] / 1e9),
+        "step_flops": work,
+        **timing.implied(what, work, found["step_median_ns"], peak_flops_per_s=peak),
+        "step_ns": times.step_ns,
+    }
+
+
+@contextmanager
+def _steady(used: baseline.Device, plan: Plan) -> Iterator[tuple[Workload, Iterator[Any]]]:
+    """Yield a warmed-up workload and the batches of its last size."""
+    with precision.computing(used, plan), closing(batches(used.torch, plan, plan.batches[-1])) as loaded:
+        work = workload(used.torch, plan)
+        timing.timed(work.step, loaded, plan.warming, timing.clock(used.torch, plan.device))
+        yield work, loaded
+
+
+def _captures(used: baseline.Device, plan: Plan, out: Path, *, gpu_metrics: bool) -> dict[str, str]:
+    """Record with the tools that there are; say what each made or why it made nothing."""
+    made = {}
+    for tool, wanted in commands.captures(plan, out, gpu_metrics=gpu_metrics).items():
+        failed = _absent(tool, plan) or next(filter(None, map(commands.run, wanted)), None)
+        made[tool] = failed or ", ".join(command.makes.name for command in wanted)
+    failed = _absent("nvidia-smi", plan)
+    if not failed:
+        with _steady(used, plan) as (work, loaded), commands.logging(out):
+            end = time.monotonic() + LOGGED_S
+            while time.monotonic() < end:
+                work.step(next(loaded))
+    return {**made, "nvidia-smi": failed or commands.LOG}
+
+
+def _absent(tool: str, plan: Plan) -> str | None:
+    if plan.device == "cpu":
+        return "left out: the device is a CPU"
+    return None if shutil.which(tool) else "left out: not on PATH"
+
+
+def _described(plan: Plan, used: baseline.Device) -> Row:
+    return {
+        "kind": KIND,
+        "date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        "versions": {
+            "perfkit": version("perfkit"),
+            "python": platform.python_version(),
+            "torch": str(used.torch.__version__),
+            "cuda": used.torch.version.cuda,
+        },
+        "device": {"kind": used.kind, "name": used.name, "threads_count": used.torch.get_num_threads()},
+        "model": plan.model,
+        "mode": plan.mode,
+        "precision": plan.precision,
+        "is_compiled": plan.compile,
+        "reads_loss": plan.read_loss,
+        "seed": plan.seed,
+        "size": plan.dimensions,
+        "loader": asdict(plan.loader),
+        "units": UNITS,
+    }
+
+
+def _check_empty(out: Path) -> None:
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise PerfkitError(f"{out}: is no folder. Choose another name.")
+    held = sorted(item.name for item in out.iterdir())
+    if held:
+        listed = ", ".join(held[:3]) + (" and more" if len(held) > 3 else "")
+        raise PerfkitError(f"{out}: the folder is not empty ({listed}). Choose another one, or empty it.")

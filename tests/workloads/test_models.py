@@ -1,0 +1,222 @@
+"""The labs' models with PyTorch on the CPU: size, shapes, what they learn, and PyTorch's count of their operations."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from perfkit.workloads import flops
+from perfkit.workloads.building import model, workload
+from perfkit.workloads.data import CLASSES, batches
+from perfkit.workloads.plan import MODELS, SIZES, Loader, Plan
+
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def torch() -> Iterator[Any]:
+    """PyTorch on one thread; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
+    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
+        module = importlib.import_module("torch")
+    else:
+        module = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
+    threads = module.get_num_threads()
+    module.set_num_threads(1)
+    yield module
+    module.set_num_threads(threads)
+
+
+def small(name: str, **options: Any) -> Plan:
+    """A small workload with one batch that stays."""
+    return Plan(name, **{"size": SIZES["small"], "loader": Loader(resident=True), **options})
+
+
+def batch_of(torch: Any, plan: Plan, count: int = BATCH) -> Any:
+    """The first batch of a plan."""
+    return next(batches(torch, plan, count))
+
+
+def parameters(module: Any) -> int:
+    """Number of weights and biases."""
+    return sum(each.numel() for each in module.parameters())
+
+
+@pytest.mark.parametrize(("name", "count"), [("mlp", 235_146), ("cnn", 2_762), ("resnet18", 11_689_512)])
+def test_parameters_of_images(torch: Any, name: str, count: int) -> None:
+    """MLP: 785*256 + 257*128 + 129*10; CNN: 26 + 26 + 1,700 + 1,010; ResNet-18 as torchvision says."""
+    assert count == parameters(model(Plan(name)))
+
+
+def test_parameters_of_bert(torch: Any) -> None:
+    """BERT-base, uncased, with its pooler has the 109,482,240 of the published model; the head adds 768 * 2 + 2."""
+    with torch.device("meta"):
+        found = model(Plan("bert"))
+    assert (109_482_240, 109_483_778) == (parameters(found.bert), parameters(found))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_logits_have_a_row_per_sample(torch: Any, name: str) -> None:
+    """Logits are finite, one per class, and no probabilities: their rows do not sum to 1."""
+    plan = small(name, mode="inference")
+    logits = workload(torch, plan).step(batch_of(torch, plan))
+    assert (BATCH, CLASSES[name]) == tuple(logits.shape)
+    assert torch.isfinite(logits).all()
+    assert not torch.allclose(logits.sum(dim=1), torch.ones(BATCH))
+
+
+def test_last_layer_of_the_mlp_is_not_cut_off(torch: Any) -> None:
+    """Logits below 0 occur, which the ReLU of the lab's listing made 0."""
+    plan = small("mlp", mode="inference")
+    assert (workload(torch, plan).step(batch_of(torch, plan)) < 0).any()
+
+
+def test_resnet_halves_the_image_five_times(torch: Any) -> None:
+    """64 pixels: convolution 32, pooling 16, stages 16, 8, 4 and 2, of 64 to 512 channels; 1,000 classes."""
+    net, shapes = model(small("resnet18")), []
+    for part in (net.conv1, net.pool, *net.blocks[1::2], net.fc):
+        part.register_forward_hook(lambda module, inputs, output: shapes.append(tuple(output.shape)[1:]))
+    net(torch.zeros(1, 3, 64, 64))
+    stages = [(64, 16, 16), (128, 8, 8), (256, 4, 4), (512, 2, 2)]
+    assert [(64, 32, 32), (64, 16, 16), *stages, (1000,)] == shapes
+
+
+def test_attention_is_that_of_its_formula(torch: Any) -> None:
+    """softmax(Q K^T / sqrt(64)) V per head, written out, gives what the layer gives, to the rounding of FP32."""
+    from perfkit.workloads.models.bert import Attention
+
+    torch.manual_seed(0)
+    layer, x = Attention(128, 2), torch.randn(1, 5, 128)
+    query, key, value = layer.query(x)[0], layer.key(x)[0], layer.value(x)[0]
+    heads = [slice(0, 64), slice(64, 128)]
+    seen = [torch.softmax(query[:, h] @ key[:, h].T / 64**0.5, dim=1) @ value[:, h] for h in heads]
+    assert torch.allclose(layer.out(torch.cat(seen, dim=1)), layer(x)[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_training_step_lowers_the_loss_of_its_batch(torch: Any, name: str) -> None:
+    """After one step the loss of the same four samples is lower; dropout is off, because it makes the loss random."""
+    plan = small(name)
+    batch, work = batch_of(torch, plan), workload(torch, plan)
+    for part in work.model.modules():
+        part.p = 0.0 if isinstance(part, torch.nn.Dropout) else getattr(part, "p", None)
+    first = work.step(batch)
+    assert work.step(batch) < first
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_learns(torch: Any, name: str) -> None:
+    """Two training steps change every tensor of weights and biases."""
+    plan = small(name)
+    work = workload(torch, plan)
+    before = {key: value.clone() for key, value in work.model.named_parameters()}
+    for batch in itertools.islice(batches(torch, plan, BATCH), 2):
+        work.step(batch)
+    assert [] == [key for key, value in work.model.named_parameters() if torch.equal(value, before[key])]
+
+
+@pytest.mark.parametrize("mode", ["train", "inference"])
+@pytest.mark.parametrize("name", MODELS)
+def test_operations_are_those_that_pytorch_counts(torch: Any, name: str, mode: str) -> None:
+    """PyTorch's FlopCounterMode counts what the formula says, to the last operation.
+
+    It knows no operations of the CPU's fused attention, so attention is computed as two products here.
+    """
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    plan = small(name, mode=mode)
+    batch, work = batch_of(torch, plan), workload(torch, plan)
+    with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counted:
+        work.step(batch)
+    assert flops.step(plan, BATCH) == counted.get_total_flops()
+
+
+def test_full_sizes_take_the_operations_of_the_formula(torch: Any) -> None:
+    """ResNet-18 at 224 pixels and BERT-base at 128 tokens, counted without computing them."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    for name in ("resnet18", "bert"):
+        plan = Plan(name, mode="inference")
+        with torch.device("meta"):
+            net = model(plan)
+            inputs = torch.zeros(2, 128, dtype=torch.int64) if name == "bert" else torch.zeros(2, 3, 224, 224)
+            with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counted:
+                net(inputs)
+        assert flops.step(plan, 2) == counted.get_total_flops()
+
+
+@pytest.mark.parametrize(("precision", "dtype"), [("fp32", "float32"), ("bf16", "bfloat16"), ("fp16", "float16")])
+def test_precision_is_that_of_the_products(torch: Any, precision: str, dtype: str) -> None:
+    """Autocast computes the logits in the precision; the weights stay FP32."""
+    plan = small("mlp", mode="inference", precision=precision)
+    work = workload(torch, plan)
+    assert getattr(torch, dtype) == work.step(batch_of(torch, plan)).dtype
+    assert {torch.float32} == {each.dtype for each in work.model.parameters()}
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_halves_train(torch: Any, precision: str) -> None:
+    """In FP16, whose gradients are scaled, and BF16 the loss falls over ten steps."""
+    plan = small("mlp", precision=precision)
+    batch, work = batch_of(torch, plan), workload(torch, plan)
+    losses = [float(work.step(batch)) for _ in range(10)]
+    assert losses[-1] < losses[0]
+
+
+def test_same_seed_gives_the_same_run(torch: Any) -> None:
+    """Weights and data follow from the seed alone."""
+    first, again, other = (
+        float(workload(torch, plan).step(batch_of(torch, plan)))
+        for plan in (small("cnn"), small("cnn"), small("cnn", seed=1))
+    )
+    assert first == again
+    assert first != other
+
+
+def test_reading_the_loss_gives_a_number(torch: Any) -> None:
+    """With `read_loss` the step returns the loss as the host has it, otherwise as the device does."""
+    read, left = (
+        workload(torch, plan).step(batch_of(torch, plan)) for plan in (small("mlp", read_loss=True), small("mlp"))
+    )
+    assert isinstance(read, float)
+    assert read == float(left)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_inputs_are_of_the_right_kind(torch: Any, name: str) -> None:
+    """Images are floats from -1 to 1, tokens whole numbers below the vocabulary, labels below the number of classes."""
+    inputs, labels = batch_of(torch, small(name))
+    low, high = (0, 999) if name == "bert" else (-1, 1)
+    assert (torch.int64 if name == "bert" else torch.float32) == inputs.dtype
+    assert low <= inputs.min()
+    assert inputs.max() <= high
+    assert labels.max() < CLASSES[name]
+
+
+def test_resident_batch_stays(torch: Any) -> None:
+    """A resident batch is one and the same; a loaded one is the next."""
+    kept = batches(torch, small("mlp"), BATCH)
+    assert next(kept)[0] is next(kept)[0]
+    loaded = batches(torch, small("mlp", loader=Loader()), BATCH)
+    assert not torch.equal(next(loaded)[0], next(loaded)[0])
+
+
+def test_workers_load_the_same(torch: Any) -> None:
+    """Two processes bring the batches that the program itself would have loaded, in the same order."""
+    loaders = Loader(), Loader(workers=2, prefetch=2, persistent=True)
+    alone, shared = (list(itertools.islice(batches(torch, small("mlp", loader=each), BATCH), 3)) for each in loaders)
+    for (inputs, labels), (again, names) in zip(alone, shared, strict=True):
+        assert torch.equal(inputs, again)
+        assert torch.equal(labels, names)
+
+
+def test_batches_do_not_end(torch: Any) -> None:
+    """After an epoch of 100 batches the DataLoader starts again."""
+    loaded = list(itertools.islice(batches(torch, small("mlp", loader=Loader()), 1), 101))
+    assert torch.equal(loaded[0][0], loaded[100][0])
