@@ -87,6 +87,11 @@ class Selection:
         return f"<perfkit.Selection: {self.description}>"
 
     @property
+    def selection(self) -> Selection:
+        """The choice itself, so that a cell asks a still choice as it asks an explorer for its present one."""
+        return self
+
+    @property
     def filtered(self) -> bool:
         """Whether some kernels are left out by their name or family."""
         return bool(self.pattern or self.families)

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import nbformat
+import pandas as pd
 import pytest
 
-from perfkit.report.notebooks import NOTEBOOKS, folder
+from perfkit.profile import Missing, Profile
+from perfkit.report import start
+from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
+from perfkit.run import Run, load
 
 SHARED = {"profile", "baseline", "ranks", "gpus", "window", "kernels", "families", "peaks", "published", "out"}
 
 
-@pytest.fixture(params=sorted(NOTEBOOKS))
+@pytest.fixture(params=sorted([START, *NOTEBOOKS]))
 def notebook(request: pytest.FixtureRequest) -> nbformat.NotebookNode:
     """Each notebook as it is stored."""
     return nbformat.read(folder() / f"{request.param}.ipynb", as_version=4)
 
 
 def test_every_stored_notebook_is_listed() -> None:
-    """A notebook that is not in NOTEBOOKS would never be run."""
+    """A notebook that is neither in NOTEBOOKS nor the start page would never be run."""
     stored = {path.stem for path in folder().glob("*.ipynb")}
-    assert set(NOTEBOOKS) == stored
+    assert {START, *NOTEBOOKS} == stored
 
 
 def test_outputs_are_stripped(notebook: nbformat.NotebookNode) -> None:
@@ -47,10 +52,39 @@ def test_cells_are_short_and_define_nothing(notebook: nbformat.NotebookNode) -> 
     assert [] == [source for source in code if re.search(r"^\s*(def|class|for|while|!|%) ?", source, re.M)]
 
 
-def test_starts_with_a_title_and_records_last(notebook: nbformat.NotebookNode) -> None:
-    """The title is the question; the last cell hands the figures to the report."""
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_records_last(name: str) -> None:
+    """The last cell hands the figures to the report."""
+    assert "report.record(" in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells[-1].source
+
+
+def test_starts_with_a_title(notebook: nbformat.NotebookNode) -> None:
+    """The title is the question."""
     assert notebook.cells[0].source.startswith("# ")
-    assert "report.record(" in notebook.cells[-1].source
+
+
+@pytest.mark.parametrize("name", ["2_monitoring", "3_system", "3_call_paths", "4_kernels", "5_framework"])
+def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
+    """There is one explorer, which the views take, and no view has a second cell."""
+    code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
+    shown = [found for source in code for found in re.findall(r"widgets\.views\.(\w+)\(seen\b", source)]
+    assert 1 == sum("seen = widgets.explorer(view, show=" in source for source in code)
+    assert len(shown) == len(set(shown)) == sum("widgets.views." in source for source in code)
+
+
+def test_start_leads_to_every_notebook() -> None:
+    """The table of a run names each notebook with a link to it, and says what it takes where there is no answer."""
+    made = start.steps(load(sample()))
+    assert [f"{name}.ipynb" for name in NOTEBOOKS] == re.findall(r'<a href="([^"]+)">', made.html)
+    answers = dict(zip(NOTEBOOKS, made.text.splitlines(), strict=True))
+    assert answers["3_system"].endswith("?: yes")
+    assert "not yet; what it takes: `hpcrun" in answers["3_call_paths"]
+
+
+def test_what_a_run_says_of_itself_is_escaped() -> None:
+    """The command that a profile names is shown as text."""
+    lacking = Profile("nsys", Path("p"), pd.DataFrame(), {}, missing=(Missing("LAUNCHES", "counters", "<b>ncu</b>"),))
+    assert "<code>&lt;b&gt;ncu&lt;/b&gt;</code>" in start.steps(Run([lacking])).html
 
 
 def test_prose_precedes_code(notebook: nbformat.NotebookNode) -> None:

@@ -141,3 +141,9 @@ def test_family_of_measured_launches_is_judged_from_their_name() -> None:
     chosen = perfkit.select(run, families=["gemm"]).launches
     assert 0 < len(chosen) < len(run.launches)
     assert {"gemm"} == {family(str(name)) for name in chosen["full_name"]}
+
+
+def test_a_choice_is_its_own_selection() -> None:
+    """A cell takes over the choice of an explorer and of what stands in its place alike."""
+    chosen = perfkit.select(perfkit.run.Run([]))
+    assert chosen.selection is chosen

@@ -6,9 +6,10 @@ The *launch call* of a gap is that of the operation which ends it. The *wait* is
 launching thread from the gap's start to the launch call.
 
 cause (classes of HTA's idle-time breakdown, here per device)
-    host_wait     the launch call began after the device ran dry
+    host_wait     the launch call began after the device ran dry, and that explains the gap
     kernel_wait   it began before, and the gap is shorter than 30 us
-    other         it began before, and the gap is longer: another stream, device or process held it up
+    other         it began before, and the gap is longer; or it ended so soon that it leaves most of the gap
+                  unexplained: what held the operation up, another stream, device or process, is not known
     unattributed  no launch call is recorded
     edge          before the first or after the last operation of the window
 
@@ -47,6 +48,7 @@ from perfkit.tables import API_CALLS, COPIES, KERNELS
 CAUSES = ("host_wait", "kernel_wait", "other", "unattributed", "edge")
 DETAILS = ("sync", "data_loading", "memory", "launch", "host_code")
 KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
+SLIVER_FRAC = 0.1  # of a gap; a shorter wait of the host does not explain it (convention)
 LACKING_LIMIT_FRAC = 0.2
 # "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
 DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
@@ -81,8 +83,10 @@ def attributed(
     >>> why["cause"].tolist(), why["thread"].tolist()
     (['unattributed'], [-1])
     """
-    called = np.append(api_calls["start_ns"].to_numpy(), 0)[call]
-    cause = np.select([edge, call < 0, called > start, end - start < KERNEL_WAIT_NS], [4, 3, 0, 1], 2)
+    called, returned = (np.append(times, 0)[call] for times in _ends(api_calls))
+    held_up = (end - returned >= KERNEL_WAIT_NS) & (returned - start < SLIVER_FRAC * (end - start))
+    of_host = (called > start) & ~held_up
+    cause = np.select([edge, call < 0, of_host, end - start < KERNEL_WAIT_NS], [4, 3, 0, 1], 2)
     why = np.full((3, len(cause)), -1)
     if len(host := np.flatnonzero(cause == 0)):
         why[:, host] = _explained(start[host], np.minimum(called, end)[host], call[host], api_calls, ranges)
@@ -94,6 +98,12 @@ def attributed(
         "process": np.append(api_calls["process"].to_numpy(), -1)[call],
         "thread": np.append(api_calls["thread"].to_numpy(), -1)[call],
     }
+
+
+def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
+    """Return when calls begin and return."""
+    begin = calls["start_ns"].to_numpy()
+    return begin, begin + calls["dur_ns"].to_numpy()
 
 
 def _explained(start: Int, end: Int, call: Int, api_calls: pd.DataFrame, ranges: pd.DataFrame) -> tuple[Int, Int, Int]:

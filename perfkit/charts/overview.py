@@ -13,6 +13,7 @@ brushed    a chart whose brush reaches Python
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import altair as alt
@@ -26,6 +27,12 @@ from perfkit.format import TIME, Unit, duration, percent, unit
 DEVICE = ["rank", "gpu"]
 MOST_LANES = 24
 TALL = 40  # pixels of a single lane
+MOST_TICKS = 10  # so that labels of seven digits stay apart
+
+# Each chart counts its clip paths from 1, and a page finds the first of a number: that of another chart, which may be
+# lower. They are counted on the page instead.
+CLIPS = re.compile(r'"clip"\+[\w$]+\+\+')
+COUNTED = '"clip"+(window.perfkitClips=(window.perfkitClips??0)+1)'
 GESTURES = "Drag to choose a window, double-click to choose all."
 
 
@@ -110,6 +117,14 @@ def _strips(bins: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     )
 
 
+class _Unchecked(alt.Chart):
+    """A chart that is drawn again at every choice: checking it against the schema takes longer than all else."""
+
+    def to_dict(self, validate: bool = False, **options: Any) -> dict[str, Any]:
+        """Return the specification."""
+        return super().to_dict(validate=False, **options)
+
+
 def _chart(
     drawn: pd.DataFrame, span: tuple[int, int], scale: Unit, shown: tuple[float, float] | None, count: int
 ) -> alt.Chart:
@@ -117,6 +132,7 @@ def _chart(
     look = alt.BrushConfig(fill="#808080", fillOpacity=0.3, stroke="#808080", strokeWidth=2)
     drawn_at: dict[str, Any] = {"value": {"x": [*shown]}} if shown else {}
     brush = alt.selection_interval(name="brush", encodings=["x"], mark=look, **drawn_at)
+    axis = alt.Axis(grid=False, tickCount=MOST_TICKS)
     time = f"time since the start of the recording ({scale.symbol})"
     tips = [
         alt.Tooltip("gpu:N", title="GPU"),
@@ -127,10 +143,10 @@ def _chart(
         "busy:Q", scale=alt.Scale(domain=[0, float(drawn["busy"].max())], range=[0.08, 1]), legend=None
     )
     chart: alt.Chart = (
-        alt.Chart(inline(drawn))
+        _Unchecked(inline(drawn))
         .mark_rect(color=KIND_COLOURS["computation"], clip=True)
         .encode(
-            alt.X("start:Q", title=time, axis=alt.Axis(grid=False), scale=alt.Scale(domain=ends, nice=False)),
+            alt.X("start:Q", title=time, axis=axis, scale=alt.Scale(domain=ends, nice=False)),
             alt.X2("end"),
             alt.Y("gpu:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.15)),
             strength,
@@ -145,12 +161,14 @@ def _chart(
 def enable(program: str = "") -> str:
     """Make charts with a brush drawable without network, and return the program in the page that draws them.
 
-    Putting the program together takes seconds; one that an earlier call returned takes none.
+    Putting the program together takes seconds; one that an earlier call returned takes none. A page can
+    hold several such charts.
     """
     if program and not alt.JupyterChart._is_offline:
         alt.JupyterChart._esm = program
         alt.JupyterChart._is_offline = True
     alt.JupyterChart.enable_offline(True)
+    alt.JupyterChart._esm = CLIPS.sub(COUNTED, alt.JupyterChart._esm)
     return str(alt.JupyterChart._esm)
 
 

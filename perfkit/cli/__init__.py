@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from perfkit.cli.comparing import check, compare
 from perfkit.cli.measuring import baseline
 from perfkit.cli.recording import record
 from perfkit.cli.types import NumbersType, WindowType, WordsType
@@ -126,7 +127,10 @@ def report(
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999.")
 def lab(path: Path | None, folder: Path, no_browser: bool, jupyter: tuple[str, ...]) -> None:
-    """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile."""
+    """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile.
+
+    The first page says which of them the run can answer.
+    """
     from perfkit.report.lab import command, prepare
     from perfkit.run import load
 
@@ -163,3 +167,5 @@ def simulate(name: str, out: Path | None) -> None:
 
 main.add_command(record)
 main.add_command(baseline)
+main.add_command(compare)
+main.add_command(check)

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.diagnosis import baseline, framework, framework_rules, kernel, monitor, path_rules, paths, system
+from perfkit.diagnosis import (
+    balance,
+    baseline,
+    comparison,
+    copying,
+    framework,
+    framework_rules,
+    kernel,
+    launching,
+    monitor,
+    path_rules,
+    paths,
+    replayed,
+    system,
+    throughput,
+)
 from perfkit.diagnosis.changes import changes
 from perfkit.diagnosis.figures import sampled, system_figures, unrecorded
-from perfkit.diagnosis.finding import HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
+from perfkit.diagnosis.kept import kept
 from perfkit.diagnosis.kernel import Roofline, roof
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.shapes import shape_roofline
 from perfkit.diagnosis.together import together
+from perfkit.diagnosis.weighing import weighed
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 __all__ = [
+    "CONFIDENCES",
     "HORIZONS",
     "SEVERITIES",
     "Figure",
@@ -26,6 +44,7 @@ __all__ = [
     "Roofline",
     "baseline",
     "changes",
+    "comparison",
     "figures",
     "findings",
     "gpu_time",
@@ -58,6 +77,11 @@ COUNTERS = Refusal(
     "no hardware counters of single kernels were recorded",
     "ncu --set full --launch-count 50 -o report PROGRAM, then ncu --import report.ncu-rep --csv --page raw",
 )
+CLOCK = Refusal(
+    "Was the clock lowered by power or heat while kernels ran?",
+    "neither the clock nor the reasons for lowering it were recorded",
+    "nvidia-smi dmon -s pucvmet -o DT, or --query-gpu=clocks.sm,clocks.max.sm,clocks_event_reasons.active, beside it",
+)
 ARITHMETIC = Refusal(
     "How much of the hardware's arithmetic peak does the model use (MFU)?",
     "a recording does not say how many operations the model needs",
@@ -80,8 +104,17 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
     dict
         Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
     """
-    view = _view(run)
-    further = (*kernel.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks))
+    return dict(_figures(_view(run), peaks=peaks))
+
+
+@kept
+def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
+    further = (
+        *kernel.figures(view, peaks=peaks),
+        *paths.figures(view),
+        *framework.figures(view, peaks=peaks),
+        *balance.figures(view),
+    )
     further += (*monitor.figures(view), *baseline.figures(view, peaks=peaks))
     return {**system_figures(view), **{figure.id: figure for figure in further}}
 
@@ -97,14 +130,22 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     Returns
     -------
     list of Finding
-        Each rests on figures (value, unit, definition, source) and gives its gain as a range. Gains
-        overlap: they are never multiplied or added.
+        By severity, then confidence, then gain. Each rests on figures (value, unit, definition, source), says what
+        speaks against it, and gives its gain as a range: what a replay of the run and the analytic bound both
+        allow. Gains overlap: they are never multiplied or added.
     """
     view = _view(run)
     known = figures(view, peaks=peaks)
-    found = [*system.findings(view, known), *kernel.findings(view, known, peaks=peaks)]
-    found += [*path_rules.findings(view, known), *framework_rules.findings(view, known), *monitor.findings(view)]
-    return sorted(found, key=lambda f: (SEVERITIES.index(f.severity), -f.gain.high))
+    found = [*launching.findings(view, known), *system.findings(view, known, launching.told(view, known))]
+    found += [*copying.findings(view, known), *balance.findings(view, known), *throughput.findings(view, known)]
+    found += [*kernel.findings(view, known, peaks=peaks), *path_rules.findings(view, known)]
+    found += [*framework_rules.findings(view, known), *monitor.findings(view)]
+    told = [weighed(view, known, finding) for finding in found]
+    return sorted(replayed.gains(view, told), key=_urgency)
+
+
+def _urgency(finding: Finding) -> tuple[int, int, float]:
+    return SEVERITIES.index(finding.severity), CONFIDENCES.index(finding.confidence), -finding.gain.high
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
@@ -117,7 +158,9 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     timeline = [TIMELINE] if view.all_kernels.empty and "KERNELS" not in told else []
     measured = [counters] if view.launches.empty else []
     arithmetic = [] if view.samples["metric"].eq("training_flops_per_s").any() else [ARITHMETIC]
-    return [*lacking, *timeline, *_graphs(view), *measured, *arithmetic, *baseline.refusals(view, peaks=peaks)]
+    sensed = view.samples["metric"].astype("string").str.startswith(("sm_clock", "throttled_")).any()
+    clock = [CLOCK] if len(view.all_kernels) and not sensed else []
+    return [*lacking, *timeline, *_graphs(view), *measured, *clock, *arithmetic, *baseline.refusals(view, peaks=peaks)]
 
 
 def _graphs(view: Selection) -> list[Refusal]:

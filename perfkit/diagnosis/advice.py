@@ -79,6 +79,21 @@ COPIES = advice(
     "Prefetch the next batch while this one is computed",
     "Keep data that is used again on the GPU",
 )
+PAGEABLE = advice(
+    "Set pin_memory=True in the DataLoader, or allocate with cudaHostAlloc; copy with .to(device, non_blocking=True)",
+    "Copy on a stream of its own, and prefetch the next batch while this one is computed",
+    "Keep data that is used again on the GPU",
+)
+SMALL_COPIES = advice(
+    "Gather small tensors into one buffer and copy that once; create constants on the GPU (device='cuda')",
+    "Log and update parameters of the host in batches, every hundredth step",
+    "Keep the state of the loop on the GPU, so that nothing small crosses the link in a step",
+)
+SYNC_COPIES = advice(
+    "Replace cudaMemcpy by cudaMemcpyAsync on a stream, with pinned memory; in PyTorch non_blocking=True",
+    "Synchronise by an event where the data is needed, not by the copy",
+    "Let the host run steps ahead: double-buffer what is copied",
+)
 COMMUNICATION = advice(
     "Check that gradient buckets start while the backward pass runs (DDP bucket_cap_mb); use NVLink where there is",
     "Communicate in bfloat16; accumulate gradients over several micro-batches",
@@ -137,6 +152,16 @@ LATENCY = advice(
     "Unroll or batch independent loads so that each warp has more in flight; raise occupancy where registers or "
     "shared memory limit it",
     "Fuse short kernels that follow one another",
+)
+TENSOR_CORES = advice(
+    "Allow TF32 (torch.set_float32_matmul_precision('high')), or run under torch.autocast with bfloat16",
+    "Pad dimensions to multiples of 8, better 64; use channels_last for convolutions; raise the micro-batch",
+    "Use libraries whose matrix kernels run on tensor cores, and 8 bits where hardware and accuracy allow it",
+)
+OCCUPANCY = advice(
+    "Try other block sizes (128 or 256 threads); set __launch_bounds__ or -maxrregcount so that registers fit",
+    "Lower shared memory per block, or split the kernel so that each part keeps less state",
+    "Let autotuning choose tile and block sizes for this GPU",
 )
 MEMORY_BOUND = advice(
     "Read and write each value once: fuse elementwise operations; use 16-bit types where accuracy allows",

@@ -18,6 +18,7 @@ from perfkit.analysis import communication, gaps, graphs, steps, timeline, trans
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.window import cut
 from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.kept import kept
 from perfkit.format import percent
 from perfkit.selection import Selection
 
@@ -51,6 +52,7 @@ def system_figures(view: Selection) -> dict[str, Figure]:
     return {figure.id: figure for figure in made}
 
 
+@kept
 def unrecorded(view: Selection) -> str:
     """Return why it is not known when the GPU worked, empty if it is: operations of graphs were not recorded.
 
@@ -115,12 +117,18 @@ def _kernels(view: Selection) -> Iterator[Figure]:
 
 
 def _steps(view: Selection) -> Iterator[Figure]:
-    found = steps.steady(steps.detect(view.ranges, view.all_kernels, window=view.window))
+    found = steps.steady(detected(view))
     if len(found):
         source = f"steps.detect ({found['how'].iloc[0]})"
         yield Figure("step_count", "Steady steps", len(found), "count", "iterations, warm-up left out", source)
         median = float(found["dur_ns"].median())
         yield Figure("step_median_ns", "Median step", median, "ns", "median duration of the steady steps", source)
+
+
+@kept
+def detected(view: Selection) -> pd.DataFrame:
+    """Return `steps.detect` of a selection."""
+    return steps.detect(view.ranges, view.all_kernels, window=view.window)
 
 
 def _copies(view: Selection) -> Iterator[Figure]:
@@ -148,6 +156,7 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
         yield Figure(f"idle_{cause}_frac", label, float(total / span), "1", definition, "gaps.idle_gaps")
 
 
+@kept
 def idle_gaps(view: Selection) -> pd.DataFrame | None:
     """Return `gaps.idle_gaps` of a selection; None where the causes cannot be told."""
     operations = (view.all_kernels, view.copies, view.api_calls)

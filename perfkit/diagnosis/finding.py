@@ -12,6 +12,7 @@ from perfkit.format import duration, number, percent, size
 
 HORIZONS = ("immediate", "medium-term", "long-term")
 SEVERITIES = ("high", "medium", "low")
+CONFIDENCES = ("high", "medium", "low")
 SPOKEN: dict[str, Callable[[float], str]] = {
     "1": percent,
     "ns": duration,
@@ -95,9 +96,24 @@ def removing(share: float, reason: str) -> Gain:
     return Gain(*bounds([share], [1.0])._replace(low=1.0), reason, share)
 
 
+def severity(share: float) -> str:
+    """Return how much a share of the time matters: a tenth is worth a look, three tenths are severe (conventions).
+
+    Examples
+    --------
+    >>> [severity(share) for share in (0.3, 0.1, 0.05)]
+    ['high', 'medium', 'low']
+    """
+    return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
+
+
 @dataclass(frozen=True)
 class Finding:
-    """Something that costs time, the figures that show it, what mending it can gain, and what to do."""
+    """Something that costs time, the figures that show it, what mending it can gain, and what to do.
+
+    `confidence` says how well the evidence supports it, `against` what speaks against it, in words, and `next` what
+    to measure next.
+    """
 
     rule: str
     title: str
@@ -107,6 +123,9 @@ class Finding:
     target: str
     gain: Gain
     advice: dict[str, tuple[str, ...]]
+    confidence: str = "high"
+    against: tuple[str, ...] = ()
+    next: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import pandas as pd
 
 from perfkit import hardware
 from perfkit.analysis import (
-    collectives,
     communication,
     flops,
     input_wait,
@@ -26,9 +25,10 @@ from perfkit.analysis import (
     timeline,
 )
 from perfkit.analysis.calls import is_memory, where
-from perfkit.analysis.window import Window, cut
-from perfkit.diagnosis.figures import unrecorded
+from perfkit.analysis.window import cut
+from perfkit.diagnosis.figures import detected, unrecorded
 from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis.kept import kept
 from perfkit.errors import PerfkitError
 from perfkit.selection import Selection
 from perfkit.tables import COLLECTIVES
@@ -47,6 +47,8 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     view = view.framework
     yield from _memory(view)
     yield from _collectives(view)
+    span = 0 if unrecorded(view) else span_ns(view)
+    yield from _synchronisation(view, span)
     if view.ops.empty:
         return
     yield Figure("op_count", "Operators", len(view.ops), "count", "operators of all threads in the recording", "OPS")
@@ -54,13 +56,10 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     yield from _attributed(spent)
     yield from _precision(view)
     yield from _input(view)
-    span = 0 if unrecorded(view) else span_ns(view)
-    yield from _synchronisation(view, span)
     yield from _arithmetic(view, spent, peaks, span)
-    if span:
-        yield from _imbalance(view)
 
 
+@kept
 def gpu_time(view: Selection) -> pd.DataFrame:
     """Return each kernel's operator and its time in the window, as `analysis.flops` takes it."""
     view = view.framework
@@ -68,6 +67,7 @@ def gpu_time(view: Selection) -> pd.DataFrame:
     return operators.kernels_of(view.ops, inside, view.api_calls).assign(gpu_ns=inside["dur_ns"])
 
 
+@kept
 def span_ns(view: Selection) -> int:
     """Return the time that is looked at, ns: the window, or from the first to the last operation, over all GPUs."""
     return int(timeline.busy(view.all_kernels, view.copies, window=view.window)["span_ns"].sum())
@@ -84,7 +84,7 @@ def _attributed(spent: pd.DataFrame) -> Iterator[Figure]:
 def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
     if view.api_calls.empty:
         return
-    waits = operators.synchronisations(view.ops, view.all_kernels, view.copies, view.api_calls, window=view.window)
+    waits = synchronisations(view)
     source = "operators.synchronisations"
     definition = "calls that return when the GPU is done"
     yield Figure("sync_count", "Waits for the GPU", len(waits), "count", definition, source)
@@ -99,6 +99,19 @@ def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
         yield Figure("sync_idle_frac", "Idle after waits", idle / span, "1", definition, source)
 
 
+@kept
+def formats(view: Selection) -> pd.DataFrame:
+    """Return `precision.shares` of a selection."""
+    return precision.shares(view.ops, view.kernels, view.api_calls, window=view.window)
+
+
+@kept
+def synchronisations(view: Selection) -> pd.DataFrame:
+    """Return `operators.synchronisations` of a selection, with the lines that wait."""
+    tables = view.ops, view.all_kernels, view.copies, view.api_calls, view.python_calls
+    return operators.synchronisations(*tables, window=view.window)
+
+
 def avoidable(waits: pd.DataFrame) -> pd.DataFrame:
     """Return the waits after which idle time is known and that ask for a result, not for memory.
 
@@ -108,7 +121,7 @@ def avoidable(waits: pd.DataFrame) -> pd.DataFrame:
 
 
 def _precision(view: Selection) -> Iterator[Figure]:
-    shares = precision.shares(view.ops, view.kernels, view.api_calls, window=view.window)
+    shares = formats(view)
     found = precision.mixed(shares)
     if not found.total_ns:
         return
@@ -120,7 +133,7 @@ def _precision(view: Selection) -> Iterator[Figure]:
 
 
 def _input(view: Selection) -> Iterator[Figure]:
-    steady = steps.steady(steps.detect(view.ranges, view.all_kernels, window=view.window))
+    steady = steps.steady(detected(view))
     waits = input_wait.summary(view.ranges, steady).dropna(subset=["wait_frac"])
     total = int(waits["dur_ns"].sum())
     if total:
@@ -205,35 +218,6 @@ def _collectives(view: Selection) -> Iterator[Figure]:
         )
         value = float(largest["bus_bytes_per_s"])
         yield Figure("bus_bytes_per_s", "Bus bandwidth", value, "bytes/s", definition, "communication.summary")
-
-
-def _imbalance(view: Selection) -> Iterator[Figure]:
-    window = common_window(view)
-    by_rank = computing(view, window) if window else pd.DataFrame()
-    if len(by_rank) > 1 and by_rank["computation_ns"].sum():
-        row = collectives.imbalance(by_rank, value="computation_ns").iloc[0]
-        definition = (
-            f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
-            "all ranks recorded"
-        )
-        value = float(row["imbalance_frac"])
-        yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "collectives.imbalance")
-
-
-def common_window(view: Selection) -> Window | None:
-    """Return the window, else the time in which all ranks were recorded; None if there is none."""
-    if view.window is not None:
-        return view.window
-    busy = timeline.busy(view.all_kernels, view.copies)
-    first = busy.groupby("rank")["start_ns"].min().max()
-    last = (busy["start_ns"] + busy["span_ns"]).groupby(busy["rank"]).max().min()
-    return (int(first), int(last)) if first < last else None
-
-
-def computing(view: Selection, window: Window) -> pd.DataFrame:
-    """Return each rank's computing time in a window, and the window's length, ns, both summed over its GPUs."""
-    parts = timeline.breakdown(view.kernels, view.copies, window=window, others=view.other_kernels)
-    return parts.groupby("rank", as_index=False)[["computation_ns", "span_ns"]].sum()
 
 
 def stragglers(view: Selection) -> pd.DataFrame:

@@ -8,15 +8,16 @@ base. Over several launches, FLOP, bytes and times are summed before any quotien
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from perfkit import hardware
-from perfkit.analysis import dossier, roofline, stalls
+from perfkit.analysis import dossier, occupancy, roofline, stalls
 from perfkit.diagnosis import advice
 from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.diagnosis.kept import kept
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
 from perfkit.selection import Selection
@@ -25,6 +26,7 @@ from perfkit.selection import Selection
 VERDICTS = {"latency": ("latency", "small_grid"), "memory": ("memory",), "compute": ("compute", "balanced")}
 REMEDIES = {"latency": advice.LATENCY, "memory": advice.MEMORY_BOUND, "compute": advice.COMPUTATION}
 BETTER_HALF = 0.5
+LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class Roofline:
     source: str
 
 
+@kept
 def roof(view: Selection, *, peaks: str = "") -> Roofline:
     """Return the roofline of the measured launches.
 
@@ -131,6 +134,11 @@ def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
         value = float((known["achieved_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
         definition = "resident warps over the most an SM holds, while active; weighted by time"
         yield Figure("achieved_occupancy_frac", "Achieved occupancy", value, "1", definition, "LAUNCHES")
+    known = known[known["theoretical_occupancy_frac"].notna()]
+    if len(known) and known["dur_ns"].sum():
+        value = float((known["theoretical_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
+        definition = "resident warps that block size, registers and shared memory allow; weighted by time"
+        yield Figure("theoretical_occupancy_frac", "Possible occupancy", value, "1", definition, "LAUNCHES")
 
 
 def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> Iterator[Finding]:
@@ -146,6 +154,29 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
         share = float(time.reindex(verdicts, fill_value=0.0).sum() / time.sum()) if time.sum() else 0.0
         if share >= BETTER_HALF:
             yield _finding(bound, share, points[points["bound"].isin(verdicts)], known, REMEDIES[bound])
+    yield from _few_warps(view, known)
+
+
+def binding(known: Mapping[str, Figure]) -> bool:
+    """Tell whether launches reach at least half of the warps they may have: else the grid is what is too small."""
+    achieved, possible = (known.get(f"{which}_occupancy_frac") for which in ("achieved", "theoretical"))
+    return achieved is not None and possible is not None and achieved.value >= BETTER_HALF * possible.value
+
+
+def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """The launch configuration leaves the SMs with few warps to hide waiting behind."""
+    achieved, possible = known.get("achieved_occupancy_frac"), known.get("theoretical_occupancy_frac")
+    if achieved is None or possible is None or possible.value >= LOW_OCCUPANCY or not binding(known):
+        return
+    found = occupancy.limits(view.launches, view.counters)["limiter"].dropna()
+    limit = f", most often by {found.mode().iloc[0].replace('_', ' ')}" if len(found) else ""
+    text = f"{achieved.text} of the warps are resident, of {possible.text} that the launches allow{limit}."
+    computing = known["computation_frac"].value if "computation_frac" in known else 1.0
+    severity = "medium" if computing >= BETTER_HALF else "low"
+    title = f"The launches allow no more than {possible.text} of the warps that an SM can hold"
+    gain = Gain(1.0, float("inf"), "of kernel time: how much more warps help, only a measurement tells")
+    evidence = (possible, achieved)
+    yield Finding("low_occupancy", title, severity, text, evidence, "above 50 %", gain, advice.OCCUPANCY)
 
 
 def _finding(

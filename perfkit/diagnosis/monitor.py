@@ -13,7 +13,7 @@ import pandas as pd
 
 from perfkit.analysis import monitoring
 from perfkit.diagnosis import advice
-from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.diagnosis.finding import Figure, Finding, Gain, severity
 from perfkit.selection import Selection
 
 READERS = frozenset({"nvidia_smi", "rocm_smi", "dcgm"})
@@ -30,6 +30,7 @@ REMEDIES = {
     "throttling": advice.THROTTLING,
     "traffic": advice.COPIES,
 }
+NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
 NO_GAIN = "a log says that it happens, not what it costs: record a timeline"
 
 
@@ -81,9 +82,8 @@ def findings(view: Selection) -> Iterator[Finding]:
         title = f"The {check} of {gpus} needs attention"
         gain = Gain(1.0, float("inf"), NO_GAIN)
         target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
-        yield Finding(
-            f"log_{check}", title, "medium", str(worst["reason"]), (figure,), target, gain, REMEDIES[str(check)]
-        )
+        level = severity(figure.value) if check == "throttling" and figure.value >= NOTABLE else "medium"
+        yield Finding(f"log_{check}", title, level, str(worst["reason"]), (figure,), target, gain, REMEDIES[str(check)])
 
 
 def is_logged(view: Selection) -> bool:

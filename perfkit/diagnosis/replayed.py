@@ -19,15 +19,20 @@ from perfkit.format import duration, percent
 from perfkit.selection import Selection
 
 LOADING = whatif.Host(factor=0.0)
+BESIDE = ("copies beside the kernels", whatif.Copies("overlapped"))
+GRAPHS = ("launches put in graphs", whatif.Launches("graph"))
+WAITS = ("waits for the GPU removed", whatif.Synchronisations())
 CHANGES: dict[str, tuple[str, Change]] = {
     "idle_data_loading": ("data loading hidden", LOADING),
     "input": ("data loading hidden", LOADING),
     "idle_host_code": ("the CPU's own work gone", whatif.Host(factor=0.0, pattern="")),
-    "idle_sync": ("waits for the GPU removed", whatif.Synchronisations()),
-    "synchronisation": ("waits for the GPU removed", whatif.Synchronisations()),
-    "idle_launch": ("launches put in graphs", whatif.Launches("graph")),
-    "small_operators": ("launches put in graphs", whatif.Launches("graph")),
-    "exposed_copy": ("copies beside the kernels", whatif.Copies("overlapped")),
+    "idle_sync": WAITS,
+    "synchronisation": WAITS,
+    "idle_launch": GRAPHS,
+    "launch_overhead": GRAPHS,
+    "small_operators": GRAPHS,
+    "exposed_copy": BESIDE,
+    **{f"copies_{kind}": BESIDE for kind in ("small", "pageable", "synchronous", "serial")},
     "exposed_communication": ("communication beside the computation", whatif.Communication()),
 }
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
@@ -61,7 +66,7 @@ def _tighter(view: Selection, finding: Finding) -> Finding:
 
 def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str) -> Gain:
     """Return the part of the bound that the replay leaves."""
-    told = _replayed(view, changes)
+    told = _replayed(view, changes=changes)
     if isinstance(told, str):
         return replace(bound, reason=f"{bound.reason}; {told}")
     if not told.low_ns:
@@ -77,7 +82,7 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
 
 
 @kept
-def _replayed(view: Selection, changes: tuple[Change, ...]) -> Replay | str:
+def _replayed(view: Selection, *, changes: tuple[Change, ...]) -> Replay | str:
     """Return the replay, or why there is none: of all GPUs of the ranks, since their host works for all of them."""
     whole = Selection(view.run, view.ranks, (), view.window, "")
     tables = whole.all_kernels, whole.copies, whole.api_calls

@@ -14,7 +14,7 @@ from perfkit.report import html, notebooks, summary
 from perfkit.report.pdf import browser, printed
 from perfkit.report.published import published as published_figures
 from perfkit.report.record import collect, presentable
-from perfkit.run import load
+from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
 
@@ -67,15 +67,14 @@ def build(
     target = Path(out).absolute()
     _check_target(target)
     view = select(load(profile), ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
-    if baseline:
-        load(baseline)
+    earlier = load(baseline) if baseline else None
     if peaks:
         load_peaks(peaks)
     if published:
         published_figures(Path(published))
     if pdf:
         browser()
-    names = notebooks.answering(view.run)
+    names = notebooks.answering(view.run, earlier)
     parameters = {
         "profile": str(Path(profile).absolute()),
         "baseline": str(Path(baseline).absolute()) if baseline else "",
@@ -91,7 +90,7 @@ def build(
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         done = _counter(len(names) + 2 + pdf, progress)
-        _write(view, names, parameters, made, done)
+        _write(view, earlier, names, parameters, made, done)
         if pdf:
             printed(made / "index.html", made / "report.pdf")
             done("PDF")
@@ -121,7 +120,12 @@ def _counter(total: int, progress: Callable[[int, int, str], None]) -> Callable[
 
 
 def _write(
-    view: Selection, names: list[str], parameters: dict[str, Any], made: Path, done: Callable[[str], None]
+    view: Selection,
+    earlier: Run | None,
+    names: list[str],
+    parameters: dict[str, Any],
+    made: Path,
+    done: Callable[[str], None],
 ) -> None:
     (made / "notebooks").mkdir()
     executed = notebooks.execute(names, parameters, made / "notebooks", done=done)
@@ -130,11 +134,16 @@ def _write(
     inputs = summary.inputs(view, parameters)
     found = collect(executed.items())
     summary.write(made, inputs, found)
-    recorded = notebooks.recorded(view.run)
-    shown = [(notebooks.title(n), presentable(n, recorded)) for n in executed.values()]
+    shown = [(notebooks.title(n), presentable(n, _told(name, view.run, earlier))) for name, n in executed.items()]
     title = f"perfkit: {Path(parameters['profile']).name}"
     (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
     done("page")
+
+
+def _told(name: str, run: Run, earlier: Run | None) -> set[str]:
+    """Return what was recorded for a notebook to tell: by both runs, where it compares them."""
+    runs = [run, earlier] if earlier is not None and notebooks.BASELINE in notebooks.NOTEBOOKS[name] else [run]
+    return set.intersection(*map(notebooks.recorded, runs))
 
 
 def _write_tables(view: Selection, folder: Path) -> None:

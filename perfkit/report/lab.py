@@ -9,7 +9,7 @@ from pathlib import Path
 
 import nbformat
 
-from perfkit.report.notebooks import NOTEBOOKS, folder, sample
+from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
 
 
 def prepare(target: Path, profile: Path | None) -> list[Path]:
@@ -19,7 +19,7 @@ def prepare(target: Path, profile: Path | None) -> list[Path]:
     """
     target.mkdir(parents=True, exist_ok=True)
     made = []
-    for name in NOTEBOOKS:
+    for name in (START, *NOTEBOOKS):
         copy = target / f"{name}.ipynb"
         if copy.exists():
             continue
@@ -41,5 +41,9 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
 
 
 def command(target: Path, options: Sequence[str]) -> int:
-    """Run JupyterLab with these options on `target` until it is closed and return its exit status."""
-    return subprocess.run([sys.executable, "-m", "jupyterlab", *options, str(target)], check=False).returncode
+    """Run JupyterLab with these options on `target` until it is closed and return its exit status.
+
+    It opens the page that leads through the notebooks.
+    """
+    first = f"--LabApp.default_url=/lab/tree/{START}.ipynb"
+    return subprocess.run([sys.executable, "-m", "jupyterlab", first, *options, str(target)], check=False).returncode

@@ -14,7 +14,9 @@ import nbformat
 from perfkit.errors import PerfkitError
 from perfkit.run import Run
 
-# Notebook, and the tables or readers of which at least one must have found something for it to have an answer.
+BASELINE = "baseline"
+# Notebook, and the tables or readers of which at least one must have found something for it to have an answer;
+# BASELINE where an earlier run must have been given.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
     "1_baseline": ("nccl", "deepspeed"),
@@ -23,9 +25,10 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "3_call_paths": ("CALLTREE",),
     "4_kernels": ("LAUNCHES",),
     "5_framework": ("OPS",),
+    "6_compare": (BASELINE,),
 }
 
-
+START = "start"  # leads to the others; a page for a person, no part of a report
 QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
 
 
@@ -50,9 +53,9 @@ def recorded(run: Run) -> set[str]:
     return {name for profile in run.profiles for name in (profile.reader, *profile.loaders)}
 
 
-def answering(run: Run) -> list[str]:
-    """Return the names of the notebooks that have something to say about this run."""
-    tables = recorded(run)
+def answering(run: Run, baseline: Run | None = None) -> list[str]:
+    """Return the names of the notebooks that have something to say about this run, or this and an earlier one."""
+    tables = recorded(run) | ({BASELINE} if baseline is not None else set())
     return [name for name, needs in NOTEBOOKS.items() if not needs or tables & set(needs)]
 
 

@@ -12,6 +12,8 @@ from perfkit.diagnosis import Figure, Finding, Refusal, plain
 
 MIME = "application/vnd.perfkit.record+json"
 NEEDS = "needs:"  # begins the tag of a cell that has an answer only where one of the tables it names was recorded
+# Tag of a cell for the person at the notebook: the explorer and the prose about it, and what the summary says already.
+LIVE = "live"
 
 
 @dataclass
@@ -62,18 +64,22 @@ def _contents(notebook: nbformat.NotebookNode) -> list[dict[str, Any]]:
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
     """Return the notebook as a reader wants it.
 
-    Cells that only record are left out, and those tagged ``needs:A|B`` where none of these tables is among
-    `tables`, what was recorded; the code of cells that show nothing is put to the next that does.
+    Cells that only record are left out, those tagged ``live``, and those tagged ``needs:A|B`` where none of these
+    tables is among `tables`, what was recorded; the code of live cells and of those that show nothing is put to the
+    next that is shown.
     """
     shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
     cells, silent = [], []
     for cell in shown.cells:
         if not _answered(cell, tables) or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
             continue
-        if cell.cell_type == "code" and not cell.outputs:
+        is_code, is_live = cell.cell_type == "code", LIVE in cell.metadata.get("tags", [])
+        if is_code and (is_live or not cell.outputs):
             silent.append(cell.source)
             continue
-        if cell.cell_type == "code":
+        if is_live:
+            continue
+        if is_code:
             cell.source = "\n\n".join([*silent, cell.source])
             silent.clear()
         cells.append(cell)

@@ -58,15 +58,22 @@ def nothing_found(figures: Container[str]) -> str:
 
 
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
-    """Return findings as a list: the title, how severe it is, and the evidence in a sentence."""
+    """Return findings as a list: the title, how severe and how sure it is, the evidence, and what speaks against."""
     found = list(findings)
     if not found:
         return note(nothing_found(figures))
     items = "".join(
-        f"<li><strong>{_safe(f.title)}</strong> <em>({_safe(f.severity)})</em><br>{_safe(f.explanation)}</li>"
+        f"<li><strong>{_safe(f.title)}</strong> <em>({_safe(f.severity)}, {_safe(f.confidence)} confidence)</em><br>"
+        f"{_safe(f.explanation)}{_doubts(f)}</li>"
         for f in found
     )
     return Shown(f'<ol class="perfkit-findings">{items}</ol>', "\n".join(f.title for f in found))
+
+
+def _doubts(finding: Finding) -> str:
+    """Return what speaks against a finding, and what to measure next."""
+    against = f"<br>Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
+    return against + (f"<br>Measure next: {_safe(finding.next)}" if finding.next else "")
 
 
 def recommendations(findings: Iterable[Finding]) -> Shown:
@@ -107,14 +114,16 @@ def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.Data
     return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])
 
 
-def opportunities(findings: Iterable[Finding], figures: Mapping[str, Figure]) -> pd.DataFrame:
+def opportunities(
+    findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None
+) -> pd.DataFrame:
     """Return findings as rows of the improvement table: direction, current, target, gain, why a range.
 
-    The last row says what mending all of them together could gain.
+    The last row says what mending all of them together could gain, by one replay of `view` where it is given.
     """
     found = list(findings)
     rows = [(f.title, f.evidence[0].text, f.target, f.gain.text, f.gain.reason) for f in found]
-    combined = together(found, figures)
+    combined = together(found, figures, view)
     rows += [("All of these together", "", "", combined.text, combined.reason)] if combined else []
     return pd.DataFrame(rows, columns=["direction", "current", "target", "gain", "why a range"])
 

@@ -86,7 +86,9 @@ def _about(about: dict[str, Any]) -> str:
 
 
 def _finding(finding: dict[str, Any]) -> str:
-    return f"- **{_safe(finding['title'])}** ({finding['severity']}). {_safe(finding['explanation'])}"
+    doubts = f" Against it: {_safe('; '.join(finding['against']))}." if finding["against"] else ""
+    sure = f"{finding['severity']}, {finding['confidence']} confidence"
+    return f"- **{_safe(finding['title'])}** ({sure}). {_safe(finding['explanation'])}{doubts}"
 
 
 def _row(figure: dict[str, Any]) -> tuple[str, ...]:

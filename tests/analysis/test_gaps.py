@@ -56,6 +56,19 @@ def test_gap_of_exactly_the_limit_is_other() -> None:
     assert gap_after_100(90, 130)["cause"] == "other"
 
 
+@pytest.mark.parametrize(("launch_us", "cause"), [(138, "other"), (141, "other"), (146, "host_wait")])
+def test_a_wait_of_a_sliver_does_not_explain_a_gap(launch_us: int, cause: str) -> None:
+    """The call of 4 us returns 42, 45 or 50 us into a gap of 500 us: from a tenth on the host has to do with it."""
+    assert cause == gap_after_100(launch_us, 600)["cause"]
+
+
+def test_a_call_that_lasts_as_long_as_the_gap_explains_it() -> None:
+    """The launch begins 1 us into the gap and returns 499 us into it, as when it loads its module: a host wait."""
+    work = kernels(kernel(0, 100), kernel(600, 605, 7))
+    gaps = idle_gaps(work, COPIES.empty(), api_calls(call(101, 599, "cudaLaunchKernel", 7)))
+    assert ["host_wait"] == gaps["cause"].tolist()
+
+
 def test_gap_without_launch_call_is_unattributed() -> None:
     """An operation without a call of its process and rank leaves its gap without cause, process and thread."""
     work = kernels(kernel(0, 10), kernel(20, 30, 5))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from tests.bench import analyses, call_paths, dmon, kineto, lanes, launches, nsys, ranks, report, trace_ranks
+from tests.bench import analyses, call_paths, dmon, explorer, kineto, lanes, launches, nsys, ranks, report, trace_ranks
 from tests.bench.table import Row, markdown
 
 BENCHMARKS = {
@@ -16,6 +16,7 @@ BENCHMARKS = {
     "launches": launches.rows,
     "analyses": analyses.rows,
     "lanes": lanes.rows,
+    "explorer": explorer.rows,
     "report": report.rows,
     "ranks": ranks.rows,
     "kineto": kineto.rows,

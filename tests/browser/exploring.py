@@ -10,7 +10,8 @@ LIMIT = 60_000.0  # ms that an answer may take on a loaded machine
 
 OVERVIEW, TIMELINE = 0, 1  # pictures of an explorer from the top down
 PICTURES = f"[...document.querySelectorAll('{BOX} svg.marks')]"
-TITLE = f"({PICTURES}[{TIMELINE}]?.querySelector('.role-title-text text')?.textContent ?? '')"
+TITLES = [f"({PICTURES}[{n}]?.querySelector('.role-title-text text')?.textContent ?? '')" for n in (OVERVIEW, TIMELINE)]
+TITLE = TITLES[TIMELINE]
 FRAME = """(svg => {
     svg.scrollIntoView({block: 'center'});
     const box = svg.querySelector('.role-frame path.background').getBoundingClientRect();
@@ -21,6 +22,32 @@ ASKED = """async expression => {
     const asked = {code: '', store_history: false, user_expressions: {answer: expression}};
     const {answer} = (await kernel.requestExecute(asked).done).content.user_expressions;
     return answer.status === 'ok' ? answer.data['text/plain'] : `${answer.ename}: ${answer.evalue}`;
+}"""
+
+CONTRASTS = """selector => {
+    const context = Object.assign(document.createElement('canvas'), {width: 1, height: 1}).getContext('2d');
+    const colour = text => {
+        context.clearRect(0, 0, 1, 1);
+        context.fillStyle = text;
+        context.fillRect(0, 0, 1, 1);
+        return [...context.getImageData(0, 0, 1, 1).data].map(part => part / 255);
+    };
+    const over = ([r, g, b, a], below) => [r, g, b].map((part, i) => part * a + below[i] * (1 - a));
+    const paper = of => {
+        if (!of) return [1, 1, 1];
+        const [r, g, b, a] = colour(getComputedStyle(of).backgroundColor);
+        return a === 1 ? [r, g, b] : over([r, g, b, a], paper(of.parentElement));
+    };
+    const light = rgb => [.2126, .7152, .0722].reduce((sum, weight, i) => sum + weight *
+        (rgb[i] <= .04045 ? rgb[i] / 12.92 : ((rgb[i] + .055) / 1.055) ** 2.4), 0);
+    const isSeen = of => of.getClientRects().length && of.textContent.trim() && !of.disabled &&
+        getComputedStyle(of).opacity > 0;
+    return [...document.querySelectorAll(selector)].filter(isSeen).map(of => {
+        const style = getComputedStyle(of), [r, g, b, a] = colour(of.closest('svg') ? style.fill : style.color);
+        const below = paper(of), opacity = style.opacity * (of.closest('svg') ? style.fillOpacity : 1);
+        const [dark, bright] = [light(over([r, g, b, a * opacity], below)), light(below)].sort((x, y) => x - y);
+        return [of.textContent.trim(), (bright + .05) / (dark + .05)];
+    });
 }"""
 
 
@@ -44,9 +71,9 @@ class Exploring:
         """What the explorer says is chosen."""
         return str(self.tab.locator(f"{BOX} [role=status]").first.inner_text())
 
-    def until_title(self, text: str) -> str:
-        """Wait until the timeline's title contains a text, and return the title."""
-        return self._until(TITLE, text)
+    def until_title(self, text: str, picture: int = TIMELINE) -> str:
+        """Wait until a picture's title contains a text, and return the title."""
+        return self._until(TITLES[picture], text)
 
     def until_said(self, text: str) -> str:
         """Wait until the explorer says a text, and return all that it says."""
@@ -61,6 +88,7 @@ class Exploring:
         """Choose everything."""
         self.press("Reset")
         self.until_said("Chosen: all GPUs, the whole recording, all kernels.")
+        self.tab.wait_for_timeout(300)  # a picture that is being drawn again cannot be dragged
 
     def press(self, name: str) -> None:
         """Press a button."""
@@ -73,7 +101,9 @@ class Exploring:
 
     def type(self, name: str, text: str) -> None:
         """Type into a field, and press Enter."""
-        field = self.tab.locator(f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)).locator("input")
+        field = self.tab.locator(f"{BOX} .jupyter-widgets", has=self.tab.locator("label", has_text=name)).locator(
+            "input"
+        )
         field.first.fill(text)
         field.first.press("Enter")
 
@@ -96,6 +126,12 @@ class Exploring:
             }}).toArray().sort((one, other) => other.width - one.width)"""
         )
         return found
+
+    def contrasts(self) -> list[tuple[str, float]]:
+        """Return each text on paper in the explorer with the contrast of its colour and the paper's (WCAG 2.1)."""
+        texts = ("svg.marks text", "label", ".widget-label", ".widget-html-content", "option", "button", "td", "th")
+        found = self.tab.evaluate(CONTRASTS, ", ".join(f"{BOX} {text}" for text in texts))
+        return [(str(text), float(contrast)) for text, contrast in found]
 
     def _until(self, what: str, text: str) -> str:
         self.tab.wait_for_function(f"text => {what}.includes(text)", arg=text, timeout=LIMIT)

@@ -31,9 +31,9 @@ HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')
 
 
 class Lab:
-    """A server on a folder."""
+    """A server on a folder, with a cache that lies there too or is given."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, cache: Path | None = None) -> None:
         self.folder, self.port = folder / "work", _free_port()
         self.folder.mkdir()
         for name in ("config", "data", "runtime", "settings", "workspaces", "cache"):
@@ -47,7 +47,7 @@ class Lab:
             "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
             "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
             "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
-            "PERFKIT_CACHE": str(folder / "cache"),
+            "PERFKIT_CACHE": str(cache or folder / "cache"),
         }
         self._process = subprocess.Popen(
             [*command, str(self.folder)], env=self.environment, stdout=self._log, stderr=subprocess.STDOUT
@@ -103,10 +103,18 @@ class Page:
 
     def run(self, name: str) -> None:
         """Open a notebook and run its cells to the end."""
+        self.open(name)
+        self.run_cells()
+
+    def open(self, name: str) -> None:
+        """Open a notebook and wait for its kernel."""
         place = f"workspaces/{name}-{time.monotonic_ns()}/tree/{name}.ipynb"
         self.tab.goto(f"http://127.0.0.1:{self.lab.port}/lab/{place}?token={TOKEN}")
         self.tab.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=START * 1000)
         self.tab.wait_for_function(KERNEL_IS_READY, timeout=START * 1000)
+
+    def run_cells(self) -> None:
+        """Run the notebook's cells to the end."""
         self.tab.evaluate("window.jupyterapp.commands.execute('notebook:run-all-cells')")
         self.tab.wait_for_function(HAS_RUN, timeout=RUN * 1000)
         self.idle()

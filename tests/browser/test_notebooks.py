@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import perfkit
 import pytest
 from browser.lab import Page
 
+import perfkit
 from perfkit.report.lab import prepare
 from perfkit.report.notebooks import NOTEBOOKS, answering, sample
 

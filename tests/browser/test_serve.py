@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +33,11 @@ def served(tmp_path: Path) -> Iterator[tuple[int, str]]:
     lines = iter(server.stdout.readline, "")
     address = next(line for line in lines if "?token=" in line)
     yield port, address.partition("?token=")[2].strip()
-    os.killpg(server.pid, 15)
-    server.stdout.close()
+    os.killpg(server.pid, signal.SIGINT)
     server.wait(START)
+    with suppress(ProcessLookupError):  # Voilà outlives a signal that comes while it starts
+        os.killpg(server.pid, signal.SIGKILL)
+    server.stdout.close()
 
 
 def test_page_needs_its_token_and_asks_no_other_machine(chromium: Any, served: tuple[int, str]) -> None:

@@ -96,5 +96,6 @@ def test_a_program_is_used_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
     made = overview.enable()
     assert "https://esm.sh" not in made
     assert 500_000 < len(made)
+    assert 1 == made.count(overview.COUNTED)
     monkeypatch.setattr(chart, "_is_offline", False)
     assert "kept" == overview.enable("kept") == overview.enable()

@@ -9,38 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from callpaths import MAIN, call_metrics, calltree
-from frames import kernels, ranges
+from frames import kernels
 from sampled import devices, samples
+from trained import run, training
 
 import perfkit
 from perfkit.diagnosis.comparison import Comparison, compared
 from perfkit.errors import PerfkitError
-from perfkit.profile import Profile
-from perfkit.tables import CAPTURE, LAUNCHES
-
-MS = 1_000_000
-
-
-def run(reader: str = "nsys", **tables: pd.DataFrame) -> perfkit.Run:
-    """A run with these tables."""
-    about = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
-    loaders = {name.upper(): (lambda frame=frame: frame) for name, frame in tables.items()}
-    return perfkit.Run([Profile(reader, Path("p"), CAPTURE.make(pd.DataFrame(about)), loaders, ())])
-
-
-def training(
-    length: float = 10.0, *, count: int = 20, gpu: str = "A100", seed: int = 0, named: bool = True, reader: str = "nsys"
-) -> perfkit.Run:
-    """Steps of so many ms, each with a GEMM of a tenth and a copy kernel of 1 ms, 1 % off by chance."""
-    random, rows, spans, at = np.random.default_rng(seed), [], [], 0
-    for step in range(count):
-        whole = round(length * MS * random.normal(1, 0.01))
-        rows += [{"name": "sgemm", "family": "gemm", "start_ns": at, "dur_ns": whole // 10}]
-        rows += [{"name": "cat", "family": "copy", "start_ns": at + whole // 2, "dur_ns": MS}]
-        spans += [{"name": f"step {step}", "start_ns": at, "dur_ns": whole}]
-        at += whole
-    found = ranges(*spans) if named else ranges()
-    return run(reader, kernels=kernels(*rows), ranges=found, devices=devices(*[gpu] * bool(gpu)))
+from perfkit.tables import LAUNCHES
 
 
 def verdicts(found: Comparison) -> dict[str, str]:

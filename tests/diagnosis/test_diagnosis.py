@@ -59,12 +59,15 @@ def test_parts_add_up_to_the_span() -> None:
 
 
 def test_waiting_for_data_is_named_first() -> None:
-    """The planted cause is the first finding, severe, with the range it fell in and a gain of at most 5x."""
+    """The planted cause is the first finding, severe, with the range it fell in and a gain of at most 5x.
+
+    100 ms, of which 80 ms are waited; the replay keeps the calls that launch, so that somewhat less than 5x is left.
+    """
     first = diagnosis.findings(_waiting_for_data())[0]
     assert ("idle_data_loading", "high") == (first.rule, first.severity)
     assert "80.0 % of the time because the host was loading data" in first.title
     assert "enumerate(DataLoader)" in first.explanation
-    assert 5.0 == pytest.approx(first.gain.high)
+    assert 4.0 < first.gain.low <= first.gain.high < 5.0
 
 
 def test_busy_gpu_gives_no_severe_finding() -> None:
@@ -75,12 +78,12 @@ def test_busy_gpu_gives_no_severe_finding() -> None:
 
 
 def test_exposed_copies_are_found() -> None:
-    """60 ms of copies beside nothing and 40 ms of kernels: copies hold up the GPU, at most 2.5x."""
+    """60 ms of copies beside nothing and 40 ms of kernels: copies from pinned memory, not beside it, at most 2.5x."""
     view = _view(
         kernels=kernels({"start_ns": 60 * MS, "dur_ns": 40 * MS}),
         copies=copies({"start_ns": 0, "dur_ns": 60 * MS, "bytes": 6_000_000}),
     )
-    (finding,) = (f for f in diagnosis.findings(view) if f.rule == "exposed_copy")
+    (finding,) = (f for f in diagnosis.findings(view) if f.rule == "copies_serial")
     assert 2.5 == pytest.approx(finding.gain.high)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import perfkit
 from perfkit import diagnosis, report
+from perfkit.report.notebooks import answering
 from perfkit.simulate import Shape, capture
 
 SCRIPT = "<script>alert(1)</script>"
@@ -101,6 +102,18 @@ def test_baseline_stands_beside_the_run(built: Path) -> None:
     idle = summary(built)["figures"]["idle_frac"]["text"]
     assert "Before (run.sqlite) and after" in page
     assert f'<td>GPU idle</td><td>{idle}</td><td>{idle}</td><td class="n">1.00</td>' in page
+
+
+def test_baseline_brings_its_notebook(built: Path, run: Path) -> None:
+    """The comparison is part of a report with a baseline, its figures are recorded; without one it is left out."""
+    assert (built / "notebooks" / "6_compare.ipynb").exists()
+    page = (built / "index.html").read_text(encoding="utf-8")
+    assert "Step 6: did the change help?" in page
+    assert "Call paths" not in page  # neither run has any
+    assert "6_compare" == summary(built)["figures"]["compare_worse_count"]["notebook"]
+    assert 0 == summary(built)["figures"]["compare_worse_count"]["value"]
+    loaded = perfkit.load(run)
+    assert {"6_compare"} == {*answering(loaded, loaded)} - {*answering(loaded)}
 
 
 @pytest.mark.parametrize("gpus", [[], [0], [1]])

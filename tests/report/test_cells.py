@@ -12,6 +12,7 @@ import pytest
 
 import perfkit
 from perfkit.report.notebooks import NOTEBOOKS, answering, folder
+from perfkit.report.record import LIVE
 
 # Broken on purpose, closed formats that need the vendor's software, and files that describe others.
 LEFT_OUT = (
@@ -51,7 +52,7 @@ def _one_of_each_kind() -> list[Path]:
 
 
 def shown(name: str, **parameters: Any) -> list[Any]:
-    """Run a notebook's cells with these parameters and return what each would show."""
+    """Run a notebook's cells with these parameters and return what each would show on a page."""
     notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
     space: dict[str, Any] = {}
     results = []
@@ -61,7 +62,8 @@ def shown(name: str, **parameters: Any) -> list[Any]:
         *before, last = ast.parse(cell.source).body
         exec(compile(ast.Module(before, []), name, "exec"), space)
         if isinstance(last, ast.Expr):
-            results.append(eval(compile(ast.Expression(last.value), name, "eval"), space))
+            result = eval(compile(ast.Expression(last.value), name, "eval"), space)
+            results += [] if LIVE in cell.metadata.get("tags", []) else [result]
         else:
             exec(compile(ast.Module([last], []), name, "exec"), space)
         if "parameters" in cell.metadata.get("tags", []):
@@ -69,13 +71,14 @@ def shown(name: str, **parameters: Any) -> list[Any]:
     return results
 
 
-def check(name: str, capture: Path) -> None:
-    """Run a notebook's cells on a capture: a chart has a description, a table or sentence has content."""
-    for result in shown(name, profile=str(capture)):
-        if hasattr(result, "to_dict"):
-            assert result.to_dict()["description"]
-        elif result is not None:
-            assert result._repr_html_().strip()
+def check(name: str, capture: Path, baseline: Path | str = "") -> None:
+    """Run a notebook's cells on a capture: a chart has a description, a table or sentence content."""
+    for result in shown(name, profile=str(capture), baseline=str(baseline)):
+        for part in getattr(result, "parts", [result]):
+            if hasattr(part, "to_dict"):
+                assert part.to_dict()["description"]
+            elif part is not None:
+                assert part.strip() if isinstance(part, str) else part._repr_html_().strip()
 
 
 @pytest.mark.parametrize("capture", _captures(), ids=lambda p: p.name[:40])
@@ -90,3 +93,11 @@ def test_runs_on_every_real_capture(capture: Path) -> None:
 def test_runs_on_what_it_has_no_answer_to(capture: Path, name: str) -> None:
     """Whoever opens a notebook on another tool's capture reads sentences, not a traceback."""
     check(name, capture)
+
+
+@pytest.mark.parametrize("capture", _one_of_each_kind(), ids=lambda p: p.name[:40])
+def test_compares_whatever_is_recorded(capture: Path) -> None:
+    """A capture of each kind stands beside itself and beside one of another kind, of which most share nothing."""
+    other = next(one for one in _one_of_each_kind() if one.parent != capture.parent)
+    for baseline in (capture, other):
+        check("6_compare", capture, baseline)

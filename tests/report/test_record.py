@@ -38,3 +38,10 @@ def test_recording_is_not_shown_and_silent_code_is_put_to_the_next() -> None:
     record = new_code_cell("record()", outputs=[new_output("display_data", data={MIME: {}})])
     made = notebook(new_code_cell("x = 1"), shown("x"), record)
     assert ["x = 1\n\nx"] == sources(presentable(made, ()))
+
+
+def test_what_a_person_uses_is_not_on_the_page() -> None:
+    """The explorer and the prose about it are left out; the names that its code sets are seen where they are used."""
+    about = new_markdown_cell("choose", metadata={"tags": ["live"]})
+    made = notebook(about, shown("seen = explorer(view)", "live"), new_markdown_cell("look"), shown("timeline(seen)"))
+    assert ["look", "seen = explorer(view)\n\ntimeline(seen)"] == sources(presentable(made, ()))

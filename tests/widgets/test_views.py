@@ -264,6 +264,15 @@ def test_call_paths_show_gpu_and_cpu(dlrm: Run) -> None:
     assert csv(view)["exclusive"].sum() == pytest.approx(operations["exclusive"].sum())
 
 
+@pytest.mark.parametrize(("kept", "said"), [("CPUTIME", "No GPU operation was"), ("GPUOP", "No CPU time was")])
+def test_call_paths_of_one_side_say_how_to_record_the_other(dlrm: Run, kept: str, said: str) -> None:
+    """One tree, and a sentence in place of the other."""
+    metrics = dlrm.call_metrics[dlrm.call_metrics["metric"].eq(kept)]
+    view = still(views.call_paths(chosen(recorded(CALLTREE=dlrm.calltree, CALL_METRICS=metrics))))
+    (sentence,) = sentences(view)
+    assert (1, True) == (len(specs(view)), sentence.startswith(said))
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, dict[str, Any]]:
     """Traces of four ranks of which rank 2 is late, and what is true of them."""

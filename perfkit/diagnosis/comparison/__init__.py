@@ -5,133 +5,35 @@ Conventions
 What both runs recorded is compared, by the analyses of `perfkit.analysis.compare`; what only one has is refused. Runs
 on other GPUs, of other profilers or of steps found another way are compared all the same, with a caution that
 lowers the confidence (`doubts`). Of three repeats or more each figure has an interval.
+
+Functions
+---------
+compared     what differs between two runs, or two groups of repeats
+attempted    the same, or why there is nothing to compare
+alike        an earlier run as a later one is looked at
+overview     what is compared, a row per run
+sentence     what a comparison says
+side_rows    figures of both runs as text
+spoken_ratio a ratio with its interval as text
+sample_rows  sampled metrics of both runs as text
+facts        the figures of the comparison itself
 """
 
-from __future__ import annotations
+from perfkit.diagnosis.comparison.pairing import Comparison, compared
+from perfkit.diagnosis.comparison.sides import Given
+from perfkit.diagnosis.comparison.summary import facts
+from perfkit.diagnosis.comparison.told import alike, attempted, overview, sample_rows, sentence, side_rows, spoken_ratio
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-import pandas as pd
-
-from perfkit.analysis import compare
-from perfkit.analysis.compare.resampling import Resampling
-from perfkit.diagnosis.comparison.doubts import cautions, lacking, sureness, unshared, untimed
-from perfkit.diagnosis.comparison.measures import side_by_side
-from perfkit.diagnosis.comparison.sides import KINDS, Given, Side, side, timed
-from perfkit.diagnosis.finding import Refusal
-from perfkit.errors import PerfkitError
-from perfkit.run import Run
-
-__all__ = ["Comparison", "Given", "compared"]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """What differs between two runs; frames of what they do not share are empty.
-
-    `figures` is COMPARED_FIGURES, `steps` COMPARED_STEPS, `families` FAMILIES; `kernels` is per step where both runs
-    have steps; `launches`, `paths` (of the metric `paths_metric`) and `samples` as from `analysis.compare`.
-    `cautions` lower the `confidence`: high, medium or low.
-    """
-
-    figures: pd.DataFrame
-    steps: pd.DataFrame
-    families: pd.DataFrame
-    kernels: pd.DataFrame
-    launches: pd.DataFrame
-    paths: pd.DataFrame
-    paths_metric: str
-    samples: pd.DataFrame
-    confidence: str
-    cautions: tuple[str, ...] = ()
-    refusals: tuple[Refusal, ...] = ()
-
-
-def compared(
-    before: Given,
-    after: Given,
-    *,
-    peaks: str = "",
-    confidence: float = 0.95,
-    seed: int = 0,
-    matters: float = compare.MATTERS,
-    tolerance: float = compare.TOLERANCE,
-) -> Comparison:
-    """Return what differs between two runs of one kind, or two groups of repeats.
-
-    Parameters
-    ----------
-    before, after
-        A run, a selection of one, or a sequence of them: repeats of one program.
-    peaks
-        As in `diagnosis.figures`.
-    confidence, seed, matters
-        As in `analysis.compare.steps`.
-    tolerance
-        As in `analysis.compare.figures`, for what has no interval.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    PerfkitError
-        If the two share nothing that could be compared.
-    ValueError
-        If there is no run on a side, or a number cannot be used.
-    """
-    old, new = side("before", before), side("after", after)
-    shared = [name for name in KINDS if old.has(name) and new.has(name)]
-    if not shared:
-        raise PerfkitError(f"before, after: {lacking(old, new)}. Record both with the same profiler.")
-    how = Resampling("median", confidence, seed=seed).checked()
-    if "kernels" in shared:
-        old, new = timed(old, new)
-    rest, metric = _others(old, new, shared, tolerance)
-    tables = {**_moved(old, new, how, matters, tolerance), **rest}
-    doubts = list(cautions(old, new))
-    unanswered = list(untimed(old, new, tables["steps"]))
-    return Comparison(
-        figures=side_by_side(old, new, tables, how, peaks=peaks, tolerance=tolerance, matters=matters),
-        **tables,
-        paths_metric=metric,
-        confidence=sureness(doubts, unanswered),
-        cautions=tuple(text for text, _ in doubts),
-        refusals=(*unanswered, *unshared(old, new)),
-    )
-
-
-def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, pd.DataFrame]:
-    """Return steps, families and kernels side by side."""
-    chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters}
-    return {
-        "steps": compare.steps(old.steps, new.steps, **chosen),
-        "families": compare.families(old.kernels, new.kernels, **chosen),
-        "kernels": compare.kernels(old.kernels, new.kernels, by="grid", tolerance=tolerance),
-    }
-
-
-def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tuple[dict[str, pd.DataFrame], str]:
-    """Return what is no timeline: counters, call paths (of the first repeats) and samples, and the paths' metric."""
-    from perfkit.diagnosis.paths import metric
-
-    empty = [[frame.iloc[:0] for frame in side.table("launches")] for side in (old, new)]
-    pair = [side.table("launches") for side in (old, new)] if "launches" in shared else empty
-    runs = [side.views[0].run for side in (old, new)]
-    named = metric(new.views[0]) if "calltree" in shared else ""
-    if named != metric(old.views[0]) or not named:
-        named = ""
-    trees = [(run.calltree, run.call_metrics) if named else _no_paths(run) for run in runs]
-    samples = [side.views[0].samples for side in (old, new)]
-    return {
-        "launches": compare.launches(*pair, tolerance=tolerance),
-        "paths": compare.paths(*trees, metric=named, tolerance=tolerance),
-        "samples": compare.samples(*(frame if "samples" in shared else frame.iloc[:0] for frame in samples)),
-    }, named
-
-
-def _no_paths(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return run.calltree.iloc[:0], run.call_metrics.iloc[:0]
+__all__ = [
+    "Comparison",
+    "Given",
+    "alike",
+    "attempted",
+    "compared",
+    "facts",
+    "overview",
+    "sample_rows",
+    "sentence",
+    "side_rows",
+    "spoken_ratio",
+]

@@ -46,6 +46,11 @@ def side(name: str, given: Given) -> Side:
     return Side([run if isinstance(run, Selection) else select(run) for run in runs])
 
 
+def common(old: Side, new: Side) -> list[str]:
+    """Return the kinds of recording that both sides have."""
+    return [name for name in KINDS if old.has(name) and new.has(name)]
+
+
 def timed(old: Side, new: Side) -> tuple[Side, Side]:
     """Return both sides with steps and the kernels in them; with all kernels where a repeat has no steps."""
     found = [[steps.detect(v.ranges, v.all_kernels, window=v.window) for v in one.views] for one in (old, new)]

@@ -136,5 +136,6 @@ def _slider(axis: Axis | None) -> Any:
         tooltip="Part of the recording to look at; its edges can be typed at the right",
         continuous_update=False,
         readout_format=".3f",
+        style={"description_width": "initial"},
         layout={"flex": "2 1 380px", **({} if axis else {"display": "none"})},
     )

@@ -64,7 +64,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             description="parameters",
             tooltip="The present choice, to copy: click into it, then Ctrl-A and Ctrl-C",
             rows=18,
-            layout={"width": "100%", "display": "none"},
+            layout={"width": "auto", "display": "none"},
         )
         buttons = [self.reset, self.copy, self.reporting.button]
         row = ipywidgets.HBox(buttons, layout={"flex_flow": "row wrap"})

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
+from threading import Lock, Thread
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +16,7 @@ from perfkit.analysis.window import Window
 from perfkit.charts.detail import BINS, SPANS
 from perfkit.charts.labels import devices
 from perfkit.charts.theme import FAMILY_COLOURS
+from perfkit.errors import PerfkitError
 from perfkit.format import size
 from perfkit.run import Run
 from perfkit.selection import Selection
@@ -59,12 +62,30 @@ class Levels:
     def __init__(self, chooser: Chooser) -> None:
         self._chooser, self.run, self.lanes = chooser, chooser.run, chooser.lanes
         self._sources: dict[str, Source] = {}
+        self._sorting = Lock()
+        self._launching: Launching | None = None
         self._streams: dict[tuple[tuple[int, ...], tuple[int, ...]], tuple[pd.DataFrame, int]] = {}
 
     @cached_property
+    def _busy(self) -> pd.DataFrame:
+        """The busy time of each stream and kind."""
+        return self.lanes.busy(bins=1)
+
+    @property
     def launching(self) -> Launching:
         """The calls of the run by correlation."""
-        return Launching(self.run.api_calls)
+        with self._sorting:
+            if self._launching is None:
+                self._launching = Launching(self.run.api_calls)
+            return self._launching
+
+    def prepare(self) -> None:
+        """Begin to sort the calls that a first close look asks for, of millions a second's work, beside all else."""
+        Thread(target=self._prepared, daemon=True).start()
+
+    def _prepared(self) -> None:
+        with suppress(PerfkitError):  # who asks for the calls is told
+            _ = self.launching
 
     @cached_property
     def dossiers(self) -> Dossiers:
@@ -104,8 +125,10 @@ class Levels:
     def _shown(self, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[pd.DataFrame, int]:
         """Return rank, gpu and stream of the busiest streams, sorted by these, and how many there are."""
         if (ranks, gpus) not in self._streams:
-            whole = self.lanes.busy(bins=1, ranks=ranks, gpus=gpus)
-            every = whole.groupby(STREAM)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
+            kept = self._busy
+            for column, chosen in (("rank", ranks), ("gpu", gpus)):
+                kept = kept[kept[column].isin(chosen)] if chosen else kept
+            every = kept.groupby(STREAM)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
             shown = every.head(MOST_STREAMS).index.to_frame(index=False).sort_values(STREAM, ignore_index=True)
             self._streams[ranks, gpus] = shown, len(every)
         return self._streams[ranks, gpus]

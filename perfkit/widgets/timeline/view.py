@@ -19,6 +19,7 @@ from perfkit.widgets.timeline.levels import BESIDE, Chooser, Levels
 from perfkit.widgets.timeline.titles import explained, joined, titled
 
 NOTHING = "No kernel or copy ran in this window. Choose a longer one, or the whole recording."
+MANY = 1_000_000  # kernels up to which the first close look takes no longer than others
 LONGEST = 60  # characters of a name in a caption
 MOVES = {"whole recording": "home", "zoom out": "search-minus", "left": "arrow-left", "right": "arrow-right"}
 
@@ -61,6 +62,8 @@ class Zoomable:
         self.view = ipywidgets.VBox([row, self.said, self.picture, self.known])
         self._observe()
         self._draw()
+        if len(explorer.run.kernels) > MANY:
+            self.levels.prepare()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.view._repr_mimebundle_(**options)

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from perfkit.widgets.explorer import Explorer
 
 PATH_COLUMNS = ["depth", "name", "kind", "inclusive", "unit", "share_frac"]
+NO_GPU = "No GPU operation was recorded. What records them: hpcrun -e gpu=nvidia,pc."
+NO_HOST = "No CPU time was recorded. What records it: hpcrun -e CPUTIME."
 FUNCTION_COLUMNS = ["name", "kind", "count", "exclusive", "unit", "share_frac"]
 
 
@@ -48,5 +50,7 @@ def _call_paths(view: Selection) -> list[Part]:
     return [
         charts.tables.show(known, columns=PATH_COLUMNS, rows=60, caption="The hot path"),
         *(charts.icicle.tree(tree, metrics, metric=metric) for metric in drawn),
+        *([NO_GPU] if followed == host else []),
+        *([] if host else [NO_HOST]),
         charts.searchable.show(functions, columns=FUNCTION_COLUMNS, caption=caption),
     ]

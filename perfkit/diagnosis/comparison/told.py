@@ -1,0 +1,189 @@
+"""A comparison for people: what was compared, the verdict in a sentence, its figures as text.
+
+Functions
+---------
+attempted    the comparison with an earlier run, or why there is none
+alike        an earlier run as a later one is looked at
+overview     what is compared, a row per run
+sentence     what the comparison says
+side_rows    figures of both runs as text, those that differ first
+sample_rows  sampled metrics of both runs as text
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from perfkit.analysis.compare.verdicts import BETTER, GONE, NEW, UNKNOWN, UNSEEN, WORSE
+from perfkit.diagnosis.comparison.doubts import lacking
+from perfkit.diagnosis.comparison.pairing import Comparison, compared, nothing
+from perfkit.diagnosis.comparison.sides import Given, common, side
+from perfkit.diagnosis.finding import SPOKEN, Refusal
+from perfkit.format import duration, number
+from perfkit.run import Run
+from perfkit.selection import Selection
+
+QUESTION = "Did the change help?"
+NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
+ORDER = (WORSE, BETTER, UNKNOWN, NEW, GONE, UNSEEN)
+NONE, UNRECORDED = "none", "not recorded"
+SIDES = ("before", "after")
+ABOUT = ("run", "recorded with", "GPUs", "recorded for", "seen here")
+# How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
+SUFFIXES = {"_bytes_per_s": "bytes/s", "_flops_per_s": "FLOP/s", "_per_s": "1/s", "_frac": "1", "_ns": "ns"}
+SUFFIXES |= {"_bytes": "bytes", "_count": "count", "_hz": "", "_w": "", "_c": ""}
+UNITS = {"_hz": "Hz", "_w": "W", "_c": "°C"}
+
+
+def attempted(before: Given | None, after: Given, *, peaks: str = "") -> Comparison:
+    """Return the comparison with an earlier run; an empty one with a refusal where there is none to compare with.
+
+    Parameters
+    ----------
+    before
+        As in `compared`; None where no baseline was given.
+    after, peaks
+        As in `compared`.
+
+    Returns
+    -------
+    Comparison
+        Empty frames and one refusal where `before` is None, or the two share nothing.
+    """
+    if before is None:
+        return nothing(NO_BASELINE)
+    old, new = side("before", before), side("after", after)
+    if not common(old, new):
+        return nothing(Refusal(QUESTION, lacking(old, new), "both runs, with the same profiler"))
+    return compared(before, after, peaks=peaks)
+
+
+def alike(run: Run, view: Selection) -> Selection:
+    """Return a run with the ranks, GPUs, kernels and families of a choice of another, and without its window.
+
+    What the run does not have is left empty: a kernel can be new.
+    """
+    return Selection(run, view.ranks, view.gpus, None, view.pattern, view.families)
+
+
+def overview(before: Given | None, after: Given) -> pd.DataFrame:
+    """Return what is compared: the file, tools, GPUs and length of each run, and what was chosen of it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `what`, `before`, `after`: text; of repeats each thing once; `before` empty where there is none.
+    """
+    sides = [
+        side(name, given).views if given is not None else [] for name, given in zip(SIDES, (before, after), strict=True)
+    ]
+    told = [[", ".join(dict.fromkeys(texts)) for texts in zip(*map(_about, views), strict=True)] for views in sides]
+    rows = zip(ABOUT, told[0] or [""] * len(ABOUT), told[1], strict=True)
+    return pd.DataFrame(list(rows), columns=["what", *SIDES])
+
+
+def _about(view: Selection) -> tuple[str, ...]:
+    """Return what a run is, in words, as ABOUT."""
+    capture = view.run.capture
+    return (
+        ", ".join(str(path).rpartition("/")[2] for path in capture["path"]),
+        ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in capture.itertuples()})),
+        ", ".join(sorted({str(gpu) for gpu in view.devices["name"]})) or UNRECORDED,
+        ", ".join(duration(ns) for ns in capture["dur_ns"] if ns) or UNRECORDED,
+        view.description,
+    )
+
+
+def sentence(found: Comparison) -> str:
+    """Return what the comparison says: the verdict on the step, or on the figures, how sure it is and why not surer."""
+    if found.figures.empty:
+        return " ".join(f"{r.question} Not told: {r.reason}. What would tell: {r.record}." for r in found.refusals)
+    doubts = f" ({'; '.join(found.cautions)})" if found.cautions else ""
+    return f"{_verdict(found)}. Confidence in the comparison: {found.confidence}{doubts}."
+
+
+def _verdict(found: Comparison) -> str:
+    if found.steps.empty:
+        better, worse = (int(found.figures["verdict"].eq(word).sum()) for word in (BETTER, WORSE))
+        return f"No step times compare; of {len(found.figures)} figures {better} are better and {worse} worse"
+    median = found.steps.iloc[0]
+    told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
+    return f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
+
+
+def spoken_ratio(ratio: float, low: float, high: float) -> str:
+    """Return a ratio with its interval as text.
+
+    Examples
+    --------
+    >>> spoken_ratio(0.9, 0.85, 0.95), spoken_ratio(0.9, float("nan"), float("nan"))
+    ('0.900, interval 0.850 to 0.950', '0.900, no interval')
+    """
+    if math.isnan(ratio):
+        return NONE
+    ends = (
+        "no interval" if math.isnan(low) else f"interval {number(low)} to {'∞' if math.isinf(high) else number(high)}"
+    )
+    return f"{number(ratio)}, {ends}"
+
+
+def side_rows(found: Comparison) -> pd.DataFrame:
+    """Return the figures that one way is better for, as text: worse first; of a verdict those with an interval first.
+
+    Totals depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `id`, `figure`, `before`, `after` ("none" where that run lacks it), `ratio`, `better` and `verdict`: text.
+    """
+    table = found.figures
+    told = table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    order = (2 * told["verdict"].astype(str).map(ORDER.index) + told["ratio_low"].isna()).sort_values(kind="stable")
+    rows = [_figure_row(row) for row in told.loc[order.index].astype(object).to_dict("records")]
+    return pd.DataFrame(rows, columns=["id", "figure", "before", "after", "ratio", "better", "verdict"])
+
+
+def _figure_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    values = (NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES)
+    ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    return row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"]
+
+
+def sample_rows(found: Comparison) -> pd.DataFrame:
+    """Return the sampled metrics that are not 0 in both runs, as text in their units.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `metric`, `before`, `after`: text, "none" where it was not sampled; `ratio` float64, after over before.
+    """
+    table = found.samples
+    told = table[table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    rows = [
+        (_words(metric), _in_unit(metric, before), _in_unit(metric, after), ratio)
+        for metric, before, after, ratio in zip(*(told[name] for name in ("metric", *SIDES, "ratio")), strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["metric", "before", "after", "ratio"])
+
+
+def _words(metric: str) -> str:
+    return metric.removesuffix(_suffix(metric)).replace("_", " ")
+
+
+def _suffix(metric: str) -> str:
+    return next((suffix for suffix in SUFFIXES if metric.endswith(suffix)), "")
+
+
+def _in_unit(metric: str, value: float) -> str:
+    """Return a metric's value with the unit that its name ends in."""
+    if math.isnan(value):
+        return NONE
+    suffix = _suffix(metric)
+    return (
+        SPOKEN[SUFFIXES[suffix]](value) if SUFFIXES.get(suffix) else f"{number(value)} {UNITS.get(suffix, '')}".strip()
+    )

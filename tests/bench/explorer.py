@@ -1,0 +1,142 @@
+"""The explorer of a large capture: ready from the cache, and at each gesture, in Python and to the drawn picture.
+
+The cache is warm. A gesture's figure is the most of some times. In Python it is CPU seconds, which a busy machine
+does not lengthen; in JupyterLab, seconds from the end of the gesture until the picture has its new title. There the
+memory is the most that the notebook's kernel held.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import perfkit
+from perfkit.widgets.explorer import Explorer
+from tests.bench import captures, fresh
+from tests.bench.table import Row
+
+READY_S, PYTHON_S, DRAWN_S, MOST_BYTES = 3.0, 0.15, 0.5, 4e9
+TIMES = 3
+SETTLED_S = 4.0  # after which a person who looked at the whole recording first zooms in
+NOTEBOOK = "import perfkit\nfrom perfkit import widgets\nexplorer = widgets.explorer(perfkit.load({path!r}))\nexplorer"
+
+
+def rows(kernels: int) -> Iterator[Row]:
+    """Measure; yields the rows of the table."""
+    path = captures.made(kernels)
+    size = f"explorer, {kernels:,} kernels"
+    with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder:
+        cache = Path(folder, "cache")
+        fresh.call(in_python, path, cache=cache)
+        measured = fresh.call(in_python, path, cache=cache)
+        for work, (wall_s, cpu_s) in measured.answer.items():
+            most_s = READY_S if work == "ready" else PYTHON_S
+            peer = f"none; {wall_s:.3g} s on the clock"
+            bar = f"under {most_s} s CPU, {MOST_BYTES / 1e9:g} GB"
+            limits = {"most_seconds": most_s, "most_bytes": MOST_BYTES, "peak_bytes": measured.peak_bytes}
+            yield Row(f"{size}, {work}, in Python", cpu_s, peer, None, bar=bar, **limits)
+        yield from _browser_rows(path, cache, size)
+
+
+def in_python(path: str) -> dict[str, tuple[float, float]]:
+    """Return the seconds, on the clock and of the CPU, until the explorer is ready and of each gesture."""
+    found = {}
+    made: list[Any] = []
+    found["ready"] = _timed(lambda: made.append(Explorer(perfkit.load(path))))
+    time.sleep(SETTLED_S)
+    explorer = made[0]
+    start, end = explorer.lanes.span
+    length = end - start
+    for turn in range(TIMES):
+        first = start + (turn + 1) * length // (TIMES + 2)
+        gestures: dict[str, dict[str, Any]] = {
+            "brush": {"window": (first, first + length // 5)},
+            "zoom to 20 ms": {"window": (first, first + 20_000_000)},
+            "zoom to 1 ms": {"window": (first, first + 1_000_000)},
+            "whole recording": {"window": ()},
+            "kernels by name": {"kernels": ("sgemm", "reduce", "elementwise")[turn]},
+            "kernels by family": {"kernels": "", "families": (("gemm", "reduction", "elementwise")[turn],)},
+            "GPU": {"families": (), "gpus": (0,)},
+            "all": {"gpus": ()},
+        }
+        for work, choices in gestures.items():
+            taken = _timed(lambda choices=choices: explorer.choose(**choices))
+            found[work] = max(taken, found.get(work, taken), key=lambda seconds: seconds[1])
+    return found
+
+
+def _timed(work: Callable[[], object]) -> tuple[float, float]:
+    began, busy = time.perf_counter(), time.process_time()
+    work()
+    return time.perf_counter() - began, time.process_time() - busy
+
+
+def _browser_rows(path: Path, cache: Path, size: str) -> Iterator[Row]:
+    chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if chromium is None:
+        yield Row(f"{size}, in JupyterLab", None, "no Chromium on PATH", None, bar=f"under {DRAWN_S} s")
+        return
+    drawn, peak = in_browser(chromium, path, cache)
+    for work, wall_s in drawn.items():
+        limits = {"most_seconds": None if work == "run" else DRAWN_S, "most_bytes": MOST_BYTES, "peak_bytes": peak}
+        bar = f"{MOST_BYTES / 1e9:g} GB" if work == "run" else f"under {DRAWN_S} s, {MOST_BYTES / 1e9:g} GB"
+        yield Row(f"{size}, {work}, drawn in JupyterLab", wall_s, "none", None, bar=bar, **limits)
+
+
+def in_browser(chromium: str, path: Path, cache: Path) -> tuple[dict[str, float], int]:
+    """Return the seconds until each gesture's picture is drawn, and the most bytes that the kernel held."""
+    from playwright.sync_api import sync_playwright
+
+    from tests.browser.exploring import Exploring
+    from tests.browser.lab import Lab, Page
+
+    with tempfile.TemporaryDirectory(dir=captures.FOLDER) as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        lab = Lab(Path(folder), cache=cache)
+        try:
+            page = Page(browser.new_page(viewport={"width": 1400, "height": 1300}), lab)
+            page.open(lab.write("explorer", NOTEBOOK.format(path=str(path))))
+            began = time.perf_counter()
+            page.run_cells()
+            exploring = Exploring(page.tab)
+            exploring.until_title("operation")
+            found = {"run": time.perf_counter() - began}
+            page.tab.wait_for_timeout(1000 * SETTLED_S)
+            for _ in range(TIMES):
+                for work, seconds in _gestures(exploring):
+                    found[work] = max(seconds, found.get(work, 0.0))
+            peak = exploring.ask("__import__('resource').getrusage(0).ru_maxrss") * fresh.MAXRSS_BYTES
+            page.close()
+            return found, peak
+        finally:
+            lab.stop()
+            browser.close()
+
+
+def _gestures(exploring: Any) -> Iterator[tuple[str, float]]:
+    """Drag, zoom until operations stand one by one, and filter; yields each gesture's name and seconds."""
+    from tests.browser.exploring import OVERVIEW, TIMELINE
+
+    def drawn(gesture: Callable[[], object]) -> float:
+        before = exploring.title
+        gesture()
+        began = time.perf_counter()
+        exploring.until_other(before)
+        return time.perf_counter() - began
+
+    yield "brush", drawn(lambda: exploring.drag(OVERVIEW, 0.3, 0.5))
+    while _count(exploring.title) > 1000:
+        yield "zoom", drawn(lambda: exploring.drag(TIMELINE, 0.4, 0.48))
+    yield "whole recording", drawn(lambda: exploring.press("whole recording"))
+    yield "kernels by name", drawn(lambda: exploring.type("kernels", "sgemm"))
+    yield "all", drawn(lambda: exploring.press("Reset"))
+
+
+def _count(title: str) -> int:
+    found = re.search(r"([\d,]+) operation", title)
+    return int(found[1].replace(",", "")) if found else 0

@@ -1,0 +1,44 @@
+"""How a finding is shown: with how sure it is, what speaks against it, and what to measure next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from perfkit.diagnosis import Finding, Gain, plain
+from perfkit.report import summary
+from perfkit.report.shown import key_findings
+
+SURE = Finding(
+    "rule", "The <b>GPU</b> waits", "high", "For data.", (), "none", Gain(1.0, 2.0, "why"), {}, next="A log."
+)
+DOUBTED = replace(SURE, confidence="low", against=("it is <i>busy</i>", "it was never idle"))
+
+
+def test_what_speaks_against_a_finding_is_shown() -> None:
+    """Confidence stands beside severity, what speaks against it and what to measure next below; texts are escaped."""
+    html = key_findings([DOUBTED], {}).html
+    assert "(high, low confidence)" in html
+    assert "Against it: it is &lt;i&gt;busy&lt;/i&gt;; it was never idle." in html
+    assert "Measure next: A log." in html
+
+
+def test_nothing_against_a_finding_is_not_mentioned() -> None:
+    """A finding without doubts says nothing of them."""
+    html = key_findings([SURE], {}).html
+    assert ("(high, high confidence)" in html, "Against" in html) == (True, False)
+
+
+def test_the_record_holds_confidence_and_doubts() -> None:
+    """`summary.json` has the three fields of each finding, and Markdown says the doubts in words."""
+    found = plain(DOUBTED)
+    assert ("low", ("it is <i>busy</i>", "it was never idle"), "A log.") == tuple(
+        found[name] for name in ("confidence", "against", "next")
+    )
+    content = {
+        "inputs": {"captures": [], "parameters": {"profile": "run"}, "devices": [], "selection": "all", "notes": []}
+        | {"perfkit_version": "0"},
+        "figures": {},
+        "findings": [found],
+        "refusals": [],
+    }
+    assert "(high, low confidence). For data. Against it: it is &lt;i&gt;busy" in summary.markdown(content)
