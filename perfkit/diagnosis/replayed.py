@@ -25,7 +25,6 @@ WAITS = ("waits for the GPU removed", whatif.Synchronisations())
 CHANGES: dict[str, tuple[str, Change]] = {
     "idle_data_loading": ("data loading hidden", LOADING),
     "input": ("data loading hidden", LOADING),
-    "idle_host_code": ("the CPU's own work gone", whatif.Host(factor=0.0, pattern="")),
     "idle_sync": WAITS,
     "synchronisation": WAITS,
     "idle_launch": GRAPHS,

@@ -39,6 +39,12 @@ FIELDS = (
     "timestamp,index,name,utilization.gpu,utilization.memory,memory.used,memory.total,power.draw,"
     "enforced.power.limit,temperature.gpu,clocks.current.sm,clocks_event_reasons.active"
 )
+# The full set has instructions per cycle alone; a total is counted, not worked out from a rounded rate.
+TOTALS = (
+    *(f"smsp__sass_thread_inst_executed_op_{kind}_pred_on.sum" for kind in ("fadd", "fmul", "ffma")),
+    "sm__cycles_elapsed.avg",
+    "sm__cycles_elapsed.avg.per_second",
+)
 MARKED = "--mark-steps"
 
 
@@ -90,7 +96,7 @@ def captures(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> dict[str, l
         *(f"--output={stem}", *_program(last)),
     ]
     exporting = ["nsys", "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)]
-    ncu = ["ncu", "--set", "full", "--profile-from-start", "off", "--force-overwrite", "--export", str(stem)]
+    ncu = ["ncu", "--set", "full", "--metrics", ",".join(TOTALS), "--profile-from-start", "off", "--force-overwrite", "--export", str(stem)]
     printing = ["ncu", "--import", str(counted), "--csv", "--page", "raw", "--print-units", "base"]
     return {
         "nsys": [Command(tuple(nsys), report), Command(tuple(exporting), export)],

@@ -85,7 +85,7 @@ def test_the_gain_is_that_of_the_replay_itself() -> None:
 def test_all_changes_are_one_replay_never_a_product() -> None:
     """Hiding data loading and removing waits together gains less than the two gains multiplied."""
     view = perfkit.select(perfkit.load(sample()))
-    rules = ("idle_data_loading", "idle_sync", "idle_host_code")
+    rules = ("idle_data_loading", "idle_sync", "copies_serial")
     each = replayed.gains(view, [finding(rule, 1000.0) for rule in rules])
     both = replayed.combined(view, each, Gain(1.0, 1000.0, "bound"))
     assert max(one.gain.low for one in each) <= both.high

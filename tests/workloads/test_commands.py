@@ -50,6 +50,7 @@ def test_ncu_gets_one_step_in_base_units() -> None:
     first, page = commands.captures(Plan("mlp", device="cuda", steps=50), Path("out"))["ncu"]
     assert "--profile-from-start off" in shlex.join(first.argv)
     assert "--steps 1 --mark-steps" in shlex.join(first.argv)
+    assert "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum," in first.argv[first.argv.index("--metrics") + 1]
     assert "--csv --page raw --print-units base" in shlex.join(page.argv)
     assert Path("out/mlp.raw.csv") == page.stdout == page.makes
 

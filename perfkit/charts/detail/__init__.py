@@ -34,6 +34,9 @@ FULL, LEAST, MOST = 320, 16, 64  # height of the picture and of a lane, pixels
 INK = "currentColor"  # the page's own: dark on light, light on dark
 
 
+MOST_TICKS = 8  # numbers of seven digits stay apart
+
+
 def timeline(
     labels: Sequence[str],
     bins: pd.DataFrame,
@@ -119,7 +122,8 @@ def _time_axis(window: tuple[int, int], scale: Unit) -> Spec:
     ends = [edge / scale.size for edge in window]
     title = f"time since the start of the capture ({scale.symbol})"
     limits = {"domain": ends, "nice": False, "zero": False}
-    return {"field": "start", "type": "quantitative", "title": title, "scale": limits}
+    axis = {"tickCount": MOST_TICKS, "gridOpacity": 0.4}
+    return {"field": "start", "type": "quantitative", "title": title, "scale": limits, "axis": axis}
 
 
 def _lane_axis(labels: Sequence[str]) -> Spec:

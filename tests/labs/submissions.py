@@ -1,0 +1,79 @@
+"""What is handed in: a lab as it is released, and answers of three kinds of students."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+
+import nbformat
+
+from perfkit.report.notebooks import folder
+
+LABS = {path.stem.partition("_")[0]: path for path in sorted((folder() / "labs").glob("lab*.ipynb"))}
+SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION$", re.M | re.S)
+HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
+STUB = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
+FIRST = """\
+def first_answer(function):
+    kept = []
+
+    def answer(*args):
+        if not kept:
+            kept.append(function(*args))
+        return kept[0]
+
+    return answer
+
+
+"""
+
+
+def kind(cell: nbformat.NotebookNode) -> tuple[bool, bool]:
+    """Return whether nbgrader grades a cell, and whether the student writes it."""
+    told = cell.metadata.get("nbgrader", {})
+    return told.get("grade", False), told.get("solution", False)
+
+
+def read(lab: str) -> nbformat.NotebookNode:
+    """Return the instructor's version."""
+    return nbformat.read(LABS[lab], as_version=4)
+
+
+def released(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return the students' version, as nbgrader makes it: no solutions and no hidden tests."""
+    made = copy.deepcopy(notebook)
+    for cell in made.cells:
+        is_graded, is_written = kind(cell)
+        if is_written and cell.cell_type == "markdown":
+            cell.source = "YOUR ANSWER HERE"
+        elif is_written:
+            cell.source = SOLUTION.sub(STUB, cell.source)
+        elif is_graded:
+            cell.source = HIDDEN.sub("", cell.source)
+    return made
+
+
+def constants(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a version whose functions always say what was right the first time: the best constants there are."""
+    made = copy.deepcopy(notebook)
+    for cell in made.cells:
+        if kind(cell) == (False, True):
+            cell.source = FIRST + re.sub(r"^def ", "@first_answer\ndef ", cell.source, flags=re.M)
+        elif kind(cell) == (True, True):
+            cell.source = "YOUR ANSWER HERE"
+    return made
+
+
+def on(notebook: nbformat.NotebookNode, profile: Path) -> nbformat.NotebookNode:
+    """Return a version whose one parameter names another capture."""
+    made = copy.deepcopy(notebook)
+    cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))
+    cell.source = re.sub(r'^profile: str = ""', f"profile: str = {str(profile)!r}", cell.source, flags=re.M)
+    return made
+
+
+def points(notebook: nbformat.NotebookNode) -> dict[str, float]:
+    """Return the points of each cell that is graded by its tests."""
+    graded = [cell.metadata["nbgrader"] for cell in notebook.cells if kind(cell) == (True, False)]
+    return {cell["grade_id"]: cell["points"] for cell in graded}

@@ -1,0 +1,196 @@
+"""The labs: their form, that they can be done, and that nobody gets points for nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import nbclient
+import nbformat
+import pytest
+from labs.submissions import LABS, constants, kind, on, points, read, released
+
+from perfkit.report.notebooks import QUIET, sample
+
+GRADING = Path(__file__).with_name("grading.py")
+
+
+@pytest.fixture(params=sorted(LABS))
+def lab(request: pytest.FixtureRequest) -> str:
+    """Each lab by its short name."""
+    return str(request.param)
+
+
+def outcome(notebook: nbformat.NotebookNode) -> dict[str, bool]:
+    """Run the code cells one after another, as nbgrader does, errors or not; return which tests passed."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    passed = {}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            done = False
+            with suppress(Exception):
+                exec(compile(cell.source, "cell", "exec"), space)
+                done = True
+            passed[cell.metadata.get("nbgrader", {}).get("grade_id", cell.id)] = done
+    return {name: passed[name] for name in points(notebook)}
+
+
+def test_labs_are_those_of_the_course() -> None:
+    """Labs 1 and 2 of four: the GPU, and a small network on it."""
+    assert {"lab1", "lab2"} <= set(LABS)
+
+
+def test_outputs_are_stripped(lab: str) -> None:
+    """Outputs would hold the solutions' results."""
+    code = [cell for cell in read(lab).cells if cell.cell_type == "code"]
+    assert [] == [cell.source for cell in code if cell.outputs or cell.execution_count]
+
+
+def test_grade_ids_are_unique_and_of_schema_3(lab: str) -> None:
+    """nbgrader finds a cell by its id, and refuses other schemas than its own."""
+    told = [cell.metadata["nbgrader"] for cell in read(lab).cells if "nbgrader" in cell.metadata]
+    ids = [each["grade_id"] for each in told]
+    assert len(ids) == len(set(ids))
+    assert {3} == {each["schema_version"] for each in told}
+
+
+def test_every_graded_cell_has_points_and_every_test_hides_some(lab: str) -> None:
+    """Visible tests alone could be satisfied by writing what they ask for."""
+    graded = [cell for cell in read(lab).cells if kind(cell)[0]]
+    assert all(cell.metadata["nbgrader"]["points"] > 0 for cell in graded)
+    tests = [cell for cell in graded if cell.cell_type == "code"]
+    assert [] == [
+        cell.source for cell in tests if not re.search(r"### BEGIN HIDDEN TESTS\n.*assert", cell.source, re.S)
+    ]
+    assert all(cell.metadata["nbgrader"]["locked"] for cell in tests)
+
+
+def test_only_students_define_functions(lab: str) -> None:
+    """Everything else is perfkit's, which is tested."""
+    for cell in read(lab).cells:
+        if cell.cell_type == "code" and kind(cell) != (False, True):
+            assert not re.search(r"^\s*(def|class) ", cell.source, re.M), cell.source
+        if cell.cell_type == "code" and kind(cell) == (False, True):
+            assert cell.source.count("def ") == cell.source.count("### BEGIN SOLUTION")
+
+
+def test_cells_are_short(lab: str) -> None:
+    """What a student sees of a cell fits a glance; loading everything may take a few lines more."""
+    code = [cell.source for cell in released(read(lab)).cells if cell.cell_type == "code"]
+    assert [] == [source for source in code[2:] if len(source.splitlines()) > 14]
+
+
+def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
+    """What students get says neither."""
+    text = nbformat.writes(released(read(lab)))
+    assert "SOLUTION" not in text
+    assert "HIDDEN" not in text
+
+
+@pytest.mark.parametrize("version", ["instructor", "blank", "constants"])
+def test_points_are_for_solutions_alone(lab: str, version: str) -> None:
+    """All tests pass with solutions, none without, and none with functions that repeat their first right answer."""
+    notebook = read(lab)
+    stripped = released(notebook)
+    for cell, given in zip(stripped.cells, notebook.cells, strict=True):
+        cell.source = given.source if kind(cell) == (True, False) else cell.source
+    written = {"instructor": notebook, "blank": stripped, "constants": constants(notebook)}[version]
+    assert dict.fromkeys(points(notebook), version == "instructor") == outcome(written)
+
+
+def test_release_runs_up_to_its_tests(lab: str) -> None:
+    """The first cell that stops a student who wrote nothing is the test of the first task."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for cell in released(read(lab)).cells:
+        if cell.cell_type == "code" and kind(cell) == (True, False):
+            with pytest.raises(NotImplementedError):
+                exec(compile(cell.source, "cell", "exec"), space)
+            break
+        if cell.cell_type == "code":
+            exec(compile(cell.source, "cell", "exec"), space)
+
+
+@pytest.mark.parametrize("part", ["mlp_a100.inference.ncu.csv", "mlp_a100.pt.trace.json.gz"])
+def test_lab2_does_with_a_part_of_a_capture(part: str) -> None:
+    """What a student's own capture lacks is taken from the sample."""
+    notebook = read("lab2")
+    assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, sample() / part))
+
+
+def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
+    """A training on an A100 SXM4 whose kernels and samples have nothing to do with the sample's."""
+    capture = profiles / "nsys" / "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
+    notebook = read(lab)
+    assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, capture))
+
+
+def test_instructor_versions_run_in_a_kernel(tmp_path: Path) -> None:
+    """Every cell, with its tables and charts, on the sample run."""
+    notebooks = [read(lab) for lab in LABS]
+    clients = [nbclient.NotebookClient(notebook, timeout=300, extra_arguments=QUIET) for notebook in notebooks]
+    for client in clients:
+        client.resources = {"metadata": {"path": str(tmp_path)}}
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda client: client.execute(), clients))
+    code = [cell for notebook in notebooks for cell in notebook.cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in code)
+
+
+Scores = dict[str, dict[str, list[float]]]
+
+
+@pytest.fixture(scope="module")
+def courses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Scores]]:
+    """For each lab, a course in which nbgrader graded the instructor, a blank submission and constants; the scores."""
+    if find_spec("nbgrader") is None and os.environ.get("PERFKIT_REQUIRE_NBGRADER"):
+        pytest.fail("PERFKIT_REQUIRE_NBGRADER is set and nbgrader is not installed (perfkit[labs])")
+    pytest.importorskip("nbgrader", reason="nbgrader is not installed (perfkit[labs])")
+    roots = {lab: tmp_path_factory.mktemp(f"course-of-{lab}") for lab in LABS}
+    with ThreadPoolExecutor(2) as pool:
+        return {
+            lab: (roots[lab], scores) for lab, scores in zip(LABS, pool.map(grade, roots, roots.values()), strict=True)
+        }
+
+
+def grade(lab: str, root: Path) -> Scores:
+    """Let nbgrader grade a lab, in a process of its own."""
+    found = {
+        "PYTHONPATH": os.pathsep.join([str(GRADING.parents[1]), os.environ.get("PYTHONPATH", "")]),
+        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # nbgrader runs alembic
+        "PERFKIT_CACHE": str(root / "cache"),
+    }
+    command = [sys.executable, str(GRADING), str(root), lab]
+    done = subprocess.run(command, env={**os.environ, **found}, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    scores: Scores = json.loads(done.stdout)
+    return scores
+
+
+def test_nbgrader_releases_the_same(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+    """What the tests above call the release is what nbgrader makes of the lab."""
+    made = nbformat.read(courses[lab][0] / "release" / lab / LABS[lab].name, as_version=4)
+    assert [cell.source for cell in released(read(lab)).cells] == [cell.source for cell in made.cells]
+
+
+def test_nbgrader_gives_full_points_to_solutions_alone(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+    """All of each test's points, or none."""
+    most = points(read(lab))
+    scores = courses[lab][1]
+    assert {name: [value, value] for name, value in most.items()} == scores["instructor"]
+    assert {name: [0, value] for name, value in most.items()} == scores["blank"] == scores["constants"]
+
+
+def test_feedback_shows_scores_and_errors(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
+    """A page for each student; it says what was not done."""
+    page = (courses[lab][0] / "feedback" / "blank" / lab / f"{LABS[lab].stem}.html").read_text(encoding="utf-8")
+    most = sum(cell.metadata["nbgrader"]["points"] for cell in read(lab).cells if kind(cell)[0])
+    assert "NotImplementedError" in page
+    assert re.search(rf"Score: 0\.0 / {most}\b", page)
