@@ -96,7 +96,8 @@ def captures(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> dict[str, l
         *(f"--output={stem}", *_program(last)),
     ]
     exporting = ["nsys", "export", "--type=sqlite", "--force-overwrite=true", f"--output={export}", str(report)]
-    ncu = ["ncu", "--set", "full", "--metrics", ",".join(TOTALS), "--profile-from-start", "off", "--force-overwrite", "--export", str(stem)]
+    ncu = ["ncu", "--set", "full", "--metrics", ",".join(TOTALS), "--profile-from-start", "off"]
+    ncu += ["--force-overwrite", "--export", str(stem)]
     printing = ["ncu", "--import", str(counted), "--csv", "--page", "raw", "--print-units", "base"]
     return {
         "nsys": [Command(tuple(nsys), report), Command(tuple(exporting), export)],
