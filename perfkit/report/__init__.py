@@ -1,6 +1,7 @@
 """The report: notebooks run without a person, and one page made of them."""
 
 from perfkit.report.build import build
+from perfkit.report.promised import against_promised
 from perfkit.report.published import against_published
 from perfkit.report.record import record
 from perfkit.report.shown import (
@@ -18,6 +19,7 @@ from perfkit.report.shown import (
 
 __all__ = [
     "about",
+    "against_promised",
     "against_published",
     "build",
     "figure_table",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -67,13 +68,8 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
 
 def published(path: Path) -> dict[str, float]:
     """Return published figures by the names of `analysis.calltree.tree_sums`, from a JSON file; see there."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as e:
-        raise PerfkitError(f"{path}: the published figures cannot be read ({e.strerror}). Check the path.") from e
-    except ValueError as e:
-        raise PerfkitError(f"{path}: the published figures are not JSON ({e}). Give an object of numbers.") from e
-    source = content.get("global_metrics", content) if isinstance(content, dict) else {}
+    told = content(path)
+    source = told.get("global_metrics", told)
     numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float)}
     found = {name: value for name, value in numbers.items() if name in WORDS or name.startswith("stall_")}
     found |= {name: numbers[key] / per for key, (name, per) in GLOBAL_METRICS.items() if key in numbers}
@@ -82,6 +78,17 @@ def published(path: Path) -> dict[str, float]:
     if not found:
         raise PerfkitError(f"{path}: holds none of the figures {', '.join(WORDS)}. Name at least one of them.")
     return found
+
+
+def content(path: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, an empty one if it holds anything else."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as e:
+        raise PerfkitError(f"{path}: the published figures cannot be read ({e.strerror}). Check the path.") from e
+    except ValueError as e:
+        raise PerfkitError(f"{path}: the published figures are not JSON ({e}). Give an object of numbers.") from e
+    return told if isinstance(told, dict) else {}
 
 
 def _words(name: str) -> str:

@@ -11,7 +11,7 @@ from callpaths import toy_metrics, toy_tree
 import perfkit
 from perfkit.analysis.calltree import tree_sums
 from perfkit.errors import PerfkitError
-from perfkit.report import against_published
+from perfkit.report import against_promised, against_published
 from perfkit.report.published import published
 
 DLRM = "hpctoolkit/hpctoolkit-dlrm-gpu-database"
@@ -64,3 +64,19 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     """The message names the path."""
     with pytest.raises(PerfkitError, match=r"gone\.json: the published figures cannot be read"):
         published(tmp_path / "gone.json")
+
+
+def test_published_gains_cannot_be_multiplied(profiles: Path) -> None:
+    """50.0 x 1.9 x 3.7 = 351.5; 78.4 % (to 31.4) and 91.3 % overlap by 69.7 % and allow 1/0.314 = 3.18x at most."""
+    told = against_promised(str(profiles / "hpctoolkit/published_figures/metrics_data.json")).text
+    assert "multiplied to 351.5x, which cannot be" in told
+    assert "1 of them is an outcome" in told
+    assert "overlap by 69.7 % at least; together they allow 3.18x at most" in told
+
+
+def test_no_published_gains_are_a_sentence(tmp_path: Path) -> None:
+    """Neither an empty path nor a file of figures alone promises anything; what is no gain is left out."""
+    (tmp_path / "p.json").write_text('{"optimization_recommendations": {"a": {"current": "?", "target": 1}, "b": 2}}')
+    assert {"No gains were published beside the figures."} == {
+        against_promised(path).text for path in ("", str(tmp_path / "p.json"))
+    }
