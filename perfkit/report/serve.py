@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,10 +37,13 @@ def command(profile: Path, *, port: int, options: Sequence[str] = ()) -> int:
         nbformat.write(notebook(profile), page)
         settings = ["--Voila.ip=127.0.0.1", "--Voila.auto_token=True", f"--port={port}", "--template=perfkit"]
         server = [sys.executable, "-m", "voila", str(page), *settings, *options]
-        try:
-            return subprocess.run(server, env={**os.environ, "JUPYTER_PATH": search}, check=False).returncode
-        except KeyboardInterrupt:
-            return 0
+        with subprocess.Popen(server, env={**os.environ, "JUPYTER_PATH": search}) as running:
+            signal.signal(signal.SIGTERM, lambda *_: running.terminate())  # no server stays behind
+            try:
+                return running.wait()
+            except KeyboardInterrupt:
+                running.terminate()
+                return 0
 
 
 def notebook(profile: Path) -> nbformat.NotebookNode:

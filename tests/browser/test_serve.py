@@ -33,11 +33,13 @@ def served(tmp_path: Path) -> Iterator[tuple[int, str]]:
     lines = iter(server.stdout.readline, "")
     address = next(line for line in lines if "?token=" in line)
     yield port, address.partition("?token=")[2].strip()
-    os.killpg(server.pid, signal.SIGINT)
-    server.wait(START)
-    with suppress(ProcessLookupError):  # Voilà outlives a signal that comes while it starts
-        os.killpg(server.pid, signal.SIGKILL)
-    server.stdout.close()
+    os.kill(server.pid, signal.SIGTERM)
+    try:
+        server.wait(START)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+        server.stdout.close()
 
 
 def test_page_needs_its_token_and_asks_no_other_machine(chromium: Any, served: tuple[int, str]) -> None:
