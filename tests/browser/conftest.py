@@ -14,9 +14,12 @@ from browser.lab import Lab, Page
 sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed (perfkit[test])")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The system's Chromium; nothing is downloaded. CI fails without it."""
+    """The system's Chromium; nothing is downloaded. CI fails without it.
+
+    It ends with its module: as long as it is there, an event loop runs, which tests of other folders would meet.
+    """
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if not found and os.environ.get("CI") == "true":
         pytest.fail("no Chromium on PATH: nobody looked at the widgets")
