@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -229,16 +230,19 @@ def _opened(found: list[Found], notes: list[str]) -> list[Profile]:
     ReadError
         If a file cannot be read by any reader that claims it.
     """
+    claims = Counter(path for path, _ in found)
     profiles: list[Profile] = []
-    failed: dict[Path, ReadError] = {}
+    refused: dict[Path, str] = {}
     for path, name in found:
         try:
             profiles.append(opened(path, name))
         except ReadError as e:
-            failed.setdefault(path, e)
+            if claims[path] == 1:
+                raise
+            refused.setdefault(path, str(e))
     read = {profile.path for profile in profiles}
-    for path, error in failed.items():
+    for path, why in refused.items():
         if path not in read:
-            raise error
-        notes.append(str(error))
+            raise ReadError(why)
+        notes.append(why)
     return profiles
