@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import nbformat
-from labs.submissions import LABS, constants, read
+from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, read
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
@@ -30,11 +30,13 @@ def course(root: Path) -> NbGraderAPI:
 
 def submit(root: Path, lab: str) -> None:
     """Hand in what the three students wrote."""
-    release = nbformat.read(root / "release" / lab / LABS[lab].name, as_version=4)
-    for student, notebook in zip(STUDENTS, (read(lab), release, constants(read(lab))), strict=True):
-        place = root / "submitted" / student / lab
-        place.mkdir(parents=True)
-        nbformat.write(notebook, place / LABS[lab].name)
+    for name in ASSIGNMENTS[lab]:
+        file = NOTEBOOKS[name].name
+        release = nbformat.read(root / "release" / lab / file, as_version=4)
+        for student, notebook in zip(STUDENTS, (read(name), release, constants(read(name))), strict=True):
+            place = root / "submitted" / student / lab
+            place.mkdir(parents=True, exist_ok=True)
+            nbformat.write(notebook, place / file)
 
 
 def done(what: str, result: dict[str, object]) -> None:
@@ -43,22 +45,25 @@ def done(what: str, result: dict[str, object]) -> None:
         raise SystemExit(f"{what}: {result}")
 
 
-def graded(root: Path, lab: str, api: NbGraderAPI) -> dict[str, dict[str, list[float]]]:
-    """Return score and most points of each cell that tests grade, by student."""
+def graded(root: Path, lab: str, api: NbGraderAPI) -> dict[str, dict[str, dict[str, list[float]]]]:
+    """Return score and most points of each cell that tests grade, by student and notebook."""
     place = root / "source" / lab
     place.mkdir(parents=True)
-    nbformat.write(read(lab), place / LABS[lab].name)
+    for name in ASSIGNMENTS[lab]:
+        nbformat.write(read(name), place / NOTEBOOKS[name].name)
     done("generate", api.generate_assignment(lab))
     submit(root, lab)
     for student in STUDENTS:
         done(f"autograde {student}", api.autograde(lab, student))
     done("feedback", api.generate_feedback(lab, "blank"))
-    scores = {}
     with Gradebook(api.coursedir.db_url) as book:
-        for student in STUDENTS:
-            grades = book.find_submission_notebook(LABS[lab].stem, lab, student).grades
-            scores[student] = {g.name: [g.score, g.max_score] for g in grades if g.cell.cell_type == "code"}
-    return scores
+        return {name: {student: scores(book, name, lab, student) for student in STUDENTS} for name in ASSIGNMENTS[lab]}
+
+
+def scores(book: Gradebook, name: str, lab: str, student: str) -> dict[str, list[float]]:
+    """Return score and most points of each cell of a student's notebook that tests grade."""
+    grades = book.find_submission_notebook(name, lab, student).grades
+    return {g.name: [g.score, g.max_score] for g in grades if g.cell.cell_type == "code"}
 
 
 def main(root: Path, lab: str) -> None:

@@ -1,4 +1,4 @@
-"""What is handed in: a lab as it is released, and answers of three kinds of students."""
+"""What is handed in: a lab's notebooks as they are released, and answers of three kinds of students."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import nbformat
 
 from perfkit.report.notebooks import folder
 
-LABS = {path.stem.partition("_")[0]: path for path in sorted((folder() / "labs").glob("lab*.ipynb"))}
+
+def assignment(name: str) -> str:
+    """Return the assignment that a notebook belongs to: lab4 for lab4_bert and for lab4_experiments."""
+    return name.partition("_")[0]
+
+
+NOTEBOOKS = {path.stem: path for path in sorted((folder() / "labs").glob("lab*.ipynb"))}
+ASSIGNMENTS = {
+    lab: tuple(name for name in NOTEBOOKS if assignment(name) == lab)
+    for lab in sorted({assignment(name) for name in NOTEBOOKS})
+}
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION$", re.M | re.S)
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
 STUB = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
@@ -35,9 +45,9 @@ def kind(cell: nbformat.NotebookNode) -> tuple[bool, bool]:
     return told.get("grade", False), told.get("solution", False)
 
 
-def read(lab: str) -> nbformat.NotebookNode:
-    """Return the instructor's version."""
-    return nbformat.read(LABS[lab], as_version=4)
+def read(name: str) -> nbformat.NotebookNode:
+    """Return the instructor's version of a notebook, named as its file is."""
+    return nbformat.read(NOTEBOOKS[name], as_version=4)
 
 
 def released(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:

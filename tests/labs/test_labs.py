@@ -16,16 +16,16 @@ from typing import Any
 import nbclient
 import nbformat
 import pytest
-from labs.submissions import LABS, constants, kind, on, points, read, released
+from labs.submissions import ASSIGNMENTS, NOTEBOOKS, assignment, constants, kind, on, points, read, released
 
 from perfkit.report.notebooks import QUIET, sample
 
 GRADING = Path(__file__).with_name("grading.py")
 
 
-@pytest.fixture(params=sorted(LABS))
+@pytest.fixture(params=sorted(NOTEBOOKS))
 def lab(request: pytest.FixtureRequest) -> str:
-    """Each lab by its short name."""
+    """Each notebook of the labs, by the name of its file."""
     return str(request.param)
 
 
@@ -45,7 +45,7 @@ def outcome(notebook: nbformat.NotebookNode) -> dict[str, bool]:
 
 def test_labs_are_those_of_the_course() -> None:
     """Labs 1 and 2 of four: the GPU, and a small network on it."""
-    assert {"lab1", "lab2"} <= set(LABS)
+    assert {"lab1", "lab2"} <= set(ASSIGNMENTS)
 
 
 def test_outputs_are_stripped(lab: str) -> None:
@@ -121,7 +121,7 @@ def test_release_runs_up_to_its_tests(lab: str) -> None:
 @pytest.mark.parametrize("part", ["mlp_a100.inference.ncu.csv", "mlp_a100.pt.trace.json.gz"])
 def test_lab2_does_with_a_part_of_a_capture(part: str) -> None:
     """What a student's own capture lacks is taken from the sample."""
-    notebook = read("lab2")
+    notebook = read("lab2_mlp_cnn")
     assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, sample() / part))
 
 
@@ -134,7 +134,7 @@ def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
 
 def test_instructor_versions_run_in_a_kernel(tmp_path: Path) -> None:
     """Every cell, with its tables and charts, on the sample run."""
-    notebooks = [read(lab) for lab in LABS]
+    notebooks = [read(lab) for lab in NOTEBOOKS]
     clients = [nbclient.NotebookClient(notebook, timeout=300, extra_arguments=QUIET) for notebook in notebooks]
     for client in clients:
         client.resources = {"metadata": {"path": str(tmp_path)}}
@@ -144,24 +144,24 @@ def test_instructor_versions_run_in_a_kernel(tmp_path: Path) -> None:
     assert all(cell.execution_count for cell in code)
 
 
-Scores = dict[str, dict[str, list[float]]]
+Scores = dict[str, dict[str, dict[str, list[float]]]]
 
 
 @pytest.fixture(scope="module")
 def courses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Scores]]:
-    """For each lab, a course in which nbgrader graded the instructor, a blank submission and constants; the scores."""
+    """For each assignment, a course with an instructor's, a blank and a constants' submission; scores by notebook."""
     if find_spec("nbgrader") is None and os.environ.get("PERFKIT_REQUIRE_NBGRADER"):
         pytest.fail("PERFKIT_REQUIRE_NBGRADER is set and nbgrader is not installed (perfkit[labs])")
     pytest.importorskip("nbgrader", reason="nbgrader is not installed (perfkit[labs])")
-    roots = {lab: tmp_path_factory.mktemp(f"course-of-{lab}") for lab in LABS}
+    roots = {lab: tmp_path_factory.mktemp(f"course-of-{lab}") for lab in ASSIGNMENTS}
     with ThreadPoolExecutor(2) as pool:
         return {
-            lab: (roots[lab], scores) for lab, scores in zip(LABS, pool.map(grade, roots, roots.values()), strict=True)
+            lab: (roots[lab], scores) for lab, scores in zip(roots, pool.map(grade, roots, roots.values()), strict=True)
         }
 
 
 def grade(lab: str, root: Path) -> Scores:
-    """Let nbgrader grade a lab, in a process of its own."""
+    """Let nbgrader grade an assignment, in a process of its own."""
     found = {
         "PYTHONPATH": os.pathsep.join([str(GRADING.parents[1]), os.environ.get("PYTHONPATH", "")]),
         "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),  # nbgrader runs alembic
@@ -176,21 +176,23 @@ def grade(lab: str, root: Path) -> Scores:
 
 def test_nbgrader_releases_the_same(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
     """What the tests above call the release is what nbgrader makes of the lab."""
-    made = nbformat.read(courses[lab][0] / "release" / lab / LABS[lab].name, as_version=4)
+    place = courses[assignment(lab)][0] / "release" / assignment(lab)
+    made = nbformat.read(place / NOTEBOOKS[lab].name, as_version=4)
     assert [cell.source for cell in released(read(lab)).cells] == [cell.source for cell in made.cells]
 
 
 def test_nbgrader_gives_full_points_to_solutions_alone(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
     """All of each test's points, or none."""
     most = points(read(lab))
-    scores = courses[lab][1]
+    scores = courses[assignment(lab)][1][lab]
     assert {name: [value, value] for name, value in most.items()} == scores["instructor"]
     assert {name: [0, value] for name, value in most.items()} == scores["blank"] == scores["constants"]
 
 
 def test_feedback_shows_scores_and_errors(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
     """A page for each student; it says what was not done."""
-    page = (courses[lab][0] / "feedback" / "blank" / lab / f"{LABS[lab].stem}.html").read_text(encoding="utf-8")
+    place = courses[assignment(lab)][0] / "feedback" / "blank" / assignment(lab)
+    page = (place / f"{lab}.html").read_text(encoding="utf-8")
     most = sum(cell.metadata["nbgrader"]["points"] for cell in read(lab).cells if kind(cell)[0])
     assert "NotImplementedError" in page
     assert re.search(rf"Score: 0\.0 / {most}\b", page)
