@@ -20,7 +20,7 @@ import pandas as pd
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.statistics import numbered
 from perfkit.analysis.waits import members
-from perfkit.analysis.window import Window, bounds, devices
+from perfkit.analysis.window import Window, bounds, devices, tiles
 from perfkit.schema import Column, Table
 from perfkit.tables import GPU, RANK
 
@@ -93,7 +93,7 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
         raise ValueError(f"bins: {bins} is not at least 1")
     levels = within(TIMELINE.make(TIMELINE.check(timeline)), window)
     time = levels["time_ns"].to_numpy()
-    edges = _edges(*(window or _span(time)), bins)
+    edges = tiles(window or _span(time), bins)
     index, (group,) = devices(levels)
     device, at, begin, end = _runs(group, time, edges)
     allocated, reserved = levels["allocated_bytes"].to_numpy(), levels["reserved_bytes"].to_numpy("int64", na_value=-1)
@@ -109,14 +109,6 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
 def _span(time: Int) -> tuple[int, int]:
     """Return the shortest interval that holds all times."""
     return (int(time.min()), int(time.max()) + 1) if len(time) else (0, 1)
-
-
-def _edges(first: int, last: int, bins: int) -> Int:
-    """Return integer edges that tile [first, last)."""
-    count = min(bins, last - first)
-    width, rest = divmod(last - first, count)
-    number = np.arange(count + 1)
-    return first + width * number + rest * number // count
 
 
 def _runs(group: Int, time: Int, edges: Int) -> tuple[Int, Int, Int, Int]:

@@ -27,7 +27,7 @@ import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
 from perfkit.analysis.intervals import Int, Intervals, binned, merge, share, total, union
-from perfkit.analysis.window import Window, bounds, devices, ends, spans
+from perfkit.analysis.window import Window, bounds, devices, ends, spans, tiles
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 
@@ -183,7 +183,7 @@ def bins(
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = devices(*frames)
     start, end = spans(frames, groups, len(index), window)
-    edges = _edges(int(start.min()), int(end.max()), bins) if len(index) else np.zeros(1, np.int64)
+    edges = tiles((int(start.min()), int(end.max())), bins) if len(index) else np.zeros(1, np.int64)
     kinds = [np.where(kernels["family"] == "communication", 1, 0), np.where(copies["direction"] == "memset", 0, 2)]
     seen = [_seen(f, window, group, f["stream"], kind) for f, group, kind in zip(frames, groups, kinds, strict=True)]
     first, last, *keys = (np.concatenate(column) for column in zip(*seen, strict=True))
@@ -193,14 +193,6 @@ def bins(
     dur_ns = np.diff(edges)[at]
     table = index.take(device).reset_index(drop=True).assign(stream=stream, kind=pd.Categorical.from_codes(kind, KINDS))
     return table.assign(start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns))
-
-
-def _edges(first: int, last: int, bins: int) -> Int:
-    """Return integer edges that tile [first, last)."""
-    count = max(min(bins, last - first), 1)
-    width, rest = divmod(last - first, count)
-    number = np.arange(count + 1)
-    return first + width * number + rest * number // count
 
 
 def _lanes(device: Int, stream: Int, kind: Int) -> tuple[list[Int], Int]:

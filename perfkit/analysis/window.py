@@ -12,6 +12,7 @@ cut         the rows of a table that overlap the window, cut at its edges
 ends        start and end of each row as arrays, cut at its edges
 devices     the (rank, gpu) pairs of several tables, numbered
 spans       start and end of what is looked at, per device
+tiles       the edges of equal bins
 """
 
 from __future__ import annotations
@@ -129,3 +130,30 @@ def spans(frames: list[pd.DataFrame], groups: list[Int], count: int, window: Win
         np.minimum.at(start, group[at], np.minimum.reduceat(begin, at))
         np.maximum.at(end, group[at], np.maximum.reduceat(finish, at))
     return start, end
+
+
+def tiles(window: Window, bins: int) -> Int:
+    """Return the edges of equal bins that tile a window: no empty bin, widths that differ by at most 1 ns.
+
+    Parameters
+    ----------
+    window
+        (start_ns, end_ns), the end not before the start.
+    bins
+        Number of bins, at least 1; no more are made than the window has nanoseconds.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, ns, ascending from start_ns to end_ns, one more than there are bins.
+
+    Examples
+    --------
+    >>> tiles((10, 20), 4).tolist(), tiles((0, 2), 9).tolist()
+    ([10, 12, 15, 17, 20], [0, 1, 2])
+    """
+    first, last = window
+    count = max(min(bins, last - first), 1)
+    width, rest = divmod(last - first, count)
+    number = np.arange(count + 1)
+    return first + width * number + rest * number // count

@@ -9,9 +9,13 @@ kernels: copies and memsets stay. An operation that lasts 0 ns has time in no wi
 
 Classes
 -------
-Lanes    busy time in bins, time per kernel name, number and list of the operations, of any window and choice
+Lanes        busy time in bins, time per kernel name, number and list of the operations, of any window and choice
+Spans        the same of intervals that nest or overlap: calls, ranges, steps
+Launching    the calls that launched operations
 """
 
 from perfkit.analysis.lanes.index import Lanes
+from perfkit.analysis.lanes.launching import Launching
+from perfkit.analysis.lanes.spans import Spans
 
-__all__ = ["Lanes"]
+__all__ = ["Lanes", "Launching", "Spans"]

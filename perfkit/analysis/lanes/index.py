@@ -14,8 +14,8 @@ from perfkit.analysis.lanes.lane import Bool, Key, Lane
 from perfkit.analysis.lanes.listing import listed
 from perfkit.analysis.lanes.works import Works
 from perfkit.analysis.statistics import ranked
-from perfkit.analysis.timeline import KINDS, _edges
-from perfkit.analysis.window import Window, bounds, devices, spans
+from perfkit.analysis.timeline import KINDS
+from perfkit.analysis.window import Window, bounds, devices, spans, tiles
 from perfkit.tables import COPIES, KERNELS
 
 TABLES = pd.Index(["KERNELS", "COPIES"])
@@ -119,7 +119,7 @@ class Lanes:
         """
         if bins < 1:
             raise ValueError(f"bins: {bins} is not at least 1")
-        edges, mask, chosen = _edges(*self._window(window), bins), self._works.mask(names), self._chosen(ranks, gpus)
+        edges, mask, chosen = tiles(self._window(window), bins), self._works.mask(names), self._chosen(ranks, gpus)
         keys = sorted({lane.key for lane in chosen})
         number = {key: place for place, key in enumerate(keys)}
         busy = np.zeros((len(keys), len(edges) - 1), np.int64)

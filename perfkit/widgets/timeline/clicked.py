@@ -20,12 +20,11 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import dossier as dossiers
-from perfkit.analysis.lanes import Lanes
+from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.analysis.window import Window, cut
 from perfkit.names.parsing import base
 from perfkit.run import Run
 from perfkit.selection import Selection, select
-from perfkit.widgets.timeline.launching import Launching
 
 LAUNCH = ["name", "gpu", "stream", "starts_at", "dur_ns", "grid_blocks", "block_threads", "registers", "shared_bytes"]
 LAUNCH += ["in_graph", "correlation"]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.lanes import Lanes
+from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.analysis.window import Window
 from perfkit.charts.detail import BINS, SPANS
 from perfkit.charts.labels import devices
@@ -23,7 +23,6 @@ from perfkit.selection import Selection
 from perfkit.widgets.timeline import sources
 from perfkit.widgets.timeline.beside import BINS_ACROSS, Part, empty, part
 from perfkit.widgets.timeline.clicked import Dossiers
-from perfkit.widgets.timeline.launching import Launching
 from perfkit.widgets.timeline.sources import Source
 
 

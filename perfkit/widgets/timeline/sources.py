@@ -14,8 +14,8 @@ import pandas as pd
 
 from perfkit.analysis.calls import is_launch, is_memory, is_sync, numbered_together
 from perfkit.analysis.intervals import Int
+from perfkit.analysis.lanes import Spans
 from perfkit.charts.labels import devices
-from perfkit.widgets.timeline.spans import Spans
 
 CALLS = ("launch", "sync", "memory", "call")
 DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown")

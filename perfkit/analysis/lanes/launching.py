@@ -1,4 +1,4 @@
-"""The call that launched an operation, looked up at once in a table of any length."""
+"""The calls of a run by their correlation, sorted once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,23 @@ Process = tuple[int, int]
 
 
 class Launching:
-    """API_CALLS by correlation, as `perfkit.analysis.calls.started_by` joins them; sorted once."""
+    """API_CALLS by correlation: the call that launched an operation, found at once in a table of any length.
+
+    They are joined as `perfkit.analysis.calls.started_by` does it: on (rank, process, correlation), of several calls
+    with one id the first row, and never on an id of -1.
+
+    Parameters
+    ----------
+    api_calls
+        API_CALLS, may be empty. Sorted by rank and process, as the table is, most of it is used as it lies.
+
+    Examples
+    --------
+    >>> from perfkit.tables import API_CALLS
+    >>> none = np.zeros(1, np.int64)
+    >>> Launching(API_CALLS.empty()).rows(none, none, none).tolist()
+    [-1]
+    """
 
     def __init__(self, api_calls: pd.DataFrame) -> None:
         self._calls = api_calls
@@ -30,7 +46,18 @@ class Launching:
             self._ids[key] = (of_process if order is None else of_process[order], order, int(begin))
 
     def rows(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> Int:
-        """Return the position in API_CALLS of the call with each id of a process, -1 where none is recorded."""
+        """Return the call that launched each operation.
+
+        Parameters
+        ----------
+        rank, process, correlation
+            Of each operation: columns of KERNELS or COPIES.
+
+        Returns
+        -------
+        numpy.ndarray
+            int64 position in API_CALLS, -1 where no call is recorded.
+        """
         found = np.full(len(correlation), -1, np.int64)
         for key, (ids, order, first) in self._ids.items():
             at = np.flatnonzero((rank == key[0]) & (process == key[1]) & (correlation >= 0))
@@ -42,7 +69,13 @@ class Launching:
         return found
 
     def of(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> dict[str, Any]:
-        """Return name, start and duration of these calls, NA where none is recorded."""
+        """Return name, start and duration of the calls that `rows` finds.
+
+        Returns
+        -------
+        dict of columns
+            call (text, None where no call is recorded), call_start_ns, call_dur_ns (Int64, ns, NA there).
+        """
         row = self.rows(rank, process, correlation)
         call = self._calls.take(row[row >= 0])
         text = np.full(len(row), None, object)

@@ -1,10 +1,4 @@
-"""Intervals of many lanes, sorted and summed once, so that any window of them is answered at once.
-
-Conventions
------------
-As `perfkit.analysis.lanes`, of what may nest and belongs to threads: groups are numbered from 0, and an interval that
-lasts 0 ns is in the window in which it starts.
-"""
+"""Intervals that may nest and overlap, such as those of threads, in groups that are numbered from 0."""
 
 from __future__ import annotations
 
@@ -17,7 +11,31 @@ from perfkit.analysis.window import Window
 
 
 class Spans:
-    """Rows of a table, by group and start; `total` is the time, ns, of each group in which any of its rows ran."""
+    """Rows of a table with a start and a duration, sorted and summed once per group.
+
+    Unlike the operations of `Lanes` they may nest, and one that lasts 0 ns is in the window in which it starts.
+
+    Parameters
+    ----------
+    frame
+        Columns start_ns and dur_ns (int64, ns), in any order, may be empty. About 32 bytes per row are kept beside it.
+    group
+        int64, the group of each row, 0 .. groups-1.
+    groups
+        How many groups there are; some may be empty.
+
+    Attributes
+    ----------
+    total
+        int64, ns, per group: the time in which any of its rows ran; 0 for an empty group.
+
+    Examples
+    --------
+    >>> calls = pd.DataFrame({"start_ns": [0, 10, 50], "dur_ns": [30, 10, 20]})
+    >>> spans = Spans(calls, np.array([0, 0, 1]), 2)
+    >>> spans.total.tolist(), spans.count((5, 10)).tolist()
+    ([30, 20], [1, 0])
+    """
 
     def __init__(self, frame: pd.DataFrame, group: Int, groups: int) -> None:
         start, dur = frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()
@@ -49,7 +67,7 @@ class Spans:
         return low + min(candidate, first), low + first, low + last
 
     def count(self, window: Window) -> Int:
-        """Return how many rows of each group have time, or start, in the window."""
+        """Return how many rows of each group (int64) have time, or start, in the window (start_ns, end_ns)."""
         counts = []
         for group in range(len(self._edges) - 1):
             candidate, first, last = self._inside(group, window)
@@ -57,9 +75,21 @@ class Spans:
         return np.array(counts, np.int64)
 
     def rows(self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0) -> tuple[Int, Int]:
-        """Return the table's positions of the rows of some groups in the window, and their groups.
+        """Return the rows of some groups in the window, whole: they are not cut at its edges.
 
-        Only those that last `at_least` so many ns.
+        Parameters
+        ----------
+        window
+            (start_ns, end_ns), half open.
+        groups
+            bool, one per group: those to look at.
+        at_least
+            Shortest row to return, ns.
+
+        Returns
+        -------
+        rows, group
+            int64: positions in the table, by group and start, and the group of each.
         """
         found = [np.zeros(0, np.int64)]
         for group in np.flatnonzero(groups):
@@ -72,7 +102,10 @@ class Spans:
         return places if self._order is None else self._order[places].astype(np.int64), of
 
     def busy(self, edges: Int) -> Int:
-        """Return the time, ns, of each group (row) and bin (column) in which any of its rows ran."""
+        """Return the time, ns, of each group (row) and bin (column) in which any of its rows ran.
+
+        `edges` (int64, ns) ascend; bin i is [edges[i], edges[i + 1]). Time in which several ran counts once.
+        """
         times = np.empty((len(self._edges) - 1, len(edges)), np.int64)
         for group, (low, high) in enumerate(zip(self._edges[:-1], self._edges[1:], strict=True)):
             times[group] = self._until(slice(low, high), edges)
