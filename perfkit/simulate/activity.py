@@ -5,7 +5,7 @@ Conventions
 A block is a bunch of rows of one worker, one dict of int64 columns per kind of row. Times are ns since the
 start of the capture. Correlation ids are shared by a call and the work it started; they are unique within a
 process, and a CUDA graph's kernels share that of its launch. Kernels, directions and functions are given by
-their position in KERNELS, DIRECTIONS and API.
+their position in KERNELS, or in what stands for it, DIRECTIONS and API.
 
 Functions
 ---------
@@ -15,7 +15,7 @@ calls_in      number of calls, and so of correlation ids, that a step of a plan 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -40,8 +40,6 @@ API = (
 )
 LAUNCHES = API[:3]
 STREAM = 7
-
-_KEYS = {key: i for i, key in enumerate(KERNELS)}
 
 Rows = dict[str, Int]
 
@@ -85,7 +83,9 @@ def calls_in(plan: Plan) -> int:
     return sum(op.called for op in plan)
 
 
-def rows(plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int) -> Block:
+def rows(
+    plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int, *, kernels: Iterable[str] = KERNELS
+) -> Block:
     """Return the rows of the steps whose operations begin at `begin`, ns.
 
     Parameters
@@ -98,6 +98,8 @@ def rows(plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int) -
         Where the steps lie on the capture's axis.
     correlation
         The first correlation id; each step uses `calls_in` of them.
+    kernels
+        Keys of the kernels, in the order of their numbers.
 
     Returns
     -------
@@ -106,7 +108,7 @@ def rows(plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int) -
         copies: start, end, stream, correlation, direction, bytes; memsets: the same without direction;
         calls and syncs: start, end, thread, correlation, name.
     """
-    steps = _Steps(plan, laid, worker, begin, correlation)
+    steps = _Steps(plan, laid, worker, begin, correlation, {key: i for i, key in enumerate(kernels)})
     return Block(worker, steps.kernels(), steps.copies(), steps.memsets(), steps.calls(), steps.calls("sync"))
 
 
@@ -119,12 +121,13 @@ class _Steps:
     worker: Worker
     begin: Int
     correlation: int
+    numbers: dict[str, int]
 
     def kernels(self) -> Rows:
         chosen = self._of("kernel", "node")
         node = [i if op.kind == "node" else -1 for i, op in enumerate(self.plan)]
         return self._work(chosen) | {
-            "kernel": self._each(chosen, [_KEYS.get(op.what, -1) for op in self.plan]),
+            "kernel": self._each(chosen, [self.numbers.get(op.what, -1) for op in self.plan]),
             "slot": self._each(chosen, [op.slot for op in self.plan]),
             "node": self._each(chosen, node),
             "call_end": self._flat(self.laid.call_end, [self._launch[i] for i in chosen]),
