@@ -111,7 +111,8 @@ def write_block(db: Database, block: Block, kernels: Sequence[Kernel], *, calls:
 def _write_kernels(db: Database, block: Block, kernels: Sequence[Kernel]) -> None:
     rows = block.kernels
     kind = rows["kernel"]
-    grid = np.array([[(*k.grids, *[k.grids[-1]] * 3)[:3] for k in kernels]], np.int64)[0, kind, rows["slot"]]
+    most = max(len(k.grids) for k in kernels)
+    grid = np.array([(*k.grids, *[k.grids[-1]] * (most - len(k.grids))) for k in kernels], np.int64)[kind, rows["slot"]]
     db.append(
         "CUPTI_ACTIVITY_KIND_KERNEL",
         **_work(rows),

@@ -23,15 +23,15 @@ Grids = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel: the row the report has for it, and how it is launched."""
+    """A kernel: the row the report has for it, zeros where it has none, and how it is launched."""
 
     name: str
     full_name: str
-    total_ns: int
-    count: int
-    median_ns: float
-    min_ns: int
-    max_ns: int
+    total_ns: int = 0
+    count: int = 0
+    median_ns: float = 0
+    min_ns: int = 0
+    max_ns: int = 0
     grids: Grids = ((1, 1),)
     block: int = 128
     registers: int = 24
