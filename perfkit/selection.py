@@ -176,6 +176,11 @@ class Selection:
         return self._on_ranks(self.run.api_calls)
 
     @cached_property
+    def os_calls(self) -> pd.DataFrame:
+        """OS_CALLS of all processes of the chosen ranks."""
+        return self._on_ranks(self.run.os_calls)
+
+    @cached_property
     def framework(self) -> Selection:
         """The same choice of what the framework's profiler alone recorded.
 

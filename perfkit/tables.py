@@ -108,6 +108,20 @@ API_CALLS = Table(
     ("rank", "process", "thread", "start_ns"),
 )
 
+OS_CALLS = Table(
+    "OS_CALLS",
+    "a call into the libraries of the operating system",
+    (
+        RANK,
+        PROCESS,
+        THREAD,
+        START,
+        DUR,
+        Column("name", "category", "function such as write, fsync or poll"),
+    ),
+    ("rank", "process", "thread", "start_ns"),
+)
+
 RANGES = Table(
     "RANGES",
     "a named span on a CPU thread (NVTX, profiler step, annotation)",
@@ -367,6 +381,7 @@ TABLES: dict[str, Table] = {
         KERNELS,
         COPIES,
         API_CALLS,
+        OS_CALLS,
         RANGES,
         OPS,
         PYTHON_CALLS,

@@ -29,6 +29,7 @@ KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
 MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SYSTEM = "OSRT_API"
 NVTX = "NVTX_EVENTS"
 
 HOST = 1 << 48  # upper bits of global ids: host and virtual machine
@@ -70,6 +71,11 @@ def call(start: int, end: int, name: str = "cudaLaunchKernel_v7000", pid: int = 
     """A row of CUPTI_ACTIVITY_KIND_RUNTIME."""
     made = {"globalTid": process(pid) | tid, "correlationId": 100, "nameId": name, "returnValue": 0}
     return {"start": start, "end": end, "eventClass": 0, **made, **changes}
+
+
+def system_call(start: int, end: int | None, name: str = "write", pid: int = 1, tid: int = 1) -> Row:
+    """A row of OSRT_API."""
+    return {"start": start, "end": end, "eventClass": 27, "globalTid": process(pid) | tid, "nameId": name}
 
 
 def event(start: int, end: int | None, text: str | None = "step", pid: int = 1, tid: int = 1, **changes: Any) -> Row:
@@ -115,6 +121,7 @@ def capture(**changes: Any) -> Tables:
         MEMCPY: [copy(500, 900)],
         MEMSET: [memset(950, 960)],
         RUNTIME: [call(100, 200), call(300, 310, "cudaStreamSynchronize_v3020")],
+        SYSTEM: [system_call(400, 450)],
         NVTX: [event(0, 3000, "step"), event(50, 400, "forward")],
     }
 

@@ -98,8 +98,8 @@ def test_a_table_without_rows_is_missing(tmp_path: Path) -> None:
 
 def test_a_recording_of_the_processor_alone_says_what_it_lacks(tmp_path: Path) -> None:
     """A capture without any GPU table is read; everything of the GPU is missing, with the option for it."""
-    profile = made.read(tmp_path, {"OSRT_API": [{"start": 1, "end": 2}]})
-    assert {} == dict(profile.loaders)
+    profile = made.read(tmp_path, {made.SYSTEM: [made.system_call(1, 2)]})
+    assert {"OS_CALLS"} == set(profile.loaders)
     remedies = {m.table: m.record for m in profile.missing}
     assert set(remedies) == {"KERNELS", "COPIES", "API_CALLS", "RANGES", "SAMPLES", "DEVICES"}
     assert "nsys profile --gpu-metrics-devices=all" == remedies["SAMPLES"]

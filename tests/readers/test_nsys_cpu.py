@@ -54,6 +54,21 @@ def test_versions_of_one_call_are_one_category(tmp_path: Path) -> None:
     assert [0, 0] == names.cat.codes.tolist()
 
 
+def test_calls_of_the_operating_system_are_a_table_of_their_own(tmp_path: Path) -> None:
+    """What --trace=osrt intercepted, without nsys's own marks; a call that never returned has no length."""
+    rows = [
+        made.system_call(0, 0, "OS runtime libraries profiling started"),
+        made.system_call(50, 90, "fsync", tid=2),
+        made.system_call(10, 40, "write"),
+        made.system_call(95, None, "poll"),
+    ]
+    profile = made.read(tmp_path, {made.SYSTEM: rows})
+    found = profile.table("OS_CALLS")
+    rows = found[["process", "thread", "start_ns", "dur_ns", "name"]].to_numpy().tolist()
+    assert [[1, 1, 10, 30, "write"], [1, 1, 95, 0, "poll"], [1, 2, 50, 40, "fsync"]] == rows
+    assert [] == profile.table("API_CALLS")["name"].tolist()
+
+
 @every_form
 def test_calls_are_sorted_by_thread_and_start(write: Write, tmp_path: Path) -> None:
     """Calls of several threads come by process, thread and start, whatever the order in the export."""

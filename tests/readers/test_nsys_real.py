@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -140,6 +142,17 @@ def test_ranges(capture: Profile, truth: dict[str, Any]) -> None:
     assert told["distinct"] == len(by_name)
     for top in told.get("top5", []):
         assert (top["time"], top["count"]) == tuple(by_name.loc[top["name"]])
+
+
+def test_calls_of_the_operating_system(profiles: Path) -> None:
+    """Number and time of each function are those that SQL counts, in the one capture with more of them than marks."""
+    path = profiles / "nsys" / "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
+    query = "SELECT value, COUNT(*), SUM(end - start) FROM OSRT_API JOIN StringIds s ON s.id = nameId GROUP BY value"
+    with closing(sqlite3.connect(path)) as database:
+        counted = {name: (count, ns) for name, count, ns in database.execute(query)}
+    del counted["OS runtime libraries profiling started"]
+    summed = read(path).table("OS_CALLS").groupby("name", observed=True)["dur_ns"].agg(["count", "sum"])
+    assert counted == {str(name): tuple(row) for name, row in summed.T.items()}
 
 
 @every_capture

@@ -19,7 +19,7 @@ from perfkit.readers.nsys.sqlite import SqliteSource, is_export
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 
 
 def sniff(path: Path) -> bool:
@@ -40,7 +40,7 @@ def read(path: Path) -> Profile:
     Returns
     -------
     Profile
-        CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, RANGES and SAMPLES, as far as recorded; what is
+        CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES and SAMPLES, as far as recorded; what is
         not recorded is in ``missing`` with the option of ``nsys profile`` that records it.
 
     Raises
@@ -55,6 +55,7 @@ def read(path: Path) -> Profile:
         "KERNELS": partial(gpu.kernels, source, ordinals),
         "COPIES": partial(gpu.copies, source, ordinals),
         "API_CALLS": partial(cpu.api_calls, source),
+        "OS_CALLS": partial(cpu.os_calls, source),
         "RANGES": partial(cpu.ranges, source, int(capture["dur_ns"].iloc[0])),
         "SAMPLES": partial(node.samples, source, ordinals),
         "DEVICES": partial(node.devices, source, ordinals),

@@ -1,4 +1,4 @@
-"""API_CALLS and RANGES of an Nsight Systems export."""
+"""API_CALLS, OS_CALLS and RANGES of an Nsight Systems export."""
 
 from __future__ import annotations
 
@@ -23,10 +23,12 @@ from perfkit.readers.nsys.source import (
 from perfkit.readers.nsys.stack import Columns
 
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+SYSTEM = "OSRT_API"
 NVTX = "NVTX_EVENTS"
 
 KINDS = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
 DOMAIN_CREATE = 75
+OWN_MARKS = tuple(f"OS runtime libraries profiling {what}" for what in ("started", "finished"))
 SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
 
 
@@ -49,6 +51,25 @@ def api_calls(source: Source) -> pd.DataFrame:
     name = categorical(codes, [SUFFIX.sub("", label) for label in labels])
     rank = np.zeros(len(codes), "int32")
     return tables.API_CALLS.make(pd.DataFrame({"rank": rank, **columns, "name": name}, copy=False))
+
+
+def os_calls(source: Source) -> pd.DataFrame:
+    """Return OS_CALLS: calls that nsys intercepts (--trace=osrt), but its own marks of when it began and ended."""
+
+    def part(rows: pa.Table) -> Columns:
+        tid = ints(rows, "globalTid")
+        return {
+            "start_ns": ints(rows, "start"),
+            "dur_ns": ints(rows, "dur", 0),
+            "process": process_of(tid),
+            "thread": thread_of(tid),
+            "name": ints(rows, "nameId"),
+        }
+
+    columns = source.stacked(SYSTEM, ("start", DUR, "globalTid", "nameId"), part)
+    name = categorical(*texts(source, columns.pop("name")))
+    frame = pd.DataFrame({"rank": np.zeros(len(name), "int32"), **columns, "name": name}, copy=False)
+    return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
 
 
 def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:

@@ -21,6 +21,7 @@ ACTIVITY = {
     "KERNELS": ("CUPTI_ACTIVITY_KIND_KERNEL",),
     "COPIES": ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
     "API_CALLS": ("CUPTI_ACTIVITY_KIND_RUNTIME",),
+    "OS_CALLS": ("OSRT_API",),
     "RANGES": ("NVTX_EVENTS",),
     "SAMPLES": ("GPU_METRICS",),
     "DEVICES": ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"),
@@ -208,8 +209,8 @@ def recorded(source: Source) -> set[str]:
 
 
 def missing(present: set[str]) -> tuple[Missing, ...]:
-    """Return what the capture did not record, with the option that records it."""
-    return tuple(Missing(name, *REMEDIES[name]) for name in ACTIVITY if name not in present)
+    """Return what the capture did not record of what most questions need, with the option that records it."""
+    return tuple(Missing(name, *remedy) for name, remedy in REMEDIES.items() if name not in present)
 
 
 def notes(source: Source) -> tuple[str, ...]:
