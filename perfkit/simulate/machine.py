@@ -53,7 +53,8 @@ class Machine:
         self.now = 0
         self.ranks = ranks
         self._rng = np.random.default_rng(seed)
-        self.rows: dict[str, list[dict[str, Any]]] = {"kernels": [], "copies": [], "calls": [], "ranges": []}
+        kinds = ("kernels", "copies", "calls", "ranges", "os_calls")
+        self.rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
         self._moments: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = count()
         self._lines: dict[tuple[int, int], Line] = {}

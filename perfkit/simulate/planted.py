@@ -47,6 +47,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "launch overhead": {"kernel_ns": 2_000, "cpu_ns": 15_000, "layers": 300, "input_ns": 90_000},
     "pageable copies": {"input_ns": 25 * MS, "pageable": True, "prefetched": False},
     "serial copies": {"input_ns": 25 * MS, "pageable": False, "prefetched": False},
+    "synchronous copies": {"input_ns": 25 * MS, "pageable": False, "prefetched": False, "waited": True},
+    "small copies": {"small_copies": 4, "kernel_ns": 30_000, "layers": 100, "input_ns": 90_000},
     "communication": {"ranks": 2, "reduce_every": 5, "reduce_ns": 5 * MS},
     "imbalance": {"ranks": 2, "reduce_every": 5, "reduce_ns": 100_000, "slow_rank_frac": 1.0},
 }

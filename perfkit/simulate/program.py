@@ -7,7 +7,7 @@ else is different, so that two programs that differ in one field differ in nothi
 Times are int64 ns.
 
 A step loads a batch, copies it to the GPU, launches kernels, of which some reduce over the ranks, reads the loss back
-and waits for the GPU.
+and waits for the GPU; after some steps it writes a checkpoint.
 
 Functions
 ---------
@@ -25,11 +25,13 @@ import numpy as np
 import pandas as pd
 
 from perfkit.simulate.machine import Line, Machine, Thread, Work
-from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
 
 # Least and mean excess of what no program sets: return of a wait, and a call.
 RETURN_NS, CALL_NS = (3_000, 2_000), (2_500, 800)
 _COMPUTE, _COPY, _COMMUNICATION = 7, 8, 9
+PAGEABLE_BYTES_PER_S = 8_000_000_000
+WRITING = ("open64", *("write",) * 18, "fsync")  # calls that write a checkpoint
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,11 @@ class Settings:
         A kernel; the CPU's work before a launch.
     loading_ns, workers
         Loading a batch; processes that load in the background, none with 0.
-    input_ns, pageable, prefetched
-        The copy of a batch; whether the thread waits for it; whether it runs beside the kernels of the step before.
+    input_ns, pageable, prefetched, waited
+        The copy of a batch; whether its memory is pageable, so that the thread waits for it; whether it runs beside the
+        kernels of the step before; whether the thread waits for it although its memory is pinned.
+    small_copies, small_ns
+        Copies of 4 KiB before each kernel; how long one takes.
     sync_every, synchronises
         Kernels between two synchronisations of the stream, 0 for none within the step; whether there is any at all.
     fused, graph
@@ -54,6 +59,8 @@ class Settings:
         Kernels between two reductions, 0 for none; how long one takes; whether on a stream of its own.
     slow_rank_frac
         How much longer the kernels of the last rank take.
+    save_every, saved_bytes, saving_ns
+        Steps between two checkpoints, 0 for none; what one copies to the host; writing it, after the copy.
     """
 
     steps: int = 20
@@ -67,6 +74,9 @@ class Settings:
     input_ns: int = 200_000
     pageable: bool = True
     prefetched: bool = False
+    waited: bool = False
+    small_copies: int = 0
+    small_ns: int = 4_000
     sync_every: int = 0
     synchronises: bool = True
     fused: int = 1
@@ -75,6 +85,9 @@ class Settings:
     reduce_ns: int = 100_000
     beside: bool = False
     slow_rank_frac: float = 0.0
+    save_every: int = 0
+    saved_bytes: int = 1 << 30
+    saving_ns: int = 400_000_000
 
 
 class Simulated(NamedTuple):
@@ -85,6 +98,7 @@ class Simulated(NamedTuple):
     api_calls: pd.DataFrame
     ranges: pd.DataFrame
     span_ns: int
+    os_calls: pd.DataFrame
 
 
 class _Rank:
@@ -120,6 +134,7 @@ class _Rank:
             if self.settings.synchronises:
                 yield from self._call("cudaDeviceSynchronize", wait=list(self.unfinished))
                 self.unfinished.clear()
+            yield from self._save(step)
 
     def _call(self, name: str, *works: tuple[int, Work], wait: list[Work] | None = None) -> Thread:
         """Make a call that puts work into streams, and returns when what it waits for is done."""
@@ -150,10 +165,33 @@ class _Rank:
             settings.input_ns, {"direction": "H2D", "bytes": 1 << 20, "src_memory": memory, "dst_memory": "device"}
         )
         if not settings.prefetched:
-            yield from self._call("cudaMemcpyAsync", (_COMPUTE, work), wait=[work] if settings.pageable else None)
+            waits, name = settings.pageable or settings.waited, "cudaMemcpy" if settings.waited else "cudaMemcpyAsync"
+            yield from self._call(name, (_COMPUTE, work), wait=[work] if waits else None)
             return
         self.arrived, self.coming = self.coming, (work,)
         yield from self._call("cudaMemcpyAsync", (_COPY, work))
+
+    def _copy_small(self) -> Thread:
+        for _ in range(self.settings.small_copies):
+            row = {"direction": "H2D", "bytes": 4_096, "src_memory": "pinned", "dst_memory": "device"}
+            yield from self._call("cudaMemcpyAsync", (_COMPUTE, Work(self.settings.small_ns, row)))
+
+    def _save(self, step: int) -> Thread:
+        """Copy the weights to the host and write them into a file after every so many-th step."""
+        settings = self.settings
+        if not settings.save_every or (step + 1) % settings.save_every or step + 1 == settings.steps:
+            return
+        start = self.machine.now
+        row = {"direction": "D2H", "bytes": settings.saved_bytes, "src_memory": "device", "dst_memory": "pageable"}
+        weights = Work(settings.saved_bytes * 1_000_000_000 // PAGEABLE_BYTES_PER_S, row)
+        yield from self._call("cudaMemcpyAsync", (_COMPUTE, weights), wait=[weights])
+        piece = settings.saving_ns // len(WRITING)
+        for name in WRITING:
+            call = {"rank": self.rank, "name": name, "start_ns": self.machine.now, "dur_ns": piece}
+            yield piece
+            self.machine.rows["os_calls"].append(call)
+        whole = {"rank": self.rank, "name": "save_checkpoint", "start_ns": start, "dur_ns": self.machine.now - start}
+        self.machine.rows["ranges"].append(whole)
 
     def _kernels(self, step: int) -> Thread:
         settings, works = self.settings, []
@@ -161,6 +199,7 @@ class _Rank:
             dur = int(self.kernel_ns[step, layer : layer + settings.fused].sum())
             works.append((_COMPUTE, Work(dur, {"name": f"layer_{layer}", "family": "gemm"}, self.arrived)))
             if not settings.graph:
+                yield from self._copy_small()
                 yield int(self.cpu_ns[step, layer])
                 yield from self._call("cudaLaunchKernel", works[-1])
                 yield from self._reduce(step * settings.layers + layer, works[-1][1])
@@ -209,8 +248,9 @@ def _tables(machine: Machine) -> Simulated:
     calls = [{**row, "process": 1, "thread": 1} for row in machine.rows["calls"]]
     more = {"process": 1, "thread": 1, "domain": "", "kind": "push_pop", "depth": 0}
     ranges = [{**row, **more} for row in machine.rows["ranges"]]
+    os_calls = [{**row, "process": 1, "thread": 1} for row in machine.rows["os_calls"]]
     first = min(row["start_ns"] for row in kernels + copies)
     last = max(row["start_ns"] + row["dur_ns"] for row in kernels + copies)
-    rows = {KERNELS: kernels, COPIES: copies, API_CALLS: calls, RANGES: ranges}
-    found = [table.make(pd.DataFrame(rows[table], columns=table.column_names)) for table in rows]
-    return Simulated(found[0], found[1], found[2], found[3], last - first)
+    rows = {KERNELS: kernels, COPIES: copies, API_CALLS: calls, RANGES: ranges, OS_CALLS: os_calls}
+    found = {table.name.lower(): table.make(pd.DataFrame(of, columns=table.column_names)) for table, of in rows.items()}
+    return Simulated(**found, span_ns=last - first)

@@ -24,6 +24,8 @@ RULES = {
     "launch overhead": "launch_overhead",
     "pageable copies": "copies_pageable",
     "serial copies": "copies_serial",
+    "synchronous copies": "copies_synchronous",
+    "small copies": "copies_small",
     "communication": "exposed_communication",
     "imbalance": "ranks",
     "throttling": "log_throttling",
@@ -35,7 +37,13 @@ RULES = {
 }
 # The reader of each table that is not the timeline's.
 READERS = {"SAMPLES": "nvidia_smi", "LAUNCHES": "ncu", "COUNTERS": "ncu"}
-PAIRS = [("data loading", "communication"), ("synchronisation", "tensor cores"), ("pageable copies", "throttling")]
+PAIRS = [
+    ("data loading", "communication"),
+    ("synchronisation", "tensor cores"),
+    ("pageable copies", "throttling"),
+    ("small copies", "launch overhead"),
+    ("synchronous copies", "tensor cores"),
+]
 
 
 def run(tables: Tables) -> Run:

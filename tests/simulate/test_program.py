@@ -32,6 +32,8 @@ def test_rows() -> None:
         replace(BASE, ranks=3, reduce_every=2, beside=True, slow_rank_frac=0.5),
         replace(BASE, workers=2, sync_every=1),
         replace(BASE, synchronises=False),
+        replace(BASE, pageable=False, waited=True, small_copies=3),
+        replace(BASE, save_every=2, saving_ns=10_000_000),
     ],
 )
 def test_order(settings: Settings) -> None:
@@ -54,6 +56,36 @@ def test_a_synchronisation_waits() -> None:
     ends = (run.kernels["start_ns"] + run.kernels["dur_ns"]).to_numpy()
     for begin, end in zip(waits["start_ns"], waits["start_ns"] + waits["dur_ns"], strict=True):
         assert not ((run.kernels["start_ns"].to_numpy() < begin) & (ends > end)).any()
+
+
+def test_a_copy_that_is_waited_for() -> None:
+    """cudaMemcpy returns when the copy is over, from whatever memory."""
+    run = simulated(replace(BASE, pageable=False, waited=True))
+    calls = run.api_calls[run.api_calls["name"] == "cudaMemcpy"].merge(run.copies, on="correlation")
+    assert 4 == len(calls)
+    assert (calls["start_ns_x"] + calls["dur_ns_x"] > calls["start_ns_y"] + calls["dur_ns_y"]).all()
+
+
+def test_small_copies() -> None:
+    """Each kernel is preceded by as many copies of 4 KiB as set, in its stream."""
+    run = simulated(replace(BASE, small_copies=2))
+    small = run.copies[run.copies["bytes"] == 4_096]
+    assert 48 == len(small)
+    after = np.searchsorted(np.sort(run.kernels["start_ns"]), np.sort(small["start_ns"]))
+    assert [2] * 24 == np.bincount(after).tolist()
+
+
+def test_checkpoints() -> None:
+    """After every second step, but the last, the weights are copied and then written: the range holds all of it."""
+    run = simulated(replace(BASE, save_every=2, saved_bytes=8_000_000, saving_ns=10_000_000))
+    (weights,) = (row for row in run.copies.to_dict("records") if row["bytes"] == 8_000_000)
+    (saving,) = (row for row in run.ranges.to_dict("records") if row["name"] == "save_checkpoint")
+    assert ("D2H", 1_000_000) == (weights["direction"], weights["dur_ns"])
+    assert 10_000_000 == run.os_calls["dur_ns"].sum()
+    assert run.os_calls["start_ns"].min() >= weights["start_ns"] + weights["dur_ns"] > saving["start_ns"]
+    last = (run.os_calls["start_ns"] + run.os_calls["dur_ns"]).max()
+    assert saving["start_ns"] + saving["dur_ns"] == last
+    assert 12 == (run.kernels["start_ns"] < saving["start_ns"]).sum() == (run.kernels["start_ns"] > last).sum()
 
 
 def test_ranks_meet() -> None:
