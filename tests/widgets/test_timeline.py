@@ -2,100 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-import pandas as pd
 import pytest
-import traitlets
-from explored import HOSTILE, MS, run_of
-from frames import api_calls, copies, kernels, ranges
+from explored import HOSTILE, MS
+from frames import kernels, ranges
+from zoomed import gesture, labels, opened, rows, table, title
 
-import perfkit
-from perfkit.analysis import steps
-from perfkit.analysis.lanes import Lanes
 from perfkit.charts.detail import CHOSEN, CLICKED, RESET
-from perfkit.errors import PerfkitError
-from perfkit.selection import select
-from perfkit.widgets.timeline import Zoomable, zoomable
 from perfkit.widgets.timeline.levels import MOST
-
-
-class Chooser(traitlets.HasTraits):
-    """What the timeline asks of an explorer."""
-
-    window: Any = traitlets.Tuple()
-    kernels = traitlets.Unicode("")
-    selection: Any = traitlets.Any()
-    problem = traitlets.Unicode("")
-
-    def __init__(self, run: perfkit.Run) -> None:
-        super().__init__()
-        self.run, self.lanes = run, Lanes(run.kernels, run.copies)
-        self.steps = steps.detect(run.ranges, run.kernels)
-        self.observe(self._settle, ["window", "kernels"])
-        self._settle()
-
-    def _settle(self, _: Any = None) -> None:
-        try:
-            found, why = select(self.run, window=self.window, kernels=self.kernels), ""
-        except PerfkitError as e:
-            found, why = None, str(e)
-        with self.hold_trait_notifications():
-            self.selection, self.problem = found, why
 
 
 @pytest.fixture(autouse=True)
 def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
     """The browser's part of the picture takes seconds to put together, and nobody looks."""
     monkeypatch.setattr(alt.JupyterChart, "enable_offline", lambda: None)
-
-
-def table(count: int = 3) -> dict[str, pd.DataFrame]:
-    """From 0 ms, every 10 ms: a call of 1 ms, and from 2 ms on its kernel of 4 ms; a copy of 4 kB at 8 ms; ranges."""
-    each = range(count)
-    work = [{"start_ns": (10 * n + 2) * MS, "dur_ns": 4 * MS, "correlation": n, "name": f"k{n % 3}"} for n in each]
-    called = [{"start_ns": 10 * n * MS, "dur_ns": MS, "correlation": n} for n in each]
-    nested = [{"start_ns": 0, "dur_ns": 30 * MS, "name": "outer"}]
-    nested += [{"start_ns": MS, "dur_ns": 9 * MS, "name": "inner", "depth": 1}]
-    return {
-        "KERNELS": kernels(*work),
-        "COPIES": copies({"start_ns": 8 * MS, "dur_ns": MS, "bytes": 4000, "stream": 9}),
-        "API_CALLS": api_calls(*called),
-        "RANGES": ranges(*nested),
-    }
-
-
-def opened(tmp_path: Path, found: dict[str, pd.DataFrame]) -> tuple[Chooser, Zoomable]:
-    """The timeline of a run with these tables."""
-    chooser = Chooser(run_of(tmp_path, found))
-    return chooser, zoomable(chooser)
-
-
-def gesture(view: Zoomable, signal: str, value: Any) -> None:
-    """What the browser sends."""
-    view.picture._params = {**view.picture._params, signal: value}
-
-
-def rows(view: Zoomable, name: str) -> list[dict[str, Any]]:
-    """The rows of the picture, with their name."""
-    data = view.picture.spec["datasets"]
-    texts = {str(one["i"]): one["text"] for one in data["names"]}
-    found = csv.DictReader(io.StringIO(data[name]))
-    return [{**row, "name": texts.get(row.get("n", "")), "call": texts.get(row.get("a", ""))} for row in found]
-
-
-def title(view: Zoomable) -> str:
-    """What the picture says that it is."""
-    return str(view.picture.spec["title"]["text"])
-
-
-def labels(view: Zoomable) -> list[str]:
-    """The names of the lanes."""
-    return [lane["label"] for lane in view.picture.spec["datasets"]["lanes"]]
 
 
 def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:

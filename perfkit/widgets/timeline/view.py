@@ -8,6 +8,7 @@ from typing import Any
 import ipywidgets
 import pandas as pd
 
+from perfkit.analysis.lanes import Launching
 from perfkit.analysis.window import Window
 from perfkit.charts.detail import CHOSEN, CLICKED, RESET, canvas, timeline
 from perfkit.charts.tables import card
@@ -19,7 +20,7 @@ from perfkit.widgets.timeline.levels import BESIDE, Chooser, Levels
 from perfkit.widgets.timeline.titles import explained, joined, titled
 
 NOTHING = "No kernel or copy ran in this window. Choose a longer one, or the whole recording."
-MANY = 1_000_000  # kernels up to which the first close look takes no longer than others
+SOON = "The CUDA calls are still being read; what is known of this operation follows."
 LONGEST = 60  # characters of a name in a caption
 MOVES = {"whole recording": "home", "zoom out": "search-minus", "left": "arrow-left", "right": "arrow-right"}
 
@@ -50,7 +51,8 @@ class Zoomable:
     """
 
     def __init__(self, explorer: Chooser) -> None:
-        self.explorer, self.levels = explorer, Levels(explorer)
+        self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)
+        self._awaited = ""  # the operation that was clicked before what is known of it was read
         self._drawn: tuple[Any, ...] = ()
         self._axis_ns = 1.0  # ns that one is on the axis that is seen
         self.picture = canvas()
@@ -62,8 +64,6 @@ class Zoomable:
         self.view = ipywidgets.VBox([row, self.said, self.picture, self.known])
         self._observe()
         self._draw()
-        if len(explorer.run.kernels) > MANY:
-            self.levels.prepare()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.view._repr_mimebundle_(**options)
@@ -127,9 +127,18 @@ class Zoomable:
         self.said.value = f"<p>{escape(said)}</p>" if said else ""
         self.picture.layout.display = "none" if said else None
 
+    def _draw_again(self) -> None:
+        """Draw what was drawn without a table that has been read since, and show what was clicked before."""
+        if self.levels.is_lacking:
+            self._drawn = ()
+            self._draw()
+        if self._awaited:
+            self._clicked(self._awaited)
+
     def _pictured(self, seen: Selection, beside: list[str]) -> str:
         """Draw the lanes; return the sentence why there is nothing in them."""
         window = self.window
+        self.levels.is_lacking = False
         operations = self.levels.operations(seen, window)
         parts = [operations, *(self.levels.beside(name, seen, window) for name in beside)]
         if not any(part.amount for part in parts):
@@ -143,16 +152,22 @@ class Zoomable:
     def _clicked(self, number: str) -> None:
         """Show the operation that was clicked: a row of KERNELS, or, counted down from -1, one of COPIES."""
         seen, row = self.explorer.selection, int(number)
-        if seen is not None:
-            shown = self._of_copy(-1 - row) if row < 0 else self._of_kernel(row, seen)
-            cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
-            self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
+        if seen is None:
+            return
+        launching = self.levels.launching
+        self._awaited = "" if launching else number
+        if launching is None:
+            self.known.value = f"<p>{SOON}</p>"
+            return
+        shown = self._of_copy(-1 - row, launching) if row < 0 else self._of_kernel(row, seen, launching)
+        cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
+        self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
 
-    def _of_copy(self, row: int) -> dict[str, pd.DataFrame]:
-        return {"This copy": copied(self.explorer.run, row, self.levels.launching)}
+    def _of_copy(self, row: int, launching: Launching) -> dict[str, pd.DataFrame]:
+        return {"This copy": copied(self.explorer.run, row, launching)}
 
-    def _of_kernel(self, row: int, seen: Selection) -> dict[str, pd.DataFrame]:
-        launch = launched(self.explorer.run, row, self.levels.launching)
+    def _of_kernel(self, row: int, seen: Selection, launching: Launching) -> dict[str, pd.DataFrame]:
+        launch = launched(self.explorer.run, row, launching)
         name = str(launch["name"].iloc[0])
         span = duration(self.window[1] - self.window[0])
         dossier = self.levels.dossiers.of(name, seen, self.window)
