@@ -25,12 +25,13 @@ def verdicts(found: Comparison) -> dict[str, str]:
 
 
 def test_a_faster_program() -> None:
-    """Steps of 8 instead of 10 ms: better, the GEMM too, the copies not; nothing lowers the confidence."""
+    """Steps of 8 instead of 10 ms: better, the GEMM and idleness too, the copies not; nothing lowers the confidence."""
     found = compared(training(), training(8, seed=1))
     said = verdicts(found)
-    assert ["better", "better", "no difference seen"] == [
-        said[key] for key in ("step_median_ns", "family_gemm_ns", "family_copy_ns")
+    assert [*["better"] * 3, "no difference seen"] == [
+        said[key] for key in ("step_median_ns", "family_gemm_ns", "part_idle_ns", "family_copy_ns")
     ]
+    assert "changed, not tested" == said["device_busy_frac"]
     assert ["better"] * 2 == found.steps["verdict"].tolist()
     assert ("high", (), ()) == (found.confidence, found.cautions, found.refusals)
 
@@ -51,7 +52,7 @@ def test_matched_kernels_by_hand() -> None:
     )
     after = run(kernels=kernels({"name": "a", "start_ns": 0, "dur_ns": 20}))
     found = compared(before, after).figures.set_index("id").loc["matched_kernels_ns"]
-    assert [30.0, 60.0, "worse"] == found[["before", "after", "verdict"]].tolist()
+    assert [30.0, 60.0, "changed, not tested"] == found[["before", "after", "verdict"]].tolist()
 
 
 @pytest.mark.parametrize(
@@ -129,13 +130,16 @@ def test_counters_and_call_paths_and_logs() -> None:
         return run("hpctoolkit", calltree=tree, call_metrics=metrics)
 
     counters = compared(*(run("ncu", launches=counted(ns)) for ns in (100, 50)))
-    assert ("changed", "better") == (counters.launches.loc[0, "status"], verdicts(counters)["matched_kernels_ns"])
+    assert ("changed", "changed, not tested") == (
+        counters.launches.loc[0, "status"],
+        verdicts(counters)["matched_kernels_ns"],
+    )
     trees = compared(paths(1), paths(3))
     assert ("CPUTIME", [2.0]) == (trees.paths_metric, trees.paths["difference"].tolist()[:1])
-    assert "worse" == verdicts(trees)["paths_host_ns"]
+    assert "changed, not tested" == verdicts(trees)["paths_host_ns"]
     logs = compared(*(run("nvidia_smi", samples=samples(gpu_busy_frac=[share] * 3)) for share in (0.2, 0.9)))
     assert [0.2, 0.9] == pytest.approx(logs.samples.loc[0, ["before", "after"]].tolist())
-    assert "better" == verdicts(logs)["log_gpu_busy_frac"]
+    assert "changed, not tested" == verdicts(logs)["log_gpu_busy_frac"]
 
 
 def test_what_one_run_alone_has_is_refused() -> None:
@@ -163,7 +167,7 @@ def test_a_data_loader_with_workers(profiles: Path) -> None:
     ]
     found = compared(*pair)
     said = verdicts(found)
-    assert ["better", "better", "cannot tell"] == [
+    assert ["changed, not tested", "changed, not tested", "cannot tell"] == [
         said[key] for key in ("input_wait_frac", "idle_data_loading_frac", "step_median_ns")
     ]
 

@@ -50,21 +50,38 @@ def test_a_sentence_with_doubts() -> None:
 
 
 def test_without_steps_figures_are_counted() -> None:
-    """Two kernels without steps: one figure of the timeline is better, the sentence counts."""
+    """A run without steps beside itself: no figure is better, worse or changed, and the sentence counts that."""
     one = run(kernels=kernels({"start_ns": 0, "dur_ns": 10}), devices=devices("A100"))
     said = comparison.sentence(comparison.attempted(one, one))
     assert "No step times compare; of " in said
-    assert " figures 0 are better and 0 worse. " in said
+    assert " figures 0 are better, 0 worse and 0 changed, not tested. " in said
+    shorter = run(kernels=kernels({"start_ns": 0, "dur_ns": 5}), devices=devices("A100"))
+    (changed,) = (1 for v in comparison.attempted(one, shorter).figures["verdict"] if v == "changed, not tested")
+    assert f" {changed} changed, not tested. " in comparison.sentence(comparison.attempted(one, shorter))
 
 
 def test_side_rows() -> None:
     """Worse before better; of one verdict those with an interval first; totals and what is 0 twice are left out."""
     rows = comparison.side_rows(comparison.attempted(training(), training(12, seed=1)))
     assert {"step_median_ns", "step_mean_ns"} == set(rows["id"][:2])
-    ranks = rows["verdict"].map(["worse", "better", "cannot tell", "new", "gone", "no difference seen"].index)
+    ranks = rows["verdict"].map(
+        ["worse", "better", "changed, not tested", "cannot tell", "new", "gone", "no difference seen"].index
+    )
     assert ranks.is_monotonic_increasing
     assert not set(rows["id"]) & {"span_ns", "exposed_copy_frac"}
     assert "lower is better" == rows["better"][0]
+
+
+def test_main_rows() -> None:
+    """Step times and parts come first, whatever their verdict; the rest differs, and what is tested comes before."""
+    found = comparison.attempted(training(), training(12, seed=1))
+    rows = comparison.main_rows(found)
+    assert ["step_median_ns", "step_mean_ns", "part_computation_ns", "part_idle_ns"] == rows["id"][:4].tolist()
+    assert {"worse", "changed, not tested"} >= set(rows["verdict"][4:])
+    assert "family_gemm_ns" == rows["id"][4]
+    assert (8, 4) == (len(rows), len(comparison.main_rows(found, most=0)))
+    alone = run(kernels=kernels({"start_ns": 0, "dur_ns": 10}), devices=devices("A100"))
+    assert comparison.main_rows(comparison.attempted(alone, alone)).empty
 
 
 def test_facts() -> None:

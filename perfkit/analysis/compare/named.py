@@ -12,7 +12,17 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.compare.verdicts import MATTERS, TOLERANCE, direction, of_interval, of_values
+from perfkit.analysis.compare.verdicts import (
+    BETTER,
+    MATTERS,
+    TOLERANCE,
+    UNSEEN,
+    UNTESTED,
+    WORSE,
+    direction,
+    of_interval,
+    of_values,
+)
 from perfkit.schema import Column, Table
 
 FIGURES = Table(
@@ -42,7 +52,9 @@ COMPARED_FIGURES = Table(
         Column("ratio_low", "float64", "lower end of its interval; NaN: none is known"),
         Column("ratio_high", "float64", "upper end of its interval; NaN: none is known"),
         Column("better", "category", "which way is better: lower, higher, or missing for neither"),
-        Column("verdict", "category", "better, worse, no difference seen, cannot tell, changed, new or gone"),
+        Column(
+            "verdict", "category", "better, worse, no difference seen, cannot tell, changed (not tested), new or gone"
+        ),
         Column("definition", "string", "what it means"),
         Column("source", "string", "table and analysis it comes from"),
     ),
@@ -56,13 +68,15 @@ def figures(
     after: pd.DataFrame,
     *,
     intervals: Mapping[str, tuple[float, float]] | None = None,
+    least: Mapping[str, float] | None = None,
     tolerance: float = TOLERANCE,
     matters: float = MATTERS,
 ) -> pd.DataFrame:
     """Return the figures of two runs side by side, each with a verdict.
 
     Which way is better stands in `verdicts.DIRECTIONS`; a figure that has no direction, such as a total that depends
-    on how long was recorded, is "changed". A share can fall because work got faster: the step time decides.
+    on how long was recorded, is "changed". Better or worse is only what has an interval; other figures that differ are
+    "changed, not tested". A share can fall because work got faster: the step time decides.
 
     Parameters
     ----------
@@ -71,6 +85,8 @@ def figures(
     intervals
         Id -> (low, high) of the ratio after / before, of the figures that can have one: it decides; NaN, too few
         values, is "cannot tell".
+    least
+        Id -> absolute difference that matters, in the figure's unit: one with an interval must differ by more.
     tolerance
         Relative difference up to which figures without an interval show no difference; fractions must differ by one
         point in a hundred as well.
@@ -113,8 +129,9 @@ def figures(
     table["ratio"] = table["after"] / table["before"].where(table["before"] != 0)
     better = [direction(name) for name in every]
     table["better"] = [way or None for way in better]
-    rows = zip(table["before"], table["after"], table["unit"], better, ends, strict=True)
-    table["verdict"] = [_verdict(*row, tolerance, matters) for row in rows]
+    smallest = [(least or {}).get(name, 0.0) for name in every]
+    rows = zip(table["before"], table["after"], table["unit"], better, ends, smallest, strict=True)
+    table["verdict"] = [_verdict(*row, tolerance=tolerance, matters=matters) for row in rows]
     return COMPARED_FIGURES.make(table)
 
 
@@ -124,10 +141,13 @@ def _verdict(
     unit: str,
     better: str,
     ends: tuple[float, float] | None,
+    least: float,
+    *,
     tolerance: float,
     matters: float,
 ) -> str:
-    """Return the verdict by the interval, of figures that could have one; else by the values."""
+    """Return the verdict by the interval, of figures that could have one; else whether the values differ."""
     if ends is None or np.isnan(before) or np.isnan(after):
-        return of_values(before, after, better=better, unit=unit, matters=tolerance)
-    return of_interval(*ends, better=better, matters=matters)
+        said = of_values(before, after, better=better, unit=unit, matters=tolerance)
+        return UNTESTED if said in (BETTER, WORSE) else said
+    return UNSEEN if abs(after - before) < least else of_interval(*ends, better=better, matters=matters)

@@ -4,7 +4,8 @@ Conventions
 -----------
 A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference that matters: 1 %
 by default, since runs of one program differ by as much, which the steps of a single one cannot show (convention).
-A figure that no table gives a direction is "changed", never better.
+A figure that no table gives a direction is "changed", never better. One without an interval, a single value of a single
+run, is "changed, not tested": nothing says how much it varies on its own.
 
 Functions
 ---------
@@ -19,8 +20,8 @@ import math
 from fnmatch import fnmatchcase
 
 BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
-CHANGED, NEW, GONE = "changed", "new", "gone"
-VERDICTS = (BETTER, WORSE, UNSEEN, UNKNOWN, CHANGED, NEW, GONE)
+CHANGED, UNTESTED, NEW, GONE = "changed", "changed, not tested", "new", "gone"
+VERDICTS = (BETTER, WORSE, UNSEEN, UNKNOWN, CHANGED, UNTESTED, NEW, GONE)
 MATTERS = 0.01  # relative difference of an interval that matters
 TOLERANCE = 0.05  # relative difference of two values of which no interval is known
 POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
@@ -28,7 +29,8 @@ POINTS = 0.01  # absolute difference of two fractions, in addition: of small sha
 # The one place that says which way a figure is better, by the pattern of its id; the first that matches holds.
 # A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
 DIRECTIONS: tuple[tuple[str, str], ...] = (
-    *((name, "lower") for name in ("step_median_ns", "step_mean_ns", "step_*_ns", "family_*_ns", "matched_kernels_ns")),
+    *((name, "lower") for name in ("step_median_ns", "step_mean_ns", "step_*_ns", "family_*_ns", "part_*_ns")),
+    ("matched_kernels_ns", "lower"),
     *((name, "lower") for name in ("idle_frac", "idle_*_frac", "sync_idle_frac", "preparing_idle_frac")),
     *((name, "lower") for name in ("exposed_communication_frac", "exposed_copy_frac", "input_wait_frac")),
     *((name, "lower") for name in ("short_kernel_frac", "small_op_frac", "launch_pause_frac", "warm_up_frac")),
@@ -83,7 +85,7 @@ def of_interval(low: float, high: float, *, better: str = "lower", matters: floa
 
 
 def of_values(before: float, after: float, *, better: str, unit: str = "", matters: float = TOLERANCE) -> str:
-    """Return the verdict on two values of which no interval is known.
+    """Return which way two values differ of which no interval is known, by the words of a verdict.
 
     Parameters
     ----------

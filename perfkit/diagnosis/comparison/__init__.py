@@ -14,6 +14,7 @@ alike        an earlier run as a later one is looked at
 overview     what is compared, a row per run
 sentence     what a comparison says
 side_rows    figures of both runs as text
+main_rows    the few of them that tell whether the program got faster
 spoken_ratio a ratio with its interval as text
 sample_rows  sampled metrics of both runs as text
 facts        the figures of the comparison itself
@@ -22,7 +23,16 @@ facts        the figures of the comparison itself
 from perfkit.diagnosis.comparison.pairing import Comparison, compared
 from perfkit.diagnosis.comparison.sides import Given
 from perfkit.diagnosis.comparison.summary import facts
-from perfkit.diagnosis.comparison.told import alike, attempted, overview, sample_rows, sentence, side_rows, spoken_ratio
+from perfkit.diagnosis.comparison.told import (
+    alike,
+    attempted,
+    main_rows,
+    overview,
+    sample_rows,
+    sentence,
+    side_rows,
+    spoken_ratio,
+)
 
 __all__ = [
     "Comparison",
@@ -31,6 +41,7 @@ __all__ = [
     "attempted",
     "compared",
     "facts",
+    "main_rows",
     "overview",
     "sample_rows",
     "sentence",

@@ -32,6 +32,7 @@ def side_by_side(
     found = [[figures(view, peaks=peaks) for view in side.views] for side in (old, new)]
     means = [_mean(side) for side in found]
     intervals = _of_repeats(found[0], found[1], how)
+    moving = {name: matters * float(tables["parts"]["before_ns"].sum()) for name in _part_ids(tables)}
     for figure, value, ends in _own(tables):
         for side, number in zip(means, value, strict=True):
             if not np.isnan(number):
@@ -40,7 +41,7 @@ def side_by_side(
             intervals[figure.id] = ends
     before, after = (pd.DataFrame(list(side.values()), columns=compare.FIGURES.column_names) for side in means)
     frames = compare.FIGURES.make(before), compare.FIGURES.make(after)
-    return compare.figures(*frames, intervals=intervals, tolerance=tolerance, matters=matters)
+    return compare.figures(*frames, intervals=intervals, least=moving, tolerance=tolerance, matters=matters)
 
 
 def _mean(repeats: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
@@ -75,6 +76,11 @@ def _own(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[Figure, Ends, End
         label, definition = f"{str(row['statistic']).capitalize()} step", f"{row['statistic']} of the steady steps"
         figure = Figure(f"step_{row['statistic']}_ns", label, 0.0, "ns", definition, "compare.steps")
         yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
+    for name, row in zip(_part_ids(tables), tables["parts"].to_dict("records"), strict=True):
+        definition = "mean over the steady steps, time of a GPU between the start and the end of a step"
+        figure = Figure(name, f"{str(row['part']).capitalize()} per step", 0.0, "ns", definition, "compare.parts")
+        ends = (row["ratio_low"], row["ratio_high"]) if row["before_ns"] else None
+        yield figure, (row["before_ns"], row["after_ns"]), ends
     for row in tables["families"].to_dict("records") if len(tables["steps"]) else []:
         family = str(row["family"])
         definition = f"mean sum of the durations of {family} kernels in a steady step"
@@ -89,3 +95,7 @@ def _own(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[Figure, Ends, End
             figure = Figure("matched_kernels_ns", "Kernels in both runs", 0.0, "ns", definition, f"compare.{name}")
             yield figure, value, None
             return
+
+
+def _part_ids(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    return [f"part_{str(part).replace(' ', '_')}_ns" for part in tables["parts"]["part"]]

@@ -22,13 +22,14 @@ from perfkit.run import Run
 class Comparison:
     """What differs between two runs; frames of what they do not share are empty.
 
-    `figures` is COMPARED_FIGURES, `steps` COMPARED_STEPS, `families` FAMILIES; `kernels` is per step where both runs
-    have steps; `launches`, `paths` (of the metric `paths_metric`) and `samples` as from `analysis.compare`.
-    `cautions` lower the `confidence`: high, medium or low.
+    `figures` is COMPARED_FIGURES, `steps` COMPARED_STEPS, `parts` PARTS, `families` FAMILIES; `kernels` is per step
+    where both runs have steps; `launches`, `paths` (of the metric `paths_metric`) and `samples` as from
+    `analysis.compare`. `cautions` lower the `confidence`: high, medium or low.
     """
 
     figures: pd.DataFrame
     steps: pd.DataFrame
+    parts: pd.DataFrame
     families: pd.DataFrame
     kernels: pd.DataFrame
     launches: pd.DataFrame
@@ -113,10 +114,11 @@ def nothing(refusal: Refusal) -> Comparison:
 
 
 def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, pd.DataFrame]:
-    """Return steps, families and kernels side by side."""
+    """Return steps, their parts, families and kernels side by side."""
     chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters}
     return {
         "steps": compare.steps(old.steps, new.steps, **chosen),
+        "parts": compare.parts(old.parts, new.parts, **chosen),
         "families": compare.families(old.kernels, new.kernels, **chosen),
         "kernels": compare.kernels(old.kernels, new.kernels, by="grid", tolerance=tolerance),
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pandas as pd
 
 from perfkit.analysis import compare, steps
+from perfkit.diagnosis.figures import unrecorded
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
@@ -23,11 +24,12 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Side:
-    """A run or its repeats, with their steps and the kernels of these."""
+    """A run or its repeats, with their steps, the kernels of these, and the parts of their time."""
 
     views: list[Selection]
     steps: list[pd.DataFrame] = field(default_factory=list)
     kernels: list[pd.DataFrame] = field(default_factory=list)
+    parts: list[pd.DataFrame] = field(default_factory=list)
 
     def table(self, name: str) -> list[pd.DataFrame]:
         """Return a table of each repeat, as chosen."""
@@ -66,4 +68,12 @@ def _whole(one: Side) -> Side:
 def _stepped(one: Side, found: list[pd.DataFrame]) -> Side:
     pairs = zip(one.views, found, strict=True)
     inside = [compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs]
-    return replace(one, steps=found, kernels=inside)
+    return replace(one, steps=found, kernels=inside, parts=_parted(one, found))
+
+
+def _parted(one: Side, found: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return the parts of the steps' time; none where it is not known of every repeat when its GPUs worked."""
+    if any(map(unrecorded, one.views)):
+        return []
+    pairs = zip(one.views, found, strict=True)
+    return [compare.in_parts(view.kernels, view.copies, frame, others=view.other_kernels) for view, frame in pairs]

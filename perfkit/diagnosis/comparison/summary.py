@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from perfkit.analysis.compare.verdicts import BETTER, CHANGED, GONE, NEW, WORSE
+from perfkit.analysis.compare.verdicts import BETTER, CHANGED, GONE, NEW, UNTESTED, WORSE
 from perfkit.diagnosis.comparison.pairing import Comparison
 from perfkit.diagnosis.finding import Figure
 
@@ -51,8 +51,13 @@ def _of_kernels(found: Comparison) -> Iterator[Figure]:
 
 
 def _of_figures(found: Comparison) -> Iterator[Figure]:
-    """Yield how many figures are better and worse."""
-    for word in (BETTER, WORSE) if len(found.figures) else ():
+    """Yield how many figures are better and worse, and how many differ without an interval that could tell."""
+    if found.figures.empty:
+        return
+    source, tested = "compare.figures", "figures of which the whole interval lies beyond what matters"
+    for word in (BETTER, WORSE):
         count = float(found.figures["verdict"].eq(word).sum())
-        definition = f"figures with the verdict {word}: beyond their interval, or by 5 % where there is none"
-        yield Figure(f"compare_{word}_count", f"Figures {word}", count, "count", definition, "compare.figures")
+        yield Figure(f"compare_{word}_count", f"Figures {word}", count, "count", f"{tested}, {word}", source)
+    count = float(found.figures["verdict"].eq(UNTESTED).sum())
+    definition = "figures without an interval that differ by 5 %, shares by a point in a hundred as well"
+    yield Figure("compare_untested_count", "Figures changed, not tested", count, "count", definition, source)

@@ -7,6 +7,7 @@ alike        an earlier run as a later one is looked at
 overview     what is compared, a row per run
 sentence     what the comparison says
 side_rows    figures of both runs as text, those that differ first
+main_rows    the few of them that tell whether the program got faster, and where
 sample_rows  sampled metrics of both runs as text
 """
 
@@ -18,7 +19,7 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.analysis.compare.verdicts import BETTER, GONE, NEW, UNKNOWN, UNSEEN, WORSE
+from perfkit.analysis.compare.verdicts import BETTER, GONE, NEW, UNKNOWN, UNSEEN, UNTESTED, WORSE
 from perfkit.diagnosis.comparison.doubts import lacking
 from perfkit.diagnosis.comparison.pairing import Comparison, compared, nothing
 from perfkit.diagnosis.comparison.sides import Given, common, side
@@ -29,9 +30,11 @@ from perfkit.selection import Selection
 
 QUESTION = "Did the change help?"
 NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
-ORDER = (WORSE, BETTER, UNKNOWN, NEW, GONE, UNSEEN)
+ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
+STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
+SIDE_COLUMNS = ["id", "figure", "before", "after", "ratio", "better", "verdict"]
 ABOUT = ("run", "recorded with", "GPUs", "recorded for", "seen here")
 # How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
 SUFFIXES = {"_bytes_per_s": "bytes/s", "_flops_per_s": "FLOP/s", "_per_s": "1/s", "_frac": "1", "_ns": "ns"}
@@ -108,8 +111,9 @@ def sentence(found: Comparison) -> str:
 
 def _verdict(found: Comparison) -> str:
     if found.steps.empty:
-        better, worse = (int(found.figures["verdict"].eq(word).sum()) for word in (BETTER, WORSE))
-        return f"No step times compare; of {len(found.figures)} figures {better} are better and {worse} worse"
+        counts = (f"{int(found.figures['verdict'].eq(word).sum())}" for word in (BETTER, WORSE, UNTESTED))
+        told = "No step times compare; of {} figures {} are better, {} worse and {} changed, not tested"
+        return told.format(len(found.figures), *counts)
     median = found.steps.iloc[0]
     told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
     return f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
@@ -145,7 +149,29 @@ def side_rows(found: Comparison) -> pd.DataFrame:
     told = table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
     order = (2 * told["verdict"].astype(str).map(ORDER.index) + told["ratio_low"].isna()).sort_values(kind="stable")
     rows = [_figure_row(row) for row in told.loc[order.index].astype(object).to_dict("records")]
-    return pd.DataFrame(rows, columns=["id", "figure", "before", "after", "ratio", "better", "verdict"])
+    return pd.DataFrame(rows, columns=SIDE_COLUMNS)
+
+
+def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
+    """Return the few figures that tell whether the program got faster, and where: step times, their parts, and others.
+
+    Parameters
+    ----------
+    found
+        A comparison.
+    most
+        How many rows are filled up with what else is better or worse, then with what changed, at least 0.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `side_rows`: step times and their parts, whatever their verdict; then those that differ, tested ones first.
+    """
+    rows = side_rows(found)
+    first = rows[rows["id"].str.startswith(STEP)], rows[rows["id"].str.startswith(PART)]
+    rest = rows.drop(index=[*first[0].index, *first[1].index])
+    rest = rest[~rest["verdict"].isin([UNSEEN, UNKNOWN])]
+    return pd.concat([*first, rest.head(max(most - sum(map(len, first)), 0))], ignore_index=True)
 
 
 def _figure_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
