@@ -9,6 +9,8 @@ Functions
 dlrm           a DLRM's training on an H100, as HPCToolkit would have recorded it
 mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it, with Nsight Compute's
                counters of its forward pass and PyTorch's profile of a few steps
+resnet18_a100  some steps of the ResNet-18 of the same report, and counters of its forward pass
+bert_a100      inference with the BERT of the same report, and `bert_a100_optimised`, two of its batch sizes made faster
 capture        an Nsight Systems export of any size and `Shape`
 cases          an Nsight Compute report with counters of every precision
 hpctoolkit     HPCToolkit databases of any content and size
@@ -21,12 +23,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfkit.simulate import hpctoolkit, kineto
+from perfkit.simulate.bert_a100 import bert_a100, bert_a100_optimised
 from perfkit.simulate.capture import capture
 from perfkit.simulate.dlrm import dlrm
 from perfkit.simulate.mlp_a100 import mlp_a100
 from perfkit.simulate.ncu_cases import cases
+from perfkit.simulate.resnet18_a100 import resnet18_a100
 from perfkit.simulate.shape import Shape
 
-__all__ = ["SIMULATIONS", "Shape", "capture", "cases", "dlrm", "hpctoolkit", "kineto", "mlp_a100"]
+__all__ = ["SIMULATIONS", "Shape", "capture", "cases", "dlrm", "hpctoolkit", "kineto", "mlp_a100", "resnet18_a100"]
 
-SIMULATIONS: dict[str, Callable[[Path], Path]] = {"dlrm": dlrm, "mlp_a100": mlp_a100}
+SIMULATIONS: dict[str, Callable[[Path], Path]] = {"dlrm": dlrm, "mlp_a100": mlp_a100, "resnet18_a100": resnet18_a100}

@@ -62,7 +62,8 @@ def _limits(kernel: Kernel) -> Limits:
     warps = ceil(kernel.block / 32)
     per_warp = ceil(kernel.registers * 32 / 256) * 256
     at_once = REGISTERS // 4 // per_warp * 4
-    return Limits(warps, WARPS // warps, at_once // warps, SHARED // (kernel.shared_bytes + 1024), BLOCKS)
+    shared = kernel.shared_bytes + kernel.dynamic_shared_bytes + 1024
+    return Limits(warps, WARPS // warps, at_once // warps, SHARED // shared, BLOCKS)
 
 
 def device() -> Iterator[tuple[str, int | str]]:
@@ -85,16 +86,17 @@ def launch(kernels: Sequence[Kernel], slots: Sequence[int]) -> Iterator[tuple[st
     """Yield the metrics of launch and occupancy: name, and a value per launch or one for all."""
     grids = np.array([prod(kernel.grids[slot]) for kernel, slot in zip(kernels, slots, strict=True)])
     blocks = np.array([kernel.block for kernel in kernels])
-    shared = np.array([kernel.shared_bytes for kernel in kernels])
+    static = np.array([kernel.shared_bytes for kernel in kernels])
+    dynamic = np.array([kernel.dynamic_shared_bytes for kernel in kernels])
     found = limits(kernels)
     yield "launch__block_size", blocks
     yield "launch__grid_size", grids
     yield "launch__thread_count", grids * blocks
     yield "launch__registers_per_thread", np.array([kernel.registers for kernel in kernels])
     yield "launch__shared_mem_per_block_driver", 1024
-    yield "launch__shared_mem_per_block_dynamic", 0
-    yield "launch__shared_mem_per_block_static", shared
-    yield "launch__shared_mem_per_block", shared + 1024
+    yield "launch__shared_mem_per_block_dynamic", dynamic
+    yield "launch__shared_mem_per_block_static", static
+    yield "launch__shared_mem_per_block", static + dynamic + 1024
     yield "launch__sm_count", SMS
     for name in ("blocks", "registers", "shared_mem", "warps"):
         yield f"launch__occupancy_limit_{name}", np.array([getattr(each, name) for each in found])

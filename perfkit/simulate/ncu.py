@@ -53,6 +53,7 @@ _UNITS = (
     (r"\.pct|_pct$", "%"),
     (r"\.ratio$", ""),
     (r"cycles_.*\.per_second$", "hz"),
+    (r"bytes.*\.per_second$", "byte/s"),
     (r"time_duration", "ns"),
     (r"cycles.*peak_sustained$|sass_thread_inst.*peak_sustained$", "inst/cycle"),
     (r"bytes.*peak_sustained$", "byte/cycle"),

@@ -124,10 +124,11 @@ def _write_kernels(db: Database, block: Block, kernels: Sequence[Kernel]) -> Non
         gridY=grid[:, 1],
         blockX=np.array([k.block for k in kernels])[kind],
         staticSharedMemory=np.array([k.shared_bytes for k in kernels])[kind],
+        dynamicSharedMemory=np.array([k.dynamic_shared_bytes for k in kernels])[kind],
         gridId=rows["correlation"],
         **_nodes(rows["node"]),
         **dict.fromkeys(("gridZ", "blockY", "blockZ", "launchType"), 1),
-        **dict.fromkeys(("dynamicSharedMemory", "localMemoryPerThread", "localMemoryTotal", "cacheConfig"), 0),
+        **dict.fromkeys(("localMemoryPerThread", "localMemoryTotal", "cacheConfig"), 0),
     )
 
 

@@ -36,6 +36,7 @@ class Kernel:
     block: int = 128
     registers: int = 24
     shared_bytes: int = 0
+    dynamic_shared_bytes: int = 0
 
 
 # key, name, total time, instances, median, minimum, maximum: the report's order and spelling
