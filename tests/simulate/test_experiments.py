@@ -1,0 +1,232 @@
+"""Experiments: what a pair differs in, what follows from it, and the series of the notes."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import perfkit
+from perfkit import diagnosis, hardware
+from perfkit.analysis import compare, steps, timeline
+from perfkit.errors import PerfkitError
+from perfkit.run import Run
+from perfkit.simulate import experiments
+from perfkit.simulate.experiments.kernels import GPU, Maker
+from perfkit.simulate.experiments.program import executed
+from perfkit.simulate.experiments.series import STAGES
+from perfkit.simulate.experiments.setup import Setup
+from perfkit.simulate.experiments.transformer import step
+from perfkit.workloads import flops
+from perfkit.workloads.plan import Plan, Size
+
+# What each change must do to the step time, and the finding that it must remove; None: neither is expected.
+EXPECTED = {
+    "measuring": ("no difference seen", None),
+    "tensor": ("better", "tensor_cores"),
+    "fusion": ("better", None),
+    "sync": ("better", "synchronisation"),
+    "loading": ("better", "idle_data_loading"),
+    "batch": ("worse", "launch_overhead"),
+    "precision": ("better", "tensor_cores"),
+}
+Written = Callable[[str], dict[str, Run]]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
+    """The runs of an experiment, loaded; each is written once."""
+    root, kept = tmp_path_factory.mktemp("experiments"), {}
+
+    def load(name: str) -> dict[str, Run]:
+        if name not in kept:
+            kept[name] = {label: perfkit.load(path) for label, path in experiments.write(name, root / name).items()}
+        return kept[name]
+
+    return load
+
+
+def truth(run: Run) -> dict[str, Any]:
+    """Return what was written beside a run."""
+    path = Path(str(run.capture["path"].iloc[0]))
+    content: dict[str, Any] = json.loads(path.with_name(path.name.replace(".nsys.sqlite", ".truth.json")).read_text())
+    return content
+
+
+def in_order(run: Run) -> tuple[list[int], list[int]]:
+    """Return starts and durations of the kernels, which run one after another."""
+    kernels = run.kernels.sort_values("start_ns")
+    return kernels["start_ns"].tolist(), kernels["dur_ns"].tolist()
+
+
+def test_every_topic_is_expected() -> None:
+    """No pair is left out of the tests below."""
+    assert set(EXPECTED) == set(experiments.PAIRS)
+
+
+@pytest.mark.parametrize("name", experiments.PAIRS)
+def test_a_pair_differs_in_one_setting(name: str) -> None:
+    """Two would leave open which one it was."""
+    before, after = map(asdict, experiments.PAIRS[name])
+    assert [1] == [len({key for key in before if before[key] != after[key]})]
+
+
+@pytest.mark.parametrize("name", experiments.PAIRS)
+def test_the_change_does_what_it_must(name: str, written: Written) -> None:
+    """The verdict on the step time; the cause is the first finding before, and none after."""
+    runs = written(name)
+    found = {label: steps.detect(run.ranges, run.kernels) for label, run in runs.items()}
+    verdict, rule = EXPECTED[name]
+    assert [verdict] * 2 == compare.steps(found["before"], found["after"])["verdict"].tolist()
+    assert found["before"]["how"].unique().tolist() == found["after"]["how"].unique().tolist()
+    rules = {label: [each.rule for each in diagnosis.findings(perfkit.select(run))] for label, run in runs.items()}
+    if rule:
+        assert rules["before"][0] == rule
+        assert rule not in rules["after"]
+
+
+@pytest.mark.parametrize("name", ["sync", "batch"])
+def test_truth_is_that_of_the_rows(name: str, written: Written) -> None:
+    """Counts and times of the truth, counted from the loaded tables by hand, and perfkit's busy time."""
+    for run in written(name).values():
+        told = truth(run)
+        start, dur = in_order(run)
+        assert all(later >= begin + length for begin, length, later in zip(start, dur, start[1:], strict=False))
+        assert [told["kernels_count"], told["busy_ns"]] == [len(start), sum(dur)]
+        assert told["span_ns"] == start[-1] + dur[-1] - start[0]
+        assert told["busy_ns"] == timeline.busy(run.kernels, run.copies)["kernel_busy_ns"].iloc[0]
+        assert "no GPU ran" in told["simulated"]
+
+
+@pytest.mark.parametrize("batch", [1, 16])
+def test_operations_are_those_of_the_formula(batch: int) -> None:
+    """The products of a step are BERT's, which another module counts from the shapes of its layers."""
+    plan = Plan("bert", size=Size(layers=4))
+    assert flops.step(plan, batch) == sum(kernel.flops for kernel in step(Setup(batch=batch)))
+
+
+@pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16"])
+def test_no_kernel_is_above_a_roof(precision: str) -> None:
+    """Operations stay below the peak of the unit, bytes below the memory's bandwidth."""
+    sheet = hardware.peaks(GPU)
+    assert sheet is not None
+    for kernel in step(Setup(precision=precision)):
+        assert kernel.flops <= kernel.peak_flops_per_s * kernel.dur_ns / 1e9
+        assert kernel.bytes <= sheet.bandwidth() * kernel.dur_ns / 1e9
+
+
+def test_a_product_by_hand() -> None:
+    """A round of 108 tiles is full; one tile more needs a second round, for which all multiprocessors wait."""
+    full, more = (Maker("fp32").product(128, 64 * tiles, 768, "tn") for tiles in (108, 109))
+    assert full.grid_blocks == 108
+    assert full.dur_ns == pytest.approx(2_000 + 1e9 * 2 * 128 * 64 * 108 * 768 / (0.9 * 19.5e12))
+    assert more.dur_ns - 2_000 == pytest.approx(2 * (full.dur_ns - 2_000))
+
+
+def test_the_tensor_cores_are_sampled(written: Written) -> None:
+    """They idle in FP32, and are busy for the products' share of their peak in TF32."""
+    runs = written("tensor")
+    shares = {}
+    for label, run in runs.items():
+        start, _ = in_order(run)
+        inside = run.samples["time_ns"].between(start[0] + 2e6, start[-1])
+        shares[label] = run.samples[inside & (run.samples["metric"] == "tensor_active_frac")]["value"].mean()
+    told = truth(runs["after"])
+    assert shares["before"] == 0
+    assert shares["after"] == pytest.approx(told["step_flops"] / told["step_ns"] * 1e9 / 156e12, abs=0.01)
+
+
+def test_reading_the_loss_less_often_changes_nothing_else() -> None:
+    """The kernels are as long; only when they start is different."""
+    often, seldom = (executed(replace(experiments.PAIRS["sync"][0], steps=4, read_loss=every)) for every in (1, 50))
+    assert [row["dur_ns"] for row in often["kernels"]] == [row["dur_ns"] for row in seldom["kernels"]]
+    assert (4, 0) == (len(often["copies"]), len(seldom["copies"]))
+
+
+def test_workers_load_beside_the_steps() -> None:
+    """By hand: loading of 8 ms a step is all of a step that needs less; four workers bring a batch every 2 ms."""
+    alone, helped = experiments.PAIRS["loading"]
+    assert alone.loading_ns * alone.batch == 8_000_000
+    waits = [np.diff([row["start_ns"] for row in executed(setup)["ranges"]]) for setup in (alone, helped)]
+    assert waits[0].min() > 8_000_000
+    assert np.median(waits[1]) < 6_000_000
+
+
+def test_series_has_the_utilisation_of_the_notes(written: Written) -> None:
+    """65, 78, 87, 92 and 95 %, to half a point, in the steps and in the whole capture."""
+    for label, run in written("case").items():
+        kernels = len(step(STAGES[label].setup))
+        start, dur = in_order(run)
+        whole = sum(dur[:-kernels]) / (start[-kernels] - start[0])
+        busy = timeline.busy(run.kernels, run.copies).iloc[0]
+        for share in (whole, busy["kernel_busy_frac"], busy["device_busy_frac"]):
+            assert share == pytest.approx(STAGES[label].utilisation_frac, abs=0.005)
+    assert [0.65, 0.78, 0.87, 0.92, 0.95] == [stage.utilisation_frac for stage in STAGES.values()]
+
+
+def test_series_has_the_throughput_and_mfu_of_the_notes(written: Written) -> None:
+    """12 and 45 samples/s: 3.75 times; 22 % of the FP32 peak before, which is then 82.5 % of it after, not 58."""
+    runs = written("case")
+    told = {label: truth(run) for label, run in runs.items()}
+    rate = {label: 1e9 * each["setup"]["batch"] / each["step_ns"] for label, each in told.items()}
+    first, *_, last = runs
+    assert [12, 45] == [pytest.approx(rate[label], rel=0.01) for label in (first, last)]
+    (per_sample,) = {each["step_flops"] / each["setup"]["batch"] for each in told.values()}
+    mfu = {label: per_sample * rate[label] / 19.5e12 for label in (first, last)}
+    assert mfu[first] == pytest.approx(0.22, abs=0.005)
+    assert mfu[last] == pytest.approx(0.825, abs=0.01)
+    assert [4, 4, 4, 8, 8] == [each["setup"]["batch"] for each in told.values()]
+
+
+def test_utilisation_cannot_rise_by_faster_kernels_alone(written: Written) -> None:
+    """With the idle time of the run before, BF16 lowers it; the series needs the host to wait less at the same time."""
+    before, after = (truth(written("case")[label]) for label in ("before", "BF16"))
+    idle = [each["step_ns"] * (1 - each["busy_frac"]) for each in (before, after)]
+    busy = after["step_ns"] * after["busy_frac"]
+    assert busy / (busy + idle[0]) < before["busy_frac"] < after["busy_frac"]
+    assert idle[1] < idle[0] / 3
+
+
+def test_captures_say_that_they_are_simulated(tmp_path: Path) -> None:
+    """In the export itself, and in the same bytes every time."""
+    once, again = (experiments.write("sync", tmp_path / name)["before"] for name in ("once", "again"))
+    file = once / "before.nsys.sqlite"
+    with closing(sqlite3.connect(file)) as db:
+        told = dict(db.execute("SELECT name, value FROM META_DATA_CAPTURE"))
+    assert "no GPU ran" in told["SIMULATED"]
+    assert file.read_bytes() == (again / file.name).read_bytes()
+
+
+def test_a_ledger_of_the_series_by_sample(written: Written) -> None:
+    """Steps of 8 samples are no slower steps of 4: by sample every change helps, and all of them 3.75 times."""
+    rows = {}
+    for label, run in written("case").items():
+        found = steps.detect(run.ranges, run.kernels)
+        rows[label] = found.assign(dur_ns=found["dur_ns"] // STAGES[label].setup.batch)
+    ledger = compare.ledger(rows)
+    assert ["better"] * 4 == ledger["verdict"].tolist()[1:]
+    assert ledger["speedup"].iloc[-1] == pytest.approx(3.75, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [({"precision": "fp8"}, "'fp8' is not one of"), ({"batch": 0}, "at least 1"), ({"workers": 2}, "nothing to load")],
+)
+def test_setups_that_cannot_be(changes: dict[str, Any], said: str) -> None:
+    """What would have no effect, or cannot be simulated, is refused."""
+    with pytest.raises(ValueError, match=said):
+        Setup(**changes)
+
+
+def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    """A file is in the way: the message names it."""
+    (tmp_path / "before").write_text("in the way")
+    with pytest.raises(PerfkitError, match=r"before.*cannot be written.*Choose another folder"):
+        experiments.write("sync", tmp_path)
