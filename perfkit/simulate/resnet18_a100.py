@@ -5,7 +5,7 @@ Conventions
 The captures were never published; some of their figures were (part 3 of the report). These hold as printed: SMs active
 and memory bandwidth, the order of the most expensive kernels of each kind, the bytes that one forward pass reads and
 writes, the time of such a pass. What they imply is built in; the rest is invented. The files say that they are
-simulated. The passes of inference are another capture, in a folder of their own: another run of another script.
+simulated. The passes of inference and their counters are in a folder of their own: another run of another script.
 
 Functions
 ---------
@@ -46,8 +46,8 @@ REPORT = {
 def resnet18_a100(folder: Path, *, seed: int = 0) -> Path:
     """Write the run into `folder` and return that.
 
-    It is `resnet18_a100.nsys.sqlite`, `resnet18_a100.inference.ncu.csv`, `resnet18_a100.truth.json` and
-    `inference/resnet18_a100.inference.nsys.sqlite`. Files of these names are replaced; others in the folder stay.
+    It is `resnet18_a100.nsys.sqlite` and `resnet18_a100.truth.json`, and in the folder `inference` of it
+    `resnet18_a100.inference.nsys.sqlite` and `.ncu.csv`. Files of these names are replaced; others stay.
 
     Parameters
     ----------
@@ -65,14 +65,15 @@ def resnet18_a100(folder: Path, *, seed: int = 0) -> Path:
     ----------
     Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025, part 3.
     """
-    (folder / "inference").mkdir(parents=True, exist_ok=True)
+    inference = folder / "inference" / f"{NAME}.inference"
+    inference.parent.mkdir(parents=True, exist_ok=True)
     training = resnet_run.training(np.random.default_rng(seed))
     passes = resnet_run.inference(np.random.default_rng([seed, 1]))
     truth = {"simulated": LABEL, "seed": seed, "report": REPORT}
     truth |= _write(folder / f"{NAME}.nsys.sqlite", training, TRAINING_PERIOD_NS, resnet_samples.TRAINING)
-    inference = folder / "inference" / f"{NAME}.inference.nsys.sqlite"
-    truth["inference"] = _write(inference, passes, INFERENCE_PERIOD_NS, resnet_samples.INFERENCE)
-    truth["ncu"] = resnet_counters.write(folder / f"{NAME}.inference.ncu.csv", label=LABEL)
+    timeline, counters = (inference.with_name(f"{inference.name}{end}") for end in (".nsys.sqlite", ".ncu.csv"))
+    truth["inference"] = _write(timeline, passes, INFERENCE_PERIOD_NS, resnet_samples.INFERENCE)
+    truth["ncu"] = resnet_counters.write(counters, label=LABEL)
     part = folder / f".{NAME}.truth.json.part"
     part.write_text(json.dumps(truth, indent=1) + "\n")
     os.replace(part, folder / f"{NAME}.truth.json")

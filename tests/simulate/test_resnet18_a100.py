@@ -16,8 +16,8 @@ from perfkit import analysis
 from perfkit.simulate import resnet18_a100
 from perfkit.tables import COPIES
 
-CAPTURE, COUNTERS, TRUTH = (f"resnet18_a100.{end}" for end in ("nsys.sqlite", "inference.ncu.csv", "truth.json"))
-PASSES = "inference/resnet18_a100.inference.nsys.sqlite"
+CAPTURE, TRUTH = "resnet18_a100.nsys.sqlite", "resnet18_a100.truth.json"
+PASSES, COUNTERS = (f"inference/resnet18_a100.inference.{end}" for end in ("nsys.sqlite", "ncu.csv"))
 SAMPLED = """SELECT m.metricName, AVG(g.value) FROM GPU_METRICS g JOIN TARGET_INFO_GPU_METRICS m USING (metricId)
 WHERE timestamp >= ? AND timestamp < ? GROUP BY m.metricName"""
 WORK = """SELECT MIN(start), MAX(end) FROM (SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL
@@ -150,7 +150,8 @@ def test_the_reader_finds_the_launches(resnet: Path, truth: dict[str, Any]) -> N
 
 def test_counters_and_timeline_are_of_the_same_pass(resnet: Path) -> None:
     """The launches that were counted are those of each pass on the timeline, in order, with their grids."""
-    launches, kernels = perfkit.load(resnet / COUNTERS).launches, perfkit.load(resnet / PASSES).kernels
+    run = perfkit.load((resnet / PASSES).parent)
+    launches, kernels = run.launches, run.kernels
     assert launches["full_name"].astype(str).tolist() * 40 == kernels["full_name"].astype(str).tolist()
     assert launches["grid_blocks"].tolist() * 40 == kernels["grid_blocks"].tolist()
 
