@@ -23,6 +23,7 @@ Functions
 ---------
 attributed     cause, detail, call, range and thread of gaps whose launch call is known
 determinable   whether a capture holds enough calls to speak of causes
+judged         the same of counts
 
 References
 ----------
@@ -50,6 +51,7 @@ DETAILS = ("sync", "data_loading", "memory", "launch", "host_code")
 KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
 SLIVER_FRAC = 0.1  # of a gap; a shorter wait of the host does not explain it (convention)
 LACKING_LIMIT_FRAC = 0.2
+THREAD = ["rank", "process", "thread"]
 # "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
 DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
 
@@ -108,13 +110,15 @@ def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
 
 def _explained(start: Int, end: Int, call: Int, api_calls: pd.DataFrame, ranges: pd.DataFrame) -> tuple[Int, Int, Int]:
     """Return the codes of detail, call name and range name of the waits [start, end) of the calling threads."""
-    of_call, of_range = numbered_together([api_calls, ranges], ["rank", "process", "thread"])
+    waiting = api_calls[THREAD].take(call)
+    api_calls, ranges = (_between(frame, int(start.min()), int(end.max())) for frame in (api_calls, ranges))
+    of_wait, of_call, of_range = numbered_together([waiting, api_calls, ranges], THREAD)
     begins = [frame["start_ns"].to_numpy() for frame in (api_calls, ranges)]
     ends = [begin + frame["dur_ns"].to_numpy() for begin, frame in zip(begins, (api_calls, ranges), strict=True)]
-    threads = 1 + int(max(of_call.max(), of_range.max(initial=0)))
+    threads = 1 + int(max(of_wait.max(), of_call.max(initial=0), of_range.max(initial=0)))
     axis = Axis.over(threads, start, end, *begins, *ends)
     on_cpu, named = placed(api_calls, of_call, axis), placed(ranges, of_range, axis)
-    first, last = axis.at(of_call[call], start), axis.at(of_call[call], end)
+    first, last = axis.at(of_wait, start), axis.at(of_wait, end)
     covers = (
         _cover(on_cpu, api_calls["name"], is_sync),
         _cover(named, ranges["name"], DATA_LOADING.search),
@@ -124,6 +128,13 @@ def _explained(start: Int, end: Int, call: Int, api_calls: pd.DataFrame, ranges:
     detail = np.select([2 * covered(cover, first, last) >= end - start for cover in covers], range(4), 4)
     api, name = (np.append(frame["name"].cat.codes.to_numpy(), -1) for frame in (api_calls, ranges))
     return detail, api[longest(on_cpu, first, last)], name[innermost(named, first, last)]
+
+
+def _between(frame: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
+    """Return the rows that overlap [first, last): of a small part of a run only these need to be sorted."""
+    start = frame["start_ns"].to_numpy()
+    near = (start < last) & (start + frame["dur_ns"].to_numpy() > first)
+    return frame if near.all() else frame.take(np.flatnonzero(near))
 
 
 def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]) -> Intervals:
@@ -169,12 +180,23 @@ def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.Data
     columns = ["rank", "process", "correlation"]
     tables = [KERNELS.check(kernels)[columns], COPIES.check(copies)[columns]]
     call = started_by(pd.concat(tables, ignore_index=True), API_CALLS.check(api_calls))
-    if not len(call):
-        return Determinable(False, "the capture holds no operation of a GPU")
     graphs = np.flatnonzero(where(api_calls["name"], is_graph_launch))
+    return judged(len(call), int((call < 0).sum()), len(graphs), int((~np.isin(graphs, call)).sum()))
+
+
+def judged(operations: int, without_call: int, graphs: int, without_operation: int) -> Determinable:
+    """Return what `determinable` says of these counts: operations, graph launches, and those of each that lack a part.
+
+    Examples
+    --------
+    >>> judged(10, 3, 0, 0).why
+    '3 of 10 operations have no launch call'
+    """
+    if not operations:
+        return Determinable(False, "the capture holds no operation of a GPU")
     for what, lacking, of in (
-        ("operations have no launch call", int((call < 0).sum()), len(call)),
-        ("graph launches have no operation", int((~np.isin(graphs, call)).sum()), len(graphs)),
+        ("operations have no launch call", without_call, operations),
+        ("graph launches have no operation", without_operation, graphs),
     ):
         if lacking > LACKING_LIMIT_FRAC * of:
             return Determinable(False, f"{lacking:,} of {of:,} {what}")

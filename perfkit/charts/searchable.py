@@ -52,7 +52,8 @@ LOOKS = (
     ".perfkit-searchable th .dt-column-title{cursor:pointer}"
     ".perfkit-searchable .dt-ordering-asc .dt-column-order::after{content:'▲'}"
     ".perfkit-searchable .dt-ordering-desc .dt-column-order::after{content:'▼'}"
-    "@media print{.perfkit-searchable .dt-search,.perfkit-searchable .dt-paging,.perfkit-searchable a{display:none}}"
+    "@media print{.perfkit-searchable .dt-search,.perfkit-searchable .dt-paging,.perfkit-searchable a,"
+    ".perfkit-searchable .perfkit-dot{display:none}}"
 )
 
 
@@ -67,6 +68,7 @@ def show(
     columns: Sequence[str] | Mapping[str, str] | None = None,
     caption: str = "",
     rows: int = MOST,
+    total: int | None = None,
 ) -> Searchable:
     """Format a frame as a table that a reader searches, sorts and downloads.
 
@@ -80,6 +82,8 @@ def show(
         As in `perfkit.charts.tables.show`.
     rows
         Most rows, at least 1; a line under the table says how many more there are.
+    total
+        How many rows there are, if the frame holds only the first of them.
 
     Returns
     -------
@@ -105,9 +109,10 @@ def show(
     given = columns if isinstance(columns, Mapping) else {}
     seen = frame[names].head(rows)
     made = [column(seen[name], str(name), given.get(name)) for name in names]
-    count = f"{len(frame):,} row" if len(frame) == 1 else f"{len(frame):,} rows"
+    every = len(frame) if total is None else total
+    count = f"{every:,} row" if every == 1 else f"{every:,} rows"
     text = f"{caption or 'Table'}: {count} of {', '.join(column.header for column in made)}"
-    return Searchable(_html(seen, made, caption, len(frame)), text)
+    return Searchable(_html(seen, made, caption, every), text)
 
 
 @cache
@@ -157,7 +162,9 @@ def _html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, total: int) -
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
     label = escape(printable(caption or "Table", LONG))
     named = f'<div class="perfkit-caption">{label}</div>' if caption else ""
-    more = f" · {total - len(seen):,} more rows are neither in the table nor in the CSV" if total > len(seen) else ""
+    left_out = f"{total - len(seen):,} more rows are neither in the table nor in the CSV"
+    # the dot goes where the link goes: a printed page has neither
+    more = f'<span class="perfkit-dot"> · </span>{left_out}' if total > len(seen) else ""
     return (
         f'<div class="perfkit-table {CLASS}" role="region" aria-label="{label}" tabindex="0">'
         f'<style>{STYLE}{LOOKS}</style>{named}<table data-rows="{PAGE}"><thead><tr>{head}</tr></thead>'

@@ -2,7 +2,8 @@
 
 Classes
 -------
-Later    one thing that is made once
+Later      one thing that is made once
+Pending    raised by who needs it and does not want to wait
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Lock, Thread
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from perfkit.errors import PerfkitError
 
@@ -23,7 +24,7 @@ class Later(Generic[T]):
     """What `make` returns, made at most once; `made` is None until it is there, `failed` says why it never will be."""
 
     def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
+        self._make: Callable[[], T] | None = make
         self._begun, self._over = False, Event()
         self._changing = Lock()
         self._listeners: list[tuple[Heard, asyncio.AbstractEventLoop]] = []
@@ -43,13 +44,21 @@ class Later(Generic[T]):
             Thread(target=self._work, daemon=True).start()
         return self.made
 
-    def then(self, heard: Heard) -> None:
-        """Call `heard` once, when it is there or failed, in the loop that runs now; without a loop nobody is called."""
-        with suppress(RuntimeError):
+    def then(self, heard: Heard) -> bool:
+        """Call `heard` once, when it is there or failed, in the loop that runs now; say whether that will be.
+
+        Without a loop nobody is called, nor is who asks when it is over.
+        """
+        try:
             loop = asyncio.get_running_loop()
-            with self._changing:
-                if not self._over.is_set() and (heard, loop) not in self._listeners:
-                    self._listeners.append((heard, loop))
+        except RuntimeError:
+            return False
+        with self._changing:
+            if self._over.is_set():
+                return False
+            if (heard, loop) not in self._listeners:
+                self._listeners.append((heard, loop))
+            return True
 
     def _is_mine(self) -> bool:
         """Say whether nobody makes it yet: then the one who asked does."""
@@ -59,12 +68,21 @@ class Later(Generic[T]):
 
     def _work(self) -> None:
         try:
-            self.made = self._make()
+            self.made = self._make() if self._make else None
         except PerfkitError as e:
             self.failed = e
         finally:
+            self._make = None  # and with it what it was made of
             with self._changing:
                 self._over.set()
             for heard, loop in self._listeners:
                 with suppress(RuntimeError):  # the loop is closed: nobody is there any more
                     loop.call_soon_threadsafe(heard)
+
+
+class Pending(Exception):
+    """`later` is not there yet; the message says so to people."""
+
+    def __init__(self, later: Later[Any], said: str) -> None:
+        super().__init__(said)
+        self.later = later

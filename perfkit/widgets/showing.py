@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -29,11 +30,13 @@ from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table
 from perfkit.format import printable
 from perfkit.selection import Selection
+from perfkit.widgets.later import Pending
 
 if TYPE_CHECKING:
     from perfkit.widgets.explorer import Explorer
 
 PAUSE = 0.1  # s without a change of the choice before a live view draws it
+KEPT = 8  # answers of a live view: who returns to a choice does not wait again
 LONGEST = 600  # characters of a sentence
 
 
@@ -66,7 +69,8 @@ def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
     source
         A choice, or the controls that make one.
     make
-        Turns a choice into parts. It may raise PerfkitError: its message is then shown in their place.
+        Turns a choice into parts, the same for the same choice. It may raise PerfkitError: its message is then shown in
+        their place; or Pending: a still view waits, a live one shows the message until what it needs is there.
 
     Returns
     -------
@@ -79,7 +83,7 @@ def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
     >>> shown(perfkit.select(perfkit.run.Run([])), lambda seen: [seen.description])
     all GPUs, the whole recording, all kernels
     """
-    return Shown(_made(source, make)) if isinstance(source, Selection) else Live(source, make)
+    return Shown(_waited(source, make)) if isinstance(source, Selection) else Live(source, make)
 
 
 class Shown:
@@ -110,6 +114,7 @@ class Live:
     def __init__(self, explorer: Explorer, make: Make) -> None:
         self.explorer, self._make = explorer, make
         self.parts: tuple[Part, ...] = ()
+        self._kept: dict[tuple[object, ...], tuple[Part, ...]] = {}
         self.view = ipywidgets.VBox()
         self._scripts = ipywidgets.Output(layout={"display": "none"})
         self._drawn: tuple[object, ...] = ()
@@ -167,10 +172,26 @@ class Live:
     def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
         if selection is None:
             return (problem or "Nothing is chosen.",)
-        try:
-            return _made(selection, self._make)
-        except ValueError as e:
-            return (str(e),)
+        choice = (selection.ranks, selection.gpus, selection.window, selection.pattern, selection.families)
+        if choice not in self._kept:
+            try:
+                made = _made(selection, self._make)
+            except Pending as pending:
+                if pending.later.then(partial(self._again, selection)):
+                    return (str(pending),)
+                made = _waited(selection, self._make)
+            except ValueError as e:
+                return (str(e),)
+            if len(self._kept) == KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[choice] = made
+        return self._kept[choice]
+
+    def _again(self, selection: Selection) -> None:
+        """Draw a choice that had to wait, unless another one is seen by now."""
+        if self._drawn[:1] == (selection,):
+            self._drawn = ()
+            self._draw()
 
 
 _MADE: dict[str, tuple[str, list[Live]]] = {}  # by cell: which run of it made these views
@@ -196,6 +217,15 @@ def _request() -> dict[str, Any]:
     """Return the message that the kernel is answering; empty outside a kernel."""
     asked: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
     return asked
+
+
+def _waited(selection: Selection, make: Make) -> tuple[Part, ...]:
+    """Make the parts, however long what they need takes."""
+    while True:
+        try:
+            return _made(selection, make)
+        except Pending as pending:
+            pending.later.now()
 
 
 def _made(selection: Selection, make: Make) -> tuple[Part, ...]:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels, ranges
 
-from perfkit.analysis.gaps import CAUSES, GAPS, determinable, histogram, idle_by_cause, idle_gaps
+from perfkit.analysis.gaps import CAUSES, GAPS, determinable, histogram, idle_by_cause, idle_gaps, longest
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
@@ -302,3 +302,15 @@ def test_capture_without_operations_has_no_causes() -> None:
     """Nothing ran on a GPU: there is nothing to determine."""
     answer = determinable(KERNELS.empty(), COPIES.empty(), api_calls(call(0, 1, "cudaLaunchKernel", 1)))
     assert (answer.yes, answer.why) == (False, "the capture holds no operation of a GPU")
+
+
+def test_the_longest_gaps_in_their_order() -> None:
+    """Of 5, 30, 20, 30 and 20 us the longest three: both of 30 as they follow each other, then the first of 20."""
+    ends = [(0, 10), (15, 20), (50, 60), (80, 90), (120, 130), (150, 160)]
+    gaps = idle_gaps(kernels(*(kernel(*times) for times in ends)), COPIES.empty(), API_CALLS.empty())
+    assert [5, 30, 20, 30, 20] == (gaps["dur_ns"] // US).tolist()
+    assert [1, 3, 2] == longest(gaps, 3).index.tolist()
+    whole = gaps.sort_values("dur_ns", ascending=False, kind="stable")
+    pd.testing.assert_frame_equal(whole, longest(gaps, 9))
+    with pytest.raises(ValueError, match="most: 0 is not at least 1"):
+        longest(gaps, 0)

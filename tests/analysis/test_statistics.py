@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.statistics import grouped, in_unit, numbered, ranked
+from perfkit.analysis.statistics import counted, grouped, in_unit, numbered, ranked
 
 
 def test_worked_by_hand() -> None:
@@ -141,3 +141,16 @@ def test_order_of_a_summary() -> None:
     found = ranked(frame, "total_ns", ["a", "b"])
     assert (found["a"] + found["b"]).tolist() == ["zq", "xq", "xq", "xr", "yq"]
     assert found.index.tolist() == [0, 1, 2, 3, 4]
+
+
+def test_counts_without_sorting_are_those_with() -> None:
+    """Count, sum and greatest of 500 values in 9 groups, of which one is empty, as `grouped` has them."""
+    rng = np.random.default_rng(0)
+    values, group = rng.integers(0, 10**12, 500), rng.integers(0, 8, 500)
+    table = grouped(values, group, 9)
+    count, total, greatest = counted(values, group, 9)
+    assert table["count"].tolist() == count.tolist()
+    assert table["total"].tolist() == total.tolist()
+    assert table["max"].fillna(0).tolist() == greatest.tolist()
+    with pytest.raises(ValueError, match="codes 0 to 1 are not all within 0 to 0"):
+        counted(np.array([1, 2]), np.array([0, 1]), 1)

@@ -193,3 +193,10 @@ def test_a_library_that_exports_something_else(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.setattr(itables.utils, "read_package_file", lambda *_, source=source: source)
         with pytest.raises(RuntimeError, match=r"itables: its bundle exports no ITable\. Install"):
             searchable.library.__wrapped__()
+
+
+def test_rows_that_were_left_out_before_are_counted() -> None:
+    """Two rows of a table of 5,000: the line under it says how many more there are."""
+    table = searchable.show(pd.DataFrame({"name": ["a", "b"]}), caption="Longest", total=5000)
+    assert "Longest: 5,000 rows of name" == str(table)
+    assert "4,998 more rows" in table.html

@@ -12,10 +12,12 @@ Classes
 Lanes        busy time in bins, time per kernel name, number and list of the operations, of any window and choice
 Spans        the same of intervals that nest or overlap: calls, ranges, steps
 Launching    the calls that launched operations
+Idle         the times at which devices do nothing, and why
 """
 
+from perfkit.analysis.lanes.idle import Idle
 from perfkit.analysis.lanes.index import Lanes
 from perfkit.analysis.lanes.launching import Launching
 from perfkit.analysis.lanes.spans import Spans
 
-__all__ = ["Lanes", "Launching", "Spans"]
+__all__ = ["Idle", "Lanes", "Launching", "Spans"]

@@ -8,6 +8,7 @@ from perfkit import analysis, charts, diagnosis
 from perfkit.analysis.window import cut
 from perfkit.format import Shown as Table
 from perfkit.selection import Selection
+from perfkit.widgets import indexed
 from perfkit.widgets.showing import Live, Part, Shown, shown
 from perfkit.widgets.views.absent import some
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import ipywidgets
     import pandas as pd
 
+    from perfkit.analysis.causes import Determinable
     from perfkit.widgets.explorer import Explorer
 
 STILL_BINS = 320
@@ -65,7 +67,7 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
     source
         As in `timeline`. Which kernels are chosen does not matter: the others keep the GPU busy all the same.
     """
-    return shown(source, _gaps)
+    return shown(source, lambda view: _gaps(view, *indexed.gaps(source, view)))
 
 
 def transfers(source: Selection | Explorer) -> Shown | Live:
@@ -92,21 +94,18 @@ def _kernels(view: Selection, top: int) -> list[Part]:
     return [charts.kernels.bars(summary, top=top), table]
 
 
-def _gaps(view: Selection) -> list[Part]:
-    tables = (view.all_kernels, view.copies, view.api_calls)
-    found = analysis.gaps.idle_gaps(*tables, window=view.window, ranges=view.ranges)
+def _gaps(view: Selection, found: pd.DataFrame, known: Determinable) -> list[Part]:
     if not len(found) and _used(view):
         return [f"No GPU was idle in what is chosen ({view.description})."]
     some(found, view, "KERNELS", "operations of a GPU")
     why = diagnosis.unrecorded(view)
     if why:
         return [f"When the GPU was idle cannot be told: {why}."]
-    known = analysis.gaps.determinable(*tables)
     by_cause = analysis.gaps.idle_by_cause(found)
     causes = charts.gaps.causes(by_cause) if known.yes else f"Why the GPU was idle cannot be told: {known.why}."
-    longest = found.sort_values("dur_ns", ascending=False, kind="stable")
+    longest = analysis.gaps.longest(found, charts.searchable.MOST)
     caption = "Idle gaps, the longest first, and the range and call they fall in"
-    table = charts.searchable.show(longest, columns=GAP_COLUMNS, caption=caption)
+    table = charts.searchable.show(longest, columns=GAP_COLUMNS, caption=caption, total=len(found))
     return [causes, charts.gaps.histogram(analysis.gaps.histogram(found)), table]
 
 
