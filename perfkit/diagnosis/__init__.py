@@ -7,6 +7,7 @@ from dataclasses import replace
 from perfkit.diagnosis import (
     balance,
     baseline,
+    checkpointing,
     comparison,
     copying,
     framework,
@@ -137,7 +138,8 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     view = _view(run)
     known = figures(view, peaks=peaks)
     found = [*launching.findings(view, known), *system.findings(view, known, launching.told(view, known))]
-    found += [*copying.findings(view, known), *balance.findings(view, known), *throughput.findings(view, known)]
+    found += [*checkpointing.findings(view), *copying.findings(view, known), *balance.findings(view, known)]
+    found += [*throughput.findings(view, known)]
     found += [*kernel.findings(view, known, peaks=peaks), *path_rules.findings(view, known)]
     found += [*framework_rules.findings(view, known), *monitor.findings(view)]
     told = [weighed(view, known, finding) for finding in found]

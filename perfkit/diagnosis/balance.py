@@ -2,7 +2,8 @@
 
 Thresholds: a tenth is worth a look and three tenths are severe (conventions); exposed communication above 0.2 of the
 time exceeds the guide's target of less than 20 to 30 % (step 3). On average a rank waits for the slowest by what that
-computes above the mean: this part of the communication is told as imbalance, and only the rest as communication.
+computes above the mean: this part of the communication is told as imbalance, what is waiting for a rank that saves a
+checkpoint as that, and only the rest as communication.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pandas as pd
 
 from perfkit.analysis import collectives, timeline
 from perfkit.analysis.window import Window
-from perfkit.diagnosis import advice
+from perfkit.diagnosis import advice, checkpointing
 from perfkit.diagnosis.figures import unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
 from perfkit.format import percent
@@ -84,13 +85,15 @@ def _ranks(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 def _communication(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     whole = known.get("exposed_communication_frac")
-    waiting = excess(view, known)
-    if whole is None or whole.value - waiting < NOTABLE:
+    waiting, saving = excess(view, known), checkpointing.waiting(view)
+    if whole is None or whole.value - waiting - saving < NOTABLE:
         return
-    rest = whole.value - waiting
+    rest = whole.value - waiting - saving
     text = f"{whole.label}: {whole.definition}."
     if waiting:
         text += f" Of it {percent(waiting)} of the time is waiting for the slowest rank, a finding of its own."
+    if saving:
+        text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile, a finding of its own."
     gain = removing(rest, "at most all of this time disappears")
     title = f"Communication is not hidden by computation: {percent(rest)} of the time"
     evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)

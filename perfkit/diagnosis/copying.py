@@ -3,7 +3,8 @@
 Thresholds: copies beside no kernel for a tenth of the span are worth a look and three tenths are severe (conventions);
 a copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first of:
 small, pageable, synchronous, serial. Copies from or to pageable memory are told even where they cost little, with low
-severity, as soon as they move half of the bytes: they bind the host as well, and one option mends it.
+severity, as soon as they move half of the bytes: they bind the host as well, and one option mends it. Copies of
+checkpoints are told by the rule for these.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from perfkit.analysis import timeline
 from perfkit.analysis.calls import is_sync, started_by, where
 from perfkit.analysis.transfers import SMALL_BYTES
 from perfkit.analysis.window import cut
-from perfkit.diagnosis import advice
+from perfkit.diagnosis import advice, checkpointing
 from perfkit.diagnosis.figures import unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
 from perfkit.diagnosis.framework import span_ns
 from perfkit.diagnosis.kept import kept
-from perfkit.format import size
+from perfkit.format import percent, size
 from perfkit.selection import Selection
 
 NOTABLE, MOST_BYTES = 0.1, 0.5
@@ -43,9 +44,9 @@ def moved(view: Selection) -> pd.DataFrame:
 
 @kept
 def kinds(view: Selection) -> pd.Series:
-    """Return the kind of each copy over the link to the host, by its row in `moved`."""
+    """Return the kind of each copy over the link to the host, but of checkpoints, by its row in `moved`."""
     copies = moved(view)
-    copies = copies[copies["direction"].isin(LINK)]
+    copies = copies[copies["direction"].isin(LINK) & ~checkpointing.inside(view, copies)]
     pageable = copies["src_memory"].eq("pageable") | copies["dst_memory"].eq("pageable")
     call = started_by(copies, view.api_calls)
     waits = np.append(where(view.api_calls["name"], is_sync), False)[call]
@@ -74,12 +75,19 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         if share >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
             yield _finding(view, kind, share)
     whole = known.get("exposed_copy_frac")
-    if whole is not None and whole.value >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
-        title = f"Copies hold up the GPU: {whole.text} of the time"
-        gain = removing(whole.value, "at most all of this time disappears")
+    rest = 0.0 if whole is None else whole.value - _saved(view)
+    if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
+        title = f"Copies hold up the GPU: {percent(rest)} of the time"
+        gain = removing(rest, "at most all of this time disappears")
         text = f"{whole.label}: {whole.definition}."
-        level = severity(whole.value)
+        level = severity(rest)
         yield Finding("exposed_copy", title, level, text, (whole,), "under 5 %", gain, advice.COPIES)
+
+
+def _saved(view: Selection) -> float:
+    """Return the share of the span in which copies of checkpoints run beside no kernel."""
+    rows = np.flatnonzero(checkpointing.inside(view, moved(view)))
+    return _exposed_ns(view, moved(view).index[rows]) / span_ns(view) if len(rows) else 0.0
 
 
 def _bytes_frac(view: Selection, kind: str) -> float:

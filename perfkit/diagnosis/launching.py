@@ -14,7 +14,7 @@ import pandas as pd
 
 from perfkit.analysis import operators
 from perfkit.analysis.window import cut
-from perfkit.diagnosis import advice
+from perfkit.diagnosis import advice, checkpointing
 from perfkit.diagnosis.figures import idle_gaps, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
 from perfkit.diagnosis.framework import avoidable, span_ns, synchronisations
@@ -38,13 +38,14 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 
 def told(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
-    """Return the share of the span, by cause of idle time, that the findings of this module tell of."""
+    """Return the share of the span, by cause of idle time, that findings of this module and checkpoints tell of."""
     shares = _pauses(view) if _too_small(view) else {}
     waited = _waited(view, known)
     if waited is not None:
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
         shares["host_code"] = max(shares.get("host_code", 0.0), waited.value - directly)
-    return shares
+    saved = checkpointing.told(view)
+    return {cause: shares.get(cause, 0.0) + saved.get(cause, 0.0) for cause in {*shares, *saved}}
 
 
 def _pauses(view: Selection) -> dict[str, float]:
@@ -116,8 +117,10 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     idle, directly = known.get("sync_idle_frac"), known.get("idle_sync_frac")
     if idle is None or (directly is not None and directly.value >= idle.value):
         return None
-    causes = [known[f"idle_{cause}_frac"].value for cause in ("sync", *CAUSES) if f"idle_{cause}_frac" in known]
-    share = min(idle.value, sum(causes)) if causes else idle.value
+    saved = checkpointing.told(view)
+    causes = {c: known[f"idle_{c}_frac"].value for c in ("sync", *CAUSES) if f"idle_{c}_frac" in known}
+    rest = sum(max(share - saved.get(cause, 0.0), 0.0) for cause, share in causes.items())
+    share = min(idle.value, rest) if causes else idle.value
     return Figure(idle.id, idle.label, share, "1", idle.definition, idle.source) if share >= NOTABLE else None
 
 

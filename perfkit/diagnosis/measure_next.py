@@ -8,6 +8,7 @@ FRAMEWORK = "perfkit record torch"
 NEXT = {
     "idle_data_loading": f"Time one batch of the loader alone, and record its processes too: {TIMELINE}",
     "input": f"Record the GPU beside the loader: {TIMELINE}",
+    "checkpointing": f"Two checkpoints at least, in an NVTX range each, with the calls that write: {TIMELINE}",
     "preparation": "Time the preparation alone, per batch, and compare it with the step",
     "idle_sync": f"Which line waits: {FRAMEWORK}, then the synchronisations of step 5",
     "synchronisation": f"Remove one wait and record again; which line waits is in step 5 ({FRAMEWORK})",

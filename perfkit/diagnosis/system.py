@@ -47,8 +47,10 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
     found = idle_gaps(view)
     if found is None:
         why = gaps.determinable(view.all_kernels, view.copies, view.api_calls).why
-        title = f"The GPU does nothing {idle.text} of the time"
-        yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", advice.UNKNOWN)
+        rest = idle.value - told.get("idle", 0.0)
+        title = f"The GPU does nothing {percent(rest)} of the time"
+        if rest >= NOTABLE:
+            yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", advice.UNKNOWN, rest)
         return
     for cause, rows in found.groupby(causes(found)):
         share = figures[f"idle_{cause}_frac"]

@@ -3,8 +3,8 @@
 Conventions
 -----------
 A finding that rests on what was measured directly starts with high confidence. One that is found by elimination (the
-host was outside of CUDA), by names, or by a share of samples starts with medium. The thresholds of what speaks against
-are those of the rules, or half of the time (convention).
+host was outside of CUDA, a pause looks like a checkpoint), by names, or by a share of samples starts with medium. The
+thresholds of what speaks against are those of the rules, or half of the time (convention).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
 from perfkit.diagnosis.balance import excess
+from perfkit.diagnosis.checkpointing import distances
 from perfkit.diagnosis.figures import causes, detected, idle_gaps
 from perfkit.diagnosis.finding import CONFIDENCES, Figure, Finding
 from perfkit.diagnosis.kept import kept
@@ -53,7 +54,9 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:
-    """Tell whether a GPU that only runs kernels is all that is known: counters would say how well it runs them."""
+    """Tell whether less is known than would tell: how well a busy GPU runs its kernels, or what a long pause is."""
+    if finding.rule == "checkpointing":
+        return not {"checkpoint_named_frac", "checkpoint_written_frac"} & {figure.id for figure in finding.evidence}
     return finding.rule == "computation" and "roof_share_frac" not in known
 
 
@@ -155,6 +158,18 @@ def _uneven(view: Selection, known: Known, finding: Finding) -> str:
     return f"{percent(waiting)} of the time ranks wait for the slowest, not for the links" if waiting else ""
 
 
+def _once(view: Selection, _: Known, finding: Finding) -> str:
+    """How often state is saved is known from two checkpoints on."""
+    return "" if len(distances(view)) else "no rank saves twice in steps of this recording: how often is not known"
+
+
+def _irregular(view: Selection, _: Known, finding: Finding) -> str:
+    apart = distances(view)
+    if len(apart) < 2 or apart.max() - apart.min() <= 1:
+        return ""
+    return f"it does not happen every so many steps: {apart.min()} to {apart.max()} lie between"
+
+
 CHECKS: tuple[tuple[str, Callable[[Selection, Known, Finding], str]], ...] = (
     ("idle_", _warming_up),
     ("synchronisation", _warming_up),
@@ -173,4 +188,6 @@ CHECKS: tuple[tuple[str, Callable[[Selection, Known, Finding], str]], ...] = (
     ("compute_bound", _few_measured),
     ("log_throttling", _clock_kept),
     ("exposed_communication", _uneven),
+    ("checkpointing", _once),
+    ("checkpointing", _irregular),
 )

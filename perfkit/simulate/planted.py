@@ -48,6 +48,7 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "pageable copies": {"input_ns": 25 * MS, "pageable": True, "prefetched": False},
     "serial copies": {"input_ns": 25 * MS, "pageable": False, "prefetched": False},
     "synchronous copies": {"input_ns": 25 * MS, "pageable": False, "prefetched": False, "waited": True},
+    "checkpoints": {"steps": 14, "save_every": 4},
     "small copies": {"small_copies": 4, "kernel_ns": 30_000, "layers": 100, "input_ns": 90_000},
     "communication": {"ranks": 2, "reduce_every": 5, "reduce_ns": 5 * MS},
     "imbalance": {"ranks": 2, "reduce_every": 5, "reduce_ns": 100_000, "slow_rank_frac": 1.0},
@@ -64,6 +65,7 @@ def healthy(settings: Settings = HEALTHY) -> Tables:
     """
     run = simulated(settings)
     tables = {"KERNELS": _renamed(run.kernels), "COPIES": run.copies, "API_CALLS": run.api_calls}
+    tables |= {"OS_CALLS": run.os_calls} if len(run.os_calls) else {}
     tables["RANGES"] = RANGES.make(pd.concat([run.ranges, _steps(run.api_calls)], ignore_index=True))
     ranks = sorted(run.kernels["rank"].unique().tolist())
     rows = [{"rank": rank, "gpu": rank, "name": GPU, "compute_capability": "8.0", "sm_count": 108} for rank in ranks]

@@ -59,8 +59,9 @@ class Settings:
         Kernels between two reductions, 0 for none; how long one takes; whether on a stream of its own.
     slow_rank_frac
         How much longer the kernels of the last rank take.
-    save_every, saved_bytes, saving_ns
-        Steps between two checkpoints, 0 for none; what one copies to the host; writing it, after the copy.
+    save_every, saved_bytes, saving_ns, all_save
+        Steps between two checkpoints, 0 for none; what one copies to the host; writing it, after the copy; whether all
+        ranks save, or the first one alone.
     """
 
     steps: int = 20
@@ -88,6 +89,7 @@ class Settings:
     save_every: int = 0
     saved_bytes: int = 1 << 30
     saving_ns: int = 400_000_000
+    all_save: bool = True
 
 
 class Simulated(NamedTuple):
@@ -179,7 +181,8 @@ class _Rank:
     def _save(self, step: int) -> Thread:
         """Copy the weights to the host and write them into a file after every so many-th step."""
         settings = self.settings
-        if not settings.save_every or (step + 1) % settings.save_every or step + 1 == settings.steps:
+        saves = settings.save_every and (settings.all_save or not self.rank)
+        if not saves or (step + 1) % settings.save_every or step + 1 == settings.steps:
             return
         start = self.machine.now
         row = {"direction": "D2H", "bytes": settings.saved_bytes, "src_memory": "device", "dst_memory": "pageable"}

@@ -1,0 +1,246 @@
+"""When does the GPU stop because the program saves its state, or writes other files?
+
+Conventions
+-----------
+A pause is a stretch of at least a millisecond in which a device runs no kernel, and after which it runs one again;
+copies may run in it. It is a checkpoint by its *witness*, the best of these that it has:
+
+range     ranges or functions of that rank whose name says that state is saved cover at least half of it; at least half
+          of such a range lies in one pause, else it is around more than that
+file      calls that write or flush files cover at least half of it, on threads that launch kernels, and no range says
+          that data are loaded or results are evaluated
+copies    nothing names it, but it looks like one: in a steady step, at least 5 times as long as the longest pause of
+          half of the steps and 10 ms, in two to half of the steps, at least 10 MB are copied to the host, ten times as
+          much as in a step otherwise, and no range says anything else, as above (conventions)
+
+Recomputing activations, which PyTorch calls checkpointing too, saves no state.
+
+Functions
+---------
+detect    the checkpoints of each device
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.calls import COPY_CALL, is_launch, numbered_together, where
+from perfkit.analysis.causes import DATA_LOADING
+from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.intervals import Int, union
+from perfkit.analysis.waits import Axis, covered, longest, placed
+from perfkit.analysis.window import Window
+from perfkit.schema import Column, Table
+from perfkit.tables import API_CALLS, COPIES, DUR, GPU, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
+
+CHECKPOINTS = Table(
+    "CHECKPOINTS",
+    "a stretch in which a device runs no kernel because state is saved",
+    (
+        RANK,
+        GPU,
+        START,
+        DUR,
+        Column("bytes", "int64", "bytes that are copied from the device to the host in it"),
+        Column("named_ns", "int64", "time of it inside ranges and functions that save, ns"),
+        Column("written_ns", "int64", "time of it inside calls that write files, ns"),
+        Column("step", "int64", "step of the rank that began last; -1 before the first, and without steps"),
+        Column("witness", "category", "one of WITNESSES"),
+        Column("name", "string", "name of the range or function that covers most of it; empty if none does"),
+    ),
+    ("rank", "gpu", "start_ns"),
+)
+THREAD = ["rank", "process", "thread"]
+WITNESSES = ("range", "file", "copies")
+# ns and bytes; conventions, as above.
+SHORTEST_NS = 1_000_000
+LONG_NS, LONGER, FEWEST_BYTES, MORE_BYTES, FEWEST_STEPS = 10_000_000, 5, 10_000_000, 10, 3
+_STATE = r"(?:model|check_?point|ckpt|snapshot|state|weights)"
+# save_checkpoint, torch.save's functions on the stack, DCP, "[Callback]ModelCheckpoint...", "writing the checkpoint"
+SAVING = re.compile(
+    rf"(?:save|saving|writ|dump|export|upload)\w*[ _.:\-]*(?:the[ _])?{_STATE}"
+    rf"|{_STATE}[ _.:\-]*(?:save|saving|writ|dump)"
+    r"|torch/serialization\.py\(\d+\): _?(?:legacy_)?save|distributed/checkpoint/(?!.*load)|modelcheckpoint|async_save"
+    r"|^(?:save|saving|checkpoint|checkpointing|ckpt)$",
+    re.IGNORECASE,
+)
+RECOMPUTING = re.compile(r"utils/checkpoint\.py|CheckpointFunction|checkpoint_sequential|activation|recompute", re.I)
+EVALUATING = re.compile(r"(?:^|[^a-z])(?:eval|valid|test|infer|predict)", re.IGNORECASE)
+WRITING = re.compile(
+    r"(?:p?writev?2?(?:64)?|fwrite|fputs|fflush|fclose|f(?:data)?sync|sync|syncfs|msync"
+    r"|sync_file_range|f?truncate(?:64)?|posix_fallocate(?:64)?|fallocate(?:64)?|rename(?:at2?)?|sendfile(?:64)?"
+    r"|copy_file_range|aio_write(?:64)?|io_submit|splice)$"
+)
+
+
+def detect(
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    ranges: pd.DataFrame,
+    python_calls: pd.DataFrame,
+    os_calls: pd.DataFrame,
+    steps: pd.DataFrame,
+    window: Window | None = None,
+) -> pd.DataFrame:
+    """Return the stretches in which devices run no kernel because state is saved.
+
+    Parameters
+    ----------
+    kernels, copies, api_calls, ranges, python_calls, os_calls
+        Tables of those names; any may be empty.
+    steps
+        What `analysis.steps.detect` returned; may be empty.
+    window
+        (start_ns, end_ns): pauses that begin and end in it; all when omitted.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Table `CHECKPOINTS`; empty where nothing has a witness.
+
+    Raises
+    ------
+    SchemaError
+        If a table does not match its schema.
+    ValueError
+        If the window ends before it starts.
+
+    References
+    ----------
+    The guide's bottleneck 4, "checkpoint writing blocks training".
+
+    Examples
+    --------
+    >>> from perfkit.analysis.steps import STEPS
+    >>> from perfkit.tables import KERNELS
+    >>> tables = {t.name.lower(): t.empty() for t in (RANGES, PYTHON_CALLS, OS_CALLS, STEPS)}
+    >>> detect(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), **tables).empty
+    True
+    """
+    idle = idle_gaps(kernels, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
+    pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
+    if pauses.empty:
+        return CHECKPOINTS.empty()
+    functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
+    saving = _named(functions, lambda name: SAVING.search(name) and not RECOMPUTING.search(name))
+    saving = saving[_mostly_one(saving, pauses)]
+    writing = _launching(_named([OS_CALLS.check(os_calls)], WRITING.match), API_CALLS.check(api_calls))
+    others = _named(functions, lambda name: DATA_LOADING.search(name) or EVALUATING.search(name))
+    pauses = pauses.assign(
+        bytes=_bytes(COPIES.check(copies), pauses),
+        named_ns=_within(pauses, saving),
+        written_ns=_within(pauses, writing),
+        step=_steps(steps, pauses),
+    )
+    dur = pauses["dur_ns"].to_numpy()
+    free = 2 * _within(pauses, others) < dur
+    by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
+    tests = [by_name, by_file & free, free & _alike(pauses, copies, steps)]
+    witness = np.select(tests, range(len(WITNESSES)), -1)
+    found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)), name=_names(pauses, saving))
+    return CHECKPOINTS.make(found[witness >= 0])
+
+
+def _named(frames: Iterable[pd.DataFrame], fulfils: Callable[[str], object]) -> pd.DataFrame:
+    """Return the rows whose name fulfils a condition."""
+    found = [frame[where(frame["name"], fulfils)] for frame in frames]
+    return pd.concat([rows[[*THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"}) for rows in found])
+
+
+def _launching(spans: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the spans of threads that launch kernels; of all where none is known."""
+    if spans.empty:
+        return spans
+    kernel = where(api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
+    threads = api_calls.loc[kernel, THREAD].drop_duplicates()
+    return spans.merge(threads, on=THREAD) if len(threads) else spans
+
+
+def _within(stretches: pd.DataFrame, spans: pd.DataFrame) -> Int:
+    """Return how much of each stretch the spans of its rank cover, ns."""
+    of_stretch, of_span = numbered_together([stretches, spans], ["rank"])
+    first, start = (frame["start_ns"].to_numpy() for frame in (stretches, spans))
+    last, end = first + stretches["dur_ns"].to_numpy(), start + spans["dur_ns"].to_numpy()
+    ranks = 1 + int(max(of_stretch.max(initial=0), of_span.max(initial=0)))
+    axis = Axis.over(ranks, first, last, start, end)
+    cover = union(axis.at(of_span, start), axis.at(of_span, end))
+    return covered(cover, axis.at(of_stretch, first), axis.at(of_stretch, last))
+
+
+def _mostly_one(spans: pd.DataFrame, pauses: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell of which spans at least half lies in one pause of their rank."""
+    of_span, of_pause = numbered_together([spans, pauses], ["rank"])
+    start, dur, begin = spans["start_ns"].to_numpy(), spans["dur_ns"].to_numpy(), pauses["start_ns"].to_numpy()
+    finish = begin + pauses["dur_ns"].to_numpy()
+    ranks = 1 + int(max(of_span.max(initial=0), of_pause.max(initial=0)))
+    axis = Axis.over(ranks, start, start + dur, begin, finish)
+    first, last = axis.at(of_span, start), axis.at(of_span, start + dur)
+    most = longest(placed(pauses, of_pause, axis), first, last)
+    inside = np.minimum(axis.at(of_pause, finish)[most], last) - np.maximum(axis.at(of_pause, begin)[most], first)
+    return np.asarray((most >= 0) & (2 * inside >= dur))
+
+
+def _bytes(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
+    """Return the bytes of the copies to the host that run in each pause; of several pauses the last has the copy."""
+    to_host = copies[copies["direction"] == "D2H"]
+    of_copy, of_pause = numbered_together([to_host, pauses], ["rank", "gpu"])
+    start, first = to_host["start_ns"].to_numpy(), pauses["start_ns"].to_numpy()
+    end, last = start + to_host["dur_ns"].to_numpy(), first + pauses["dur_ns"].to_numpy()
+    axis = Axis.over(1 + int(max(of_copy.max(initial=0), of_pause.max(initial=0))), start, end, first, last)
+    begins = axis.at(of_pause, first)
+    place = np.searchsorted(begins, axis.at(of_copy, end), side="left") - 1
+    inside = (place >= 0) & (axis.at(of_copy, start) < np.append(axis.at(of_pause, last), 0)[place])
+    return np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64)
+
+
+def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
+    """Return the step that began last before each pause of its rank, -1 before the first."""
+    keys = ["rank", "start_ns"]
+    if steps.empty:
+        return np.full(len(pauses), -1)
+    left = pauses[keys].assign(row=np.arange(len(pauses))).sort_values("start_ns", kind="stable")
+    found = pd.merge_asof(left, steps[[*keys, "step"]].sort_values("start_ns"), on="start_ns", by="rank")
+    return found.sort_values("row")["step"].fillna(-1).to_numpy(np.int64)
+
+
+def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which pauses look like a checkpoint: rare and long, in steady steps, and much is copied to the host."""
+    found = np.zeros(len(pauses), bool)
+    for (rank, gpu), rows in pauses.groupby(["rank", "gpu"]):
+        steady = steps.loc[(steps["rank"] == rank) & steps["steady"], "step"].to_numpy()
+        if len(steady) < FEWEST_STEPS:
+            continue
+        inside = rows[rows["step"].isin(steady)]
+        usual = inside.groupby("step")["dur_ns"].max().reindex(steady, fill_value=0).median()
+        long = inside[inside["dur_ns"] >= max(LONG_NS, LONGER * usual)]
+        device = (copies["rank"] == rank) & (copies["gpu"] == gpu) & (copies["direction"] == "D2H")
+        rest = (int(copies.loc[device, "bytes"].sum()) - int(long["bytes"].sum())) / len(steps[steps["rank"] == rank])
+        much = long[long["bytes"] >= max(FEWEST_BYTES, MORE_BYTES * rest)]
+        if 2 <= much["step"].nunique() <= len(steady) / 2:
+            found[much.index] = True
+    return found
+
+
+def _names(pauses: pd.DataFrame, saving: pd.DataFrame) -> list[str]:
+    """Return the name of the outermost span that saves in each pause, empty where there is none."""
+    by_rank = {rank: rows.sort_values("dur_ns", ascending=False) for rank, rows in saving.groupby("rank")}
+    return [_name(by_rank.get(rank), start, start + dur) for rank, start, dur in _places(pauses)]
+
+
+def _places(pauses: pd.DataFrame) -> list[tuple[int, int, int]]:
+    return list(pauses[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None))
+
+
+def _name(spans: pd.DataFrame | None, first: int, last: int) -> str:
+    if spans is None:
+        return ""
+    start = spans["start_ns"].to_numpy()
+    there = np.flatnonzero((start < last) & (start + spans["dur_ns"].to_numpy() > first))
+    return str(spans["name"].iloc[there[0]]) if len(there) else ""

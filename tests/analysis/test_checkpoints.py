@@ -1,0 +1,258 @@
+"""Pauses of the GPU in which state is saved: what makes one, what looks like one and is none, and what it held."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import api_calls, copies, kernels, ranges
+from ops import op, python_calls
+
+from perfkit.analysis import steps
+from perfkit.analysis.checkpoints import CHECKPOINTS, SAVING, WRITING, detect
+from perfkit.errors import SchemaError
+from perfkit.tables import COPIES, KERNELS, OS_CALLS
+
+MS = 1_000_000
+MB = 1_000_000
+STEP, PAUSE, STEPS, AFTER = 12 * MS, 100 * MS, 12, (3, 7)
+
+
+def os_calls(*spans: dict[str, Any]) -> pd.DataFrame:
+    """OS_CALLS with one row per `op`, on the thread of the other tables."""
+    rows = [{"rank": 0, "process": 1, "thread": 1, **span} for span in spans]
+    return OS_CALLS.make(pd.DataFrame(rows, columns=OS_CALLS.column_names))
+
+
+def program(*, saved: int = 64 * MB, loss: int = 4) -> tuple[dict[str, pd.DataFrame], list[tuple[int, int]]]:
+    """Twelve steps of 10 ms of work and 2 ms without, a loss copied in each; after the 4th and the 8th 100 ms more.
+
+    At the beginning of these pauses `saved` bytes are copied to the host in 20 ms. Returns tables and pauses.
+    """
+    work, moved, calls, spans, pauses, now = [], [], [], [], [], 0
+    for number in range(STEPS):
+        begin = now
+        work.append({"start_ns": now, "dur_ns": 10 * MS, "correlation": number})
+        calls.append({"start_ns": now, "dur_ns": 1, "correlation": number})
+        moved.append({"start_ns": now + 10 * MS, "dur_ns": 1_000, "direction": "D2H", "bytes": loss})
+        now += STEP
+        if number in AFTER:
+            moved.append({"start_ns": now, "dur_ns": 20 * MS, "direction": "D2H", "bytes": saved})
+            pauses.append((now - 2 * MS, PAUSE + 2 * MS))
+            now += PAUSE
+        spans.append({"start_ns": begin, "dur_ns": now - begin, "name": f"step {number}"})
+    tables = {"kernels": kernels(*work), "copies": copies(*moved), "api_calls": api_calls(*calls)}
+    return {**tables, "ranges": ranges(*spans)}, pauses
+
+
+def found(tables: dict[str, pd.DataFrame], **more: Any) -> pd.DataFrame:
+    """The checkpoints of tables, with what else is given."""
+    tables = {"python_calls": python_calls(), "os_calls": os_calls(), **tables, **more}
+    known = steps.detect(tables["ranges"], tables["kernels"])
+    plain = [tables.pop(name) for name in ("kernels", "copies", "api_calls")]
+    return detect(*plain, **tables, steps=known)
+
+
+def named(name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    """The ranges of the program with another in each pause, but its first 12 ms."""
+    inside = [{"start_ns": start + 12 * MS, "dur_ns": dur - 12 * MS, "name": name} for start, dur in pauses]
+    rows = tables["ranges"][["start_ns", "dur_ns", "name"]].to_dict("records")
+    return ranges(*rows, *({**row, "depth": 1} for row in inside))
+
+
+def test_pauses_inside_a_range_that_saves() -> None:
+    """Two pauses of 102 ms, 90 ms of each inside save_checkpoint, after steps 3 and 7, with 64 MB and the loss."""
+    tables, pauses = program()
+    rows = found(tables | {"ranges": named("save_checkpoint", pauses, tables)})
+    assert pauses == list(rows[["start_ns", "dur_ns"]].itertuples(index=False, name=None))
+    assert [[90 * MS, 0, 64 * MB + 4, step, "range", "save_checkpoint"] for step in AFTER] == rows[
+        ["named_ns", "written_ns", "bytes", "step", "witness", "name"]
+    ].to_numpy().tolist()
+
+
+def test_functions_on_the_stack_save_too() -> None:
+    """torch.save in a trace with stacks is as good as a range."""
+    tables, pauses = program()
+    calls = [op("torch/serialization.py(944): save", start, start + dur) for start, dur in pauses]
+    assert ["range", "range"] == found(tables, python_calls=python_calls(*calls))["witness"].tolist()
+
+
+def test_pauses_in_which_files_are_written() -> None:
+    """Without a name, calls that write for 60 of 102 ms say it; calls that wait or read do not."""
+    tables, pauses = program(saved=0)
+    for name, witness in (("write", ["file", "file"]), ("fsync", ["file", "file"]), ("poll", []), ("read", [])):
+        calls = [op(name, start + i * 10 * MS, start + (i + 1) * 10 * MS) for start, _ in pauses for i in range(6)]
+        rows = found(tables, os_calls=os_calls(*calls))
+        assert witness == rows["witness"].tolist()
+        assert [60 * MS] * len(witness) == rows["written_ns"].tolist()
+
+
+def test_files_written_by_a_thread_beside_are_none() -> None:
+    """A thread that launches nothing may write while the GPU waits for something else."""
+    tables, pauses = program(saved=0)
+    calls = os_calls(*(op("write", start, start + dur, thread=9) for start, dur in pauses))
+    assert found(tables, os_calls=calls).empty
+    without = tables | {"api_calls": api_calls()}
+    assert ["file", "file"] == found(without, os_calls=calls)["witness"].tolist(), "who launches is not known"
+
+
+def test_long_rare_pauses_after_large_copies_look_like_it() -> None:
+    """Nothing but 64 MB copied to the host, in pauses fifty times as long as others, in 2 of 12 steps."""
+    rows = found(program()[0])
+    assert [("copies", ""), ("copies", "")] == list(rows[["witness", "name"]].itertuples(index=False, name=None))
+
+
+@pytest.mark.parametrize("name", ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter", "validation", "run eval"])
+def test_loading_and_evaluation_are_none(name: str) -> None:
+    """The loader that begins again, or results that are evaluated on the host, after much was copied."""
+    tables, pauses = program()
+    assert found(tables | {"ranges": named(name, pauses, tables)}).empty
+
+
+def test_little_or_usual_copies_are_none() -> None:
+    """A pause after 1 MB is too little for a state, and after 64 MB where each step copies 10 MB back it is usual."""
+    assert found(program(saved=MB)[0]).empty
+    assert found(program(loss=10 * MB)[0]).empty
+
+
+def test_once_is_not_enough_to_look_like_it() -> None:
+    """Up to the sixth step there is one pause: it may be anything, as long as nothing names it."""
+    tables, pauses = program()
+    until = pauses[1][0]
+    early = {name: frame[frame["start_ns"] < until] for name, frame in tables.items()}
+    assert found(early).empty
+    assert 1 == len(found(early | {"ranges": named("save", pauses[:1], early)}))
+
+
+def test_warm_up_is_none() -> None:
+    """A first step that compiles for 100 ms, and copies 64 MB back, is not steady."""
+    tables, _ = program(saved=0)
+    later = {
+        n: frame.assign(start_ns=frame["start_ns"] + PAUSE * (frame["start_ns"] > 0)) for n, frame in tables.items()
+    }
+    first = later["ranges"]["name"] == "step 0"
+    later["ranges"] = later["ranges"].assign(dur_ns=later["ranges"]["dur_ns"] + PAUSE * first)
+    rows = later["copies"][["start_ns", "dur_ns", "direction", "bytes"]].to_dict("records")
+    big = {"start_ns": 15 * MS, "dur_ns": 20 * MS, "direction": "D2H", "bytes": 64 * MB}
+    assert found(later | {"copies": copies(big, *rows)}).empty
+
+
+def test_a_range_around_work_is_none() -> None:
+    """train_and_save_model around the whole program, and recomputed activations, save nothing in these pauses."""
+    tables, pauses = program(saved=0)
+    whole = {"start_ns": 0, "dur_ns": int(tables["ranges"]["dur_ns"].sum()), "name": "train, then save model"}
+    assert SAVING.search(str(whole["name"]))
+    assert found(tables | {"ranges": ranges(*tables["ranges"].to_dict("records"), whole)}).empty
+    again = named("torch/utils/checkpoint.py(90): CheckpointFunction", pauses, tables)
+    assert found(tables | {"ranges": again}).empty
+
+
+@pytest.mark.parametrize(
+    ("name", "saves"),
+    [
+        ("save_checkpoint", True),
+        ("Saving the model", True),
+        ("trainer.save_model", True),
+        ("[Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end", True),
+        ("torch/distributed/checkpoint/state_dict_saver.py(80): save", True),
+        ("write_ckpt", True),
+        ("checkpoint", True),
+        ("torch/distributed/checkpoint/state_dict_loader.py(60): load", False),
+        ("load_checkpoint", False),
+        ("aten::save_for_backward", False),
+        ("checkpointed_forward", False),
+        ("savefig", False),
+        ("step 3", False),
+    ],
+)
+def test_names_that_save(name: str, saves: bool) -> None:
+    """Frameworks and people have several names for it; loading and recomputation are others."""
+    assert saves == (SAVING.search(name) is not None)
+
+
+def test_functions_that_write() -> None:
+    """Functions as nsys lists them in real captures: opening, reading and waiting is not writing."""
+    calls = "open64 fopen write fwrite fsync fflush fclose read fread poll munmap ioctl pwrite64 pthread_cond_wait"
+    writing = ["write", "fwrite", "fsync", "fflush", "fclose", "pwrite64"]
+    assert writing == [name for name in calls.split() if WRITING.match(name)]
+
+
+def test_a_window_has_no_edges() -> None:
+    """A pause that the window cuts is not known whole, and left out."""
+    tables, pauses = program()
+    tables["ranges"] = named("save_checkpoint", pauses, tables)
+    known = steps.detect(tables["ranges"], tables["kernels"])
+    more = {"ranges": tables["ranges"], "python_calls": python_calls(), "os_calls": os_calls(), "steps": known}
+    window = pauses[0][0] - 5 * MS, pauses[1][0] + 50 * MS
+    rows = detect(tables["kernels"], tables["copies"], tables["api_calls"], **more, window=window)
+    assert pauses[:1] == list(rows[["start_ns", "dur_ns"]].itertuples(index=False, name=None))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_parts_against_a_count_of_every_millisecond(seed: int) -> None:
+    """Two ranks of two GPUs, everything random on a grid of ms: parts and bytes are those of counting the cells."""
+    rng = np.random.default_rng(seed)
+    places = [{"rank": rank, "gpu": gpu} for rank in range(2) for gpu in range(2)]
+
+    def spans(count: int, longest: int) -> list[dict[str, Any]]:
+        first, length = rng.integers(0, 300, count).tolist(), rng.integers(1, longest, count).tolist()
+        return [{"start_ns": at * MS, "dur_ns": of * MS} for at, of in zip(first, length, strict=True)]
+
+    work = [{**place, **span} for place in places for span in spans(12, 15)]
+    saving = [{**span, "rank": rank, "name": "save"} for rank in range(2) for span in spans(4, 40)]
+    writes = [{**span, "rank": rank, "name": "write"} for rank in range(2) for span in spans(8, 20)]
+    moved = [{**place, **span, "direction": "D2H", "bytes": 3} for place in places for span in spans(5, 4)]
+    tables = {"kernels": kernels(*work), "copies": copies(*moved), "api_calls": api_calls(), "ranges": ranges(*saving)}
+    rows = found(tables, os_calls=os_calls(*writes))
+    columns = ["rank", "gpu", "start_ns", "dur_ns", "named_ns", "written_ns", "bytes"]
+    assert rows[columns].to_numpy().tolist() == [
+        parts for *parts, is_one in _counted(work, saving, writes, moved) if is_one
+    ]
+
+
+def _counted(work: Any, saving: Any, writes: Any, moved: Any) -> list[list[Any]]:
+    """The pauses of each GPU, cell by cell, with whether they are checkpoints."""
+
+    def cells(spans: list[dict[str, Any]], **of: int) -> set[int]:
+        chosen = [s for s in spans if all(s[key] == value for key, value in of.items())]
+        return {cell for s in chosen for cell in range(s["start_ns"] // MS, (s["start_ns"] + s["dur_ns"]) // MS)}
+
+    pauses = []
+    for rank, gpu in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        busy = cells(work, rank=rank, gpu=gpu)
+        edges = sorted(busy)
+        pauses += [(rank, gpu, a + 1, b) for a, b in pairwise(edges) if b > a + 1]
+    kept = []
+    for span in saving:
+        inside = [len(cells([span]) & set(range(a, b))) for rank, _, a, b in pauses if rank == span["rank"]]
+        kept += [span] if 2 * max(inside, default=0) >= len(cells([span])) else []
+    out = []
+    for rank, gpu, first, last in pauses:
+        pause = set(range(first, last))
+        spent = [len(pause & cells(spans, rank=rank)) for spans in (kept, writes)]
+        beside = [set(range(a, b)) for r, g, a, b in pauses if (r, g) == (rank, gpu) and a >= last]
+        of_gpu = [cells([span]) for span in moved if (span["rank"], span["gpu"]) == (rank, gpu)]
+        count = sum(bool(copy & pause) and not any(copy & later for later in beside) for copy in of_gpu)
+        is_one = any(2 * part >= len(pause) for part in spent)
+        length = (last - first) * MS
+        out.append([rank, gpu, first * MS, length, *(part * MS for part in spent), 3 * count, is_one])
+    return out
+
+
+def test_nothing_has_no_checkpoint() -> None:
+    """Empty tables, and a GPU that never pauses."""
+    tables, _ = program()
+    empty = {"copies": COPIES.empty(), "api_calls": api_calls(), "ranges": ranges()}
+    assert found({"kernels": KERNELS.empty(), **empty}).empty
+    one = kernels({"start_ns": 0, "dur_ns": 300 * MS})
+    assert CHECKPOINTS.check(found(tables | {"kernels": one})).empty
+
+
+def test_wrong_tables_are_refused() -> None:
+    """Kernels in the place of copies."""
+    tables, _ = program()
+    with pytest.raises(SchemaError):
+        found(tables | {"copies": tables["kernels"]})
