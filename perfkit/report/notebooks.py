@@ -37,9 +37,9 @@ def folder() -> Path:
     return _installed("notebooks")
 
 
-def sample() -> Path:
-    """Return the folder of the sample run."""
-    return _installed("data") / "mlp_a100"
+def sample(name: str = "mlp_a100") -> Path:
+    """Return the folder of a sample run."""
+    return _installed("data") / name
 
 
 def _installed(name: str) -> Path:
