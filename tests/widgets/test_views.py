@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
-import re
-from base64 import b64decode
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-import traitlets
 from frames import api_calls, copies, kernels
 from sampled import samples, together
+from viewed import Chooser, chosen, csv, recorded, sentences, specs, still, title, values
 
 import perfkit
 from perfkit import analysis
@@ -21,9 +18,9 @@ from perfkit.charts.searchable import Searchable
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.simulate.kineto import ranks as simulated_ranks
-from perfkit.tables import CAPTURE, COLLECTIVES
+from perfkit.tables import COLLECTIVES
 from perfkit.widgets import views
-from perfkit.widgets.showing import Live, Shown, bundle
+from perfkit.widgets.showing import Live, bundle
 
 DATA = Path(__file__).parents[2] / "data"
 WINDOW = 9_700_000_000, 12_000_000_000  # ns; some fifty steps of the sample run
@@ -32,6 +29,7 @@ EVERY = [name for name in views.__all__ if name != "compare"]
 # What each view asks of a recording, as the sentence without it names it.
 ASKED = {
     "call_paths": ("call paths", "hpcrun"),
+    "collectives": ("collectives", "nccl-tests"),
     "gaps": ("operations of a GPU", "nsys profile"),
     "kernels": ("kernels", "nsys profile"),
     "memory": ("readings of the allocator's memory", "perfkit record torch"),
@@ -39,6 +37,7 @@ ASKED = {
     "operators": ("operators", "perfkit record torch"),
     "roofline": ("launches with counters", "ncu --set full"),
     "timeline": ("kernels and copies", "nsys profile"),
+    "training": ("iterations", "Megatron"),
     "transfers": ("copies", "nsys profile"),
 }
 
@@ -53,59 +52,6 @@ def mlp() -> Run:
 def dlrm() -> Run:
     """Call paths."""
     return perfkit.load(DATA / "dlrm_h100")
-
-
-def chosen(run: Run, **choice: Any) -> perfkit.Selection:
-    """A part of a run."""
-    return perfkit.select(run, **choice)
-
-
-def recorded(**tables: pd.DataFrame) -> Run:
-    """A run of one profile with these tables, 1 s long."""
-    capture = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
-    loaders = {name: lambda table=table: table for name, table in tables.items()}
-    return Run([Profile("nsys", Path("p"), CAPTURE.make(pd.DataFrame(capture)), loaders)])
-
-
-def small(length: int = 10) -> Run:
-    """Two kernels, 100 ns from start to start."""
-    return recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length}))
-
-
-def still(view: object) -> Shown:
-    """A view that is not live."""
-    assert isinstance(view, Shown)
-    return view
-
-
-def specs(view: Shown) -> list[dict[str, Any]]:
-    """The charts of a view."""
-    return [part.to_dict() for part in view.parts if not isinstance(part, str) and hasattr(part, "to_dict")]
-
-
-def values(spec: Any, column: str) -> pd.DataFrame:
-    """The first rows of a specification that have this field."""
-    if isinstance(spec, list) and spec and isinstance(spec[0], dict) and column in spec[0]:
-        return pd.DataFrame(spec)
-    inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else []
-    return next((rows for part in inner if len(rows := values(part, column))), pd.DataFrame())
-
-
-def title(spec: dict[str, Any]) -> str:
-    """What a chart states."""
-    return str(spec["title"]["text"] if isinstance(spec["title"], dict) else spec["title"])
-
-
-def csv(view: Shown, number: int = 0) -> pd.DataFrame:
-    """What the CSV of one of a view's long tables holds."""
-    tables = [part for part in view.parts if isinstance(part, Searchable)]
-    packed = re.findall(r"base64,([^\"]+)", tables[number].html)
-    return pd.read_csv(io.BytesIO(b64decode(packed[0])), float_precision="round_trip")
-
-
-def sentences(view: Shown) -> list[str]:
-    """What a view says beside its charts and tables."""
-    return [part for part in view.parts if isinstance(part, str)]
 
 
 @pytest.mark.parametrize("window", [(), WINDOW])
@@ -326,23 +272,6 @@ def test_ranks_of_a_run_of_one(mlp: Run) -> None:
     assert said.startswith("The run has one rank and no collective.")
 
 
-@pytest.mark.parametrize("form", ["run", "selection"])
-def test_compare_with_itself_changes_nothing(form: str) -> None:
-    """Before and after are equal, and every ratio of numbers is 1."""
-    run = small()
-    rows = csv(still(views.compare(chosen(run), baseline=run if form == "run" else chosen(run))))
-    assert "GPU busy" in rows["figure"].tolist()
-    assert rows["before"].tolist() == rows["after"].tolist()
-    assert {1.0} == set(rows["ratio"].dropna())
-
-
-def test_compare_runs_without_a_figure_in_common() -> None:
-    """Two empty runs have nothing to compare."""
-    assert ["Neither run holds figures to compare."] == sentences(
-        still(views.compare(chosen(Run([])), baseline=Run([])))
-    )
-
-
 @pytest.mark.parametrize("name", ASKED)
 def test_what_was_not_recorded_is_said_with_what_records_it(name: str) -> None:
     """No chart, no traceback: a sentence that names the tool."""
@@ -393,13 +322,6 @@ def test_hostile_names_are_text(name: str) -> None:
     assert "<script" not in page
 
 
-class Chooser(traitlets.HasTraits):
-    """What an explorer shows of itself to a view."""
-
-    selection = traitlets.Any()
-    problem = traitlets.Unicode()
-
-
 @pytest.mark.parametrize("name", [name for name in EVERY if name != "timeline"])
 def test_live_views_show_the_same(mlp: Run, name: str) -> None:
     """What an explorer shows of a choice is what papermill shows of it."""
@@ -408,14 +330,3 @@ def test_live_views_show_the_same(mlp: Run, name: str) -> None:
     assert isinstance(live, Live)
     explorer.selection = part = chosen(mlp, window=WINDOW)
     assert [bundle(seen) for seen in still(getattr(views, name)(part)).parts] == [bundle(seen) for seen in live.parts]
-
-
-def test_live_comparison_keeps_the_baseline() -> None:
-    """Each part of the run is held against the same earlier figures: there the GPU was busy 20 of 110 ns."""
-    explorer = Chooser(selection=chosen(small(50)))
-    live = views.compare(explorer, baseline=small())
-    assert isinstance(live, Live)
-    for window, after in (((), "66.7 %"), ((0, 100), "50.0 %")):
-        explorer.selection = chosen(small(50), window=window)
-        rows = csv(Shown(live.parts)).set_index("figure")
-        assert ["18.2 %", after] == rows.loc["GPU busy", ["before", "after"]].tolist()

@@ -38,7 +38,12 @@ def unshared(old: Side, new: Side) -> Iterator[Refusal]:
     for name, text in KINDS.items():
         if old.has(name) != new.has(name):
             which = "before" if old.has(name) else "after"
-            yield Refusal(f"What differs in {text}?", f"only the run {which} has {text}", RECORD[name])
+            yield Refusal(question(name), f"only the run {which} has {text}", RECORD[name])
+
+
+def question(name: str) -> str:
+    """Return the question that a kind of recording answers, of `KINDS`."""
+    return f"What differs in {KINDS[name]}?"
 
 
 def untimed(old: Side, new: Side, steps: pd.DataFrame) -> Iterator[Refusal]:

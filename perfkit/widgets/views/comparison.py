@@ -1,44 +1,76 @@
-"""The view of two runs: what changed from one to the other."""
+"""The view of two runs: what changed from one to the other, as a whole or one part of it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfkit import charts, diagnosis
+from perfkit.diagnosis import comparison
+from perfkit.diagnosis.comparison import Comparison
 from perfkit.run import Run
-from perfkit.selection import Selection, select
+from perfkit.selection import Selection
 from perfkit.widgets.showing import Live, Part, Shown, shown
+from perfkit.widgets.views import differences
 
 if TYPE_CHECKING:
     from perfkit.widgets.explorer import Explorer
 
-COLUMNS = {"figure": "figure", "before": "before", "after": "after", "ratio": "after over before"}
+VERDICT, RUNS = "verdict", "runs"
 
 
-def compare(source: Selection | Explorer, *, baseline: Run | Selection, peaks: str = "") -> Shown | Live:
-    """Show the figures of an earlier run beside those of this one: shares, rates, means and medians, no totals.
+def compare(
+    source: Selection | Explorer, *, baseline: Run | Selection | None = None, part: str = "", peaks: str = ""
+) -> Shown | Live:
+    """Show what changed from an earlier run to this one: the verdict, and where it comes from.
+
+    Ranks, GPUs, kernels and families are chosen in both runs, the window in this one alone.
 
     Parameters
     ----------
     source
         A choice of the later run, or the controls that make one.
     baseline
-        The earlier run, or a choice of it.
+        The earlier run; a Selection of it is taken as it is. Without one, a sentence.
+    part
+        What to show: ``verdict``, ``runs``, ``steps``, ``families``, ``kernels``, ``launches`` (kernels under
+        counters), ``paths``, ``samples`` or ``figures``; everything that both runs hold when empty.
     peaks
         A CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
 
+    Raises
+    ------
+    ValueError
+        If there is no such part.
+
     Examples
     --------
-    >>> from perfkit.run import Run
-    >>> compare(select(Run([])), baseline=Run([]))
-    Neither run holds figures to compare.
+    >>> from perfkit.selection import select
+    >>> compare(select(Run([])))
+    Did the change help? Not told: no baseline was given. What would tell: perfkit report RUN --baseline EARLIER.
     """
-    earlier = diagnosis.figures(baseline if isinstance(baseline, Selection) else select(baseline), peaks=peaks)
+    known = [VERDICT, RUNS, *differences.PARTS]
+    if part and part not in known:
+        raise ValueError(f"part: {part!r} is no part of a comparison. Choose from {', '.join(known)}.")
+    return shown(source, _Comparing(baseline, part, peaks))
 
-    def make(view: Selection) -> list[Part]:
-        rows = diagnosis.changes(earlier, diagnosis.figures(view, peaks=peaks))
-        if rows.empty:
-            return ["Neither run holds figures to compare."]
-        return [charts.searchable.show(rows, columns=COLUMNS, caption="Before and after")]
 
-    return shown(source, make)
+class _Comparing:
+    """Makes the parts; holds the earlier run as it was last looked at, whose figures are then worked out once."""
+
+    def __init__(self, baseline: Run | Selection | None, part: str, peaks: str) -> None:
+        self._baseline, self._part, self._peaks = baseline, part, peaks
+        self._earlier: Selection | None = None
+
+    def __call__(self, view: Selection) -> list[Part]:
+        self._earlier = comparison.earlier(self._baseline, view)
+        found = comparison.against(view, baseline=self._baseline, peaks=self._peaks)
+        if self._part == VERDICT or (not self._part and found.figures.empty):
+            return [_verdict(found)]
+        runs = [differences.overview(self._earlier, view), differences.uncompared(found)]
+        if self._part:
+            return runs if self._part == RUNS else differences.made(self._part, found)
+        parts = [one for name in differences.held(found) for one in differences.made(name, found)]
+        return [_verdict(found), *parts, *runs]
+
+
+def _verdict(found: Comparison) -> str:
+    return comparison.sentence(found) or "Neither run holds figures to compare."

@@ -1,0 +1,80 @@
+"""What tests look for in a view: its charts, the rows of its tables, its sentences."""
+
+from __future__ import annotations
+
+import io
+import re
+from base64 import b64decode
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import traitlets
+from frames import kernels
+
+import perfkit
+from perfkit.charts.searchable import Searchable
+from perfkit.profile import Profile
+from perfkit.run import Run
+from perfkit.tables import CAPTURE
+from perfkit.widgets.showing import Shown
+
+
+def chosen(run: Run, **choice: Any) -> perfkit.Selection:
+    """A part of a run."""
+    return perfkit.select(run, **choice)
+
+
+def recorded(**tables: pd.DataFrame) -> Run:
+    """A run of one profile with these tables, 1 s long."""
+    capture = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None], "dur_ns": [10**9]}
+    loaders = {name: lambda table=table: table for name, table in tables.items()}
+    return Run([Profile("nsys", Path("p"), CAPTURE.make(pd.DataFrame(capture)), loaders)])
+
+
+def small(length: int = 10) -> Run:
+    """Two kernels, 100 ns from start to start."""
+    return recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": length}, {"start_ns": 100, "dur_ns": length}))
+
+
+def still(view: object) -> Shown:
+    """A view that is not live."""
+    assert isinstance(view, Shown)
+    return view
+
+
+def specs(view: Shown) -> list[dict[str, Any]]:
+    """The charts of a view."""
+    return [part.to_dict() for part in view.parts if not isinstance(part, str) and hasattr(part, "to_dict")]
+
+
+def values(spec: Any, column: str) -> pd.DataFrame:
+    """The first rows of a specification that have this field."""
+    if isinstance(spec, list) and spec and isinstance(spec[0], dict) and column in spec[0]:
+        return pd.DataFrame(spec)
+    inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else []
+    return next((rows for part in inner if len(rows := values(part, column))), pd.DataFrame())
+
+
+def title(spec: dict[str, Any]) -> str:
+    """What a chart states."""
+    return str(spec["title"]["text"] if isinstance(spec["title"], dict) else spec["title"])
+
+
+def csv(view: Shown, number: int = 0) -> pd.DataFrame:
+    """What the CSV of one of a view's long tables holds."""
+    tables = [part for part in view.parts if isinstance(part, Searchable)]
+    packed = re.findall(r"base64,([^\"]+)", tables[number].html)
+    return pd.read_csv(io.BytesIO(b64decode(packed[0])), float_precision="round_trip")
+
+
+def sentences(view: Shown) -> list[str]:
+    """What a view says beside its charts and tables."""
+    return [part for part in view.parts if isinstance(part, str)]
+
+
+class Chooser(traitlets.HasTraits):
+    """What an explorer shows of itself to a view."""
+
+    selection = traitlets.Any()
+    problem = traitlets.Unicode()

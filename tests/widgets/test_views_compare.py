@@ -1,0 +1,180 @@
+"""The view of two runs: its parts are those of the comparison, in both runs the same is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+from frames import kernels
+from trained import training
+from viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
+
+import perfkit
+from perfkit.diagnosis import comparison
+from perfkit.run import Run
+from perfkit.widgets import views
+from perfkit.widgets.showing import Live, Shown, bundle
+
+PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures")
+
+
+def two(names: dict[str, int]) -> Run:
+    """Two kernels of each name, one on each of two GPUs, that take so many ns."""
+    rows = [
+        {"start_ns": 1000 * n, "dur_ns": length, "gpu": gpu, "name": name, "family": "gemm"}
+        for n, (name, length) in enumerate(names.items())
+        for gpu in (0, 1)
+    ]
+    return recorded(KERNELS=kernels(*rows))
+
+
+def html(view: Shown) -> str:
+    """All of a view as a page has it."""
+    return "".join(bundle(part).get("text/html", "") for part in view.parts)
+
+
+@pytest.mark.parametrize("form", ["run", "selection"])
+def test_a_run_beside_itself_changed_nothing(form: str) -> None:
+    """Before and after are equal, and no figure is better, worse or changed."""
+    run = small()
+    rows = csv(still(views.compare(chosen(run), baseline=run if form == "run" else chosen(run), part="figures")))
+    assert "GPU busy" in rows["figure"].tolist()
+    assert rows["before"].tolist() == rows["after"].tolist()
+    assert {"no difference seen"} == set(rows["verdict"])
+
+
+def test_the_whole_holds_every_part_with_something_in_it() -> None:
+    """Steps that take 10 ms, then 8 ms: verdict, pictures and tables one after the other, as each part shows them."""
+    before, after = training(), chosen(training(8, seed=1))
+    whole = still(views.compare(after, baseline=before))
+    found = [name for name in PARTS if name not in ("launches", "paths", "samples")]
+    each = {name: still(views.compare(after, baseline=before, part=name)) for name in PARTS}
+    shown = [bundle(part) for name in found for part in each[name].parts]
+    assert sorted(map(repr, shown)) == sorted(repr(bundle(part)) for part in whole.parts)
+    assert repr(whole).startswith("The median step takes 8.")
+    for name in ("launches", "paths", "samples"):
+        assert str(each[name].parts[0]).endswith(" to compare: neither run has any.")
+
+
+def test_steps_and_families_are_those_of_the_analysis() -> None:
+    """The ratios that are drawn are those of the comparison, and a step's parts stand below."""
+    before, after = training(), chosen(training(8, seed=1))
+    found = comparison.compared(before, after)
+    view = still(views.compare(after, baseline=before, part="steps"))
+    (drawn,) = specs(view)
+    assert found.steps["ratio"].tolist() == pytest.approx(values(drawn, "ratio")["ratio"].tolist())
+    assert "Parts of a step on a GPU" in repr(view)
+    bars, ratios = specs(still(views.compare(after, baseline=before, part="families")))
+    assert title(bars).startswith("Kernel time per step falls by")
+    assert found.families["ratio"].tolist() == pytest.approx(values(ratios, "ratio")["ratio"].tolist())
+
+
+def test_kernels_changed_new_and_gone() -> None:
+    """One kernel takes 200 ns instead of 100 on each GPU, one is new, and one is gone."""
+    view = still(views.compare(chosen(two({"a": 200, "c": 5})), baseline=two({"a": 100, "b": 7}), part="kernels"))
+    rows = csv(view).set_index("name")
+    assert {"a": "changed", "b": "gone", "c": "new"} == rows["status"].to_dict()
+    assert {"a": 200, "b": -14, "c": 10} == rows["difference_ns"].to_dict()
+
+
+def test_the_same_is_chosen_in_both_runs() -> None:
+    """GPU 1 and a name: the other GPU and the other kernels of the earlier run do not count."""
+    later = chosen(two({"a": 200, "c": 5}), gpus=[1], kernels="a")
+    rows = csv(still(views.compare(later, baseline=two({"a": 100, "b": 7}), part="kernels")))
+    assert [("a", 100.0)] == list(zip(rows["name"], rows["difference_ns"], strict=True))
+    assert html(still(views.compare(later, baseline=two({"a": 1}), part="runs"))).count("GPU 1, the whole") == 2
+
+
+@pytest.mark.parametrize(("choice", "said"), [({"kernels": "c"}, "matching 'c'"), ({"gpus": [1]}, "GPU 1")])
+def test_what_the_earlier_run_lacks_is_a_sentence(choice: dict[str, Any], said: str) -> None:
+    """A new kernel, or a GPU that did not work before: every part says that the choice is not in both runs."""
+    later = chosen(two({"a": 200, "c": 5}), **choice)
+    for part in ("", *(name for name in PARTS if name != "runs")):
+        (sentence,) = sentences(still(views.compare(later, baseline=small(), part=part)))
+        assert "the earlier run has no kernel of what is chosen" in sentence
+        assert said in sentence
+
+
+@pytest.mark.parametrize("part", ["", *(name for name in PARTS if name != "runs")])
+def test_without_a_baseline_there_is_a_sentence(part: str) -> None:
+    """Nothing but the sentence why, however much this run holds."""
+    (said,) = still(views.compare(chosen(small()), part=part)).parts
+    assert "no baseline was given" in str(said)
+
+
+def test_the_runs_without_a_baseline() -> None:
+    """This run is told, and what would tell more."""
+    view = still(views.compare(chosen(small()), part="runs"))
+    assert "perfkit report RUN --baseline EARLIER" in html(view)
+
+
+def test_two_empty_runs() -> None:
+    """Nothing at all was recorded: a sentence."""
+    (said,) = still(views.compare(chosen(Run([])), baseline=Run([]))).parts
+    assert "the one has nothing, the other nothing" in str(said)
+
+
+def test_a_part_that_does_not_exist() -> None:
+    """It is named, with those that do."""
+    with pytest.raises(ValueError, match=r"part: 'speed' is no part of a comparison\. Choose from verdict, runs,"):
+        views.compare(chosen(small()), baseline=small(), part="speed")
+
+
+def test_hostile_names_are_text() -> None:
+    """A kernel's name that begins an element does not begin one in any part."""
+    one = two({"<img src=x onerror=alert(1)>": 10, "<script>alert(2)</script>": 20})
+    page = html(still(views.compare(chosen(one), baseline=one)))
+    assert "<img" not in page
+    assert "<script" not in page
+
+
+def test_live_parts_follow_and_compare_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each gesture is compared once for all parts; a window is of this run alone: before, 20 of 110 ns were busy."""
+    asked: list[perfkit.Selection] = []
+    compared = comparison.pairing.compared  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        comparison.told,  # type: ignore[attr-defined]
+        "compared",
+        lambda before, after, **options: [asked.append(before), compared(before, after, **options)][1],
+    )
+    run, baseline = small(50), small()
+    explorer = Chooser(selection=chosen(run))
+    live = {part: views.compare(explorer, baseline=baseline, part=part) for part in ("verdict", "kernels", "figures")}
+    assert all(isinstance(view, Live) for view in live.values())
+    for number, (window, after) in enumerate((((0, 120), "58.3 %"), ((0, 100), "50.0 %")), start=2):
+        explorer.selection = chosen(run, window=window)
+        rows = csv(Shown(live["figures"].parts)).set_index("figure")
+        assert ["18.2 %", after] == rows.loc["GPU busy", ["before", "after"]].tolist()
+        assert number == len(asked)
+    assert asked[0] is asked[-1]  # only the window moved: the earlier run's figures are not worked out again
+
+
+def test_live_and_still_show_the_same() -> None:
+    """What an explorer shows of a choice is what papermill shows of it, in every part."""
+    before, after = training(), chosen(training(8, seed=1))
+    for part in ("", *PARTS):
+        live = views.compare(Chooser(selection=after), baseline=before, part=part)
+        assert isinstance(live, Live)
+        assert repr(Shown(live.parts)) == repr(still(views.compare(after, baseline=before, part=part)))
+
+
+def test_the_earlier_run_is_not_kept() -> None:
+    """A comparison that nobody holds does not keep its earlier run in memory."""
+    import gc
+    import weakref
+
+    run = small()
+    alive = weakref.ref(run)
+    repr(views.compare(chosen(small(50)), baseline=run))
+    del run
+    gc.collect()
+    assert alive() is None
+
+
+def test_frames_of_figures_are_text() -> None:
+    """Every value has its unit: the column holds text, no bare numbers."""
+    rows = csv(still(views.compare(chosen(small(50)), baseline=small(), part="figures")))
+    busy = rows.set_index("figure").loc["GPU busy"]
+    assert isinstance(busy, pd.Series)
+    assert ("18.2 %", "66.7 %", "higher is better") == tuple(busy[["before", "after", "better"]])
