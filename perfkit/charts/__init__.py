@@ -23,6 +23,7 @@ from perfkit.charts import (
     stalls,
     tables,
     timeline,
+    training,
     waterfall,
 )
 
@@ -49,5 +50,6 @@ __all__ = [
     "stalls",
     "tables",
     "timeline",
+    "training",
     "waterfall",
 ]

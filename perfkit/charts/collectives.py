@@ -47,6 +47,7 @@ PICTURE = "Bus bandwidth over message size, a line for each operation, logarithm
 RATES = ("bus_bytes_per_s", "min_bus_bytes_per_s", "max_bus_bytes_per_s")
 UNKNOWN = "unknown group"
 LONGEST_GROUP = 40  # characters
+FADED = 0.08  # opacity of what is not chosen in the legend
 MOST_DASHES = 8  # process groups that dashes can tell apart
 TICK = (
     "datum.value >= 1e9 ? format(datum.value / 1e9, ',') + ' GB' : "
@@ -122,6 +123,8 @@ def _explained(drawn: pd.DataFrame, left_out: int, limit: float) -> list[str]:
         said += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
     if (drawn["rate"] > limit).any():
         said += ["Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."]
+    if len(set(drawn["operation"])) > 1:
+        said += ["Click an operation in the legend to see it alone, with shift several; double click to see all."]
     return [*said, f"Not drawn: {left_out} without size or bandwidth."] if left_out else said
 
 
@@ -179,13 +182,16 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list
         alt.Tooltip("least:Q", title=f"least ({scale.symbol})", format=",.4~g"),
         alt.Tooltip("most:Q", title=f"most ({scale.symbol})", format=",.4~g"),
     ]
+    chosen = alt.selection_point(name="operations", fields=["operation"], bind="legend")
+    strong, weak = (alt.condition(chosen, alt.value(high), alt.value(FADED)) for high in (1, 0.6))
     line = alt.Chart(data).mark_line(strokeWidth=1.5, tooltip=False)
-    span = alt.Chart(data).mark_rule(strokeWidth=1.5, opacity=0.6, tooltip=False)
-    point = alt.Chart(data).mark_point(filled=True, size=70, opacity=1)
+    span = alt.Chart(data).mark_rule(strokeWidth=1.5, tooltip=False)
+    point = alt.Chart(data).mark_point(filled=True, size=70)
+    shape = alt.Shape("operation:N", scale=shapes, title=None)
     return [
-        line.encode(x, y, colour, series),
-        span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour),
-        point.encode(x, y, colour, alt.Shape("operation:N", scale=shapes, title=None), shown),
+        line.encode(x, y, colour, series, opacity=strong),
+        span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, opacity=weak),
+        point.encode(x, y, colour, shape, shown, opacity=strong).add_params(chosen),
     ]
 
 

@@ -3,12 +3,14 @@
 Conventions
 -----------
 Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are medians
-over its iterations, since the first ones compile and fill caches. Its share of the peak is held against the 16-bit
-tensor peak, in which such trainings compute most; the logs do not say it.
+over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in
+it. Its share of the peak is held against the 16-bit tensor peak, in which such trainings compute most; the logs do not
+say it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -22,6 +24,7 @@ from perfkit.format import size
 from perfkit.selection import Selection
 from perfkit.tables import SAMPLES
 
+PLACES = 400  # of iterations in a picture
 READERS = frozenset({"nccl", "deepspeed"})
 TRAINING = {
     "iteration_ns": ("baseline_step_ns", "Step time", "ns", "median time of an iteration"),
@@ -63,8 +66,43 @@ def trainings(view: Selection) -> pd.DataFrame:
 
 
 def _told(view: Selection) -> pd.DataFrame:
+    told = _readings(view)
+    return told[_is_chosen(told, view)]
+
+
+def _readings(view: Selection) -> pd.DataFrame:
     metrics = view.samples["metric"]
     return view.samples[metrics.isin([*TRAINING, *_TIMES])].astype({"metric": "string"})
+
+
+def _is_chosen(readings: pd.DataFrame, view: Selection) -> pd.Series:
+    """Say which lines of a log were written in the window, and what it says but once.
+
+    The end of the window counts too: the last line of a log is the end of the recording.
+    """
+    inside = readings["time_ns"].between(*(view.window or (-math.inf, math.inf)))
+    return inside | ~readings.duplicated(["rank", "metric"], keep=False)
+
+
+def iterations(view: Selection) -> pd.DataFrame:
+    """Return the iterations of each log of a training, in the window or not; neighbours together in a long log.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By rank and time: `rank` int32; `time_ns` int64, when the line was written, since the start; `count` int64,
+        iterations, 1 in a log of at most 400; `median_ns`, `least_ns` and `most_ns` float64, of their times; `chosen`
+        bool, whether one of them is in the window, or the only one.
+    """
+    told = _readings(view)
+    told = told[told["metric"] == "iteration_ns"].sort_values(["rank", "time_ns"], kind="stable")
+    of_log = told.groupby("rank")["value"]
+    place = of_log.cumcount() * PLACES // of_log.transform("size").clip(lower=PLACES)
+    groups = told.assign(place=place, chosen=_is_chosen(told, view)).groupby(["rank", "place"])
+    value = groups["value"]
+    table = groups.agg(time_ns=("time_ns", "first"), count=("value", "size"), chosen=("chosen", "any"))
+    table = table.assign(median_ns=value.median(), least_ns=value.min(), most_ns=value.max()).reset_index()
+    return table[["rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen"]]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def explorer(source: Run | Selection, *, show: str = "timeline") -> Explorer | S
     source
         A run, or a Selection to begin with.
     show
-        The name of the view below the controls.
+        The name of the view below the controls; none when empty.
 
     Returns
     -------

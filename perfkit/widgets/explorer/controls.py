@@ -49,6 +49,12 @@ class Controls:
         self._observe()
         self._show()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing of the run can be chosen: no picker is shown."""
+        pickers = (self.ranks, self.gpus, self.families, self.kernels, self.window)
+        return all(picker.layout.display == "none" for picker in pickers)
+
     def _observe(self) -> None:
         for name in ("ranks", "gpus", "families", "kernels"):
             getattr(self, name).observe(self._picked(name), "value")

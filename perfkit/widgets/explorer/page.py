@@ -29,10 +29,11 @@ if TYPE_CHECKING:
 
 LONGEST = 600  # characters of a sentence
 VIEWS = "perfkit.widgets.views"
+NOTHING_TO_CHOOSE = "Nothing can be chosen: this run has one rank, no GPUs to tell apart, and no course over time."
 
 
-def maker(show: str) -> Callable[[Explorer], Any]:
-    """Return the view of this name.
+def maker(show: str) -> Callable[[Explorer], Any] | None:
+    """Return the view of this name, None if it is empty.
 
     Raises
     ------
@@ -40,6 +41,8 @@ def maker(show: str) -> Callable[[Explorer], Any]:
         If `perfkit.widgets.views` has none of this name.
     """
     views = importlib.import_module(VIEWS)
+    if not show:
+        return None
     if show not in views.__all__:
         raise ValueError(f"show: {show!r} is no view. Choose from {', '.join(views.__all__)}.")
     found: Callable[[Explorer], Any] = getattr(views, show)
@@ -66,12 +69,13 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             rows=18,
             layout={"width": "auto", "display": "none"},
         )
-        buttons = [self.reset, self.copy, self.reporting.button]
+        buttons = [*([] if self.controls.is_empty else [self.reset]), self.copy, self.reporting.button]
         row = ipywidgets.HBox(buttons, layout={"flex_flow": "row wrap"})
         drawn = [self.overview.chart] if self.overview else []
         upper = [*self.controls.rows, self.steps.view, *drawn, self.status, row, self.parameters, self.reporting.view]
-        shown = maker(show)(explorer)
-        self.children = [*upper, getattr(shown, "view", shown)]
+        make = maker(show)
+        shown = [make(explorer)] if make else []
+        self.children = [*upper, *(getattr(one, "view", one) for one in shown)]
         explorer.observe(self._say, CHOICES)
         self._say()
 
@@ -83,14 +87,15 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
 
     def _say(self, _: Any = None) -> None:
         """Say what is chosen, or why nothing is left; text to copy that is seen follows the choice."""
-        said = self.explorer.problem or _summary(self.explorer)
+        is_fixed = self.controls.is_empty and not any(self.explorer.parameters.values())
+        said = self.explorer.problem or (NOTHING_TO_CHOOSE if is_fixed else _summary(self.explorer))
         self.status.value = f'<span role="status">{escape(printable(said, LONGEST))}</span>'
         if self.parameters.layout.display != "none":
             self.parameters.value = texts(self.explorer.parameters, place(self.explorer.run))
 
 
 def page(explorer: Explorer, show: str) -> Page:
-    """Return the widget of an explorer with the view of this name below."""
+    """Return the widget of an explorer with the view of this name below; of none if it is empty."""
     return Page(explorer, show)
 
 

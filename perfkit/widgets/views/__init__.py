@@ -16,8 +16,12 @@ memory       how much memory was held
 monitor      what a log of the GPUs says
 ranks        how ranks differ, and who waits for whom
 compare      what changed against another run
+machine      what the GPU could do
+collectives  how fast GPUs communicate
+training     how fast a training runs
 """
 
+from perfkit.widgets.views.baseline import collectives, machine, training
 from perfkit.widgets.views.comparison import compare
 from perfkit.widgets.views.counters import roofline
 from perfkit.widgets.views.framework import memory, operators
@@ -28,14 +32,17 @@ from perfkit.widgets.views.system import gaps, kernels, timeline, transfers
 
 __all__ = [
     "call_paths",
+    "collectives",
     "compare",
     "gaps",
     "kernels",
+    "machine",
     "memory",
     "monitor",
     "operators",
     "ranks",
     "roofline",
     "timeline",
+    "training",
     "transfers",
 ]

@@ -14,6 +14,7 @@ from perfkit.selection import Selection
 
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
 TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"
+NCCL_TESTS = "all_reduce_perf -b 8 -e 8G -f 2 -g 8 of nccl-tests, or NCCL_DEBUG=INFO PROGRAM"
 # What records a table where no profile in the run is of a tool that could have.
 RECORD = {
     "KERNELS": NSYS,
@@ -24,6 +25,8 @@ RECORD = {
     "CALLTREE": "hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM, then hpcstruct and hpcprof",
     "SAMPLES": "perfkit record monitor --out gpu.csv, or nsys profile --gpu-metrics-devices=all PROGRAM",
     "SAMPLES.memory": TORCH,
+    "BENCHMARK": NCCL_TESTS,
+    "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",
 }
 
 
