@@ -171,3 +171,15 @@ def test_the_real_capture(profiles: Path, checked: Check) -> None:
     spec = checked(bandwidth(communication.summary(run.collectives)))
     assert f"All-reduce reaches {31_502_336 / 2_673_916:.1f} GB/s at 31.5 MB" == spec["title"]["text"]
     assert "group 0, 2 ranks" in spec["title"]["subtitle"][0]
+
+
+def test_the_legend_chooses_operations(checked: Check) -> None:
+    """What is not chosen in the legend fades in all layers; with one operation there is nothing to choose."""
+    spec = checked(bandwidth(summary(("broadcast", 10, 1.0), ("all_reduce", 10, 2.0))))
+    (chosen,) = spec["params"]
+    assert ("legend", ["operation"]) == (chosen["bind"], chosen["select"]["fields"])
+    drawn = views(spec)
+    assert {chosen["name"]} == {drawn[mark]["encoding"]["opacity"]["condition"]["param"] for mark in drawn}
+    assert "Click an operation" in " ".join(spec["title"]["subtitle"])
+    alone = checked(bandwidth(summary(("broadcast", 10, 1.0))))
+    assert "Click" not in " ".join(alone["title"]["subtitle"])
