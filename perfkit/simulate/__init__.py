@@ -31,6 +31,24 @@ from perfkit.simulate.ncu_cases import cases
 from perfkit.simulate.resnet18_a100 import resnet18_a100
 from perfkit.simulate.shape import Shape
 
-__all__ = ["SIMULATIONS", "Shape", "capture", "cases", "dlrm", "hpctoolkit", "kineto", "mlp_a100", "resnet18_a100"]
+__all__ = [
+    "SIMULATIONS",
+    "Shape",
+    "bert_a100",
+    "bert_a100_optimised",
+    "capture",
+    "cases",
+    "dlrm",
+    "hpctoolkit",
+    "kineto",
+    "mlp_a100",
+    "resnet18_a100",
+]
 
-SIMULATIONS: dict[str, Callable[[Path], Path]] = {"dlrm": dlrm, "mlp_a100": mlp_a100, "resnet18_a100": resnet18_a100}
+SIMULATIONS: dict[str, Callable[[Path], Path]] = {
+    "bert_a100": bert_a100,
+    "bert_a100_optimised": bert_a100_optimised,
+    "dlrm": dlrm,
+    "mlp_a100": mlp_a100,
+    "resnet18_a100": resnet18_a100,
+}

@@ -17,6 +17,8 @@ Functions
 ---------
 executed     the execution
 moments      what the host does, in order
+laid_out     when it does that, and the GPU its part
+run_step     what ran in a step
 """
 
 from __future__ import annotations
@@ -92,9 +94,9 @@ def executed(segments: Sequence[Segment], rng: np.random.Generator) -> Execution
     times = pace.times(plan, len(SLOWER), pace.EAGER, rng)
     times = times._replace(call=times.call * SLOWER, work=_work(lab, times, rng))
     delays = _delays(step, rng)
-    _, at = _laid(step, plan, times, delays)
+    _, at = laid_out(step, plan, times, delays)
     delays[_place_of_wait(step)] += (at[-1] * _share(lab)).astype(np.int64)
-    laid, at = _laid(step, plan, times, delays)
+    laid, at = laid_out(step, plan, times, delays)
     end = np.cumsum(at[-1] + OUTSIDE_NS)
     begin = end - at[-1]
     found = Execution(rows(plan, laid, WORKER, begin, 1), int(end[-1]) + OUTSIDE_NS)
@@ -139,7 +141,7 @@ def _share(lab: Segment) -> np.ndarray:
     return (lab.begin - lab.start)[steps] / lab.laid.length[steps]
 
 
-def _laid(step: Sequence[Moment], plan: Plan, times: Times, delays: Int) -> tuple[Laid, Int]:
+def laid_out(step: Sequence[Moment], plan: Plan, times: Times, delays: Int) -> tuple[Laid, Int]:
     """Return calls and GPU work of all steps, and when the moments are; both from the beginning of each step.
 
     The host comes to a moment `delays` after the moment before it, or after the call if that is later.
@@ -157,18 +159,24 @@ def _run(execution: Execution, step: Sequence[Moment], at: Int) -> None:
         inset = 1_000 * depth
         execution.ran.append(Ran(python(name), name, -1, 0, inset, execution.end - inset, -1, depth - 1))
     allocators = {on_gpu: Allocator() for on_gpu in (True, False)}
+    around = (len(PROGRAM) - 1,)
     for change in mlp_operators.before():
         allocators[change.on_gpu].change(change)
     for number, times in enumerate(at.T.tolist()):
-        _run_step(execution, step, number, times, allocators)
+        run_step(execution, step, number, times, allocators, around)
 
 
-def _run_step(
-    execution: Execution, step: Sequence[Moment], number: int, times: list[int], allocators: dict[bool, Allocator]
+def run_step(
+    execution: Execution,
+    step: Sequence[Moment],
+    number: int,
+    times: list[int],
+    allocators: dict[bool, Allocator],
+    outer: Sequence[int] = (),
 ) -> None:
-    """Add what ran in the step of that number, whose moments are at these times."""
+    """Add what ran in the step of that number, whose moments are at these times, inside the `outer` spans."""
     ends = _ends(step)
-    around = [[len(PROGRAM) - 1], []]
+    around: list[list[int]] = [[*outer], []]
     for i, (moment, time) in enumerate(zip(step, times, strict=True)):
         part, own = moment.part, around[moment.thread]
         if isinstance(part, Memory):

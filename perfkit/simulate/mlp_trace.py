@@ -9,6 +9,8 @@ simulated.
 Functions
 ---------
 write    the trace, with what is true of it
+card     the GPU, as PyTorch describes it
+events   all that is in a trace
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ from typing import Any
 import numpy as np
 
 from perfkit.simulate import kineto, mlp_trace_events, mlp_trace_truth
-from perfkit.simulate.activity import STREAM
+from perfkit.simulate.activity import KERNELS, STREAM
 from perfkit.simulate.kineto import Event, Mark, Span, described
 from perfkit.simulate.mlp_execution import WORKER, Execution, executed
 from perfkit.simulate.mlp_run import Segment
+from perfkit.simulate.table5 import Kernel
 from perfkit.simulate.target import CARD
 
 LABEL = "perfkit simulate mlp_a100: made from the figures of an A100 lab report; no GPU ran"
@@ -53,16 +56,16 @@ def write(path: Path, segments: Sequence[Segment], rng: np.random.Generator, *, 
     execution = executed(segments, rng)
     header = {
         "SIMULATED": LABEL,
-        "deviceProperties": [_device()],
+        "deviceProperties": [card()],
         "cuda_runtime_version": CUDA,
         "cuda_driver_version": CUDA,
         **dict.fromkeys(("record_shapes", "profile_memory", "with_stack"), 1),
     }
-    kineto.write(path, _events(execution), t0_unix_ns=t0_unix_ns, header=header)
+    kineto.write(path, events(execution), t0_unix_ns=t0_unix_ns, header=header)
     return {"t0_unix_ns": t0_unix_ns, **mlp_trace_truth.truth(execution)}
 
 
-def _device() -> dict[str, int | str]:
+def card() -> dict[str, int | str]:
     """Return the card as PyTorch describes it."""
     same = {
         "name": "name",
@@ -81,14 +84,14 @@ def _device() -> dict[str, int | str]:
     return {"id": WORKER.gpu, **{theirs: CARD[ours] for theirs, ours in same.items()}}
 
 
-def _events(execution: Execution) -> Iterator[Event]:
-    """Yield all events in the order in which Kineto writes them."""
+def events(execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS.values())) -> Iterator[Event]:
+    """Yield all events in the order in which Kineto writes them; `kernels` says what the kernels' numbers mean."""
     main, autograd = WORKER.threads
     threads = {main: f"thread {main} ({PROGRAM})", autograd: f"thread {autograd} (pt_autograd_0)"}
     yield from described(WORKER.process, threads, program=PROGRAM)
     yield from described(WORKER.gpu, {STREAM: f"stream {STREAM} "}, program=PROGRAM, gpu=True)
     yield from mlp_trace_events.host(execution)
-    yield from mlp_trace_events.device(execution)
+    yield from mlp_trace_events.device(execution, kernels)
     yield Span("Trace", "PyTorch Profiler (0)", "Spans", "PyTorch Profiler", 0, execution.end, {"Op count": 0})
     yield Mark("Iteration Start: PyTorch Profiler", "Traces", "Trace PyTorch Profiler", 0)
     yield Mark("Record Window End", "", "", execution.end)

@@ -14,13 +14,14 @@ device    what the GPU does
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from perfkit.simulate.activity import API, DIRECTIONS, KERNELS, Rows
 from perfkit.simulate.kineto import Event, Flow, Instant, Span
 from perfkit.simulate.mlp_execution import FIRST_STEP, WORKER, Execution, Ran
 from perfkit.simulate.mlp_parts import NODES
+from perfkit.simulate.table5 import Kernel
 from perfkit.simulate.target import CARD
 
 RESERVED_BYTES = 26 << 20  # of the allocator: a segment of 20 MiB for cuBLAS, three of 2 MiB for all else
@@ -122,13 +123,13 @@ def _functions(execution: Execution, first: int) -> Iterator[Span]:
         yield _span(execution.ran[n], {"Python parent id": caller, "Python id": number, "Ev Idx": i})
 
 
-def device(execution: Execution) -> Iterator[Event]:
-    """Yield kernels, copies and memsets, each with the arrow from its call."""
+def device(execution: Execution, kernels: Sequence[Kernel] = tuple(KERNELS.values())) -> Iterator[Event]:
+    """Yield kernels, copies and memsets, each with the arrow from its call; `kernels` says what their numbers mean."""
     external = _numbered(execution, python=False)
     block = execution.block
     for rows in (block.kernels, block.copies, block.memsets):
         for row in _rows(rows):
-            category, name, args = _work(row)
+            category, name, args = _work(row, kernels)
             start, stream, correlation = row["start"], row["stream"], row["correlation"]
             place = {"device": WORKER.gpu, "context": 1, "stream": stream, "correlation": correlation}
             args = {"External id": external[execution.operators[correlation]], **place, **args}
@@ -141,10 +142,10 @@ def _rows(rows: Rows) -> Iterator[dict[str, int]]:
         yield dict(zip(rows, values, strict=True))
 
 
-def _work(row: dict[str, int]) -> tuple[str, str, dict[str, Any]]:
+def _work(row: dict[str, int], kernels: Sequence[Kernel]) -> tuple[str, str, dict[str, Any]]:
     """Return category, name and arguments of a kernel, copy or memset."""
     if "kernel" in row:
-        kernel = list(KERNELS.values())[row["kernel"]]
+        kernel = kernels[row["kernel"]]
         grid = (*kernel.grids[row["slot"]], 1)
         blocks = grid[0] * grid[1] / SMS
         warps = blocks * kernel.block / THREADS

@@ -8,7 +8,8 @@ Counts of the GPU's work are those of `tally`.
 
 Functions
 ---------
-truth    all of it
+truth      all of it
+operators  the figures of each operator
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def truth(execution: Execution) -> dict[str, Any]:
     return {
         "dur_ns": execution.end,
         "steps": list(_steps(execution)),
-        "operators": _operators(execution),
+        "operators": operators(execution),
         "flops": {name: steps * flops for name, flops in mlp_operators.flops().items()},
         "memory": _memory(execution),
         "synchronisations": _synchronisations(execution),
@@ -64,7 +65,7 @@ def _steps(execution: Execution) -> Iterator[dict[str, Any]]:
             }
 
 
-def _operators(execution: Execution) -> dict[str, dict[str, int]]:
+def operators(execution: Execution) -> dict[str, dict[str, int]]:
     """Return the figures of each operator; none of them calls one of its own name."""
     found: defaultdict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(FIGURES, 0))
     for ran in execution.ran:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.simulate import mlp_a100
+from perfkit.simulate import bert_a100, mlp_a100
 
 CALLS = "SELECT r.globalTid, correlationId, start, end, value FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s "
 CALLS += "ON s.id = nameId"
@@ -21,6 +21,12 @@ CALLS += "ON s.id = nameId"
 def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the simulated run."""
     return mlp_a100(tmp_path_factory.mktemp("mlp") / "mlp_a100")
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the simulated inference with BERT."""
+    return bert_a100(tmp_path_factory.mktemp("bert") / "bert_a100")
 
 
 @pytest.fixture
