@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +13,9 @@ from typing import Any
 from perfkit import hardware
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent
-from perfkit.workloads import commands
-from perfkit.workloads.plan import DEVICES, MODELS, MODES, PRECISIONS, SIZES, WARM_UP, Loader, Plan
+from perfkit.workloads import commands, experiments
+from perfkit.workloads.experiment import record
+from perfkit.workloads.plan import DEVICES, MODELS, MODES, PRECISIONS, SIZES, TRACED, WARM_UP, Loader, Plan
 
 HEADER = ("batch", "step (median)", "p25 to p75", "wait", "samples/s", "GFLOP/s", "of peak")
 DIMENSIONS = ("image", "sequence", "layers", "hidden", "heads", "vocabulary")
@@ -21,15 +23,12 @@ DIMENSIONS = ("image", "sequence", "layers", "hidden", "heads", "vocabulary")
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; return 0, 1 if perfkit refuses, or 2 if the arguments are wrong."""
-    parser = _parser()
-    given = parser.parse_args(argv)
+    words = list(sys.argv[1:] if argv is None else argv)
+    is_experiment = words[:1] == ["experiment"]
+    parser = _experimenter() if is_experiment else _parser()
+    given = parser.parse_args(words[is_experiment:])
     try:
-        plan = _plan(given)
-        out = given.record or Path("out")
-        if given.print_commands:
-            _say("\n".join(commands.lines(plan, out, gpu_metrics=given.gpu_metrics)))
-        else:
-            _run(plan, given)
+        (_experiment if is_experiment else _workload)(given)
     except ValueError as e:
         parser.error(str(e))
     except PerfkitError as e:
@@ -38,10 +37,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def _workload(given: argparse.Namespace) -> None:
+    plan = _plan(given)
+    if given.print_commands:
+        out = given.record or Path("out")
+        _say("\n".join(commands.lines(plan, out, gpu_metrics=given.gpu_metrics)))
+    else:
+        _run(plan, given)
+
+
+def _experiment(given: argparse.Namespace) -> None:
+    chosen = [experiments.find(name) for name in given.names]
+    for each in chosen:
+        lines = each.lines(given.device, given.out)
+        _say("\n".join([f"# {each.topic}: {each.question}", *lines.values()]))
+        if not given.print_commands:
+            folders = record(each, given.device, given.out)
+            _say(shlex.join(["perfkit", "compare", *map(str, folders.values())]))
+
+
+def _experimenter() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m perfkit.workloads experiment",
+        description="Record the runs before and after a change, to be compared.",
+    )
+    parser.add_argument("names", nargs="+", metavar="NAME", help=", ".join(experiments.EXPERIMENTS))
+    parser.add_argument("--device", choices=DEVICES, default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs (default: runs)")
+    parser.add_argument("--print-commands", action="store_true", help="only print what would be run")
+    return parser
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m perfkit.workloads",
         description="Time one of the labs' models, and record it into a folder for `perfkit report`.",
+        epilog="Pairs of runs before and after one change: python -m perfkit.workloads experiment --help",
     )
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("--mode", choices=MODES, default="train")
@@ -52,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--warm-up", type=int, help=f"steps before them (default: {told})")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="fp16 and bf16 by autocast")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
-    parser.add_argument("--read-loss", action="store_true", help="after every step, which waits for the GPU")
+    told = "after every step, or so many, which waits for the GPU"
+    parser.add_argument("--read-loss", type=int, nargs="?", const=1, default=0, metavar="STEPS", help=told)
     parser.add_argument("--seed", type=int, default=0)
     _add_size(parser)
     _add_loader(parser)
@@ -80,6 +112,7 @@ def _add_loader(parser: argparse.ArgumentParser) -> None:
 def _add_recording(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("recording")
     group.add_argument("--record", type=Path, metavar="FOLDER", help="empty or new; trace, timings and captures")
+    group.add_argument("--traced", type=int, default=TRACED, help=f"steps that the trace holds (default: {TRACED})")
     group.add_argument("--gpu-metrics", action="store_true", help="nsys samples the GPU's counters; needs a permission")
     group.add_argument("--print-commands", action="store_true", help="only print how NVIDIA's tools are called")
     group.add_argument("--peaks", type=Path, metavar="CSV", help="peaks of one's own to compare with")
@@ -89,7 +122,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
 def _plan(given: argparse.Namespace) -> Plan:
     """Return the plan that the arguments give; ValueError if it cannot be run."""
     said = {name: value for name in DIMENSIONS if (value := getattr(given, name)) is not None}
-    chosen = ("mode", "device", "steps", "warm_up", "precision", "compile", "read_loss", "seed")
+    chosen = ("mode", "device", "steps", "warm_up", "precision", "compile", "read_loss", "seed", "traced")
     loading = ("resident", "workers", "pin_memory", "prefetch", "persistent")
     if given.mark_steps and given.device != "cuda":
         raise ValueError("mark-steps: marks steps for NVIDIA's tools, and the device is not 'cuda'")

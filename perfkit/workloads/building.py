@@ -72,8 +72,11 @@ def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch
     optimiser = _optimiser(torch, plan, made)
     # Gradients of FP16 numbers are scaled up, so that small ones do not become 0.
     scaler = torch.amp.GradScaler(plan.device, enabled=plan.precision == "fp16")
+    done = 0
 
     def step(batch: Batch) -> Any:
+        nonlocal done
+        done += 1
         inputs, labels = batch
         with autocast(torch, plan):
             loss = torch.nn.functional.cross_entropy(called(inputs), labels)
@@ -81,7 +84,7 @@ def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch
         scaler.step(optimiser)
         scaler.update()
         optimiser.zero_grad()
-        return loss.item() if plan.read_loss else loss.detach()
+        return loss.item() if plan.read_loss and done % plan.read_loss == 0 else loss.detach()
 
     return step
 

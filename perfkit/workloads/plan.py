@@ -18,6 +18,7 @@ MODES = ("train", "inference")
 DEVICES = ("cpu", "cuda")
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 WARM_UP = MappingProxyType({"cuda": 50, "cpu": 5})  # steps; on a GPU until its clocks are steady
+TRACED = 5  # steps that the trace of a recording holds
 
 
 def _at_least(name: str, value: int, least: int) -> None:
@@ -87,8 +88,8 @@ class Loader:
 class Plan:
     """A workload: `steps` of training or inference are timed for each of `batches`, after `warm_up` others.
 
-    `read_loss` reads the loss after every training step, which waits for the GPU. A `warm_up` of None is 50 steps on a
-    GPU and 5 on a CPU.
+    `read_loss` reads the loss after every so many training steps, which waits for the GPU; with 0 never. A `warm_up` of
+    None is 50 steps on a GPU and 5 on a CPU. Of a recording, the trace holds `traced` steps.
     """
 
     model: str
@@ -99,8 +100,9 @@ class Plan:
     warm_up: int | None = None
     precision: str = "fp32"
     compile: bool = False
-    read_loss: bool = False
+    read_loss: int = 0
     seed: int = 0
+    traced: int = TRACED
     size: Size = field(default_factory=Size)
     loader: Loader = field(default_factory=Loader)
 
@@ -113,6 +115,8 @@ class Plan:
             raise ValueError(f"batches: {list(self.batches)} is no list of sizes from 1 on")
         _at_least("steps", self.steps, 1)
         _at_least("warm_up", self.warming, 0)
+        _at_least("read_loss", self.read_loss, 0)
+        _at_least("traced", self.traced, 1)
         if self.device == "cpu" and self.precision == "tf32":
             raise ValueError("precision: 'tf32' is one of GPUs; a CPU has ['fp32', 'fp16', 'bf16']")
         if self.device == "cpu" and self.loader.pin_memory:

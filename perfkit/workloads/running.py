@@ -45,7 +45,7 @@ Row = dict[str, Any]
 
 KIND = "perfkit workload"
 TIMINGS = "timings.json"
-BEFORE, TRACED = 2, 5  # steps of the trace: one waits and one warms up, then these are recorded
+BEFORE = 2  # steps before those of the trace: one waits and one warms up
 LOGGED_S = 10.0  # of steps beside nvidia-smi, whose utilisation is a mean over up to a second
 
 
@@ -118,9 +118,9 @@ def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None,
     _check_empty(out)
     used = device(plan)
     content = {**_described(plan, used), "rows": measure(plan, peaks=peaks)}
-    with _steady(used, plan) as (work, loaded), torch_profile(out, active=TRACED) as profiler:
+    with _steady(used, plan) as (work, loaded), torch_profile(out, active=plan.traced) as profiler:
         content["parameters_count"] = sum(each.numel() for each in work.model.parameters())
-        for _ in range(BEFORE + TRACED):
+        for _ in range(BEFORE + plan.traced):
             work.step(next(loaded))
             profiler.step()
     content["captures"] = _captures(used, plan, out, gpu_metrics=gpu_metrics)

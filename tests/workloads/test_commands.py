@@ -16,10 +16,10 @@ from perfkit.workloads.plan import SIZES, Loader, Plan, Size
 PLANS = [
     Plan("mlp"),
     Plan("cnn", mode="inference", batches=(1, 64, 128), steps=7, warm_up=0, compile=True, seed=3),
-    Plan("resnet18", device="cuda", precision="tf32", read_loss=True, size=Size(image=96)),
+    Plan("resnet18", device="cuda", precision="tf32", read_loss=1, size=Size(image=96)),
     Plan("bert", size=SIZES["small"], loader=Loader(workers=2, prefetch=4, persistent=True)),
     Plan("mlp", device="cuda", loader=Loader(workers=1, pin_memory=True)),
-    Plan("mlp", loader=Loader(resident=True)),
+    Plan("mlp", loader=Loader(resident=True), read_loss=50, traced=20),
 ]
 
 

@@ -188,6 +188,13 @@ def test_reading_the_loss_gives_a_number(torch: Any) -> None:
     assert read == float(left)
 
 
+def test_the_loss_is_read_every_so_many_steps(torch: Any) -> None:
+    """With 3, the third and sixth step return a number, and the others leave the loss on the device."""
+    plan = small("mlp", read_loss=3)
+    step, batch = workload(torch, plan).step, batch_of(torch, plan)
+    assert [False, False, True] * 2 == [isinstance(step(batch), float) for _ in range(6)]
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_inputs_are_of_the_right_kind(torch: Any, name: str) -> None:
     """Images are floats from -1 to 1, tokens whole numbers below the vocabulary, labels below the number of classes."""

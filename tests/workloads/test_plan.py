@@ -22,6 +22,8 @@ from perfkit.workloads.plan import Loader, Plan, Size
         (lambda: Plan("mlp", batches=(8, 0)), r"batches: \[8, 0\] is no list"),
         (lambda: Plan("mlp", steps=0), "steps: 0 is below 1"),
         (lambda: Plan("mlp", warm_up=-1), "warm_up: -1 is below 0"),
+        (lambda: Plan("mlp", read_loss=-1), "read_loss: -1 is below 0"),
+        (lambda: Plan("mlp", traced=0), "traced: 0 is below 1"),
         (lambda: Plan("mlp", loader=Loader(pin_memory=True)), "pin_memory: speeds up copies to a GPU"),
         (lambda: Plan("mlp", mode="inference", read_loss=True), "read_loss: inference has no loss"),
         (lambda: Loader(workers=-1), "workers: -1 is below 0"),

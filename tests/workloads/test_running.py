@@ -24,8 +24,8 @@ from perfkit.hardware import Peaks
 from perfkit.workloads import building, commands, flops, precision, running
 from perfkit.workloads.__main__ import main
 from perfkit.workloads.baseline.timing import Device
-from perfkit.workloads.plan import MODELS, SIZES, Loader, Plan
-from perfkit.workloads.running import TRACED, measure, record
+from perfkit.workloads.plan import MODELS, SIZES, TRACED, Loader, Plan
+from perfkit.workloads.running import measure, record
 
 TRACE, TIMINGS = "rank-0.pt.trace.json.gz", "timings.json"
 BATCHES = (1, 4)

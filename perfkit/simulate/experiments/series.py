@@ -75,7 +75,7 @@ COMPILED = replace(LARGER_BATCH, fused=True, host_ns=8_600_000)
 STAGES = {
     "before": Stage(0.65, BEFORE, 195_000_000, 21_700_000),
     "BF16": Stage(0.78, IN_BF16, 80_000_000, 16_500_000),
-    "8 workers, pinned": Stage(0.87, LOADED_BESIDE, 80_000_000, 16_500_000),
+    "8 workers": Stage(0.87, LOADED_BESIDE, 80_000_000, 16_500_000),
     "batch 8": Stage(0.92, LARGER_BATCH, 154_200_000, 30_300_000),
     "torch.compile": Stage(0.95, COMPILED, 154_200_000, 14_600_000),
 }

@@ -1,0 +1,115 @@
+"""Experiments: what their runs differ in, the commands, and a pair that is recorded and compared."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shlex
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import perfkit
+from perfkit.analysis import compare, steps
+from perfkit.cli import main as perfkit_command
+from perfkit.errors import PerfkitError
+from perfkit.simulate import experiments as simulated
+from perfkit.workloads import experiment
+from perfkit.workloads.__main__ import _parser, _plan, main
+from perfkit.workloads.experiments import EXPERIMENTS, find
+from perfkit.workloads.plan import DEVICES, Loader, Plan
+
+TINY = Plan("mlp", batches=(4,), steps=3, warm_up=1, traced=8, loader=Loader(resident=True))
+
+
+@pytest.fixture
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of a few milliseconds, of one process whatever started the tests."""
+    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
+        importlib.import_module("torch")
+    else:
+        pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
+    monkeypatch.delenv("RANK", raising=False)
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setattr(experiment, "BASES", {"cpu": TINY})
+
+
+def test_topics_are_those_that_are_simulated() -> None:
+    """Whoever has no GPU does the same experiments, and the series has as many changes."""
+    assert [*simulated.PAIRS, "case"] == list(EXPERIMENTS)
+    assert list(simulated.SERIES) == list(find("case").plans("cuda"))
+    assert all(each.topic and each.question.endswith("?") and each.claim and each.look for each in EXPERIMENTS.values())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_each_run_differs_from_the_one_before_in_one_thing(name: str, device: str) -> None:
+    """Two changes at once could not be told apart."""
+    plans = [asdict(plan) for plan in EXPERIMENTS[name].plans(device).values()]
+    for before, after in pairwise(plans):
+        assert [1] == [sum(before[key] != after[key] for key in before)]
+    assert {device} == {plan["device"] for plan in plans}
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_commands_give_the_plans_back(name: str, device: str) -> None:
+    """What is printed is what is run, and every run has a folder of its own."""
+    lines, plans = EXPERIMENTS[name].lines(device, "my runs"), EXPERIMENTS[name].plans(device)
+    given = [_parser().parse_args(shlex.split(line)[3:]) for line in lines.values()]
+    assert list(plans.values()) == list(map(_plan, given))
+    assert [Path("my runs", name, label) for label in plans] == [each.record for each in given]
+
+
+def test_the_trace_is_long_enough_for_an_interval() -> None:
+    """Fewer steady steps than this cannot be compared."""
+    traced = {
+        plan.traced for each in EXPERIMENTS.values() for device in DEVICES for plan in each.plans(device).values()
+    }
+    assert min(traced) > 2 * compare.FEWEST
+
+
+def test_what_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """An experiment or a device of another name."""
+    with pytest.raises(ValueError, match="experiment: 'luck' is not one of measuring, tensor"):
+        find("luck")
+    with pytest.raises(ValueError, match="device: 'mps' is not one of"):
+        find("sync").plans("mps")
+    with pytest.raises(SystemExit):
+        main(["experiment", "luck", "--print-commands"])
+    assert "'luck' is not one of" in capsys.readouterr().err
+
+
+def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing is run; question and commands of each experiment."""
+    assert 0 == main(["experiment", "sync", "fusion", "--device", "cuda", "--out", "here", "--print-commands"])
+    said = capsys.readouterr().out.splitlines()
+    assert [*EXPERIMENTS["sync"].lines("cuda", "here").values()] == said[1:3]
+    assert "# Kernel fusion: " in said[3]
+
+
+def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Both runs load, have steps enough for an interval, and the command that is printed compares them."""
+    assert 0 == main(["experiment", "sync", "--device", "cpu", "--out", str(tmp_path)])
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert ["perfkit", "compare", *(str(tmp_path / "sync" / label) for label in ("before", "after"))] == command
+    runs = [perfkit.load(path) for path in command[2:]]
+    found = [steps.detect(run.ranges, run.kernels) for run in runs]
+    assert [TINY.traced] * 2 == [len(each) for each in found]
+    assert "cannot tell" not in compare.steps(*found)["verdict"].tolist()
+    told = CliRunner().invoke(perfkit_command, command[1:])
+    assert 0 == told.exit_code
+    assert "Median step" in told.output
+
+
+def test_a_run_that_fails_is_told(tiny: None, tmp_path: Path) -> None:
+    """The folder of the second run is taken: the message says which run, why, and what was called."""
+    taken = tmp_path / "measuring" / "after"
+    taken.mkdir(parents=True)
+    (taken / "notes.txt").write_text("mine")
+    with pytest.raises(PerfkitError, match=r"measuring, after: the run failed: .*not empty.*Its command: .*--seed 1"):
+        experiment.record(find("measuring"), "cpu", tmp_path)
+    assert len(perfkit.load(tmp_path / "measuring" / "before").ranges)
