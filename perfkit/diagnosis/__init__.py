@@ -7,6 +7,7 @@ from dataclasses import replace
 from perfkit.diagnosis import (
     balance,
     baseline,
+    baseline_rules,
     checkpointing,
     comparison,
     copying,
@@ -21,7 +22,6 @@ from perfkit.diagnosis import (
     system,
     throughput,
 )
-from perfkit.diagnosis.changes import changes
 from perfkit.diagnosis.figures import sampled, system_figures, unrecorded
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
@@ -44,7 +44,6 @@ __all__ = [
     "Refusal",
     "Roofline",
     "baseline",
-    "changes",
     "comparison",
     "figures",
     "findings",
@@ -139,7 +138,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     known = figures(view, peaks=peaks)
     found = [*launching.findings(view, known), *system.findings(view, known, launching.told(view, known))]
     found += [*checkpointing.findings(view), *copying.findings(view, known), *balance.findings(view, known)]
-    found += [*throughput.findings(view, known)]
+    found += [*throughput.findings(view, known), *baseline_rules.findings(known)]
     found += [*kernel.findings(view, known, peaks=peaks), *path_rules.findings(view, known)]
     found += [*framework_rules.findings(view, known), *monitor.findings(view)]
     told = [weighed(view, known, finding) for finding in found]

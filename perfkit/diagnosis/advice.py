@@ -108,6 +108,27 @@ COMMUNICATION = advice(
     "Communicate in bfloat16; accumulate gradients over several micro-batches",
     "Choose the parallel layout so that the large exchanges stay inside a node",
 )
+LINKS = advice(
+    "Look at nvidia-smi nvlink --status and nvidia-smi topo -m, and in a log with NCCL_DEBUG=INFO at the transports "
+    "(P2P, not SHM or NET inside a node); unset NCCL_P2P_DISABLE, NCCL_P2P_LEVEL, NCCL_ALGO and NCCL_PROTO",
+    "Run all_reduce_perf -b 1M -e 16G -f 2 on every node before a training, and take slower nodes out; disable ACS on "
+    "the PCIe switches and load nvidia-peermem where a network is crossed",
+    "Choose nodes whose GPUs a switch joins (NVSwitch) for what communicates most, and keep that inside a node",
+)
+LOW_MFU = advice(
+    "Train in bfloat16; raise the micro-batch as far as the memory allows; call fused attention "
+    "(attn_implementation='flash_attention_2' or 'sdpa')",
+    "Record some steps with a timeline (nsys profile --trace=cuda,nvtx) and mend what the GPU waits for; overlap the "
+    "gradients' exchange with the backward pass; recompute activations only where memory is short",
+    "Choose the parallel layout by measurement: tensor parallel inside a node, fewer pipeline bubbles "
+    "(more micro-batches, interleaved stages)",
+)
+MFU_IN_DOUBT = advice(
+    "Check that the peak is the dense one of one GPU in the precision that runs (--peaks of perfkit report), not that "
+    "with sparsity, and that the rate is of one GPU, not of all",
+    "Count operations by 6 x parameters per token, of the active parameters, without recomputation",
+    "Log tokens per second beside the MFU: a gain in one without the other is a fault of the count",
+)
 COMPUTATION = advice(
     "Measure the longest kernels with Nsight Compute (ncu --set full) and see step 4",
     "Use mixed precision so that matrix products run on tensor cores; fuse elementwise chains",

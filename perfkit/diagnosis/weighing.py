@@ -3,8 +3,9 @@
 Conventions
 -----------
 A finding that rests on what was measured directly starts with high confidence. One that is found by elimination (the
-host was outside of CUDA, a pause looks like a checkpoint), by names, or by a share of samples starts with medium. The
-thresholds of what speaks against are those of the rules, or half of the time (convention).
+host was outside of CUDA, a pause looks like a checkpoint), by names, by a share of samples, or against a peak whose
+precision is assumed, starts with medium. The thresholds of what speaks against are those of the rules, or half of the
+time (convention).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
 from perfkit.diagnosis.balance import excess
+from perfkit.diagnosis.baseline_rules import growing
 from perfkit.diagnosis.checkpointing import distances
 from perfkit.diagnosis.figures import causes, detected, idle_gaps
 from perfkit.diagnosis.finding import CONFIDENCES, Figure, Finding
@@ -34,6 +36,7 @@ HALF, BUSY, NEAR_ROOF, WORKING = 0.5, 0.9, 0.6, 0.3
 CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
 BY_ELIMINATION = {"idle_host_code", "idle_other", "idle_unattributed", "idle_kernel_wait", "idle"}
 BY_NAMES = {"preparation"}
+BY_ASSUMPTION = {"training_mfu", "training_mfu_suspicious"}  # of the precision, which logs do not say
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {
     "synchronisation": {"sync", *CAUSES},
@@ -48,7 +51,9 @@ Known = Mapping[str, Figure]
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, and what to measure next."""
     against = tuple(_against(view, known, finding))
-    start = 1 if finding.rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES or _uncounted(known, finding) else 0
+    start = (
+        1 if finding.rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES | BY_ASSUMPTION or _uncounted(known, finding) else 0
+    )
     level = CONFIDENCES[min(start + len(against), len(CONFIDENCES) - 1)]
     return replace(finding, confidence=level, against=against, next=measure_next(finding.rule))
 
@@ -158,6 +163,10 @@ def _uneven(view: Selection, known: Known, finding: Finding) -> str:
     return f"{percent(waiting)} of the time ranks wait for the slowest, not for the links" if waiting else ""
 
 
+def _growing(view: Selection, _: Known, finding: Finding) -> str:
+    return growing(view)
+
+
 def _once(view: Selection, _: Known, finding: Finding) -> str:
     """How often state is saved is known from two checkpoints on."""
     return "" if len(distances(view)) else "no rank saves twice in steps of this recording: how often is not known"
@@ -188,6 +197,7 @@ CHECKS: tuple[tuple[str, Callable[[Selection, Known, Finding], str]], ...] = (
     ("compute_bound", _few_measured),
     ("log_throttling", _clock_kept),
     ("exposed_communication", _uneven),
+    ("bus_bandwidth", _growing),
     ("checkpointing", _once),
     ("checkpointing", _irregular),
 )
