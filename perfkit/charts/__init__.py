@@ -1,6 +1,7 @@
 """Pictures and tables for people: finished small frames in, Altair charts or HTML out; nothing is computed here."""
 
 from perfkit.charts import (
+    batches,
     breakdown,
     collectives,
     comparison,
@@ -28,6 +29,7 @@ from perfkit.charts import (
 )
 
 __all__ = [
+    "batches",
     "breakdown",
     "collectives",
     "comparison",
