@@ -87,6 +87,34 @@ def test_reasons_precede_counters_cause_by_cause() -> None:
     assert "throttled_power_frac, thermal_violation_ns" == found["source"]
 
 
+def test_counters_of_reasons_precede_their_readings() -> None:
+    """Read at six moments, power lowers the clock at none of them, but for 3 of the 5 s between; heat for 1 and 2 of 5.
+
+    Another reason was active at three of six readings, and has no counter: 0.6 is the greatest share.
+    """
+    drawn = samples(
+        throttled_power_frac=[0] * 6,
+        throttled_thermal_frac=[1] * 6,
+        throttled_other_frac=[1, 0, 1, 0, 1, 0],
+        throttled_sw_power_ns=[7e9, 8e9, 9e9, 10e9, 10e9, 10e9],
+        throttled_power_brake_ns=[0] * 6,
+        throttled_sw_thermal_ns=[0, 1e9, 1e9, 1e9, 1e9, 1e9],
+        throttled_hw_thermal_ns=[3e9, 3e9, 3e9, 3e9, 4e9, 5e9],
+        power_violation_ns=[n * SECOND for n in range(6)],
+    )
+    found = throttling(drawn).iloc[0]
+    shares = found[["power_frac", "thermal_frac", "other_frac", "throttled_frac"]].tolist()
+    assert [0.6, 0.4, 0.5, 0.6] == pytest.approx(shares)
+    counters = [f"throttled_{name}_ns" for name in ("sw_power", "power_brake", "sw_thermal", "hw_thermal")]
+    assert ", ".join(["throttled_other_frac", *counters]) == found["source"]
+
+
+def test_one_reading_of_a_counter_leaves_the_reasons() -> None:
+    """What a counter has counted since the driver was loaded says nothing of this run: the reasons do."""
+    found = throttling(samples(throttled_power_frac=[1], throttled_sw_power_ns=[5e9])).iloc[0]
+    assert (1, "throttled_power_frac") == (found["power_frac"], found["source"])
+
+
 def test_a_counter_of_one_reading_says_nothing() -> None:
     """A scrape has the time since the driver was loaded, which is none of the run; nor have two of one time."""
     for drawn in (samples(power_violation_ns=[5e9]), samples(at=[3, 3], power_violation_ns=[5e9, 6e9])):

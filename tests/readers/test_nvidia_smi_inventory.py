@@ -59,6 +59,22 @@ def test_reasons_below_another_are_read(tmp_path: Path) -> None:
     assert 1.41e9 == found["sm_clock_hz"] == found["sm_max_clock_hz"]
 
 
+def test_counters_of_reasons_in_both_forms(tmp_path: Path) -> None:
+    """Text and XML have their own names for five counters in us, beside reasons of nearly the same name."""
+    section = "    Clocks Event Reasons Counters\n"
+    lines = ["SW Power Capping", "Sync Boost", "SW Thermal Slowdown", "HW Thermal Slowdown", "HW Power Braking"]
+    section += "".join(f"        {line:<34}: {10**i} us\n" for i, line in enumerate(lines))
+    text = said(smi.text(tmp_path / "gpu.txt", said=smi.SECTIONS.replace("    FB Memory", section + "    FB Memory")))
+    tags = ["sw_power_cap", "sync_boost", "sw_therm_slowdown", "hw_therm_slowdown", "hw_power_brake"]
+    path = "clocks_event_reasons_counters/clocks_event_reasons_counters_{}"
+    counters = {path.format(tag): f"{10**i} us" for i, tag in enumerate(tags)}
+    names = ["sw_power", "sync_boost", "sw_thermal", "hw_thermal", "power_brake"]
+    expected = {f"throttled_{name}_ns": 1000.0 * 10**i for i, name in enumerate(names)}
+    for found in (text, said(smi.xml(tmp_path / "gpu.xml", smi.gpu(counters)))):
+        assert expected == {name: value for name, value in found.items() if name.endswith("_ns")}
+        assert 1.0 == found["throttled_power_frac"]
+
+
 def test_reasons_under_their_old_name_are_read(tmp_path: Path) -> None:
     """Before driver 535 the elements say throttle instead of event."""
     old = {k.replace("event_reason", "throttle_reason"): v for k, v in smi.gpu().items()}

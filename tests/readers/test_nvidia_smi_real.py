@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from readers import smi_files as smi
 
 import perfkit
+from perfkit.analysis.monitoring import throttling
 from perfkit.errors import ReadError
 from perfkit.readers import nvidia_smi
 
@@ -171,6 +173,42 @@ def test_reasons_of_a_real_idle_gpu(profiles: Path) -> None:
     assert ([1.0], [0.0]) == (smi.values(idle, "idle_frac"), smi.values(busy, "idle_frac"))
     for cause in ("power", "thermal", "other"):
         assert [0.0] == smi.values(busy, f"throttled_{cause}_frac")
+
+
+COUNTERS = {
+    "throttled_sw_power_ns": "clocks_event_reasons_counters.sw_power_cap",
+    "throttled_power_brake_ns": "clocks_event_reasons_counters.hw_power_brake_slowdown",
+    "throttled_sw_thermal_ns": "clocks_event_reasons_counters.sw_thermal_slowdown",
+    "throttled_hw_thermal_ns": "clocks_event_reasons_counters.hw_thermal_slowdown",
+    "throttled_sync_boost_ns": "clocks_event_reasons_counters.sync_boost",
+}
+
+
+def test_counters_of_reasons_know_what_their_readings_miss(profiles: Path, tmp_path: Path) -> None:
+    """Two queries of an RTX 2080, 14.941 s apart, show no reason; the power cap has counted 5.738122 s: 38.4 %."""
+    first, second = (
+        (
+            profiles / "monitor" / f"nvidia-smi__nvidia-geforce-rtx-2080-super__610.57.04__{when}__query-gpu.csv"
+        ).read_text()
+        for when in ("idle", "load")
+    )
+    path = tmp_path / "both.csv"
+    path.write_text(first + second.splitlines()[1] + "\n", encoding="utf-8")
+    profile = smi.read(path)
+    (header, *rows) = csv.reader(path.read_text().splitlines(), skipinitialspace=True)
+    for metric, column in COUNTERS.items():
+        printed = [float(row[header.index(f"{column} [us]")].removesuffix(" us")) * 1000 for row in rows]
+        assert printed == smi.values(profile, metric)
+    assert [0.0, 0.0] == smi.values(profile, "throttled_power_frac")
+    found = throttling(profile.table("SAMPLES")).iloc[0]
+    assert (15_820_333_506 - 15_814_595_384) / 14_941_000 == pytest.approx(found["power_frac"], rel=1e-9)
+    assert found["power_frac"] == found["throttled_frac"]
+
+
+def test_counters_in_a_real_inventory(profiles: Path) -> None:
+    """The XML of a driver of 2026 has the five counters, all of them 0 on this RTX 3080."""
+    profile = smi.read(profiles / "monitor" / "nvidia-smi_xml__rtx-3080-v13.xml")
+    assert [[0.0]] * 5 == [smi.values(profile, metric) for metric in COUNTERS]
 
 
 @pytest.mark.parametrize("name", PROCESSES)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.calls import where
-from perfkit.analysis.monitoring.limits import CAUSES, COUNTERS, QUANTITIES, at_limit, throttling
+from perfkit.analysis.monitoring.limits import CAUSES, COUNTED, QUANTITIES, at_limit, throttling
 from perfkit.analysis.monitoring.readings import DEVICE, means, readings, wide
 from perfkit.analysis.monitoring.summaries import BUSY, percentiles
 from perfkit.analysis.window import Window
@@ -29,7 +29,7 @@ LINKS = {
 OF_A_DEVICE = (
     *BUSY,
     *(metric for metrics in CAUSES.values() for metric in metrics),
-    *COUNTERS.values(),
+    *COUNTED,
     *LINKS,
     "power_w",
     "memory_used_bytes",

@@ -8,7 +8,7 @@ at_limit     power, memory and temperature against their limits
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,13 @@ CAUSES = {
     "other": ("throttled_other_frac",),
 }
 # Counters of the time with a lowered clock, which stand in for a cause without any of these.
-COUNTERS = {"power": "power_violation_ns", "thermal": "thermal_violation_ns"}
+COUNTERS = {"power": ("power_violation_ns",), "thermal": ("thermal_violation_ns",)}
+# Counters of the event reasons themselves: they know what happened between two readings of the reasons.
+OF_REASONS = {
+    "power": ("throttled_sw_power_ns", "throttled_power_brake_ns"),
+    "thermal": ("throttled_sw_thermal_ns", "throttled_hw_thermal_ns"),
+}
+COUNTED = tuple(metric for counters in (OF_REASONS, COUNTERS) for metrics in counters.values() for metric in metrics)
 NEAR_POWER = NEAR_MEMORY = 0.95
 NEAR_TEMPERATURE_C = 5.0
 QUANTITIES = ("power", "memory", "temperature", "temperature_margin")
@@ -38,15 +44,17 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     """Return the share of the time in which each device's clock was lowered, by cause.
 
     A reading of a cause above 0 holds until the next reading. Time is that for which the cause was recorded, counted
-    once however many metrics tell of it. Where neither reasons nor shares tell of a cause, a counter does: the time by
-    which it grew over that between its readings, without those between which it went back, since it was reset. A
-    counter can be read up to an interval late: what that adds above 1 is 1, and more than that is none (NaN).
+    once however many metrics tell of it. Counters of the event reasons precede their readings, which say what held at
+    a moment; where neither reasons nor shares tell of a cause, other counters do. A counter's share is the time by
+    which it grew over that between its readings, without those between which it went back, since it was reset; of
+    several of one cause the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and
+    more than that is none (NaN).
 
     Parameters
     ----------
     samples
-        SAMPLES in any order; may be empty. Event reasons (throttled_..._frac), violations as shares
-        (..._violation_frac) and as counters (..._violation_ns) count, nothing else does.
+        SAMPLES in any order; may be empty. Event reasons (throttled_..._frac), their counters (throttled_..._ns),
+        violations as shares (..._violation_frac) and as counters (..._violation_ns) count, nothing else does.
     window
         (start_ns, end_ns), half open: readings in it; all when omitted.
 
@@ -54,9 +62,9 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     -------
     pandas.DataFrame
         One row per rank and gpu (int32) of `samples`, ascending: `power_frac`, `thermal_frac`, `other_frac` (another
-        reason than these and idleness), `throttled_frac` (any of them; counters do not say when, so the greatest of
-        theirs at least), float64, 0..1, NaN where not recorded; `source` string, the metrics that were, empty where
-        there are none.
+        reason than these and idleness), `throttled_frac` (any of them; counters do not say when, so with them the
+        greatest share of a cause), float64, 0..1, NaN where not recorded; `source` string, the metrics that were, empty
+        where there are none.
 
     Raises
     ------
@@ -89,27 +97,37 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
 
 
 def _with_counters(table: pd.DataFrame, samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return `throttling` with the causes that nothing but a counter tells of."""
+    """Return `throttling` with the causes of which counters tell more than readings, or alone."""
     counted = _counted(samples, window).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
-    for cause, metric in COUNTERS.items():
-        share = counted[metric].to_numpy()
-        told = table[f"{cause}_frac"].isna().to_numpy() & ~np.isnan(share)
-        table[f"{cause}_frac"] = np.where(told, share, table[f"{cause}_frac"])
-        table["throttled_frac"] = np.where(told, np.fmax(share, table["throttled_frac"]), table["throttled_frac"])
-        named = (table["source"] + ", " + metric).str.removeprefix(", ")
-        table["source"] = table["source"].mask(told, named)
-    return table
+    both = zip(table.to_dict("records"), counted.to_dict("records"), strict=True)
+    rows = [_told(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
+    return pd.DataFrame(rows, columns=table.columns).astype(table.dtypes)
+
+
+def _told(row: Mapping[Any, Any], grown: Mapping[str, float]) -> dict[Any, Any]:
+    """Return a row with what the counters of its device tell, each by its share of the time."""
+    told, precede = dict(row), False
+    for cause, metrics in CAUSES.items():
+        exact = [metric for metric in OF_REASONS.get(cause, ()) if metric in grown]
+        alone = [metric for metric in COUNTERS.get(cause, ()) if metric in grown and np.isnan(row[f"{cause}_frac"])]
+        if found := exact or alone:
+            sources = [s for s in told["source"].split(", ") if s and not (exact and s in metrics)]
+            told |= {f"{cause}_frac": max(grown[m] for m in found), "source": ", ".join([*sources, *found])}
+        precede |= bool(exact)
+    shares = [told[f"{cause}_frac"] for cause in CAUSES if not np.isnan(told[f"{cause}_frac"])]
+    union = np.nan if precede else row["throttled_frac"]
+    return {**told, "throttled_frac": np.fmax(union, max(shares, default=np.nan))}
 
 
 def _counted(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """Return by how much each counter grew over the time between its readings: a row per device, a column each."""
-    found = readings(samples, *COUNTERS.values(), window=window)
+    found = readings(samples, *COUNTED, window=window)
     gain, step = (np.diff(column, append=column[-1:]) for column in (found.value, found.time))
     forward = (np.diff(found.row_series, append=-1) == 0) & (gain >= 0)
     lowered, lasted = (of_each(np.add, found, np.where(forward, column, 0)) for column in (gain, step))
     possible = (lasted > 0) & (lowered <= lasted + found.usual)
     share = np.divide(lowered, lasted, out=np.full(len(lasted), np.nan), where=possible)
-    return wide(found, np.minimum(share, 1), tuple(COUNTERS.values()))
+    return wide(found, np.minimum(share, 1), COUNTED)
 
 
 def held(found: Readings, device: Int, rows: Int) -> Intervals:

@@ -23,6 +23,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+COUNTERS = "clocks_event_reasons_counters."
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "gpu_busy_frac": ("utilization.gpu",),
@@ -55,6 +56,11 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "pcie_tx_bytes_per_s": ("pcie.tx",),
         "power_violation_frac": ("pviol",),
         "thermal_violation_frac": ("tviol",),
+        "throttled_sw_power_ns": (f"{COUNTERS}sw_power_cap",),
+        "throttled_power_brake_ns": (f"{COUNTERS}hw_power_brake_slowdown",),
+        "throttled_sw_thermal_ns": (f"{COUNTERS}sw_thermal_slowdown",),
+        "throttled_hw_thermal_ns": (f"{COUNTERS}hw_thermal_slowdown",),
+        "throttled_sync_boost_ns": (f"{COUNTERS}sync_boost",),
         "ecc_corrected_count": ("ecc.errors.corrected.volatile.total",),
         "ecc_uncorrected_count": ("ecc.errors.uncorrected.volatile.total",),
         "ecc_corrected_lifetime_count": ("ecc.errors.corrected.aggregate.total",),
@@ -103,6 +109,7 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "_w": {"W": 1},
         "_j": {"J": 1},
         "_c": {"C": 1},
+        "_ns": {"us": 1000},
         "_count": {"": 1, "errs": 1, "errors": 1},
     }
 )

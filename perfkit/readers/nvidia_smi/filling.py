@@ -41,7 +41,10 @@ ASKED = (
     (("power_w",), "no power", QUERY),
     (("power_limit_w",), "no power limit", INVENTORY),
     (
-        ("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
+        (
+            *("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
+            *("throttled_sw_power_ns", "throttled_sw_thermal_ns"),
+        ),
         "nothing that says whether the clock was lowered",
         DMON_COMMAND,
     ),

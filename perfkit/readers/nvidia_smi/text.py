@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from perfkit.readers.nvidia_smi import snapshot
+from perfkit.readers.nvidia_smi.fields import COUNTERS
 from perfkit.readers.nvidia_smi.forms import content
 from perfkit.readers.nvidia_smi.lines import CUT
 from perfkit.readers.nvidia_smi.log import Log
@@ -51,6 +52,16 @@ NAMES = MappingProxyType(
         "pci/rx throughput": "pcie.rx",
         "pci/tx throughput": "pcie.tx",
         "pci/replays since reset": "pcie.replays",
+        **{
+            f"clocks event reasons counters/{place}": f"{COUNTERS}{reason}"
+            for place, reason in {
+                "sw power capping": "sw_power_cap",
+                "hw power braking": "hw_power_brake_slowdown",
+                "sw thermal slowdown": "sw_thermal_slowdown",
+                "hw thermal slowdown": "hw_thermal_slowdown",
+                "sync boost": "sync_boost",
+            }.items()
+        },
         **{
             f"clocks {kind} reasons/{place}": f"clocks_event_reasons.{reason}"
             for kind in ("event", "throttle")

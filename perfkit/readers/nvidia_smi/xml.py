@@ -12,6 +12,7 @@ from xml.parsers import expat
 
 from perfkit.errors import ReadError
 from perfkit.readers.nvidia_smi import snapshot
+from perfkit.readers.nvidia_smi.fields import COUNTERS
 from perfkit.readers.nvidia_smi.forms import content
 from perfkit.readers.nvidia_smi.log import Log
 from perfkit.readers.nvidia_smi.reasons import BITS
@@ -58,6 +59,16 @@ NAMES = MappingProxyType(
         "pci/rx_util": "pcie.rx",
         "pci/tx_util": "pcie.tx",
         "pci/replay_counter": "pcie.replays",
+        **{
+            f"clocks_event_reasons_counters/clocks_event_reasons_counters_{place}": f"{COUNTERS}{reason}"
+            for place, reason in {
+                "sw_power_cap": "sw_power_cap",
+                "hw_power_brake": "hw_power_brake_slowdown",
+                "sw_therm_slowdown": "sw_thermal_slowdown",
+                "hw_therm_slowdown": "hw_thermal_slowdown",
+                "sync_boost": "sync_boost",
+            }.items()
+        },
         **{
             f"clocks_{kind}_reasons/clocks_{kind}_reason_{reason}": f"clocks_event_reasons.{reason}"
             for kind in ("event", "throttle")
