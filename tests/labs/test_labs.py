@@ -44,8 +44,8 @@ def outcome(notebook: nbformat.NotebookNode) -> dict[str, bool]:
 
 
 def test_labs_are_those_of_the_course() -> None:
-    """Labs 1 and 2 of four: the GPU, and a small network on it."""
-    assert {"lab1", "lab2"} <= set(ASSIGNMENTS)
+    """Labs 1 to 3 of four: the GPU, a small network on it, and one with convolutions."""
+    assert {"lab1", "lab2", "lab3"} <= set(ASSIGNMENTS)
 
 
 def test_outputs_are_stripped(lab: str) -> None:
@@ -123,6 +123,14 @@ def test_lab2_does_with_a_part_of_a_capture(part: str) -> None:
     """What a student's own capture lacks is taken from the sample."""
     notebook = read("lab2_mlp_cnn")
     assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, sample() / part))
+
+
+@pytest.mark.parametrize("part", ["", "resnet18_a100.inference.nsys.sqlite", "resnet18_a100.inference.ncu.csv"])
+def test_lab3_does_with_a_capture_of_inference(part: str) -> None:
+    """Passes without a loader, with and without counters; steps, loading and metrics are taken from what has them."""
+    notebook = read("lab3_resnet18")
+    capture = sample("resnet18_a100") / "inference" / part
+    assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, capture))
 
 
 def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
