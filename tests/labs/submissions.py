@@ -75,11 +75,13 @@ def constants(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return made
 
 
-def on(notebook: nbformat.NotebookNode, profile: Path) -> nbformat.NotebookNode:
-    """Return a version whose one parameter names another capture."""
+def on(notebook: nbformat.NotebookNode, profile: Path, *, peaks: Path | None = None) -> nbformat.NotebookNode:
+    """Return a version whose parameters name another capture, and peaks of its GPU."""
     made = copy.deepcopy(notebook)
     cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))
     cell.source = re.sub(r'^profile: str = ""', f"profile: str = {str(profile)!r}", cell.source, flags=re.M)
+    if peaks:
+        cell.source = re.sub(r'^peaks: str = ""', f"peaks: str = {str(peaks)!r}", cell.source, flags=re.M)
     return made
 
 

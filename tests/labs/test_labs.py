@@ -29,9 +29,9 @@ def lab(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def outcome(notebook: nbformat.NotebookNode) -> dict[str, bool]:
+def outcome(notebook: nbformat.NotebookNode, space: dict[str, Any] | None = None) -> dict[str, bool]:
     """Run the code cells one after another, as nbgrader does, errors or not; return which tests passed."""
-    space: dict[str, Any] = {"__name__": "__main__"}
+    space = {"__name__": "__main__"} if space is None else space
     passed = {}
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -138,6 +138,41 @@ def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
     capture = profiles / "nsys" / "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
     notebook = read(lab)
     assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, capture))
+
+
+UNKNOWN = {
+    "lab1_the_gpu": "nsys/MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",  # a GeForce RTX 2070 SUPER
+    "lab2_mlp_cnn": "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv",
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_gpu_without_peaks_is_told_and_the_sample_taken(name: str, profiles: Path) -> None:
+    """A capture of a GPU that is in no table, or that does not name it, ends in a sentence and the sample's GPU."""
+    notebook = on(read(name), profiles / UNKNOWN[name])
+    space: dict[str, Any] = {"__name__": "__main__"}
+    assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
+    told = space["why"] if name == "lab1_the_gpu" else space["origin"]["launches"]
+    assert "sample" in told
+    assert "peaks" in told
+    assert "NVIDIA A100 80GB PCIe" == space["gpu"].name
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_peaks_of_ones_own_are_taken(name: str, profiles: Path, tmp_path: Path) -> None:
+    """A CSV file with two figures of a data sheet is enough for a GPU that perfkit does not know."""
+    table, capture = tmp_path / "peaks.csv", profiles / UNKNOWN["lab1_the_gpu"]
+    table.write_text(
+        "name_nvidia_smi,fp32_tflops,mem_bw_gbs\nNVIDIA GeForce RTX 2070 SUPER,9.06,448\n", encoding="utf-8"
+    )
+    if name == "lab2_mlp_cnn":
+        page = (sample() / "mlp_a100.inference.ncu.csv").read_text(encoding="utf-8")
+        capture = tmp_path / "capture.csv"
+        capture.write_text(page.replace("NVIDIA A100 80GB PCIe", "NVIDIA GeForce RTX 2070 SUPER"), encoding="utf-8")
+    notebook = on(read(name), capture, peaks=table)
+    space: dict[str, Any] = {"__name__": "__main__"}
+    assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
+    assert "NVIDIA GeForce RTX 2070 SUPER" == space["gpu"].name
 
 
 def test_instructor_versions_run_in_a_kernel(tmp_path: Path) -> None:
