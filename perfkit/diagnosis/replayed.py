@@ -2,7 +2,8 @@
 
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
 streams, launches and waits as they are, so that it knows what else bounds it. Where the two exclude each other, or the
-replay refuses, the bound stays and its reason says so.
+replay refuses, the bound stays and its reason says so. Of a run of very many kernels a stretch of steady steps is
+replayed that stands for the others (`perfkit.analysis.whatif.stretch`); the reason says which, and why it does.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+import pandas as pd
+
 from perfkit.analysis import whatif
-from perfkit.analysis.whatif import Change, Replay
+from perfkit.analysis.whatif import Change, Replay, Stretch
+from perfkit.diagnosis.figures import detected
 from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.diagnosis.kept import kept
 from perfkit.errors import PerfkitError
@@ -35,6 +39,7 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "exposed_communication": ("communication beside the computation", whatif.Communication()),
 }
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
+STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
 
 
 def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
@@ -70,24 +75,81 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
         return replace(bound, reason=f"{bound.reason}; {told}")
     if not told.low_ns:
         return bound
-    # A replay is trusted to LIMIT_FRAC, and so are its ends.
-    low = told.measured_ns / (told.high_ns * (1 + whatif.LIMIT_FRAC))
-    high = told.measured_ns / (told.low_ns * (1 - whatif.LIMIT_FRAC))
+    part = _part(view)
+    of_part = part if isinstance(part, Stretch) else None
+    low, high = _range(told, of_part)
     error = percent(abs(told.unchanged_ns / told.measured_ns - 1))
     model = f"replayed with {words}: {duration(told.low_ns)} to {duration(told.high_ns)} (unchanged: off by {error})"
+    model += f", {_said(of_part)}" if of_part else ""
     if low > bound.high or high < bound.low:
         return replace(bound, reason=f"{bound.reason}; {model}, which the bound excludes")
     return replace(bound, low=max(bound.low, low), high=min(bound.high, high), reason=f"{model}; {bound.reason}")
 
 
+def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:
+    """Return how many times as fast the run would be, at least and at most.
+
+    A replay is trusted to LIMIT_FRAC, and so are its ends; that of a part of the steps besides to how far that stands
+    for all. What is no steady step may stay as it is, or change alike.
+    """
+    doubt = whatif.LIMIT_FRAC + (part.doubt_frac if part else 0.0)
+    low = told.measured_ns / (told.high_ns * (1 + doubt))
+    high = told.measured_ns / (told.low_ns * (1 - doubt))
+    if part is None:
+        return low, high
+    rest = 1 - part.share_frac
+    return min(low, 1 / (rest + part.share_frac / low)), max(high, 1 / (rest + part.share_frac / high))
+
+
+def _said(part: Stretch) -> str:
+    """Return which part was replayed, and why it stands for the whole."""
+    return (
+        f"of steps {part.first:,} to {part.last:,} alone, which stand for all {part.of_steps:,} steady steps: their "
+        f"length and the time of each kind of kernel and copy differ by {percent(part.apart_frac)} of a step at most, "
+        f"and steady steps are {percent(part.share_frac)} of the time"
+    )
+
+
+@kept
+def _whole(view: Selection) -> Selection:
+    """Return all GPUs of the ranks: their host works for all of them."""
+    return Selection(view.run, view.ranks, (), view.window, "")
+
+
+@kept
+def _part(view: Selection) -> Stretch | PerfkitError | None:
+    """Return the stretch that is replayed in place of a large run, why there is none, or None if all of it is."""
+    whole = _whole(view)
+    start = whole.all_kernels["start_ns"].to_numpy()
+    first, last = view.window or (None, None)
+    inside = len(start) if first is None else int(((start >= first) & (start < last)).sum())
+    if inside <= MOST_KERNELS:
+        return None
+    tables = (detected(whole), whole.all_kernels, whole.copies)
+    try:
+        return whatif.stretch(*tables, aim=STRETCH_KERNELS, most=MOST_KERNELS, window=view.window)
+    except PerfkitError as e:
+        return e
+
+
 @kept
 def _replayed(view: Selection, *, changes: tuple[Change, ...]) -> Replay | str:
-    """Return the replay, or why there is none: of all GPUs of the ranks, since their host works for all of them."""
-    whole = Selection(view.run, view.ranks, (), view.window, "")
-    tables = whole.all_kernels, whole.copies, whole.api_calls
-    if len(tables[0]) > MOST_KERNELS:
-        return f"not replayed: more than {MOST_KERNELS:,} kernels; choose a window of some steps"
+    """Return the replay, or why there is none."""
+    whole, part = _whole(view), _part(view)
+    if isinstance(part, PerfkitError):
+        return f"not replayed: more than {MOST_KERNELS:,} kernels; {part}"
     try:
-        return whatif.replay(*tables, changes=changes, window=view.window, ranges=whole.ranges)
+        kernels, copies, api_calls, ranges = _tables(whole)
+        window = part.window if part else view.window
+        return whatif.replay(kernels, copies, api_calls, changes=changes, window=window, ranges=ranges)
     except PerfkitError as e:
         return f"the replay refuses: {str(e).partition('. ')[0]}"
+
+
+@kept
+def _tables(whole: Selection) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """Return the tables of what is replayed: of a stretch, or a window, their part of them."""
+    tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
+    part = _part(whole)
+    window = part.window if isinstance(part, Stretch) else whole.window
+    return whatif.around(*tables, window) if window else tables

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pandas as pd
 import pytest
 
@@ -10,7 +13,10 @@ from perfkit.analysis import whatif
 from perfkit.analysis.whatif import Replay
 from perfkit.diagnosis import replayed
 from perfkit.diagnosis.finding import Finding, Gain
+from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
+from perfkit.simulate.program import Settings, simulated
+from perfkit.tables import CAPTURE
 
 LIMIT = whatif.LIMIT_FRAC
 
@@ -95,9 +101,42 @@ def test_all_changes_are_one_replay_never_a_product() -> None:
 
 
 def test_too_many_kernels_are_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who waits for a finding does not wait for minutes: the bound stays, and a window is advised."""
+    """Steps that are 70 % of the sample run do not stand for it: the bound stays, and a window is advised."""
     monkeypatch.setattr(replayed, "MOST_KERNELS", 10)
     view = perfkit.select(perfkit.load(sample()))
     (found,) = replayed.gains(view, [finding("idle_sync", 3.0)])
     assert 3.0 == found.gain.high
-    assert "not replayed: more than 10 kernels; choose a window" in found.gain.reason
+    assert "not replayed: more than 10 kernels; steps: the steady ones are 69.8 % of the time" in found.gain.reason
+    assert found.gain.reason.endswith("Choose a window of some steps.")
+
+
+def test_a_window_is_replayed_by_its_own_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What counts against the most kernels are those of the window that was chosen, as advised."""
+    run = perfkit.load(sample())
+    window = (start := int(run.kernels["start_ns"].iloc[20]), start + 2_000_000)
+    monkeypatch.setattr(replayed, "MOST_KERNELS", int(run.kernels["start_ns"].between(*window).sum()))
+    (found,) = replayed.gains(perfkit.select(run, window=window), [finding("idle_sync", 3.0)])
+    assert "not replayed" not in found.gain.reason
+    assert len(run.kernels) > replayed.MOST_KERNELS
+
+
+def made(settings: Settings) -> perfkit.Selection:
+    """The choice of all of a simulated program."""
+    program = simulated(settings)
+    tables = {name: getattr(program, name.lower()) for name in ("KERNELS", "COPIES", "API_CALLS", "RANGES")}
+    capture = {"rank": [0], "tool": ["t"], "tool_version": [""], "path": ["p"], "t0_unix_ns": [None]}
+    frame = CAPTURE.make(pd.DataFrame({**capture, "dur_ns": [2 * program.span_ns]}))
+    loaders = {name: lambda table=table: table for name, table in tables.items()}
+    return perfkit.select(perfkit.Run([Profile("nsys", Path("p"), frame, loaders)]))
+
+
+def test_a_stretch_of_steps_is_replayed_in_place_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gain of a part of 60 steps is that which the simulator has for all, and the reason says which part."""
+    settings = Settings(steps=60, loading_ns=1_500_000)
+    monkeypatch.setattr(replayed, "MOST_KERNELS", 2000)
+    monkeypatch.setattr(replayed, "STRETCH_KERNELS", 1200)
+    (found,) = replayed.gains(made(settings), [finding("idle_data_loading", 1000.0)])
+    truth = simulated(settings).span_ns / simulated(replace(settings, loading_ns=0)).span_ns
+    assert found.gain.low < truth < found.gain.high
+    assert found.gain.high < 1.2 * found.gain.low
+    assert "which stand for all" in found.gain.reason

@@ -2,11 +2,13 @@
 
 Functions
 ---------
-replay    the span of a run under changes, as a range; or a refusal
+replay     the span of a run under changes, as a range; or a refusal
+stretch    the steps that stand for a run too long to be replayed whole; or a refusal
+around     the rows of the tables that a replay of a window looks at
 
 Data
 ----
-Replay                                                                       what it returns
+Replay, Stretch                                                              what they return
 Kernels, Copies, Launches, Host, Synchronisations, Communication             the changes
 """
 
@@ -20,6 +22,7 @@ from perfkit.analysis.whatif.changes import (
     Synchronisations,
 )
 from perfkit.analysis.whatif.replay import LIMIT_FRAC, Replay, replay
+from perfkit.analysis.whatif.stretch import Stretch, around, stretch
 
 __all__ = [
     "LIMIT_FRAC",
@@ -30,6 +33,9 @@ __all__ = [
     "Kernels",
     "Launches",
     "Replay",
+    "Stretch",
     "Synchronisations",
+    "around",
     "replay",
+    "stretch",
 ]
