@@ -11,6 +11,7 @@ mlp_a100       the training run of an A100 lab report, as Nsight Systems would h
                counters of its forward pass and PyTorch's profile of a few steps
 resnet18_a100  some steps of the ResNet-18 of the same report, and counters of its forward pass
 bert_a100      inference with the BERT of the same report, and `bert_a100_optimised`, two of its batch sizes made faster
+experiments    runs before and after a change, for eight topics of GPU utilisation
 capture        an Nsight Systems export of any size and `Shape`
 cases          an Nsight Compute report with counters of every precision
 hpctoolkit     HPCToolkit databases of any content and size
@@ -22,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from perfkit.simulate import hpctoolkit, kineto
+from perfkit.simulate import experiments, hpctoolkit, kineto
 from perfkit.simulate.bert_a100 import bert_a100, bert_a100_optimised
 from perfkit.simulate.capture import capture
 from perfkit.simulate.dlrm import dlrm
@@ -39,6 +40,7 @@ __all__ = [
     "capture",
     "cases",
     "dlrm",
+    "experiments",
     "hpctoolkit",
     "kineto",
     "mlp_a100",
@@ -49,6 +51,7 @@ SIMULATIONS: dict[str, Callable[[Path], Path]] = {
     "bert_a100": bert_a100,
     "bert_a100_optimised": bert_a100_optimised,
     "dlrm": dlrm,
+    "experiments": experiments.write_all,
     "mlp_a100": mlp_a100,
     "resnet18_a100": resnet18_a100,
 }

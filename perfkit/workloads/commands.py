@@ -32,7 +32,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.workloads.plan import Loader, Plan, Size
+from perfkit.workloads.plan import SIZES, Loader, Plan, Size
 
 LOG = "nvidia-smi.csv"
 FIELDS = (
@@ -64,12 +64,12 @@ def arguments(plan: Plan) -> list[str]:
     >>> arguments(Plan("bert", device="cuda", batches=(8,), precision="bf16", loader=Loader(resident=True)))
     ['bert', '--device', 'cuda', '--batch', '8', '--precision', 'bf16', '--resident']
     """
-    said = [plan.model]
-    for part, usual in ((plan, Plan(plan.model)), (plan.size, Size()), (plan.loader, Loader())):
-        for each in fields(part):
-            value = getattr(part, each.name)
-            if each.name not in ("model", "size", "loader") and value != getattr(usual, each.name):
-                said += _option(each.name, value)
+    scale = min(SIZES, key=lambda name: len(_different(plan.size, SIZES[name])))
+    said = [plan.model, *(_option("scale", scale) if SIZES[scale] != Size() else [])]
+    for part, usual in ((plan, Plan(plan.model)), (plan.size, SIZES[scale]), (plan.loader, Loader())):
+        for name in _different(part, usual):
+            if name not in ("model", "size", "loader"):
+                said += _option(name, getattr(part, name))
     return said
 
 
@@ -157,6 +157,11 @@ def logging(out: Path) -> Iterator[None]:
 
 def _program(plan: Plan) -> list[str]:
     return [sys.executable, "-m", "perfkit.workloads", *arguments(plan), MARKED]
+
+
+def _different(part: Plan | Size | Loader, usual: Plan | Size | Loader) -> list[str]:
+    """Return the names of the fields in which two of a kind differ."""
+    return [each.name for each in fields(part) if getattr(part, each.name) != getattr(usual, each.name)]
 
 
 def _option(name: str, value: object) -> Sequence[str]:

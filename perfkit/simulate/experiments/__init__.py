@@ -6,12 +6,15 @@ whose utilisation went from 65 to 95 %; there the times are set such that the no
 
 Data
 ----
-PAIRS      name -> settings before and after, different in one thing
-SERIES     label -> settings after each change of the series
+PAIRS          name -> settings before and after, different in one thing
+SERIES         label -> settings after each change of the series
+NAMES          of the pairs, and case, which is the series
 
 Functions
 ---------
-write      a pair, or the series, into folders
+write          the runs of a pair, or the series, into folders
+labels         of these runs
+write_all      all of them
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from perfkit.simulate.experiments.export import write as write_run
 from perfkit.simulate.experiments.series import SERIES
 from perfkit.simulate.experiments.setup import Setup
 
-__all__ = ["PAIRS", "SERIES", "Setup", "write"]
+__all__ = ["NAMES", "PAIRS", "SERIES", "Setup", "labels", "write", "write_all"]
 
 _LOADING = Setup(precision="bf16", loading_ns=500_000, pinned=False)
 
@@ -37,6 +40,8 @@ PAIRS: Mapping[str, tuple[Setup, Setup]] = {
     "batch": (Setup(precision="bf16", batch=4), Setup(precision="bf16", batch=32)),
     "precision": (Setup(), Setup(precision="bf16")),
 }
+CASE = "case"
+NAMES = (*PAIRS, CASE)
 
 
 def write(name: str, folder: str | Path) -> dict[str, Path]:
@@ -68,8 +73,29 @@ def write(name: str, folder: str | Path) -> dict[str, Path]:
     ...
     ValueError: name: 'luck' is not one of measuring, tensor, fusion, sync, loading, batch, precision, case
     """
-    runs = {"case": SERIES} | {pair: dict(zip(("before", "after"), both, strict=True)) for pair, both in PAIRS.items()}
-    if name not in runs:
-        raise ValueError(f"name: {name!r} is not one of {', '.join([*PAIRS, 'case'])}")
     folder = Path(folder)
-    return {label: write_run(label, setup, folder / label) for label, setup in runs[name].items()}
+    return {label: write_run(label, setup, folder / label) for label, setup in _setups(name).items()}
+
+
+def labels(name: str) -> list[str]:
+    """Return the labels of the runs of a pair or of the series, in their order.
+
+    Examples
+    --------
+    >>> labels("sync")
+    ['before', 'after']
+    """
+    return list(_setups(name))
+
+
+def write_all(folder: str | Path) -> Path:
+    """Write all pairs and the series, each into a folder of its name, and return the folder that holds them."""
+    for name in NAMES:
+        write(name, Path(folder) / name)
+    return Path(folder)
+
+
+def _setups(name: str) -> Mapping[str, Setup]:
+    if name not in NAMES:
+        raise ValueError(f"name: {name!r} is not one of {', '.join(NAMES)}")
+    return SERIES if name == CASE else dict(zip(("before", "after"), PAIRS[name], strict=True))

@@ -1,0 +1,214 @@
+"""The runs of an experiment for a notebook: recorded on the reader's machine, or simulated.
+
+Conventions
+-----------
+An experiment that was recorded lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One
+that was not is simulated, at once and the same every time, and says so.
+
+Classes
+-------
+Trial       a run of an experiment
+
+Functions
+---------
+card        the question, what to look at, and how to record it oneself
+trials      the runs by their labels
+overview    a row per run
+compared    what differs between the first and the last
+by_sample   the ledger of the runs by sample, whatever their batch sizes
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from perfkit.analysis import compare, steps, timeline
+from perfkit.diagnosis import comparison
+from perfkit.errors import PerfkitError
+from perfkit.format import Shown
+from perfkit.report import simulations
+from perfkit.run import Run, load
+from perfkit.selection import Selection, select
+from perfkit.simulate import experiments as simulated
+from perfkit.workloads.experiments import find
+from perfkit.workloads.plan import DEVICES
+from perfkit.workloads.running import TIMINGS
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A run of an experiment, the samples of a step, and the operations of a step by formula, FLOP."""
+
+    path: Path
+    run: Run
+    batch_count: int
+    step_flops: int
+    is_simulated: bool
+
+    @cached_property
+    def view(self) -> Selection:
+        """All of the run."""
+        return select(self.run)
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """STEPS of the run."""
+        return steps.detect(self.run.ranges, self.run.kernels)
+
+    @property
+    def step_ns(self) -> float:
+        """Median steady step, ns; NaN without steps."""
+        return float(self.steps.loc[self.steps["steady"], "dur_ns"].median())
+
+    @property
+    def busy_frac(self) -> float:
+        """Share of the run in which kernels ran on its first GPU, 0..1; NaN without a GPU."""
+        busy = timeline.busy(self.run.kernels, self.run.copies)["kernel_busy_frac"]
+        return float(busy.iloc[0]) if len(busy) else float("nan")
+
+
+def card(name: str, *, out: str = "runs") -> Shown:
+    """Return an experiment's question, the claim that it tests, what to look at, and the commands that record it.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment.
+    """
+    told = find(name)
+    rows = {"Question": told.question, "Claim to test": told.claim, "Look at": told.look}
+    commands = {
+        f"On a {device.upper()}" if device == "cpu" else "On a GPU": _command(name, device, out) for device in DEVICES
+    }
+    items = [f"<dt><strong>{escape(term)}</strong></dt><dd>{escape(text)}</dd>" for term, text in rows.items()]
+    items += [f"<dt>{term}</dt><dd><code>{escape(text)}</code></dd>" for term, text in commands.items()]
+    text = "\n".join(f"{term}: {text}" for term, text in {**rows, **commands}.items())
+    return Shown(f"<dl>{''.join(items)}</dl>", text)
+
+
+def _command(name: str, device: str, out: str) -> str:
+    return f"python -m perfkit.workloads experiment {name} --device {device} --out {out}"
+
+
+def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
+    """Return the runs of an experiment.
+
+    Parameters
+    ----------
+    name
+        The experiment: measuring, tensor, fusion, sync, loading, batch, precision or case.
+    recorded
+        Folder with recorded experiments; those it lacks are simulated, all of them when empty.
+
+    Returns
+    -------
+    dict
+        The runs by their labels, in the order of the changes: before and after, or those of the case.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment.
+    PerfkitError
+        If a recorded experiment lacks one of its runs.
+    """
+    told = find(name)
+    place = Path(recorded) / name
+    if recorded and place.is_dir():
+        labels = _labels(name, place)
+        return {label: _recorded(place / label) for label in labels}
+    made = simulations.folder(told.name)
+    return {label: _simulated(made / label) for label in simulated.labels(told.name)}
+
+
+def _labels(name: str, place: Path) -> list[str]:
+    """Return the labels of the runs that were recorded, on a GPU or a CPU; all of them must be there."""
+    known = [list(find(name).runs[device]) for device in DEVICES]
+    have = {path.name for path in place.iterdir() if path.is_dir()}
+    labels = max(known, key=lambda labels: len(have & set(labels)))
+    missing = [label for label in labels if label not in have]
+    if missing:
+        raise PerfkitError(
+            f"{place}: the run {missing[0]!r} is missing. Remove the folder and record all runs with "
+            f"`{_command(name, 'cpu', str(place.parent))}`, on a GPU with --device cuda."
+        )
+    return labels
+
+
+def _recorded(path: Path) -> Trial:
+    row = _content(path / TIMINGS)["rows"][-1]
+    return Trial(path, load(path), row["batch_count"], row["step_flops"], is_simulated=False)
+
+
+def _simulated(path: Path) -> Trial:
+    told = _content(path / f"{path.name}.truth.json")
+    return Trial(path, load(path), told["setup"]["batch"], told["step_flops"], is_simulated=True)
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as e:
+        raise PerfkitError(f"{path}: cannot be read ({e}). Record the run again.") from e
+    return content
+
+
+def overview(found: Mapping[str, Trial]) -> pd.DataFrame:
+    """Return a row per run.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `run`, its label; `from`; `batch_count`, samples of a step; `step_ns`, the median steady step; `sample_ns`, that
+        by sample; `samples_per_s`; `launches_count` of kernels by step, `kernel_busy_frac`, 0..1: NaN without a GPU;
+        `flops_per_s`, operations by formula over the median step.
+    """
+    return pd.DataFrame([{"run": label, **_row(trial)} for label, trial in found.items()])
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    step_ns = trial.step_ns
+    kernels = compare.in_steps(trial.run.kernels, trial.steps)
+    return {
+        "from": "simulated" if trial.is_simulated else "recorded",
+        "batch_count": trial.batch_count,
+        "step_ns": step_ns,
+        "sample_ns": step_ns / trial.batch_count,
+        "samples_per_s": 1e9 * trial.batch_count / step_ns,
+        "launches_count": len(kernels) / kernels["step"].nunique() if len(kernels) else float("nan"),
+        "kernel_busy_frac": trial.busy_frac,
+        "flops_per_s": 1e9 * trial.step_flops / step_ns,
+    }
+
+
+def compared(found: Mapping[str, Trial]) -> comparison.Comparison:
+    """Return what differs between the first run and the last."""
+    first, *_, last = found.values()
+    return comparison.attempted(first.view, last.view)
+
+
+def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
+    """Return the ledger of the runs with times by sample, so that steps of other batch sizes compare, and utilisation.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `analysis.compare.ledger`; the columns of steps hold times of a sample, and `utilisation_frac` the share of
+        the run in which kernels ran.
+    """
+    frames = {label: _shared(trial) for label, trial in found.items()}
+    used = {label: trial.busy_frac for label, trial in found.items() if trial.busy_frac == trial.busy_frac}
+    return compare.ledger(frames, utilisation=used)
+
+
+def _shared(trial: Trial) -> pd.DataFrame:
+    """Return the steps with their time by sample."""
+    return trial.steps.assign(dur_ns=(trial.steps["dur_ns"] / trial.batch_count).round().astype("int64"))
