@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 from real import WITH_KERNELS
 
 import perfkit
 from perfkit.analysis.whatif import Host, Kernels, Replay, replay
+from perfkit.analysis.whatif.program import recorded
+from perfkit.analysis.whatif.streams import meetings
 from perfkit.errors import PerfkitError
 
 NO_CALL = "have no launch call"
@@ -46,6 +50,7 @@ REPLAYED = [
     "kineto__resnet50_num_workers_4__worker0.1623213129365.pt.trace.json.gz",
 ]
 LOADING_ALONE, LOADING_BY_FOUR = REPLAYED[-2:]
+RANKS = [f"HTA__trace_filter__sampled_rank-{rank}.json.gz" for rank in (0, 1)]
 CLOVERLEAF = "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite"
 JACOBI = "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite"
 MPI = "openhackathons-org__gpubootcamp__mpi_report1.sqlite"
@@ -134,3 +139,25 @@ def test_the_loader_of_resnet50(profiles: Path) -> None:
     assert 876_066_000 == found.measured_ns
     assert 728_481_000 == measured.measured_ns
     assert measured.measured_ns == pytest.approx(found.span_ns, rel=0.03)
+
+
+def test_two_ranks_that_meet(profiles: Path) -> None:
+    """Ranks 0 and 1 of one training, of which Holistic Trace Analysis kept samples, meet in four collectives.
+
+    Those end within 1 ms of each other on both. Together they are replayed within 2 %. With the computation of rank 1
+    made so long that it decides, rank 0 waits for it where they meet, and both are late by the same 6.8 s.
+    """
+    run = perfkit.load([profiles / "torch" / name for name in RANKS])
+    kernels = run.kernels
+    ops = recorded(kernels, run.copies, run.api_calls).ops
+    op, meeting = meetings(ops, np.isin(ops.row, np.flatnonzero(kernels["family"] == "communication")))
+    met = pd.DataFrame({"rank": ops.rank[op], "end": ops.end[op]}).groupby(meeting)
+    assert [2] * 4 == met["rank"].nunique().tolist()
+    assert (met["end"].max() - met["end"].min() < 1_000_000).all()
+    work = np.flatnonzero((kernels["rank"] == 1) & (kernels["family"] != "communication"))
+    found = replay(kernels, run.copies, run.api_calls, ranges=run.ranges, changes=[Kernels(30, rows=work)])
+    assert found.ranks["measured_ns"].tolist() == pytest.approx(found.ranks["unchanged_ns"].tolist(), rel=0.02)
+    more = (found.ranks["span_ns"] - found.ranks["measured_ns"]).to_numpy()
+    assert more[0] == pytest.approx(more[1], rel=0.01)
+    added = 29 * int(kernels["dur_ns"].to_numpy()[work].sum())
+    assert added - found.measured_ns < more[1] < added  # idle time of rank 1 takes up the rest
