@@ -28,22 +28,22 @@ def opened(path: Path, name: str) -> Profile:
         profile, tables = _recalled(path, name, *known)
     source = _Source(path, name, read)
     loaders = {table: partial(_cached, place, table, source) for table in tables}
-    return Profile(name, path, profile.capture, loaders, profile.missing, profile.notes, profile.rank)
+    return Profile(name, path, profile.capture, loaders, profile.missing, profile.notes, profile.rank, profile.node)
 
 
 def _described(profile: Profile) -> str:
     """Return what `_recalled` needs beside CAPTURE, as stored with its copy."""
     missing = [asdict(m) for m in profile.missing]
-    return json.dumps(
-        {"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, "rank": profile.rank}
-    )
+    stated = {"rank": profile.rank, "node": profile.node}
+    return json.dumps({"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, **stated})
 
 
 def _recalled(path: Path, name: str, capture: pd.DataFrame, description: str) -> tuple[Profile, list[str]]:
     told = json.loads(description)
     missing = tuple(Missing(**m) for m in told["missing"])
     capture = capture.assign(path=pd.array([str(path)], dtype="string"))  # it may be stored under another name of it
-    return Profile(name, path, capture, {}, missing, tuple(told["notes"]), told["rank"]), told["tables"]
+    profile = Profile(name, path, capture, {}, missing, tuple(told["notes"]), told["rank"], told.get("node", ""))
+    return profile, told["tables"]
 
 
 class _Source:

@@ -7,20 +7,30 @@ differ, else of their positions. Files of several tools are of one and the same 
 ``nvidia-smi -q`` say of a node is about the same GPUs. A file with several ranks inside keeps them; where another has
 one of them too, they are counted from the next free one on, which a note says.
 
+Where files state their host, tools of one host are of one rank, its lowest, and tools of several hosts of several: the
+files of a tool are moved there if each states another host and none a rank. What remains unlikely is noted: files of
+one rank that state several hosts, or name different GPUs by one number.
+
 Functions
 ---------
-places    the place of each profile, and notes
+places      the place of each profile, and notes
+unlikely    notes on profiles of one rank that can hardly be of one node
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from itertools import combinations
 from typing import NamedTuple
 
 import pandas as pd
 
+from perfkit.format import printable
 from perfkit.profile import Profile
 from perfkit.readers import reader
+
+_Names = dict[tuple[int, int], str]  # of GPUs, by rank and number
 
 
 class Place(NamedTuple):
@@ -61,7 +71,34 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
             found[i] = Place(said.ranks[0] + shift, shift, _ranked(profiles[i]))
             if shift and said.itself:
                 notes.append(f"{profiles[i].path.name}: {_counted(said.ranks, shift)}")
-    return found, notes
+    return found, [*notes, *_by_host(profiles, list(tools.values()), found)]
+
+
+def _by_host(profiles: Sequence[Profile], tools: list[list[int]], found: list[Place]) -> list[str]:
+    """Move the files of tools whose hosts are stated to the ranks of these hosts; return notes on what was moved."""
+    stating = [beside for beside in tools if any(profiles[i].node for i in beside)]
+    free = [beside for beside in stating if len(stating) > 1 and _is_free([profiles[i] for i in beside])]
+    of_host: dict[str, int] = {}
+    for i in (i for beside in tools if beside not in free for i in beside):
+        if profiles[i].node:
+            of_host[profiles[i].node] = min(found[i].first, of_host.get(profiles[i].node, found[i].first))
+    notes = []
+    for i in (i for beside in sorted(free, key=len, reverse=True) for i in beside):
+        taken = {found[j].first for j in range(len(profiles)) if profiles[j].node and j != i}
+        others = {rank for host, rank in of_host.items() if host != profiles[i].node}
+        rank = of_host.get(profiles[i].node, found[i].first)
+        if rank in others:
+            rank = max(taken | others) + 1
+            notes.append(f"{profiles[i].path.name}: counted as rank {rank}: it states another host than other tools")
+        of_host[profiles[i].node] = rank
+        found[i] = found[i]._replace(first=rank, shift=rank)
+    return notes
+
+
+def _is_free(beside: Sequence[Profile]) -> bool:
+    """Tell whether the files of a tool may be moved: each states another host, and none a rank."""
+    hosts = {profile.node for profile in beside}
+    return "" not in hosts and len(hosts) == len(beside) and all(not _stated(profile).itself for profile in beside)
 
 
 def _ranked(profile: Profile) -> tuple[str, ...]:
@@ -97,3 +134,52 @@ def _counted(ranks: tuple[int, ...], shift: int) -> str:
         return f"rank {ranks[0]} is counted as {ranks[0] + shift}: the ranks that the files state are not all different"
     beside = f"counted from {ranks[0] + shift} on"
     return f"its {len(ranks)} ranks from {ranks[0]} on are {beside}: another file has some of them"
+
+
+def unlikely(profiles: Sequence[Profile], found: Sequence[Place]) -> list[str]:
+    """Return notes on profiles of several tools that are counted as one rank and can hardly be of one node.
+
+    Parameters
+    ----------
+    profiles, found
+        Profiles and their places, as `places` returned them.
+    """
+    of_rank: dict[int, list[Profile]] = {}
+    for profile, place in zip(profiles, found, strict=True):
+        of_rank.setdefault(place.first, []).append(profile)
+    place_of = dict(zip(map(id, profiles), found, strict=True))
+    notes = []
+    for several in (beside for beside in of_rank.values() if len(beside) > 1):
+        names = [_gpu_names(profile, place_of[id(profile)]) for profile in several]
+        for (one, of_one), (other, of_other) in combinations(zip(several, names, strict=True), 2):
+            why = _contradiction(one, of_one, other, of_other)
+            notes += (
+                [f"{one.path.name} and {other.path.name}: counted as of one node, though they {why}"] if why else []
+            )
+    return notes
+
+
+def _contradiction(one: Profile, names: _Names, other: Profile, others: _Names) -> str:
+    """Return in what two profiles contradict each other, empty if in nothing."""
+    if one.node and other.node and one.node != other.node:
+        return "state different hosts: load them apart"
+    for key in sorted(names.keys() & others.keys()):
+        if not _alike(names[key], others[key]):
+            said = f"{printable(names[key], 60)}, {printable(others[key], 60)}"
+            return f"name different GPUs as GPU {key[1]} of rank {key[0]} ({said})"
+    return ""
+
+
+def _gpu_names(profile: Profile, place: Place) -> _Names:
+    """Return the name of each GPU of a profile, by its rank in the run and its number."""
+    if "DEVICES" not in profile.loaders:
+        return {}
+    devices = profile.table("DEVICES")
+    ranks = place.ranks("DEVICES", devices["rank"])
+    return {(int(r), int(g)): str(n) for r, g, n in zip(ranks, devices["gpu"], devices["name"], strict=True) if n}
+
+
+def _alike(one: str, other: str) -> bool:
+    """Tell whether two names can be of one GPU: some tools leave the maker out, and slices are named after it."""
+    short = [re.sub(r"nvidia|amd|tesla|geforce|[^a-z0-9]", "", name.lower()) for name in (one, other)]
+    return short[0] in short[1] or short[1] in short[0]

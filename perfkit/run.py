@@ -15,7 +15,7 @@ from perfkit.discovery import Found, discovered
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.opening import opened
 from perfkit.profile import Missing, Profile
-from perfkit.ranks import Place, places
+from perfkit.ranks import Place, places, unlikely
 from perfkit.readers import READERS
 from perfkit.tables import TABLES
 
@@ -93,7 +93,7 @@ class Run:
         """What a reader of the figures should know about the files."""
         said = [*self._notes, *(f"{p.path.name}: {note}" for p in self.profiles for note in p.notes)]
         if len(self.profiles) > 1:
-            said += [*self._placed[1], *clocks.astray(self.profiles)]
+            said += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *clocks.astray(self.profiles)]
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
                 said += self._sampled[1]

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from readers import dcgm_files, nccl_files
+from readers import dcgm_files, nccl_files, nsys_files
 from readers import smi_files as smi
 
 import perfkit
-from perfkit.profile import Profile
-from perfkit.ranks import places
-from perfkit.tables import CAPTURE, COLLECTIVES
+from perfkit.profile import Profile, node_of
+from perfkit.ranks import places, unlikely
+from perfkit.tables import CAPTURE, COLLECTIVES, DEVICES
 
 DATED = ("Date", "Time", *smi.COLUMNS)
 
@@ -26,6 +26,19 @@ def log(ranks: Sequence[int], name: str, reader: str = "nccl", own: int | None =
     table = COLLECTIVES.make(frame)
     loaders: dict[str, Callable[[], pd.DataFrame]] = {"COLLECTIVES": lambda: table} if len(ranks) else {}
     return Profile(reader, Path(name), CAPTURE.make(pd.DataFrame([row])), loaders, rank=own)
+
+
+def recorded(reader: str, name: str, host: str = "", own: int | None = None, gpu: str = "") -> Profile:
+    """A profile of a tool on a host, of one GPU if that is named."""
+    row = {"rank": 0, "tool": reader, "tool_version": "", "path": name, "t0_unix_ns": None, "dur_ns": 0}
+    named = pd.DataFrame([{"rank": 0, "gpu": 0, "name": gpu, "compute_capability": ""}], columns=DEVICES.column_names)
+    loaders: dict[str, Callable[[], pd.DataFrame]] = {"DEVICES": lambda: DEVICES.make(named)} if gpu else {}
+    return Profile(reader, Path(name), CAPTURE.make(pd.DataFrame([row])), loaders, rank=own, node=node_of(host))
+
+
+def first(*profiles: Profile) -> list[int]:
+    """The rank of each profile in a run."""
+    return [place.first for place in places(profiles)[0]]
 
 
 def counted(*profiles: Profile) -> list[list[int]]:
@@ -151,3 +164,82 @@ def test_real_logs_of_one_machine_are_one_rank(profiles: Path, turned: bool) -> 
     alone = [perfkit.load(path).samples for path in paths]
     most = pd.concat([one["metric"].astype(str).value_counts() for one in alone], axis=1).max(axis=1)
     assert most.astype(int).to_dict() == run.samples["metric"].astype(str).value_counts().to_dict()
+
+
+def test_tools_of_one_host_are_one_rank_and_of_several_several() -> None:
+    """One capture and one log: of one host rank 0, of two hosts ranks 0 and 1, which is noted; unstated as ever 0."""
+    capture = recorded("nsys", "a.sqlite", "node1")
+    assert [0, 0] == first(capture, recorded("dcgm", "a.prom", "node1.cluster.example"))
+    apart = capture, recorded("dcgm", "b.prom", "node2")
+    assert [0, 1] == first(*apart)
+    assert ["b.prom: counted as rank 1: it states another host than other tools"] == places(apart)[1]
+    assert [0, 0] == first(capture, recorded("dcgm", "b.prom"))
+
+
+def test_a_log_goes_to_the_rank_of_its_host() -> None:
+    """Two captures of two hosts, and a log of the second of them; or of both, in the other order."""
+    captures = recorded("nsys", "a.sqlite", "node1"), recorded("nsys", "b.sqlite", "node2")
+    assert [0, 1, 1] == first(*captures, recorded("dcgm", "b.prom", "node2"))
+    logs = recorded("dcgm", "1.prom", "node2"), recorded("dcgm", "2.prom", "node1")
+    assert [0, 1, 1, 0] == first(*captures, *logs)
+    assert [] == places([*captures, *logs])[1]
+    assert [0, 1, 2] == first(*captures, recorded("dcgm", "c.prom", "node3"))
+
+
+def test_a_log_goes_to_the_lowest_rank_of_its_host() -> None:
+    """Four captures state ranks 4 to 7, two on each host: the logs of these hosts are of ranks 4 and 6."""
+    captures = [recorded("torch_trace", f"{rank}.json", f"node{rank // 6}", own=rank) for rank in range(4, 8)]
+    logs = [recorded("dcgm", "0.prom", "node0"), recorded("dcgm", "1.prom", "node1")]
+    assert [4, 5, 6, 7, 4, 6] == first(*captures, *logs)
+
+
+@pytest.mark.parametrize("host", ["10.0.0.7:9400", "localhost", "0f3a5b7c9d1e", "dcgm-exporter-x7k2p", "fe80::1"])
+def test_names_that_tell_no_node_apart_state_none(host: str) -> None:
+    """Addresses and names that container engines make up differ on one node, and are alike on several."""
+    assert "" == node_of(host)
+    assert [0, 0] == first(recorded("nsys", "a.sqlite", "node1"), recorded("dcgm", "a.prom", host))
+
+
+def test_what_cannot_be_one_node_is_noted() -> None:
+    """Two tools name different GPUs by one number; a maker's name or a slice is no difference."""
+    one = recorded("nsys", "a.sqlite", gpu="NVIDIA H100 80GB HBM3")
+    for name, noted in (("H100 80GB HBM3", False), ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", False), ("Tesla T4", True)):
+        both = [one, recorded("nvidia_smi", "b.csv", gpu=name)]
+        found = unlikely(both, places(both)[0])
+        said = "though they name different GPUs as GPU 0 of rank 0 (NVIDIA H100 80GB HBM3, Tesla T4)"
+        assert ([f"a.sqlite and b.csv: counted as of one node, {said}"] if noted else []) == found
+    stated = [recorded("torch_trace", f"{i}", f"n{i}", own=0) for i in (0, 1)]
+    assert [] == unlikely(stated, places(stated)[0]), "files of one tool are of different ranks"
+    mixed = [recorded("torch_trace", "t", "n0", own=0), recorded("rocm_smi", "r", "n1", own=0)]
+    assert "t and r: counted as of one node, though they state different hosts: load them apart" in unlikely(
+        mixed, places(mixed)[0]
+    )
+
+
+def test_hosts_of_files_decide(tmp_path: Path) -> None:
+    """Scrapes of two nodes and an export of nsys on the second: its kernels are rank 1, also from the cache."""
+    for host in ("n1", "n2"):
+        dcgm_files.answer(
+            tmp_path / f"{host}.json", dcgm_files.series("DCGM_FI_DEV_POWER_USAGE", 200, 201, host=f"{host}.example")
+        )
+    environment = [{"name": "Hostname", "value": "n2"}, {"name": "DeviceEnvironment", "value": "SECRET=1"}]
+    nsys_files.sqlite(tmp_path / "run.sqlite", nsys_files.capture() | {"TARGET_INFO_SYSTEM_ENV": environment})
+    for _ in range(2):
+        run = perfkit.load(tmp_path)
+        assert {1} == set(run.kernels["rank"])
+        assert {0, 1} == set(run.samples.loc[run.samples["metric"] == "power_w", "rank"])
+    (capture,) = (profile for profile in run.profiles if profile.reader == "nsys")
+    assert node_of("n2") == capture.node
+    assert "n2" not in capture.node
+
+
+def test_real_captures_state_no_host_and_stay(profiles: Path) -> None:
+    """A trace of an H100 beside logs of one: nothing is moved; beside a log of a T4 the difference is noted."""
+    trace = profiles / "torch" / "TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz"
+    same = perfkit.load(
+        [trace, profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv"]
+    )
+    other = perfkit.load([trace, profiles / "monitor" / "dcgm_exporter_t4_k8s.prom"])
+    for run, count in ((same, 0), (other, 1)):
+        assert {0} == set(run.kernels["rank"]) == set(run.samples["rank"])
+        assert count == sum("name different GPUs" in note for note in run.notes)

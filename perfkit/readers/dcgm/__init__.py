@@ -14,14 +14,14 @@ import pandas as pd
 
 from perfkit import tables
 from perfkit.errors import ReadError
-from perfkit.profile import Missing, Profile
+from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.dcgm import answer, dmon, exposition
 from perfkit.readers.dcgm.series import Reading, devices, ranks, samples, whole_gpus
 from perfkit.readers.dcgm.text import content_of
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
 
 HEAD = 1 << 16
@@ -90,6 +90,7 @@ def read(path: Path) -> Profile:
         loaders={name: partial(found.__getitem__, name) for name in found},
         missing=_missing(set(frame["metric"].cat.categories), named),
         notes=tuple(notes),
+        node=node_of(next(iter(rank))) if len(rank) == 1 else "",
     )
 
 

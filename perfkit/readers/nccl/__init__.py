@@ -15,13 +15,13 @@ from pathlib import Path
 import pandas as pd
 
 from perfkit.errors import ReadError
-from perfkit.profile import Profile
+from perfkit.profile import Profile, node_of
 from perfkit.readers.nccl import benchmark, calls, fill, lines, links, log, remarks, report
 from perfkit.readers.nccl.layout import layout
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
 LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print
 _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")
@@ -75,7 +75,8 @@ def _report(path: Path) -> Profile:
         *remarks.benchmarks([table], path),
         *remarks.report(whole, t0_unix_ns is not None),
     ]
-    return _profile(path, frames, notes, fill.capture(path, "nccl-tests", "", t0_unix_ns))
+    capture = fill.capture(path, "nccl-tests", "", t0_unix_ns)
+    return _profile(path, frames, notes, capture, {device.host for device in table.devices})
 
 
 def _log(path: Path) -> Profile:
@@ -101,10 +102,13 @@ def _log(path: Path) -> Profile:
     ]
     version = next((table.version for table in tables), "") or next(iter(facts.versions), "")
     capture = fill.capture(path, "nccl-tests" if tables else "NCCL", version, None)
-    return _profile(path, frames, notes, capture)
+    hosts = {said.host for said in found.said} | {device.host for table in tables for device in table.devices}
+    return _profile(path, frames, notes, capture, hosts)
 
 
-def _profile(path: Path, frames: dict[str, pd.DataFrame], notes: list[str], capture: pd.DataFrame) -> Profile:
+def _profile(
+    path: Path, frames: dict[str, pd.DataFrame], notes: list[str], capture: pd.DataFrame, hosts: set[str]
+) -> Profile:
     """Return a profile of the tables with rows; the rank is that of the log if it is of one rank only."""
     kept = {name: frame for name, frame in frames.items() if len(frame)}
     ranks = frames["COLLECTIVES"]["rank"].unique()
@@ -112,7 +116,8 @@ def _profile(path: Path, frames: dict[str, pd.DataFrame], notes: list[str], capt
     if own:
         kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32"))
     loaders: dict[str, Callable[[], pd.DataFrame]] = {name: partial(_same, frame) for name, frame in kept.items()}
-    return Profile("nccl", path, capture, loaders, fill.missing(set(kept)), tuple(notes), own)
+    node = node_of(next(iter(hosts))) if len(hosts) == 1 else ""
+    return Profile("nccl", path, capture, loaders, fill.missing(set(kept)), tuple(notes), own, node)
 
 
 def _same(frame: pd.DataFrame) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from perfkit.profile import Profile
+from perfkit.profile import Profile, node_of
 from perfkit.readers.nsys import cpu, gpu, node
 from perfkit.readers.nsys.export import MAGIC, exported
 from perfkit.readers.nsys.folder import FolderSource, is_export_folder
@@ -68,6 +68,7 @@ def read(path: Path) -> Profile:
         loaders={name: make for name, make in makers.items() if name in recorded},
         missing=node.missing(recorded),
         notes=node.notes(source),
+        node=node_of(node.host(source)),
     )
 
 

@@ -38,6 +38,7 @@ REMEDIES = {
     "DEVICES": ("no description of the GPUs, so no peaks", "nsys export of the original report, which holds it"),
 }
 NEWEST_SCHEMA = 3
+HOST = "Hostname"  # in TARGET_INFO_SYSTEM_ENV, of whose other entries nothing is kept
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 GPU_INFO = ("id", "deviceId", "cuDevice", "name", "computeMajor", "computeMinor", "smCount")
 GPU_RATES = ("totalMemory", "memoryBandwidth", "clockRate")
@@ -131,6 +132,13 @@ def _meta(source: Source, name: str) -> str:
     tables = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
     rows = [r for t in tables for r in source.rows(t, ("name", "value"))]
     return next((str(r["value"]) for r in rows if r["name"] == name), "")
+
+
+def host(source: Source) -> str:
+    """Return the name of the host that was recorded; empty if the export does not say, or names several."""
+    said = source.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
+    names = {str(row["value"]) for row in said if row["name"] == HOST}
+    return names.pop() if len(names) == 1 else ""
 
 
 def _last_end(source: Source) -> int:
