@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.format import BYTES, MISSING, TIME, Unit, elided, number, percent, printable, unit
+from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
 
 SHORT = 70  # characters of a name in its cell
 PROSE = 300  # characters of a sentence, which may take several lines
@@ -115,7 +115,12 @@ def _percent(value: float) -> str:
 
 
 def _text(value: object) -> str:
-    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip."""
+    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip.
+
+    What is `Shown` is HTML already.
+    """
+    if isinstance(value, Shown):
+        return value.html
     long = printable(value, LONG)
     if len(long) > SHORT and max(map(len, long.split())) <= LONGEST_WORD:
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'

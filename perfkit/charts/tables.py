@@ -49,7 +49,8 @@ def show(
     Parameters
     ----------
     frame
-        Any frame whose columns follow the naming of `perfkit.tables`; may be empty.
+        Any frame whose columns follow the naming of `perfkit.tables`; may be empty. A `Shown` in it is put into its
+        cell as it is, and all else is escaped.
     columns
         The columns to show in this order, or a mapping from column to header; all when omitted.
     caption

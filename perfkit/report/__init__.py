@@ -6,6 +6,7 @@ from perfkit.report.published import against_published
 from perfkit.report.record import record
 from perfkit.report.shown import (
     about,
+    comparison_table,
     figure_table,
     key_findings,
     metrics,
@@ -22,6 +23,7 @@ __all__ = [
     "against_promised",
     "against_published",
     "build",
+    "comparison_table",
     "figure_table",
     "key_findings",
     "metrics",

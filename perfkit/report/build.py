@@ -8,10 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nbformat
+
 from perfkit.errors import PerfkitError
 from perfkit.hardware import load_peaks
-from perfkit.report import html, notebooks, summary
+from perfkit.report import html, landing, links, notebooks, summary
 from perfkit.report.pdf import browser, printed
+from perfkit.report.places import presented
 from perfkit.report.published import published as published_figures
 from perfkit.report.record import collect, presentable
 from perfkit.run import Run, load
@@ -92,7 +95,7 @@ def build(
         done = _counter(len(names) + 2 + pdf, progress)
         _write(view, earlier, names, parameters, made, done)
         if pdf:
-            printed(made / "index.html", made / "report.pdf")
+            _print(made)
             done("PDF")
         if target.exists():
             shutil.rmtree(target)
@@ -129,27 +132,53 @@ def _write(
 ) -> None:
     (made / "notebooks").mkdir()
     executed = notebooks.execute(names, parameters, made / "notebooks", done=done)
-    _write_tables(view, made / "tables")
+    tables = _write_tables(view, earlier, made / landing.FOLDER)
     done("tables")
-    inputs = summary.inputs(view, parameters)
+    kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in executed.items()}
+    linked = landing.Report(presented(executed, kept), frozenset(tables))
+    for name, notebook in executed.items():
+        nbformat.write(landing.beside(notebook, linked), made / "notebooks" / f"{name}.ipynb")
     found = collect(executed.items())
-    summary.write(made, inputs, found)
-    shown = [(notebooks.title(n), presentable(n, _told(name, view.run, earlier))) for name, n in executed.items()]
+    summary.write(made, summary.inputs(view, parameters), found, linked)
+    sources = ((id, figure["source"]) for id, figure in found.figures.items())
+    shown = [(notebooks.title(notebook), notebook) for notebook in landing.page(kept, linked, sources).values()]
     title = f"perfkit: {Path(parameters['profile']).name}"
     (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
     done("page")
 
 
+def _print(made: Path) -> None:
+    """Write the page as PDF, without the links to files: a PDF would keep where they lay when it was printed."""
+    page = made / "print.html"
+    page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), encoding="utf-8")
+    printed(page, made / "report.pdf")
+    page.unlink()
+
+
 def _told(name: str, run: Run, earlier: Run | None) -> set[str]:
-    """Return what was recorded for a notebook to tell: by both runs, where it compares them."""
-    runs = [run, earlier] if earlier is not None and notebooks.BASELINE in notebooks.NOTEBOOKS[name] else [run]
-    return set.intersection(*map(notebooks.recorded, runs))
+    """Return what was recorded for a notebook to tell: by both runs, where it compares them; and that there are two."""
+    if earlier is None:
+        return notebooks.recorded(run)
+    compares = notebooks.BASELINE in notebooks.NOTEBOOKS[name]
+    told = notebooks.recorded(run) & notebooks.recorded(earlier) if compares else notebooks.recorded(run)
+    return told | {notebooks.BASELINE}
 
 
-def _write_tables(view: Selection, folder: Path) -> None:
-    """Write the run's tables, whole, as Parquet: figures can be checked against them."""
-    folder.mkdir()
-    for name in TABLES:
-        frame = view.run.table(name)
-        if len(frame):
-            frame.to_parquet(folder / f"{name.lower()}.parquet", compression="zstd", index=False)
+def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[str]:
+    """Write the tables that figures rest on, whole, as Parquet, and return their names: figures can be checked.
+
+    They are the run's own, those of the framework's profiler where another tool recorded too, and the baseline's.
+    """
+    traced = view.framework.run
+    runs = {"": view.run, "framework": None if traced is view.run else traced, "baseline": earlier}
+    written = []
+    for place, run in runs.items():
+        for name in TABLES if run else ():
+            frame = run.table(name) if run else None
+            path = f"{place}/{name}".lstrip("/")
+            if frame is None or not len(frame) or (place == "framework" and frame.equals(view.run.table(name))):
+                continue
+            (folder / place).mkdir(parents=True, exist_ok=True)
+            frame.to_parquet(folder / f"{path.lower()}.parquet", compression="zstd", index=False)
+            written.append(path)
+    return written

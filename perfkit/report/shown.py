@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal, together
+from perfkit.diagnosis import HORIZONS, Figure, Finding, Refusal, comparison, together
+from perfkit.diagnosis.comparison import Comparison
 from perfkit.format import Shown, duration, number, percent, printable
 from perfkit.names import Decoded
+from perfkit.report import links
 from perfkit.selection import Selection
 
 NOTHING_COSTS = "Nothing that was recorded costs more than a tenth of the time."
@@ -58,16 +60,39 @@ def nothing_found(figures: Container[str]) -> str:
 
 
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
-    """Return findings as a list: the title, how severe and how sure it is, the evidence, and what speaks against."""
+    """Return findings as a list: the title, how severe and how sure it is, the evidence, and what speaks against.
+
+    Figures are links to the cells that show them.
+    """
     found = list(findings)
     if not found:
         return note(nothing_found(figures))
     items = "".join(
-        f"<li><strong>{_safe(f.title)}</strong> <em>({_safe(f.severity)}, {_safe(f.confidence)} confidence)</em><br>"
-        f"{_safe(f.explanation)}{_doubts(f)}</li>"
+        f"<li><strong>{_title(f)}</strong> <em>({_safe(f.severity)}, {_safe(f.confidence)} confidence)</em><br>"
+        f"{_safe(f.explanation)}{_evidence(f)}{_doubts(f)}</li>"
         for f in found
     )
     return Shown(f'<ol class="perfkit-findings">{items}</ol>', "\n".join(f.title for f in found))
+
+
+def _title(finding: Finding) -> str:
+    """Return a finding's title, in which the figure that it names first in its evidence is a link."""
+    title = _safe(finding.title)
+    for figure in finding.evidence[:1]:
+        before, number, after = title.partition(_safe(figure.text))
+        is_part = before.endswith((".", ",")) or before[-1:].isalnum() or after[:1].isalnum()
+        title = f"{before}{_linked(figure)}{after}" if number and not is_part else title
+    return title
+
+
+def _evidence(finding: Finding) -> str:
+    """Return the figures that a finding rests on, each a link."""
+    told = ", ".join(f"{_safe(figure.label)} {_linked(figure)}" for figure in finding.evidence)
+    return f"<br>Evidence: {told}." if told else ""
+
+
+def _linked(figure: Figure) -> str:
+    return links.figure(figure).html
 
 
 def _doubts(finding: Finding) -> str:
@@ -108,21 +133,51 @@ def sentences(decoded: Iterable[Decoded]) -> Shown:
 
 
 def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.DataFrame:
-    """Return figures as rows: figure, value (text with unit), definition, source; those of `ids` that exist, or all."""
+    """Return figures as rows: figure, value (text with unit), definition, source; those of `ids` that exist, or all.
+
+    A value is a link to the cell that shows it; a source names its tables, which are links where a report has them.
+    """
     chosen = [figures[i] for i in (ids or figures) if i in figures]
-    rows = [(f.label, f.text, f.definition, f.source) for f in chosen]
+    rows = [(f.label, links.figure(f), f.definition, links.tables(f)) for f in chosen]
     return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])
+
+
+def comparison_table(found: Comparison) -> pd.DataFrame:
+    """Return the few figures that tell whether a program got faster, and where, as rows of text.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns figure, before, after, ratio, better and verdict, as of `comparison.main_rows`; the numbers are links
+        to the cells of the comparison.
+    """
+    rows = comparison.main_rows(found)
+    source = found.figures.set_index("id")["source"].astype(str)
+    for column in ("before", "after", "ratio"):
+        about = zip(rows["id"], rows["figure"], rows[column], strict=True)
+        linked = [_compared(f"{id}, {column}", label, source[id], text) for id, label, text in about]
+        rows[column] = pd.Series(linked, rows.index, dtype=object)
+    return rows.drop(columns="id")
+
+
+def _compared(id: str, label: str, source: str, text: str) -> Shown:
+    """Return a number of a comparison as a link: to the comparison of its own, or to that of all figures."""
+    own = source if source.startswith("compare.") else "compare.figures"
+    return links.figure(Figure(id, label, 0.0, "1", "", own), text=text)
 
 
 def opportunities(
     findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None
 ) -> pd.DataFrame:
-    """Return findings as rows of the improvement table: direction, current, target, gain, why a range.
+    """Return findings as rows of the improvement table: direction, current (a link), target, gain, why a range.
 
     The last row says what mending all of them together could gain, by one replay of `view` where it is given.
     """
     found = list(findings)
-    rows = [(f.title, f.evidence[0].text, f.target, f.gain.text, f.gain.reason) for f in found]
+    now = [links.figure(f.evidence[0]) for f in found]
+    rows: list[tuple[str | Shown, ...]] = [
+        (f.title, current, f.target, f.gain.text, f.gain.reason) for f, current in zip(found, now, strict=True)
+    ]
     combined = together(found, figures, view)
     rows += [("All of these together", "", "", combined.text, combined.reason)] if combined else []
     return pd.DataFrame(rows, columns=["direction", "current", "target", "gain", "why a range"])

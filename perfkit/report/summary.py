@@ -11,6 +11,7 @@ from typing import Any
 
 from perfkit.diagnosis import HORIZONS
 from perfkit.format import printable
+from perfkit.report.landing import Report
 from perfkit.report.record import Recorded
 from perfkit.report.shown import nothing_found
 from perfkit.selection import Selection
@@ -29,17 +30,25 @@ def inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, about: dict[str, Any], found: Recorded) -> None:
-    """Write `summary.json` and `summary.md` to `folder`."""
+def write(folder: Path, about: dict[str, Any], found: Recorded, linked: Report) -> None:
+    """Write `summary.json` and `summary.md` to `folder`; `linked` says what shows figures and what they rest on."""
     content = {
         "inputs": about,
-        "figures": {i: {k: v for k, v in f.items() if k != "id"} for i, f in found.figures.items()},
+        "figures": {i: _figure(i, figure, linked) for i, figure in found.figures.items()},
         "findings": found.findings,
         "refusals": found.refusals,
     }
     text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
     (folder / "summary.md").write_text(markdown(content), encoding="utf-8")
+
+
+def _figure(id: str, figure: dict[str, Any], linked: Report) -> dict[str, Any]:
+    """Return a figure with the cell that shows it (null where none does) and the files of the tables it rests on."""
+    cell = linked.cell(id, figure["source"])
+    place = {"notebook": cell.notebook, "id": cell.id} if cell else None
+    files = list(linked.files(id, figure["source"]).values())
+    return {**{k: v for k, v in figure.items() if k != "id"}, "cell": place, "tables": files}
 
 
 def _finite(value: Any) -> Any:
@@ -58,12 +67,12 @@ def markdown(content: dict[str, Any]) -> str:
         "# GPU performance: executive summary",
         _about(about),
         "## Key findings",
-        "\n".join(_finding(f) for f in findings) or nothing_found(figures),
+        "\n".join(_finding(f, figures) for f in findings) or nothing_found(figures),
         "## Figures",
         _table(("figure", "value", "definition", "source"), [_row(f) for f in figures.values()]),
         "## Improvement opportunities",
         "Gains are ranges and overlap: they are not to be multiplied or added.",
-        _table(("direction", "target", "gain", "why a range"), [_opportunity(f) for f in findings]),
+        _table(("direction", "current", "target", "gain", "why a range"), [_opportunity(f, figures) for f in findings]),
         "## Recommendations",
         *(block for horizon in HORIZONS for block in _recommendations(horizon, findings)),
         "## What was not answered",
@@ -85,18 +94,30 @@ def _about(about: dict[str, Any]) -> str:
     return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in said)
 
 
-def _finding(finding: dict[str, Any]) -> str:
+def _finding(finding: dict[str, Any], figures: dict[str, Any]) -> str:
     doubts = f" Against it: {_safe('; '.join(finding['against']))}." if finding["against"] else ""
     sure = f"{finding['severity']}, {finding['confidence']} confidence"
-    return f"- **{_safe(finding['title'])}** ({sure}). {_safe(finding['explanation'])}{doubts}"
+    told = ", ".join(f"{_safe(figures[id]['label'])} {_value(figures[id])}" for id in finding["evidence"])
+    evidence = f" Evidence: {told}." if told else ""
+    return f"- **{_safe(finding['title'])}** ({sure}). {_safe(finding['explanation'])}{evidence}{doubts}"
+
+
+def _value(figure: dict[str, Any]) -> str:
+    """Return a figure's text as a link to the cell of the page that shows it."""
+    cell, text = figure.get("cell"), _safe(figure["text"])
+    return f"[{text}](index.html#{cell['notebook']}-{cell['id']})" if cell else text
 
 
 def _row(figure: dict[str, Any]) -> tuple[str, ...]:
-    return figure["label"], figure["text"], figure["definition"], figure["source"]
+    files = (f"[{_safe(Path(path).stem)}]({path})" for path in figure.get("tables", ()))
+    source = ", ".join([_safe(figure["source"]), *files])
+    return _safe(figure["label"]), _value(figure), _safe(figure["definition"]), source
 
 
-def _opportunity(finding: dict[str, Any]) -> tuple[str, ...]:
-    return finding["title"], finding["target"], finding["gain"]["text"], finding["gain"]["reason"]
+def _opportunity(finding: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
+    now = _value(figures[finding["evidence"][0]]) if finding["evidence"] else ""
+    gain = finding["gain"]
+    return _safe(finding["title"]), now, _safe(finding["target"]), _safe(gain["text"]), _safe(gain["reason"])
 
 
 def _refusal(refusal: dict[str, Any]) -> str:
@@ -111,7 +132,7 @@ def _recommendations(horizon: str, findings: list[dict[str, Any]]) -> list[str]:
 def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     if not rows:
         return "None."
-    lines = [header, ("---",) * len(header), *(tuple(map(_safe, row)) for row in rows)]
+    lines = [header, ("---",) * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 

@@ -100,14 +100,3 @@ def test_empty_run_has_no_figures_and_no_findings() -> None:
     view = _view()
     assert ({}, []) == (diagnosis.figures(view), diagnosis.findings(view))
     assert "nsys profile --gpu-metrics-devices=all" in [r.record for r in diagnosis.refusals(view)]
-
-
-def test_changes_compare_shares_and_not_totals() -> None:
-    """idle_frac is compared, span_ns is not; a figure only one run has is 0 in the other."""
-    before, after = (
-        diagnosis.figures(v) for v in (_waiting_for_data(), _view(kernels=kernels({"start_ns": 0, "dur_ns": MS})))
-    )
-    rows = diagnosis.changes(before, after).set_index("id")
-    assert ["80.0 %", "0 %", 0.0] == rows.loc["idle_frac", ["before", "after", "ratio"]].tolist()
-    assert ["80.0 %", "none"] == rows.loc["idle_data_loading_frac", ["before", "after"]].tolist()
-    assert "span_ns" not in rows.index

@@ -53,7 +53,7 @@ def test_every_figure_has_value_unit_definition_source_and_notebook(built: Path)
     """`figures` maps an id to what is needed to believe the number."""
     content = summary(built)
     assert {"inputs", "figures", "findings", "refusals"} == set(content)
-    needed = {"label", "value", "unit", "definition", "source", "notebook", "text"}
+    needed = {"label", "value", "unit", "definition", "source", "notebook", "text", "cell", "tables"}
     assert [] == [i for i, figure in content["figures"].items() if needed != set(figure) or not figure["definition"]]
 
 
@@ -97,11 +97,12 @@ def test_page_requests_nothing(built: Path) -> None:
 
 
 def test_baseline_stands_beside_the_run(built: Path) -> None:
-    """The report names its baseline; here it is the run itself, so the idle share is the same twice, ratio 1.00."""
-    page = (built / "index.html").read_text(encoding="utf-8")
-    idle = summary(built)["figures"]["idle_frac"]["text"]
+    """The summary names its baseline; here it is the run itself: the median step is the same twice, ratio 1.00."""
+    page = re.sub(r"</?a\b[^>]*>", "", (built / "index.html").read_text(encoding="utf-8"))
+    step = summary(built)["figures"]["step_median_ns"]["text"]
     assert "Before (run.sqlite) and after" in page
-    assert f'<td>GPU idle</td><td>{idle}</td><td>{idle}</td><td class="n">1.00</td>' in page
+    assert re.search(rf"<td>Median step</td><td>{step}</td><td>{step}</td><td>1\.00, interval .*?</td>", page)
+    assert 2 == page.count(f"The median step takes {step} instead of {step}: no difference seen")
 
 
 def test_baseline_brings_its_notebook(built: Path, run: Path) -> None:
