@@ -15,6 +15,8 @@ from urllib.request import Request, urlopen
 
 import nbformat
 
+from perfkit.report import notebooks
+
 TOKEN = "of-the-tests"
 LOCAL = re.compile(r"(https?|wss?)://(localhost|127\.0\.0\.1)[:/]|data:|blob:|about:")
 MOST_PIXELS = 14_000
@@ -28,6 +30,9 @@ QUIET = ("--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1", "--expose-a
 KERNEL_IS_READY = "() => jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
 HAS_RUN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')]
     .every(prompt => /[0-9]/.test(prompt.textContent)) || document.querySelector('[data-mime-type*="error"]')"""
+FOUND = "[...document.querySelectorAll('.perfkit-table')].find(one => one.ariaLabel === caption)"
+HAS_TEXT = f"([caption, text]) => {FOUND}?.innerText.includes(text)"
+HAS_ROWS = f"([caption, count]) => {FOUND}?.querySelectorAll('tbody tr').length === count"
 
 
 class Lab:
@@ -77,6 +82,14 @@ class Lab:
         notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
         return name
+
+    def copy(self, name: str, as_: str, **parameters: str) -> str:
+        """Write a notebook of perfkit with other values in its parameters cell and return its name."""
+        notebook = nbformat.read(notebooks.folder() / f"{name}.ipynb", as_version=4)
+        cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+        cell.source = "\n".join([cell.source, *(f"{key} = {value!r}" for key, value in parameters.items())])
+        nbformat.write(notebook, self.folder / f"{as_}.ipynb")
+        return as_
 
     def end_sessions(self) -> None:
         """End every kernel: one that is found again keeps its state."""
@@ -129,10 +142,30 @@ class Page:
         found = ", ".join(f'[data-mime-type="{kind}"]' for kind in kinds)
         return [str(text) for text in self.tab.locator(found).all_inner_texts()]
 
+    def text(self, caption: str) -> str:
+        """Return what stands in the table of this caption, cells apart by tabs."""
+        return str(self._table(caption).inner_text())
+
+    def rows(self, caption: str) -> int:
+        """Return how many rows are seen of the table of this caption."""
+        return int(self._table(caption).locator("tbody tr").count())
+
+    def until_text(self, caption: str, text: str) -> None:
+        """Wait until a text stands in the table of this caption."""
+        self.tab.wait_for_function(HAS_TEXT, arg=[caption, text], timeout=START * 1000)
+
+    def until_rows(self, caption: str, count: int) -> None:
+        """Wait until so many rows are seen of the table of this caption."""
+        self.tab.wait_for_function(HAS_ROWS, arg=[caption, count], timeout=START * 1000)
+
+    def _table(self, caption: str) -> Any:
+        return self.tab.locator(f'.perfkit-table[aria-label="{caption}"]')
+
     def picture(self, file: Path) -> None:
-        """Store all of the notebook as a picture, in a window that is as high."""
+        """Store all of the notebook as a picture, from its top, in a window that is as high."""
         high = self.tab.evaluate("document.querySelector('.jp-WindowedPanel-viewport').scrollHeight")
         self.tab.set_viewport_size({"width": 1400, "height": min(high + 200, MOST_PIXELS)})
+        self.tab.evaluate("document.querySelectorAll('.jp-Notebook, .jp-Notebook *').forEach(one => one.scrollTop = 0)")
         self.tab.wait_for_timeout(1000)
         self.tab.locator(".jp-Notebook").screenshot(path=file)
 

@@ -1,25 +1,84 @@
-"""Every notebook runs in JupyterLab in a browser as it is handed out."""
+"""Every notebook runs in JupyterLab in a browser as it is handed out, and follows its explorer."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from browser.exploring import Exploring
 from browser.lab import Page
+from megatron import training
+from readers.nccl_files import table, written
 
-import perfkit
+from perfkit import simulate
 from perfkit.report.lab import prepare
-from perfkit.report.notebooks import NOTEBOOKS, answering, sample
+from perfkit.report.notebooks import NOTEBOOKS, START
+
+COMPARED = "diagnosis.comparison.against(seen.selection, baseline=before)"
 
 
-@pytest.mark.parametrize("name", sorted(NOTEBOOKS))
+@pytest.mark.parametrize("name", sorted([START, *NOTEBOOKS]))
 def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
-    """All cells end without a traceback or a warning, and what is drawn is drawn on this machine alone."""
-    if name not in answering(perfkit.load(sample())):
-        pytest.skip("the sample run holds nothing that this notebook asks for")
+    """All cells end without a traceback or a warning, and what is drawn is drawn on this machine alone.
+
+    The sample run holds no answer to some notebooks: they say so.
+    """
     prepare(page.lab.folder, None)
     page.run(name)
     assert [] == page.errors()
     assert 0 < page.tab.locator(".jp-OutputArea-output table, .jp-OutputArea-output canvas").count()
     if shots:
         page.picture(shots / f"{name}.png")
+
+
+def test_baseline_of_logs(page: Page, shots: Path | None) -> None:
+    """A benchmark and two trainings in one folder: all of them first, then the training that is marked."""
+    logs = page.lab.folder / "logs"
+    logs.mkdir()
+    written(logs / "all_reduce.txt", table())
+    training(logs / "train_1.log", gpus=1, ms=400)
+    training(logs / "train_4.log", gpus=4, ms=500, batch=32)
+    page.run(page.lab.copy("1_baseline", "baseline_of_logs", profile=str(logs)))
+    assert [] == page.errors()
+    medians = "Each log of a training: medians over its iterations"
+    assert 2 == page.rows(medians)
+    assert 2 == page.rows("Bus bandwidth of the largest messages")
+    if shots:
+        page.picture(shots / "baseline_of_logs.png")
+    Exploring(page.tab).mark("ranks", "1")
+    page.until_rows(medians, 1)
+    assert "\n1\t4\t504\t" in page.text(medians)  # the log, its GPUs, its median step in ms
+
+
+def test_baseline_without_a_choice(page: Page) -> None:
+    """A benchmark alone has no rank, GPU or time to choose: a sentence says so, and the bandwidth is drawn."""
+    log = written(page.lab.folder / "all_reduce.txt", table())
+    page.run(page.lab.copy("1_baseline", "baseline_alone", profile=str(log)))
+    assert [] == page.errors()
+    assert Exploring(page.tab).said.startswith("Nothing can be chosen")
+    assert 0 == page.tab.locator(".perfkit-explorer option:visible").count()
+    assert 2 == page.rows("Bus bandwidth of the largest messages")
+
+
+def test_comparison_follows(page: Page, shots: Path | None) -> None:
+    """A family that is marked is chosen in both runs: verdict, pictures and tables are of it, as the analysis is."""
+    for name, seed in (("before", 0), ("after", 1)):
+        simulate.capture(page.lab.folder / f"{name}.sqlite", kernels=3_000, seed=seed)
+    paths = {"profile": "after.sqlite", "baseline": "before.sqlite"}
+    page.run(page.lab.copy("6_compare", "comparison", **paths))
+    assert [] == page.errors()
+    explorer = Exploring(page.tab)
+    every = explorer.ask(f"len({COMPARED}.kernels)")
+    kernels = "Kernels by the time that moved, per step"
+    page.until_text(kernels, f"of {every} rows")
+    if shots:
+        page.picture(shots / "comparison.png")
+    explorer.type("kernels", "gemm")
+    explorer.until_said("kernels matching 'gemm'")
+    some = explorer.ask(f"len({COMPARED}.kernels)")
+    assert 0 < some < every
+    page.until_rows(kernels, some)  # without pages: there are ten at most
+    assert "gemm" in page.text(kernels)
+    assert "elementwise" not in page.text(kernels)
+    assert 2 == page.text("The two runs").count("kernels matching 'gemm'")
+    assert [] == page.errors()

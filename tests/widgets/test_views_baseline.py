@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from megatron import training
 from sampled import devices
 from viewed import Chooser, chosen, recorded, sentences, specs, still, title, values
 
@@ -21,18 +22,6 @@ H100 = "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"
 NETWORKED = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
 MEGATRON = "superbench__megatron_deepspeed.log"
 SECOND = 1_000_000_000
-TIMED = "2024-01-01 00:00:{:02d}"
-
-
-def training(file: Path, *, gpus: int, ms: int, batch: int = 8) -> None:
-    """A log of Megatron: five iterations, a line each 2 s, of which the first takes three times as long."""
-    lines = [f"using world size: {gpus}, data-parallel-size: {gpus}"]
-    lines += [
-        f" [{TIMED.format(2 * i)}] iteration {i}/ 5 | consumed samples: 8 | elapsed time per iteration (ms): "
-        f"{3 * ms if i == 1 else ms + i}.0 | global batch size: {batch} | lm loss: 1.0 |"
-        for i in range(1, 6)
-    ]
-    file.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 def medians(run: Run, **choice: Any) -> list[float]:
