@@ -28,7 +28,7 @@ REACHED, GAINED, LOST = "reached before", "gained", "lost"
 SHARES = {REACHED: KIND_COLOURS["idle"], GAINED: KIND_COLOURS["computation"], LOST: KIND_COLOURS["communication"]}
 
 
-def steps(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.LayerChart:
     """Draw the step time of the first and last run as bars from 0, and of each between them what it changed.
 
     Parameters
@@ -36,6 +36,8 @@ def steps(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     ledger
         Columns label, step_ns, step_low_ns, step_high_ns, change_ns, verdict, cumulative_ratio; runs in their order;
         those without a step time are left out; may be empty.
+    of
+        What the times are, where they are no step times but, say, times by sample.
     title
         What is seen; the change from the first to the last run when empty.
 
@@ -60,7 +62,7 @@ def steps(ledger: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     register()
     drawn = _floating(runs)
     return layered(
-        _bars(drawn),
+        _bars(drawn, elided(of, LONGEST_LABEL)),
         title or _whole(runs),
         "Median of the steady steps; thin lines: its interval. Each change is against the run above it.",
         picture=f"Waterfall of the step times of {len(runs)} runs",
@@ -116,16 +118,19 @@ def _labels(labels: pd.Series) -> list[str]:
     ]
 
 
-def _bars(drawn: pd.DataFrame) -> list[alt.Chart]:
-    """Return the bars, the intervals of the step times, and the figures."""
+def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
+    """Return the bars, the intervals of the times, and the figures."""
+    drawn = drawn.assign(verdict=drawn["verdict"].replace(WHOLE, of))
     room = alt.Scale(domain=[0, 1.45 * float(drawn["right"].max())], nice=False)
-    title = f"step time ({drawn['symbol'].iloc[0]})"
+    title = f"{of} ({drawn['symbol'].iloc[0]})"
     place = alt.Y("label:N", title=None, sort=drawn["label"].tolist())
-    shade = alt.Color("verdict:N", scale=colours(SHADES, {}, drawn["verdict"]), title=None)
+    shade = alt.Color(
+        "verdict:N", scale=colours({of: SHADES[WHOLE], **VERDICT_COLOURS}, {}, drawn["verdict"]), title=None
+    )
     data = inline(drawn)
     shown = [
         alt.Tooltip("label:N", title="change"),
-        alt.Tooltip("told:N", title="step time"),
+        alt.Tooltip("told:N", title=of),
         alt.Tooltip("words:N", title="against the run before"),
         alt.Tooltip("verdict:N"),
     ]

@@ -168,8 +168,8 @@ def overview(found: Mapping[str, Trial]) -> pd.DataFrame:
     -------
     pandas.DataFrame
         `run`, its label; `from`; `batch_count`, samples of a step; `step_ns`, the median steady step; `sample_ns`, that
-        by sample; `samples_per_s`; `launches_count` of kernels by step, `kernel_busy_frac`, 0..1: NaN without a GPU;
-        `flops_per_s`, operations by formula over the median step.
+        by sample; `samples_per_s`; `launches_count`, the median number of kernels of a step, and `kernel_busy_frac`,
+        0..1: NaN without a GPU; `flops_per_s`, operations by formula over the median step.
     """
     return pd.DataFrame([{"run": label, **_row(trial)} for label, trial in found.items()])
 
@@ -183,7 +183,7 @@ def _row(trial: Trial) -> dict[str, Any]:
         "step_ns": step_ns,
         "sample_ns": step_ns / trial.batch_count,
         "samples_per_s": 1e9 * trial.batch_count / step_ns,
-        "launches_count": len(kernels) / kernels["step"].nunique() if len(kernels) else float("nan"),
+        "launches_count": float(kernels.groupby("step").size().median()),
         "kernel_busy_frac": trial.busy_frac,
         "flops_per_s": 1e9 * trial.step_flops / step_ns,
     }

@@ -31,6 +31,15 @@ def run(milliseconds: float) -> pd.DataFrame:
 SERIES = ledger({"before": run(200), "bf16": run(150), "workers": run(160), "compile": run(80)})
 
 
+def test_times_of_something_else_are_called_so(checked: Check) -> None:
+    """Axis and legend say what the times are of; bars are the same."""
+    spec, usual = checked(steps(SERIES, of="time by sample")), checked(steps(SERIES))
+    bars = spec["layer"][0]
+    assert bars["encoding"]["x"]["title"].startswith("time by sample (")
+    assert {"time by sample", "better", "worse"} >= {row["verdict"] for row in bars["rows"]} > {"time by sample"}
+    assert [row["end"] for row in bars["rows"]] == [row["end"] for row in usual["layer"][0]["rows"]]
+
+
 def test_steps_by_hand(checked: Check) -> None:
     """200 ms, then -50, +10 and -80: bars float from one step time to the next, the last reaches from 0 to 80."""
     spec = checked(steps(SERIES))

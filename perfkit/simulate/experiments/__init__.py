@@ -32,7 +32,7 @@ __all__ = ["NAMES", "PAIRS", "SERIES", "Setup", "labels", "write", "write_all"]
 _LOADING = Setup(precision="bf16", loading_ns=500_000, pinned=False)
 
 PAIRS: Mapping[str, tuple[Setup, Setup]] = {
-    "measuring": (Setup(), Setup(seed=1)),
+    "measuring": (Setup(precision="bf16"), Setup(precision="bf16", seed=1)),
     "tensor": (Setup(), Setup(precision="tf32")),
     "fusion": (Setup(precision="bf16"), Setup(precision="bf16", fused=True)),
     "sync": (Setup(precision="bf16", read_loss=1), Setup(precision="bf16", read_loss=50)),
