@@ -8,6 +8,7 @@ align    the attribute of a cell that puts numbers to the right
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
@@ -21,6 +22,7 @@ SHORT = 70  # characters of a name in its cell
 PROSE = 300  # characters of a sentence, which may take several lines
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
 LONG = 400  # characters of it in the tooltip
+_COMMAND = re.compile("`[^`]+`")  # in a sentence that says what to record
 
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
 
@@ -122,7 +124,7 @@ def _text(value: object) -> str:
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
-    if len(long) > SHORT and max(map(len, long.split())) <= LONGEST_WORD:
+    if len(long) > SHORT and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'

@@ -108,6 +108,17 @@ def test_rows_beyond_the_limit_are_counted() -> None:
     assert "1,000 more rows are not shown." in html
 
 
+def test_commands_are_not_cut() -> None:
+    """What records the missing is one long word between backquotes, and wrapped; a kernel's name is cut as before."""
+    command = (
+        "power is not recorded: `nvidia-smi --query-gpu=timestamp,index,power.draw,enforced.power.limit --format=csv`"
+    )
+    name = "`anonymous namespace'::kernel<" + "float, " * 10 + "x" * 50 + ">"
+    rows = _Table(show(pd.DataFrame({"why": [command, name]})).html).rows
+    assert command == rows[1][0]
+    assert "…" in rows[2][0]
+
+
 def test_an_empty_frame_says_so() -> None:
     """No rows is an answer, not an empty box."""
     assert "No rows." in show(pd.DataFrame({"a_ns": pd.Series([], dtype="int64")})).html
