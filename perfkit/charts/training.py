@@ -91,10 +91,11 @@ def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:
 
 def _layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     data, logs = inline(drawn.drop(columns="symbol")), drawn["log"].unique().tolist()
-    x = alt.X("time:Q", title=f"time since the first line of the log ({drawn['symbol'].iloc[0]})", scale=alt.Scale(nice=False))
+    told = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
+    x = alt.X("time:Q", title=told, scale=alt.Scale(nice=False))
     y = alt.Y("median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True))
     shades = alt.Scale(domain=logs, range=list(COLOURS[: len(logs)]))
-    colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend() if len(logs) > 1 else None)
+    colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)
     shade = alt.Opacity("shade:Q", scale=None, legend=None)
     shown = [
         alt.Tooltip("log:N"),
