@@ -44,8 +44,8 @@ def outcome(notebook: nbformat.NotebookNode, space: dict[str, Any] | None = None
 
 
 def test_labs_are_those_of_the_course() -> None:
-    """Labs 1 to 3 of four: the GPU, a small network on it, and one with convolutions."""
-    assert {"lab1", "lab2", "lab3"} <= set(ASSIGNMENTS)
+    """The GPU, a small network on it, one with convolutions, and a transformer."""
+    assert {"lab1", "lab2", "lab3", "lab4"} <= set(ASSIGNMENTS)
 
 
 def test_outputs_are_stripped(lab: str) -> None:
@@ -131,6 +131,27 @@ def test_lab3_does_with_a_capture_of_inference(part: str) -> None:
     notebook = read("lab3_resnet18")
     capture = sample("resnet18_a100") / "inference" / part
     assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, capture))
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "torch/TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz",
+        "torch/TraceLens__mi300__gaunernst_bert-small-uncased__1016001.json.gz",
+        "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv",
+    ],
+)
+def test_lab4_does_with_other_berts(part: str, profiles: Path) -> None:
+    """A trace with flash attention in BF16 from NVIDIA or AMD, or counters of unknown hardware; the rest is sampled."""
+    notebook = read("lab4_bert")
+    assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, profiles / part))
+
+
+@pytest.mark.parametrize("part", ["bert_a100_optimised", "cpu_workloads/bert_inference"])
+def test_lab4_does_with_other_samples(part: str) -> None:
+    """Without times, with other kernels, or with times of a CPU alone."""
+    notebook = read("lab4_bert")
+    assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, sample(part)))
 
 
 def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
