@@ -51,6 +51,7 @@ DETAILS = ("sync", "data_loading", "memory", "launch", "host_code")
 KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
 SLIVER_FRAC = 0.1  # of a gap; a shorter wait of the host does not explain it (convention)
 LACKING_LIMIT_FRAC = 0.2
+WAITS = 1 << 17  # explained at once, so that of millions of calls only those around them are sorted
 THREAD = ["rank", "process", "thread"]
 # "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
 DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
@@ -90,8 +91,11 @@ def attributed(
     of_host = (called > start) & ~held_up
     cause = np.select([edge, call < 0, of_host, end - start < KERNEL_WAIT_NS], [4, 3, 0, 1], 2)
     why = np.full((3, len(cause)), -1)
-    if len(host := np.flatnonzero(cause == 0)):
-        why[:, host] = _explained(start[host], np.minimum(called, end)[host], call[host], api_calls, ranges)
+    host = np.flatnonzero(cause == 0)
+    host = host[np.argsort(start[host], kind="stable")]
+    for first in range(0, len(host), WAITS):
+        part = host[first : first + WAITS]
+        why[:, part] = _explained(start[part], np.minimum(called, end)[part], call[part], api_calls, ranges)
     return {
         "cause": pd.Categorical.from_codes(cause, pd.Index(CAUSES)),
         "detail": pd.Categorical.from_codes(why[0], pd.Index(DETAILS)),

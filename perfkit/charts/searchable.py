@@ -186,7 +186,8 @@ def _cells(values: pd.Series, made: Cells) -> list[str]:
 
 def _link(seen: pd.DataFrame, caption: str) -> str:
     name = "_".join(re.findall(r"[a-z0-9]+", caption.lower())[:6]) or "table"
-    text = seen.assign(**{str(c): seen[c].map(_harmless) for c in seen if _is_text(seen[c])}).to_csv(index=False)
+    texts = {str(c): seen[c].astype(object).map(_harmless) for c in seen if _is_text(seen[c])}
+    text = seen.assign(**texts).to_csv(index=False)
     packed = b64encode(text.encode("utf-8", "replace")).decode()
     return f'<a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{packed}">Download as CSV</a>'
 

@@ -12,6 +12,7 @@ from frames import api_calls, copies, kernels, ranges
 from real import MFU, OPTIMISED
 
 import perfkit
+from perfkit.analysis import causes
 from perfkit.analysis.gaps import determinable, idle_gaps
 from perfkit.analysis.lanes import Idle
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
@@ -61,7 +62,7 @@ def check(tables: Tables, index: Idle, windows: list[Any], ranks: tuple[int, ...
 
 @pytest.mark.parametrize("seed", range(6))
 def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
-    """Any window, on and off edges of operations, beyond the work and inside one gap; ranks and GPUs, one unknown too."""
+    """Any window, on and off edges of operations, beyond the work, inside one gap; ranks and GPUs, one unknown too."""
     tables = made(seed)
     index = Idle(*tables[:3], ranges=tables[3])
     start, end = tables[0]["start_ns"], tables[0]["start_ns"] + tables[0]["dur_ns"]
@@ -104,3 +105,14 @@ def test_a_window_that_ends_before_it_starts_is_refused() -> None:
     """As everywhere."""
     with pytest.raises(ValueError, match="does not end after it starts"):
         Idle(*made(0)[:3]).gaps(window=(9, 9))
+
+
+def test_waits_explained_by_parts_are_explained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three at a time, so that only the calls and ranges around them are looked at: as all at once."""
+    for seed in range(4):
+        *work, named = made(seed)
+        whole = idle_gaps(*work, ranges=named)
+        monkeypatch.setattr(causes, "WAITS", 3)
+        pd.testing.assert_frame_equal(whole, idle_gaps(*work, ranges=named))
+        monkeypatch.undo()
+        assert (whole["cause"] == "host_wait").sum() > 3
