@@ -12,6 +12,8 @@ OVERVIEW, TIMELINE = 0, 1  # pictures of an explorer from the top down
 PICTURES = f"[...document.querySelectorAll('{BOX} svg.marks')]"
 TITLES = [f"({PICTURES}[{n}]?.querySelector('.role-title-text text')?.textContent ?? '')" for n in (OVERVIEW, TIMELINE)]
 TITLE = TITLES[TIMELINE]
+# What the timeline tells of itself, title and window: not how it is read, which changes with tables that are read.
+SPOKEN = f"({PICTURES}[{TIMELINE}]?.closest('[aria-label]')?.getAttribute('aria-label') ?? '').split('. Timeline.')[0]"
 FRAME = """(svg => {
     svg.scrollIntoView({block: 'center'});
     const box = svg.querySelector('.role-frame path.background').getBoundingClientRect();
@@ -67,13 +69,18 @@ class Exploring:
         return str(self.tab.evaluate(TITLE))
 
     @property
+    def spoken(self) -> str:
+        """Title and window of the timeline, as a screen reader tells them: another choice is told otherwise."""
+        return str(self.tab.evaluate(SPOKEN))
+
+    @property
     def said(self) -> str:
         """What the explorer says is chosen."""
         return str(self.tab.locator(f"{BOX} [role=status]").first.inner_text())
 
-    def until_title(self, text: str, picture: int = TIMELINE) -> str:
+    def until_title(self, text: str, picture: int = TIMELINE, timeout: float = LIMIT) -> str:
         """Wait until a picture's title contains a text, and return the title."""
-        return self._until(TITLES[picture], text)
+        return self._until(TITLES[picture], text, timeout)
 
     def until_said(self, text: str) -> str:
         """Wait until the explorer says a text, and return all that it says."""
@@ -83,6 +90,10 @@ class Exploring:
         """Wait until the timeline has another title than this, and return it."""
         self.tab.wait_for_function(f"before => {TITLE} && {TITLE} !== before", arg=title, timeout=LIMIT)
         return self.title
+
+    def until_drawn_after(self, spoken: str, timeout: float = LIMIT) -> None:
+        """Wait until the timeline shows another choice than the one it told so of."""
+        self.tab.wait_for_function(f"before => {SPOKEN} && {SPOKEN} !== before", arg=spoken, timeout=timeout)
 
     def reset(self) -> None:
         """Choose everything."""
@@ -133,6 +144,6 @@ class Exploring:
         found = self.tab.evaluate(CONTRASTS, ", ".join(f"{BOX} {text}" for text in texts))
         return [(str(text), float(contrast)) for text, contrast in found]
 
-    def _until(self, what: str, text: str) -> str:
-        self.tab.wait_for_function(f"text => {what}.includes(text)", arg=text, timeout=LIMIT)
+    def _until(self, what: str, text: str, timeout: float = LIMIT) -> str:
+        self.tab.wait_for_function(f"text => {what}.includes(text)", arg=text, timeout=timeout)
         return str(self.tab.evaluate(what))

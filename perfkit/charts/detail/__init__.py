@@ -95,7 +95,7 @@ def timeline(
         "width": WIDTH,
         "height": round(lane * max(len(labels), 1)),
         "title": {"text": title, "subtitle": list(explanation)},
-        "description": " ".join(f"{text.rstrip('.')}." for text in (title, "Timeline", *explanation)),
+        "description": " ".join(f"{text.rstrip('.')}." for text in (_spoken(title, window), "Timeline", *explanation)),
         "datasets": datasets(labels, bins, spans, window=window, size=(WIDTH, lane)),
         "layer": [
             layers.backdrop(place),
@@ -104,6 +104,12 @@ def timeline(
             layers.words(place, window[0], scale),
         ],
     }
+
+
+def _spoken(title: str, window: tuple[int, int]) -> str:
+    """Return the title with what the axis shows to those who see it."""
+    first, last = (f"{edge / 1e9:.9f} s" for edge in window)
+    return f"{title}, from {first} to {last}"
 
 
 def _config() -> Spec:
