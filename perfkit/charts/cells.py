@@ -8,12 +8,14 @@ align    the attribute of a cell that puts numbers to the right
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
@@ -60,6 +62,8 @@ IDENTIFIERS = frozenset(
         "line",
     }
 )
+MOMENTS = frozenset({"start_ns", "time_ns"})  # of which the difference matters
+MOST_DIGITS = 6  # of a moment, behind the point
 # Columns that are nothing but a unit.
 BARE = {
     "bytes": "size_bytes",
@@ -87,7 +91,8 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
     if suffix and _numeric(values):
         largest = float(values.abs().max()) if values.notna().any() else 0.0
         chosen = unit(largest, LADDERS[suffix])
-        cells = _each(values, lambda value: number(value / chosen.size))
+        shown = _moment(values, chosen) if name in MOMENTS else number
+        cells = _each(values, lambda value: shown(value / chosen.size))
         return Cells(f"{header or _title(name, suffix)} ({chosen.symbol})", cells, True)
     if pd.api.types.is_bool_dtype(values):
         return Cells(header or _title(name), _each(values, lambda value: "yes" if value else "no"), False)
@@ -98,6 +103,15 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
     if _numeric(values):
         return Cells(header or _title(name), _each(values, number), True)
     return Cells(header or _title(name), _each(values, _text), False)
+
+
+def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:
+    """Return how to write moments, so that those of a column can be told apart wherever they lie."""
+    apart = np.diff(np.unique(values.dropna()))
+    if not len(apart):
+        return number
+    digits = min(max(math.ceil(-math.log10(float(apart.min()) / chosen.size)), 0), MOST_DIGITS)
+    return lambda value: f"{value:,.{digits}f}"
 
 
 def _numeric(values: pd.Series) -> bool:

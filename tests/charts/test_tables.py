@@ -108,6 +108,15 @@ def test_rows_beyond_the_limit_are_counted() -> None:
     assert "1,000 more rows are not shown." in html
 
 
+def test_moments_are_told_apart() -> None:
+    """Steps of 12 ms that begin 7,800 s into the recording; lengths keep three digits."""
+    rows = pd.DataFrame({"start_ns": [7_800_060_000_000, 7_800_072_400_000], "dur_ns": [12_400_000, 12_000_000]})
+    assert [["7,800.06", "12.4"], ["7,800.07", "12.0"]] == _Table(show(rows).html).rows[1:]
+    assert "7,800" == _Table(show(rows.head(1)).html).rows[1][0]
+    close = pd.DataFrame({"start_ns": [10**9, 10**9 + 1, None]})
+    assert [["1.000000"], ["1.000000"], ["n/a"]] == _Table(show(close).html).rows[1:]
+
+
 def test_commands_are_not_cut() -> None:
     """What records the missing is one long word between backquotes, and wrapped; a kernel's name is cut as before."""
     command = (
