@@ -2,20 +2,25 @@
 
 Functions
 ---------
-gaps    the idle times of a choice, and whether their causes can be told
+gaps        the idle times of a choice, and whether their causes can be told
+operators   the time of its operators
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pandas as pd
 
+from perfkit.analysis import operators as of_operators
 from perfkit.analysis.causes import Determinable
 from perfkit.analysis.gaps import determinable, idle_gaps
+from perfkit.analysis.intervals import Int
 from perfkit.analysis.lanes import Idle
+from perfkit.analysis.operators import Operators
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets.later import Later, Pending
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MANY = 200_000  # kernels up to which a person waits for an index without being told
 _IDLE: WeakKeyDictionary[Run, Later[Idle]] = WeakKeyDictionary()
+_OPERATORS: WeakKeyDictionary[Run, Later[Operators]] = WeakKeyDictionary()
 
 
 def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, Determinable]:
@@ -50,6 +56,22 @@ def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, D
     index = _made(_IDLE, run, lambda: Idle(run.kernels, run.copies, run.api_calls, ranges=run.ranges), "idle times")
     devices = {"ranks": view.ranks, "gpus": view.gpus}
     return index.gaps(window=view.window, **devices), index.determinable(**devices)
+
+
+def operators(source: Selection | Explorer, view: Selection, *, by: str | Sequence[str]) -> pd.DataFrame:
+    """Return what `perfkit.analysis.operators.summary` says of a choice; arguments and Pending as in `gaps`."""
+    traced = view.framework
+    if isinstance(source, Selection):
+        return of_operators.summary(traced.ops, traced.kernels, traced.api_calls, by=by, window=traced.window)
+    run = traced.run
+    index = _made(_OPERATORS, view.run, lambda: Operators(run.ops, run.kernels, run.api_calls), "operators")
+    rows = {"ops": _rows(traced.ops, run.ops), "kernels": _rows(traced.kernels, run.kernels)}
+    return index.summary(by=by, window=traced.window, **rows)
+
+
+def _rows(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
+    """Return the positions of chosen rows of a table, None for all of them."""
+    return None if chosen is every else np.flatnonzero(every.index.isin(chosen.index))
 
 
 def _made(kept: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callable[[], T], what: str) -> T:

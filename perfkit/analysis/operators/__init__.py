@@ -27,6 +27,7 @@ PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "Ext
 
 from perfkit.analysis.operators.attribution import HOW, kernels_of, launched
 from perfkit.analysis.operators.gradients import backward
+from perfkit.analysis.operators.index import Operators
 from perfkit.analysis.operators.short_kernels import SHORT_NS, many_small
 from perfkit.analysis.operators.synchronising import (
     SYNCHRONISATIONS,
@@ -41,6 +42,7 @@ __all__ = [
     "HOW",
     "SHORT_NS",
     "SYNCHRONISATIONS",
+    "Operators",
     "backward",
     "kernels_of",
     "launched",

@@ -7,6 +7,8 @@ As in `perfkit.analysis.operators`.
 Functions
 ---------
 summary    time and kernels of the operators, per name, shapes, ...
+summed     the same, once it is known which operator launched which kernel
+checked    the keys to group by
 """
 
 from __future__ import annotations
@@ -87,11 +89,24 @@ def summary(
     >>> summary(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist()[:3]
     ['name', 'count', 'cpu_total_ns']
     """
+    keys = checked(by)
+    parent = parents(OPS.check(ops))
+    _, row = launching(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    return summed(ops, parent, kernels, row, keys=keys, window=window)
+
+
+def checked(by: str | Sequence[str]) -> list[str]:
+    """Return the keys to group by; raise ValueError if there is none, or one that is not of KEYS."""
     keys = [by] if isinstance(by, str) else list(by)
     if not keys or not set(keys) <= set(KEYS):
         raise ValueError(f"by: {keys} is not one or more of {list(KEYS)}")
-    parent = parents(OPS.check(ops))
-    _, row = launching(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    return keys
+
+
+def summed(
+    ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, row: Int, *, keys: list[str], window: Window | None
+) -> pd.DataFrame:
+    """Return what `summary` does, given the row of the operator around each one, and of that of each kernel."""
     names, of_op, of_kernel = _groups(ops, kernels, row, keys)
     grouping = _Grouping(parent, outermost(parent, of_op, np.arange(len(ops))), of_op, len(names))
     inside = cut(kernels[["start_ns", "dur_ns"]].assign(row=row, group=of_kernel), window)

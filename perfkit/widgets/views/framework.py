@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from perfkit import analysis, charts
 from perfkit.selection import Selection
+from perfkit.widgets import indexed
 from perfkit.widgets.showing import Live, Part, Shown, shown
 from perfkit.widgets.views.absent import some
 
@@ -40,7 +41,7 @@ def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) 
     """
     if by not in ("name", "shapes"):
         raise ValueError(f"by: {by!r} is neither 'name' nor 'shapes'")
-    return shown(source, lambda view: _operators(view.framework, by, top))
+    return shown(source, lambda view: _operators(source, view, by, top))
 
 
 def memory(source: Selection | Explorer) -> Shown | Live:
@@ -54,13 +55,13 @@ def memory(source: Selection | Explorer) -> Shown | Live:
     return shown(source, lambda view: _memory(view.framework))
 
 
-def _operators(view: Selection, by: str, top: int) -> list[Part]:
-    tables = (view.ops, view.kernels, view.api_calls)
-    summary = some(analysis.operators.summary(*tables, window=view.window), view, "OPS", "operators")
+def _operators(source: Selection | Explorer, view: Selection, by: str, top: int) -> list[Part]:
+    some(view.framework.run.ops, view, "OPS", "operators")
+    summary = some(indexed.operators(source, view, by="name"), view, "OPS", "operators")
     columns, rows, caption = OPERATOR_COLUMNS, summary, "Operators by GPU time, with what they call"
     if by == "shapes":
         columns = ["name", "shapes", *OPERATOR_COLUMNS[1:]]
-        rows = analysis.operators.summary(*tables, by=("name", "shapes"), window=view.window)
+        rows = indexed.operators(source, view, by=("name", "shapes"))
         caption = "Operators and shapes of their inputs by GPU time, with what they call"
     table = charts.searchable.show(rows, columns=columns, caption=caption)
     return [charts.operators.bars(summary, top=top), table]
