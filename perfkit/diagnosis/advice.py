@@ -54,16 +54,19 @@ HOST_CODE = advice(
 )
 HOST_PATH = advice(
     "Open step 3, call paths, at this function: what is only needed once belongs before the loop",
-    "Do this work once and keep its result, or move it to another thread or to the time in which the GPU computes",
+    "Do this work once and keep its result (functools.cache), or move it to another thread "
+    "(concurrent.futures.ThreadPoolExecutor) or to the time in which the GPU computes",
     "Replace it by a compiled or vectorised implementation",
 )
 KERNEL_WAIT = advice(
     "Raise the batch size so that kernels are longer than the gap between them",
-    "Capture the step in a CUDA graph, which shortens the gap between dependent kernels",
+    "Capture the step in a CUDA graph (torch.cuda.graph, or torch.compile(mode='reduce-overhead')), which shortens the "
+    "gap between dependent kernels",
     "Fuse dependent small kernels",
 )
 OTHER_WAIT = advice(
-    "Look at the timeline for what the stream waited for: an event, another stream, another GPU",
+    "Look at the timeline for what the stream waited for: an event (cudaStreamWaitEvent), another stream, a collective "
+    "of another GPU",
     "Remove dependencies between streams that the data do not need",
     "Balance the work between the GPUs and streams that wait for each other",
 )
@@ -78,9 +81,10 @@ EDGE = advice(
     "Measure start-up separately: it is paid once per job",
 )
 IDLE_GPU = advice(
-    "Give the GPU more work per step: a larger batch; find the host code in which the time goes "
+    "Give the GPU more work per step: a larger batch_size; find the host code in which the time goes "
     "(step 3, call paths) and take it out of the loop",
-    "Overlap the host's work with the GPU's: asynchronous copies, prefetching, several steps in flight",
+    "Overlap the host's work with the GPU's: copies with non_blocking=True, prefetch_factor of the loader, several "
+    "steps in flight",
     "Assess smaller or shared GPUs for this job; keep the utilisation of every job under watch",
 )
 COPIES = advice(
@@ -94,7 +98,8 @@ PAGEABLE = advice(
     "Keep data that is used again on the GPU",
 )
 SMALL_COPIES = advice(
-    "Gather small tensors into one buffer and copy that once; create constants on the GPU (device='cuda')",
+    "Gather small tensors into one buffer (torch.cat) and copy that once; create constants on the GPU "
+    "(torch.zeros(n, device='cuda'))",
     "Log and update parameters of the host in batches, every hundredth step",
     "Keep the state of the loop on the GPU, so that nothing small crosses the link in a step",
 )
@@ -152,8 +157,10 @@ PREPARATION = advice(
     "Give preparation machines or GPUs of its own",
 )
 BALANCE = advice(
-    "Compare what the slowest rank gets: batch, sequence lengths, its share of the model; check its clocks",
-    "Bucket sequences by length; balance the stages of the pipeline by measured time",
+    "Compare what the slowest rank gets: batch, sequence lengths, its share of the model; check its clocks "
+    "(nvidia-smi dmon -s pucvmet)",
+    "Bucket sequences by length (a batch_sampler over sorted lengths); balance the stages of the pipeline by measured "
+    "time",
     "Choose a parallel layout whose parts take the same time",
 )
 LOW_UTILISATION = advice(
@@ -164,8 +171,8 @@ LOW_UTILISATION = advice(
 )
 MEMORY_FULL = advice(
     "Watch for out-of-memory errors before changing anything; lower the batch size if there are any",
-    "Use activation checkpointing, 16-bit types and a fused optimizer, which need less memory",
-    "Shard parameters and optimizer states over the GPUs",
+    "Use activation checkpointing (torch.utils.checkpoint), 16-bit types and a fused optimizer, which need less memory",
+    "Shard parameters and optimizer states over the GPUs (torch.distributed.fsdp, DeepSpeed ZeRO)",
 )
 THROTTLING = advice(
     "Look at the event reasons: a power limit is set by nvidia-smi -pl or the chassis, heat by airflow and fans",
@@ -173,14 +180,16 @@ THROTTLING = advice(
     "Plan cooling and power for the clock that the measurements assume",
 )
 WARM_UP = advice(
-    "Leave the first steps out of every measurement: choose a window of steady steps",
-    "Cache compiled kernels and autotuning results between runs",
-    "Keep shapes fixed so that nothing is compiled after the first step",
+    "Leave the first steps out of every measurement: choose a window of steady steps, or record with "
+    "torch.profiler.schedule(wait=1, warmup=2, active=6), nsys --capture-range=cudaProfilerApi",
+    "Cache compiled kernels and autotuning results between runs (TORCHINDUCTOR_CACHE_DIR on storage that stays)",
+    "Keep shapes fixed so that nothing is compiled after the first step, or use torch.compile(dynamic=True)",
 )
 LATENCY = advice(
-    "Give each launch more work (larger batch, several items per block); launch enough blocks for every SM",
-    "Unroll or batch independent loads so that each warp has more in flight; raise occupancy where registers or "
-    "shared memory limit it",
+    "Give each launch more work (larger batch, several items per block); launch enough blocks for every SM "
+    "(cudaOccupancyMaxPotentialBlockSize)",
+    "Unroll or batch independent loads (#pragma unroll) so that each warp has more in flight; raise occupancy where "
+    "registers or shared memory limit it",
     "Fuse short kernels that follow one another",
 )
 TENSOR_CORES = advice(
@@ -194,8 +203,9 @@ OCCUPANCY = advice(
     "Let autotuning choose tile and block sizes for this GPU",
 )
 MEMORY_BOUND = advice(
-    "Read and write each value once: fuse elementwise operations; use 16-bit types where accuracy allows",
-    "Coalesce accesses and use vector loads; keep reused data in shared memory or L2",
+    "Read and write each value once: fuse elementwise operations (torch.compile); use 16-bit types where accuracy "
+    "allows (torch.autocast)",
+    "Coalesce accesses and use vector loads (float4); keep reused data in shared memory (__shared__) or L2",
     "Change the algorithm so that more is computed per byte (tiling, recomputation)",
 )
 

@@ -111,8 +111,8 @@ def severity(share: float) -> str:
 class Finding:
     """Something that costs time, the figures that show it, what mending it can gain, and what to do.
 
-    `confidence` says how well the evidence supports it, `against` what speaks against it, in words, and `next` what
-    to measure next.
+    `confidence` says how well the evidence supports it, `against` what speaks against it, in words, `next` what to
+    measure next, and `threshold` from which value on it is told, with the source of that.
     """
 
     rule: str
@@ -126,6 +126,7 @@ class Finding:
     confidence: str = "high"
     against: tuple[str, ...] = ()
     next: str = ""
+    threshold: str = ""
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,10 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     causes = {c: known[f"idle_{c}_frac"].value for c in ("sync", *CAUSES) if f"idle_{c}_frac" in known}
     rest = sum(max(share - saved.get(cause, 0.0), 0.0) for cause, share in causes.items())
     share = min(idle.value, rest) if causes else idle.value
-    return Figure(idle.id, idle.label, share, "1", idle.definition, idle.source) if share >= NOTABLE else None
+    if share < NOTABLE or share == idle.value:
+        return idle if share >= NOTABLE else None
+    definition = f"{idle.definition}; less what other causes of idle time explain"
+    return Figure("wait_idle_frac", "Idle after waits, not explained otherwise", share, "1", definition, idle.source)
 
 
 def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

@@ -16,10 +16,12 @@ from perfkit.analysis import gaps, steps
 from perfkit.diagnosis import advice
 from perfkit.diagnosis.figures import causes, detected, idle_gaps
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
+from perfkit.diagnosis.replayed import CHANGES
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE, COMPUTING = 0.1, 0.6
+NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 CAUSES = {
     "data_loading": ("the host was loading data", advice.DATA_LOADING),
     "sync": ("the host was waiting for the GPU before it launched more", advice.SYNC),
@@ -91,6 +93,7 @@ def _finding(
 ) -> Finding:
     share = evidence[0].value if share is None else share
     reason = "at most all of this time disappears; at least none, if the GPU then waits for something else"
+    reason += "" if rule in CHANGES else NOT_REPLAYED
     return Finding(rule, title, severity(share), text, evidence, "under 10 %", removing(share, reason), remedies)
 
 

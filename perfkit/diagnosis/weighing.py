@@ -27,6 +27,7 @@ from perfkit.diagnosis.kept import kept
 from perfkit.diagnosis.kernel import binding
 from perfkit.diagnosis.launching import CAUSES
 from perfkit.diagnosis.measure_next import measure_next
+from perfkit.diagnosis.thresholds import threshold
 from perfkit.diagnosis.throughput import matrix_frac, while_running
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
@@ -49,13 +50,14 @@ Known = Mapping[str, Figure]
 
 
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
-    """Return a finding with its confidence, what speaks against it, and what to measure next."""
+    """Return a finding with its confidence, what speaks against it, what to measure next, and its threshold."""
     against = tuple(_against(view, known, finding))
     start = (
         1 if finding.rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES | BY_ASSUMPTION or _uncounted(known, finding) else 0
     )
     level = CONFIDENCES[min(start + len(against), len(CONFIDENCES) - 1)]
-    return replace(finding, confidence=level, against=against, next=measure_next(finding.rule))
+    rule = finding.rule
+    return replace(finding, confidence=level, against=against, next=measure_next(rule), threshold=threshold(rule))
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:
