@@ -130,7 +130,7 @@ def test_ledger_by_sample_by_hand(kept: Path) -> None:
 
 
 def test_a_run_without_a_gpu(tmp_path: Path) -> None:
-    """A recording of the CPU has steps and samples; what is of GPUs is not a number, nor has the ledger a utilisation."""
+    """A recording of the CPU has steps and samples; all that is of GPUs is not a number, in the ledger too."""
     run = sample().parent / "cpu_workloads" / "mlp_training"
     for label in ("before", "after"):
         shutil.copytree(run, tmp_path / "sync" / label)
