@@ -13,18 +13,33 @@ step    all of one batch
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from perfkit.simulate.bert_kernels import HEADS, HIDDEN, LAYERS, POSITIONS, SEQUENCE, VOCABULARY, WIDE, key
+from perfkit.simulate.bert_parts import (
+    FLOAT,
+    LAYOUT,
+    LONG,
+    NO,
+    ONE,
+    YES,
+    ZERO,
+    count,
+    dims_of,
+    dropout,
+    empty,
+    empty_strided,
+    moved,
+    strided,
+    swapped,
+    viewed,
+)
 from perfkit.simulate.mlp_parts import (
     NONE,
-    SIZES,
     Input,
     Part,
     Span,
     contiguous,
-    copied,
     kernel,
     listed,
     op,
@@ -34,9 +49,7 @@ from perfkit.simulate.mlp_parts import (
 )
 
 DEPTH = HIDDEN // HEADS
-DROPPED, EPSILON = scalar("0.10000000000000001"), scalar("9.9999999999999998e-13")
-NO, YES, ZERO, ONE = scalar("False"), scalar("True"), scalar("0"), scalar("1")
-FLOAT, LONG, GPU = scalar("6"), scalar("4"), ZERO  # PyTorch's numbers of the types; the layout of memory
+EPSILON = scalar("9.9999999999999998e-13")
 
 
 def step(batch: int) -> tuple[Part, ...]:
@@ -64,19 +77,19 @@ class _Pass:
 
     def _to_device(self) -> list[Span]:
         """Tokens, their kinds and the mask, from pageable memory."""
-        return [_moved(self.tokens, LONG, "H2D") for _ in range(3)]
+        return [moved(self.tokens, LONG, "H2D") for _ in range(3)]
 
     def _masked(self) -> list[Span]:
         """What is added to the scores: 0, or the least number where there is no token."""
         rows = tensor(self.batch, 1, SEQUENCE, kind="long int")
         whole = tensor(self.batch, 1, 1, SEQUENCE, kind="long int")
-        made = _empty_strided(self.mask, FLOAT)
+        made = empty_strided(self.mask, FLOAT)
         cast = op("aten::copy_", self.mask, whole, NO, parts=[self._kernel("mask_to_float")])
         to_float = op("aten::_to_copy", whole, FLOAT, NONE, NONE, NONE, NO, NONE, parts=[made, cast])
         left = op("aten::sub", Input("double"), self.mask, ONE, parts=[self._kernel("mask_from_one")])
         return [
-            op("aten::unsqueeze", self.tokens, ONE, parts=[_strided(self.tokens, rows)]),
-            op("aten::unsqueeze", rows, scalar("2"), parts=[_strided(rows, whole)]),
+            op("aten::unsqueeze", self.tokens, ONE, parts=[strided(self.tokens, rows)]),
+            op("aten::unsqueeze", rows, scalar("2"), parts=[strided(rows, whole)]),
             op("aten::to", whole, FLOAT, NO, NO, NONE, parts=[to_float]),
             op("aten::rsub", self.mask, scalar("1."), ONE, parts=[left]),
             op("aten::mul", self.mask, Input("double"), parts=[self._kernel("mask_scaled")]),
@@ -86,7 +99,7 @@ class _Pass:
         """The sum of three vectors per token: of its word, its sentence and its place."""
         all_places = tensor(1, POSITIONS, kind="long int")
         places = tensor(1, SEQUENCE, strides=(POSITIONS, 1), kind="long int")
-        chosen = _strided(all_places, places, ZERO)
+        chosen = strided(all_places, places, ZERO)
         return [
             self._looked_up(VOCABULARY, self.tokens, "look_up"),
             self._looked_up(2, self.tokens, "look_up"),
@@ -95,15 +108,15 @@ class _Pass:
             self._looked_up(POSITIONS, places, "look_up_places"),
             self._added(tensor(1, SEQUENCE, HIDDEN)),
             self._normed(),
-            _dropout(self.hidden),
+            dropout(self.hidden),
         ]
 
     def _looked_up(self, rows: int, tokens: Input, place: str) -> Span:
-        table, flat = tensor(rows, HIDDEN), tensor(_count(tokens), kind="long int")
-        found = tensor(_count(tokens), HIDDEN)
-        reshaped = op("aten::reshape", tokens, listed([-1]), parts=[_viewed(tokens, [-1])])
-        selected = op("aten::index_select", table, ZERO, flat, parts=[_empty([0]), self._kernel(place)])
-        parts = [reshaped, selected, _viewed(found, [*_dims(tokens), HIDDEN])]
+        table, flat = tensor(rows, HIDDEN), tensor(count(tokens), kind="long int")
+        found = tensor(count(tokens), HIDDEN)
+        reshaped = op("aten::reshape", tokens, listed([-1]), parts=[viewed(tokens, [-1])])
+        selected = op("aten::index_select", table, ZERO, flat, parts=[empty([0]), self._kernel(place)])
+        parts = [reshaped, selected, viewed(found, [*dims_of(tokens), HIDDEN])]
         return op("aten::embedding", table, tokens, scalar("-1"), NO, NO, parts=parts)
 
     def _layer(self) -> list[Span]:
@@ -111,45 +124,45 @@ class _Pass:
         return [
             *self._attention(),
             self._linear("out", HIDDEN, HIDDEN),
-            _dropout(self.hidden),
+            dropout(self.hidden),
             self._added(self.hidden),
             self._normed(),
             self._linear("fc1", HIDDEN, WIDE),
             op("aten::gelu", wide, NONE, parts=[self._kernel("gelu")]),
             self._linear("fc2", WIDE, HIDDEN),
-            _dropout(self.hidden),
+            dropout(self.hidden),
             self._added(self.hidden),
             self._normed(),
         ]
 
     def _attention(self) -> list[Span]:
-        heads = _swapped(tensor(self.batch, SEQUENCE, HEADS, DEPTH), (0, 2, 1, 3))
-        turned_keys = _swapped(heads, (0, 1, 3, 2))
+        heads = swapped(tensor(self.batch, SEQUENCE, HEADS, DEPTH), (0, 2, 1, 3))
+        turned_keys = swapped(heads, (0, 1, 3, 2))
         softmax = op("aten::_softmax", self.scores, scalar("-1"), NO, parts=[self._kernel("softmax")])
         context = tensor(self.batch, HEADS, SEQUENCE, DEPTH)
-        joined = _swapped(context, (0, 2, 1, 3))
+        joined = swapped(context, (0, 2, 1, 3))
         return [
             *(part for name in ("query", "key", "value") for part in self._head(name)),
-            op("aten::transpose", heads, scalar("-1"), scalar("-2"), parts=[_strided(heads, turned_keys)]),
+            op("aten::transpose", heads, scalar("-1"), scalar("-2"), parts=[strided(heads, turned_keys)]),
             self._matmul("scores", heads, turned_keys),
             op("aten::div", self.scores, Input("double"), parts=[self._kernel("scaled")]),
             op("aten::add", self.scores, self.mask, ONE, parts=[self._kernel("masked")]),
             op("aten::softmax", self.scores, scalar("-1"), NONE, parts=[softmax]),
-            _dropout(self.scores),
+            dropout(self.scores),
             self._matmul("context", self.scores, heads),
-            op("aten::permute", context, listed((0, 2, 1, 3)), parts=[_strided(context, joined)]),
+            op("aten::permute", context, listed((0, 2, 1, 3)), parts=[strided(context, joined)]),
             op("aten::contiguous", joined, ZERO, parts=[self._cloned(joined)]),
-            _viewed(tensor(*_dims(joined)), _dims(self.hidden)),
+            viewed(tensor(*dims_of(joined)), dims_of(self.hidden)),
         ]
 
     def _head(self, name: str) -> list[Span]:
         """Queries, keys or values, split over the heads."""
         split = tensor(self.batch, SEQUENCE, HEADS, DEPTH)
-        ordered = _swapped(split, (0, 2, 1, 3))
+        ordered = swapped(split, (0, 2, 1, 3))
         return [
             self._linear(name, HIDDEN, HIDDEN),
-            _viewed(self.hidden, _dims(split)),
-            op("aten::permute", split, listed((0, 2, 1, 3)), parts=[_strided(split, ordered)]),
+            viewed(self.hidden, dims_of(split)),
+            op("aten::permute", split, listed((0, 2, 1, 3)), parts=[strided(split, ordered)]),
         ]
 
     def _matmul(self, place: str, first: Input, second: Input) -> Span:
@@ -157,24 +170,24 @@ class _Pass:
         parts: list[Part] = []
         batched = []
         for each in (first, second):
-            dims = (self.batch * HEADS, *_dims(each)[2:])
-            parts += [op("aten::expand", each, listed(_dims(each)), NO, parts=[_strided(each, each)])]
+            dims = (self.batch * HEADS, *dims_of(each)[2:])
+            parts += [op("aten::expand", each, listed(dims_of(each)), NO, parts=[strided(each, each)])]
             parts += [self._reshaped(each, dims)]
             batched.append(tensor(*dims))
-        out = (self.batch * HEADS, _dims(first)[2], _dims(second)[3])
+        out = (self.batch * HEADS, dims_of(first)[2], dims_of(second)[3])
         product = op("aten::bmm", *batched, parts=[self._kernel(place)])
         back = op("aten::_unsafe_view", tensor(*out), listed((self.batch, HEADS, *out[1:])))
         return op("aten::matmul", first, second, parts=[*parts, product, back])
 
     def _reshaped(self, each: Input, dims: Sequence[int]) -> Span:
-        if list(each.strides) == contiguous(_dims(each)):
-            return op("aten::reshape", each, listed(dims), parts=[_viewed(each, dims)])
-        whole = op("aten::_unsafe_view", tensor(*_dims(each)), listed(dims))
+        if list(each.strides) == contiguous(dims_of(each)):
+            return op("aten::reshape", each, listed(dims), parts=[viewed(each, dims)])
+        whole = op("aten::_unsafe_view", tensor(*dims_of(each)), listed(dims))
         return op("aten::reshape", each, listed(dims), parts=[self._cloned(each), whole])
 
     def _cloned(self, each: Input, place: str = "copy") -> Span:
-        made = op("aten::empty_like", each, FLOAT, GPU, NONE, NONE, ZERO, parts=[_empty(_dims(each), ordered=True)])
-        filled = op("aten::copy_", tensor(*_dims(each)), each, NO, parts=[self._kernel(place)])
+        made = op("aten::empty_like", each, FLOAT, LAYOUT, NONE, NONE, ZERO, parts=[empty(dims_of(each), ordered=True)])
+        filled = op("aten::copy_", tensor(*dims_of(each)), each, NO, parts=[self._kernel(place)])
         return op("aten::clone", each, ZERO, parts=[made, filled])
 
     def _linear(self, place: str, inputs: int, outputs: int) -> Span:
@@ -182,8 +195,8 @@ class _Pass:
         x, flat, weight = tensor(self.batch, SEQUENCE, inputs), tensor(rows, inputs), tensor(outputs, inputs)
         bias, transposed = tensor(outputs), tensor(inputs, outputs, strides=(1, inputs))
         product = op("aten::addmm", bias, flat, transposed, ONE, ONE, parts=[self._kernel(place)])
-        back = _viewed(tensor(rows, outputs), (self.batch, SEQUENCE, outputs))
-        return op("aten::linear", x, weight, bias, parts=[_viewed(x, _dims(flat)), turned(weight), product, back])
+        back = viewed(tensor(rows, outputs), (self.batch, SEQUENCE, outputs))
+        return op("aten::linear", x, weight, bias, parts=[viewed(x, dims_of(flat)), turned(weight), product, back])
 
     def _added(self, other: Input) -> Span:
         return op("aten::add", self.hidden, other, ONE, parts=[self._kernel("add")])
@@ -191,8 +204,8 @@ class _Pass:
     def _normed(self) -> Span:
         """A normalisation, which also makes mean and spread of each vector."""
         rows, vector = self.batch * SEQUENCE, tensor(HIDDEN)
-        of_rows = [_viewed(tensor(rows), (self.batch, SEQUENCE, 1)) for _ in range(2)]
-        made = [_empty(_dims(self.hidden), ordered=True), _empty([rows]), _empty([rows])]
+        of_rows = [viewed(tensor(rows), (self.batch, SEQUENCE, 1)) for _ in range(2)]
+        made = [empty(dims_of(self.hidden), ordered=True), empty([rows]), empty([rows])]
         own = (self.hidden, listed([HIDDEN]), vector, vector, EPSILON)
         inner = op("aten::native_layer_norm", *own, parts=[*made, self._kernel("norm"), *of_rows])
         return op("aten::layer_norm", *own, YES, parts=[inner])
@@ -205,57 +218,13 @@ class _Pass:
         row = tensor(self.batch, SEQUENCE, strides=strides[:2])
         narrowed = []
         for i in range(2):
-            cut = _strided(both, one, scalar(str(i)))
+            cut = strided(both, one, scalar(str(i)))
             sliced = op("aten::slice", both, scalar("-1"), scalar(str(i)), scalar(str(i + 1)), ONE, parts=[cut])
             narrowed.append(op("aten::narrow", both, scalar("-1"), scalar(str(i)), ONE, parts=[sliced]))
         each = (
-            op("aten::squeeze", one, scalar("-1"), parts=[_strided(one, row)]),
+            op("aten::squeeze", one, scalar("-1"), parts=[strided(one, row)]),
             op("aten::contiguous", row, ZERO, parts=[self._cloned(row, "logits")]),
         )
         split = op("aten::split", both, ONE, scalar("-1"), parts=narrowed)
         logits = tensor(self.batch, SEQUENCE)
-        return [self._linear("head", HIDDEN, 2), split, *each, *each, *(_moved(logits, FLOAT, "D2H") for _ in range(2))]
-
-
-def _dims(each: Input) -> list[int]:
-    return [int(str(size)) for size in each.dims]
-
-
-def _count(each: Input) -> int:
-    return math.prod(_dims(each))
-
-
-def _swapped(each: Input, order: Sequence[int]) -> Input:
-    """The same elements with dimensions in another order."""
-    dims, strides = _dims(each), [int(str(stride)) for stride in each.strides]
-    return Input(each.kind, tuple(dims[i] for i in order), [strides[i] for i in order])
-
-
-def _strided(each: Input, view: Input, offset: Input = NONE) -> Span:
-    strides = [int(str(stride)) for stride in view.strides]
-    return op("aten::as_strided", each, listed(_dims(view)), listed(strides), offset)
-
-
-def _viewed(each: Input, dims: Sequence[int]) -> Span:
-    return op("aten::view", each, listed(dims))
-
-
-def _empty(dims: Sequence[int], *, ordered: bool = False) -> Span:
-    return op("aten::empty", listed(dims), FLOAT, GPU, NONE, NONE, ZERO if ordered else NONE)
-
-
-def _empty_strided(each: Input, kind: Input) -> Span:
-    return op("aten::empty_strided", listed(_dims(each)), listed(contiguous(_dims(each))), kind, GPU, NONE, NO)
-
-
-def _dropout(each: Input) -> Span:
-    """Nothing is dropped when a model is not trained."""
-    return op("aten::dropout", each, DROPPED, NO)
-
-
-def _moved(each: Input, kind: Input, direction: str) -> Span:
-    """A copy between the CPU and the GPU, which the host waits for."""
-    size = _count(each) * SIZES[each.kind]
-    filled = op("aten::copy_", each, each, NO, parts=copied(direction, size))
-    made = op("aten::_to_copy", each, kind, GPU, NONE, NONE, NO, NONE, parts=[_empty_strided(each, kind), filled])
-    return op("aten::to", each, kind, GPU, NONE, NONE, NO, NO, NONE, parts=[made])
+        return [self._linear("head", HIDDEN, 2), split, *each, *each, *(moved(logits, FLOAT, "D2H") for _ in range(2))]
