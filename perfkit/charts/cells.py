@@ -21,6 +21,7 @@ import pandas as pd
 from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
 
 SHORT = 70  # characters of a name in its cell
+SENTENCE = 44  # characters of a sentence on one line
 PROSE = 300  # characters of a sentence, which may take several lines
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
 LONG = 400  # characters of it in the tooltip
@@ -138,10 +139,17 @@ def _text(value: object) -> str:
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
-    if len(long) > SHORT and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
+    if _is_prose(long):
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
+
+
+def _is_prose(text: str) -> bool:
+    """Say whether a text is a sentence too long for a line, rather than a name, whose words are longer."""
+    if len(text) <= (SENTENCE if text.endswith(".") else SHORT):
+        return False
+    return bool(_COMMAND.search(text)) or max(map(len, text.split())) <= LONGEST_WORD
 
 
 def align(cells: Cells) -> str:

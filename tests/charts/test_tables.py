@@ -92,6 +92,12 @@ def test_sentences_are_wrapped_and_not_cut() -> None:
     rows = _Table(show(pd.DataFrame({"why": [sentence, "void kernel<" + "float, " * 3 + "x" * 150 + ">"]})).html).rows
     assert sentence.strip() == rows[1][0]
     assert 70 == len(rows[2][0])
+    short = "Warps wait for data from global, local or texture memory."
+    assert f'<div class="t">{short}</div>' in show(pd.DataFrame({"means": [short]})).html
+    assert (
+        '<div class="t">'
+        not in show(pd.DataFrame({"name": ["reduce_kernel<float, float, uint, 1, 4, bool, int>"]})).html
+    )
 
 
 def test_columns_are_chosen_ordered_and_renamed() -> None:
