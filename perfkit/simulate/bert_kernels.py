@@ -44,6 +44,7 @@ SMS = int(CARD["smCount"])
 PEAK = {"fp32": 19.5e12, "tf32": 156e12}  # FLOP/s
 MEMORY = 0.75 * int(CARD["memoryBandwidth"])  # bytes/s that a streaming kernel gets
 LEAST_NS = {"product": 2_000, "moving": 1_700}  # of a kernel without work
+MOST_BLOCKS = 8 * SMS  # of a look-up
 
 
 class Tile(NamedTuple):
@@ -209,11 +210,8 @@ def case(place: str, batch: int, precision: Precision = "fp32") -> Case:
         return _product(work, "nn" if copied else "tn", chosen)
     read, written = FLOAT_BYTES * work.read, FLOAT_BYTES * work.written
     dur = LEAST_NS["moving"] + round((read + written) / MEMORY * 1e9)
-    blocks = (
-        min(ceil(work.written / work.per_block), 864)
-        if work.name == bert_names.LOOK_UP[0]
-        else ceil(work.written / work.per_block)
-    )
+    blocks = ceil(work.written / work.per_block)
+    blocks = min(blocks, MOST_BLOCKS) if work.name == bert_names.LOOK_UP[0] else blocks
     kernel = _launched(work.name, work.full_name, (blocks, 1), dur, 128, work.registers)
     return Case(kernel, round(work.flops * work.written), read, written, dur, is_product=False)
 
