@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime
 from html import escape
 from importlib.metadata import version
@@ -18,6 +18,8 @@ from perfkit.report import links
 from perfkit.selection import Selection
 
 NOTHING_COSTS = "Nothing that was recorded costs more than a tenth of the time."
+NOTHING_IN_THE_LOG = "No check of the GPUs' log calls for attention; what a log cannot tell stands at the end."
+MEASURED = "These are measurements of a machine or a training; for causes it takes a recording of the program."
 NO_GPU = "No GPU activity was recorded, so nothing can be said of the GPU; what to record stands at the end."
 LIMIT = 400  # characters of a text from outside
 
@@ -54,9 +56,13 @@ def about(view: Selection) -> Shown:
     return Shown(f'<dl style="{style}">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
 
 
-def nothing_found(figures: Container[str]) -> str:
-    """Return why there is no finding: nothing costs much, or nothing of a GPU was recorded."""
-    return NOTHING_COSTS if "span_ns" in figures or "measured_count" in figures else NO_GPU
+def nothing_found(figures: Collection[str]) -> str:
+    """Return why there is no finding: nothing costs much, or what was recorded cannot show what does."""
+    if "span_ns" in figures or "measured_count" in figures:
+        return NOTHING_COSTS
+    if any(name.startswith("log_") for name in figures):
+        return NOTHING_IN_THE_LOG
+    return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
 
 
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
@@ -96,8 +102,9 @@ def _linked(figure: Figure) -> str:
 
 
 def _doubts(finding: Finding) -> str:
-    """Return what speaks against a finding, and what to measure next."""
+    """Return what speaks against a finding, from which value on it is told, and what to measure next."""
     against = f"<br>Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
+    against += f"<br>Threshold: {_safe(finding.threshold)}." if finding.threshold else ""
     return against + (f"<br>Measure next: {_safe(finding.next)}" if finding.next else "")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfkit.diagnosis import Finding, Gain, plain
+import pytest
+
+from perfkit.diagnosis import Figure, Finding, Gain, plain
 from perfkit.report import summary
-from perfkit.report.shown import key_findings
+from perfkit.report.shown import key_findings, nothing_found
 
 SURE = Finding(
     "rule", "The <b>GPU</b> waits", "high", "For data.", (), "none", Gain(1.0, 2.0, "why"), {}, next="A log."
@@ -20,6 +22,28 @@ def test_what_speaks_against_a_finding_is_shown() -> None:
     assert "(high, low confidence)" in html
     assert "Against it: it is &lt;i&gt;busy&lt;/i&gt;; it was never idle." in html
     assert "Measure next: A log." in html
+
+
+@pytest.mark.parametrize(
+    ("figures", "said"),
+    [
+        ((), "No GPU activity was recorded"),
+        (("log_idle_frac",), "No check of the GPUs"),
+        (("baseline_ridge",), "measurements of a machine or a training"),
+        (("log_idle_frac", "span_ns"), "costs more than a tenth"),
+    ],
+)
+def test_why_there_is_no_finding(figures: tuple[str, ...], said: str) -> None:
+    """A log of GPUs and a benchmark are recordings, of which nothing is said that they cannot show."""
+    assert said in nothing_found(figures)
+
+
+def test_the_first_figure_of_a_finding_is_a_link_in_its_title() -> None:
+    """The whole number is, never a part of one: 5 % does not stand in 15 %."""
+    idle = Figure("idle_frac", "GPU idle", 0.05, "1", "what", "KERNELS, COPIES; timeline.breakdown")
+    told, other = (replace(SURE, title=title, evidence=(idle,)) for title in ("Idle 5.0 %", "Idle 15.0 %"))
+    assert 2 == key_findings([told], {}).html.count('href="3_system.ipynb#cell-id=')
+    assert 1 == key_findings([other], {}).html.count('href="3_system.ipynb#cell-id=')
 
 
 def test_nothing_against_a_finding_is_not_mentioned() -> None:
