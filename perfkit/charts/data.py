@@ -59,6 +59,7 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
         raise ValueError(f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels.")
     values = frame.astype(object)
     rows = values.where(values.notna(), None).to_dict("records")
-    # Altair checks every value against its schema, which takes a second for a thousand rows; these are scalars.
+    # Altair checks every value against its schema, which takes a second for a thousand rows; these are scalars. A chart
+    # copies lists and all that is in them again and again, tuples not.
     with debug_mode(False):
-        return alt.InlineData(values=[{str(name): value for name, value in row.items()} for row in rows])
+        return alt.InlineData(values=tuple({str(name): value for name, value in row.items()} for row in rows))

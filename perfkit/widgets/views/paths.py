@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from perfkit import analysis, charts, diagnosis
+from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets.showing import Live, Part, Shown, shown
 from perfkit.widgets.views.absent import some
@@ -16,6 +18,7 @@ PATH_COLUMNS = ["depth", "name", "kind", "inclusive", "unit", "share_frac"]
 NO_GPU = "No GPU operation was recorded. What records them: hpcrun -e gpu=nvidia,pc."
 NO_HOST = "No CPU time was recorded. What records it: hpcrun -e CPUTIME."
 FUNCTION_COLUMNS = ["name", "kind", "count", "exclusive", "unit", "share_frac"]
+_MADE: WeakKeyDictionary[Run, list[Part]] = WeakKeyDictionary()
 
 
 def call_paths(source: Selection | Explorer) -> Shown | Live:
@@ -34,7 +37,14 @@ def call_paths(source: Selection | Explorer) -> Shown | Live:
     >>> call_paths(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
     No call paths were recorded. What records them: hpcrun -e CPUTIME ...
     """
-    return shown(source, _call_paths)
+    return shown(source, _of_run)
+
+
+def _of_run(view: Selection) -> list[Part]:
+    """Make the parts once per run: what is chosen of it changes nothing."""
+    if view.run not in _MADE:
+        _MADE[view.run] = _call_paths(view)
+    return _MADE[view.run]
 
 
 def _call_paths(view: Selection) -> list[Part]:
