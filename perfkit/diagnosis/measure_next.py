@@ -12,7 +12,8 @@ NEXT = {
     "preparation": "Time the preparation alone, per batch, and compare it with the step",
     "idle_sync": f"Which line waits: {FRAMEWORK}, then the synchronisations of step 5",
     "synchronisation": f"Remove one wait and record again; which line waits is in step 5 ({FRAMEWORK})",
-    "idle_host_code": f"What the host does in these gaps: {FRAMEWORK}, or --sample=process-tree of nsys",
+    "idle_host_code": f"What the host does in these gaps: {FRAMEWORK}; or nsys with --trace=osrt (files, locks) and "
+    "--sample=process-tree (call stacks)",
     "idle_launch": "The queue of launches over time (step 3), and the CPU's clock and load beside it",
     "idle_memory": "Which allocation it is: the memory timeline of step 5, or --cuda-memory-usage=true of nsys",
     "idle_kernel_wait": "The same steps in a CUDA graph, whose nodes follow faster, and compare the two runs",
