@@ -50,9 +50,9 @@ def specs(view: Shown) -> list[dict[str, Any]]:
 
 def values(spec: Any, column: str) -> pd.DataFrame:
     """The first rows of a specification that have this field."""
-    if isinstance(spec, list) and spec and isinstance(spec[0], dict) and column in spec[0]:
+    if isinstance(spec, list | tuple) and spec and isinstance(spec[0], dict) and column in spec[0]:
         return pd.DataFrame(spec)
-    inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list) else []
+    inner = spec.values() if isinstance(spec, dict) else spec if isinstance(spec, list | tuple) else []
     return next((rows for part in inner if len(rows := values(part, column))), pd.DataFrame())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pandas as pd
@@ -15,6 +16,7 @@ from perfkit.diagnosis import comparison
 from perfkit.run import Run
 from perfkit.widgets import views
 from perfkit.widgets.showing import Live, Shown, bundle
+from perfkit.widgets.views import comparison as view_of_two
 
 PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures")
 
@@ -148,6 +150,35 @@ def test_live_parts_follow_and_compare_once(monkeypatch: pytest.MonkeyPatch) -> 
         assert ["18.2 %", after] == rows.loc["GPU busy", ["before", "after"]].tolist()
         assert number == len(asked)
     assert asked[0] is asked[-1]  # only the window moved: the earlier run's figures are not worked out again
+
+
+def test_large_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sentence stands until the comparison is there; a choice that was left meanwhile is not compared."""
+    monkeypatch.setattr(view_of_two, "MANY", 1)
+    run, baseline = small(50), small()
+    asked: list[perfkit.Selection] = []
+    against = comparison.against
+    monkeypatch.setattr(comparison, "against", lambda view, **given: [asked.append(view), against(view, **given)][1])
+
+    async def explored() -> list[str]:
+        explorer = Chooser(selection=chosen(run))
+        with view_of_two._ONE:  # whoever compares waits here
+            live = views.compare(explorer, baseline=baseline, part="figures")
+            assert isinstance(live, Live)
+            before = repr(Shown(live.parts))
+            explorer.selection = chosen(run, window=(0, 100))
+            await asyncio.sleep(0.3)
+        for _ in range(200):
+            await asyncio.sleep(0.05)
+            if len(live.parts) and not isinstance(live.parts[0], str):
+                break
+        assert [explorer.selection] == asked
+        return [before, repr(Shown(live.parts))]
+
+    before, after = asyncio.run(explored())
+    assert before == view_of_two.COMPARING
+    monkeypatch.undo()
+    assert after == repr(still(views.compare(chosen(run, window=(0, 100)), baseline=baseline, part="figures")))
 
 
 def test_live_and_still_show_the_same() -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+from threading import Lock
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
 from perfkit.diagnosis import comparison
 from perfkit.diagnosis.comparison import Comparison
+from perfkit.errors import PerfkitError
 from perfkit.run import Run
 from perfkit.selection import Selection
+from perfkit.widgets.later import Later, Pending
 from perfkit.widgets.showing import Live, Part, Shown, shown
 from perfkit.widgets.views import differences
 
@@ -15,6 +20,11 @@ if TYPE_CHECKING:
     from perfkit.widgets.explorer import Explorer
 
 VERDICT, RUNS = "verdict", "runs"
+MANY = 50_000  # kernels of both runs from which on a person goes on while they are compared
+COMPARING = "The two runs are being compared. What changed follows here."
+MOVED_ON = "Another choice was made before the two runs were compared."
+_ONE = Lock()
+_LATER: WeakKeyDictionary[Selection, dict[tuple[Run | Selection | None, str], Later[Comparison]]] = WeakKeyDictionary()
 
 
 def compare(
@@ -50,19 +60,19 @@ def compare(
     known = [VERDICT, RUNS, *differences.PARTS]
     if part and part not in known:
         raise ValueError(f"part: {part!r} is no part of a comparison. Choose from {', '.join(known)}.")
-    return shown(source, _Comparing(baseline, part, peaks))
+    return shown(source, _Comparing(source, baseline, part, peaks))
 
 
 class _Comparing:
     """Makes the parts; holds the earlier run as it was last looked at, whose figures are then worked out once."""
 
-    def __init__(self, baseline: Run | Selection | None, part: str, peaks: str) -> None:
-        self._baseline, self._part, self._peaks = baseline, part, peaks
+    def __init__(self, source: Selection | Explorer, baseline: Run | Selection | None, part: str, peaks: str) -> None:
+        self._source, self._baseline, self._part, self._peaks = source, baseline, part, peaks
         self._earlier: Selection | None = None
 
     def __call__(self, view: Selection) -> list[Part]:
         self._earlier = comparison.earlier(self._baseline, view)
-        found = comparison.against(view, baseline=self._baseline, peaks=self._peaks)
+        found = self._found(view)
         if self._part == VERDICT or (not self._part and found.figures.empty):
             return [_verdict(found)]
         runs = [differences.overview(self._earlier, view), differences.uncompared(found)]
@@ -70,6 +80,30 @@ class _Comparing:
             return runs if self._part == RUNS else differences.made(self._part, found)
         parts = [one for name in differences.held(found) for one in differences.made(name, found)]
         return [_verdict(found), *parts, *runs]
+
+    def _found(self, view: Selection) -> Comparison:
+        """Return the comparison; of large runs in an explorer it is made beside, which Pending says meanwhile."""
+        if isinstance(self._source, Selection) or self._earlier is None or _count(self._earlier, view) <= MANY:
+            return comparison.against(view, baseline=self._baseline, peaks=self._peaks)
+        key = self._baseline, self._peaks
+        later = _LATER.setdefault(view, {}).setdefault(key, Later(partial(self._compared, view)))
+        found = later.soon()
+        if later.failed:
+            raise later.failed
+        if found is None:
+            raise Pending(later, COMPARING)
+        return found
+
+    def _compared(self, view: Selection) -> Comparison:
+        """Compare one choice at a time, and none that was left while another was compared."""
+        with _ONE:
+            if self._source.selection is not view:
+                raise PerfkitError(MOVED_ON)
+            return comparison.against(view, baseline=self._baseline, peaks=self._peaks)
+
+
+def _count(*views: Selection) -> int:
+    return sum(len(view.run.kernels) for view in views)
 
 
 def _verdict(found: Comparison) -> str:
