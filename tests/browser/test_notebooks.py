@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from browser.exploring import Exploring
+from browser.exploring import BOX, LIMIT, Exploring
 from browser.lab import Page
 from megatron import training
 from readers.nccl_files import table, written
@@ -27,6 +27,8 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
     page.run(name)
     assert [] == page.errors()
     assert 0 < page.tab.locator(".jp-OutputArea-output table, .jp-OutputArea-output canvas").count()
+    if page.tab.locator(BOX).count():
+        page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)  # a page that is left earlier complains
     if shots:
         page.picture(shots / f"{name}.png")
 
