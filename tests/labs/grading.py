@@ -10,33 +10,33 @@ import sys
 from pathlib import Path
 
 import nbformat
-from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, read
+from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, partly, read, released
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import Config
 
-STUDENTS = ("instructor", "blank", "constants")
+HANDED_IN = {"instructor": lambda given: given, "blank": released, "constants": constants, "partly": partly}
+COMMENT, MARK = "Which of the two clocks?", 1.0  # what the instructor says of the first prose, where there is some
 
 
 def course(root: Path) -> NbGraderAPI:
-    """Return nbgrader's interface on an empty course."""
+    """Return nbgrader's interface on an empty course, configured as the instructor's page says."""
     config = Config()
     config.CourseDirectory.root = str(root)
     config.CourseDirectory.course_id = "gpu"
     config.Execute.timeout = 300
+    config.HTMLExporter.preprocessors = ["perfkit.report.stills.drawn"]
     return NbGraderAPI(CourseDirectory(config=config), config=config)
 
 
 def submit(root: Path, lab: str) -> None:
-    """Hand in what the three students wrote."""
+    """Hand in what the students wrote."""
     for name in ASSIGNMENTS[lab]:
-        file = NOTEBOOKS[name].name
-        release = nbformat.read(root / "release" / lab / file, as_version=4)
-        for student, notebook in zip(STUDENTS, (read(name), release, constants(read(name))), strict=True):
+        for student, written in HANDED_IN.items():
             place = root / "submitted" / student / lab
             place.mkdir(parents=True, exist_ok=True)
-            nbformat.write(notebook, place / file)
+            nbformat.write(written(read(name)), place / NOTEBOOKS[name].name)
 
 
 def done(what: str, result: dict[str, object]) -> None:
@@ -46,18 +46,31 @@ def done(what: str, result: dict[str, object]) -> None:
 
 
 def graded(root: Path, lab: str, api: NbGraderAPI) -> dict[str, dict[str, dict[str, list[float]]]]:
-    """Return score and most points of each cell that tests grade, by student and notebook."""
+    """Return score and most points of each cell that tests grade, by notebook and student."""
     place = root / "source" / lab
     place.mkdir(parents=True)
     for name in ASSIGNMENTS[lab]:
         nbformat.write(read(name), place / NOTEBOOKS[name].name)
     done("generate", api.generate_assignment(lab))
     submit(root, lab)
-    for student in STUDENTS:
+    for student in HANDED_IN:
         done(f"autograde {student}", api.autograde(lab, student))
-    done("feedback", api.generate_feedback(lab, "blank"))
     with Gradebook(api.coursedir.db_url) as book:
-        return {name: {student: scores(book, name, lab, student) for student in STUDENTS} for name in ASSIGNMENTS[lab]}
+        for name in ASSIGNMENTS[lab]:
+            grade_prose(book, name, lab)
+    for student in HANDED_IN:
+        done(f"feedback {student}", api.generate_feedback(lab, student))
+    with Gradebook(api.coursedir.db_url) as book:
+        return {n: {student: scores(book, n, lab, student) for student in HANDED_IN} for n in ASSIGNMENTS[lab]}
+
+
+def grade_prose(book: Gradebook, name: str, lab: str) -> None:
+    """Give a point and a comment for the first prose of the student who did a part."""
+    submission = book.find_submission_notebook(name, lab, "partly")
+    prose = next(grade for grade in submission.grades if grade.cell.cell_type == "markdown")
+    prose.manual_score, prose.needs_manual_grade = MARK, False
+    book.find_comment(prose.name, name, lab, "partly").manual_comment = COMMENT
+    book.db.commit()
 
 
 def scores(book: Gradebook, name: str, lab: str, student: str) -> dict[str, list[float]]:

@@ -1,4 +1,4 @@
-"""What is handed in: a lab's notebooks as they are released, and answers of three kinds of students."""
+"""What is handed in: a lab's notebooks as they are released, and answers of four kinds of students."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ ASSIGNMENTS = {
 SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION$", re.M | re.S)
 HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
 STUB = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
+MISTAKE = "a_name_of_mine"
 FIRST = """\
 def first_answer(function):
     kept = []
@@ -72,6 +73,18 @@ def constants(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.source = FIRST + re.sub(r"^def ", "@first_answer\ndef ", cell.source, flags=re.M)
         elif kind(cell) == (True, True):
             cell.source = "YOUR ANSWER HERE"
+    return made
+
+
+def partly(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a version of which the first half is solved, the next function fails, and nothing else was written."""
+    made = released(notebook)
+    written = [i for i, cell in enumerate(notebook.cells) if kind(cell) == (False, True)]
+    half = len(written) // 2
+    for i in written[:half]:
+        made.cells[i].source = notebook.cells[i].source
+    name = re.search(r"def \w+\(.*\):", notebook.cells[written[half]].source)
+    made.cells[written[half]].source = f"{name[0]}\n    return {MISTAKE}" if name else MISTAKE
     return made
 
 
