@@ -24,7 +24,7 @@ from perfkit.hardware import Peaks
 from perfkit.workloads import building, commands, flops, precision, running
 from perfkit.workloads.__main__ import main
 from perfkit.workloads.baseline.timing import Device
-from perfkit.workloads.plan import MODELS, SIZES, TRACED, Loader, Plan
+from perfkit.workloads.plan import MODELS, MODES, SIZES, TRACED, Loader, Plan
 from perfkit.workloads.running import measure, record
 
 TRACE, TIMINGS = "rank-0.pt.trace.json.gz", "timings.json"
@@ -51,12 +51,13 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
 
-@pytest.fixture(scope="module", params=MODELS)
+@pytest.fixture(scope="module", params=[(model, mode) for model in MODELS for mode in MODES], ids="-".join)
 def recorded(torch: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a small model's training, with two batch sizes of three steps."""
-    out = tmp_path_factory.mktemp("runs") / request.param
+    """The folder of a small model's training or inference, with two batch sizes of three steps."""
+    model, mode = request.param
+    out = tmp_path_factory.mktemp("runs") / mode / model
     small = ["--scale", "small", "--batch", *map(str, BATCHES), "--steps", "3", "--warm-up", "1"]
-    assert 0 == main([request.param, *small, "--record", str(out)])
+    assert 0 == main([model, "--mode", mode, *small, "--record", str(out)])
     return out
 
 
@@ -95,7 +96,7 @@ def test_timings_hold_every_batch_size(recorded: Path) -> None:
 def test_timings_say_what_was_run(recorded: Path) -> None:
     """Model, device, precision, versions and units are in the file, and numbers name their unit."""
     content = held(recorded)
-    assert (recorded.name, "train", "fp32", "cpu") == (
+    assert (recorded.name, recorded.parent.name, "fp32", "cpu") == (
         *(content[name] for name in ("model", "mode", "precision")),
         content["device"]["kind"],
     )
@@ -112,9 +113,20 @@ def test_trace_has_the_operations_of_the_formula(recorded: Path) -> None:
     ops = perfkit.load(recorded).ops
     work = operators(ops)
     found = work.loc[work["model"].astype(str).str.contains("gemm|convolution|attention"), "flops"].sum()
-    plan, batch = Plan(recorded.name, size=SIZES["small"]), BATCHES[-1]
+    plan, batch = Plan(recorded.name, mode=recorded.parent.name, size=SIZES["small"]), BATCHES[-1]
     attention = [layer.flops for layer in flops.layers(plan, batch) if layer.name.endswith(".attention")]
-    assert TRACED * (flops.step(plan, batch) + sum(attention) // 2) == found
+    anew = sum(attention) // 2 if plan.mode == "train" else 0
+    assert TRACED * (flops.step(plan, batch) + anew) == found
+
+
+@pytest.mark.parametrize("recorded", [(model, "train") for model in MODELS], indirect=True, ids="-".join)
+def test_folder_reports(recorded: Path, tmp_path: Path) -> None:
+    """The report says how many steps were recorded and how long they took, and counts no GPU."""
+    result = CliRunner().invoke(perfkit_command, ["report", str(recorded), "--out", str(tmp_path)])
+    assert 0 == result.exit_code, result.output
+    figures = json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))["figures"]
+    assert 0 < figures["step_median_ns"]["value"]
+    assert [] == [name for name in figures if "busy" in name or "kernel" in name]
 
 
 def test_report_of_a_folder(torch: Any, tmp_path: Path) -> None:
