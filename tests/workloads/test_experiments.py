@@ -102,7 +102,8 @@ def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pyt
     assert "cannot tell" not in compare.steps(*found)["verdict"].tolist()
     told = CliRunner().invoke(perfkit_command, command[1:])
     assert 0 == told.exit_code
-    assert "Median step" in told.output
+    (row,) = [line for line in told.output.splitlines() if line.startswith("Median step")]
+    assert ", interval " in row
 
 
 def test_a_run_that_fails_is_told(tiny: None, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def compared(
     if not shared:
         raise PerfkitError(f"before, after: {lacking(old, new)}. Record both with the same profiler.")
     how = Resampling("median", confidence, seed=seed).checked()
-    if "kernels" in shared:
+    if "kernels" in shared or (old.is_of_host and new.is_of_host):
         old, new = timed(old, new)
     rest, metric = _others(old, new, shared, tolerance)
     tables = {**_moved(old, new, how, matters, tolerance), **rest}

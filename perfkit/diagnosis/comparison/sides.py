@@ -39,6 +39,11 @@ class Side:
         """Say whether every repeat has rows in a table."""
         return all(len(frame) for frame in self.table(name))
 
+    @property
+    def is_of_host(self) -> bool:
+        """Whether every repeat has ranges, which can be steps, and none has kernels: a recording of the CPU alone."""
+        return self.has("ranges") and not any(map(len, self.table("kernels")))
+
 
 def side(name: str, given: Given) -> Side:
     """Return a side from a run, a selection or a sequence of them; refuse an empty one."""
