@@ -29,7 +29,7 @@ VERDICT_COLOURS = {
     "worse": KIND_COLOURS["communication"],
     "no difference seen": "#808080",
     "changed": KIND_COLOURS["other_kernels"],
-    "changed, not tested": KIND_COLOURS["other_kernels"],
+    "changed, not tested": CAUSE_COLOURS["host_wait"],
     "cannot tell": CAUSE_COLOURS["edge"],
     "new": CAUSE_COLOURS["other"],
     "gone": CAUSE_COLOURS["kernel_wait"],
