@@ -88,6 +88,11 @@ def partly(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
     return made
 
 
+def takes_capture(notebook: nbformat.NotebookNode) -> bool:
+    """Return whether one of its parameters names a capture; the experiments have folders of runs instead."""
+    return any(re.search(r'^profile: str = ""', cell.source, re.M) for cell in notebook.cells)
+
+
 def on(notebook: nbformat.NotebookNode, profile: Path, *, peaks: Path | None = None) -> nbformat.NotebookNode:
     """Return a version whose parameters name another capture, and peaks of its GPU."""
     made = copy.deepcopy(notebook)

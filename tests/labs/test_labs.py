@@ -9,7 +9,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, kind, on, points, read, released
+from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
 
 from perfkit.report.notebooks import folder, sample
 
@@ -145,6 +145,7 @@ def test_lab4_does_with_other_samples(part: str) -> None:
     assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, sample(part)))
 
 
+@pytest.mark.parametrize("lab", [name for name in NOTEBOOKS if takes_capture(read(name))])
 def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
     """A training on an A100 SXM4 whose kernels and samples have nothing to do with the sample's."""
     capture = profiles / "nsys" / "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
