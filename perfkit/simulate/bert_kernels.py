@@ -200,7 +200,7 @@ def case(place: str, batch: int, precision: Precision = "fp32") -> Case:
     --------
     >>> found = case("fc1", 32)
     >>> found.kernel.name, found.flops == 2 * 32 * 128 * 768 * 3072
-    ('ampere_sgemm_128x128_tn', True)
+    ('ampere_sgemm_128x64_tn', True)
     """
     work = PLACES[place](batch)
     if isinstance(work, Product):
