@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from threading import RLock
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -11,21 +12,31 @@ from perfkit.selection import Selection
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KEPT: WeakKeyDictionary[Selection, dict[tuple[Any, ...], Any]] = WeakKeyDictionary()
+
+class _Answer:
+    """What was worked out, once it was; whoever works it out holds the lock."""
+
+    def __init__(self) -> None:
+        self.lock, self.is_there = RLock(), False
+        self.made: Any = None
+
+
+_KEPT: WeakKeyDictionary[Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDictionary()
 
 
 def kept(made: F) -> F:
     """Return a function of a selection that works out its answer once for each selection and its other arguments.
 
-    The answer is shared: callers change nothing in it. A selection never changes; a new one is asked anew.
+    Of two threads that ask, the second waits for the first. The answer is shared: callers change nothing in it. A
+    selection never changes; a new one is asked anew.
     """
 
     @wraps(made)
     def once(view: Selection, **options: Any) -> Any:
-        of_view = _KEPT.setdefault(view, {})
-        key = (made, *sorted(options.items()))
-        if key not in of_view:
-            of_view[key] = made(view, **options)
-        return of_view[key]
+        answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
+        with answer.lock:
+            if not answer.is_there:
+                answer.made, answer.is_there = made(view, **options), True
+        return answer.made
 
     return cast(F, once)

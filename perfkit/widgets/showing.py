@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 PAUSE = 0.1  # s without a change of the choice before a live view draws it
 KEPT = 8  # answers of a live view: who returns to a choice does not wait again
 LONGEST = 600  # characters of a sentence
+UNTIL = "Until then the choice before is shown, paler."
+OLD = "perfkit-old"  # the class of what is shown of the choice before
+PALE = f"<style>.{OLD}{{opacity:.45}}</style>"
 
 
 class Chart(Protocol):
@@ -108,15 +111,18 @@ class Shown:
 class Live:
     """Parts that are made again when the choice changes; `view` is the widget, `parts` what it shows.
 
-    Several changes in a row are drawn once: a view waits until the choice has rested and the kernel is free.
+    Several changes in a row are drawn once: a view waits until the choice has rested and the kernel is free. While an
+    answer is made beside all else, the one before it stays, paler, below a sentence.
     """
 
     def __init__(self, explorer: Explorer, make: Make) -> None:
         self.explorer, self._make = explorer, make
-        self.parts: tuple[Part, ...] = ()
+        self._answer: tuple[Part, ...] = ()
+        self._wait = ""
         self._kept: dict[tuple[object, ...], tuple[Part, ...]] = {}
         self.view = ipywidgets.VBox()
         self._scripts = ipywidgets.Output(layout={"display": "none"})
+        self._said = ipywidgets.HTML()
         self._drawn: tuple[object, ...] = ()
         self._waiting: asyncio.TimerHandle | None = None
         self._draw()
@@ -125,6 +131,11 @@ class Live:
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.view._repr_mimebundle_(**options)
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is shown: the answer to the choice, or the sentence that it is awaited and the answer before it."""
+        return (self._wait, *self._answer) if self._wait else self._answer
 
     def close(self) -> None:
         """Stop following the explorer."""
@@ -159,17 +170,29 @@ class Live:
         chosen = self.explorer.selection, self.explorer.problem
         if self._drawn == chosen:
             return
-        self._drawn = chosen
-        self.parts = self._made(*chosen)
-        if any(isinstance(part, Searchable) for part in self.parts):
+        self._drawn, self._wait = chosen, ""
+        try:
+            self._answer = self._made(*chosen)
+        except Pending as pending:
+            self._wait = f"{pending} {UNTIL}" if self._answer else str(pending)
+        self._say()
+        if any(isinstance(part, Searchable) for part in self._answer):
             self._scripts.outputs = (_output({"text/html": searchable.loader()}),)
-        places = list(self.view.children[1 : 1 + len(self.parts)])
-        places += [ipywidgets.Output() for _ in self.parts[len(places) :]]
-        for place, part in zip(places, self.parts, strict=True):
+        places = list(self.view.children[2 : 2 + len(self._answer)])
+        places += [ipywidgets.Output() for _ in self._answer[len(places) :]]
+        for place, part in zip(places, self._answer, strict=True):
             place.outputs = (_output(bundle(part, scripts=searchable.again())),)
-        self.view.children = [self._scripts, *places]
+        self.view.children = [self._scripts, self._said, *places]
+
+    def _say(self) -> None:
+        """Say above what is shown that the answer is awaited, or nothing."""
+        self._said.value = f'{PALE}<span role="status">{escape(self._wait)}</span>' if self._wait else ""
+        self._said.layout.display = None if self._wait else "none"
+        for place in self.view.children[2:]:
+            (place.add_class if self._wait else place.remove_class)(OLD)
 
     def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
+        """Return the parts of a choice; Pending where somebody waits for them and will be called."""
         if selection is None:
             return (problem or "Nothing is chosen.",)
         choice = (selection.ranks, selection.gpus, selection.window, selection.pattern, selection.families)
@@ -178,7 +201,7 @@ class Live:
                 made = _made(selection, self._make)
             except Pending as pending:
                 if pending.later.then(partial(self._again, selection)):
-                    return (str(pending),)
+                    raise
                 made = _waited(selection, self._make)
             except ValueError as e:
                 return (str(e),)

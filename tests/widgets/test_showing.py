@@ -59,7 +59,7 @@ def named(view: perfkit.Selection) -> list[Part]:
 
 def html(live: Live) -> list[str]:
     """What the page holds of each part."""
-    return [output.outputs[0]["data"]["text/html"] for output in live.view.children[1:]]
+    return [output.outputs[0]["data"]["text/html"] for output in live.view.children[2:]]
 
 
 def displayed(monkeypatch: pytest.MonkeyPatch, view: Shown) -> list[dict[str, Any]]:
@@ -198,16 +198,16 @@ def test_live_sends_what_changed() -> None:
     """A part that is as before stays on the page; parts come and go at the end."""
     explorer = Chooser(selection=choice("1"))
     live = Live(explorer, lambda view: ["same", *view.pattern])
-    scripts, first, second = live.view.children
+    scripts, said, first, second = live.view.children
     sent: list[Any] = []
     first.observe(sent.append, "outputs")
     explorer.selection = choice("23")
-    assert (scripts, first, second) == live.view.children[:3]
+    assert (scripts, said, first, second) == live.view.children[:4]
     assert [] == sent
     assert ["same", "2", "3"] == [text[text.index(">") + 1 : -4] for text in html(live)]
     explorer.selection = choice("")
     assert ("same",) == live.parts
-    assert 2 == len(live.view.children)
+    assert 3 == len(live.view.children)
 
 
 def test_live_tables_have_their_library_once() -> None:

@@ -12,7 +12,7 @@ import perfkit
 from perfkit.run import Run
 from perfkit.widgets import showing
 from perfkit.widgets.later import Later, Pending
-from perfkit.widgets.showing import Part, shown
+from perfkit.widgets.showing import Live, Part, shown
 
 
 class Chooser(traitlets.HasTraits):
@@ -54,6 +54,43 @@ def test_live_view_that_has_to_wait_says_so_and_follows() -> None:
         return [*seen, live.parts]
 
     assert [("first is being made",), ("second is being made",), ("second",)] == asyncio.run(watched())
+
+
+def test_what_was_shown_stays_until_the_answer_is_there() -> None:
+    """A second choice takes long: the parts of the first stay, pale and not sent again, below a sentence."""
+    begin = Event()
+    later = Later(lambda: begin.wait(60))
+
+    def slow(view: perfkit.Selection) -> list[Part]:
+        if view.pattern == "<b>" and not later.soon():
+            raise Pending(later, f"{view.pattern} is being made.")
+        return [view.pattern, "the same"]
+
+    async def watched() -> None:
+        chooser = Chooser(selection=choice("first"))
+        live = shown(chooser, slow)
+        assert isinstance(live, Live)
+        _, said, *places = live.view.children
+        sent: list[Any] = []
+        places[1].observe(sent.append, "outputs")
+        assert ("none", "") == (said.layout.display, said.value)
+        chooser.selection = choice("<b>")
+        await asyncio.sleep(4 * showing.PAUSE)
+        assert (f"<b> is being made. {showing.UNTIL}", "first", "the same") == live.parts
+        assert said.layout.display is None
+        assert "&lt;b&gt; is being made" in said.value
+        assert [places[0], places[1]] == [*live.view.children[2:]]
+        assert all(showing.OLD in place._dom_classes for place in places)
+        begin.set()
+        for _ in range(600):
+            if live.parts == ("<b>", "the same"):
+                break
+            await asyncio.sleep(0.1)
+        assert ("<b>", "the same") == live.parts
+        assert ("none", "", []) == (said.layout.display, said.value, sent)
+        assert not any(showing.OLD in place._dom_classes for place in places)
+
+    asyncio.run(watched())
 
 
 def test_a_view_that_nobody_can_call_waits() -> None:

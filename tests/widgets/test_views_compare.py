@@ -152,9 +152,8 @@ def test_live_parts_follow_and_compare_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert asked[0] is asked[-1]  # only the window moved: the earlier run's figures are not worked out again
 
 
-def test_large_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence stands until the comparison is there; a choice that was left meanwhile is not compared."""
-    monkeypatch.setattr(view_of_two, "MANY", 1)
     run, baseline = small(50), small()
     asked: list[perfkit.Selection] = []
     against = comparison.against

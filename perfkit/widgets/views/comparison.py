@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from perfkit.widgets.explorer import Explorer
 
 VERDICT, RUNS = "verdict", "runs"
-MANY = 50_000  # kernels of both runs from which on a person goes on while they are compared
 COMPARING = "The two runs are being compared. What changed follows here."
 MOVED_ON = "Another choice was made before the two runs were compared."
 _ONE = Lock()
@@ -82,8 +81,8 @@ class _Comparing:
         return [_verdict(found), *parts, *runs]
 
     def _found(self, view: Selection) -> Comparison:
-        """Return the comparison; of large runs in an explorer it is made beside, which Pending says meanwhile."""
-        if isinstance(self._source, Selection) or self._earlier is None or _count(self._earlier, view) <= MANY:
+        """Return the comparison; in an explorer it is made beside all else, which Pending says meanwhile."""
+        if isinstance(self._source, Selection) or self._earlier is None:
             return comparison.against(view, baseline=self._baseline, peaks=self._peaks)
         key = self._baseline, self._peaks
         later = _LATER.setdefault(view, {}).setdefault(key, Later(partial(self._compared, view)))
@@ -100,10 +99,6 @@ class _Comparing:
             if self._source.selection is not view:
                 raise PerfkitError(MOVED_ON)
             return comparison.against(view, baseline=self._baseline, peaks=self._peaks)
-
-
-def _count(*views: Selection) -> int:
-    return sum(len(view.run.kernels) for view in views)
 
 
 def _verdict(found: Comparison) -> str:
