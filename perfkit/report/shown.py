@@ -21,6 +21,7 @@ NOTHING_COSTS = "Nothing that was recorded costs more than a tenth of the time."
 NOTHING_IN_THE_LOG = "No check of the GPUs' log calls for attention; what a log cannot tell stands at the end."
 MEASURED = "These are measurements of a machine or a training; for causes it takes a recording of the program."
 NO_GPU = "No GPU activity was recorded, so nothing can be said of the GPU; what to record stands at the end."
+QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em"
 LIMIT = 400  # characters of a text from outside
 
 
@@ -75,7 +76,7 @@ def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Sho
         return note(nothing_found(figures))
     items = "".join(
         f"<li><strong>{_title(f)}</strong> <em>({_safe(f.severity)}, {_safe(f.confidence)} confidence)</em><br>"
-        f"{_safe(f.explanation)}{_evidence(f)}{_doubts(f)}</li>"
+        f"{_safe(f.explanation)}{_doubts(f)}{_grounds(f)}</li>"
         for f in found
     )
     return Shown(f'<ol class="perfkit-findings">{items}</ol>', "\n".join(f.title for f in found))
@@ -91,21 +92,20 @@ def _title(finding: Finding) -> str:
     return title
 
 
-def _evidence(finding: Finding) -> str:
-    """Return the figures that a finding rests on, each a link."""
+def _doubts(finding: Finding) -> str:
+    return f" Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
+
+
+def _grounds(finding: Finding) -> str:
+    """Return what a finding rests on, more quietly: figures, each a link, the threshold, and what to measure next."""
     told = ", ".join(f"{_safe(figure.label)} {_linked(figure)}" for figure in finding.evidence)
-    return f"<br>Evidence: {told}." if told else ""
+    said = (("Evidence", told), ("Threshold", _safe(finding.threshold)), ("Measure next", _safe(finding.next)))
+    lines = "<br>".join(f"{term}: {text}" for term, text in said if text)
+    return f'<div style="{QUIET}">{lines}</div>' if lines else ""
 
 
 def _linked(figure: Figure) -> str:
     return links.figure(figure).html
-
-
-def _doubts(finding: Finding) -> str:
-    """Return what speaks against a finding, from which value on it is told, and what to measure next."""
-    against = f"<br>Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
-    against += f"<br>Threshold: {_safe(finding.threshold)}." if finding.threshold else ""
-    return against + (f"<br>Measure next: {_safe(finding.next)}" if finding.next else "")
 
 
 def recommendations(findings: Iterable[Finding]) -> Shown:

@@ -111,7 +111,7 @@ def test_every_number_of_a_table_of_figures_is_a_link(made: tuple[str, Path]) ->
     tables = [text for text in texts if '<th scope="col">figure</th><th scope="col">value</th>' in text]
     rows = [row for table in tables for row in re.findall(r"<tr><td>.*?</tr>", table)]
     assert [] == [row for row in rows if f'<a class="{FIGURE}"' not in row]
-    told = [evidence for text in texts for evidence in re.findall(r"<br>Evidence: (.*?)(?:<br>|</li>)", text)]
+    told = [evidence for text in texts for evidence in re.findall(r">Evidence: (.*?)(?:<br>|</div>)", text)]
     assert len(told) == sum(bool(finding["evidence"]) for finding in contract(folder)["findings"])
     assert [] == [evidence for evidence in told if f'<a class="{FIGURE}"' not in evidence]
 
