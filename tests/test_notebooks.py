@@ -67,7 +67,8 @@ def test_starts_with_a_title(notebook: nbformat.NotebookNode) -> None:
 def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
     """There is one explorer, which the views take, and no view, or part of one, has a second cell."""
     code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
-    below = [found for source in code for found in re.findall(r"seen = widgets\.explorer\(view, show=\"(\w*)\"\)", source)]
+    made = re.compile(r"seen = widgets\.explorer\(view, show=\"(\w*)\"(.*)\)")
+    below, given = zip(*(found for source in code for found in made.findall(source)), strict=True)
     views = [source for source in code if "widgets.views." in source]
     shown = [re.fullmatch(r"widgets\.views\.(\w+)\(seen\b.*?(?:part=\"(\w+)\".*)?\)", source) for source in views]
     assert all(shown)
@@ -76,6 +77,8 @@ def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
     assert len(every) == len({*every})
     assert below[0] not in {view for view, _ in every}
     assert 1 == len(below)
+    files = [file for file in ("baseline", "peaks") if f"\n{file}: str" in code[1]]
+    assert "".join(f", {file}={file}" for file in files) == given[0]  # copied, and reported with
 
 
 def test_start_leads_to_every_notebook() -> None:

@@ -75,6 +75,10 @@ def test_comparison_follows(page: Page, shots: Path | None) -> None:
     page.until_text(kernels, f"of {every} rows")
     if shots:
         page.picture(shots / "comparison.png")
+    explorer.press("Copy as parameters")
+    copied = page.tab.locator(".perfkit-explorer textarea")
+    copied.wait_for()
+    assert f'baseline: "{page.lab.folder.resolve()}/before.sqlite"' in copied.input_value().splitlines()
     explorer.type("kernels", "gemm")
     explorer.until_said("kernels matching 'gemm'")
     some = explorer.ask(f"len({COMPARED}.kernels)")

@@ -7,6 +7,8 @@ explorer   the controls, or the same choice, still, where nobody is there to use
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 from perfkit.widgets.explorer.choosing import Explorer
@@ -16,7 +18,9 @@ from perfkit.widgets.showing import is_watched
 __all__ = ["Explorer", "explorer"]
 
 
-def explorer(source: Run | Selection, *, show: str = "timeline") -> Explorer | Selection:
+def explorer(
+    source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
+) -> Explorer | Selection:
     """Return controls that choose a part of a run, with a view of it below.
 
     Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views of
@@ -29,6 +33,9 @@ def explorer(source: Run | Selection, *, show: str = "timeline") -> Explorer | S
         A run, or a Selection to begin with.
     show
         The name of the view below the controls; none when empty.
+    baseline, peaks
+        Paths of the earlier run and of the CSV file of peaks that the notebook was given; empty for none. They are
+        part of what *Copy as parameters* shows and of what *Report this window* reports, and change nothing else.
 
     Returns
     -------
@@ -47,6 +54,6 @@ def explorer(source: Run | Selection, *, show: str = "timeline") -> Explorer | S
     <perfkit.Selection: all GPUs, the whole recording, all kernels>
     """
     if is_watched():
-        return Explorer(source, show=show)
+        return Explorer(source, show=show, baseline=baseline, peaks=peaks)
     maker(show)
     return source if isinstance(source, Selection) else select(source)

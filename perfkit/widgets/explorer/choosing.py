@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -36,7 +37,8 @@ class Explorer(traitlets.HasTraits):
     `ranks`, `gpus`, `window`, `kernels` and `families` are what `perfkit.select` takes, and can be set. Observe
     `selection`, the Selection of the present choice or None, and `problem`, the sentence why there is none: both
     change once per choice. `lanes` are the run's operations, sorted; `totals` is the time per kernel name of the
-    choice, as `Lanes.totals` returns it.
+    choice, as `Lanes.totals` returns it. `files` are the paths beside the run that a report of it is given, by the name
+    of the notebooks' parameter.
     """
 
     ranks: Any = traitlets.Tuple()
@@ -47,8 +49,12 @@ class Explorer(traitlets.HasTraits):
     selection: Any = traitlets.Any()
     problem = traitlets.Unicode("")
 
-    def __init__(self, source: Run | Selection, *, show: str = "timeline") -> None:
+    def __init__(
+        self, source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
+    ) -> None:
         super().__init__()
+        given = {"baseline": baseline, "peaks": peaks}
+        self.files = {name: str(Path(path).resolve()) for name, path in given.items() if path}
         start = source if isinstance(source, Selection) else select(source)
         self.run = start.run
         self.lanes = lanes_of(self.run)

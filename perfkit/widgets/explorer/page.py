@@ -91,7 +91,8 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         said = self.explorer.problem or (NOTHING_TO_CHOOSE if is_fixed else _summary(self.explorer))
         self.status.value = f'<span role="status">{escape(printable(said, LONGEST))}</span>'
         if self.parameters.layout.display != "none":
-            self.parameters.value = texts(self.explorer.parameters, place(self.explorer.run))
+            chosen = {**self.explorer.parameters, **self.explorer.files}
+            self.parameters.value = texts(chosen, place(self.explorer.run))
 
 
 def page(explorer: Explorer, show: str) -> Page:

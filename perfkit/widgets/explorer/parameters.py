@@ -41,7 +41,7 @@ def place(run: Run) -> Path | None:
 
 
 def arguments(chosen: Mapping[str, Any]) -> list[str]:
-    """Return the options of ``perfkit report`` that make this choice; what is not chosen has none.
+    """Return the options of ``perfkit report`` that make this choice; what is not chosen or given has none.
 
     Examples
     --------
@@ -51,6 +51,7 @@ def arguments(chosen: Mapping[str, Any]) -> list[str]:
     listed = {name: ",".join(map(str, chosen[name])) for name in ("ranks", "gpus")}
     listed["window"] = ":".join(f"{edge}ns" for edge in chosen["window"])
     listed |= {"kernels": chosen["kernels"], "families": ",".join(chosen["families"])}
+    listed |= {name: chosen.get(name, "") for name in ("baseline", "peaks")}
     return [part for name, value in listed.items() if value for part in (f"--{name}", value)]
 
 

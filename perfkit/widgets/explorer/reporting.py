@@ -55,7 +55,7 @@ class Reporting:
         if path is None:
             self._say(NO_PATH)
             return
-        chosen = self.explorer.parameters
+        chosen = {**self.explorer.parameters, **self.explorer.files}
         name = hashlib.sha256(repr((str(path), chosen)).encode()).hexdigest()[:8]
         out = Path.cwd() / f"report-{name}"
         self.thread = Thread(target=self._make, args=([str(path), "--out", str(out), *arguments(chosen)], out))

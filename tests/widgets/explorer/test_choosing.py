@@ -40,6 +40,18 @@ def test_begins_with_the_selection_it_is_given(run: Run, watched: None) -> None:
     assert ["sgemm_nt"] == live.selection.kernels["name"].tolist()
 
 
+def test_knows_what_the_notebook_was_given(run: Run, watched: None, tmp_path: Path) -> None:
+    """Paths beside the notebook are whole in what is copied; what was not given has no line."""
+    live = explorer(run, baseline=tmp_path / "before", peaks="")
+    assert isinstance(live, Explorer)
+    live.view.copy.click()
+    lines = live.view.parameters.value.splitlines()
+    assert lines[1].endswith(f" --baseline {tmp_path.resolve()}/before")
+    assert f'baseline = "{tmp_path.resolve()}/before"' in lines
+    assert f'baseline: "{tmp_path.resolve()}/before"' in lines
+    assert "peaks" not in live.view.parameters.value
+
+
 def test_an_unknown_view_is_refused(run: Run) -> None:
     """The legal names are listed, also where nobody watches."""
     with pytest.raises(ValueError, match=r"show: 'timelime' is no view. Choose from timeline\."):

@@ -17,10 +17,12 @@ from perfkit.cli import main
 from perfkit.run import Run, load
 from perfkit.widgets.explorer.parameters import arguments, place, texts
 
+NOTHING: dict[str, Any] = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
 CHOICES: list[dict[str, Any]] = [
-    {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []},
+    NOTHING,
     {"ranks": [0, 8], "gpus": [1], "window": [1000, 2**53 - 1], "kernels": "gemm*", "families": ["gemm", "softmax"]},
     {"ranks": [], "gpus": [-1], "window": [-5, 10], "kernels": "--out x", "families": []},
+    {**NOTHING, "baseline": "/an earlier/run.sqlite", "peaks": "/p'$x.csv"},
     {"ranks": [], "gpus": [], "window": [], "kernels": "a'b\"c\\d\n\u2028\x00\u202e\U000e0001é$(rm)`", "families": []},
 ]
 
@@ -34,7 +36,7 @@ def test_texts_make_the_choice_again(chosen: dict[str, Any]) -> None:
     assert {"profile": "/a b/run", **chosen} == found == yaml.safe_load(file)
 
 
-@pytest.mark.parametrize("chosen", CHOICES[:3])
+@pytest.mark.parametrize("chosen", CHOICES[:4])
 def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """As the command itself reads it."""
     read: dict[str, Any] = {}
@@ -42,7 +44,8 @@ def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch:
     command = texts(chosen, Path("/a b/run")).splitlines()[1]
     done = CliRunner().invoke(main, shlex.split(command)[1:])
     assert (0, Path("/a b/run")) == (done.exit_code, read["path"])
-    assert chosen == {name: read[name] if name == "kernels" else [*(read[name] or ())] for name in chosen}
+    lists = {name for name, value in chosen.items() if isinstance(value, list)}
+    assert chosen == {name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen}
 
 
 def test_what_is_not_chosen_is_no_option() -> None:

@@ -53,6 +53,17 @@ def test_runs_the_command_of_the_choice(run: Run, here: Path, monkeypatch: pytes
     assert folder == json.loads((here / "said").read_text())[2]
 
 
+def test_reports_with_what_the_notebook_was_given(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run and peaks, named beside the notebook, are whole paths in the command; the folder is another."""
+    command(monkeypatch, "import json, sys; json.dump(sys.argv[1:], open('said', 'w'))")
+    pressed(Explorer(run))
+    _, _, alone = json.loads((here / "said").read_text())
+    pressed(Explorer(run, baseline="before.sqlite", peaks=Path("a/../peaks.csv")))
+    _, _, folder, *options = json.loads((here / "said").read_text())
+    assert ["--baseline", f"{here}/before.sqlite", "--peaks", f"{here}/peaks.csv"] == options
+    assert alone != folder
+
+
 def test_says_what_went_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The last line that the command said, as text; a command that says nothing has its status."""
     command(monkeypatch, "import sys; print('report\\nperfkit: <script>: no', file=sys.stderr); sys.exit(2)")
