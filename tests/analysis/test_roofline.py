@@ -228,6 +228,20 @@ def test_the_vendors_rule(sm: float, memory: float, waves: float, expected: str)
     assert "FLOP were not counted" in found.loc[0, "reason"] or expected == "not measured"
 
 
+@pytest.mark.parametrize(("sms", "said"), [(108, "(0.00309 waves)"), (np.nan, "(under 0.01 waves)")])
+def test_a_grid_of_one_block_is_not_no_wave(sms: float, said: str) -> None:
+    """A report prints 0.00 of 1 block where 3 x 108 fit: 1 / 324; without the number of SMs it is only known as few."""
+    table = launches({"dur_ns": 1, "sm_frac": 0.1, "memory_frac": 0.2, "grid_blocks": 1, "block_threads": 256})
+    measured = {"launch__waves_per_multiprocessor": 0.0, "launch__registers_per_thread": 64}
+    measured |= {f"launch__shared_mem_per_block_{how}": 24 * 1024 for how in ("static", "dynamic")}
+    limits = {"warps": 64, "registers": 65536, "shared_memory": 164 * 1024, "blocks": 32}
+    measured |= {f"device__attribute_max_{what}_per_multiprocessor": value for what, value in limits.items()}
+    measured |= {"device__attribute_multiprocessor_count": sms, "device__attribute_compute_capability_major": 8}
+    found = bound(points(table, counters(measured)))
+    assert "small_grid" == found.loc[0, "bound"]
+    assert said in found.loc[0, "reason"]
+
+
 @pytest.mark.parametrize(
     ("flops", "moved", "expected", "share"),
     [

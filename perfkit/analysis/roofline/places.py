@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
+from perfkit.analysis import occupancy
 from perfkit.analysis.counters import wide
 from perfkit.analysis.roofline import tensor
 from perfkit.analysis.statistics import numbered
@@ -106,7 +107,8 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
     counters = COUNTERS.empty() if counters is None else counters
     operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
     operations = pd.concat([operations, tensor.flops(launches, counters)], axis=1)
-    waves = wide(launches, counters, [_WAVES])[_WAVES]
+    # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
+    waves = occupancy.limits(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
     measures = launches[[*_SUMS, "sm_frac", "memory_frac"]].assign(waves=waves.to_numpy())
     keys, group = numbered(launches, BY[by])
     groups = pd.concat([_named(keys), _grouped(measures, group, len(keys))], axis=1)

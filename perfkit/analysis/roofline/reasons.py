@@ -30,11 +30,15 @@ def speed_of_light_reason(row: Row) -> str:
         "memory": f"Memory limits it: {both}.",
         "balanced": f"Neither leads by 10 points: {both}.",
         "latency": f"It waits: {both}, both under 60 %, though the grid fills the GPU.",
-        "small_grid": f"The grid has too few blocks to fill the GPU ({number(row['waves'])} waves): {both}.",
+        "small_grid": f"The grid has too few blocks to fill the GPU ({_waves(row['waves'])} waves): {both}.",
     }[row["verdict"]]
     if row["verdict"] == "latency" and pd.isna(row["waves"]):
         said = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
     return said + (_UNCOUNTED if pd.isna(row["flops"]) else "")
+
+
+def _waves(waves: float) -> str:
+    return number(waves) if waves > 0 else "under 0.01"
 
 
 def roofline_reason(row: Row) -> str:
