@@ -63,6 +63,8 @@ _TENSOR = re.compile(
     r"tensorop|wmma|[hi]mma|gmma|tensor\d+x\d|[hs]\d{3,}[gcfdw]|i\d{4,}g|d884|nvjet|mfma|_MI\d+x|xdl|gtcx"
 )
 _CUDA_CORES = re.compile(r"simt|(?:_|^)g?[sdhcz]gemm|scudnn|convolve_sgemm|ffma")
+# cuDNN's backward convolutions from before tensor cores, with the type of their operands first.
+_EARLY_CUDNN = re.compile(r"\b[dw]grad(?:2d)?_(?:alg\d\w*|engine)<(?:float|double)\b")
 
 
 def precision(full_name: str) -> str:
@@ -87,7 +89,7 @@ def tensor_cores(full_name: str, family: str, precision: str) -> bool | None:
         return True
     if family not in ("gemm", "convolution"):
         return None
-    if _CUDA_CORES.search(text):
+    if _CUDA_CORES.search(text) or _EARLY_CUDNN.search(text):
         return False
     # Only tensor cores compute in these types; xmma kernels on CUDA cores say ffma.
     narrow = ("fp16", "bf16", "int8") if "xmma" in text else ()

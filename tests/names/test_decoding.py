@@ -42,6 +42,15 @@ SAID = {
     "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x32_8x5_nn_align1>(X::Params)": (
         ("CUTLASS", "ampere", "fp32", False, "128x32x8", "nn", "", "")
     ),
+    "void cudnn::detail::dgrad2d_alg1_1<float, (int)0, (int)6, (int)5, (int)4, (int)4, (bool)0, (bool)1>(int)": (
+        ("cuDNN", "", "fp32", False, "", "", "", "dgrad")
+    ),
+    "void cudnn::cnn::wgrad_alg1_engine<float, float, (int)128, (int)5, (int)5, (int)3, (int)3, (int)3>(int)": (
+        ("cuDNN", "", "fp32", False, "", "", "", "wgrad")
+    ),
+    "void cudnn::cnn::wgrad_alg0_engine<__half, (int)128, (int)6, (int)7, (int)3>(int)": (
+        ("cuDNN", "", "fp16", None, "", "", "", "wgrad")
+    ),
     "ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x4_tn": (
         ("cuBLAS", "ampere", "fp16", True, "128x64x64", "tn", "", "")
     ),
