@@ -31,8 +31,9 @@ STYLE = (
     ".perfkit-table.perfkit-table th,.perfkit-table.perfkit-table td{"
     "padding:.25em .8em .25em 0;text-align:left;white-space:nowrap;"
     "border-bottom:1px solid rgba(128,128,128,.35);background:none}"
+    ".perfkit-table.perfkit-table :is(th,td):last-child{padding-right:0}"
     ".perfkit-table.perfkit-table .n{text-align:right}"
-    ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:18em;max-width:36em}"
+    ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:14em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
 )
 
