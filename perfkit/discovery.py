@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,9 @@ FORMS = (
     *(".sqlite", "_pqtdir", "_arwdir", ".raw_base.csv", ".raw.csv", ".details.csv", ".csv"),
     *("", ".json", ".json.gz", ".nsys-rep", ".qdrep", ".ncu-rep"),
 )
+
+NAMED = 5  # folders, of those that hold a profile where a folder above them was given
+LOOKED = 100  # of them, and at as many things in each, is looked at
 
 Found = tuple[Path, str]
 
@@ -55,7 +59,7 @@ def _whole(path: Path, claimed: str) -> Path:
 def _inside(folder: Path, notes: list[str]) -> list[Found]:
     """Return the profiles in a folder, each capture in one form."""
     found, others = [], []
-    for item in sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name)):
+    for item in _sorted(folder):
         if item.name.startswith("."):
             continue
         claimed = claimants(item)
@@ -66,11 +70,28 @@ def _inside(folder: Path, notes: list[str]) -> list[Found]:
         else:
             others.append(item.name)
     if not found:
-        raise unrecognised(folder)
+        raise _deeper(folder) or unrecognised(folder)
     if others:
         listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
         notes.append(f"{folder.name}: left out what is no profile ({listed})")
     return _in_one_form(found, notes)
+
+
+def _deeper(folder: Path) -> ReadError | None:
+    """Return the refusal of a folder whose folders hold the profiles, with the first of them; None if none does."""
+    inner = [item for item in _sorted(folder) if item.is_dir() and os.access(item, os.R_OK | os.X_OK)]
+    seen = (item for item in inner[:LOOKED] if not item.name.startswith("."))
+    holding = (item.name for item in seen if any(map(claimants, _sorted(item)[:LOOKED])))
+    named = [name for name, _ in zip(holding, range(NAMED + 1), strict=False)]
+    if not named:
+        return None
+    listed = ", ".join(named[:NAMED]) + (" and others" if len(named) > NAMED else "")
+    return ReadError(f"{folder}: runs lie one level deeper, in {listed}. Point at one of them.")
+
+
+def _sorted(folder: Path) -> list[Path]:
+    """Return what a folder holds, rank_2 before rank_10."""
+    return sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name))
 
 
 def _in_one_form(found: list[Found], notes: list[str]) -> list[Found]:

@@ -75,6 +75,23 @@ def test_a_folder_without_profiles_is_refused(tmp_path: Path) -> None:
         perfkit.load(tmp_path)
 
 
+def test_a_folder_of_runs_names_some_of_them(tmp_path: Path) -> None:
+    """Seven runs, a folder of notes, a hidden and a locked one: five are named in their order, the rest are told."""
+    for number in (10, 1, 2, 3, 4, 5, 6):
+        (tmp_path / f"run_{number}").mkdir()
+        nsys.sqlite(tmp_path / f"run_{number}" / "capture.sqlite", named("work"))
+    for name in ("notes", ".hidden", "locked"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("hello")
+    (tmp_path / "locked").chmod(0)
+    said = "runs lie one level deeper, in run_1, run_2, run_3, run_4, run_5 and others. Point at one of them."
+    with pytest.raises(ReadError, match=re.escape(f"{tmp_path}: {said}")):
+        perfkit.load(tmp_path)
+    (tmp_path / "locked").chmod(0o700)
+    with pytest.raises(ReadError, match="nothing in this folder is a profile"):
+        perfkit.load(tmp_path / "notes")
+
+
 def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
     """rank_10 comes after rank_2: files of a folder are ranks in the order of their numbers."""
     for number in (10, 2, 1):
