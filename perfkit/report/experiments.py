@@ -3,11 +3,12 @@
 Conventions
 -----------
 An experiment that was recorded lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One
-that was not is simulated, at once and the same every time, and says so.
+that was not is simulated, at once and the same every time, and says so. Repeats of a run are taken as a group: of three
+or more the interval is between runs.
 
 Classes
 -------
-Trial       a run of an experiment
+Trial       a run of an experiment, with its repeats
 
 Functions
 ---------
@@ -21,13 +22,14 @@ by_sample   the ledger of the runs by sample, whatever their batch sizes
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from perfkit.analysis import compare, steps, timeline
@@ -38,6 +40,7 @@ from perfkit.report import simulations
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.simulate import experiments as simulated
+from perfkit.workloads.experiment import REPEATS, repeats_of
 from perfkit.workloads.experiments import find
 from perfkit.workloads.plan import DEVICES
 from perfkit.workloads.running import TIMINGS
@@ -45,13 +48,22 @@ from perfkit.workloads.running import TIMINGS
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of an experiment, the samples of a step, and the operations of a step by formula, FLOP."""
+    """A run of an experiment, the samples of a step, and the operations of a step by formula, FLOP.
+
+    `others` are its repeats, if there are any; `run`, `view` and `steps` are those of the first, the rest of all.
+    """
 
     path: Path
     run: Run
     batch_count: int
     step_flops: int
     is_simulated: bool
+    others: tuple[Trial, ...] = ()
+
+    @property
+    def every(self) -> tuple[Trial, ...]:
+        """This run and its repeats."""
+        return (self, *self.others)
 
     @cached_property
     def view(self) -> Selection:
@@ -65,14 +77,14 @@ class Trial:
 
     @property
     def step_ns(self) -> float:
-        """Median steady step, ns; NaN without steps."""
-        return float(self.steps.loc[self.steps["steady"], "dur_ns"].median())
+        """Median steady step, ns, of repeats the mean of their medians; NaN without steps."""
+        return float(np.mean([each.steps.loc[each.steps["steady"], "dur_ns"].median() for each in self.every]))
 
     @property
     def busy_frac(self) -> float:
-        """Share of the run in which kernels ran on its first GPU, 0..1; NaN without a GPU."""
-        busy = timeline.busy(self.run.kernels, self.run.copies)["kernel_busy_frac"]
-        return float(busy.iloc[0]) if len(busy) else float("nan")
+        """Share of the run in which kernels ran on its first GPU, 0..1, mean of repeats; NaN without a GPU."""
+        found = [timeline.busy(each.run.kernels, each.run.copies)["kernel_busy_frac"] for each in self.every]
+        return float(np.mean([busy.iloc[0] if len(busy) else np.nan for busy in found]))
 
 
 def card(name: str, *, out: str = "runs") -> Shown:
@@ -84,7 +96,8 @@ def card(name: str, *, out: str = "runs") -> Shown:
         If there is no such experiment.
     """
     told = find(name)
-    rows = {"Question": told.question, "Claim to test": told.claim, "Look at": told.look}
+    repeated = f"{REPEATS} times in turn, since no single run shows by how much runs differ; --repeats N changes that"
+    rows = {"Question": told.question, "Claim to test": told.claim, "Look at": told.look, "Each run": repeated}
     commands = {
         f"On a {device.upper()}" if device == "cpu" else "On a GPU": _command(name, device, out) for device in DEVICES
     }
@@ -111,7 +124,8 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     Returns
     -------
     dict
-        The runs by their labels, in the order of the changes: before and after, or those of the case.
+        The runs by their labels, with their repeats, in the order of the changes: before and after, or those of the
+        case.
 
     Raises
     ------
@@ -124,7 +138,7 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     place = Path(recorded) / name
     if recorded and place.is_dir():
         labels = _labels(name, place)
-        return {label: _recorded(place / label) for label in labels}
+        return {label: _recorded(repeats_of(label, place)) for label in labels}
     made = simulations.folder(told.name)
     return {label: _simulated(made / label) for label in simulated.labels(told.name)}
 
@@ -132,7 +146,7 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
 def _labels(name: str, place: Path) -> list[str]:
     """Return the labels of the runs that were recorded, on a GPU or a CPU; all of them must be there."""
     known = [list(find(name).runs[device]) for device in DEVICES]
-    have = {path.name for path in place.iterdir() if path.is_dir()}
+    have = {label for labels in known for label in labels if repeats_of(label, place)}
     labels = max(known, key=lambda labels: len(have & set(labels)))
     missing = [label for label in labels if label not in have]
     if missing:
@@ -143,9 +157,13 @@ def _labels(name: str, place: Path) -> list[str]:
     return labels
 
 
-def _recorded(path: Path) -> Trial:
-    row = _content(path / TIMINGS)["rows"][-1]
-    return Trial(path, load(path), row["batch_count"], row["step_flops"], is_simulated=False)
+def _recorded(paths: Sequence[Path]) -> Trial:
+    rows = [_content(path / TIMINGS)["rows"][-1] for path in paths]
+    every = [
+        Trial(path, load(path), row["batch_count"], row["step_flops"], is_simulated=False)
+        for path, row in zip(paths, rows, strict=True)
+    ]
+    return replace(every[0], others=tuple(every[1:]))
 
 
 def _simulated(path: Path) -> Trial:
@@ -167,9 +185,10 @@ def overview(found: Mapping[str, Trial]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `run`, its label; `from`; `batch_count`, samples of a step; `step_ns`, the median steady step; `sample_ns`, that
-        by sample; `samples_per_s`; `launches_count`, the median number of kernels of a step, and `kernel_busy_frac`,
-        0..1: NaN without a GPU; `flops_per_s`, operations by formula over the median step.
+        `run`, its label; `from`; `runs_count`, it and its repeats; `batch_count`, samples of a step; `step_ns`, the
+        median steady step, of repeats the mean of their medians; `sample_ns`, that by sample; `samples_per_s`;
+        `launches_count`, the median number of kernels of a step of the first, and `kernel_busy_frac`, 0..1: NaN without
+        a GPU; `flops_per_s`, operations by formula over the median step.
     """
     return pd.DataFrame([{"run": label, **_row(trial)} for label, trial in found.items()])
 
@@ -179,6 +198,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     kernels = compare.in_steps(trial.run.kernels, trial.steps)
     return {
         "from": "simulated" if trial.is_simulated else "recorded",
+        "runs_count": len(trial.every),
         "batch_count": trial.batch_count,
         "step_ns": step_ns,
         "sample_ns": step_ns / trial.batch_count,
@@ -192,7 +212,8 @@ def _row(trial: Trial) -> dict[str, Any]:
 def compared(found: Mapping[str, Trial]) -> comparison.Comparison:
     """Return what differs between the first run and the last."""
     first, *_, last = found.values()
-    return comparison.attempted(first.view, last.view)
+    before, after = ([each.view for each in trial.every] for trial in (first, last))
+    return comparison.attempted(before, after)
 
 
 def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
@@ -204,7 +225,7 @@ def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
         As `analysis.compare.ledger`; the columns of steps hold times of a sample, and `utilisation_frac` the share of
         the run in which kernels ran.
     """
-    frames = {label: _shared(trial) for label, trial in found.items()}
+    frames = {label: [_shared(each) for each in trial.every] for label, trial in found.items()}
     used = {label: trial.busy_frac for label, trial in found.items() if trial.busy_frac == trial.busy_frac}
     return compare.ledger(frames, utilisation=used)
 

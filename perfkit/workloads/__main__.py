@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from perfkit import hardware
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent
 from perfkit.workloads import commands, experiments
-from perfkit.workloads.experiment import record
+from perfkit.workloads.experiment import REPEATS, record
 from perfkit.workloads.plan import DEVICES, MODELS, MODES, PRECISIONS, SIZES, TRACED, WARM_UP, Loader, Plan
 
 HEADER = ("batch", "step (median)", "p25 to p75", "wait", "samples/s", "GFLOP/s", "of peak")
@@ -49,11 +49,17 @@ def _workload(given: argparse.Namespace) -> None:
 def _experiment(given: argparse.Namespace) -> None:
     chosen = [experiments.find(name) for name in given.names]
     for each in chosen:
-        lines = each.lines(given.device, given.out)
+        lines = each.lines(given.device, given.out, given.repeats)
         _say("\n".join([f"# {each.topic}: {each.question}", *lines.values()]))
         if not given.print_commands:
-            folders = record(each, given.device, given.out)
-            _say(shlex.join(["perfkit", "compare", *map(str, folders.values())]))
+            _say(_comparing(record(each, given.device, given.out, given.repeats)))
+
+
+def _comparing(folders: Mapping[str, Sequence[Path]]) -> str:
+    """Return the command that compares the runs; those of one label are repeats."""
+    pairs = [(label, str(path)) for label, paths in folders.items() for path in paths]
+    labels, paths = zip(*pairs, strict=True)
+    return shlex.join(["perfkit", "compare", *paths, "--labels", ",".join(labels)])
 
 
 def _experimenter() -> argparse.ArgumentParser:
@@ -64,6 +70,8 @@ def _experimenter() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="+", metavar="NAME", help=", ".join(experiments.EXPERIMENTS))
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs (default: runs)")
+    told = f"record every run so often, in turn, so that what differs between runs shows (default: {REPEATS})"
+    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help=told)
     parser.add_argument("--print-commands", action="store_true", help="only print what would be run")
     return parser
 

@@ -1,8 +1,14 @@
 """What is an experiment: runs that differ in one thing, and how they are recorded?
 
+Conventions
+-----------
+No single run shows by how much runs of one program differ, so each is repeated. Repeats alternate: before, after,
+before, after, so that whatever slows the machine down meanwhile slows both.
+
 Data
 ----
 BASES          device -> the plan that the runs share
+REPEATS        how often each run is recorded, unless it is said
 
 Classes
 -------
@@ -11,10 +17,13 @@ Experiment     a topic with its runs
 Functions
 ---------
 record         the runs, one after another, each in a process and a folder of its own
+folder_of      what the folder of a repeat is called
+repeats_of     the folders of a run's repeats
 """
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -28,6 +37,7 @@ from perfkit.errors import PerfkitError
 from perfkit.workloads.commands import arguments
 from perfkit.workloads.plan import DEVICES, SIZES, Loader, Plan, Size
 
+REPEATS = 3  # the fewest of which the runs, not their steps, give an interval
 RESIDENT = Loader(resident=True)
 # What the pairs share: BERT, of a size that takes a GPU milliseconds per step and a CPU not much longer.
 BASES = MappingProxyType(
@@ -76,29 +86,55 @@ class Experiment:
             raise ValueError(f"device: {device!r} is not one of {list(DEVICES)}")
         return {label: replace(BASES[device], **changes) for label, changes in self.runs[device].items()}
 
-    def commands(self, device: str, out: str | Path) -> dict[str, list[str]]:
-        """Return the command that records each run into a folder of its own in `out`, as arguments."""
+    def commands(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], list[str]]:
+        """Return the command that records each repeat of each run into a folder of its own in `out`, as arguments.
+
+        By label and number of the repeat, from 1, in the order in which they are to be run.
+        """
+        if repeats < 1:
+            raise ValueError(f"repeats: {repeats} is below 1")
         program = [sys.executable, "-m", "perfkit.workloads"]
-        place = Path(out) / self.name
+        place, plans = Path(out) / self.name, self.plans(device)
         return {
-            label: [*program, *arguments(plan), "--record", str(place / label)]
-            for label, plan in self.plans(device).items()
+            (label, repeat): [*program, *arguments(plan), "--record", str(place / folder_of(label, repeat, repeats))]
+            for repeat in range(1, repeats + 1)
+            for label, plan in plans.items()
         }
 
-    def lines(self, device: str, out: str | Path) -> dict[str, str]:
+    def lines(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], str]:
         """Return the commands as a person types them.
 
         Examples
         --------
         >>> pair = {"before": {"model": "mlp"}, "after": {"model": "mlp", "compile": True}}
         >>> told = Experiment("fusion", "Fusion", "", "", "", {"cuda": pair}).lines("cuda", "runs")
-        >>> print(told["after"].partition(" --traced")[0])
+        >>> print(told["after", 1].partition(" --traced")[0])
         python -m perfkit.workloads mlp --device cuda --batch 16 --compile
         """
-        return {label: shlex.join(["python", *argv[1:]]) for label, argv in self.commands(device, out).items()}
+        commands = self.commands(device, out, repeats)
+        return {which: shlex.join(["python", *argv[1:]]) for which, argv in commands.items()}
 
 
-def record(experiment: Experiment, device: str, out: str | Path) -> dict[str, Path]:
+def folder_of(label: str, repeat: int, repeats: int) -> str:
+    """Return what the folder of a repeat is called: LABEL-1, LABEL-2 and so on; of a single run LABEL.
+
+    Examples
+    --------
+    >>> folder_of("before", 2, 3), folder_of("before", 1, 1)
+    ('before-2', 'before')
+    """
+    return label if repeats == 1 else f"{label}-{repeat}"
+
+
+def repeats_of(label: str, place: Path) -> list[Path]:
+    """Return the folders of a run's repeats in `place`, in their order; empty where there are none."""
+    found = [
+        path for path in place.iterdir() if path.is_dir() and re.fullmatch(rf"{re.escape(label)}(-\d+)?", path.name)
+    ]
+    return sorted(found, key=lambda path: int(path.name.removeprefix(label)[1:] or 0))
+
+
+def record(experiment: Experiment, device: str, out: str | Path, repeats: int = REPEATS) -> dict[str, list[Path]]:
     """Record the runs of an experiment, one after another, each by a process of its own.
 
     Parameters
@@ -108,27 +144,30 @@ def record(experiment: Experiment, device: str, out: str | Path) -> dict[str, Pa
     device
         cuda or cpu.
     out
-        Each run gets the folder ``out/NAME/LABEL``, which must be empty or new.
+        Each run gets a folder in ``out/NAME``, which must be empty or new: `folder_of`.
+    repeats
+        How often each run is recorded, at least 1; all runs once, then all again.
 
     Returns
     -------
     dict
-        The folder of each run by its label, in their order.
+        The folders of each run's repeats by its label, in their order.
 
     Raises
     ------
     ValueError
-        If the device is neither.
+        If the device is neither, or there are no repeats.
     PerfkitError
         If a run fails; those before it stay recorded.
     """
-    folders = {}
-    for label, argv in experiment.commands(device, out).items():
+    folders: dict[str, list[Path]] = {}
+    for (label, repeat), argv in experiment.commands(device, out, repeats).items():
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
             said = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
             raise PerfkitError(
-                f"{experiment.name}, {label}: the run failed: {said[-1]} Its command: {shlex.join(argv)}"
+                f"{experiment.name}, {folder_of(label, repeat, repeats)}: the run failed: {said[-1]} "
+                f"Its command: {shlex.join(argv)}"
             )
-        folders[label] = Path(argv[-1])
+        folders.setdefault(label, []).append(Path(argv[-1]))
     return folders

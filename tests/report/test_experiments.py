@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from perfkit.diagnosis import comparison
 from perfkit.errors import PerfkitError
 from perfkit.report import experiments, simulations
 from perfkit.report.notebooks import sample
@@ -87,6 +88,34 @@ def test_recorded_runs_are_taken_and_the_others_simulated(kept: Path, recorded: 
     assert [recorded / "batch" / "before", recorded / "batch" / "after"] == [trial.path for trial in own.values()]
     assert [True, True] == [trial.is_simulated for trial in other.values()]
     assert ["recorded"] * 2 == experiments.overview(own)["from"].tolist()
+
+
+def test_repeats_are_a_group(kept: Path, recorded: Path) -> None:
+    """Three of each: the step is the mean of their medians, and no step of one run stands for how runs differ."""
+    place = recorded / "batch"
+    for label in ("before", "after"):
+        for repeat in (1, 2, 3):
+            shutil.copytree(place / label, place / f"{label}-{repeat}")
+        shutil.rmtree(place / label)
+    found = experiments.trials("batch", recorded)
+    rows = experiments.overview(found)
+    assert [3, 3] == rows["runs_count"].tolist()
+    for trial, row in zip(found.values(), rows.to_dict("records"), strict=True):
+        assert row["step_ns"] == pytest.approx(statistics.median(trial.steps["dur_ns"]))
+        assert row["kernel_busy_frac"] == pytest.approx(trial.every[1].busy_frac)
+    told = experiments.compared(found)
+    assert (3, 3) == told.repeats
+    median = told.steps.iloc[0]
+    assert median["ratio_low"] == median["ratio"] == median["ratio_high"], "equal runs do not differ"
+    assert "by how much runs" not in comparison.sentence(told)
+    steady = sum(int(each.steps["steady"].sum()) for each in found["before"].every)
+    assert steady == experiments.by_sample(found)["count"].iloc[0]
+
+
+def test_single_runs_are_told(kept: Path) -> None:
+    """An interval from steps within two runs knows nothing of how runs differ, and the sentence says so."""
+    said = comparison.sentence(experiments.compared(experiments.trials("measuring")))
+    assert "by how much runs of one program differ is not in it, which 3 repeats of each would show" in said
 
 
 def test_half_an_experiment_is_refused(recorded: Path) -> None:

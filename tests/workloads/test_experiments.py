@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import os
 import shlex
+import statistics
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -16,11 +18,13 @@ import perfkit
 from perfkit.analysis import compare, steps
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
+from perfkit.report.experiments import Trial, compared, trials
 from perfkit.simulate import experiments as simulated
 from perfkit.workloads import experiment
 from perfkit.workloads.__main__ import _parser, _plan, main
 from perfkit.workloads.experiments import EXPERIMENTS, find
 from perfkit.workloads.plan import DEVICES, Loader, Plan
+from perfkit.workloads.running import TIMINGS
 
 TINY = Plan("mlp", batches=(4,), steps=3, warm_up=1, traced=8, loader=Loader(resident=True))
 
@@ -64,6 +68,28 @@ def test_commands_give_the_plans_back(name: str, device: str) -> None:
     assert [Path("my runs", name, label) for label in plans] == [each.record for each in given]
 
 
+def test_repeats_alternate() -> None:
+    """All runs once, then all again, so that a machine that slows down slows both; only the folders differ."""
+    lines = EXPERIMENTS["case"].lines("cpu", "here", 3)
+    labels = list(EXPERIMENTS["case"].plans("cpu"))
+    assert [(label, repeat) for repeat in (1, 2, 3) for label in labels] == list(lines)
+    folders = [Path(shlex.split(line)[-1]).name for line in lines.values()]
+    assert [f"{label}-{repeat}" for repeat in (1, 2, 3) for label in labels] == folders
+    once = EXPERIMENTS["case"].lines("cpu", "here")
+    for (label, _), line in lines.items():
+        assert shlex.split(once[label, 1])[:-1] == shlex.split(line)[:-1]
+
+
+def test_repeats_are_found_in_their_order(tmp_path: Path) -> None:
+    """The tenth follows the ninth; other labels, and files, are no repeats of this one."""
+    for name in ("batch 8-10", "batch 8-9", "batch 8-1", "batch 8-1-old", "batch 80-1", "before-1"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "batch 8-2").write_text("a file")
+    found = experiment.repeats_of("batch 8", tmp_path)
+    assert ["batch 8-1", "batch 8-9", "batch 8-10"] == [path.name for path in found]
+    assert [] == experiment.repeats_of("after", tmp_path)
+
+
 def test_the_trace_is_long_enough_for_an_interval() -> None:
     """Fewer steady steps than this cannot be compared."""
     traced = {
@@ -78,6 +104,8 @@ def test_what_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> Non
         find("luck")
     with pytest.raises(ValueError, match="device: 'mps' is not one of"):
         find("sync").plans("mps")
+    with pytest.raises(ValueError, match="repeats: 0 is below 1"):
+        find("sync").lines("cpu", "here", 0)
     with pytest.raises(SystemExit):
         main(["experiment", "luck", "--print-commands"])
     assert "'luck' is not one of" in capsys.readouterr().err
@@ -87,16 +115,17 @@ def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is run; question and commands of each experiment."""
     assert 0 == main(["experiment", "sync", "fusion", "--device", "cuda", "--out", "here", "--print-commands"])
     said = capsys.readouterr().out.splitlines()
-    assert [*EXPERIMENTS["sync"].lines("cuda", "here").values()] == said[1:3]
-    assert "# Kernel fusion: " in said[3]
+    assert [*EXPERIMENTS["sync"].lines("cuda", "here", experiment.REPEATS).values()] == said[1:7]
+    assert "# Kernel fusion: " in said[7]
 
 
 def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Both runs load, have steps enough for an interval, and the command that is printed compares them."""
-    assert 0 == main(["experiment", "sync", "--device", "cpu", "--out", str(tmp_path)])
+    assert 0 == main(["experiment", "sync", "--device", "cpu", "--out", str(tmp_path), "--repeats", "1"])
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
-    assert ["perfkit", "compare", *(str(tmp_path / "sync" / label) for label in ("before", "after"))] == command
-    runs = [perfkit.load(path) for path in command[2:]]
+    paths = [str(tmp_path / "sync" / label) for label in ("before", "after")]
+    assert ["perfkit", "compare", *paths, "--labels", "before,after"] == command
+    runs = [perfkit.load(path) for path in paths]
     found = [steps.detect(run.ranges, run.kernels) for run in runs]
     assert [TINY.traced] * 2 == [len(each) for each in found]
     assert "cannot tell" not in compare.steps(*found)["verdict"].tolist()
@@ -104,13 +133,39 @@ def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pyt
     assert 0 == told.exit_code
     (row,) = [line for line in told.output.splitlines() if line.startswith("Median step")]
     assert ", interval " in row
+    assert "by how much runs of one program differ is not in it" in told.output
+
+
+def test_a_pair_with_repeats(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Recorded in turn, compared as two groups: each value is the mean of three medians, the interval between runs."""
+    assert 0 == main(["experiment", "measuring", "--out", str(tmp_path), "--repeats", "3"])
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    told = CliRunner().invoke(perfkit_command, command[1:])
+    assert 0 == told.exit_code, told.output
+    assert "The median step takes " in told.output
+    assert "by how much runs of one program differ" not in told.output
+    found = trials("measuring", tmp_path)
+    assert [3, 3] == [len(trial.every) for trial in found.values()]
+    recorded = [os.stat(each.path / TIMINGS).st_mtime_ns for pair in zip(*_every(found), strict=True) for each in pair]
+    assert sorted(recorded) == recorded
+    medians = [[_median(each.steps) for each in trial.every] for trial in found.values()]
+    row = compared(found).steps.iloc[0]
+    assert [statistics.mean(side) for side in medians] == pytest.approx([row["before_ns"], row["after_ns"]])
+
+
+def _median(found: pd.DataFrame) -> float:
+    return float(statistics.median(found.loc[found["steady"], "dur_ns"]))
+
+
+def _every(found: dict[str, Trial]) -> list[tuple[Trial, ...]]:
+    return [trial.every for trial in found.values()]
 
 
 def test_a_run_that_fails_is_told(tiny: None, tmp_path: Path) -> None:
     """The folder of the second run is taken: the message says which run, why, and what was called."""
-    taken = tmp_path / "measuring" / "after"
+    taken = tmp_path / "measuring" / "after-1"
     taken.mkdir(parents=True)
     (taken / "notes.txt").write_text("mine")
-    with pytest.raises(PerfkitError, match=r"measuring, after: the run failed: .*not empty.*Its command: .*--seed 1"):
+    with pytest.raises(PerfkitError, match=r"measuring, after-1: the run failed: .*not empty.*Its command: .*--seed 1"):
         experiment.record(find("measuring"), "cpu", tmp_path)
-    assert len(perfkit.load(tmp_path / "measuring" / "before").ranges)
+    assert len(perfkit.load(tmp_path / "measuring" / "before-1").ranges)

@@ -24,7 +24,7 @@ class Comparison:
 
     `figures` is COMPARED_FIGURES, `steps` COMPARED_STEPS, `parts` PARTS, `families` FAMILIES; `kernels` is per step
     where both runs have steps; `launches`, `paths` (of the metric `paths_metric`) and `samples` as from
-    `analysis.compare`. `cautions` lower the `confidence`: high, medium or low.
+    `analysis.compare`. `cautions` lower the `confidence`: high, medium or low. `repeats`: the runs before and after.
     """
 
     figures: pd.DataFrame
@@ -39,6 +39,7 @@ class Comparison:
     confidence: str
     cautions: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
+    repeats: tuple[int, int] = (0, 0)
 
 
 def compared(
@@ -93,6 +94,7 @@ def compared(
         confidence=sureness(doubts, unanswered),
         cautions=tuple(text for text, _ in doubts),
         refusals=(*unanswered, *unshared(old, new)),
+        repeats=(len(old.views), len(new.views)),
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pandas as pd
 
+from perfkit.analysis.compare.resampling import SEVERAL
 from perfkit.analysis.compare.verdicts import BETTER, GONE, NEW, UNKNOWN, UNSEEN, UNTESTED, WORSE
 from perfkit.diagnosis.comparison.doubts import lacking
 from perfkit.diagnosis.comparison.pairing import Comparison, compared, nothing
@@ -30,6 +31,10 @@ from perfkit.selection import Selection
 
 QUESTION = "Did the change help?"
 NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
+WITHIN = (
+    "The interval is of steps within a run: by how much runs of one program differ is not in it, "
+    f"which {SEVERAL} repeats of each would show"
+)
 ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
@@ -116,7 +121,9 @@ def _verdict(found: Comparison) -> str:
         return told.format(len(found.figures), *counts)
     median = found.steps.iloc[0]
     told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
-    return f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
+    told = f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
+    is_within = min(found.repeats) < SEVERAL and not math.isnan(median["ratio_low"])
+    return f"{told}. {WITHIN}" if is_within else told
 
 
 def spoken_ratio(ratio: float, low: float, high: float) -> str:
