@@ -135,6 +135,9 @@ def test_report_of_a_trace_without_kernels(recorded: Recorded, tmp_path: Path) -
     summary = (tmp_path / "report" / "summary.md").read_text(encoding="utf-8")
     assert "No GPU activity was recorded" in summary
     assert "**No GPU kernels**: not recorded. Record: `torch.profiler.profile(activities=" in summary
+    page = (tmp_path / "report" / "index.html").read_text(encoding="utf-8")
+    assert ("Step 3" in page, "No activity" in page, "Busy time of each GPU" in page) == (True, False, False)
+    assert "No kernels were recorded. What records them: torch.profiler.profile(" in page
 
 
 def test_ranks_of_a_launcher_make_one_run(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
