@@ -146,6 +146,8 @@ def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -
 
 def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
     """Return the first call (its row) of those that launched the operations at the end of each gap, else -1."""
+    if not len(api_calls):
+        return np.full(len(gaps.start), -1, np.int64)
     gap, place = members(gaps.place, gaps.places)
     call = started_by(_keys(tables, gaps.order[place]), api_calls)
     first = np.full(len(gaps.start), len(api_calls))

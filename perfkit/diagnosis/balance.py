@@ -15,8 +15,9 @@ import pandas as pd
 from perfkit.analysis import collectives, timeline
 from perfkit.analysis.window import Window
 from perfkit.diagnosis import advice, checkpointing
-from perfkit.diagnosis.figures import unrecorded
+from perfkit.diagnosis.figures import busy, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
+from perfkit.diagnosis.kept import kept
 from perfkit.format import percent
 from perfkit.selection import Selection
 
@@ -29,8 +30,8 @@ def figures(view: Selection) -> Iterator[Figure]:
     if unrecorded(view):
         return
     window = common_window(view)
-    by_rank = computing(view, window) if window else pd.DataFrame()
-    if len(by_rank) > 1 and by_rank["computation_ns"].sum():
+    by_rank = computing(view) if window and len(set(busy(view)["rank"])) > 1 else pd.DataFrame()
+    if len(by_rank) and by_rank["computation_ns"].sum():
         row = collectives.imbalance(by_rank, value="computation_ns").iloc[0]
         definition = (
             f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
@@ -44,14 +45,16 @@ def common_window(view: Selection) -> Window | None:
     """Return the window, else the time in which all ranks were recorded; None if there is none."""
     if view.window is not None:
         return view.window
-    busy = timeline.busy(view.all_kernels, view.copies)
-    first = busy.groupby("rank")["start_ns"].min().max()
-    last = (busy["start_ns"] + busy["span_ns"]).groupby(busy["rank"]).max().min()
+    found = busy(view)
+    first = found.groupby("rank")["start_ns"].min().max()
+    last = (found["start_ns"] + found["span_ns"]).groupby(found["rank"]).max().min()
     return (int(first), int(last)) if first < last else None
 
 
-def computing(view: Selection, window: Window) -> pd.DataFrame:
-    """Return each rank's computing time in a window, and the window's length, ns, both summed over its GPUs."""
+@kept
+def computing(view: Selection) -> pd.DataFrame:
+    """Return each rank's computing time in the common window, and its length, ns, both summed over its GPUs."""
+    window = common_window(view)
     parts = timeline.breakdown(view.kernels, view.copies, window=window, others=view.other_kernels)
     return parts.groupby("rank", as_index=False)[["computation_ns", "span_ns"]].sum()
 
@@ -67,7 +70,7 @@ def excess(view: Selection, known: Mapping[str, Figure]) -> float:
     uneven, window = known.get("rank_imbalance_frac"), common_window(view.framework)
     if uneven is None or uneven.value < NOTABLE or window is None:
         return 0.0
-    ranks = computing(view.framework, window)
+    ranks = computing(view.framework)
     slowest = ranks.iloc[int(ranks["computation_ns"].to_numpy().argmax())]
     return float((slowest["computation_ns"] - ranks["computation_ns"].mean()) / slowest["span_ns"])
 

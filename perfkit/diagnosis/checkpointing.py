@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from perfkit.analysis import gaps, timeline
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.diagnosis import advice
-from perfkit.diagnosis.figures import causes, detected, idle_gaps, unrecorded
+from perfkit.diagnosis.figures import causes, detected, idle_gaps, span_ns, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
-from perfkit.diagnosis.framework import span_ns
 from perfkit.diagnosis.kept import kept
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -68,7 +67,8 @@ def told(view: Selection) -> dict[str, float]:
         idle = gaps.idle_gaps(view.all_kernels, view.copies, API_CALLS.empty(), window=view.window)
         return {"idle": float(idle.loc[inside(view, idle), "dur_ns"].sum() / span)}
     rows = idle[inside(view, idle)]
-    return {str(cause): float(ns / span) for cause, ns in rows["dur_ns"].groupby(causes(rows)).sum().items()}
+    by_cause = rows["dur_ns"].groupby(causes(rows), observed=True).sum()
+    return {str(cause): float(ns / span) for cause, ns in by_cause.items()}
 
 
 def inside(view: Selection, rows: pd.DataFrame) -> NDArray[np.bool_]:

@@ -14,14 +14,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import timeline
 from perfkit.analysis.calls import is_sync, started_by, where
+from perfkit.analysis.intervals import Int, Intervals, merge, subtract, union
 from perfkit.analysis.transfers import SMALL_BYTES
-from perfkit.analysis.window import cut
+from perfkit.analysis.window import cut, devices, ends
 from perfkit.diagnosis import advice, checkpointing
-from perfkit.diagnosis.figures import unrecorded
+from perfkit.diagnosis.figures import span_ns, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
-from perfkit.diagnosis.framework import span_ns
 from perfkit.diagnosis.kept import kept
 from perfkit.format import percent, size
 from perfkit.selection import Selection
@@ -63,9 +62,22 @@ def exposed(view: Selection) -> dict[str, float]:
     return {kind: _exposed_ns(view, found.index[found == kind]) / span for kind in KINDS if found.eq(kind).any()}
 
 
+@kept
+def _running(view: Selection) -> tuple[Intervals, Int]:
+    """Return when kernels run on each device, and the number of the device of each row in `moved`."""
+    _, (of_kernel, of_copy) = devices(view.all_kernels, moved(view))
+    return union(*ends(view.all_kernels, view.window), of_kernel), of_copy
+
+
 def _exposed_ns(view: Selection, rows: pd.Index) -> int:
-    parts = timeline.breakdown(view.all_kernels, moved(view).loc[rows], window=view.window)
-    return int(parts["exposed_copy_ns"].sum())
+    """Return the time in which these copies run and neither kernels nor their memsets do: `timeline.breakdown`."""
+    running, device = _running(view)
+    place = moved(view).index.get_indexer(rows)
+    chosen = moved(view).take(place)
+    memset, (start, end) = chosen["direction"].eq("memset").to_numpy(), ends(chosen, view.window)
+    sets, copied = (union(start[of], end[of], device[place[of]]) for of in (memset, ~memset))
+    alone = subtract(copied, merge(running, sets))
+    return int((alone.end - alone.start).sum())
 
 
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

@@ -43,13 +43,29 @@ METRICS = {
 
 def system_figures(view: Selection) -> dict[str, Figure]:
     """Return the system-level figures of a selection by their id; what it cannot answer is absent."""
-    busy = timeline.busy(view.kernels, view.copies, window=view.window, others=view.other_kernels)
-    span = int(busy["span_ns"].sum())
-    made = list(_span(busy, span))
+    found, span = busy(view), span_ns(view)
+    made = list(_span(found, span))
     if span and not unrecorded(view):
-        made += [*_busy(busy, span), *_parts(view, span), *_idle(view, span)]
+        made += [*_busy(found, span), *_parts(view, span), *_idle(view, span)]
     made += [*_kernels(view), *_copies(view), *_steps(view), *_samples(view)]
     return {figure.id: figure for figure in made}
+
+
+@kept
+def busy(view: Selection) -> pd.DataFrame:
+    """Return `timeline.busy` of a selection."""
+    return timeline.busy(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+
+
+def span_ns(view: Selection) -> int:
+    """Return the time that is looked at, ns: the window, or from the first to the last operation, over all GPUs."""
+    return int(busy(view)["span_ns"].sum())
+
+
+@kept
+def breakdown(view: Selection) -> pd.DataFrame:
+    """Return `timeline.breakdown` of a selection."""
+    return timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
 
 
 @kept
@@ -86,7 +102,7 @@ def _busy(busy: pd.DataFrame, span: int) -> Iterator[Figure]:
 
 
 def _parts(view: Selection, span: int) -> Iterator[Figure]:
-    parts = timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+    parts = breakdown(view)
     for name, (label, definition) in PARTS.items():
         value = int(parts[f"{name}_ns"].sum())
         if value or name != "other_kernels":
@@ -148,7 +164,7 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
     found = idle_gaps(view)
     if found is None:
         return
-    by_cause = found["dur_ns"].groupby(causes(found)).sum()
+    by_cause = found["dur_ns"].groupby(causes(found), observed=True).sum()
     for cause in (*gaps.DETAILS, *gaps.CAUSES[1:]):
         total = by_cause.get(cause, 0)
         label = f"Idle: {str(cause).replace('_', ' ')}"
@@ -166,9 +182,12 @@ def idle_gaps(view: Selection) -> pd.DataFrame | None:
 
 
 def causes(found: pd.DataFrame) -> pd.Series:
-    """Return the detail of each gap's cause where there is one, else the cause."""
-    detail = found["detail"].astype(object)
-    return detail.where(detail.notna(), found["cause"].astype(object))
+    """Return the detail of each gap's cause where there is one, else the cause: category, by their names."""
+    detail, cause = (found[column].cat for column in ("detail", "cause"))
+    names = pd.Index(sorted({*detail.categories, *cause.categories}))
+    of_detail, of_cause = (np.append(names.get_indexer(each.categories), -1)[each.codes] for each in (detail, cause))
+    code = np.where(of_detail >= 0, of_detail, of_cause)
+    return pd.Series(pd.Categorical.from_codes(code, names), found.index)
 
 
 def sampled(view: Selection) -> pd.DataFrame:
@@ -176,10 +195,9 @@ def sampled(view: Selection) -> pd.DataFrame:
 
     The other figures speak of that time too; readings before the program used the GPU would dilute it.
     """
-    busy = timeline.busy(view.all_kernels, view.copies)
     window = view.window
-    if window is None and len(busy):
-        window = int(busy["start_ns"].min()), int((busy["start_ns"] + busy["span_ns"]).max()) + 1
+    if window is None and len(found := busy(view)):
+        window = int(found["start_ns"].min()), int((found["start_ns"] + found["span_ns"]).max()) + 1
     return timeline.samples_mean(view.samples, window=window)
 
 

@@ -22,11 +22,10 @@ from perfkit.analysis import (
     operators,
     precision,
     steps,
-    timeline,
 )
 from perfkit.analysis.calls import is_memory, where
 from perfkit.analysis.window import cut
-from perfkit.diagnosis.figures import detected, unrecorded
+from perfkit.diagnosis.figures import detected, span_ns, unrecorded
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.kept import kept
 from perfkit.errors import PerfkitError
@@ -65,12 +64,6 @@ def gpu_time(view: Selection) -> pd.DataFrame:
     view = view.framework
     inside = cut(view.kernels, view.window)
     return operators.kernels_of(view.ops, inside, view.api_calls).assign(gpu_ns=inside["dur_ns"])
-
-
-@kept
-def span_ns(view: Selection) -> int:
-    """Return the time that is looked at, ns: the window, or from the first to the last operation, over all GPUs."""
-    return int(timeline.busy(view.all_kernels, view.copies, window=view.window)["span_ns"].sum())
 
 
 def _attributed(spent: pd.DataFrame) -> Iterator[Figure]:

@@ -23,9 +23,9 @@ from perfkit.analysis import precision, timeline
 from perfkit.analysis.calls import where
 from perfkit.analysis.window import cut, devices
 from perfkit.diagnosis import advice
-from perfkit.diagnosis.figures import unrecorded
+from perfkit.diagnosis.figures import span_ns, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
-from perfkit.diagnosis.framework import formats, gpu_time, span_ns
+from perfkit.diagnosis.framework import formats, gpu_time
 from perfkit.diagnosis.preparation import loading, preparing
 from perfkit.format import percent
 from perfkit.selection import Selection

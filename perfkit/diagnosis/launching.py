@@ -15,9 +15,9 @@ import pandas as pd
 from perfkit.analysis import operators
 from perfkit.analysis.window import cut
 from perfkit.diagnosis import advice, checkpointing
-from perfkit.diagnosis.figures import idle_gaps, unrecorded
+from perfkit.diagnosis.figures import idle_gaps, span_ns, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, removing, severity
-from perfkit.diagnosis.framework import avoidable, span_ns, synchronisations
+from perfkit.diagnosis.framework import avoidable, synchronisations
 from perfkit.diagnosis.kept import kept
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
@@ -39,7 +39,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 def told(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
     """Return the share of the span, by cause of idle time, that findings of this module and checkpoints tell of."""
-    shares = _pauses(view) if _too_small(view) else {}
+    shares = dict(_pauses(view)) if _too_small(view) else {}
     waited = _waited(view, known)
     if waited is not None:
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
@@ -48,14 +48,15 @@ def told(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
     return {cause: shares.get(cause, 0.0) + saved.get(cause, 0.0) for cause in {*shares, *saved}}
 
 
+@kept
 def _pauses(view: Selection) -> dict[str, float]:
     """Return the share of the span in gaps under 1 ms that end when the host launches the next kernel, by cause."""
     gaps, span = idle_gaps(view), span_ns(view)
     if gaps is None or not span:
         return {}
     short = gaps[gaps["dur_ns"] < PAUSE_NS]
-    total = short["dur_ns"].groupby(short["detail"].astype(object)).sum().reindex(CAUSES, fill_value=0)
-    return {str(cause): float(ns / span) for cause, ns in total.items()}
+    total = short["dur_ns"].groupby(short["detail"], observed=True).sum()
+    return {cause: float(total.get(cause, 0) / span) for cause in CAUSES}
 
 
 @kept

@@ -11,10 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-import pandas as pd
-
 from perfkit.analysis import whatif
-from perfkit.analysis.whatif import Change, Replay, Stretch
+from perfkit.analysis.whatif import Change, Prepared, Replay, Stretch
 from perfkit.diagnosis.figures import detected
 from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.diagnosis.kept import kept
@@ -110,9 +108,14 @@ def _said(part: Stretch) -> str:
     )
 
 
-@kept
 def _whole(view: Selection) -> Selection:
     """Return all GPUs of the ranks: their host works for all of them."""
+    return _widened(view) if view.gpus or view.filtered else view
+
+
+@kept
+def _widened(view: Selection) -> Selection:
+    """Return the selection without its choice of GPUs and kernels."""
     return Selection(view.run, view.ranks, (), view.window, "")
 
 
@@ -135,21 +138,29 @@ def _part(view: Selection) -> Stretch | PerfkitError | None:
 @kept
 def _replayed(view: Selection, *, changes: tuple[Change, ...]) -> Replay | str:
     """Return the replay, or why there is none."""
-    whole, part = _whole(view), _part(view)
-    if isinstance(part, PerfkitError):
-        return f"not replayed: more than {MOST_KERNELS:,} kernels; {part}"
+    run = _prepared(_whole(view))
+    if isinstance(run, str):
+        return run
     try:
-        kernels, copies, api_calls, ranges = _tables(whole)
-        window = part.window if part else view.window
-        return whatif.replay(kernels, copies, api_calls, changes=changes, window=window, ranges=ranges)
+        return whatif.changed(run, changes)
     except PerfkitError as e:
-        return f"the replay refuses: {str(e).partition('. ')[0]}"
+        return _refused(e)
 
 
 @kept
-def _tables(whole: Selection) -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]:
-    """Return the tables of what is replayed: of a stretch, or a window, their part of them."""
-    tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
+def _prepared(whole: Selection) -> Prepared | str:
+    """Return what is replayed, of a stretch or a window their part of the tables, or why nothing is."""
     part = _part(whole)
-    window = part.window if isinstance(part, Stretch) else whole.window
-    return whatif.around(*tables, window) if window else tables
+    if isinstance(part, PerfkitError):
+        return f"not replayed: more than {MOST_KERNELS:,} kernels; {part}"
+    window = part.window if part else whole.window
+    tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
+    kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
+    try:
+        return whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
+    except PerfkitError as e:
+        return _refused(e)
+
+
+def _refused(why: PerfkitError) -> str:
+    return f"the replay refuses: {str(why).partition('. ')[0]}"

@@ -54,7 +54,7 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
         if rest >= NOTABLE:
             yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", advice.UNKNOWN, rest)
         return
-    for cause, rows in found.groupby(causes(found)):
+    for cause, rows in found.groupby(causes(found), observed=True):
         share = figures[f"idle_{cause}_frac"]
         rest = share.value - told.get(str(cause), 0.0)
         if rest >= NOTABLE:

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from perfkit.analysis.precision import FAMILIES
 from perfkit.analysis.window import cut
 from perfkit.diagnosis import advice
-from perfkit.diagnosis.figures import unrecorded
+from perfkit.diagnosis.figures import span_ns, unrecorded
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing, severity
-from perfkit.diagnosis.framework import formats, span_ns
+from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.kept import kept
 from perfkit.format import percent
 from perfkit.selection import Selection

@@ -3,12 +3,13 @@
 Functions
 ---------
 replay     the span of a run under changes, as a range; or a refusal
+prepared, changed    its two parts, for several answers about one run
 stretch    the steps that stand for a run too long to be replayed whole; or a refusal
 around     the rows of the tables that a replay of a window looks at
 
 Data
 ----
-Replay, Stretch                                                              what they return
+Prepared, Replay, Stretch                                                    what they return
 Kernels, Copies, Launches, Host, Synchronisations, Communication             the changes
 """
 
@@ -21,7 +22,7 @@ from perfkit.analysis.whatif.changes import (
     Launches,
     Synchronisations,
 )
-from perfkit.analysis.whatif.replay import LIMIT_FRAC, Replay, replay
+from perfkit.analysis.whatif.replay import LIMIT_FRAC, Prepared, Replay, changed, prepared, replay
 from perfkit.analysis.whatif.stretch import Stretch, around, stretch
 
 __all__ = [
@@ -32,10 +33,13 @@ __all__ = [
     "Host",
     "Kernels",
     "Launches",
+    "Prepared",
     "Replay",
     "Stretch",
     "Synchronisations",
     "around",
+    "changed",
+    "prepared",
     "replay",
     "stretch",
 ]

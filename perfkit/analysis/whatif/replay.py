@@ -16,7 +16,9 @@ what a thread did between two calls is the CPU's work.
 
 Functions
 ---------
-replay    the span under changes
+replay      the span under changes
+prepared    a run, checked that it can be replayed
+changed     the span of it under changes: for several answers about one run
 """
 
 from __future__ import annotations
@@ -43,6 +45,17 @@ from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
 LIMIT_FRAC = 0.02
 _SPANS = ("measured_ns", "unchanged_ns", "span_ns", "low_ns", "high_ns")
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run that can be replayed: its plan as recorded, and its spans as measured and as replayed unchanged, ns."""
+
+    tables: Tables
+    program: Program
+    plan: Plan
+    measured: Int
+    unchanged: Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +124,24 @@ def replay(
     >>> replay(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).span_ns
     0
     """
+    return changed(prepared(kernels, copies, api_calls, window=window, ranges=ranges), changes)
+
+
+def prepared(
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
+    ranges: pd.DataFrame | None = None,
+) -> Prepared:
+    """Return what every replay of a run begins with; arguments and errors as in `replay`.
+
+    Examples
+    --------
+    >>> changed(prepared(KERNELS.empty(), COPIES.empty(), API_CALLS.empty())).unchanged_ns
+    0
+    """
     ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
     tables = Tables(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges)
     program = recorded(kernels, copies, api_calls, window=window)
@@ -121,11 +152,16 @@ def replay(
     unchanged = _spans(program, plan, timed(plan, MID))
     _check_graphs(tables, window, int(measured[-1]))
     _check_missed(measured, unchanged)
-    changed = copy.deepcopy(plan)
-    touched = tuple(altered(changed, change, tables) for change in changes)
-    spans = [_spans(program, changed, timed(changed, view)) for view in VIEWS]
+    return Prepared(tables, program, plan, measured, unchanged)
+
+
+def changed(run: Prepared, changes: Sequence[Change] = ()) -> Replay:
+    """Return how long the run would take with all changes made at once: `replay` of a run that is prepared."""
+    program, plan = run.program, copy.deepcopy(run.plan)
+    touched = tuple(altered(plan, change, run.tables) for change in changes)
+    spans = [_spans(program, plan, timed(plan, view)) for view in VIEWS]
     low, high = np.minimum(spans[LOW], spans[MID]), np.maximum(spans[HIGH], spans[MID])
-    rows = np.array([measured, unchanged, spans[MID], low, high])
+    rows = np.array([run.measured, run.unchanged, spans[MID], low, high])
     ranks = pd.DataFrame(
         {"rank": np.unique(program.ops.rank).astype("int32"), **dict(zip(_SPANS, rows[:, :-1], strict=True))}
     )
