@@ -42,6 +42,12 @@ def test_worked_by_hand() -> None:
     assert np.isnan(found[None]["cpu_self_mean_ns"])
 
 
+def test_without_kernels_the_longest_on_the_cpu_comes_first() -> None:
+    """a runs three times for 5 ns, b for 100 ns with c in 70 of them: c has 70 ns of its own, b 30, a 15."""
+    frame = ops(*(op("a", at, at + 5) for at in (0, 10, 20)), op("b", 100, 200), op("c", 110, 180))
+    assert ["c", "b", "a"] == summary(frame, KERNELS.empty(), API_CALLS.empty())["name"].astype(str).tolist()
+
+
 def test_an_operator_in_itself_counts_once_in_totals() -> None:
     """copy_ 0..90 > to 10..80 > copy_ 20..70: copy_ takes 90 in all, not 140; itself 90 - 70 + 50 = 70, in two.
 

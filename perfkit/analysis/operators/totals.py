@@ -64,7 +64,8 @@ def summary(
     Returns
     -------
     pandas.DataFrame
-        By falling `gpu_total_ns`, ties by falling count, then keys. The key columns as in OPS; `count` int64;
+        By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling count, then keys.
+        The key columns as in OPS; `count` int64;
         `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators, calls of the CUDA API included;
         `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns` int64, time of the kernels
         launched in the operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of the
@@ -113,7 +114,7 @@ def summed(
     table = names.assign(**_on_cpu(ops, grouping, window), **_on_gpu(inside, grouping))
     table["gpu_share_frac"] = table["gpu_self_ns"] / (table["gpu_self_ns"].sum() or np.nan)
     some = (table["count"] > 0) | (table["kernel_count"] > 0) | (table["gpu_total_ns"] > 0)
-    return ranked(table[some], "gpu_total_ns", keys)
+    return ranked(table[some], "gpu_total_ns" if table["gpu_total_ns"].any() else "cpu_self_ns", keys)
 
 
 def _groups(ops: pd.DataFrame, kernels: pd.DataFrame, row: Int, keys: list[str]) -> tuple[pd.DataFrame, Int, Int]:

@@ -58,11 +58,12 @@ def memory(source: Selection | Explorer) -> Shown | Live:
 def _operators(source: Selection | Explorer, view: Selection, by: str, top: int) -> list[Part]:
     some(view.framework.run.ops, view, "OPS", "operators")
     summary = some(indexed.operators(source, view, by="name"), view, "OPS", "operators")
-    columns, rows, caption = OPERATOR_COLUMNS, summary, "Operators by GPU time, with what they call"
+    time = "GPU time" if summary["gpu_total_ns"].any() else "CPU time of their own"
+    columns, rows, caption = OPERATOR_COLUMNS, summary, f"Operators by {time}, with what they call"
     if by == "shapes":
         columns = ["name", "shapes", *OPERATOR_COLUMNS[1:]]
         rows = indexed.operators(source, view, by=("name", "shapes"))
-        caption = "Operators and shapes of their inputs by GPU time, with what they call"
+        caption = f"Operators and shapes of their inputs by {time}, with what they call"
     table = charts.searchable.show(rows, columns=columns, caption=caption)
     return [charts.operators.bars(summary, top=top), table]
 
