@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -114,6 +116,46 @@ def test_lab2_does_with_a_part_of_a_capture(part: str) -> None:
     """What a student's own capture lacks is taken from the sample."""
     notebook = read("lab2_mlp_cnn")
     assert dict.fromkeys(points(notebook), True) == outcome(on(notebook, sample() / part))
+
+
+@pytest.mark.parametrize(
+    "capture", ["GindaChen__nsys-ai__mfu_2gpu_before", "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report"]
+)
+def test_lab2_looks_at_one_of_several_gpus(capture: str, profiles: Path) -> None:
+    """Shares are of one GPU's time: with the kernels of two, solution and tests would mean different things."""
+    notebook = on(read("lab2_mlp_cnn"), profiles / "nsys" / f"{capture}.sqlite")
+    space: dict[str, Any] = {"__name__": "__main__"}
+    assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
+    assert 2 == space["recorded"].kernels["gpu"].nunique()
+    assert 1 == space["traced"].kernels["gpu"].nunique()
+    assert "yours" == space["origin"]["timeline"]
+
+
+def test_lab2_sets_real_times_beside_the_published_ones(tmp_path: Path) -> None:
+    """From the sample, or a student's own folder: the file's times, and rates by the operations that students count."""
+    other = tmp_path / "timed"
+    shutil.copytree(sample("cpu_workloads"), other)
+    for name in ("mlp", "cnn"):
+        file = other / f"{name}_inference" / "timings.json"
+        content = json.loads(file.read_text(encoding="utf-8"))
+        for row in content["rows"]:
+            row |= {"step_median_ns": 2 * row["step_median_ns"], "flops_per_s": row["flops_per_s"] / 2}
+        file.write_text(json.dumps(content), encoding="utf-8")
+    found = []
+    for place in ("", str(other)):
+        notebook = read("lab2_mlp_cnn")
+        cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))
+        cell.source = cell.source.replace('timed: str = ""', f"timed: str = {place!r}")
+        space: dict[str, Any] = {"__name__": "__main__"}
+        assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
+        found.append(space["both"])
+        work = {"MLP": space["mlp_flops"], "CNN": space["cnn_flops"]}
+        for row in space["both"].itertuples():
+            flops = work[row.model](row.batch)
+            assert flops / row.step_median_ns * 1e9 == pytest.approx(row.real_flops_per_s)
+            assert flops / row.cpu_infer_us * 1e6 == pytest.approx(row.published_flops_per_s)
+    assert [6, 6] == [len(rows) for rows in found]
+    assert found[1]["step_median_ns"].tolist() == pytest.approx((2 * found[0]["step_median_ns"]).tolist())
 
 
 @pytest.mark.parametrize("part", ["", "resnet18_a100.inference.nsys.sqlite", "resnet18_a100.inference.ncu.csv"])
