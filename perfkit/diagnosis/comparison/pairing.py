@@ -112,6 +112,7 @@ def nothing(refusal: Refusal) -> Comparison:
         confidence="low",
         cautions=(),
         refusals=(refusal,),
+        repeats=(0, 0),
     )
 
 
