@@ -16,6 +16,7 @@ from trained import run, training
 import perfkit
 from perfkit.diagnosis.comparison import Comparison, compared
 from perfkit.errors import PerfkitError
+from perfkit.report.notebooks import sample
 from perfkit.tables import LAUNCHES
 
 
@@ -69,6 +70,13 @@ def test_doubts_are_told(after: dict[str, Any], caution: str, confidence: str) -
     assert caution in found.cautions[0]
     assert confidence == found.confidence
     assert "no difference seen" == verdicts(found)["step_median_ns"]
+
+
+def test_recordings_of_the_cpu_have_no_gpu_to_name() -> None:
+    """Nothing is doubtful about a CPU's recording that names no GPU."""
+    recorded = perfkit.load(sample("cpu_workloads") / "mlp_training")
+    found = compared(recorded, recorded)
+    assert ((), "high") == (found.cautions, found.confidence)
 
 
 def test_steps_that_are_not_the_same_thing() -> None:

@@ -60,7 +60,7 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     gpus = [_gpus(side) for side in (old, new)]
     if all(gpus) and gpus[0] != gpus[1]:
         yield f"different GPUs: {', '.join(gpus[0])} before, {', '.join(gpus[1])} after", "low"
-    elif not all(gpus):
+    elif not all(gpus) and not (old.is_of_host and new.is_of_host):
         yield "not every run names its GPU: whether it is the same is not known", "medium"
     counts = [{len(f[["rank", "gpu"]].drop_duplicates()) for f in side.table("all_kernels")} for side in (old, new)]
     if counts[0] != counts[1]:
