@@ -48,13 +48,28 @@ def about(view: Selection) -> Shown:
         ("GPUs", ", ".join(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
         ("Seen here", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
-        *(("Note", text) for text in view.run.notes),
+        *(("Note", text) for text in remarks(view.run.notes)),
     ]
     rows = "".join(
         f'<dt style="width:auto">{_safe(term)}</dt><dd style="margin:0">{_safe(text)}</dd>' for term, text in lines
     )
     style = "display:grid;grid-template-columns:max-content 1fr;gap:.2em 1.5em;margin:0"
     return Shown(f'<dl style="{style}">{rows}</dl>', "\n".join(f"{term}: {text}" for term, text in lines))
+
+
+def remarks(notes: Iterable[str]) -> list[str]:
+    """Return remarks, "file: what is to be said", with the files of which the same is to be said in one.
+
+    Examples
+    --------
+    >>> remarks(["a.csv: simulated", "b.csv: simulated", "two clocks"])
+    ['a.csv, b.csv: simulated', 'two clocks']
+    """
+    said: dict[str, dict[str, None]] = {}
+    for text in notes:
+        about, colon, what = text.partition(": ")
+        said.setdefault(what if colon else text, {}).update({about: None} if colon else {})
+    return [f"{', '.join(of)}: {what}" if of else what for what, of in said.items()]
 
 
 def nothing_found(figures: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from perfkit.diagnosis import HORIZONS
 from perfkit.format import printable
 from perfkit.report.landing import Report
 from perfkit.report.record import Recorded
-from perfkit.report.shown import nothing_found
+from perfkit.report.shown import nothing_found, remarks
 from perfkit.selection import Selection
 
 
@@ -90,7 +90,7 @@ def _about(about: dict[str, Any]) -> str:
         "GPUs": ", ".join(about["devices"]) or "not recorded",
         "Seen": about["selection"],
     }
-    said = [*lines.items(), *(("Note", note) for note in about["notes"])]
+    said = [*lines.items(), *(("Note", note) for note in remarks(about["notes"]))]
     return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in said)
 
 
