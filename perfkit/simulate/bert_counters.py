@@ -74,8 +74,8 @@ def write(path: Path, phase: Phase, taken_ns: Mapping[str, float], *, label: str
     kernels = [each.kernel for each in counted.cases]
     launches = [ncu.Launch(k.full_name, (*k.grids[0], 1), (k.block, 1, 1)) for k in kernels]
     metrics = {**dict(mlp_limits.device()), **dict(mlp_limits.launch(kernels, [0] * len(kernels))), **counted.metrics()}
-    columns = {n: v.tolist() if isinstance(v, np.ndarray) else [v] * len(kernels) for n, v in metrics.items()}
-    ncu.write(path, launches, columns, label=label, output=[f"Batch size: {phase.batch}", "Device: cuda"])
+    said = [f"Batch size: {phase.batch}", "Device: cuda"]
+    ncu.write(path, launches, ncu.columns(metrics, len(launches)), label=label, output=said)
     return counted.truth(layer)
 
 

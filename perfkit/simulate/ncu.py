@@ -9,6 +9,7 @@ lacks is an empty field. The file says in its log that it is simulated.
 Functions
 ---------
 write      the file
+columns    the metrics, one value per launch
 unit       the unit the tool prints for a metric
 """
 
@@ -20,6 +21,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 Dim = tuple[int, int, int]
 Value = float | str | None
@@ -128,6 +132,17 @@ def write(
             rows.writerow([*_launched(i, launch, capability), *(_text(values[i]) for values in metrics.values())])
     os.replace(part, path)
     return path
+
+
+def columns(metrics: Mapping[str, Any], count: int) -> dict[str, list[Value]]:
+    """Return the metrics as `write` takes them: one value per launch; a single one holds for all `count`.
+
+    Examples
+    --------
+    >>> columns({"a": np.array([1, 2]), "b": 0}, 2)
+    {'a': [1, 2], 'b': [0, 0]}
+    """
+    return {name: v.tolist() if isinstance(v, np.ndarray) else [v] * count for name, v in metrics.items()}
 
 
 def unit(metric: str) -> str:

@@ -68,14 +68,8 @@ def write(path: Path, *, label: str) -> dict[str, Any]:
     """
     launches = [ncu.Launch(k.full_name, (*k.grids[s], 1), (k.block, 1, 1)) for k, s in zip(KERNELS, SLOTS, strict=True)]
     metrics = dict(_metrics())
-    columns = {name: _values(value) for name, value in metrics.items()}
-    ncu.write(path, launches, columns, label=label, output=["Using cuda for inference"])
+    ncu.write(path, launches, ncu.columns(metrics, len(launches)), label=label, output=["Using cuda for inference"])
     return _truth(metrics)
-
-
-def _values(value: Any) -> list[ncu.Value]:
-    """One value per launch; a single one holds for all."""
-    return list(value.tolist()) if isinstance(value, np.ndarray) else [value] * len(KERNELS)
 
 
 def _metrics() -> Iterator[tuple[str, Any]]:
