@@ -106,7 +106,9 @@ class Lane(ABC):
     def _busy(self, edges: Int, mask: Bool | None) -> Int:
         at = np.searchsorted(self.operations.start, edges)
         if mask is None:
-            added, latest = sums(self._grown()[at[0] : at[-1]], at), self._latest(np.maximum(at - 1, 0))
+            grown = self._grown()
+            added = np.concatenate([sums(grown[rows], at[bins]) for rows, bins in parts(at)])
+            latest = self._latest(np.maximum(at - 1, 0))
         else:
             added, latest = self._masked(at, edges, mask)
         # What starts in a bin, with what starts earlier and reaches into it, without what it reaches beyond.
