@@ -1,7 +1,4 @@
-"""Launch delays, gaps and idle time of real PyTorch traces, against truth.json and a brute-force loop.
-
-truth.json was computed in float64: at µs since 1970 a time is off by up to 128 ns, so `as_float64` rounds ours alike.
-"""
+"""Launch delays, gaps and idle time of real PyTorch traces, against truth.json and a brute-force loop."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from readers.torch_real import TRACES, as_float64, read, zero
+from readers.torch_real import TRACES, as_in_the_truth, read
 
 from perfkit.analysis import gaps, launches, timeline
 from perfkit.tables import API_CALLS, COPIES, KERNELS
@@ -24,7 +21,7 @@ def opened(profiles: Path, name: str) -> tuple[dict[str, Any], pd.DataFrame, pd.
     """The truth, kernels, copies and calls of a trace on the truth's clock."""
     truth: dict[str, Any] = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
     capture = read(profiles / "torch" / name)
-    tables = (as_float64(capture.table(t.name), zero(capture, truth)) for t in (KERNELS, COPIES, API_CALLS))
+    tables = (as_in_the_truth(capture, table.name, truth) for table in (KERNELS, COPIES, API_CALLS))
     return truth, *tables
 
 

@@ -78,7 +78,7 @@ def test_short_names_stay_apart_within_a_capture(
 
 # The only short names that stand for two full names in the nsys exports: each is one kernel, which
 # two nsys versions spell differently (const, blanks), or two PyTorch versions declare differently
-# (a parameter more, int for long, std::array for at::detail::Array).
+# (a parameter more, int for long, std::array for at::detail::Array, MulFunctor in binary_internal).
 ONE_KERNEL_TWICE = {
     "initialize_boundaries(float*, float*, float, int x4)",
     "jacobi_kernel(float* x3, int x3)",
@@ -87,6 +87,8 @@ ONE_KERNEL_TWICE = {
     "vectorized_elementwise_kernel<4, CUDAFunctorOnSelf_add<float>>",
     "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>",
     "vectorized_elementwise_kernel<4, FillFunctor<float>>",
+    "vectorized_elementwise_kernel[MulFunctor<float>] #1a9f863d",  # of two tensors
+    "vectorized_elementwise_kernel[MulFunctor<float>] #453deb41",  # of a tensor and a number
 }
 
 

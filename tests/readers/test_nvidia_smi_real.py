@@ -19,6 +19,7 @@ from perfkit.readers import nvidia_smi
 MIB = 2**20
 DMON = [
     "dmon_DT_pucet_2021.txt",
+    "dmon_nvenc_load.txt",
     "dmon_pucvmet_gfx_470.txt",
     *(f"nvidia-smi__nvidia-geforce-rtx-2080-super__610.57.04__{state}__dmon.txt" for state in ("idle", "load")),
     *(f"nvidia-smi__nvidia-geforce-rtx-4080-super__595.71.05__{state}__dmon.txt" for state in ("idle", "load")),
@@ -28,9 +29,10 @@ DMON = [
 QUERIES = [
     "smi_query__power_only_fluidsGL.csv",
     "smi_query__rtx4090_training_run.csv",
-    *(name.replace("dmon.txt", "query-gpu.csv") for name in DMON[2:]),
+    *(name.replace("dmon.txt", "query-gpu.csv") for name in DMON[3:]),
 ]
 XML = ["a100-sxm4-v12", "gtx-1070-ti", "quadro-p2000-v12", "rtx-3060-v12", "rtx-3080-v13", "rtx-4000-sff-ada-v13"]
+OWN_SCRIPT = "xypp3__gpu_glasses__nvidia_smi_8gpu_custom.csv"  # in the form of a query, with time zones
 PROCESSES = [
     *(f"nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{state}__pmon.txt" for state in ("idle", "load")),
     *(f"nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{state}__compute-apps.csv" for state in ("idle", "load")),
@@ -222,4 +224,4 @@ def test_real_lists_of_processes_are_refused(name: str, profiles: Path) -> None:
 def test_no_other_log_is_claimed(profiles: Path) -> None:
     """Of all monitoring logs only those of nvidia-smi are claimed."""
     claimed = {path.name for path in (profiles / "monitor").iterdir() if nvidia_smi.sniff(path)}
-    assert {*DMON, *QUERIES, *(f"nvidia-smi_xml__{name}.xml" for name in XML)} == claimed
+    assert {*DMON, *QUERIES, OWN_SCRIPT, *(f"nvidia-smi_xml__{name}.xml" for name in XML)} == claimed

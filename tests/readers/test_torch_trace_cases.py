@@ -18,6 +18,7 @@ from readers.torch_real import (
     GP100,
     NCCL_A100,
     RESNET_MI300,
+    ROUNDED_TRUTH,
     V100_BEFORE,
     XDIT_MI300,
     as_float64,
@@ -29,6 +30,7 @@ from readers.torch_real import (
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.readers import torch_trace
+from perfkit.readers.torch_trace.reading import CATEGORIES
 
 
 @pytest.mark.parametrize(
@@ -41,6 +43,24 @@ def test_times_that_a_float64_moves(name: str, moved: int, most: int, profiles: 
     kernels = capture.table("KERNELS")
     off = (as_float64(kernels, zero(capture, told))["start_ns"] - kernels["start_ns"]).abs()
     assert (moved, most) == ((off > 0).sum(), off.max())
+
+
+@pytest.mark.parametrize("name", sorted(ROUNDED_TRUTH))
+def test_times_are_the_decimals_of_the_events(name: str, profiles: Path) -> None:
+    """Where the truth is rounded: start and duration of every operation, call, operator and range, to the ns."""
+    capture = read(profiles / "torch" / name)
+    told = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
+    tables = ("KERNELS", "COPIES", "API_CALLS", "OPS", "RANGES")
+    expected: dict[str, list[tuple[Decimal, Decimal]]] = {table: [] for table in tables}
+    for event in events_of(profiles / "torch" / name):
+        table = CATEGORIES.get(event.get("cat", ""), "") if event["ph"] == "X" else ""
+        if table in tables:
+            expected[table].append((Decimal(event["ts"]) * 1000, Decimal(event["dur"]) * 1000))
+    for table, times in expected.items():
+        frame = capture.table(table)
+        starts = (frame["start_ns"] + zero(capture, told)).tolist()
+        assert sorted(times) == sorted(zip(starts, frame["dur_ns"].tolist(), strict=True)), table
+        assert len(times) > 0, table
 
 
 def brute_force(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
@@ -104,7 +124,7 @@ def test_devices_of_amd_have_no_compute_capability(profiles: Path) -> None:
 
 
 def test_a_custom_all_reduce_is_communication(profiles: Path) -> None:
-    """On B200, 73 of 74 collective kernels are no NCCL kernels, which the truth counts as computation."""
+    """On B200, 73 of 74 collective kernels are no NCCL kernels but PyTorch's own all-reduce over multicast memory."""
     capture = read(profiles / "torch" / B200)
     kernels = capture.table("KERNELS")
     collective = kernels[kernels["family"] == "communication"]

@@ -10,10 +10,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
-from readers.torch_real import BERT_H100, EARLY_2021, RESNET_MI300, TRACES, V100_BEFORE, as_float64, read, zero
+from readers.torch_real import BERT_H100, EARLY_2021, RESNET_MI300, TRACES, V100_BEFORE, as_in_the_truth, read, zero
 
 import perfkit
 from perfkit.analysis import timeline
@@ -41,11 +40,8 @@ def truth(name: str, profiles: Path) -> dict[str, Any]:
 
 
 def operations(capture: Profile, truth: dict[str, Any]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Kernels and copies on the truth's clock, with what it calls communication: a name of NCCL or RCCL."""
-    kernels, copies = (as_float64(capture.table(t), zero(capture, truth)) for t in ("KERNELS", "COPIES"))
-    known = kernels["full_name"].astype(str).str.contains("nccl|rccl", case=False)
-    family = pd.Categorical(np.where(known, "communication", "other"))
-    return kernels.assign(family=family), copies
+    """Kernels and copies with the starts of the truth."""
+    return as_in_the_truth(capture, "KERNELS", truth), as_in_the_truth(capture, "COPIES", truth)
 
 
 @every_trace
@@ -141,7 +137,7 @@ def test_kernels_find_their_launch(capture: Profile, truth: dict[str, Any]) -> N
 @every_trace
 def test_steps(capture: Profile, truth: dict[str, Any]) -> None:
     """Every step is there, the last one too, with its start (on the truth's clock) and duration."""
-    ranges = as_float64(capture.table("RANGES"), zero(capture, truth))
+    ranges = as_in_the_truth(capture, "RANGES", truth)
     steps = ranges[ranges["kind"] == "step"]
     told = sorted((step["start"], step["name"], step["duration"]) for step in truth["steps"]["list"])
     assert truth["steps"]["count"] == len(steps)

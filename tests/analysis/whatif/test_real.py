@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from readers.torch_real import DLRM_V100, TRANSFORMER_H100
 from real import WITH_KERNELS
 
 import perfkit
@@ -19,6 +20,8 @@ NO_CALL = "have no launch call"
 REFUSED = {
     "HTA__large_integer_trace__rank-70.Mar_25_20_48_12.2861.pt.trace.json.gz": "holds no CUDA call",
     "HTA__negative_queue_length_values_check__rank0.json.gz": "lie inside CUDA graphs",
+    "GindaChen__nsys-ai__h100_2gpu_1s.sqlite": NO_CALL,  # cut out of a longer capture
+    "NTHU-SC__ISC25-ICON-C__gpu.sqlite": NO_CALL,  # 5,510 of 5,511 copies
     "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": NO_CALL,
     "TraceLens__mi300__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz": NO_CALL,
     "TraceLens__mi300__resnet_act_checkpoint.json.gz": NO_CALL,
@@ -35,6 +38,7 @@ REPLAYED = [
     "HTA__trace_filter__sampled_rank-1.json.gz",
     "HTA__with_gpu_user_annotation__step_based_trace_2543932.json.gz",
     "TraceLens__b200__eager_trace.json.gz",
+    "TraceLens__h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz",
     "TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz",
     "TraceLens__mi300__gaunernst_bert-small-uncased__1016001.json.gz",
     "TraceLens__perf_model__normalization__normalization_layer_test.json.gz",
@@ -46,10 +50,12 @@ REPLAYED = [
     "kineto__before_fix_trace.json",
     "kineto__gpu_metrics_input.json",
     "kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz",
+    "kineto__resnet50_autograd_api_num_workers_4__worker0.pt.trace.json.gz",
     "kineto__resnet50_num_workers_0__worker0.1623143566756.pt.trace.json.gz",
     "kineto__resnet50_num_workers_4__worker0.1623213129365.pt.trace.json.gz",
 ]
 LOADING_ALONE, LOADING_BY_FOUR = REPLAYED[-2:]
+FOLDERS = [*DLRM_V100, *TRANSFORMER_H100]
 RANKS = [f"HTA__trace_filter__sampled_rank-{rank}.json.gz" for rank in (0, 1)]
 CLOVERLEAF = "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite"
 JACOBI = "openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite"
@@ -70,7 +76,7 @@ def replayed(profiles: Path, capture: str, *changes: Host | Kernels) -> Replay:
     return replay(run.kernels, run.copies, run.api_calls, ranges=run.ranges, changes=changes)
 
 
-@pytest.mark.parametrize("capture", [*WITH_KERNELS, *REPLAYED])
+@pytest.mark.parametrize("capture", [*sorted({*WITH_KERNELS} - {*REFUSED}), *REPLAYED, *FOLDERS])
 def test_unchanged(profiles: Path, capture: str) -> None:
     """The model takes as long as was measured, within 2 % for every rank, without and with a change by factor 1."""
     found = replayed(profiles, capture, Kernels(1))
@@ -87,7 +93,8 @@ def test_refused(profiles: Path, capture: str) -> None:
 
 def test_every_torch_trace_with_kernels_is_listed(profiles: Path) -> None:
     """What is neither replayed nor refused holds no operation of a GPU, or is no trace."""
-    names = {path.name for path in (profiles / "torch").iterdir()} - {*REPLAYED, *REFUSED}
+    files = (path for path in (profiles / "torch").rglob("*") if path.is_file())
+    names = {str(path.relative_to(profiles / "torch")) for path in files} - {*REPLAYED, *FOLDERS, *REFUSED}
     for name in sorted(names - {"TraceLens__tracediff_test__cpu_op_map.json"}):
         run = perfkit.load(profiles / "torch" / name)
         assert 0 == len(run.kernels) + len(run.copies), name
