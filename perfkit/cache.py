@@ -1,10 +1,10 @@
 """Parquet copies of what readers returned, so that a capture is read once.
 
-A copy lives in a folder named after the source's path; within it one folder per state of the source
-(size, modification time), version of its reader and of perfkit, and shape of the tables. Files are written under a
-temporary name and renamed to one that holds the checksum of their content (Parquet's own checksums
-cover its pages, not its headers): two processes may write at once, and a damaged file is noticed and
-made anew. PERFKIT_CACHE moves the cache; ``off`` disables it.
+A copy lives in a folder named after the source's path; within it one folder per reader and state of the source
+(size, times, samples of its content), version of its reader and of perfkit, and shape of the tables. Files are written
+under a temporary name and renamed to one that holds the checksum of their content (Parquet's own checksums cover its
+pages, not its headers): two processes may write at once, and a damaged file is noticed and made anew. PERFKIT_CACHE
+moves the cache; ``off`` disables it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import shutil
+import stat
 import sys
 import tempfile
 import zlib
@@ -29,19 +30,46 @@ from perfkit.errors import SchemaError
 from perfkit.schema import INTEGERS, Table
 from perfkit.tables import TABLES
 
+SAMPLE, SAMPLES = 4096, 16  # bytes of a file's content, and at how many places, that tell it from another
+MANY = 64  # files of a profile; of more only head and tail are looked at
 DAMAGED = (pa.ArrowException, OSError, SchemaError, ValueError, KeyError)
 
 
-def folder(source: Path, reader: str, version: int) -> Path | None:
-    """Return where copies of `source` as read by this version of a reader live; None when caching is off."""
+def state(source: Path, reader: str, version: int) -> str:
+    """Return what tells this state of a source, as read by this version of a reader, from any other.
+
+    A file is told by size, times, and samples of its content: its head, its tail and places between them.
+
+    Raises
+    ------
+    OSError
+        If the source cannot be read.
+    """
+    shape = [version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
+    is_folder = stat.S_ISDIR(source.stat().st_mode)
+    files = [file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()]
+    samples = SAMPLES if len(files) <= MANY else 2
+    content = [reader, *shape, *([os.fsencode(file.name).hex(), *_print(file, samples)] for file in files)]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def _print(file: Path, samples: int) -> tuple[int, int, int, str]:
+    """Return size, times and a checksum of samples of a file."""
+    about = file.stat()
+    checksum = hashlib.sha256()
+    with file.open("rb", buffering=0) as opened:
+        for number in range(samples):
+            opened.seek(max(0, about.st_size - SAMPLE) * number // (samples - 1))
+            checksum.update(opened.read(SAMPLE))
+    return about.st_size, about.st_mtime_ns, about.st_ctime_ns, checksum.hexdigest()
+
+
+def folder(source: Path, reader: str, state: str) -> Path | None:
+    """Return where copies of `source` in this `state` live, as a reader read it; None when caching is off."""
     top = root()
     if top is None:
         return None
-    place = hashlib.sha256(str(source.resolve()).encode()).hexdigest()[:16]
-    state = [reader, version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
-    files = sorted(source.iterdir()) if source.is_dir() else [source]
-    state += [[f.name, (s := f.stat()).st_size, s.st_mtime_ns] for f in files if f.is_file()]
-    return top / place / hashlib.sha256(json.dumps(state).encode()).hexdigest()[:16]
+    return top / hashlib.sha256(os.fsencode(source.resolve())).hexdigest()[:16] / f"{reader}-{state}"
 
 
 def root() -> Path | None:
@@ -68,6 +96,14 @@ def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
             stored = pq.ParquetFile(pa.BufferReader(content)).read()
             note = (stored.schema.metadata or {}).get(b"perfkit", b"").decode()
             return TABLES[table].check(_frame(stored, TABLES[table])), note
+    return None
+
+
+def note(place: Path | None, table: str) -> str | None:
+    """Return the note stored with the copy of a table without reading the copy; None if there is none."""
+    for file in place.glob(f"{table}.*.parquet") if place else ():
+        with suppress(*DAMAGED):
+            return str((pq.read_schema(file).metadata or {}).get(b"perfkit", b"").decode())
     return None
 
 
@@ -112,7 +148,7 @@ def store(place: Path | None, table: str, frame: pd.DataFrame, note: str = "") -
     content = _parquet(frame, note)
     with suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
-        for old in place.parent.iterdir():
+        for old in place.parent.glob(f"{place.name.rpartition('-')[0]}-*"):
             if old != place:
                 shutil.rmtree(old, ignore_errors=True)
         _write(place / _file_name(table, content), content)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pandas as pd
 
+from perfkit.schema import Checked
 from perfkit.tables import TABLES
+
+Loader = Callable[[], pd.DataFrame | Checked]
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class Missing:
 class Profile:
     """One file or folder as a reader understood it.
 
-    ``loaders`` holds one function per table the capture has; `table` runs it once. Ranks and clocks
+    ``loaders`` holds one function per table the capture has; `table` runs it once, and leaves out of what it returns
+    the values that cannot be (`Table.checked`), unless it says by a Checked that this was done. Ranks and clocks
     are the reader's own (rank 0, time 0 at the start of this capture): `perfkit.load` sets them. ``rank`` is
     the rank that the file itself states, None where it does not, and ``node`` what `node_of` returns for the host on
     which it was recorded, empty where the file states none or several.
@@ -35,21 +39,34 @@ class Profile:
     reader: str
     path: Path
     capture: pd.DataFrame
-    loaders: Mapping[str, Callable[[], pd.DataFrame]]
+    loaders: Mapping[str, Loader]
     missing: tuple[Missing, ...] = ()
     notes: tuple[str, ...] = ()
     rank: int | None = None
     node: str = ""
-    _read: dict[str, pd.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    _read: dict[str, Checked] = field(default_factory=dict, repr=False, compare=False)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return the table `name` (as in `perfkit.tables`); empty if the capture has none."""
-        if name == "CAPTURE":
-            return self.capture
+        return self.capture if name == "CAPTURE" else self.checked(name).frame
+
+    def checked(self, name: str) -> Checked:
+        """Return a table of `loaders` with the notes on what was left out of it because it cannot be."""
         if name not in self._read:
             loader = self.loaders.get(name)
-            self._read[name] = loader() if loader else TABLES[name].empty()
+            read = loader() if loader else TABLES[name].empty()
+            self._read[name] = read if isinstance(read, Checked) else TABLES[name].checked(read)
         return self._read[name]
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Notes on values that cannot be, of all tables: those left out, and those that are only marked."""
+        return tuple(note for name in self.loaders for note in self._notes_of(name))
+
+    def _notes_of(self, name: str) -> tuple[str, ...]:
+        """Return the notes on a table; a copy of it in the cache has them apart, and need not be read whole."""
+        apart = getattr(self.loaders[name], "notes", None)
+        return tuple(apart()) if apart and name not in self._read else self.checked(name).notes
 
 
 # Addresses, names that every machine has, and those that container engines make up: they tell no node apart.

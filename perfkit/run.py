@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from perfkit import clocks, joining
-from perfkit.discovery import Found, discovered
+from perfkit.discovery import Found, discovered, not_read
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.opening import opened
 from perfkit.profile import Missing, Profile
@@ -90,8 +89,8 @@ class Run:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader of the figures should know about the files."""
-        said = [*self._notes, *(f"{p.path.name}: {note}" for p in self.profiles for note in p.notes)]
+        """What a reader of the figures should know about the files; tables that no cache holds yet are read for it."""
+        said = [*self._notes, *(f"{p.path.name}: {n}" for p in self.profiles for n in (*p.notes, *p.doubts))]
         if len(self.profiles) > 1:
             said += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *clocks.astray(self.profiles)]
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
@@ -223,26 +222,26 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
 
 
 def _opened(found: list[Found], notes: list[str]) -> list[Profile]:
-    """Open profiles; of a file that several readers claim one is enough, and what the others say is a note.
+    """Open profiles; of one of a folder that cannot be read, or not by every reader that claims it, there is a note.
 
     Raises
     ------
     ReadError
-        If a file cannot be read by any reader that claims it.
+        If a file that was given, or every file of a folder, cannot be read by any reader that claims it.
     """
-    claims = Counter(path for path, _ in found)
     profiles: list[Profile] = []
-    refused: dict[Path, str] = {}
-    for path, name in found:
+    refused: dict[Path, tuple[Found, ReadError]] = {}
+    for each in found:
         try:
-            profiles.append(opened(path, name))
+            profiles.append(opened(each.path, each.reader))
         except ReadError as e:
-            if claims[path] == 1:
-                raise
-            refused.setdefault(path, str(e))
+            refused.setdefault(each.path, (each, e))
     read = {profile.path for profile in profiles}
-    for path, why in refused.items():
-        if path not in read:
-            raise ReadError(why)
-        notes.append(why)
+    for path, (each, error) in refused.items():
+        if path in read:
+            notes.append(str(error))
+        elif each.is_given or not read:
+            raise error
+        else:
+            notes.append(not_read(path, error))
     return profiles

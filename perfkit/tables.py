@@ -7,15 +7,19 @@ that a profiler did not record are -1; quantities it did not record are missing 
 
 from __future__ import annotations
 
-from perfkit.schema import Column, Table
+from perfkit.schema import INFINITY, Column, Table
+
+# No capture lasts longer, and nothing in it begins earlier or ends later: ten years, ns.
+LONGEST_NS = 315_576_000 * 10**9
+LATEST_UNIX_NS = 4_102_444_800 * 10**9  # the year 2100
 
 RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
 GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown")
 PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
 THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded")
 STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded")
-START = Column("start_ns", "int64", "start, ns since the start of the capture")
-DUR = Column("dur_ns", "int64", "duration, ns")
+START = Column("start_ns", "int64", "start, ns since the start of the capture", -LONGEST_NS, LONGEST_NS)
+DUR = Column("dur_ns", "int64", "duration, ns", 0, LONGEST_NS)
 CORRELATION = Column(
     "correlation", "int64", "id shared by a CUDA call and what it started, unique within a process only; -1 none"
 )
@@ -28,8 +32,12 @@ CAPTURE = Table(
         Column("tool", "string", "profiler that wrote the file"),
         Column("tool_version", "string", "version that exported the file; empty when not recorded"),
         Column("path", "string", "file or folder that was read"),
-        Column("t0_unix_ns", "Int64", "wall clock at time 0, ns since 1970 UTC; NA when not recorded"),
-        Column("dur_ns", "int64", "length of the recording, ns; 0 when nothing was recorded"),
+        Column(
+            "t0_unix_ns", "Int64", "wall clock at time 0, ns since 1970 UTC; NA when not recorded", 0, LATEST_UNIX_NS
+        ),
+        Column(
+            "dur_ns", "int64", "length of the recording, ns; 0 when nothing was recorded", 0, LONGEST_NS, fallback=0
+        ),
     ),
     ("rank", "path"),
 )
@@ -42,10 +50,10 @@ DEVICES = Table(
         GPU,
         Column("name", "string", "product name as the tool prints it"),
         Column("compute_capability", "string", "CUDA compute capability such as 8.0; empty when not recorded"),
-        Column("sm_count", "Int64", "streaming multiprocessors"),
-        Column("memory_bytes", "Int64", "device memory, bytes"),
-        Column("memory_bytes_per_s", "float64", "peak device-memory bandwidth the driver reports, bytes/s"),
-        Column("clock_hz", "float64", "maximum SM clock the driver reports, Hz"),
+        Column("sm_count", "Int64", "streaming multiprocessors", least=0),
+        Column("memory_bytes", "Int64", "device memory, bytes", least=0),
+        Column("memory_bytes_per_s", "float64", "peak device-memory bandwidth the driver reports, bytes/s", least=0),
+        Column("clock_hz", "float64", "maximum SM clock the driver reports, Hz", least=0),
     ),
     ("rank", "gpu"),
 )
@@ -64,13 +72,14 @@ KERNELS = Table(
         Column("full_name", "category", "demangled name with template arguments and parameters"),
         Column("family", "category", "kind of work, from the name: gemm, attention, elementwise, communication, ..."),
         CORRELATION,
-        Column("grid_blocks", "Int64", "thread blocks in the grid, count"),
-        Column("block_threads", "Int64", "threads in a block, count"),
-        Column("registers", "Int64", "registers per thread, count"),
-        Column("shared_bytes", "Int64", "static and dynamic shared memory per block, bytes"),
+        Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
+        Column("block_threads", "Int64", "threads in a block, count", least=0),
+        Column("registers", "Int64", "registers per thread, count", least=0),
+        Column("shared_bytes", "Int64", "static and dynamic shared memory per block, bytes", least=0),
         Column("in_graph", "bool", "whether a CUDA graph launched it"),
     ),
     ("rank", "gpu", "start_ns"),
+    serial=("rank", "gpu", "process", "stream"),
 )
 
 COPIES = Table(
@@ -84,7 +93,7 @@ COPIES = Table(
         START,
         DUR,
         Column("direction", "category", "H2D, D2H, D2D, P2P, H2H, memset or unknown"),
-        Column("bytes", "int64", "bytes moved or set"),
+        Column("bytes", "int64", "bytes moved or set", least=0),
         Column("src_memory", "category", "pageable, pinned, device, array, managed, ...; missing for a memset"),
         Column("dst_memory", "category", "pageable, pinned, device, array, managed, ..."),
         Column("peer_gpu", "int32", "the other GPU of a peer copy; -1 none"),
@@ -150,7 +159,7 @@ OPS = Table(
         Column("parent", "int64", "op of the enclosing operator on the same thread; -1 at the top"),
         START,
         DUR,
-        Column("self_ns", "int64", "duration without its child operators, ns"),
+        Column("self_ns", "int64", "duration without its child operators, ns", least=0),
         Column("name", "category", "operator such as aten::mm"),
         Column("shapes", "category", "input shapes as recorded, JSON; missing when not recorded"),
         Column("dtypes", "category", "input types as recorded, JSON; missing when not recorded"),
@@ -176,17 +185,43 @@ PYTHON_CALLS = Table(
     ("rank", "process", "thread", "start_ns", "depth"),
 )
 
+COLDEST_C, HOTTEST_C = -100.0, 250.0  # that a sensor of a GPU can read, or its margin be
+
+
+def limits(metric: str) -> tuple[float, float]:
+    """Return the least and the most that a metric of SAMPLES can be, by the unit in its name.
+
+    Examples
+    --------
+    >>> limits("gpu_busy_frac"), limits("power_w")
+    ((0.0, 1.0), (0.0, inf))
+    """
+    unit = metric.rpartition("_")[2]
+    if unit == "frac":
+        return 0.0, 1.0
+    if unit == "c":
+        return COLDEST_C, HOTTEST_C
+    return (0.0, LONGEST_NS) if unit == "ns" else (0.0, INFINITY)
+
+
 SAMPLES = Table(
     "SAMPLES",
     "one metric read once",
     (
         RANK,
         GPU,
-        Column("time_ns", "int64", "when it was read, ns since the start of the capture; may be negative"),
+        Column(
+            "time_ns",
+            "int64",
+            "when it was read, ns since the start of the capture; may be negative",
+            -LONGEST_NS,
+            LONGEST_NS,
+        ),
         Column("metric", "category", "canonical name with its unit as suffix, such as sm_active_frac"),
         Column("value", "float64", "value in the unit of the metric's suffix"),
     ),
     ("rank", "gpu", "metric", "time_ns"),
+    limits=limits,
 )
 
 LAUNCH = Column("launch", "int64", "number of the launch in the report")
@@ -200,23 +235,30 @@ LAUNCHES = Table(
         LAUNCH,
         Column("name", "category", "short name, as in KERNELS"),
         Column("full_name", "category", "demangled name, as in KERNELS"),
-        Column("grid_blocks", "Int64", "thread blocks in the grid, count"),
-        Column("block_threads", "Int64", "threads in a block, count"),
-        Column("dur_ns", "float64", "duration under the counters' clock, ns"),
-        Column("clock_hz", "float64", "SM clock while measured, Hz"),
-        Column("fp64_flops", "float64", "double-precision operations on CUDA cores, FLOP"),
-        Column("fp32_flops", "float64", "single-precision operations on CUDA cores, FLOP"),
-        Column("fp16_flops", "float64", "half-precision operations on CUDA cores, FLOP"),
-        Column("tensor_flops", "float64", "operations on tensor cores, FLOP"),
-        Column("dram_bytes", "float64", "device-memory bytes read and written"),
-        Column("l2_bytes", "float64", "bytes through the L2 cache"),
-        Column("l1_bytes", "float64", "bytes through the L1 cache"),
-        Column("achieved_occupancy_frac", "float64", "resident warps over maximum warps while active"),
-        Column("theoretical_occupancy_frac", "float64", "resident warps the launch configuration allows, over maximum"),
-        Column("sm_frac", "float64", "compute throughput over its peak"),
-        Column("memory_frac", "float64", "memory throughput over its peak"),
-        Column("dram_frac", "float64", "device-memory throughput over its peak"),
-        Column("tensor_frac", "float64", "tensor-pipe activity over its peak"),
+        Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
+        Column("block_threads", "Int64", "threads in a block, count", least=0),
+        Column("dur_ns", "float64", "duration under the counters' clock, ns", 0, LONGEST_NS),
+        Column("clock_hz", "float64", "SM clock while measured, Hz", least=0),
+        Column("fp64_flops", "float64", "double-precision operations on CUDA cores, FLOP", least=0),
+        Column("fp32_flops", "float64", "single-precision operations on CUDA cores, FLOP", least=0),
+        Column("fp16_flops", "float64", "half-precision operations on CUDA cores, FLOP", least=0),
+        Column("tensor_flops", "float64", "operations on tensor cores, FLOP", least=0),
+        Column("dram_bytes", "float64", "device-memory bytes read and written", least=0),
+        Column("l2_bytes", "float64", "bytes through the L2 cache", least=0),
+        Column("l1_bytes", "float64", "bytes through the L1 cache", least=0),
+        Column("achieved_occupancy_frac", "float64", "resident warps over maximum warps while active", 0, 1, slack=0.1),
+        Column(
+            "theoretical_occupancy_frac",
+            "float64",
+            "resident warps the launch configuration allows, over maximum",
+            0,
+            1,
+            slack=0.1,
+        ),
+        Column("sm_frac", "float64", "compute throughput over its peak", 0, 1, slack=0.1),
+        Column("memory_frac", "float64", "memory throughput over its peak", 0, 1, slack=0.1),
+        Column("dram_frac", "float64", "device-memory throughput over its peak", 0, 1, slack=0.1),
+        Column("tensor_frac", "float64", "tensor-pipe activity over its peak", 0, 1, slack=0.1),
     ),
     ("rank", "gpu", "launch"),
 )
@@ -255,7 +297,7 @@ RULES = Table(
         LAUNCH,
         Column("rule", "category", "the vendor's rule"),
         Column("message", "string", "its text"),
-        Column("speedup_frac", "float64", "estimated gain as a fraction of the scope's time; NaN when not given"),
+        Column("speedup_frac", "float64", "estimated gain as a fraction of the scope's time; NaN when not given", 0, 1),
         Column("scope", "category", "what the gain refers to: kernel, workload; missing when not given"),
     ),
     ("rank", "launch", "rule"),
@@ -331,7 +373,7 @@ TRACE = Table(
         RANK,
         CALL_THREAD,
         START,
-        Column("dur_ns", "int64", "until the next sample or operation of the same thread, ns"),
+        Column("dur_ns", "int64", "until the next sample or operation of the same thread, ns", 0, LONGEST_NS),
         Column("node", "int64", "calling context, as in CALLTREE; of a GPU stream the operation"),
         Column("ended", "bool", "whether idleness follows; if not, dur_ns may be too long for a GPU operation"),
     ),
@@ -344,12 +386,14 @@ COLLECTIVES = Table(
     (
         RANK,
         GPU,
-        Column("start_ns", "Int64", "start, ns since the start of the capture; NA for a benchmark"),
+        Column(
+            "start_ns", "Int64", "start, ns since the start of the capture; NA for a benchmark", -LONGEST_NS, LONGEST_NS
+        ),
         Column("operation", "category", "all_reduce, all_gather, ..."),
-        Column("bytes", "int64", "message size as nccl-tests defines it, bytes"),
+        Column("bytes", "int64", "message size as nccl-tests defines it, bytes", least=0),
         Column("dtype", "category", "element type; missing when not recorded"),
-        Column("ranks", "Int64", "ranks that took part, count"),
-        Column("dur_ns", "float64", "duration, ns"),
+        Column("ranks", "Int64", "ranks that took part, count", least=0),
+        Column("dur_ns", "float64", "duration, ns", 0, LONGEST_NS),
         Column("algorithm", "category", "ring, tree, ...; missing when not recorded"),
         Column("protocol", "category", "LL, LL128, Simple; missing when not recorded"),
         Column("placement", "category", "in_place or out_of_place; missing outside benchmarks"),

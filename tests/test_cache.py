@@ -15,7 +15,7 @@ from frames import copies
 from readers import nsys_files as nsys
 
 import perfkit
-from perfkit.cache import fetch, folder, store
+from perfkit.cache import fetch, folder, state, store
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.sqlite import SqliteSource
 from perfkit.schema import Table
@@ -173,7 +173,7 @@ def test_off_keeps_nothing(capture: Path, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
     assert_same(every_table(capture), every_table(capture))
     assert before == sorted(tmp_path.rglob("*"))
-    assert folder(capture, "nsys", 1) is None
+    assert folder(capture, "nsys", "0") is None
 
 
 def test_a_cache_that_cannot_be_made_is_no_error(capture: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,15 +195,14 @@ def test_a_full_disk_leaves_nothing_behind(capture: Path, cache: Path, monkeypat
 
 def test_a_copy_lives_under_path_and_state(capture: Path, cache: Path) -> None:
     """Below the cache: one folder per path, in it one per state, version of the reader and shape of tables."""
-    place = folder(capture, "nsys", 1)
+    place = folder(capture, "nsys", state(capture, "nsys", 1))
     assert place is not None
-    assert place == folder(capture.parent / ".." / capture.parent.name / capture.name, "nsys", 1)
+    again = capture.parent / ".." / capture.parent.name / capture.name
+    assert place == folder(again, "nsys", state(again, "nsys", 1))
     assert cache == place.parents[1]
-    assert [16, 16] == [len(place.name), len(place.parent.name)]
-    newer, other = (
-        folder(capture, "nsys", 2),
-        folder(nsys.sqlite(capture.with_name("b.sqlite"), nsys.capture()), "nsys", 1),
-    )
+    assert [5 + 16, 16] == [len(place.name), len(place.parent.name)]
+    beside = nsys.sqlite(capture.with_name("b.sqlite"), nsys.capture())
+    newer, other = folder(capture, "nsys", state(capture, "nsys", 2)), folder(beside, "nsys", "0")
     assert newer is not None
     assert other is not None
     assert newer.parent == place.parent
@@ -229,7 +228,7 @@ def test_the_cache_is_where_the_system_keeps_caches(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "platform", platform)
     monkeypatch.setenv(variable, str(tmp_path / "home"))
-    place = folder(capture, "nsys", 1)
+    place = folder(capture, "nsys", "0")
     assert place is not None
     assert tmp_path / "home" / expected == place.parents[1]
 
@@ -260,6 +259,87 @@ def test_a_copy_can_be_changed_like_what_was_read(cache: Path, rows: int) -> Non
         assert [1, 2.0] == frame.loc[0, ["time_ns", "value"]].tolist()
 
 
-def test_two_readers_of_one_file_have_copies_of_their_own(capture: Path) -> None:
-    """A log that nccl and deepspeed both read is stored once for each."""
-    assert folder(capture, "nccl", 1) != folder(capture, "deepspeed", 1)
+def test_the_copy_of_one_reader_leaves_that_of_another(capture: Path, cache: Path) -> None:
+    """A log that nccl and deepspeed both read is stored once for each, and each goes only for its own later state."""
+    for reader, table in (("nccl", "LINKS"), ("deepspeed", "SAMPLES"), ("nccl", "LINKS")):
+        store(folder(capture, reader, "a"), table, TABLES[table].empty())
+    assert ["deepspeed-a", "nccl-a"] == sorted(f.parent.name for f in copies_in(cache))
+    store(folder(capture, "nccl", "b"), "LINKS", TABLES["LINKS"].empty())
+    assert ["deepspeed-a", "nccl-b"] == sorted(f.parent.name for f in copies_in(cache))
+
+
+def replaced(path: Path, dur_ns: int, *, like: os.stat_result) -> None:
+    """Put another capture of the same size and times in the place of a file."""
+    nsys.sqlite(path.with_suffix(".new"), {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, dur_ns, "work")]})
+    path.with_suffix(".new").replace(path)
+    os.utime(path, ns=(like.st_atime_ns, like.st_mtime_ns))
+    assert like.st_size == path.stat().st_size
+
+
+@pytest.mark.parametrize("setting", ["", "off"])
+def test_a_file_replaced_after_load_is_an_error(
+    tmp_path: Path, setting: str, monkeypatch: pytest.MonkeyPatch, cache: Path
+) -> None:
+    """CAPTURE of one recording is never joined with KERNELS of another, with a cache and without; nothing is kept."""
+    if setting:
+        monkeypatch.setenv("PERFKIT_CACHE", setting)
+    path = nsys.sqlite(tmp_path / "run.sqlite", {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, 5, "work")]})
+    run = perfkit.load(path)
+    replaced(path, 9, like=path.stat())
+    with pytest.raises(ReadError, match=r"run.sqlite: the file changed after it was loaded. Load it again."):
+        run.kernels  # noqa: B018
+    assert not [f for f in copies_in(cache) if f.name.startswith("KERNELS")]
+    assert [9] == perfkit.load(path).kernels["dur_ns"].tolist()
+    path.unlink()
+    with pytest.raises(ReadError, match="the file is gone since it was loaded"):
+        run.kernels  # noqa: B018
+
+
+def test_other_content_of_the_same_size_and_time_is_noticed(tmp_path: Path) -> None:
+    """A file whose bytes were changed in place, its times set back: the copy of before is not used."""
+    path = nsys.sqlite(tmp_path / "run.sqlite", {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, 5, "work")]})
+    assert [5] == perfkit.load(path).kernels["dur_ns"].tolist()
+    replaced(path, 9, like=path.stat())
+    assert [9] == perfkit.load(path).kernels["dur_ns"].tolist()
+
+
+def test_samples_of_the_content_tell_files_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where sizes and times agree to the ns, as on file systems without change times, the first and last byte count."""
+    path = tmp_path / "big"
+    path.write_bytes(bytes(10**6))
+    like = path.stat()
+    monkeypatch.setattr(Path, "stat", lambda *_, **__: like)
+    before = state(path, "nsys", 1)
+    for at in (0, 10**6 - 1):
+        content = bytearray(10**6)
+        content[at] = 1
+        path.write_bytes(content)
+        assert before != state(path, "nsys", 1)
+
+
+BAD_NOTES = ["", "{", "[3]", '{"tables": 3}', '{"tables": [], "missing": [{"a": 1}]}', "[" * 10**5]
+
+
+@pytest.mark.parametrize("note", BAD_NOTES)
+def test_a_copy_with_a_bad_note_is_made_anew(capture: Path, cache: Path, note: str) -> None:
+    """A whole copy whose note is no description of a profile, or no list of notes, is not used, and replaced."""
+    first = every_table(capture)
+    for file in copies_in(cache):
+        table = file.name.split(".")[0]
+        stored = fetch(file.parent, table)
+        assert stored is not None
+        file.unlink()
+        store(file.parent, table, stored[0].iloc[:0] if table != "CAPTURE" else stored[0], note)
+    assert_same(first, every_table(capture))
+
+
+def test_notes_on_values_that_cannot_be_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The note that counts what was left out comes with the copy, and is told before the table is asked for."""
+    kernels = [nsys.kernel(0, 5, "work"), nsys.kernel(9, 2, "work")]
+    path = nsys.sqlite(tmp_path / "run.sqlite", {**nsys.session(), nsys.KERNEL: kernels})
+    expected = ("run.sqlite: KERNELS: 1 of 2 rows left out: dur_ns is -7, which cannot be (legal: 0 to 3.15576e+17)",)
+    assert expected == perfkit.load(path).notes
+    monkeypatch.setattr(SqliteSource, "__init__", unreadable)
+    again = perfkit.load(path)
+    assert expected == again.notes
+    assert [5] == again.kernels["dur_ns"].tolist()

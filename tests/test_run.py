@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -168,13 +170,58 @@ def test_a_file_given_twice_counts_once(tmp_path: Path) -> None:
     assert 1 == len(perfkit.load([path, str(path), tmp_path, tmp_path / ".." / tmp_path.name / "a.sqlite"]).kernels)
 
 
-@pytest.mark.parametrize("name", ["broken.sqlite", "broken.nsys-rep"])
-def test_an_empty_export_in_a_folder_is_an_error(tmp_path: Path, name: str) -> None:
-    """A file that a profiler should have filled is not silently left out: the run would lack a rank."""
+@pytest.mark.parametrize("name", ["broken.sqlite", "broken.nsys-rep", "cut.sqlite"])
+def test_a_profile_of_a_folder_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    """The others are loaded and a note names it; alone, or given itself, it is an error."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    good = nsys.sqlite(folder / "good.sqlite", named("work"))
+    (folder / name).write_bytes(good.read_bytes()[:6000] if name == "cut.sqlite" else b"")
+    run = perfkit.load(folder)
+    assert 1 == len(run.kernels)
+    (note,) = run.notes
+    assert note.startswith(f"{name}: not part of this run, for it cannot be read: ")
+    assert str(tmp_path) not in note
+    for given in ([good, folder / name], folder):
+        if given == folder:
+            good.unlink()
+        with pytest.raises(ReadError, match=f"{name}: "):
+            perfkit.load(given)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no such files")
+def test_what_is_neither_file_nor_folder_is_refused_without_opening_it(tmp_path: Path) -> None:
+    """A FIFO, a device and a socket, given or linked to, are named; in a folder they are left out with a note."""
     nsys.sqlite(tmp_path / "good.sqlite", named("work"))
-    (tmp_path / name).touch()
-    with pytest.raises(ReadError, match=rf"{name}: the file is empty \(0 bytes\)"):
-        perfkit.load(tmp_path)
+    os.mkfifo(tmp_path / "pipe.sqlite")
+    (tmp_path / "link.json").symlink_to("/dev/zero")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(tmp_path / "s"))
+    for name, kind in (("pipe.sqlite", "a FIFO"), ("link.json", "a device"), ("s", "a socket")):
+        with pytest.raises(ReadError, match=f"{name}: {kind}, not a file. Write what it delivers to a file"):
+            perfkit.load(tmp_path / name)
+    assert (f"{tmp_path.name}: left out what is no profile (link.json, pipe.sqlite, s)",) == perfkit.load(
+        tmp_path
+    ).notes
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a\0b", "good.sqlite/below"])
+def test_a_path_that_cannot_be_is_refused(tmp_path: Path, name: str) -> None:
+    """A name that is too long, holds a NUL, or lies below a file gives an error, as a missing file does."""
+    nsys.sqlite(tmp_path / "good.sqlite", named("work"))
+    with pytest.raises(ReadError, match="Check the path"):
+        perfkit.load(tmp_path / name)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems' names are text")
+def test_a_name_that_is_no_text_can_be_loaded(tmp_path: Path) -> None:
+    """A file whose name holds bytes that are no UTF-8 is read, cached and named with an escape for them."""
+    path = tmp_path / os.fsdecode(b"run\xff.sqlite")
+    nsys.sqlite(tmp_path / "run.sqlite", named("work")).rename(path)
+    for _ in range(2):
+        run = perfkit.load(path)
+        assert 1 == len(run.kernels)
+        assert [f"{tmp_path}/run\\xff.sqlite"] == run.capture["path"].tolist()
 
 
 def test_other_files_in_a_folder_are_noted(tmp_path: Path) -> None:
@@ -197,8 +244,10 @@ def test_a_link_to_nowhere_is_explained(tmp_path: Path) -> None:
     (tmp_path / "old").symlink_to(tmp_path / "gone")
     assert (f"{tmp_path.name}: left out what is no profile (old)",) == perfkit.load(tmp_path).notes
     (tmp_path / "rank_1.sqlite").symlink_to(tmp_path / "gone")
-    with pytest.raises(ReadError, match=r"rank_1.sqlite: the file cannot be opened \(No such file"):
-        perfkit.load(tmp_path)
+    assert (
+        "rank_1.sqlite: not part of this run, for it cannot be read: the file cannot be opened (No such file"
+        in (perfkit.load(tmp_path).notes[0])
+    )
 
 
 def test_categories_are_united_over_ranks() -> None:

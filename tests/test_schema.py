@@ -1,14 +1,19 @@
-"""What a table promises: order, dtypes, no lossy cast, and every mismatch told at once."""
+"""What a table promises: order, dtypes, no lossy cast, every mismatch told at once, and no value that cannot be."""
 
 from __future__ import annotations
+
+import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from frames import kernels
 
+import perfkit
 from perfkit.errors import SchemaError
-from perfkit.schema import Column, Table
-from perfkit.tables import TABLES
+from perfkit.schema import Column, Table, overrunning
+from perfkit.tables import KERNELS, SAMPLES, TABLES
 
 SPANS = Table(
     "SPANS",
@@ -187,3 +192,153 @@ def test_a_column_of_another_dtype_cannot_be_declared() -> None:
     """The dtypes a column may have are listed when another is asked for."""
     with pytest.raises(ValueError, match=r"'x': 'datetime64' is not one of .*'int64'"):
         Column("x", "datetime64", "when")
+
+
+MEASURED = Table(
+    "MEASURED",
+    "a measurement",
+    (
+        Column("start_ns", "int64", "start", -100, 100),
+        Column("dur_ns", "int64", "duration", 0, 50),
+        Column("bytes", "Int64", "size", least=0),
+        Column("busy_frac", "float64", "share", 0, 1, slack=0.1),
+        Column("depth", "int32", "depth", 0, 9, fallback=0),
+    ),
+    ("start_ns",),
+)
+
+
+def measured(**changes: list[float | None]) -> pd.DataFrame:
+    """Three measurements that can be, with these columns instead."""
+    columns = {"start_ns": [0, 1, 2], "dur_ns": [5, 0, 50], "bytes": [1, None, 0], "busy_frac": [0.0, None, 1.0]}
+    return MEASURED.make(pd.DataFrame({**columns, "depth": [0, 9, 1], **changes}))
+
+
+def test_a_table_that_can_be_is_not_copied() -> None:
+    """Values at the edges of their ranges and missing ones stay, without a note."""
+    frame = measured()
+    checked = MEASURED.checked(frame)
+    assert frame is checked.frame
+    assert () == checked.notes
+
+
+@pytest.mark.parametrize("wrong", [-1, 51, 2**62, -(2**63)])
+def test_a_row_without_a_possible_duration_is_left_out(wrong: int) -> None:
+    """A negative duration, and one longer than anything lasts, cost their row; the note counts them."""
+    frame, (note,) = MEASURED.checked(measured(dur_ns=[5, wrong, 6]))
+    assert [5, 6] == frame["dur_ns"].tolist()
+    assert [0, 1] == frame.index.tolist()
+    assert note == f"MEASURED: 1 of 3 rows left out: dur_ns is {wrong:.6g}, which cannot be (legal: 0 to 50)"
+
+
+@pytest.mark.parametrize("wrong", [-1.0, -math.inf, math.inf, 1.2])
+def test_an_optional_value_that_cannot_be_becomes_missing(wrong: float) -> None:
+    """A share outside of 0 to 1 goes, its row stays."""
+    frame, (note,) = MEASURED.checked(measured(busy_frac=[0.5, wrong, 1.0]))
+    assert [0.5, None, 1.0] == [None if pd.isna(x) else x for x in frame["busy_frac"]]
+    assert note.startswith(f"MEASURED: 1 of 3 values of busy_frac left out: it is {wrong:.6g}, which cannot be")
+    frame, (note,) = MEASURED.checked(measured(bytes=[1, -5, None]))
+    assert [1, pd.NA, pd.NA] == frame["bytes"].tolist()
+    assert "(legal: 0 or more)" in note
+
+
+def test_what_a_vendor_writes_above_the_most_stays_and_is_marked() -> None:
+    """Nsight Compute's occupancy of 104.7 % is kept as it is, and a note says that no figure uses it."""
+    frame, notes = MEASURED.checked(measured(busy_frac=[0.5, 1.047, 1.0]))
+    assert [0.5, 1.047, 1.0] == frame["busy_frac"].tolist()
+    assert notes == (
+        "MEASURED: 1 of 3 values of busy_frac are above 1 (1.047), as the tool wrote them; no figure uses them",
+    )
+
+
+def test_a_row_that_must_stay_gets_the_fallback() -> None:
+    """The one row of CAPTURE stays where its length cannot be: 0 says that it is not known."""
+    frame, (note,) = MEASURED.checked(measured(depth=[1, 77, 2]))
+    assert [1, 0, 2] == frame["depth"].tolist()
+    assert note == "MEASURED: depth 77, which cannot be (legal: 0 to 9) is not used"
+
+
+def test_readings_are_checked_by_their_metric() -> None:
+    """250 % busy, -5 W and an infinite clock go; -5 degrees and 250 W are possible."""
+    readings = [("gpu_busy_frac", 2.5), ("gpu_busy_frac", 1.0), ("power_w", -5.0), ("power_w", 250.0)]
+    readings += [("sm_clock_hz", math.inf), ("temperature_c", -5.0), ("temperature_c", math.nan)]
+    rows = [{"rank": 0, "gpu": 0, "time_ns": 1, "metric": name, "value": value} for name, value in readings]
+    frame, notes = SAMPLES.checked(SAMPLES.make(pd.DataFrame(rows)))
+    assert [1.0, 250.0, -5.0] == frame["value"].dropna().tolist()
+    assert [
+        "SAMPLES: 1 of 2 readings of gpu_busy_frac left out: 2.5 cannot be (legal: 0 to 1)",
+        "SAMPLES: 1 of 2 readings of power_w left out: -5 cannot be (legal: 0 or more)",
+        "SAMPLES: 1 of 1 readings of sm_clock_hz left out: inf cannot be (legal: 0 or more)",
+    ] == list(notes)
+
+
+@pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
+def test_an_empty_table_of_every_kind_can_be(table: Table) -> None:
+    """Nothing is left out of nothing."""
+    assert () == table.checked(table.empty()).notes
+
+
+def test_every_number_in_a_unit_has_a_range() -> None:
+    """No column with a duration, a size, a rate or a share may hold what cannot be, but what tools count themselves."""
+    units = ("_ns", "_bytes", "_hz", "_w", "_frac", "_flops", "_per_s")
+    open_ended = [
+        f"{table.name}.{column.name}"
+        for table in TABLES.values()
+        for column in table.columns
+        if column.name.endswith(units) and column.dtype not in ("string", "category") and math.isinf(column.least)
+    ]
+    assert [] == open_ended
+
+
+def test_a_kernel_that_ends_after_the_next_began_is_marked() -> None:
+    """Six kernels stretched over those behind them are counted with their share of the time; all rows stay."""
+    rows = [{"start_ns": 10**6 * i, "dur_ns": 10**8 if i % 10 == 3 else 10**5} for i in range(60)]
+    frame, (note,) = KERNELS.checked(kernels(*rows))
+    assert 60 == len(frame)
+    assert note.startswith("KERNELS: 6 of 60 rows (99.1 % of the time) end more than 20 us after the next operation")
+
+
+def overlaps_by_brute_force(frame: pd.DataFrame, keys: tuple[str, ...]) -> list[bool]:
+    """Compare each kernel with the next of its stream, by a loop."""
+    late = []
+    rows = frame.to_dict("records")
+    for i, row in enumerate(rows):
+        same = [r for r in rows[i + 1 :] if all(r[k] == row[k] for k in keys)]
+        by = row["start_ns"] + row["dur_ns"] - same[0]["start_ns"] if same else 0
+        late.append(by > 20_000 and not row["in_graph"] and row["stream"] >= 0)
+    return late
+
+
+def test_overlaps_are_found_as_by_brute_force() -> None:
+    """Streams, processes and GPUs interleaved at random: the same kernels as by a loop over all pairs."""
+    random = np.random.default_rng(5)
+    for _ in range(20):
+        rows = [
+            {
+                "start_ns": int(random.integers(10**6)),
+                "dur_ns": int(random.choice([10, 30_000, 90_000])),
+                "gpu": int(random.integers(2)),
+                "process": int(random.integers(2)),
+                "stream": int(random.choice([-1, 7, 13])),
+                "in_graph": bool(random.random() < 0.2),
+            }
+            for _ in range(60)
+        ]
+        frame = kernels(*rows)
+        assert overlaps_by_brute_force(frame, KERNELS.serial) == overrunning(frame, KERNELS.serial).tolist()
+
+
+def test_real_traces_hold_no_such_kernel(profiles: Path) -> None:
+    """Three real traces overlap by up to 12.4 us and by dependent launch: nothing in them is marked."""
+    names = ("nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite", "torch/TraceLens__b200__eager_trace.json.gz")
+    for name in names:
+        assert not overrunning(perfkit.load(profiles / name).kernels, KERNELS.serial).any()
+
+
+def test_stretched_kernels_of_a_real_trace_are_found(profiles: Path) -> None:
+    """Six kernels of a real trace made as long as half the span are those that are marked, but for the last ones."""
+    frame = perfkit.load(profiles / "torch/TraceLens__b200__eager_trace.json.gz").kernels
+    span = int((frame["start_ns"] + frame["dur_ns"]).max() - frame["start_ns"].min())
+    stretched = [10, 50, 90, 130, 170, 210]
+    changed = frame.assign(dur_ns=frame["dur_ns"].mask(frame.index.isin(stretched), span // 2))
+    assert stretched == np.flatnonzero(overrunning(changed, KERNELS.serial)).tolist()

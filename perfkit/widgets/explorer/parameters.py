@@ -37,7 +37,7 @@ def place(run: Run) -> Path | None:
         found, _ = discovered([folder])
     except ReadError:
         return None
-    return folder if {path.resolve() for path, _ in found} == {path.resolve() for path in paths} else None
+    return folder if {each.path.resolve() for each in found} == {path.resolve() for path in paths} else None
 
 
 def arguments(chosen: Mapping[str, Any]) -> list[str]:
