@@ -4,6 +4,8 @@ Functions
 ---------
 window           a window inside the recording
 extent           where the recording starts and ends
+uninterrupted    at which times something was recorded
+covers           whether something was recorded all the time of a window
 check_ranks      ranks that were recorded
 check_gpus       GPUs with activity
 check_families   families that exist
@@ -13,14 +15,14 @@ no_kernel        the refusal when none is left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.clocks import Recorded
 from perfkit.errors import PerfkitError
 from perfkit.names import FAMILIES, family
 from perfkit.names.matching import matching
@@ -29,26 +31,35 @@ from perfkit.run import Run
 TIMED = ("KERNELS", "COPIES", "API_CALLS", "RANGES")
 MOST_COMPARED = 500  # names; more would let whoever types wait
 ACTIVE = ("KERNELS", "COPIES", "SAMPLES", "LAUNCHES")
-_EXTENTS: WeakKeyDictionary[Run, tuple[int, int]] = WeakKeyDictionary()  # asked for at every choice
+SPANS = 4  # captures whose times a message lists
 
 
 def extent(run: Run) -> tuple[int, int]:
     """Return the start and end of what was recorded, ns: from time 0 or the first event to the last or the end."""
-    if run not in _EXTENTS:
-        _EXTENTS[run] = _extent(run)
-    return _EXTENTS[run]
+    starts, ends = [span.start_ns for span in run.recorded], [span.end_ns for span in run.recorded]
+    return min([0, *starts]), max([0, *ends])
 
 
-def _extent(run: Run) -> tuple[int, int]:
-    start, end = 0, 0
-    for name in TIMED:
-        frame = run.table(name)
-        if len(frame):
-            start = min(start, int(frame["start_ns"].min()))
-            end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
-    capture = run.capture
-    shift = (capture["t0_unix_ns"] - capture["t0_unix_ns"].min()).fillna(0).astype("int64")
-    return start, max(end, int((capture["dur_ns"] + shift).max()))
+def uninterrupted(spans: Iterable[Recorded]) -> list[tuple[int, int]]:
+    """Return the times at which something was recorded: spans that meet or overlap are one.
+
+    Examples
+    --------
+    >>> uninterrupted([Recorded("b", 20, 30), Recorded("a", 0, 10), Recorded("c", 5, 12)])
+    [(0, 12), (20, 30)]
+    """
+    joined: list[tuple[int, int]] = []
+    for _, start, end in sorted(spans, key=lambda span: span.start_ns):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = joined[-1][0], max(joined[-1][1], end)
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def covers(spans: Iterable[Recorded], window: tuple[int, int]) -> bool:
+    """Tell whether something was recorded all the time of a window."""
+    return any(start <= window[0] and window[1] <= end for start, end in uninterrupted(spans))
 
 
 def window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
@@ -68,6 +79,14 @@ def window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
         raise PerfkitError(
             f"window: {first / 1e9:.9g} s to {last / 1e9:.9g} s reaches beyond the recording, which spans "
             f"{start / 1e9:.9g} s to {end / 1e9:.9g} s. Choose a window inside it."
+        )
+    if not covers(run.recorded, (first, last)):
+        spans = ", ".join(
+            f"{s.start_ns / 1e9:.9g} s to {s.end_ns / 1e9:.9g} s ({s.name})" for s in run.recorded[:SPANS]
+        )
+        raise PerfkitError(
+            f"window: {first / 1e9:.9g} s to {last / 1e9:.9g} s reaches into a time at which nothing was recorded. "
+            f"Recorded was {spans}{' and more' if len(run.recorded) > SPANS else ''}. Choose a window inside of one."
         )
     return first, last
 

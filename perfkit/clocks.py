@@ -2,17 +2,22 @@
 
 Functions
 ---------
-shift     what brings the times of a profile onto the axis of the run
-astray    logs of local times that miss the timeline
+shift      what brings the times of a profile onto the axis of the run
+recorded   from when to when a profile was recorded, on that axis
+apart      profiles that were recorded while no other one was
+astray     logs of local times that miss the timeline
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
 from perfkit.profile import Profile
+
+EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS", "SAMPLES")
 
 QUARTER = 900 * 10**9  # ns
 OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
@@ -25,6 +30,39 @@ def shift(profile: Profile, profiles: Sequence[Profile]) -> int:
     starts = [p.capture["t0_unix_ns"].iloc[0] for p in profiles]
     own = profile.capture["t0_unix_ns"].iloc[0]
     return 0 if pd.isna(own) else int(own) - int(min(s for s in starts if not pd.isna(s)))
+
+
+class Recorded(NamedTuple):
+    """From when to when a profile was recorded, ns on the axis of the run."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+def recorded(profile: Profile, profiles: Sequence[Profile]) -> Recorded | None:
+    """Return from when to when a profile was recorded, its events that lie beyond included; None without any times."""
+    by = shift(profile, profiles)
+    start, end = 0, int(profile.capture["dur_ns"].iloc[0])
+    for name in EVENTS:
+        frame = profile.table(name)
+        if frame.empty:
+            continue
+        if "time_ns" in frame:
+            first, last = int(frame["time_ns"].min()), int(frame["time_ns"].max())
+        else:
+            first, last = int(frame["start_ns"].min()), int((frame["start_ns"] + frame["dur_ns"]).max())
+        start, end = min(start, first), max(end, last)
+    return Recorded(profile.path.name, start + by, end + by) if end > start else None
+
+
+def apart(profiles: Sequence[Profile], others: Sequence[Profile]) -> bool:
+    """Tell whether the captures of `profiles` lie outside of those of all `others`, by their clocks and lengths."""
+    spans, beside = (
+        [_span(p) for p in each if not p.capture["t0_unix_ns"].isna().any() and p.capture["dur_ns"].iloc[0]]
+        for each in (profiles, others)
+    )
+    return bool(spans) and bool(beside) and not any(s <= end and start <= e for start, end in spans for s, e in beside)
 
 
 def astray(profiles: Sequence[Profile]) -> list[str]:

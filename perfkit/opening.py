@@ -30,7 +30,7 @@ def opened(path: Path, name: str) -> Profile:
     if profile is None:
         profile = source.profile()
         source.store("CAPTURE", profile.capture, _description(profile))
-    return replace(profile, loaders={table: _Copy(source, table) for table in profile.loaders}, _read={})
+    return replace(profile, loaders={table: _Copy(source, table) for table in profile.loaders})
 
 
 def _description(profile: Profile) -> str:

@@ -44,7 +44,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     rank: int | None = None
     node: str = ""
-    _read: dict[str, Checked] = field(default_factory=dict, repr=False, compare=False)
+    _read: dict[str, Checked] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, name: str) -> pd.DataFrame:
         """Return the table `name` (as in `perfkit.tables`); empty if the capture has none."""

@@ -70,7 +70,9 @@ class Run:
         return self._tables[name]
 
     def of(self, reader: str) -> Run:
-        """Return the profiles of one reader alone, on the clock of this run: what one tool saw of one execution.
+        """Return the profiles of one reader alone: what one tool saw of one execution.
+
+        They stay on the clock of this run, unless they were recorded while nothing else was: then on one of their own.
 
         Examples
         --------
@@ -78,8 +80,20 @@ class Run:
         <perfkit.Run of 0 profile(s): >
         """
         part = Run(p for p in self.profiles if p.reader == reader)
-        part._clocked = self._clocked
+        if not clocks.apart(part.profiles, [p for p in self.profiles if p.reader != reader]):
+            part._clocked = self._clocked
         return part
+
+    def shift_of(self, part: Run) -> int:
+        """Return by how much the times of a part, as `of` returns it, lie earlier than on the clock of this run, ns."""
+        first = next(iter(part.profiles), None)
+        return clocks.shift(first, self._clocked) - clocks.shift(first, part._clocked) if first else 0
+
+    @cached_property
+    def recorded(self) -> tuple[clocks.Recorded, ...]:
+        """From when to when each profile was recorded, on the clock of this run; those without times are left out."""
+        spans = (clocks.recorded(p, self._clocked) for p in self.profiles)
+        return tuple(span for span in spans if span is not None)
 
     @property
     def missing(self) -> tuple[Missing, ...]:

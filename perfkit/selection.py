@@ -9,6 +9,7 @@ import pandas as pd
 
 from perfkit import choice
 from perfkit.run import Run
+from perfkit.tables import LAUNCHES
 
 __all__ = ["Selection", "select"]
 
@@ -137,8 +138,8 @@ class Selection:
 
     @cached_property
     def launches(self) -> pd.DataFrame:
-        """LAUNCHES of the chosen GPUs whose name was chosen."""
-        every = self._on_gpus(self.run.launches)
+        """LAUNCHES of the chosen GPUs whose name was chosen, without the shares above 1 that a tool may write."""
+        every = _without_slack(self._on_gpus(self.run.launches))
         return every[self._named(every)] if self.filtered else every
 
     @cached_property
@@ -182,14 +183,17 @@ class Selection:
 
     @cached_property
     def framework(self) -> Selection:
-        """The same choice of what the framework's profiler alone recorded.
+        """The same choice of what the framework's profiler alone recorded, on its own clock where it lies far apart.
 
         Operators launch the kernels of their own execution: those of another tool's are no answer to them.
         """
         readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
-        return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
+        part = self.run.of(min(readers))
+        shift = self.run.shift_of(part)
+        window = None if self.window is None else (self.window[0] - shift, self.window[1] - shift)
+        return Selection(part, self.ranks, self.gpus, window, self.pattern, self.families)
 
     @cached_property
     def ops(self) -> pd.DataFrame:
@@ -220,3 +224,10 @@ class Selection:
 
     def _named(self, frame: pd.DataFrame) -> pd.Series:
         return choice.named(frame, self.pattern, self.families)
+
+
+def _without_slack(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return LAUNCHES with what no figure may use as missing."""
+    bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
+    above = {name: launches[name] > most for name, most in bounds.items()}
+    return launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})

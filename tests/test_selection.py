@@ -10,11 +10,12 @@ from frames import api_calls, copies, kernels
 from readers import hpctoolkit_files
 
 import perfkit
+from perfkit import diagnosis
 from perfkit.errors import PerfkitError
 from perfkit.names import family
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
-from perfkit.tables import CAPTURE
+from perfkit.tables import CAPTURE, OPS, SAMPLES
 
 PLACE = {"start_ns": 0, "dur_ns": 10}
 
@@ -147,3 +148,84 @@ def test_a_choice_is_its_own_selection() -> None:
     """A cell takes over the choice of an explorer and of what stands in its place alike."""
     chosen = perfkit.select(perfkit.run.Run([]))
     assert chosen.selection is chosen
+
+
+SECOND = 10**9
+
+
+def _recording(name: str, start_s: float, dur_s: float, reader: str = "nsys", **tables: pd.DataFrame) -> Profile:
+    """A profile that was recorded from `start_s` on."""
+    row = {"rank": 0, "tool": reader, "tool_version": "", "path": name, "t0_unix_ns": 10**18 + int(start_s * SECOND)}
+    capture = CAPTURE.make(pd.DataFrame([{**row, "dur_ns": int(dur_s * SECOND)}]))
+    return Profile(reader, Path(name), capture, {key: lambda f=frame: f for key, frame in tables.items()})
+
+
+def _far_apart() -> perfkit.Run:
+    """A timeline of 20 s, a trace two hours later, and a log over the first minute."""
+    work = kernels({"start_ns": SECOND, "dur_ns": 9 * SECOND})
+    step = kernels({"start_ns": SECOND // 10, "dur_ns": SECOND // 10})
+    ops = OPS.empty()
+    log = SAMPLES.make(
+        pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": range(0, 60 * SECOND, SECOND), "metric": "power_w", "value": 9.0})
+    )
+    return perfkit.Run(
+        [
+            _recording("run.sqlite", 0, 20, KERNELS=work),
+            _recording("trace.json", 7800, 0.2, "torch_trace", KERNELS=step, OPS=ops),
+            _recording("gpu.csv", 0, 60, "nvidia_smi", SAMPLES=log),
+        ]
+    )
+
+
+@pytest.mark.parametrize("window", [(100, 200), (50, 70), (59, 7800.1), (7799, 7800.1)])
+def test_a_window_in_which_nothing_was_recorded_is_refused(window: tuple[float, float]) -> None:
+    """Between two captures, and over the edge of one: the GPU was not idle then, it was not looked at."""
+    with pytest.raises(PerfkitError, match="reaches into a time at which nothing was recorded") as refused:
+        perfkit.select(_far_apart(), window=[int(edge * SECOND) for edge in window])
+    assert "0 s to 20 s (run.sqlite), 7800 s to 7800.2 s (trace.json), 0 s to 60 s (gpu.csv)" in str(refused.value)
+
+
+@pytest.mark.parametrize("window", [(0, 20), (5, 6), (30, 50), (7800, 7800.2)])
+def test_a_window_inside_of_any_capture_can_be_chosen(window: tuple[float, float]) -> None:
+    """A log alone is enough."""
+    edges = [int(edge * SECOND) for edge in window]
+    assert tuple(edges) == perfkit.select(_far_apart(), window=edges).window
+
+
+def test_the_gpu_is_not_said_to_be_idle_where_only_a_log_was_recorded() -> None:
+    """From 30 to 50 s power was read and no operation recorded: there are no shares of busy and idle time."""
+    view = perfkit.select(_far_apart(), window=(30 * SECOND, 50 * SECOND))
+    assert not {"idle_frac", "device_busy_frac"} & set(diagnosis.figures(view))
+    assert "no timeline of the GPU was recorded during all of the window" in {
+        refusal.reason for refusal in diagnosis.refusals(view)
+    }
+    inside = diagnosis.figures(perfkit.select(_far_apart(), window=(0, 20 * SECOND)))
+    assert 0.55 == pytest.approx(inside["idle_frac"].value)
+
+
+def test_a_capture_that_lies_far_apart_is_seen_on_its_own_clock() -> None:
+    """What the framework's profiler recorded two hours later begins at 0, and a window moves with it."""
+    run = _far_apart()
+    assert [SECOND // 10] == perfkit.select(run).framework.kernels["start_ns"].tolist()
+    assert [SECOND] == perfkit.select(run).kernels["start_ns"].tolist()
+    chosen = perfkit.select(run, window=(7800 * SECOND, 7800 * SECOND + SECOND // 5))
+    assert (0, SECOND // 5) == chosen.framework.window
+
+
+def test_captures_of_one_time_stay_on_one_clock() -> None:
+    """A trace that began within the timeline keeps its place on it."""
+    work = kernels({"start_ns": SECOND, "dur_ns": 9 * SECOND})
+    trace = _recording("trace.json", 5, 1, "torch_trace", KERNELS=work, OPS=OPS.empty())
+    run = perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=work), trace])
+    assert [6 * SECOND] == perfkit.select(run).framework.kernels["start_ns"].tolist()
+
+
+def test_no_figure_uses_a_share_above_1_that_a_tool_wrote(profiles: Path) -> None:
+    """The run keeps Nsight Compute's occupancy of 104.7 %, a note counts such values, and a selection has none."""
+    run = perfkit.load(profiles / "ncu/MgMap__Hyper-Spec-M__profile.ncu-rep")
+    column = "achieved_occupancy_frac"
+    assert 1.04715 == pytest.approx(run.launches[column].max(), abs=1e-5)
+    assert 1 >= perfkit.select(run).launches[column].max()
+    above = int((run.launches[column] > 1).sum())
+    assert above == len(run.launches) - perfkit.select(run).launches[column].notna().sum()
+    assert any(f"LAUNCHES: {above} of" in note and "no figure uses them" in note for note in run.notes)

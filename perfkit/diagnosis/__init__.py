@@ -22,7 +22,7 @@ from perfkit.diagnosis import (
     system,
     throughput,
 )
-from perfkit.diagnosis.figures import sampled, system_figures, unrecorded
+from perfkit.diagnosis.figures import doubted, sampled, system_figures, unrecorded
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
 from perfkit.diagnosis.kept import kept
@@ -116,7 +116,7 @@ def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
         *balance.figures(view),
     )
     further += (*monitor.figures(view), *baseline.figures(view, peaks=peaks))
-    return {**system_figures(view), **{figure.id: figure for figure in further}}
+    return doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:

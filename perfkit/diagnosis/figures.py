@@ -9,7 +9,8 @@ operations were not recorded, how the span splits up is not known: neither busy 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,15 @@ import pandas as pd
 from perfkit.analysis import communication, gaps, graphs, steps, timeline, transfers
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.window import cut
+from perfkit.choice import covers
+from perfkit.clocks import Recorded
 from perfkit.diagnosis.finding import Figure
 from perfkit.diagnosis.kept import kept
 from perfkit.format import percent
+from perfkit.run import Run
+from perfkit.schema import OVERLAP_NS, overrunning
 from perfkit.selection import Selection
+from perfkit.tables import KERNELS
 
 PARTS = {
     "computation": ("GPU computing", "union of compute kernels and memsets"),
@@ -39,6 +45,35 @@ METRICS = {
     "dram_read_frac": ("DRAM read", "mean over samples of read bandwidth over its peak"),
     "dram_write_frac": ("DRAM write", "mean over samples of write bandwidth over its peak"),
 }
+
+
+# How the source of a figure begins that rests on how long kernels ran.
+KERNEL_TIMES = ("KERNELS", "communication.", "gaps.", "operators.", "precision.", "flops.", "dossier.", "input_wait.")
+
+COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
+
+
+@kept
+def impossible_durations(view: Selection) -> str:
+    """Return why the times of kernels cannot be relied upon, empty if they can: some end long after the next began."""
+    every = view.all_kernels
+    late = cut(every[overrunning(every, KERNELS.serial)], view.window)
+    if late.empty:
+        return ""
+    share = late["dur_ns"].sum() / cut(every, view.window)["dur_ns"].sum()
+    return (
+        f"{len(late):,} kernels, with {percent(share)} of the kernel time, end more than {OVERLAP_NS / 1000:g} us "
+        "after the next kernel of their stream began, which cannot be"
+    )
+
+
+def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]:
+    """Return figures with a doubt on those that rest on the times of kernels, where these cannot be relied upon."""
+    why = impossible_durations(view)
+    if not why:
+        return dict(figures)
+    of_times = {id for id, f in figures.items() if f.source.startswith(KERNEL_TIMES) and f.unit not in COUNTED}
+    return {id: replace(f, doubt=why) if id in of_times else f for id, f in figures.items()}
 
 
 def system_figures(view: Selection) -> dict[str, Figure]:
@@ -68,13 +103,22 @@ def breakdown(view: Selection) -> pd.DataFrame:
     return timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
 
 
+def timelines(run: Run) -> list[Recorded]:
+    """Return from when to when operations of GPUs were recorded."""
+    traced = {p.path.name for p in run.profiles if {"KERNELS", "COPIES"} & set(p.loaders)}
+    return [span for span in run.recorded if span.name in traced]
+
+
 @kept
 def unrecorded(view: Selection) -> str:
-    """Return why it is not known when the GPU worked, empty if it is: operations of graphs were not recorded.
+    """Return why it is not known when the GPU worked, empty if it is.
 
-    A graph launch does not say on which GPU: all GPUs of the run are looked at, whichever were chosen.
+    The timeline does not cover the window, or operations of graphs were not recorded. A graph launch does not say on
+    which GPU: all GPUs of the run are looked at, whichever were chosen.
     """
     run = view.run
+    if view.window is not None and not covers(timelines(run), view.window):
+        return "no timeline of the GPU was recorded during all of the window"
     found = graphs.recorded(run.kernels, run.copies, run.api_calls, window=view.window)
     launched, empty, idle = (int(found[column].sum()) for column in ("launch_count", "empty_count", "idle_ns"))
     if empty > LACKING_LIMIT_FRAC * launched:

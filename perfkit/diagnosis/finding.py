@@ -30,7 +30,8 @@ SPOKEN: dict[str, Callable[[float], str]] = {
 class Figure:
     """A number that can be believed: its value with unit, what it means and where it was taken from.
 
-    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count and 1/s.
+    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count and 1/s. `doubt` says why the number
+    cannot be relied upon, where the recording itself contradicts what it rests on; such a number is marked.
     """
 
     id: str
@@ -39,6 +40,18 @@ class Figure:
     unit: str
     definition: str
     source: str
+    doubt: str = ""
+
+    @property
+    def marked(self) -> str:
+        """The value as people read it, with a mark where it cannot be relied upon.
+
+        Examples
+        --------
+        >>> Figure("idle_frac", "GPU idle", 0.5, "1", "", "", doubt="kernels overlap").marked
+        '50.0 % (doubtful)'
+        """
+        return f"{self.text} (doubtful)" if self.doubt else self.text
 
     @property
     def text(self) -> str:
@@ -142,7 +155,7 @@ def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
     """Return an item as a dictionary of JSON values, figures with the text people read."""
     values = asdict(item)
     if isinstance(item, Figure):
-        values["text"] = item.text
+        values["text"] = item.marked
     if isinstance(item, Finding):
         values["evidence"] = [figure.id for figure in item.evidence]
         values["gain"]["text"] = item.gain.text

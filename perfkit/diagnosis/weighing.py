@@ -21,7 +21,7 @@ from perfkit.analysis import monitoring
 from perfkit.diagnosis.balance import excess
 from perfkit.diagnosis.baseline_rules import growing
 from perfkit.diagnosis.checkpointing import distances
-from perfkit.diagnosis.figures import causes, detected, idle_gaps
+from perfkit.diagnosis.figures import KERNEL_TIMES, causes, detected, idle_gaps, impossible_durations
 from perfkit.diagnosis.finding import CONFIDENCES, Figure, Finding
 from perfkit.diagnosis.kept import kept
 from perfkit.diagnosis.kernel import binding
@@ -51,13 +51,20 @@ Known = Mapping[str, Figure]
 
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, what to measure next, and its threshold."""
-    against = tuple(_against(view, known, finding))
+    impossible = _impossible(view, finding)
+    against = (*impossible, *_against(view, known, finding))
     start = (
         1 if finding.rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES | BY_ASSUMPTION or _uncounted(known, finding) else 0
     )
-    level = CONFIDENCES[min(start + len(against), len(CONFIDENCES) - 1)]
+    level = "low" if impossible else CONFIDENCES[min(start + len(against), len(CONFIDENCES) - 1)]
     rule = finding.rule
     return replace(finding, confidence=level, against=against, next=measure_next(rule), threshold=threshold(rule))
+
+
+def _impossible(view: Selection, finding: Finding) -> tuple[str, ...]:
+    """Return why no finding can rest on the times of kernels, where these contradict each other."""
+    why = impossible_durations(view)
+    return (why,) if why and any(f.source.startswith(KERNEL_TIMES) for f in finding.evidence) else ()
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:

@@ -57,7 +57,7 @@ Target = Callable[[Known], str]
 
 def figure(known: Figure, *, text: str = "") -> Shown:
     """Return a figure's text, or another, as a link to the cell that shows it; plain where none does."""
-    cell, told = place(known.id, known.source, stored()), printable(text or known.text, LONGEST)
+    cell, told = place(known.id, known.source, stored()), printable(text or known.marked, LONGEST)
     if cell is None:
         return Shown(escape(told), told)
     names = (f'data-{name}="{escape(getattr(known, name))}"' for name in ("id", "source", "label"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -100,3 +101,22 @@ def test_empty_run_has_no_figures_and_no_findings() -> None:
     view = _view()
     assert ({}, []) == (diagnosis.figures(view), diagnosis.findings(view))
     assert "nsys profile --gpu-metrics-devices=all" in [r.record for r in diagnosis.refusals(view)]
+
+
+def test_kernels_that_contradict_each_other_lower_what_rests_on_them(profiles: Path) -> None:
+    """Six of 446 kernels of a real trace, made as long as half the span, are told, and no finding is sure any more."""
+    run = perfkit.load(profiles / "torch/TraceLens__h100__facebook_timesformer-base-finetuned-k400__1016002.json.gz")
+    before = {finding.rule: finding.confidence for finding in diagnosis.findings(run)}
+    assert "high" == before["attention"]
+    span = int((run.kernels["start_ns"] + run.kernels["dur_ns"]).max() - run.kernels["start_ns"].min())
+    stretched = run.kernels.index.isin([10, 50, 90, 130, 170, 210])
+    frame = run.kernels.assign(dur_ns=run.kernels["dur_ns"].mask(stretched, span // 2))
+    changed = perfkit.Run([replace(run.profiles[0], loaders={**run.profiles[0].loaders, "KERNELS": lambda: frame})])
+    view = perfkit.select(changed)
+    after = {finding.rule: finding for finding in diagnosis.findings(view)}
+    assert "low" == after["attention"].confidence
+    assert after["attention"].against[0].startswith("6 kernels, with 75.2 % of the kernel time, end more than 20 us")
+    figures = diagnosis.figures(view)
+    assert figures["kernel_sum_ns"].marked.endswith(" (doubtful)")
+    assert "" == figures["kernel_count"].doubt == figures["h2d_ns"].doubt
+    assert any("KERNELS: 6 of 446 rows (75.2 % of the time) end more than 20 us" in note for note in changed.notes)
