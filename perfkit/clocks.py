@@ -1,22 +1,34 @@
 """When was a profile recorded, beside the others of its run?
 
+Conventions
+-----------
+Captures that were recorded within a minute of each other share a clock, whose zero is the start of the earliest. What
+was recorded farther apart shares no moment with them: such a timeline or trace has a clock of its own, so that nobody
+takes the time between for idle time. A log without operations stays on the clock of the captures that it meets, else on
+the first one.
+
 Functions
 ---------
-shift      what brings the times of a profile onto the axis of the run
+zeros      when time 0 of each profile was
+shifts     what brings the times of profiles onto the axis of their run
+distant    notes on profiles that have clocks of their own
 recorded   from when to when a profile was recorded, on that axis
-apart      profiles that were recorded while no other one was
 astray     logs of local times that miss the timeline
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import pandas as pd
 
+from perfkit.format import duration
 from perfkit.profile import Profile
 
+TRACED = {"KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS"}
+APART_NS = 60 * 10**9  # between captures that do not share a clock (convention)
+LISTED = 3  # names in a note
 EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS", "SAMPLES")
 
 QUARTER = 900 * 10**9  # ns
@@ -25,11 +37,50 @@ ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
 RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`, or `perfkit record monitor`)"
 
 
-def shift(profile: Profile, profiles: Sequence[Profile]) -> int:
-    """Return what brings the profile's times onto the axis of the earliest one, ns."""
-    starts = [p.capture["t0_unix_ns"].iloc[0] for p in profiles]
-    own = profile.capture["t0_unix_ns"].iloc[0]
-    return 0 if pd.isna(own) else int(own) - int(min(s for s in starts if not pd.isna(s)))
+def shifts(profiles: Sequence[Profile]) -> list[int]:
+    """Return what brings the times of each profile onto the axis of the run, ns; 0 where no wall clock is known."""
+    starts_of = zeros(profiles)
+    starts = [profile.capture["t0_unix_ns"].iloc[0] for profile in profiles]
+    return [0 if pd.isna(start) else int(start) - starts_of[i] for i, start in enumerate(starts)]
+
+
+def zeros(profiles: Sequence[Profile]) -> dict[int, int]:
+    """Return when time 0 of each profile with a wall clock was, ns since 1970, by the profile's position."""
+    timed = sorted((i for i, p in enumerate(profiles) if not p.capture["t0_unix_ns"].isna().any()), key=_by(profiles))
+    together: list[list[int]] = []
+    end = 0
+    for i in timed:
+        start, stop = _span(profiles[i])
+        if together and start <= end + APART_NS:
+            together[-1].append(i)
+            end = max(end, stop)
+        else:
+            together.append([i])
+            end = stop
+    begins = {group[0]: _span(profiles[group[0]])[0] for group in together}
+    traced = [group for group in together if any(TRACED & set(profiles[i].loaders) for i in group)]
+    first = (traced or together or [[]])[0]
+    return {i: begins[group[0] if group in traced else first[0]] for group in together for i in group}
+
+
+def _by(profiles: Sequence[Profile]) -> Callable[[int], tuple[int, int]]:
+    return lambda i: _span(profiles[i])
+
+
+def distant(profiles: Sequence[Profile]) -> list[str]:
+    """Return notes on captures that have a clock of their own, since they were recorded long before or after others."""
+    starts_of = zeros(profiles)
+    groups: dict[int, list[str]] = {}
+    for i, zero in starts_of.items():
+        if TRACED & set(profiles[i].loaders):
+            groups.setdefault(zero, []).append(profiles[i].path.name)
+    first = min(groups, default=0)
+    return [
+        f"{', '.join(names[:LISTED])}{' and more' if len(names) > LISTED else ''}: recorded {duration(zero - first)} "
+        f"after {groups[first][0]}, so on a clock of its own: equal times are not the same moment"
+        for zero, names in groups.items()
+        if zero != first
+    ]
 
 
 class Recorded(NamedTuple):
@@ -40,29 +91,17 @@ class Recorded(NamedTuple):
     end_ns: int
 
 
-def recorded(profile: Profile, profiles: Sequence[Profile]) -> Recorded | None:
+def recorded(profile: Profile, shift: int) -> Recorded | None:
     """Return from when to when a profile was recorded, its events that lie beyond included; None without any times."""
-    by = shift(profile, profiles)
     start, end = 0, int(profile.capture["dur_ns"].iloc[0])
     for name in EVENTS:
         frame = profile.table(name)
         if frame.empty:
             continue
-        if "time_ns" in frame:
-            first, last = int(frame["time_ns"].min()), int(frame["time_ns"].max())
-        else:
-            first, last = int(frame["start_ns"].min()), int((frame["start_ns"] + frame["dur_ns"]).max())
-        start, end = min(start, first), max(end, last)
-    return Recorded(profile.path.name, start + by, end + by) if end > start else None
-
-
-def apart(profiles: Sequence[Profile], others: Sequence[Profile]) -> bool:
-    """Tell whether the captures of `profiles` lie outside of those of all `others`, by their clocks and lengths."""
-    spans, beside = (
-        [_span(p) for p in each if not p.capture["t0_unix_ns"].isna().any() and p.capture["dur_ns"].iloc[0]]
-        for each in (profiles, others)
-    )
-    return bool(spans) and bool(beside) and not any(s <= end and start <= e for start, end in spans for s, e in beside)
+        times = frame["time_ns" if "time_ns" in frame else "start_ns"]
+        last = times if "time_ns" in frame else times + frame["dur_ns"]
+        start, end = min(start, int(times.min())), max(end, int(last.max()))
+    return Recorded(profile.path.name, start + shift, end + shift) if end > start else None
 
 
 def astray(profiles: Sequence[Profile]) -> list[str]:

@@ -33,10 +33,11 @@ class Run:
     """Profiles of one execution: one attribute per table, read when first asked for.
 
     Attributes are the tables' names in lower case (`kernels`, `copies`, `api_calls`, ...; see
-    `perfkit.tables`). Times of several profiles are on one axis, whose zero is the start of the
-    earliest. A table that two readers filled is taken from the first of them, and a metric in `samples` that two
-    sampled too, so that nothing is counted twice; the other stays reachable through its profile. Of two tools of one
-    reader that sampled a metric of a GPU at one time, the one with more readings is taken.
+    `perfkit.tables`). Times of several profiles are on one axis, whose zero is the start of the earliest; captures that
+    lie far apart each begin near 0, which a note says (`perfkit.clocks`). A table that two readers filled is taken from
+    the first of them, and a metric in `samples` that two sampled too, so that nothing is counted twice; the other stays
+    reachable through its profile. Of two tools of one reader that sampled a metric of a GPU at one time, the one with
+    more readings is taken.
     """
 
     def __init__(self, profiles: Iterable[Profile], notes: Iterable[str] = ()) -> None:
@@ -70,9 +71,7 @@ class Run:
         return self._tables[name]
 
     def of(self, reader: str) -> Run:
-        """Return the profiles of one reader alone: what one tool saw of one execution.
-
-        They stay on the clock of this run, unless they were recorded while nothing else was: then on one of their own.
+        """Return the profiles of one reader alone, on the clock of this run: what one tool saw of one execution.
 
         Examples
         --------
@@ -80,20 +79,28 @@ class Run:
         <perfkit.Run of 0 profile(s): >
         """
         part = Run(p for p in self.profiles if p.reader == reader)
-        if not clocks.apart(part.profiles, [p for p in self.profiles if p.reader != reader]):
-            part._clocked = self._clocked
+        part._clocked = self._clocked
         return part
-
-    def shift_of(self, part: Run) -> int:
-        """Return by how much the times of a part, as `of` returns it, lie earlier than on the clock of this run, ns."""
-        first = next(iter(part.profiles), None)
-        return clocks.shift(first, self._clocked) - clocks.shift(first, part._clocked) if first else 0
 
     @cached_property
     def recorded(self) -> tuple[clocks.Recorded, ...]:
-        """From when to when each profile was recorded, on the clock of this run; those without times are left out."""
-        spans = (clocks.recorded(p, self._clocked) for p in self.profiles)
+        """From when to when each profile was recorded, on the axis of this run; those without times are left out."""
+        spans = (clocks.recorded(p, self._shifts[id(p)]) for p in self.profiles)
         return tuple(span for span in spans if span is not None)
+
+    @property
+    def is_on_one_clock(self) -> bool:
+        """Whether equal times of two of its ranks are the same moment, as far as their files tell."""
+        by_reader: dict[str, set[int]] = {}
+        for i, zero in clocks.zeros(self._clocked).items():
+            if "KERNELS" in self._clocked[i].loaders:
+                by_reader.setdefault(self._clocked[i].reader, set()).add(zero)
+        return all(len(different) == 1 for different in by_reader.values())
+
+    @cached_property
+    def _shifts(self) -> dict[int, int]:
+        """What brings the times of each profile onto the axis of this run, by the profile's identity."""
+        return dict(zip(map(id, self._clocked), clocks.shifts(self._clocked), strict=True))
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -107,6 +114,7 @@ class Run:
         said = [*self._notes, *(f"{p.path.name}: {n}" for p in self.profiles for n in (*p.notes, *p.doubts))]
         if len(self.profiles) > 1:
             said += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *clocks.astray(self.profiles)]
+            said += clocks.distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
                 said += self._sampled[1]
@@ -193,7 +201,7 @@ class Run:
         if name not in SHARED and profile.reader not in holders[:1]:
             return TABLES[name].empty()
         frame = profile.table(name)
-        shift = 0 if name == "CAPTURE" else clocks.shift(profile, self._clocked)
+        shift = 0 if name == "CAPTURE" else self._shifts[id(profile)]
         changes = {c: frame[c] + shift for c in ("start_ns", "time_ns") if shift and c in frame}
         if "rank" in frame and (place.first or place.shift):
             changes["rank"] = place.ranks(name, frame["rank"])

@@ -183,17 +183,14 @@ class Selection:
 
     @cached_property
     def framework(self) -> Selection:
-        """The same choice of what the framework's profiler alone recorded, on its own clock where it lies far apart.
+        """The same choice of what the framework's profiler alone recorded.
 
         Operators launch the kernels of their own execution: those of another tool's are no answer to them.
         """
         readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
-        part = self.run.of(min(readers))
-        shift = self.run.shift_of(part)
-        window = None if self.window is None else (self.window[0] - shift, self.window[1] - shift)
-        return Selection(part, self.ranks, self.gpus, window, self.pattern, self.families)
+        return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
 
     @cached_property
     def ops(self) -> pd.DataFrame:

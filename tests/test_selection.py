@@ -160,32 +160,36 @@ def _recording(name: str, start_s: float, dur_s: float, reader: str = "nsys", **
     return Profile(reader, Path(name), capture, {key: lambda f=frame: f for key, frame in tables.items()})
 
 
+def _log(start_s: float, dur_s: int) -> Profile:
+    """The power of a GPU, read once a second."""
+    times = range(0, dur_s * SECOND + 1, SECOND)
+    rows = pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": times, "metric": "power_w", "value": 9.0})
+    return _recording("gpu.csv", start_s, dur_s, "nvidia_smi", SAMPLES=SAMPLES.make(rows))
+
+
 def _far_apart() -> perfkit.Run:
-    """A timeline of 20 s, a trace two hours later, and a log over the first minute."""
+    """A timeline of 20 s, a log of a minute that begins 200 s later, and a trace two hours later."""
     work = kernels({"start_ns": SECOND, "dur_ns": 9 * SECOND})
     step = kernels({"start_ns": SECOND // 10, "dur_ns": SECOND // 10})
-    ops = OPS.empty()
-    log = SAMPLES.make(
-        pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": range(0, 60 * SECOND, SECOND), "metric": "power_w", "value": 9.0})
-    )
-    return perfkit.Run(
-        [
-            _recording("run.sqlite", 0, 20, KERNELS=work),
-            _recording("trace.json", 7800, 0.2, "torch_trace", KERNELS=step, OPS=ops),
-            _recording("gpu.csv", 0, 60, "nvidia_smi", SAMPLES=log),
-        ]
-    )
+    trace = _recording("trace.json", 7800, 0.2, "torch_trace", KERNELS=step, OPS=OPS.empty())
+    return perfkit.Run([_recording("run.sqlite", 0, 20, KERNELS=work), trace, _log(200, 60)])
 
 
-@pytest.mark.parametrize("window", [(100, 200), (50, 70), (59, 7800.1), (7799, 7800.1)])
+@pytest.mark.parametrize("window", [(100, 150), (10, 30), (199, 220), (5, 250)])
 def test_a_window_in_which_nothing_was_recorded_is_refused(window: tuple[float, float]) -> None:
     """Between two captures, and over the edge of one: the GPU was not idle then, it was not looked at."""
     with pytest.raises(PerfkitError, match="reaches into a time at which nothing was recorded") as refused:
         perfkit.select(_far_apart(), window=[int(edge * SECOND) for edge in window])
-    assert "0 s to 20 s (run.sqlite), 7800 s to 7800.2 s (trace.json), 0 s to 60 s (gpu.csv)" in str(refused.value)
+    assert "0 s to 20 s (run.sqlite), 0 s to 0.2 s (trace.json), 200 s to 260 s (gpu.csv)" in str(refused.value)
 
 
-@pytest.mark.parametrize("window", [(0, 20), (5, 6), (30, 50), (7800, 7800.2)])
+def test_a_window_between_captures_of_the_sample_is_refused() -> None:
+    """From 100 s to 200 s lies in the hours between the timeline of the sample and its trace."""
+    with pytest.raises(PerfkitError, match=r"beyond the recording, which spans 0 s to 19\.6314021 s"):
+        perfkit.select(perfkit.load(sample()), window=(100 * SECOND, 200 * SECOND))
+
+
+@pytest.mark.parametrize("window", [(0, 20), (5, 6), (210, 250)])
 def test_a_window_inside_of_any_capture_can_be_chosen(window: tuple[float, float]) -> None:
     """A log alone is enough."""
     edges = [int(edge * SECOND) for edge in window]
@@ -193,8 +197,8 @@ def test_a_window_inside_of_any_capture_can_be_chosen(window: tuple[float, float
 
 
 def test_the_gpu_is_not_said_to_be_idle_where_only_a_log_was_recorded() -> None:
-    """From 30 to 50 s power was read and no operation recorded: there are no shares of busy and idle time."""
-    view = perfkit.select(_far_apart(), window=(30 * SECOND, 50 * SECOND))
+    """From 210 to 250 s power was read and no operation recorded: there are no shares of busy and idle time."""
+    view = perfkit.select(_far_apart(), window=(210 * SECOND, 250 * SECOND))
     assert not {"idle_frac", "device_busy_frac"} & set(diagnosis.figures(view))
     assert "no timeline of the GPU was recorded during all of the window" in {
         refusal.reason for refusal in diagnosis.refusals(view)
@@ -203,13 +207,37 @@ def test_the_gpu_is_not_said_to_be_idle_where_only_a_log_was_recorded() -> None:
     assert 0.55 == pytest.approx(inside["idle_frac"].value)
 
 
-def test_a_capture_that_lies_far_apart_is_seen_on_its_own_clock() -> None:
-    """What the framework's profiler recorded two hours later begins at 0, and a window moves with it."""
+def test_captures_that_lie_far_apart_have_clocks_of_their_own() -> None:
+    """What the framework's profiler recorded two hours later begins near 0, and a note says that it is another time."""
     run = _far_apart()
     assert [SECOND // 10] == perfkit.select(run).framework.kernels["start_ns"].tolist()
     assert [SECOND] == perfkit.select(run).kernels["start_ns"].tolist()
-    chosen = perfkit.select(run, window=(7800 * SECOND, 7800 * SECOND + SECOND // 5))
-    assert (0, SECOND // 5) == chosen.framework.window
+    (note,) = [note for note in run.notes if "a clock of its own: equal times are not the same moment" in note]
+    assert note.startswith("trace.json: recorded 2 h 10 min after run.sqlite")
+    assert run.is_on_one_clock  # of its ranks: the trace is of the same one
+
+
+def test_a_log_over_all_captures_keeps_them_on_one_clock() -> None:
+    """A log of three hours meets both: nothing lies apart, and the time between is not the GPU's idle time either."""
+    work, later = kernels({"start_ns": 0, "dur_ns": SECOND}), kernels({"start_ns": 5, "dur_ns": SECOND})
+    parts = [_recording("a.sqlite", 0, 2, KERNELS=work), _recording("b.sqlite", 7200, 2, KERNELS=later)]
+    run = perfkit.Run([*parts, _log(-10, 8000)])
+    assert [10 * SECOND, 7210 * SECOND + 5] == run.kernels["start_ns"].tolist()
+    assert "idle_frac" not in diagnosis.figures(perfkit.select(run, window=(100 * SECOND, 200 * SECOND)))
+
+
+def test_ranks_that_lie_far_apart_are_not_compared_in_time() -> None:
+    """Two runs of one folder, counted as ranks: nobody waits for anybody, and the imbalance of ranks is no figure."""
+    busy = {f"{name}.sqlite": kernels({"start_ns": 0, "dur_ns": dur * SECOND}) for name, dur in (("a", 9), ("b", 3))}
+    near, far = (
+        perfkit.Run([_recording(name, start * i, 20, KERNELS=frame) for i, (name, frame) in enumerate(busy.items())])
+        for start in (0, 3600)
+    )
+    assert [0, 0] == far.kernels["start_ns"].tolist()
+    assert near.is_on_one_clock
+    assert not far.is_on_one_clock
+    assert "rank_imbalance_frac" in diagnosis.figures(near)
+    assert "rank_imbalance_frac" not in diagnosis.figures(far)
 
 
 def test_captures_of_one_time_stay_on_one_clock() -> None:

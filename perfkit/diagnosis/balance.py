@@ -42,7 +42,9 @@ def figures(view: Selection) -> Iterator[Figure]:
 
 
 def common_window(view: Selection) -> Window | None:
-    """Return the window, else the time in which all ranks were recorded; None if there is none."""
+    """Return the window, else the time in which all ranks were recorded; None if there is none, or no common clock."""
+    if not view.run.is_on_one_clock:
+        return None
     if view.window is not None:
         return view.window
     found = busy(view)

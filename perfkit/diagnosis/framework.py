@@ -215,7 +215,8 @@ def _collectives(view: Selection) -> Iterator[Figure]:
 
 def stragglers(view: Selection) -> pd.DataFrame:
     """Return `communication.stragglers` of a selection; empty where the ranks never met, as with clocks apart."""
+    on_one_clock = view.framework.run.is_on_one_clock
     try:
-        return communication.stragglers(view.framework.collectives)
+        return communication.stragglers(view.framework.collectives if on_one_clock else COLLECTIVES.empty())
     except PerfkitError:
         return communication.stragglers(COLLECTIVES.empty())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from perfkit import analysis, charts
+from perfkit import analysis, charts, clocks
 from perfkit.errors import PerfkitError
+from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets.showing import Live, Part, Shown, shown
 from perfkit.widgets.views.absent import RECORD, some
@@ -51,7 +52,7 @@ def _ranks(view: Selection) -> list[Part]:
     made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
-        made += [_waits(held), *_bandwidth(rates), charts.searchable.show(rates, caption=caption)]
+        made += [_waits(held, traced.run), *_bandwidth(rates), charts.searchable.show(rates, caption=caption)]
     return made
 
 
@@ -63,7 +64,9 @@ def _collectives(view: Selection) -> pd.DataFrame:
     return rows[rows["start_ns"].between(*view.window, inclusive="left").fillna(False).astype(bool)]
 
 
-def _waits(held: pd.DataFrame) -> Part:
+def _waits(held: pd.DataFrame, run: Run) -> Part:
+    if not run.is_on_one_clock:
+        return f"Who waits for whom cannot be told: {'; '.join(clocks.distant(run.profiles))}."
     try:
         late = analysis.communication.stragglers(held)
     except PerfkitError as e:  # the clocks of the ranks do not agree
