@@ -88,7 +88,7 @@ def root() -> Path | None:
 
 def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
     """Return the copy of a table and the note stored with it, or None if there is none that is whole."""
-    for file in place.glob(f"{table}.*.parquet") if place else ():
+    for file in _copies(place, table):
         with suppress(*DAMAGED):
             content = file.read_bytes()
             if file.name != _file_name(table, content):
@@ -101,10 +101,16 @@ def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
 
 def note(place: Path | None, table: str) -> str | None:
     """Return the note stored with the copy of a table without reading the copy; None if there is none."""
-    for file in place.glob(f"{table}.*.parquet") if place else ():
+    for file in _copies(place, table):
         with suppress(*DAMAGED):
             return str((pq.read_schema(file).metadata or {}).get(b"perfkit", b"").decode())
     return None
+
+
+def _copies(place: Path | None, table: str) -> list[Path]:
+    """Return the files that may be copies of a table: a link may lead to something without an end."""
+    named = sorted(place.glob(f"{table}.*.parquet")) if place else []
+    return [file for file in named if stat.S_ISREG(file.lstat().st_mode)]
 
 
 def _frame(stored: pa.Table, table: Table) -> pd.DataFrame:

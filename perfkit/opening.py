@@ -11,6 +11,7 @@ import pandas as pd
 
 from perfkit import cache
 from perfkit.errors import ReadError
+from perfkit.format import size
 from perfkit.profile import Missing, Profile
 from perfkit.readers import reader
 from perfkit.schema import Checked
@@ -76,6 +77,7 @@ class _Source:
     def profile(self) -> Profile:
         """Return what the reader makes of the file, with a CAPTURE that can be and a note on what could not."""
         if self._profile is None:
+            self._check_size()
             read = reader(self.reader).read(self.path)
             capture, doubts = TABLES["CAPTURE"].checked(read.capture)
             capture = capture.assign(path=pd.array([shown(self.path)] * len(capture), dtype="string"))
@@ -83,6 +85,22 @@ class _Source:
             self._profile = replace(read, capture=capture, notes=notes)
             self._check()
         return self._profile
+
+    def _check_size(self) -> None:
+        """Refuse a file that its reader would have to hold whole, and that is larger than any log.
+
+        Raises
+        ------
+        ReadError
+            If it is larger than the reader's LARGEST.
+        """
+        largest = getattr(reader(self.reader), "LARGEST", None)
+        size_bytes = self.path.stat().st_size
+        if largest is not None and self.path.is_file() and size_bytes > largest:
+            raise ReadError(
+                f"{self.path}: the file has {size(size_bytes)}, and a file of this kind is read up to {size(largest)}. "
+                "Cut it into parts."
+            )
 
     def table(self, table: str) -> Checked:
         """Read a table from the file, which must still be the one that was opened."""

@@ -1,7 +1,7 @@
 """Readers: one module per format, each with `sniff(path)`, `read(path)` and a VERSION.
 
 `READERS` is the list of their names; its order is the precedence when several claim a file and when
-two profiles of one run hold the same table.
+two profiles of one run hold the same table. A reader that holds its file whole says by LARGEST up to which size, bytes.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from perfkit.profile import Missing, Profile
 __all__ = ["VERSION", "read", "sniff"]
 
 VERSION = 1
+LARGEST = 4 * 10**9
 HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)
 BEGIN = re.compile(r'^\{\s*"card\d{1,4}"\s*:\s*\{', re.ASCII | re.MULTILINE)

@@ -22,6 +22,7 @@ from perfkit.readers.dcgm.text import content_of
 __all__ = ["VERSION", "read", "sniff"]
 
 VERSION = 2
+LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
 
 HEAD = 1 << 16

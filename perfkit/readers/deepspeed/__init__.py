@@ -21,6 +21,7 @@ from perfkit.readers.deepspeed import flops_profiler, iterations
 __all__ = ["VERSION", "read", "sniff"]
 
 VERSION = 1
+LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
 NO_BACKWARD = Missing(
     "SAMPLES.backward_ns", "no times of backward pass, step and iteration", '"wall_clock_breakdown": true for DeepSpeed'

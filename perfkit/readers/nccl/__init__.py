@@ -22,6 +22,7 @@ from perfkit.readers.nccl.layout import layout
 __all__ = ["VERSION", "read", "sniff"]
 
 VERSION = 2
+LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
 LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print
 _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")

@@ -22,6 +22,7 @@ from perfkit.readers.ncu.report import Report
 __all__ = ["VERSION", "read", "sniff"]
 
 VERSION = 1
+LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
 
 

@@ -1,0 +1,199 @@
+"""What happens to a load when something around it fails: the disk, the source, another process, a hostile file."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from readers import nsys_files as nsys
+from readers import test_compliance
+
+import perfkit
+from perfkit.errors import ReadError
+from perfkit.readers.nsys.sqlite import SqliteSource
+from perfkit.tables import TABLES
+
+KERNELS = 30_000
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of processes and names differ elsewhere")
+SUM = "print(int(perfkit.load(sys.argv[1]).kernels['dur_ns'].sum()))"
+TOTAL = sum(5 + i % 7 for i in range(KERNELS))
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A capture whose copies in the cache take some hundred kB."""
+    rows = [nsys.kernel(10 * i, 10 * i + 5 + i % 7, f"work_{i}") for i in range(KERNELS)]
+    return nsys.sqlite(tmp_path_factory.mktemp("large") / "run.sqlite", {**nsys.session(), nsys.KERNEL: rows})
+
+
+def python(code: str, *arguments: Path, before: str = "") -> subprocess.Popen[str]:
+    """Run code in a process of its own, with perfkit imported."""
+    text = f"import os, resource, signal, sys\n{before}\nimport perfkit\n{textwrap.dedent(code)}"
+    command = [sys.executable, "-c", text, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def output(process: subprocess.Popen[str]) -> str:
+    """Return what a process printed, which must have ended well."""
+    out, err = process.communicate(timeout=300)
+    assert 0 == process.returncode, err
+    return out.strip()
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Every file below a folder."""
+    return (file for file in folder.rglob("*") if file.is_file())
+
+
+@LINUX
+@pytest.mark.parametrize("at", ["os.replace", "pathlib.Path.replace", "tempfile.NamedTemporaryFile"])
+def test_a_load_killed_while_it_writes_its_copies_does_no_harm(large: Path, cache: Path, at: str) -> None:
+    """kill -9 before, while or after a copy is written: the next load is right, and what stays is no copy."""
+    code = """
+    import pathlib, tempfile
+    owner, _, name = sys.argv[2].rpartition(".")
+    owner = eval(owner)
+    original = getattr(owner, name)
+    times = []
+    def killed(*arguments, **options):
+        times.append(1)
+        if len(times) == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return original(*arguments, **options)
+    setattr(owner, name, killed)
+    perfkit.load(sys.argv[1]).kernels
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    process = python(code, large, Path(at))
+    process.communicate(timeout=300)
+    assert -9 == process.returncode
+    assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
+    assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
+    assert 1 == len([file for file in files(cache) if file.name.startswith("KERNELS") and file.suffix == ".parquet"])
+
+
+@LINUX
+def test_a_full_disk_costs_the_copies_only(large: Path, cache: Path) -> None:
+    """Where no file can grow beyond 10 kB the table is right, and neither a copy nor a part of one stays of it."""
+    limit = "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))"
+    assert str(TOTAL) == output(python(SUM, large, before=limit))
+    assert not [file for file in files(cache) if not file.name.startswith("CAPTURE")]
+
+
+@pytest.mark.parametrize("processes", [2, 4])
+def test_processes_that_load_at_once_agree(large: Path, cache: Path, processes: int) -> None:
+    """Two and four first loads of one capture give its sum each, and leave one whole copy of the table."""
+    running = [python(SUM, large) for _ in range(processes)]
+    assert [str(TOTAL)] * processes == [output(process) for process in running]
+    assert 1 == len([file for file in files(cache) if file.name.startswith("KERNELS")])
+    assert not [file for file in files(cache) if file.suffix != ".parquet"]
+
+
+def test_a_cache_that_somebody_else_filled_is_not_believed(
+    large: Path, cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copies of another capture put under this one's place, foreign files and folders beside them: read anew."""
+    other = nsys.sqlite(tmp_path / "other.sqlite", {**nsys.session(), nsys.KERNEL: [nsys.kernel(0, 1, "other")]})
+    assert 1 == perfkit.load(other).kernels["dur_ns"].sum()
+    assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
+    mine = next(file for file in files(cache) if file.name.startswith("KERNELS") and file.stat().st_size > 50_000)
+    theirs = next(file for file in files(cache) if file.name.startswith("KERNELS") and file != mine)
+    mine.write_bytes(theirs.read_bytes())
+    (mine.parent / "KERNELS.00000000.parquet").mkdir()
+    (mine.parent / "KERNELS.11111111.parquet").symlink_to("/dev/zero" if os.name == "posix" else mine)
+    assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
+    monkeypatch.setattr(SqliteSource, "__init__", None)
+    assert TOTAL == perfkit.load(large).kernels["dur_ns"].sum()
+
+
+@LINUX
+def test_a_sparse_file_of_200_gb_is_refused_at_once(tmp_path: Path) -> None:
+    """A file that begins like an export and goes on with nothing: named as damaged, its length is not read."""
+    path = tmp_path / "run.sqlite"
+    for head in (b"", b"SQLite format 3\0", b'{"traceEvents": [', b"# gpu   pwr\n"):
+        with path.open("wb") as file:
+            file.write(head)
+            file.truncate(200 * 10**9)
+        limit = "resource.setrlimit(resource.RLIMIT_CPU, (30, 30))"
+        code = """
+        try:
+            perfkit.load(sys.argv[1]).kernels
+        except perfkit.PerfkitError as e:
+            print(e)
+        """
+        assert "run.sqlite: " in output(python(code, path, before=limit))
+
+
+@LINUX
+def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path) -> None:
+    """4 MB of gzip hold 4 GB of blanks: refused or read without holding them."""
+    path = tmp_path / "bomb.json.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(b'{"traceEvents": [')
+        for _ in range(4096):
+            file.write(b" " * 2**20)
+        file.write(b"]}")
+    code = """
+    try:
+        len(perfkit.load(sys.argv[1]).kernels)
+    except perfkit.PerfkitError as e:
+        assert "bomb.json.gz" in str(e), e
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    """
+    assert int(output(python(code, path))) < 2 * 10**6  # kB
+
+
+def test_a_folder_of_10_000_files_is_gone_through(tmp_path: Path) -> None:
+    """One capture among 10,000 notes is found, and the notes are named in one line."""
+    nsys.sqlite(tmp_path / "run.sqlite", nsys.capture())
+    for number in range(10_000):
+        (tmp_path / f"{number}.txt").write_text(f"note {number}")
+    run = perfkit.load(tmp_path)
+    assert ["run.sqlite"] == [profile.path.name for profile in run.profiles]
+    assert any("and 9,997 more" in note or "and 9997 more" in note for note in run.notes)
+
+
+HOSTILE = ["-rf", "a b", "x\ny", "\x1b[31mred", "<script>alert(1)</script>", "'; DROP TABLE x; --", "%s%n?a=1#b", "ü"]
+
+
+@LINUX
+@pytest.mark.parametrize("name", [*HOSTILE, os.fsdecode(b"\xff\xfe"), "a" * 200])
+def test_every_reader_takes_a_hostile_name(tmp_path: Path, name: str) -> None:
+    """Blanks, controls, markup, SQL, bytes that are no text: each format loads as under any other name."""
+    for reader, forms in test_compliance.OWN.items():
+        for form, make in forms.items():
+            folder = tmp_path / f"{reader} {form}".replace("/", "_")
+            folder.mkdir()
+            made = make(folder)
+            plain = perfkit.load(made)
+            expected = {table: len(plain.table(table)) for table in TABLES}
+            hostile = made.parent / f"{name}{''.join(made.suffixes)}"
+            made.rename(hostile)
+            run = perfkit.load(hostile)
+            assert expected == {table: len(run.table(table)) for table in TABLES}, (reader, form)
+            assert "\udcff" not in run.capture["path"].iloc[0]
+            shutil.rmtree(folder)
+
+
+def test_a_link_that_goes_round_is_refused(tmp_path: Path) -> None:
+    """A link to itself is no file, and a folder that holds a link to itself is gone through once."""
+    (tmp_path / "loop.sqlite").symlink_to(tmp_path / "loop.sqlite")
+    with pytest.raises(ReadError, match=r"loop.sqlite: "):
+        perfkit.load(tmp_path / "loop.sqlite")
+    (tmp_path / "loop.sqlite").unlink()
+    nsys.sqlite(tmp_path / "run.sqlite", nsys.capture())
+    (tmp_path / "round").symlink_to(tmp_path)
+    assert 1 == len(perfkit.load(tmp_path).profiles)
+
+
+def test_limits_are_those_of_this_process() -> None:
+    """No test above lowers the limits of the process that runs the others."""
+    assert resource.RLIM_INFINITY == resource.getrlimit(resource.RLIMIT_FSIZE)[0]
