@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 import resource
-import shutil
 import subprocess
 import sys
 import textwrap
@@ -161,7 +160,7 @@ def test_a_folder_of_10_000_files_is_gone_through(tmp_path: Path) -> None:
     assert any("and 9,997 more" in note or "and 9997 more" in note for note in run.notes)
 
 
-HOSTILE = ["-rf", "a b", "x\ny", "\x1b[31mred", "<script>alert(1)</script>", "'; DROP TABLE x; --", "%s%n?a=1#b", "ü"]
+HOSTILE = ["-rf", "a b", "x\ny", "\x1b[31mred", "<img src=x onerror=alert(1)>", "'; DROP TABLE", "%s%n?a=1#b", "ü"]
 
 
 @LINUX
@@ -177,10 +176,13 @@ def test_every_reader_takes_a_hostile_name(tmp_path: Path, name: str) -> None:
             expected = {table: len(plain.table(table)) for table in TABLES}
             hostile = made.parent / f"{name}{''.join(made.suffixes)}"
             made.rename(hostile)
+            if form == "old database" and {"[", "?"} & set(name):
+                with pytest.raises(ReadError, match=r"Hatchet takes .* in a path for a pattern"):
+                    perfkit.load(hostile)
+                continue
             run = perfkit.load(hostile)
             assert expected == {table: len(run.table(table)) for table in TABLES}, (reader, form)
             assert "\udcff" not in run.capture["path"].iloc[0]
-            shutil.rmtree(folder)
 
 
 def test_a_link_that_goes_round_is_refused(tmp_path: Path) -> None:
