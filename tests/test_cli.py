@@ -128,28 +128,6 @@ def test_simulate_writes_a_run_that_loads(tmp_path: Path) -> None:
     assert (14_245, 28) == (len(kernels), kernels["full_name"].nunique())
 
 
-def test_lab_copies_notebooks_once_with_the_run(tmp_path: Path, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The working copy has the run as its profile; a second call keeps what the person wrote."""
-    monkeypatch.setattr("perfkit.report.lab.command", lambda folder, options: 0)
-    folder = tmp_path / "lab"
-    assert 0 == perfkit_command("lab", run, "--folder", folder).exit_code
-    copy = folder / "3_system.ipynb"
-    assert str(run) in copy.read_text()
-    copy.write_text("mine")
-    perfkit_command("lab", run, "--folder", folder)
-    assert "mine" == copy.read_text()
-
-
-def test_lab_begins_with_the_start_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """JupyterLab opens it first, unless the person's own options say otherwise: the last of two holds."""
-    asked: list[list[str]] = []
-    done = subprocess.CompletedProcess([], 0)
-    monkeypatch.setattr("subprocess.run", lambda command, check: asked.append(command) or done)
-    perfkit_command("lab", "--folder", tmp_path / "lab", "--jupyter=--port=9999")
-    assert ["--LabApp.default_url=/lab/tree/start.ipynb", "--port=9999", str(tmp_path / "lab")] == asked[0][3:]
-    assert (tmp_path / "lab" / "start.ipynb").exists()
-
-
 def test_command_is_installed() -> None:
     """`perfkit --version` runs as a program of its own."""
     program = Path(sys.executable).with_name("perfkit")

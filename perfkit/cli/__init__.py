@@ -120,24 +120,23 @@ def report(
 @click.option(
     "--folder",
     type=click.Path(path_type=Path),
-    default=Path("perfkit-lab"),
-    show_default=True,
-    help="Working copy of the notebooks.",
+    help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999.")
-def lab(path: Path | None, folder: Path, no_browser: bool, jupyter: tuple[str, ...]) -> None:
+def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...]) -> None:
     """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile.
 
     The first page says which of them the run can answer.
     """
-    from perfkit.report.lab import command, prepare
+    from perfkit.report.lab import command, description, prepare
     from perfkit.run import load
 
     if path:
         load(path)
-    prepare(folder, path)
-    sys.exit(command(folder, [*(["--no-browser"] if no_browser else []), *jupyter]))
+    place = prepare(folder, path)
+    click.echo("\n".join(description(place, path)), err=True)
+    sys.exit(command(place, [*(["--no-browser"] if no_browser else []), *jupyter]))
 
 
 @main.command()

@@ -1,33 +1,176 @@
-"""A working copy of the notebooks for JupyterLab: the user's own, never overwritten."""
+"""JupyterLab on working copies of the notebooks: a folder for each run, never overwritten.
+
+A folder belongs to the run that the parameters cell of its first page names: `start.ipynb`, else the first notebook
+that names one. perfkit keeps no other record of it: what a person writes into that cell holds.
+
+Functions
+---------
+prepare       the folder of a run's notebooks, made if there is none
+description   lines that say which run the notebooks of a folder read
+command       run JupyterLab on a folder until it ends
+"""
 
 from __future__ import annotations
 
+import ast
+import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 
 import nbformat
 
+from perfkit.errors import PerfkitError
+from perfkit.format import printable
 from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
 
+FOLDER = Path("perfkit-lab")  # holds a folder per run; earlier versions put the notebooks of one run into it
+NAMES = (START, *NOTEBOOKS)
+LONGEST = 60  # characters of a folder's name
+LONGEST_PATH = 300  # characters of a path in a message
+GRACE = 15.0  # s that JupyterLab has to end its kernels
+ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 
-def prepare(target: Path, profile: Path | None) -> list[Path]:
-    """Copy the notebooks to `target`, with `profile` (or the sample run) set in those that are copied now.
 
-    Notebooks that are there already hold a person's work and are left as they are.
+def prepare(target: Path | None, profile: Path | None) -> Path:
+    """Return the folder of a run's notebooks: copies for a person, with the run as their profile.
+
+    Parameters
+    ----------
+    target
+        The folder; None for the run's own folder in `perfkit-lab`.
+    profile
+        The run; None for the sample run.
+
+    Raises
+    ------
+    PerfkitError
+        If the folder holds notebooks of another run, or cannot be written.
+
+    Notes
+    -----
+    Notebooks that are there already hold a person's work: they stay as they are, and those that are missing are added.
     """
-    target.mkdir(parents=True, exist_ok=True)
-    made = []
-    for name in (START, *NOTEBOOKS):
-        copy = target / f"{name}.ipynb"
-        if copy.exists():
-            continue
-        notebook = nbformat.read(folder() / copy.name, as_version=4)
-        _set_profile(notebook, (profile or sample()).absolute())
-        nbformat.write(notebook, copy)
-        made.append(copy)
-    return made
+    run = (profile or sample()).absolute()
+    try:
+        place = _own(run) if target is None else _chosen(target, run)
+        place.mkdir(parents=True, exist_ok=True)
+        for name in NAMES:
+            if not os.path.lexists(place / f"{name}.ipynb"):
+                _copy(name, run, place)
+    except OSError as e:
+        about = target or FOLDER
+        raise PerfkitError(f"{about}: the notebooks cannot be written ({e.strerror}). Choose another --folder.") from e
+    return place
+
+
+def description(place: Path, profile: Path | None) -> list[str]:
+    """Return lines for the person: the folder and its run, and the notebooks there that read another one."""
+    run = (profile or sample()).absolute()
+    others = ((name, other) for name, other in _profiles(place) if not _is_same(run, other))
+    return [
+        f"{_path(place)}: notebooks of {_path(run)}",
+        *(f"note: the parameters cell of {name}.ipynb names another run: {_path(other)}" for name, other in others),
+    ]
+
+
+def _own(run: Path) -> Path:
+    """Return the folder of a run in `perfkit-lab`, or a name that is free."""
+    inside = sorted(path for path in FOLDER.iterdir() if path.is_dir()) if FOLDER.is_dir() else []
+    for place in (FOLDER, *inside):
+        found = _run_of(place)
+        if found and _is_same(run, found):
+            return place
+    name = "".join(c if c.isalnum() or c in "._-" else "_" for c in run.resolve().name).lstrip(".")[:LONGEST] or "run"
+    places = (FOLDER / (name if number == 1 else f"{name}-{number}") for number in count(1))
+    return next(place for place in places if not os.path.lexists(place))
+
+
+def _chosen(target: Path, run: Path) -> Path:
+    """Return the folder that the person named, unless its notebooks are of another run."""
+    if any((target / f"{name}.ipynb").exists() for name in NAMES):
+        found = _run_of(target)
+        if found is None or not _is_same(run, found):
+            raise PerfkitError(
+                f"{_path(target)}: holds notebooks of {_path(found) if found else 'no run'}, "
+                f"not of {_path(run)}. Choose another --folder, or leave --folder out: each run then has its own."
+            )
+    return target
+
+
+def _run_of(place: Path) -> Path | None:
+    """Return the run of the notebooks in a folder; None if no parameters cell names one."""
+    return next((profile for _, profile in _profiles(place)), None)
+
+
+def _profiles(place: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the notebooks of a folder whose parameters cell names a run, with that run."""
+    for name in NAMES:
+        profile = _profile(place / f"{name}.ipynb")
+        if profile:
+            yield name, place.absolute() / profile  # the kernel of a notebook runs in the notebook's folder
+
+
+def _profile(notebook: Path) -> str:
+    """Return the text that a notebook's parameters cell assigns to `profile`; empty if it assigns none."""
+    path = ""
+    try:
+        lines = ast.parse(_parameters(notebook)).body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # the cell of a person may hold anything
+        return path
+    for line in lines:
+        match line:
+            case ast.Assign([ast.Name("profile")], ast.Constant(str(value))) | ast.AnnAssign(
+                ast.Name("profile"), _, ast.Constant(str(value))
+            ):
+                path = value
+    return path
+
+
+def _parameters(notebook: Path) -> str:
+    """Return the code of a notebook's parameters cell; empty if it has none or is no notebook."""
+    if not notebook.is_file():
+        return ""
+    try:
+        content = json.loads(notebook.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return ""
+    cells = content.get("cells") if isinstance(content, dict) else None
+    for cell in cells if isinstance(cells, list) else ():
+        metadata = cell.get("metadata") if isinstance(cell, dict) else None
+        tags = metadata.get("tags") if isinstance(metadata, dict) else None
+        if isinstance(tags, list) and "parameters" in tags:
+            source = cell.get("source")
+            return "".join(map(str, source)) if isinstance(source, str | list) else ""
+    return ""
+
+
+def _is_same(run: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same file or folder."""
+    try:
+        return os.path.samefile(run, other)
+    except (OSError, ValueError):
+        return run == other
+
+
+def _path(path: Path) -> str:
+    return printable(str(path), LONGEST_PATH)
+
+
+def _copy(name: str, run: Path, place: Path) -> None:
+    """Copy a notebook with the run as its profile; nothing is left of one that is not whole."""
+    notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
+    _set_profile(notebook, run)
+    with tempfile.TemporaryDirectory(prefix=".perfkit-", dir=place) as temporary:
+        whole = Path(temporary, "notebook")
+        nbformat.write(notebook, whole)
+        os.replace(whole, place / f"{name}.ipynb")
 
 
 def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
@@ -41,9 +184,52 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
 
 
 def command(target: Path, options: Sequence[str]) -> int:
-    """Run JupyterLab with these options on `target` until it is closed and return its exit status.
+    """Run JupyterLab with these options on `target` until it ends and return its exit status.
 
-    It opens the page that leads through the notebooks.
+    It opens the page that leads through the notebooks. A signal that ends perfkit (Ctrl-C, TERM, a closed terminal)
+    ends JupyterLab and its kernels first.
     """
     first = f"--LabApp.default_url=/lab/tree/{START}.ipynb"
-    return subprocess.run([sys.executable, "-m", "jupyterlab", first, *options, str(target)], check=False).returncode
+    lab = [sys.executable, "-m", "jupyterlab", first, *options, str(target)]
+    signals: list[int] = []
+    is_running = False
+
+    def interrupt(number: int, _: object) -> None:
+        signals.append(number)
+        if is_running:
+            raise KeyboardInterrupt
+
+    with _handled(interrupt):
+        # A session of its own: JupyterLab answers Ctrl-C in its terminal with a question.
+        running = subprocess.Popen(lab, start_new_session=True)
+        try:
+            is_running = True
+            status = _ended(running) if signals else running.wait()
+        except KeyboardInterrupt:
+            status = _ended(running)
+    return status if status >= 0 else 128 - status
+
+
+@contextmanager
+def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Let a function handle each signal that would end this process; those that are ignored stay so."""
+    numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    heard = [number for number in numbers if before[number] is not signal.SIG_IGN]
+    for number in heard:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in heard:
+            signal.signal(number, before[number])
+
+
+def _ended(running: subprocess.Popen[bytes]) -> int:
+    """End JupyterLab, which ends its kernels; a second signal or a long wait kills it, and its kernels notice that."""
+    try:
+        running.terminate()
+        return running.wait(GRACE)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        running.kill()
+        return running.wait()
