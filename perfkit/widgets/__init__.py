@@ -3,5 +3,6 @@
 from perfkit.widgets import views
 from perfkit.widgets.explorer import explorer
 from perfkit.widgets.live import live_monitor
+from perfkit.widgets.showing import follow
 
-__all__ = ["explorer", "live_monitor", "views"]
+__all__ = ["explorer", "follow", "live_monitor", "views"]

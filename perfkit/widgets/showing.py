@@ -8,6 +8,7 @@ are escaped here.
 Functions
 ---------
 shown        the parts of a choice, still or live
+follow       what one function makes of a choice, still or live
 is_watched   whether a person is there to use controls
 """
 
@@ -87,6 +88,18 @@ def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
     all GPUs, the whole recording, all kernels
     """
     return Shown(_waited(source, make)) if isinstance(source, Selection) else Live(source, make)
+
+
+def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
+    """Return what a function makes of a choice, such as `perfkit.report.about`: again whenever an Explorer changes.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> follow(perfkit.select(perfkit.run.Run([])), lambda view: view.description)
+    all GPUs, the whole recording, all kernels
+    """
+    return shown(source, lambda selection: [make(selection)])
 
 
 class Shown:

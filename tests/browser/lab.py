@@ -83,7 +83,7 @@ class Lab:
         nbformat.write(notebook, self.folder / f"{name}.ipynb")
         return name
 
-    def copy(self, name: str, as_: str, **parameters: str) -> str:
+    def copy(self, name: str, as_: str, **parameters: str | list[int]) -> str:
         """Write a notebook of perfkit with other values in its parameters cell and return its name."""
         notebook = nbformat.read(notebooks.folder() / f"{name}.ipynb", as_version=4)
         cell = next(cell for cell in notebook.cells if "parameters" in cell.metadata.get("tags", []))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -88,3 +89,25 @@ def test_comparison_follows(page: Page, shots: Path | None) -> None:
     assert "elementwise" not in page.text(kernels)
     assert 2 == page.text("The two runs").count("kernels matching 'gemm'")
     assert [] == page.errors()
+
+
+def test_header_and_slider_state_the_window_in_force(page: Page, shots: Path | None) -> None:
+    """A notebook begins with its parameters; the last choice of another one is a button, which moves all of them."""
+    simulate.capture(page.lab.folder / "chosen.sqlite", kernels=3_000)
+    page.run(page.lab.copy("4_kernels", "earlier", profile="chosen.sqlite"))
+    Exploring(page.tab).ask("seen.choose(window=(1_002_000_000, 1_003_000_000), kernels='gemm')")
+    page.run(page.lab.copy("3_system", "later", profile="chosen.sqlite", window=[1_001_000_000, 1_004_000_000]))
+    assert [] == page.errors()
+    explorer, header = Exploring(page.tab), page.tab.locator(".jp-OutputArea-output dl").first
+    for name in ("Last choice: 1.002 to 1.003 s, kernels matching 'gemm'", ""):
+        said = "1.001 s to 1.004 s, all kernels" if name else "1.002 s to 1.003 s, kernels matching 'gemm'"
+        assert f"all GPUs, {said}" in explorer.until_said(said)
+        header.filter(has_text=f"all GPUs, {said}").wait_for(timeout=LIMIT)
+        readout = re.findall(r"[\d.]+", page.tab.locator(f"{BOX} .widget-readout").first.inner_text())
+        assert explorer.ask("[edge / 1e6 for edge in seen.window]") == pytest.approx([*map(float, readout)], abs=1e-3)
+        if shots:
+            page.tab.set_viewport_size({"width": 1280, "height": 1200})
+            header.scroll_into_view_if_needed()
+            page.tab.screenshot(path=shots / f"window_in_force_{'before' if name else 'after'}.png")
+        if name:
+            explorer.press(name)

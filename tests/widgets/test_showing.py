@@ -18,7 +18,7 @@ from perfkit.charts.theme import MIME
 from perfkit.errors import PerfkitError
 from perfkit.run import Run
 from perfkit.widgets import showing
-from perfkit.widgets.showing import Live, Part, Shown, bundle, is_watched, shown
+from perfkit.widgets.showing import Live, Part, Shown, bundle, follow, is_watched, shown
 
 KERNELS = pd.DataFrame({"name": ["gemm"], "family": "gemm", "count": 1, "total_ns": [3], "share_frac": [1.0]})
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -114,6 +114,18 @@ def test_still_refusal_is_a_sentence_and_a_mistake_is_not() -> None:
     assert (f"{HOSTILE}: not recorded.",) == view.parts
     with pytest.raises(ValueError, match="top: 0"):
         shown(choice(), mistaken)
+
+
+def test_what_a_function_makes_follows_the_choice() -> None:
+    """The header of a notebook is one: still of a choice, and that of the present choice beside an explorer."""
+    still = follow(choice("gemm"), lambda view: view.pattern)
+    assert isinstance(still, Shown)
+    assert ("gemm",) == still.parts
+    explorer = Chooser(selection=choice("gemm"))
+    live = follow(explorer, lambda view: view.pattern)  # type: ignore[arg-type]
+    assert isinstance(live, Live)
+    explorer.selection = choice("softmax")
+    assert ("softmax",) == live.parts
 
 
 def test_live_follows_the_choice() -> None:

@@ -24,8 +24,8 @@ def explorer(
     """Return controls that choose a part of a run, with a view of it below.
 
     Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views of
-    `perfkit.widgets.views` take either. The choice is kept per run: an explorer that is given no choice begins with
-    the last one.
+    `perfkit.widgets.views` take either. An explorer begins with the choice that it is given. It offers the last choice
+    of an earlier session of this run by a button.
 
     Parameters
     ----------

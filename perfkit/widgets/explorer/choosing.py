@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ from perfkit.errors import PerfkitError
 from perfkit.format import printable
 from perfkit.run import Run
 from perfkit.selection import Selection, select
-from perfkit.widgets.explorer import kept
-from perfkit.widgets.explorer.kept import CHOICES
+from perfkit.widgets.explorer import storage
 from perfkit.widgets.explorer.offer import Offer, lanes_of
+from perfkit.widgets.explorer.storage import CHOICES
 
 LONGEST = 120  # characters of a pattern in a sentence
 LAST = 2**63 - 1  # ns that a table can hold
@@ -37,8 +38,9 @@ class Explorer(traitlets.HasTraits):
     `ranks`, `gpus`, `window`, `kernels` and `families` are what `perfkit.select` takes, and can be set. Observe
     `selection`, the Selection of the present choice or None, and `problem`, the sentence why there is none: both
     change once per choice. `lanes` are the run's operations, sorted; `totals` is the time per kernel name of the
-    choice, as `Lanes.totals` returns it. `files` are the paths beside the run that a report of it is given, by the name
-    of the notebooks' parameter.
+    choice, as `Lanes.totals` returns it. `last` is the last choice of this run in an earlier session, in the form of
+    `parameters`, and empty if it is the one that was given: it is offered, never taken. `files` are the paths beside
+    the run that a report of it is given, by the name of the notebooks' parameter.
     """
 
     ranks: Any = traitlets.Tuple()
@@ -60,9 +62,9 @@ class Explorer(traitlets.HasTraits):
         self.lanes = lanes_of(self.run)
         self.offer = Offer(self.run, self.lanes)
         self.totals = self.lanes.totals()
-        self._settled: dict[str, Any] = {}
+        self.last: dict[str, Any] = {}
         self._begin(start)
-        self.observe(self._settle, CHOICES)
+        self.observe(self._changed, CHOICES)
         self.view = self._page(show)
 
     def __repr__(self) -> str:
@@ -150,24 +152,28 @@ class Explorer(traitlets.HasTraits):
             raise traitlets.TraitError(str(e)) from e
 
     def _begin(self, start: Selection) -> None:
-        """Take the choice that was given, or else the last one of this run if it still leaves something."""
+        """Take the choice that was given. The last one of an earlier session is offered if it leaves something."""
         given = {"ranks": start.ranks, "gpus": start.gpus, "window": start.window or (), "kernels": start.pattern}
-        given["families"] = start.families
-        last = {} if any(given.values()) else kept.last_choice(self.run)
-        try:
-            self.choose(**(last or given))
-        except traitlets.TraitError:
-            if not last:
-                raise
+        stored = storage.last_choice(self.run)
+        with suppress(traitlets.TraitError, PerfkitError):
+            self.choose(**stored)
+            self._found()
+            self.last = self.parameters if stored else {}
+        self.choose(**given, families=start.families)
+        if self.last == self.parameters:
+            self.last = {}
         self._settle()
-        if self.selection is None and last:
-            self.reset()
-            self._settle()
 
-    def _settle(self, _: Any = None) -> None:
-        """Look up what the choice leaves, once per choice: setting several traits at once calls this for each."""
+    def _changed(self, _: Any) -> None:
+        """Settle a choice that somebody made, once: setting several traits at once calls this for each."""
         if self._settled == self.parameters:
             return
+        self._settle()
+        if self.selection is not None:
+            storage.store_choice(self.run, self.parameters)
+
+    def _settle(self) -> None:
+        """Look up what the choice leaves."""
         self._settled = self.parameters
         try:
             found, why = self._found(), ""
@@ -175,8 +181,6 @@ class Explorer(traitlets.HasTraits):
             found, why = None, str(e)
         with self.hold_trait_notifications():
             self.selection, self.problem = found, why
-        if found is not None:
-            kept.keep_choice(self.run, self.parameters)
 
     def _found(self) -> Selection:
         """Return the Selection; its tables are filtered when a view asks for them."""

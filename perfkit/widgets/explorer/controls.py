@@ -16,7 +16,7 @@ import traitlets
 
 from perfkit.format import percent
 from perfkit.widgets.explorer.axis import Axis
-from perfkit.widgets.explorer.kept import CHOICES
+from perfkit.widgets.explorer.storage import CHOICES
 
 if TYPE_CHECKING:
     from perfkit.widgets.explorer.choosing import Explorer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from perfkit.charts import overview
-from perfkit.widgets.explorer import kept
+from perfkit.widgets.explorer import storage
 from perfkit.widgets.explorer.axis import Axis
 
 if TYPE_CHECKING:
@@ -22,13 +22,13 @@ class Overview:
 
     def __init__(self, explorer: Explorer, axis: Axis) -> None:
         self.explorer, self.axis = explorer, axis
-        kept.enable_brush()
+        storage.enable_brush()
         self._brush: tuple[int, ...] = explorer.window
         self._of: Any = self._choice()
         self._bins = self._busy()
         self.chart = overview.brushed(self._drawn())
         self._watch()
-        explorer.observe(self._changed, kept.CHOICES)
+        explorer.observe(self._changed, storage.CHOICES)
 
     def _choice(self) -> Any:
         """What the strips depend on."""

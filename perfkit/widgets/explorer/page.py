@@ -18,16 +18,16 @@ import ipywidgets
 from perfkit.format import duration, printable
 from perfkit.widgets.explorer.axis import Axis
 from perfkit.widgets.explorer.controls import Controls
-from perfkit.widgets.explorer.kept import CHOICES
 from perfkit.widgets.explorer.overview import Overview
 from perfkit.widgets.explorer.parameters import place, texts
 from perfkit.widgets.explorer.reporting import Reporting
 from perfkit.widgets.explorer.steps import Steps
+from perfkit.widgets.explorer.storage import CHOICES
 
 if TYPE_CHECKING:
     from perfkit.widgets.explorer.choosing import Explorer
 
-LONGEST = 600  # characters of a sentence
+LONGEST, SHORT = 600, 80  # characters of a sentence, and of a button
 VIEWS = "perfkit.widgets.views"
 NOTHING_TO_CHOOSE = "Nothing can be chosen: this run has one rank, no GPUs to tell apart, and no course over time."
 
@@ -61,6 +61,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self.overview = Overview(explorer, axis) if axis and len(explorer.lanes.devices) else None
         self.status, self.reporting = ipywidgets.HTML(), Reporting(explorer)
         self.reset = _button("Reset", "Choose everything again", "undo", lambda _: explorer.reset())
+        self.last = _last(explorer)
         about = "Show the choice as text to copy: for the command line, a notebook, and papermill"
         self.copy = _button("Copy as parameters", about, "copy", self._copied)
         self.parameters = ipywidgets.Textarea(
@@ -69,7 +70,8 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             rows=18,
             layout={"width": "auto", "display": "none"},
         )
-        buttons = [*([] if self.controls.is_empty else [self.reset]), self.copy, self.reporting.button]
+        choosing = [*([self.last] if explorer.last else []), *([] if self.controls.is_empty else [self.reset])]
+        buttons = [*choosing, self.copy, self.reporting.button]
         row = ipywidgets.HBox(buttons, layout={"flex_flow": "row wrap"})
         drawn = [self.overview.chart] if self.overview else []
         upper = [*self.controls.rows, self.steps.view, *drawn, self.status, row, self.parameters, self.reporting.view]
@@ -87,6 +89,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
 
     def _say(self, _: Any = None) -> None:
         """Say what is chosen, or why nothing is left; text to copy that is seen follows the choice."""
+        self.last.disabled = self.explorer.parameters == self.explorer.last
         is_fixed = self.controls.is_empty and not any(self.explorer.parameters.values())
         said = self.explorer.problem or (NOTHING_TO_CHOOSE if is_fixed else _summary(self.explorer))
         self.status.value = f'<span role="status">{escape(printable(said, LONGEST))}</span>'
@@ -108,6 +111,31 @@ def _summary(explorer: Explorer) -> str:
     time = duration(float(totals["total_ns"].sum()))
     counts = f"Kernel names: {len(totals):,}; launches: {totals['count'].sum():,}; their time, added up: {time}."
     return f"Chosen: {chosen}. {counts}"
+
+
+def _last(explorer: Explorer) -> Any:
+    """Return the button that makes the last choice of an earlier session again."""
+    last = explorer.last
+    about = f"Choose what was chosen last in this run: {_words(last, LONGEST)}" if last else ""
+    return _button(f"Last choice: {_words(last, SHORT)}", about, "history", lambda _: explorer.choose(**last))
+
+
+def _words(chosen: dict[str, Any], longest: int) -> str:
+    """Return what a choice leaves out of all, in a few words.
+
+    Examples
+    --------
+    >>> chosen = {"ranks": [], "gpus": [0, 1], "window": [5_760_000_000, 5_910_000_000], "kernels": "", "families": []}
+    >>> _words(chosen, 99)
+    '5.76 to 5.91 s, GPU 0, 1'
+    """
+    if not any(chosen.values()):
+        return "everything"
+    named = {"ranks": "rank", "gpus": "GPU", "families": "families"}
+    lists = (f"{word} {', '.join(map(str, chosen[name]))}" for name, word in named.items() if chosen[name])
+    window = [" to ".join(f"{edge / 1e9:.6g}" for edge in chosen["window"]) + " s"] if chosen["window"] else []
+    kernels = [f"kernels matching {chosen['kernels']!r}"] if chosen["kernels"] else []
+    return printable(", ".join([*window, *lists, *kernels]), longest)
 
 
 def _button(description: str, tooltip: str, icon: str, pressed: Callable[[Any], None]) -> Any:

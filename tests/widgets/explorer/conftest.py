@@ -10,7 +10,7 @@ from explored import run_of, tables
 
 import perfkit
 from perfkit.widgets import showing
-from perfkit.widgets.explorer import kept, page
+from perfkit.widgets.explorer import page, storage
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> perfkit.Run:
 @pytest.fixture(autouse=True)
 def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
-    monkeypatch.setattr(kept, "enable_brush", lambda: None)
+    monkeypatch.setattr(storage, "enable_brush", lambda: None)
     views = SimpleNamespace(__all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view"))
     monkeypatch.setattr(page.importlib, "import_module", lambda name: views)
 

@@ -214,6 +214,7 @@ def test_a_run_where_nothing_repeats_has_no_steps(tmp_path: Path) -> None:
 
 def test_every_control_says_what_it_is_for(run: Run) -> None:
     """A description beside it, and a tooltip."""
+    Explorer(run).gpus = [1]
     view = Explorer(run).view
     found = [
         view.controls.ranks,
@@ -222,7 +223,15 @@ def test_every_control_says_what_it_is_for(run: Run) -> None:
         view.controls.kernels,
         view.controls.window,
     ]
-    found += [view.steps.number, view.steps.button, view.reset, view.copy, view.reporting.button, view.parameters]
+    found += [
+        view.last,
+        view.steps.number,
+        view.steps.button,
+        view.reset,
+        view.copy,
+        view.reporting.button,
+        view.parameters,
+    ]
     assert [] == [one for one in found if not one.description or not one.tooltip]
 
 
@@ -237,6 +246,36 @@ def test_buttons_reset_and_show_parameters(run: Run) -> None:
     assert ((), True) == (live.gpus, "\ngpus = []\n" in live.view.parameters.value)
     live.view.copy.click()
     assert is_hidden(live.view.parameters)
+
+
+def test_the_last_choice_is_a_button(run: Run) -> None:
+    """It says what it chooses, chooses it when pressed, and rests while that is chosen; slider and overview follow."""
+    Explorer(run).choose(gpus=[1], window=(20 * MS, 60 * MS), kernels="gemm")
+    live = Explorer(run)
+    button = live.view.last
+    assert "Last choice: 0.02 to 0.06 s, GPU 1, kernels matching 'gemm'" == button.description
+    assert button in [one for row in live.view.children for one in getattr(row, "children", ())]
+    assert ((0.0, 100.0), False) == (live.view.controls.window.value, button.disabled)
+    button.click()
+    assert ((1,), (20 * MS, 60 * MS), "gemm") == (live.gpus, live.window, live.kernels)
+    assert ((20.0, 60.0), [20.0, 60.0], True) == (live.view.controls.window.value, shown(live), button.disabled)
+    live.view.reset.click()
+    assert not button.disabled
+
+
+def test_without_a_last_choice_there_is_no_button(run: Run) -> None:
+    """Nothing was ever chosen of this run."""
+    live = Explorer(run)
+    assert live.view.last not in [one for row in live.view.children for one in getattr(row, "children", ())]
+
+
+def test_a_long_last_choice_is_cut(run: Run) -> None:
+    """The button stays a button; what it chooses stands whole in the tooltip."""
+    pattern = f"*{HOSTILE}{'*' * 200}"
+    Explorer(run).choose(kernels=pattern)
+    button = Explorer(run).view.last
+    assert f"Last choice: kernels matching '{pattern[:30]}" == button.description[:61]
+    assert (True, True) == (len(button.description) < 100, pattern in button.tooltip)
 
 
 def test_is_shown_as_a_widget(run: Run) -> None:
