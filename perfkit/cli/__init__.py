@@ -96,6 +96,7 @@ def _described(content: dict[str, Any]) -> str:
 )
 @click.option("--pdf", is_flag=True, help="Print the page to report.pdf too (needs Chromium).")
 @click.option("--published", type=click.Path(path_type=Path), help="JSON of published figures of the call paths.")
+@click.option("--keep-paths", is_flag=True, help="Leave paths, user and host name of this machine in the report.")
 def report(
     path: Path,
     out: Path,

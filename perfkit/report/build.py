@@ -12,7 +12,7 @@ import nbformat
 
 from perfkit.errors import PerfkitError
 from perfkit.hardware import load_peaks
-from perfkit.report import html, landing, links, notebooks, summary
+from perfkit.report import html, landing, links, notebooks, privacy, summary
 from perfkit.report.pdf import browser, printed
 from perfkit.report.places import presented
 from perfkit.report.published import published as published_figures
@@ -35,6 +35,7 @@ def build(
     peaks: str | Path | None = None,
     published: str | Path | None = None,
     pdf: bool = False,
+    keep_paths: bool = False,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
 ) -> Path:
     """Write a report of a run to a folder and return its page.
@@ -53,6 +54,8 @@ def build(
         A JSON file of figures published of the program's call paths, see `perfkit.report.against_published`.
     pdf
         Print the page to ``report.pdf`` too, which needs Chromium.
+    keep_paths
+        Leave absolute paths, user name and host name of this machine in the report; see `perfkit.report.privacy`.
     progress
         Called with the number of finished steps, their total and the name of what just ended.
 
@@ -94,6 +97,9 @@ def build(
     try:
         done = _counter(len(names) + 2 + pdf, progress)
         _write(view, earlier, names, parameters, made, done)
+        if not keep_paths:
+            inputs = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
+            privacy.clean(made, inputs)
         if pdf:
             _print(made)
             done("PDF")
