@@ -108,9 +108,14 @@ def note(place: Path | None, table: str) -> str | None:
 
 
 def _copies(place: Path | None, table: str) -> list[Path]:
-    """Return the files that may be copies of a table: a link may lead to something without an end."""
+    """Return the files that may be copies of a table: this user's own; a link may lead to something without an end."""
     named = sorted(place.glob(f"{table}.*.parquet")) if place else []
-    return [file for file in named if stat.S_ISREG(file.lstat().st_mode)]
+    return [file for file in named if _is_own(file.lstat())]
+
+
+def _is_own(file: os.stat_result) -> bool:
+    """Tell whether a regular file is this user's: whoever else can write to the cache could plant wrong tables."""
+    return stat.S_ISREG(file.st_mode) and (sys.platform == "win32" or file.st_uid == os.getuid())
 
 
 def _frame(stored: pa.Table, table: Table) -> pd.DataFrame:

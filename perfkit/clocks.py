@@ -29,7 +29,7 @@ from perfkit.profile import Profile
 TRACED = {"KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS"}
 APART_NS = 60 * 10**9  # between captures that do not share a clock (convention)
 LISTED = 3  # names in a note
-EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS", "SAMPLES")
+EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 
 QUARTER = 900 * 10**9  # ns
 OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
@@ -98,9 +98,8 @@ def recorded(profile: Profile, shift: int) -> Recorded | None:
         frame = profile.table(name)
         if frame.empty:
             continue
-        times = frame["time_ns" if "time_ns" in frame else "start_ns"]
-        last = times if "time_ns" in frame else times + frame["dur_ns"]
-        start, end = min(start, int(times.min())), max(end, int(last.max()))
+        start = min(start, int(frame["start_ns"].min()))
+        end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
     return Recorded(profile.path.name, start + shift, end + shift) if end > start else None
 
 

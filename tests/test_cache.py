@@ -343,3 +343,19 @@ def test_notes_on_values_that_cannot_be_are_kept(tmp_path: Path, monkeypatch: py
     again = perfkit.load(path)
     assert expected == again.notes
     assert [5] == again.kernels["dur_ns"].tolist()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="only root can give a file away")
+def test_a_copy_of_another_user_is_not_used(capture: Path, cache: Path) -> None:
+    """In a cache that users of a machine share, each reads what its own loads wrote."""
+    first = every_table(capture)
+    planted = [f for f in copies_in(cache) if f.name.startswith("KERNELS")]
+    for file in planted:
+        table, note = fetch(file.parent, "KERNELS") or (None, "")
+        assert table is not None
+        file.unlink()
+        store(file.parent, "KERNELS", table.iloc[:1], note)
+    assert 1 == len(perfkit.load(capture).kernels)
+    for file in copies_in(cache):
+        os.chown(file, 12345, 12345)
+    assert_same(first, every_table(capture))

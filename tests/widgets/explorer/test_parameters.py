@@ -66,9 +66,10 @@ def test_the_path_that_reads_a_run_again(tmp_path: Path) -> None:
     assert place(Run([])) is None
 
 
-def test_a_folder_with_something_strange_cannot_be_read(tmp_path: Path) -> None:
-    """What was read before stays without a path."""
+def test_a_folder_with_something_strange_is_the_run_without_it(tmp_path: Path) -> None:
+    """What cannot be read is left out when the folder is loaded, so that the folder stands for what was read before."""
     logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
     run = load(logs)
     (tmp_path / "letter.sqlite").write_text("Dear reader")
-    assert place(run) is None
+    assert tmp_path == place(run)
+    assert [p.path for p in run.profiles] == [p.path for p in load(tmp_path).profiles]
