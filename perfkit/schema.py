@@ -17,7 +17,7 @@ DTYPES = (*INTEGERS, "float64", "bool", "string", "category")
 INFINITY = float("inf")
 
 # The longest that two operations of one stream can seem to run at once: a kernel ends on the GPU while the launch of
-# the next is under way. The most in 300 real captures is 12.4 us, and 3.7 us with programmatic dependent launch.
+# the next is under way. The most in 300 real captures is 12.4 µs, and 3.7 µs with programmatic dependent launch.
 OVERLAP_NS = 20_000
 
 
@@ -220,7 +220,7 @@ class Table:
         share = float(frame["dur_ns"][late].sum() / frame["dur_ns"].sum())
         return [
             f"{self.name}: {int(late.sum()):,} of {len(frame):,} rows ({100 * share:.3g} % of the time) end more than "
-            f"{OVERLAP_NS / 1000:g} us after the next operation of the same stream began, which cannot be: "
+            f"{OVERLAP_NS / 1000:g} µs after the next operation of the same stream began, which cannot be: "
             "shares of the time that include them are not reliable"
         ]
 

@@ -295,7 +295,7 @@ def test_a_kernel_that_ends_after_the_next_began_is_marked() -> None:
     rows = [{"start_ns": 10**6 * i, "dur_ns": 10**8 if i % 10 == 3 else 10**5} for i in range(60)]
     frame, (note,) = KERNELS.checked(kernels(*rows))
     assert 60 == len(frame)
-    assert note.startswith("KERNELS: 6 of 60 rows (99.1 % of the time) end more than 20 us after the next operation")
+    assert note.startswith("KERNELS: 6 of 60 rows (99.1 % of the time) end more than 20 µs after the next operation")
 
 
 def overlaps_by_brute_force(frame: pd.DataFrame, keys: tuple[str, ...]) -> list[bool]:
@@ -329,7 +329,7 @@ def test_overlaps_are_found_as_by_brute_force() -> None:
 
 
 def test_real_traces_hold_no_such_kernel(profiles: Path) -> None:
-    """Three real traces overlap by up to 12.4 us and by dependent launch: nothing in them is marked."""
+    """Three real traces overlap by up to 12.4 µs and by dependent launch: nothing in them is marked."""
     names = ("nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite", "torch/TraceLens__b200__eager_trace.json.gz")
     for name in names:
         assert not overrunning(perfkit.load(profiles / name).kernels, KERNELS.serial).any()

@@ -62,7 +62,7 @@ def impossible_durations(view: Selection) -> str:
         return ""
     share = late["dur_ns"].sum() / cut(every, view.window)["dur_ns"].sum()
     return (
-        f"{len(late):,} kernels, with {percent(share)} of the kernel time, end more than {OVERLAP_NS / 1000:g} us "
+        f"{len(late):,} kernels, with {percent(share)} of the kernel time, end more than {OVERLAP_NS / 1000:g} µs "
         "after the next kernel of their stream began, which cannot be"
     )
 

@@ -21,7 +21,7 @@ from perfkit.analysis import monitoring
 from perfkit.diagnosis.balance import excess
 from perfkit.diagnosis.baseline_rules import growing
 from perfkit.diagnosis.checkpointing import distances
-from perfkit.diagnosis.figures import KERNEL_TIMES, causes, detected, idle_gaps, impossible_durations
+from perfkit.diagnosis.figures import KERNEL_TIMES, causes, detected, doubted, idle_gaps, impossible_durations
 from perfkit.diagnosis.finding import CONFIDENCES, Figure, Finding
 from perfkit.diagnosis.kept import kept
 from perfkit.diagnosis.kernel import binding
@@ -58,7 +58,9 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     )
     level = "low" if impossible else CONFIDENCES[min(start + len(against), len(CONFIDENCES) - 1)]
     rule = finding.rule
-    return replace(finding, confidence=level, against=against, next=measure_next(rule), threshold=threshold(rule))
+    evidence = tuple(doubted(view, {figure.id: figure for figure in finding.evidence}).values())
+    finding = replace(finding, evidence=evidence, confidence=level, against=against)
+    return replace(finding, next=measure_next(rule), threshold=threshold(rule))
 
 
 def _impossible(view: Selection, finding: Finding) -> tuple[str, ...]:

@@ -115,8 +115,9 @@ def test_kernels_that_contradict_each_other_lower_what_rests_on_them(profiles: P
     view = perfkit.select(changed)
     after = {finding.rule: finding for finding in diagnosis.findings(view)}
     assert "low" == after["attention"].confidence
-    assert after["attention"].against[0].startswith("6 kernels, with 75.2 % of the kernel time, end more than 20 us")
+    assert after["attention"].against[0].startswith("6 kernels, with 75.2 % of the kernel time, end more than 20 µs")
+    assert after["attention"].evidence[0].marked.endswith(" % (doubtful)")
     figures = diagnosis.figures(view)
     assert figures["kernel_sum_ns"].marked.endswith(" (doubtful)")
     assert "" == figures["kernel_count"].doubt == figures["h2d_ns"].doubt
-    assert any("KERNELS: 6 of 446 rows (75.2 % of the time) end more than 20 us" in note for note in changed.notes)
+    assert any("KERNELS: 6 of 446 rows (75.2 % of the time) end more than 20 µs" in note for note in changed.notes)
