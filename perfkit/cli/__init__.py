@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +13,10 @@ import click
 
 from perfkit.cli.comparing import check, compare
 from perfkit.cli.measuring import baseline
+from perfkit.cli.messages import Errors, say
 from perfkit.cli.recording import record
 from perfkit.cli.types import NumbersType, WindowType, WordsType
 from perfkit.errors import PerfkitError
-
-
-class Errors(click.Group):
-    """Prints what perfkit refuses as one line on standard error and exits with status 2."""
-
-    def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; see the class."""
-        try:
-            return super().invoke(ctx)
-        except PerfkitError as e:
-            click.echo(f"perfkit: {e}", err=True)
-            sys.exit(2)
 
 
 @click.group(cls=Errors, context_settings={"help_option_names": ["-h", "--help"]})
@@ -59,7 +50,7 @@ def inspect(path: Path, as_json: bool) -> None:
         "missing": [{"table": m.table.lower(), "what": m.what, "record": m.record} for m in run.missing],
         "notes": list(run.notes),
     }
-    click.echo(json.dumps(content, indent=1, ensure_ascii=False) if as_json else _described(content))
+    say(json.dumps(content, indent=1) if as_json else _described(content))
 
 
 def _described(content: dict[str, Any]) -> str:
@@ -106,14 +97,29 @@ def report(
     """Run the notebooks on a profile or folder and write one page, summaries and tables."""
     from perfkit.report import build
 
-    with click.progressbar(length=1, label="report", file=sys.stderr, item_show_func=lambda what: what or "") as bar:
+    notes: list[str] = []
+    try:
+        with _bar("report") as progress:
+            page = build(path, out, window=window or (), progress=progress, note=notes.append, **options)
+    finally:
+        for note in notes:
+            say(f"note: {note}", err=True)
+    say(page)
+
+
+@contextmanager
+def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Yield what shows how many steps are done: nothing, unless a person watches."""
+    if not sys.stderr.isatty():
+        yield lambda done, of, what: None
+        return
+    with click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=lambda what: what or "") as bar:
 
         def progress(done: int, of: int, what: str) -> None:
             bar.length = of
             bar.update(done - bar.pos, what)
 
-        page = build(path, out, window=window or (), progress=progress, **options)
-    click.echo(page)
+        yield progress
 
 
 @main.command()
@@ -157,12 +163,16 @@ def serve(path: Path, port: int, no_browser: bool) -> None:
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to make; data/NAME if not given.")
 def simulate(name: str, out: Path | None) -> None:
-    """Write a simulated run with known truth (for example mlp_a100)."""
+    """Write a simulated run with known truth (for example mlp_a100) to a new or empty folder."""
+    from perfkit.report import output
     from perfkit.simulate import SIMULATIONS
 
     if name not in SIMULATIONS:
         raise PerfkitError(f"{name}: no such simulation. Choose from {', '.join(sorted(SIMULATIONS))}.")
-    click.echo(SIMULATIONS[name](out or Path("data", name)))
+    folder = out or Path("data", name)
+    with output.replacing(folder, None, note=lambda text: say(f"note: {text}", err=True)) as made:
+        SIMULATIONS[name](made)
+    say(folder)
 
 
 main.add_command(record)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from perfkit.cli.messages import say
 from perfkit.cli.types import WordsType
-from perfkit.errors import PerfkitError
 
 if TYPE_CHECKING:
     from perfkit.run import Run
@@ -36,13 +36,20 @@ def compare(
 
     A run is a profile or a folder of any kind. More than two are a ledger: each is compared with the one before it.
     """
-    from perfkit.report import compared
+    from perfkit.report import compared, output
 
+    inputs = [*paths, *([peaks] if peaks else [])]
+    if out:
+        output.check(out, compared.MADE_BY, inputs=inputs, note=_note)  # before time is spent on comparing
     told = compared.series(_grouped(paths, labels), peaks=str(peaks or ""))
-    page = compared.write(told, out) if out else None
-    click.echo(compared.as_json(told).rstrip() if as_json else compared.text(told))
+    page = compared.write(told, out, inputs=inputs, note=_note) if out else None
+    say(compared.as_json(told).rstrip() if as_json else compared.text(told))
     if page:
-        click.echo(page, err=as_json)
+        say(page, err=as_json)
+
+
+def _note(text: str) -> None:
+    say(f"note: {text}", err=True)
 
 
 def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list[Run]]:
@@ -79,21 +86,14 @@ def check(
     The exit status is 0 where nothing got worse, 1 where something did, 2 where something could not be judged.
     """
     from perfkit.diagnosis.check import check as judge
-    from perfkit.report import checked
+    from perfkit.report import checked, output
     from perfkit.run import load
 
     runs, before = [load(path) for path in paths], [load(path) for path in earlier]
     found = judge(runs, before or None, budget, peaks=str(peaks or ""))
-    for file, content in ((junit, checked.junit), (as_json, checked.as_json)):
+    forms = ((junit, checked.junit, checked.JUNIT), (as_json, checked.as_json, checked.JSON))
+    for file, content, first in forms:
         if file:
-            _written(file, content(found))
-    click.echo(checked.text(found))
+            output.write_file(file, content(found), first=first)
+    say(checked.text(found))
     sys.exit(found.exit_code)
-
-
-def _written(file: Path, content: str) -> None:
-    """Write a file; one that cannot be written must not look like a run that got worse."""
-    try:
-        file.write_text(content, encoding="utf-8")
-    except OSError as e:
-        raise PerfkitError(f"{file}: cannot be written: {e.strerror}. Choose another file.") from e

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from perfkit.cli.messages import say
+
 
 @click.group()
 def baseline() -> None:
@@ -39,7 +41,7 @@ def baseline_gemm(out: Path, seconds: float) -> None:
     for precision, rate, is_plateau in zip(best["precision"], best["flops_per_s"], best["is_plateau"], strict=True):
         remark = "" if is_plateau else " and still rising: give more --seconds"
         click.echo(f"{precision}: {number(rate / 1e12)} TFLOP/s{remark}")
-    click.echo("\n".join(map(str, files)))
+    say("\n".join(map(str, files)))
 
 
 @baseline.command("copy")
@@ -58,4 +60,4 @@ def baseline_copy(out: Path, seconds: float) -> None:
         raise click.UsageError(str(e)) from e
     for direction, memory, rate in zip(*(measured[c] for c in ("direction", "memory", "bytes_per_s")), strict=True):
         click.echo(f"{direction} {memory}: {size(rate)}/s")
-    click.echo("\n".join(map(str, files)))
+    say("\n".join(map(str, files)))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
 import click
 
+from perfkit.cli.messages import say
 from perfkit.cli.types import DurationType, NumbersType, WhenType
+from perfkit.errors import PerfkitError
 
 
 @click.group()
@@ -36,8 +39,10 @@ def record_prometheus(url: str, start: float, end: float | None, step: float, ma
     """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
     from perfkit.readers.dcgm.prometheus import fetch
 
+    if os.path.lexists(out) and not out.is_dir():
+        raise PerfkitError(f"{out}: the file is there already. Choose another --out, or remove it.")
     try:
-        click.echo(fetch(url, start, time.time() if end is None else end, step, out, match=match))
+        say(fetch(url, start, time.time() if end is None else end, step, out, match=match))
     except ValueError as e:
         raise click.UsageError(str(e)) from e
 
@@ -55,4 +60,4 @@ def record_monitor(out: Path, interval: int, dur_ns: int | None, gpus: tuple[int
         lines = gpu_log(out, interval_ns=interval, dur_ns=dur_ns, gpus=gpus)
     except ValueError as e:
         raise click.UsageError(str(e)) from e
-    click.echo(f"{out}: {lines} lines")
+    say(f"{out}: {lines} lines")

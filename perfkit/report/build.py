@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
 from perfkit.errors import PerfkitError
+from perfkit.format import elided
 from perfkit.hardware import load_peaks
-from perfkit.report import html, landing, links, notebooks, privacy, summary
+from perfkit.report import html, landing, links, notebooks, output, privacy, summary
+from perfkit.report.notebooks import Failure
 from perfkit.report.pdf import browser, printed
 from perfkit.report.places import presented
 from perfkit.report.published import published as published_figures
@@ -20,6 +22,10 @@ from perfkit.report.record import collect, presentable
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
+
+MADE_BY = "perfkit report"  # in the marker of the folder
+LONGEST = 300  # characters of a failure in a message
+LONGEST_FAILURE = 4000  # characters of it on the page and in summary.json
 
 
 def build(
@@ -37,6 +43,7 @@ def build(
     pdf: bool = False,
     keep_paths: bool = False,
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
+    note: Callable[[str], None] = warnings.warn,
 ) -> Path:
     """Write a report of a run to a folder and return its page.
 
@@ -45,7 +52,8 @@ def build(
     profile, baseline
         What `perfkit.load` takes; a baseline is an earlier run to compare with.
     out
-        Folder that is made, or replaced if it holds an earlier report.
+        Folder that is made, or replaced if it is an earlier report; see `perfkit.report.output`. Files that you put
+        there stay.
     ranks, gpus, window, kernels, families
         As in `perfkit.select`.
     peaks
@@ -58,6 +66,8 @@ def build(
         Leave absolute paths, user name and host name of this machine in the report; see `perfkit.report.privacy`.
     progress
         Called with the number of finished steps, their total and the name of what just ended.
+    note
+        Called with a sentence for you, such as which of your files in the earlier report has another name now.
 
     Returns
     -------
@@ -67,11 +77,13 @@ def build(
     Raises
     ------
     PerfkitError
-        If the input cannot be read, the choice does not fit it, or a notebook fails. Then nothing is
-        written: the report is made in a folder of its own and moved to its place when it is whole.
+        If the input cannot be read, the choice does not fit it, `out` must not be replaced or cannot be written, or all
+        notebooks fail: `out` is then as it was. If some notebooks fail, or the PDF: the report is then written without
+        them, and says so.
     """
-    target = Path(out).absolute()
-    _check_target(target)
+    out = Path(out).absolute()
+    given = [Path(path) for path in (profile, baseline, peaks, published) if path]
+    output.check(out, MADE_BY, inputs=given, note=note)
     view = select(load(profile), ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
     earlier = load(baseline) if baseline else None
     if peaks:
@@ -92,30 +104,22 @@ def build(
         "peaks": str(Path(peaks).absolute()) if peaks else "",
         "published": str(Path(published).absolute()) if published else "",
     }
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        done = _counter(len(names) + 2 + pdf, progress)
-        _write(view, earlier, names, parameters, made, done)
+    inputs = [*given, *(each.path for run in (view.run, earlier) if run for each in run.profiles)]
+    done = _counter(len(names) + 2 + pdf, progress)
+    with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
+        missing = {name: str(failure) for name, failure in _write(view, earlier, names, parameters, made, done).items()}
         if not keep_paths:
-            inputs = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
-            privacy.clean(made, inputs)
+            named = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
+            privacy.clean(made, named)
         if pdf:
-            _print(made)
+            missing |= _print(made)
             done("PDF")
-        if target.exists():
-            shutil.rmtree(target)
-        made.chmod(0o755)
-        made.rename(target)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
-    return target / "index.html"
-
-
-def _check_target(target: Path) -> None:
-    """Refuse to replace anything but an earlier report."""
-    if target.exists() and not (target.is_dir() and ((target / "summary.json").exists() or not any(target.iterdir()))):
-        raise PerfkitError(f"{target}: exists and is not an earlier report. Choose another --out, or remove it.")
+    if missing:
+        listed = "; ".join(f"{name} ({elided(why, LONGEST)})" for name, why in missing.items())
+        raise PerfkitError(
+            f"{out / 'index.html'}: the report is written without {listed}. Mend that and make it again."
+        )
+    return out / "index.html"
 
 
 def _counter(total: int, progress: Callable[[int, int, str], None]) -> Callable[[str], None]:
@@ -135,30 +139,57 @@ def _write(
     parameters: dict[str, Any],
     made: Path,
     done: Callable[[str], None],
-) -> None:
-    (made / "notebooks").mkdir()
-    executed = notebooks.execute(names, parameters, made / "notebooks", done=done)
+) -> dict[str, Failure]:
+    """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError."""
+    results = notebooks.execute(names, parameters, done=done)
+    failures = {name: _local(each, parameters) for name, each in results.items() if isinstance(each, Failure)}
+    executed = {name: each for name, each in results.items() if not isinstance(each, Failure)}
+    if not executed:
+        name, failure = next(iter(failures.items()))
+        raise PerfkitError(f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}.")
     tables = _write_tables(view, earlier, made / landing.FOLDER)
     done("tables")
     kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in executed.items()}
     linked = landing.Report(presented(executed, kept), frozenset(tables))
+    (made / "notebooks").mkdir()
     for name, notebook in executed.items():
         nbformat.write(landing.beside(notebook, linked), made / "notebooks" / f"{name}.ipynb")
     found = collect(executed.items())
-    summary.write(made, summary.inputs(view, parameters), found, linked)
+    why = {name: str(failure) for name, failure in failures.items()}
+    summary.write(made, summary.inputs(view, parameters), found, linked, why)
     sources = ((id, figure["source"]) for id, figure in found.figures.items())
-    shown = [(notebooks.title(notebook), notebook) for notebook in landing.page(kept, linked, sources).values()]
+    parts = landing.page(kept, linked, sources)
+    parts |= {name: notebooks.failed(name, failure) for name, failure in failures.items()}
+    shown = [(notebooks.title(parts[name]), parts[name]) for name in names]
     title = f"perfkit: {Path(parameters['profile']).name}"
     (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
     done("page")
+    return failures
 
 
-def _print(made: Path) -> None:
-    """Write the page as PDF, without the links to files: a PDF would keep where they lay when it was printed."""
+def _local(failure: Failure, parameters: dict[str, Any]) -> Failure:
+    """Return a failure whose message names the inputs by their names, not by where they lie on this machine."""
+    message = failure.message
+    for name in ("profile", "baseline", "peaks", "published"):
+        if parameters[name]:
+            message = message.replace(parameters[name], Path(parameters[name]).name)
+    return replace(failure, message=elided(message, LONGEST_FAILURE))
+
+
+def _print(made: Path) -> dict[str, str]:
+    """Write the page as PDF, without the links to files: a PDF would keep where they lay when it was printed.
+
+    Return the name of the PDF and what went wrong, if it cannot be made: the page is worth having without it.
+    """
     page = made / "print.html"
     page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), encoding="utf-8")
-    printed(page, made / "report.pdf")
-    page.unlink()
+    try:
+        printed(page, made / "report.pdf")
+    except PerfkitError as e:
+        return {"report.pdf": str(e)}
+    finally:
+        page.unlink()
+    return {}
 
 
 def _told(name: str, run: Run, earlier: Run | None) -> set[str]:

@@ -19,6 +19,10 @@ from perfkit.format import number, printable
 
 LONGEST = 200  # characters of a name or a reason
 MARKS = {FAIL: "FAIL ", ERROR: "ERROR"}
+MADE_BY = "perfkit check"
+# What the files begin with, by which an earlier one is known.
+JSON = f'{{\n "made_by": "{MADE_BY}",'
+JUNIT = f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites name=\"{MADE_BY}\""
 
 
 def text(checked: Checked) -> str:
@@ -52,7 +56,7 @@ def _line(verdict: Verdict) -> str:
 
 
 def as_json(checked: Checked) -> str:
-    """Return outcome, exit_code, confidence, cautions and verdicts as JSON; numbers that are none are null.
+    """Return made_by, outcome, exit_code, confidence, cautions and verdicts as JSON; numbers that are none are null.
 
     Examples
     --------
@@ -60,6 +64,7 @@ def as_json(checked: Checked) -> str:
     2
     """
     content = {
+        "made_by": MADE_BY,
         "outcome": checked.outcome,
         "exit_code": checked.exit_code,
         "confidence": checked.confidence,
@@ -73,7 +78,7 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def junit(checked: Checked, *, suite: str = "perfkit check") -> str:
+def junit(checked: Checked, *, suite: str = MADE_BY) -> str:
     """Return the verdicts as JUnit XML: a test case per figure, with failure or error.
 
     References

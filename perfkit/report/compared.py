@@ -10,7 +10,8 @@ write       a folder with the page and the JSON
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,18 @@ from perfkit.diagnosis import comparison, figures
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, printable
-from perfkit.report import html
+from perfkit.report import html, output
 from perfkit.report.shown import note, refusals
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 LONGEST = 60  # characters of a label or figure's name in a terminal
 CONTENT = "comparison.json"
+MADE_BY = "perfkit compare"  # in the marker of the folder
 LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "times as fast as the first")
 TITLE = "Did the changes help?"
+
+Note = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -141,23 +145,30 @@ def _records(frame: pd.DataFrame) -> Any:
     return json.loads(frame.to_json(orient="records", double_precision=15))
 
 
-def write(told: Series, out: Path) -> Path:
+def write(told: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
     """Write a page that needs no network, and the JSON beside it, and return the page.
+
+    Parameters
+    ----------
+    told
+        The comparison.
+    out
+        Folder that is made, or replaced if it is an earlier comparison; see `perfkit.report.output`.
+    inputs
+        Files that must not lie in it, beside the profiles of the runs.
+    note
+        Called with a sentence for the user.
 
     Raises
     ------
     PerfkitError
         If the folder holds something else, or cannot be written.
     """
-    if out.exists() and not (out.is_dir() and ((out / CONTENT).exists() or not any(out.iterdir()))):
-        raise PerfkitError(f"{out}: exists and is not an earlier comparison. Choose another --out, or remove it.")
-    page = _page(told)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / CONTENT).write_text(as_json(told), encoding="utf-8")
-        (out / "index.html").write_text(page, encoding="utf-8")
-    except OSError as e:
-        raise PerfkitError(f"{out}: cannot be written: {e.strerror}. Choose another --out.") from e
+    runs = [view.run for views in told.runs.values() for view in views]
+    every = [*inputs, *(each.path for run in runs for each in run.profiles)]
+    with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
+        (made / CONTENT).write_text(as_json(told), encoding="utf-8")
+        (made / "index.html").write_text(_page(told), encoding="utf-8")
     return out / "index.html"
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import subprocess
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import nbformat
 
-from perfkit.errors import PerfkitError
 from perfkit.run import Run
 
 BASELINE = "baseline"
@@ -71,10 +76,23 @@ def _accepted(notebook: Path) -> set[str]:
     return {line.partition(":")[0] for source in sources for line in source.split("\n")}
 
 
-def execute(
-    names: list[str], parameters: dict[str, Any], out: Path, *, done: Callable[[str], None]
-) -> dict[str, nbformat.NotebookNode]:
-    """Run notebooks with these parameters, several at a time, and write them to `out`.
+@dataclass(frozen=True)
+class Failure:
+    """Why a notebook is missing from a report: the kind of error, its message, and the code of the cell that failed."""
+
+    error: str
+    message: str
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.error}: {self.message}".removesuffix(": ")
+
+
+Executed = nbformat.NotebookNode | Failure
+
+
+def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Executed]:
+    """Run notebooks with these parameters, several at a time; one that fails leaves the others.
 
     Parameters
     ----------
@@ -82,35 +100,133 @@ def execute(
         Notebooks of `NOTEBOOKS`.
     parameters
         Values for their parameters cell; a notebook gets those it has.
-    out
-        Folder for the executed notebooks.
     done
         Called with each notebook's name as it ends.
 
-    Raises
-    ------
-    PerfkitError
-        If a notebook fails; the message holds its own error.
-    """
-    import papermill
+    Returns
+    -------
+    dict
+        By its name each notebook with its outputs, or why it failed.
 
-    def one(name: str) -> nbformat.NotebookNode:
-        stored = folder() / f"{name}.ipynb"
+    Notes
+    -----
+    When this function is left by an exception, such as that of Ctrl-C, all kernels end at once, with their children.
+    """
+    kernels = _Kernels()
+
+    def one(name: str) -> Executed:
         try:
-            executed: nbformat.NotebookNode = papermill.execute_notebook(
-                stored,
-                out / f"{name}.ipynb",
-                {name: value for name, value in parameters.items() if name in _accepted(stored)},
-                progress_bar=False,
-                cwd=os.getcwd(),
-                extra_arguments=QUIET,
-            )
-            return executed
-        except papermill.PapermillExecutionError as e:
-            raise PerfkitError(f"notebook {name}: {e.ename}: {e.evalue}") from e
+            return _executed(name, parameters, kernels)
         finally:
             done(name)
 
     with warnings.catch_warnings(), ThreadPoolExecutor(min(len(names), os.cpu_count() or 1)) as pool:
         warnings.filterwarnings("ignore", category=UserWarning, module="papermill")
-        return dict(zip(names, pool.map(one, names), strict=True))
+        try:
+            return dict(zip(names, pool.map(one, names), strict=True))
+        finally:
+            kernels.end()
+
+
+def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Executed:
+    """Run a notebook in a kernel of its own."""
+    import papermill
+    from jupyter_client.kernelspec import NoSuchKernel
+    from nbclient.exceptions import DeadKernelError
+    from zmq import ZMQError
+
+    stored = folder() / f"{name}.ipynb"
+    logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
+    try:
+        executed: nbformat.NotebookNode = papermill.execute_notebook(
+            stored,
+            None,  # written when the report is: a full disk is the report's problem, not the notebook's
+            {key: value for key, value in parameters.items() if key in _accepted(stored)},
+            progress_bar=False,
+            cwd=os.getcwd(),
+            extra_arguments=QUIET,
+            kernel_manager_class=kernels.manager(name),
+            shell_timeout_interval=1,  # s between two looks whether the kernel lives
+        )
+    except papermill.PapermillExecutionError as e:
+        return Failure(e.ename, e.evalue, e.source)
+    except DeadKernelError:
+        return Failure("the kernel died", kernels.ending(name))
+    except NoSuchKernel as e:
+        return Failure(
+            "no kernel", f"Jupyter knows no kernel named {e.name!r}; install it with `pip install ipykernel`"
+        )
+    except (RuntimeError, OSError, ZMQError) as e:  # the kernel did not start
+        return Failure("the kernel did not start", kernels.ending(name) or str(e))
+    return executed
+
+
+def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
+    """Return what stands on the page for a notebook that failed: its title, and the error."""
+    stored = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
+    error = nbformat.v4.new_output("error", ename=failure.error, evalue=failure.message, traceback=[])
+    cells = [
+        nbformat.v4.new_markdown_cell(f"# {title(stored)}"),
+        nbformat.v4.new_code_cell(failure.code, outputs=[error]),
+    ]
+    made: nbformat.NotebookNode = nbformat.v4.new_notebook(cells=cells, metadata=stored.metadata)
+    return made
+
+
+class _Kernels:
+    """The processes of a report's kernels, by notebook."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_over = False
+
+    def manager(self, notebook: str) -> type:
+        """Return a class that starts the kernel of a notebook and adds its process."""
+        from jupyter_client.manager import AsyncKernelManager
+
+        add = self._add
+
+        class Manager(AsyncKernelManager):
+            async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
+                await super().start_kernel(**options)
+                add(notebook, getattr(self.provisioner, "process", None))
+
+        return Manager
+
+    def _add(self, notebook: str, process: subprocess.Popen[bytes] | None) -> None:
+        if process is None:  # a kernel on another machine
+            return
+        with self._lock:
+            self._processes[notebook] = process
+            if self._is_over:
+                end(process)
+
+    def end(self) -> None:
+        """End all kernels with their children, and those that are yet to start."""
+        with self._lock:
+            self._is_over = True
+            for process in self._processes.values():
+                end(process)
+
+    def ending(self, notebook: str) -> str:
+        """Return how a notebook's kernel ended, in words; empty if that is not known."""
+        process = self._processes.get(notebook)
+        status = process.poll() if process else None
+        if status is None:
+            return ""
+        if status >= 0:
+            return f"it ended with status {status}"
+        memory = "; the system does that when memory runs out" if status == -signal.SIGKILL else ""
+        return f"signal {signal.Signals(-status).name} ended it{memory}"
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a process that leads a session of its own, with its children, if it still runs."""
+    if process.poll() is not None:
+        return
+    with suppress(ProcessLookupError):
+        if os.name == "posix":
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()

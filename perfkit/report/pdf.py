@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 from perfkit.errors import PerfkitError
+from perfkit.report.notebooks import end
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 LIMIT = 180  # s
@@ -45,12 +46,27 @@ def printed(page: Path, target: Path) -> Path:
         # In containers the browser's own sandbox is not available; the page holds no scripts but perfkit's.
         options = [*QUIET, "--no-sandbox", f"--user-data-dir={folder}", f"--virtual-time-budget={DRAWING}"]
         command = [program, *options, f"--print-to-pdf={made}", page.absolute().as_uri()]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT, check=False)
-        except subprocess.TimeoutExpired as e:
-            raise PerfkitError(f"pdf: {program} took more than {LIMIT} s. Print index.html yourself.") from e
+        said = (_run(command).strip().splitlines() or ["nothing"])[-1]
         if not made.is_file() or made.read_bytes()[:5] != b"%PDF-":
-            said = (done.stderr.strip().splitlines() or ["nothing"])[-1]
             raise PerfkitError(f"pdf: {program} wrote no PDF and said: {said}. Print index.html yourself.")
         shutil.copyfile(made, target)
     return target
+
+
+def _run(command: list[str]) -> str:
+    """Run a browser and return what it printed; its own processes end with it, however this function ends."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.communicate(timeout=LIMIT)[1]
+        except subprocess.TimeoutExpired as e:
+            raise PerfkitError(f"pdf: {command[0]} took more than {LIMIT} s. Print index.html yourself.") from e
+        finally:
+            end(process)

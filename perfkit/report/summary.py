@@ -1,10 +1,11 @@
-"""`summary.json` (a contract: inputs, figures, findings, refusals) and `summary.md` made from it."""
+"""`summary.json` (a contract: inputs, figures, findings, refusals, failures) and `summary.md` made from it."""
 
 from __future__ import annotations
 
 import html
 import json
 import math
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,19 @@ def inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, about: dict[str, Any], found: Recorded, linked: Report) -> None:
-    """Write `summary.json` and `summary.md` to `folder`; `linked` says what shows figures and what they rest on."""
+def write(
+    folder: Path, about: dict[str, Any], found: Recorded, linked: Report, failures: Mapping[str, str] | None = None
+) -> None:
+    """Write `summary.json` and `summary.md` to `folder`.
+
+    `linked` says what shows figures and what they rest on, `failures` why a notebook is missing.
+    """
     content = {
         "inputs": about,
         "figures": {i: _figure(i, figure, linked) for i, figure in found.figures.items()},
         "findings": found.findings,
         "refusals": found.refusals,
+        "failures": [{"notebook": name, "error": error} for name, error in (failures or {}).items()],
     }
     text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
@@ -66,6 +73,7 @@ def markdown(content: dict[str, Any]) -> str:
     blocks = [
         "# GPU performance: executive summary",
         _about(about),
+        *(["## What is missing", "\n".join(map(_failure, missing))] if (missing := content.get("failures")) else []),
         "## Key findings",
         "\n".join(_finding(f, figures) for f in findings) or nothing_found(figures),
         "## Figures",
@@ -92,6 +100,10 @@ def _about(about: dict[str, Any]) -> str:
     }
     said = [*lines.items(), *(("Note", note) for note in remarks(about["notes"]))]
     return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in said)
+
+
+def _failure(failure: dict[str, str]) -> str:
+    return f"- The notebook {_safe(failure['notebook'])} failed: {_safe(failure['error'])}"
 
 
 def _finding(finding: dict[str, Any], figures: dict[str, Any]) -> str:

@@ -1,0 +1,803 @@
+"""The folder of a report when something goes wrong: one whole report is there, and nothing of the user's is lost."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import nbformat
+import pytest
+from click.testing import CliRunner, Result
+
+import perfkit
+from perfkit.cli import main
+from perfkit.errors import PerfkitError
+from perfkit.report import notebooks, output
+from perfkit.simulate import Shape, capture
+
+RUN = notebooks.sample()
+MADE_BY = "perfkit report"
+NOBODY = 65534
+LIMIT = 240  # s for a command on a busy machine
+SPEC = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+# The command, with the notebooks of a folder in the place of perfkit's own.
+COMMAND = """
+import sys
+from pathlib import Path
+from perfkit.cli import main
+from perfkit.report import notebooks
+folder = Path(sys.argv.pop(1))
+notebooks.folder = lambda: folder
+main(prog_name="perfkit")
+"""
+
+
+# Small folders in the place of reports: what `perfkit report` writes goes through the same door
+
+
+def make(out: Path, text: str, **options: Any) -> list[str]:
+    """Make a folder of three files and return what the user is told."""
+    notes: list[str] = []
+    with output.replacing(out, MADE_BY, note=notes.append, **options) as made:
+        for name in ("index.html", "notebooks/3_system.ipynb", "tables/kernels.parquet"):
+            (made / name).parent.mkdir(exist_ok=True)
+            (made / name).write_text(f"{text} {name}")
+    return notes
+
+
+def text_of(out: Path) -> str:
+    """The text of a folder that is whole: all files of its marker, each as it was written, from one run."""
+    files = json.loads((out / output.MARKER).read_text())["files"]
+    assert {"index.html", "notebooks/3_system.ipynb", "tables/kernels.parquet"} == set(files)
+    for name, about in files.items():
+        content = (out / name).read_bytes()
+        assert (about["bytes"], about["sha256"]) == (len(content), hashlib.sha256(content).hexdigest())
+    (text,) = {(out / name).read_text().split()[0] for name in files}
+    return text
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files below a folder, by their names."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def add_own_files(out: Path) -> dict[str, str]:
+    """Put a user's files into a report, beside its own and in folders; change a notebook. Return them all."""
+    own = {
+        "remarks.txt": "remarks",
+        "notebooks/mine.ipynb": "mine",
+        "tables/baseline/mine.csv": "1,2",
+        "slides/a/b/talk.md": "talk",
+        "notebooks/3_system.ipynb": "with remarks",
+    }
+    for name, text in own.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text)
+    (out / "empty").mkdir()
+    (out / "link").symlink_to("remarks.txt")
+    return own
+
+
+def moved(own: dict[str, str]) -> dict[str, str]:
+    """The user's files as they shall be in the next report."""
+    return {name.replace("3_system.ipynb", "3_system.yours.ipynb"): text for name, text in own.items()}
+
+
+def check_own_files(out: Path, own: dict[str, str]) -> None:
+    """The user's files are in the report."""
+    for name, text in own.items():
+        assert text == (out / name).read_text(), name
+    assert (out / "empty").is_dir()
+    assert "remarks.txt" == os.readlink(out / "link")
+
+
+def forked(work: Callable[[], object], *, user: int | None = None) -> int:
+    """Run a function in a child process, as another user if root may, and return how it ended: status or -signal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the child has no threads, and does nothing but this
+        child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = 99
+    with suppress(BaseException):
+        if user is not None and os.geteuid() == 0:
+            os.setgid(user)
+            os.setuid(user)
+        work()
+        status = 0
+    os._exit(status)
+
+
+def test_a_folder_of_its_own_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:
+    """The second report takes the place of the first; nothing is told, for nothing of the user's was there."""
+    out = tmp_path / "report"
+    assert [] == make(out, "first")
+    (out / "tables" / "kernels.parquet").unlink()
+    assert [] == make(out, "second")
+    assert "second" == text_of(out)
+    assert ["report"] == os.listdir(tmp_path)
+
+
+def test_files_of_the_user_stay(tmp_path: Path) -> None:
+    """Beside the report's and in its folders; a changed notebook gets another name, which is told, each time."""
+    out = tmp_path / "report"
+    make(out, "first")
+    own = add_own_files(out)
+    (told,) = make(out, "second")
+    assert (
+        "notebooks/3_system.ipynb is not as perfkit wrote it. Your version is now notebooks/3_system.yours.ipynb"
+        in told
+    )
+    assert "second" == text_of(out)
+    check_own_files(out, moved(own))
+    (out / "notebooks/3_system.ipynb").write_text("again")
+    (told,) = make(out, "third")
+    assert "3_system.yours-2.ipynb" in told
+    assert "third" == text_of(out)
+    check_own_files(out, {**moved(own), "notebooks/3_system.yours-2.ipynb": "again"})
+    assert ["report"] == os.listdir(tmp_path)
+
+
+def test_a_file_of_the_user_where_perfkit_writes_now_gets_another_name(tmp_path: Path) -> None:
+    """Also where a folder of the user's has the name of a file, or a link that of a folder."""
+    out = tmp_path / "report"
+    with output.replacing(out, MADE_BY) as made:
+        (made / "summary.md").write_text("first")
+    (out / "index.html").mkdir()
+    (out / "index.html" / "own.txt").write_text("own")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "far.txt").write_text("far")
+    (out / "tables").symlink_to(tmp_path / "elsewhere")
+    assert 2 == len(make(out, "second"))
+    assert "second" == text_of(out)
+    assert "own" == (out / "index.html.yours" / "own.txt").read_text()
+    assert "far" == (out / "tables.yours" / "far.txt").read_text()
+    assert {"far.txt"} == set(os.listdir(tmp_path / "elsewhere"))
+
+
+def test_without_second_names_for_files_they_are_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some disks know no hard links."""
+
+    def fail(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.EPERM, "no links here")
+
+    out = tmp_path / "report"
+    make(out, "first")
+    own = add_own_files(out)
+    monkeypatch.setattr(os, "link", fail)
+    make(out, "second")
+    assert "second" == text_of(out)
+    check_own_files(out, moved(own))
+    assert ["report"] == os.listdir(tmp_path)
+
+
+def test_other_folders_are_refused_and_untouched(tmp_path: Path) -> None:
+    """Sources beside a summary.json, reports without a marker or with a damaged one, and what another command made."""
+    make(tmp_path / "damaged", "first")
+    (tmp_path / "damaged" / output.MARKER).write_text('{"made_by": "perfkit report", "files": ')
+    with output.replacing(tmp_path / "comparison", "perfkit compare") as made:
+        (made / "index.html").write_text("compared")
+    for folder, names in (
+        ("project", ("summary.json", "main.cu", "src/kernel.cu", "run.sqlite")),
+        ("earlier", ("index.html", "summary.json", "summary.md", "notebooks/3_system.ipynb")),
+    ):
+        for name in names:
+            (tmp_path / folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / folder / name).write_text(f"{name} of {folder}")
+    before = content(tmp_path)
+    for folder, message in (
+        ("damaged", r"its list of perfkit's files, .perfkit.json, is damaged"),
+        ("comparison", r"holds what `perfkit compare` made"),
+        ("project", r"holds files that perfkit did not write \(main.cu, run.sqlite, src and 1 more\)"),
+        ("earlier", r"looks like a report of an earlier perfkit, but holds no list"),
+    ):
+        with pytest.raises(PerfkitError, match=rf"{folder}: {message}.*\. Choose another --out, or remove it\."):
+            make(tmp_path / folder, "second")
+    assert before == content(tmp_path)
+
+
+def test_a_place_that_cannot_be_replaced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file, a place below one, a name that is too long, a mounted disk, the folder one works in, an endless link."""
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "endless").symlink_to("endless")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    for out, message in (
+        (tmp_path / "file", "is no folder"),
+        (tmp_path / "file" / "report", "file is no folder, so nothing can be made in it"),
+        (tmp_path / ("r" * 300), "File name too long"),
+        (tmp_path / ("r" * 300) / "report", "File name too long"),
+        (Path("/"), "is where a disk is mounted"),
+        (Path(), "is the folder you work in"),
+        (Path(".."), "is the folder you work in"),
+        (tmp_path / "endless", "is no folder"),
+    ):
+        with pytest.raises(PerfkitError, match=message):
+            make(out, "first")
+    assert {"file", "endless", "work"} == set(os.listdir(tmp_path))
+    assert "mine" == (tmp_path / "file").read_text()
+
+
+def test_names_of_any_bytes_and_length(tmp_path: Path) -> None:
+    """255 bytes are a name, and so are bytes that are no UTF-8."""
+    for name in ("r" * 255, "é" * 127, os.fsdecode(b"report-\xff\x1b[31m"), "a[b]*"):
+        for text in ("first", "second"):
+            make(tmp_path / name, text)
+        assert "second" == text_of(tmp_path / name)
+    assert 4 == len(os.listdir(tmp_path))
+
+
+def test_a_link_to_a_folder_stays_a_link(tmp_path: Path) -> None:
+    """The folder that it leads to is made, and replaced; user's files there stay."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "report").symlink_to("disk/report")
+    for text in ("first", "second"):
+        make(tmp_path / "report", text)
+        assert text == text_of(tmp_path / "disk" / "report")
+        (tmp_path / "report" / "mine").write_text("mine")
+    assert "disk/report" == os.readlink(tmp_path / "report")
+    assert ["report"] == os.listdir(tmp_path / "disk")
+    assert "mine" == (tmp_path / "report" / "mine").read_text()
+
+
+def test_the_input_is_never_in_what_is_replaced(tmp_path: Path) -> None:
+    """Neither under its own name, nor where its link leads."""
+    out = tmp_path / "report"
+    make(out, "first")
+    (out / "deep").mkdir()
+    (out / "deep" / "run.sqlite").write_text("capture")
+    (tmp_path / "run.sqlite").symlink_to(out / "deep" / "run.sqlite")
+    (tmp_path / "same").symlink_to(out)
+    before = content(tmp_path)
+    for path in (out, out / "deep", out / "deep" / "run.sqlite", tmp_path / "run.sqlite", tmp_path / "same" / "deep"):
+        with pytest.raises(PerfkitError, match=r"the input .* lies there"):
+            make(out, "second", inputs=[path])
+    assert before == content(tmp_path)
+    make(out, "second", inputs=[tmp_path])  # a report in the folder of its run is fine
+
+
+# Faults
+
+
+STEPS = ("link", "mkdir", "rename", "replace", "rmdir", "unlink")
+
+
+def dying(work: Callable[[], object], at: int) -> int:
+    """Run a function in a child process that kills itself before its change number `at` to the file system."""
+
+    def die() -> None:
+        count = 0
+
+        def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+            def changed(*arguments: Any, **options: Any) -> Any:
+                nonlocal count
+                count += 1
+                if count == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return change(*arguments, **options)
+
+            return changed
+
+        for name in STEPS:
+            setattr(os, name, counted(getattr(os, name)))
+        Path.write_text = counted(Path.write_text)  # type: ignore[method-assign]
+        work()
+
+    return forked(die)
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["all perfkit's", "with files of the user"])
+def test_killed_at_any_step(tmp_path: Path, edited: bool) -> None:
+    """One report is whole, in its place or beside it, the user's files are there, and the next run tidies up."""
+    out = tmp_path / "report"
+    status, at, restored, swept = -signal.SIGKILL, 0, 0, 0
+    while status == -signal.SIGKILL:
+        at += 1
+        if not out.exists():
+            make(out, "first")
+        own = add_own_files(out) if edited else {}
+        status = dying(partial(make, out, "second"), at)
+        beside = [path for path in tmp_path.iterdir() if path.name.startswith(".report-perfkit-")]
+        places = [out, *(old for path in beside for old in path.glob("old-*"))]
+        whole = [place for place in places if (place / "index.html").exists()]
+        assert whole, f"no report after step {at}"
+        restored += not out.exists()
+        swept += bool(beside)
+        told = make(out, "third")
+        assert "third" == text_of(out), at
+        if edited:
+            check_own_files(out, moved(own))
+        assert not [text for text in told if "cannot be removed" in text], at
+        assert ["report"] == os.listdir(tmp_path), at
+        subprocess.run(["rm", "-r", out], check=True)
+    assert 0 == status
+    assert restored >= 1
+    assert swept > 10
+
+
+def test_what_a_killed_run_left_is_put_back_even_if_the_next_run_is_refused(tmp_path: Path) -> None:
+    """A user who sees the report gone, and runs perfkit on a broken capture, has the report back."""
+    (tmp_path / "broken.sqlite").write_bytes(b"")
+    for at in range(1, 100):
+        out = tmp_path / str(at) / "report"
+        make(out, "first")
+        if dying(partial(make, out, "second"), at) != -signal.SIGKILL or not out.exists():
+            break
+    assert not out.exists(), f"no kill before step {at} left the place empty"
+    result = CliRunner().invoke(main, ["report", str(tmp_path / "broken.sqlite"), "--out", str(out)])
+    assert 2 == result.exit_code
+    assert "put back as it was" in result.stderr
+    assert "first" == text_of(out)
+    assert ["report"] == os.listdir(out.parent)
+
+
+def test_the_staging_folder_of_a_living_run_stays(tmp_path: Path) -> None:
+    """Another run with the same --out does not sweep it."""
+    out = tmp_path / "report"
+    with output.replacing(out, MADE_BY) as made:
+        (made / "index.html").write_text("slow")
+        status = forked(lambda: make(out, "fast"))
+        assert made.exists()
+    assert 0 == status
+    assert "slow" == (out / "index.html").read_text()
+    assert ["report"] == os.listdir(tmp_path)
+
+
+def test_foreign_folders_of_such_a_name_stay(tmp_path: Path) -> None:
+    """Without perfkit's mark, or with that of another folder's staging."""
+    out = tmp_path / "report"
+    other = json.dumps({"made_by": "perfkit", "target": "report-perfkit-2"})
+    for name, mark in ((".report-perfkit-mine", ""), (".report-perfkit-2-perfkit-abcd", other), (".report-mine", "")):
+        (tmp_path / name / "old-00").mkdir(parents=True)
+        (tmp_path / name / output.STAGING).write_text(mark)
+    (tmp_path / ".report-empty").mkdir()
+    make(out, "first")
+    make(out, "second")
+    names = {".report-perfkit-mine", ".report-perfkit-2-perfkit-abcd", ".report-mine", ".report-empty", "report"}
+    assert names == set(os.listdir(tmp_path))
+    assert all((tmp_path / name / "old-00").is_dir() for name in names - {".report-empty", "report"})
+
+
+def test_several_runs_at_once(tmp_path: Path) -> None:
+    """Four processes replace one folder again and again: one whole report results, with the user's files."""
+    out = tmp_path / "report"
+    make(out, "first")
+    own = add_own_files(out)
+    children = []
+    for number in range(4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            child = os.fork()
+        if not child:
+            status = 99
+            with suppress(BaseException):
+                for turn in range(5):
+                    make(out, f"run-{number}-{turn}")
+                status = 0
+            os._exit(status)
+        children.append(child)
+    assert [0, 0, 0, 0] == [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert text_of(out).endswith("-4")
+    check_own_files(out, moved(own))
+    assert ["report"] == os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("failing", ["first", "second", "all that follow"])
+def test_a_rename_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str) -> None:
+    """The earlier report is in its place, or lies beside it and the next run puts it back."""
+    out = tmp_path / "report"
+    make(out, "first")
+    own = add_own_files(out)
+    rename, count = os.rename, 0
+
+    def fail(*arguments: Any) -> None:
+        nonlocal count
+        count += 1
+        if count == {"first": 1, "second": 2}.get(failing, count) and (count > 1 or failing == "first"):
+            raise OSError(errno.EIO, "Input/output error", str(arguments[0]))
+        rename(*arguments)
+
+    monkeypatch.setattr(os, "rename", fail)
+    notes: list[str] = []
+    with pytest.raises(PerfkitError, match=r"report: cannot be written: Input/output error\."):
+        make_noting(out, "second", notes)
+    monkeypatch.setattr(os, "rename", rename)
+    if failing == "all that follow":
+        assert not out.exists()
+        assert "cannot be removed: Input/output error" in notes[-1]
+        output.check(out, MADE_BY, note=notes.append)
+        assert "put back as it was" in notes[-1]
+    check_own_files(out, own)
+    assert "first" in (out / "index.html").read_text()
+    assert ["report"] == os.listdir(tmp_path)
+
+
+def make_noting(out: Path, text: str, notes: list[str]) -> None:
+    """Make a folder of one file, with what the user is told in `notes`."""
+    with output.replacing(out, MADE_BY, note=notes.append) as made:
+        (made / "index.html").write_text(text)
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that belongs to a user without root's rights, whom permissions bind."""
+    with tempfile.TemporaryDirectory(prefix="perfkit-faults-") as name:
+        folder = Path(name, "work")
+        folder.mkdir()
+        if os.geteuid() == 0:
+            os.chmod(name, 0o755)
+            os.chown(folder, NOBODY, NOBODY)
+        yield folder
+        subprocess.run(["chmod", "-R", "u+rwx", folder], check=True)
+
+
+def test_a_read_only_place(public: Path) -> None:
+    """The report before it stays, and nothing is made beside it."""
+    out = public / "report"
+    assert 0 == forked(lambda: make(out, "first"), user=NOBODY)
+    public.chmod(0o555)
+
+    def refused() -> None:
+        with pytest.raises(PerfkitError, match=r"report: nothing may be written in .*work\. Choose another --out\."):
+            make(out, "second")
+
+    assert 0 == forked(refused, user=NOBODY)
+    assert "first" == text_of(out)
+    assert ["report"] == os.listdir(public)
+
+
+def test_a_file_that_cannot_be_removed(public: Path) -> None:
+    """The new report is whole in its place; the rest of the old one lies beside it, which is said until it is gone."""
+    out = public / "report"
+
+    def hold() -> None:
+        make(out, "first")
+        (out / "tables").chmod(0o555)
+
+    def replaced() -> None:
+        assert any("cannot be removed: Permission denied" in text for text in make(out, "second"))
+        assert "second" == text_of(out)
+        assert any("cannot be removed: Permission denied" in text for text in make(out, "third"))
+        for held in public.glob(".report-perfkit-*/old-*/tables"):
+            held.chmod(0o755)
+        assert [] == make(out, "fourth")
+        assert ["report"] == os.listdir(public)
+
+    assert 0 == forked(hold, user=NOBODY)
+    assert 0 == forked(replaced, user=NOBODY)
+    assert "fourth" == text_of(out)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """At any size at which it is full: the report before it stays, nothing lies beside it, and the message says so."""
+    resource = pytest.importorskip("resource")
+    out = tmp_path / "report"
+    make(out, "first")
+    own = add_own_files(out)
+
+    def limited(most: int) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
+        with pytest.raises(PerfkitError, match=r"report: cannot be written: File too large\."):
+            make(out, "second")
+
+    for most in (0, 20, 45, 200):  # the mark of the staging folder, a file, the marker
+        assert 0 == forked(partial(limited, most)), most
+        check_own_files(out, own)
+        assert "first" in (out / "index.html").read_text()
+        assert ["report"] == os.listdir(tmp_path)
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """The same on a disk of 64 kB, where root may mount one."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        make(disk / "report", "first")
+        with pytest.raises(PerfkitError, match=r"report: cannot be written: No space left on device\."):
+            make(disk / "report", "x" * 40_000)
+        assert "first" == text_of(disk / "report")
+        assert ["report"] == os.listdir(disk)
+        with pytest.raises(PerfkitError, match="is where a disk is mounted"):
+            make(disk, "second")
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+# The command, with notebooks that fail
+
+
+def notebook(folder: Path, name: str, code: str) -> None:
+    """Write a notebook with a title, a parameters cell and some code."""
+    folder.mkdir(exist_ok=True)
+    cells = [
+        nbformat.v4.new_markdown_cell(f"# The title of {name}"),
+        nbformat.v4.new_code_cell("profile: str = ''", metadata={"tags": ["parameters"]}),
+        nbformat.v4.new_code_cell(code),
+    ]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=SPEC), folder / f"{name}.ipynb")
+
+
+def command(folder: Path, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start perfkit with the notebooks of a folder."""
+    argv = [sys.executable, "-c", COMMAND, folder, *map(str, arguments)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A capture of 40 kernels, which two notebooks answer."""
+    path = tmp_path / "run" / "run.sqlite"
+    path.parent.mkdir()
+    capture(path, kernels=40, shape=Shape(metrics=False))
+    return path
+
+
+def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
+    """The page, the summary and one line on standard error say which are missing and why; the status is 2."""
+    folder, out = tmp_path / "broken", tmp_path / "report"
+    notebook(folder, "0_executive_summary", "'fine'")
+    notebook(folder, "3_system", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    notebook(folder, "4_kernels", "raise MemoryError('Unable to allocate 3 GiB')")
+    notebook(folder, "5_framework", r"raise ValueError('\x1b[31m<script>alert(1)</script> ' + profile)")
+    with command(folder, "report", RUN, "--out", out) as process:
+        printed, told = process.communicate(timeout=LIMIT)
+    assert (2, "") == (process.returncode, printed)
+    assert 1 == told.count("\n"), told
+    assert told.startswith(f"perfkit: {out / 'index.html'}: the report is written without 3_system (the kernel died: ")
+    assert "SIGKILL" in told
+    assert "4_kernels (MemoryError: Unable to allocate 3 GiB)" in told
+    assert "\x1b" not in told
+    assert {"0_executive_summary.ipynb"} == set(os.listdir(out / "notebooks"))
+    failures = json.loads((out / "summary.json").read_text())["failures"]
+    assert ["3_system", "4_kernels", "5_framework"] == [failure["notebook"] for failure in failures]
+    assert "MemoryError: Unable to allocate 3 GiB" == failures[1]["error"]
+    page = (out / "index.html").read_text()
+    assert "This report is not complete." in page
+    assert "The title of 3_system" in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "\x1b" not in page
+    assert "alert(1)</script> mlp_a100" in failures[2]["error"]  # where the run lies on this machine is left out
+    assert "The notebook 4\\_kernels failed: MemoryError" in (out / "summary.md").read_text()
+
+
+def waiting(tmp_path: Path) -> Path:
+    """A folder of notebooks that start a process, write both process numbers to `pids`, and wait."""
+    folder, pids = tmp_path / "broken", tmp_path / "pids"
+    code = (
+        "import os, subprocess, time\n"
+        "child = subprocess.Popen(['sleep', '600'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)\n"
+        f"open({str(pids)!r}, 'a').write(f'{{os.getpid()}}\\n{{child.pid}}\\n')\n"
+        "time.sleep(600)"
+    )
+    for name in ("0_executive_summary", "3_system"):
+        notebook(folder, name, code)
+    return folder
+
+
+def processes(tmp_path: Path, process: subprocess.Popen[str], count: int) -> list[int]:
+    """Wait until the notebooks have written so many process numbers, and return these."""
+    until = time.monotonic() + LIMIT
+    while time.monotonic() < until and process.poll() is None:
+        found = (tmp_path / "pids").read_text().split() if (tmp_path / "pids").exists() else []
+        if len(found) == count:
+            return [int(pid) for pid in found]
+        time.sleep(0.1)
+    raise AssertionError(process.communicate())
+
+
+def alive(pids: list[int]) -> list[int]:
+    """Those of the processes that still run; zombies, which nobody waits for here, do not."""
+    states = {pid: Path(f"/proc/{pid}/stat") for pid in pids}
+    return [
+        pid for pid, file in states.items() if file.exists() and file.read_text().rpartition(")")[2].split()[0] != "Z"
+    ]
+
+
+def gone(pids: list[int]) -> bool:
+    """Whether the processes end by themselves, soon."""
+    until = time.monotonic() + 30
+    while alive(pids) and time.monotonic() < until:
+        time.sleep(0.1)
+    return not alive(pids)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, run: Path, number: signal.Signals) -> None:
+    """Within seconds, with status 2 and one line; the report before it stays, and nothing lies beside it."""
+    out = tmp_path / "report"
+    make(out, "first")
+    kernels = min(2, os.cpu_count() or 1)
+    with command(waiting(tmp_path), "report", run, "--out", out, start_new_session=True) as process:
+        pids = processes(tmp_path, process, 2 * kernels)
+        began = time.monotonic()
+        process.send_signal(number)
+        printed, told = process.communicate(timeout=LIMIT)
+        assert time.monotonic() - began < 10  # 3 s on a machine that has nothing else to do
+    assert (2, "", f"perfkit: stopped by {number.name}.\n") == (process.returncode, printed, told)
+    assert gone(pids)
+    assert "first" == text_of(out)
+    assert {"report", "run", "broken", "pids"} == set(os.listdir(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_a_killed_report_leaves_no_kernel(tmp_path: Path, run: Path) -> None:
+    """Its kernels notice that their parent is gone; the report before it stays, and the next run sweeps up."""
+    out = tmp_path / "report"
+    make(out, "first")
+    kernels = min(2, os.cpu_count() or 1)
+    with command(waiting(tmp_path), "report", run, "--out", out, start_new_session=True) as process:
+        pids = processes(tmp_path, process, 2 * kernels)
+        process.kill()
+        process.communicate(timeout=LIMIT)
+    assert gone(pids[::2])
+    for pid in alive(pids):  # what a notebook itself started is not perfkit's to find
+        os.kill(pid, signal.SIGKILL)
+    assert "first" == text_of(out)
+    output.check(out, MADE_BY)
+    assert {"report", "run", "broken", "pids"} == set(os.listdir(tmp_path))
+
+
+def test_a_full_disk_ends_the_command_with_one_line(tmp_path: Path, run: Path) -> None:
+    """The disk is full when the tables are written; the report before it stays."""
+    resource = pytest.importorskip("resource")
+    folder, out = tmp_path / "broken", tmp_path / "report"
+    for name in ("0_executive_summary", "3_system"):
+        notebook(folder, name, "'fine'")
+    make(out, "first")
+    most = 3000  # bytes of a file; the tables are larger, what a kernel needs is not
+    limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # noqa: E731
+    environment = {**os.environ, "PERFKIT_CACHE": "off"}
+    with command(folder, "report", run, "--out", out, preexec_fn=limit, env=environment) as process:
+        printed, told = process.communicate(timeout=LIMIT)
+    assert (2, "") == (process.returncode, printed)
+    assert told == f"perfkit: {out}: cannot be written: File too large. Choose another --out, or mend that.\n"
+    assert "first" == text_of(out)
+    assert {"report", "run", "broken"} == set(os.listdir(tmp_path))
+
+
+# The commands and what they would write over
+
+
+def perfkit_command(*arguments: object) -> Result:
+    """Run the command in this process."""
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def test_a_project_with_the_capture_itself_is_refused(tmp_path: Path) -> None:
+    """Its summary.json is another tool's: nothing changes, whichever command is told to write there."""
+    project = tmp_path / "project"
+    project.mkdir()
+    capture(project / "run.sqlite", kernels=40)
+    for name in ("summary.json", "index.html", "comparison.json", "main.cu"):
+        (project / name).write_text(f"my {name}")
+    before = {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in project.iterdir()}
+    run = project / "run.sqlite"
+    for arguments in (
+        ("report", run, "--out", project),
+        ("report", run, "--out", run),
+        ("report", project, "--out", run / "report"),
+        ("compare", run, run, "--labels", "a,b", "--out", project),
+        ("simulate", "mlp_a100", "--out", project),
+        ("check", run, "--baseline", run, "--junit", run),
+        ("check", run, "--baseline", run, "--json", project / "summary.json"),
+        ("record", "prometheus", "http://127.0.0.1:9", "--start", "0", "--out", project / "main.cu"),
+    ):
+        result = perfkit_command(*arguments)
+        assert (2, 1) == (result.exit_code, result.stderr.count("\n")), result.stderr
+        assert f"perfkit: {arguments[-1]}: " in result.stderr, result.stderr
+    assert before == {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in project.iterdir()}
+
+
+def test_files_of_a_check_are_replaced_and_others_are_not(tmp_path: Path, run: Path) -> None:
+    """An earlier file of the same form, and an empty one; a device is written to, a link leads to the file."""
+    junit, as_json = tmp_path / "check.xml", tmp_path / "check.json"
+    as_json.touch()
+    (tmp_path / "link.xml").symlink_to("check.xml")
+    arguments = ("check", run, "--baseline", run, "--json", as_json, "--junit")
+    for file in (junit, tmp_path / "link.xml", "/dev/null"):
+        assert 0 == perfkit_command(*arguments, file).exit_code
+    assert (tmp_path / "link.xml").is_symlink()
+    assert "perfkit check" == json.loads(as_json.read_text())["made_by"]
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    before = junit.read_bytes()
+    result = perfkit_command("check", run, "--baseline", run, "--json", junit)
+    assert (2, True) == (result.exit_code, "this command did not write" in result.stderr)
+    assert before == junit.read_bytes()
+
+
+def test_a_comparison_keeps_the_users_files(tmp_path: Path, run: Path) -> None:
+    """As a report does; and it is no place for a report."""
+    out = tmp_path / "comparison"
+    arguments = ("compare", run, run, "--labels", "a,b", "--out", out)
+    assert 0 == perfkit_command(*arguments).exit_code
+    (out / "remarks.txt").write_text("mine")
+    assert 0 == perfkit_command(*arguments).exit_code
+    assert "mine" == (out / "remarks.txt").read_text()
+    result = perfkit_command("report", run, "--out", out)
+    assert (2, True) == (result.exit_code, "holds what `perfkit compare` made" in result.stderr)
+
+
+def test_names_do_not_reach_the_terminal_raw(tmp_path: Path) -> None:
+    """Neither those of files, whatever their bytes, nor options, in messages and in what is printed."""
+    hostile = tmp_path / os.fsdecode(b"\x1b[31m\x9b\xff\n.sqlite")
+    hostile.write_bytes(b"")
+    good = tmp_path / os.fsdecode(b"good\x1b]0;title\x07.sqlite")
+    capture(tmp_path / "good.sqlite", kernels=10)
+    (tmp_path / "good.sqlite").rename(good)
+    for status, arguments in (
+        (2, ("inspect", hostile)),
+        (2, ("report", hostile, "--out", tmp_path / "\x1b[2J")),
+        (2, ("report", good, "--window", "\x1b[31m:1s")),
+        (2, ("\x1b[31m",)),
+        (0, ("inspect", good)),
+        (0, ("inspect", good, "--json")),
+    ):
+        result = perfkit_command(*arguments)
+        assert status == result.exit_code, result.output
+        text = result.stdout + result.stderr
+        assert all(c.isprintable() or c == "\n" for c in text), repr(text)
+
+
+def printing(*arguments: object, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    argv = [sys.executable, "-m", "perfkit", *map(str, arguments)]
+    return subprocess.run(argv, stderr=subprocess.PIPE, text=True, timeout=LIMIT, check=False, **options)
+
+
+def test_a_reader_that_has_read_enough_is_no_error(run: Path) -> None:
+    """`perfkit inspect RUN | head` prints no complaint."""
+    read, write = os.pipe()
+    os.close(read)
+    done = printing("inspect", run, stdout=write)
+    os.close(write)
+    assert (2, "") == (done.returncode, done.stderr)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_output_that_cannot_be_written_is_one_line(run: Path) -> None:
+    """The disk of standard output is full."""
+    with Path("/dev/full").open("w") as full:
+        done = printing("inspect", run, stdout=full)
+    assert (2, "perfkit: No space left on device.\n") == (done.returncode, done.stderr)
+
+
+def test_an_encoding_that_lacks_a_character_is_no_error(run: Path) -> None:
+    """What it cannot print is escaped."""
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = printing("inspect", run, stdout=subprocess.DEVNULL, env=environment)
+    assert (0, "") == (done.returncode, done.stderr)
+
+
+def test_the_error_of_all_notebooks_leaves_the_report_before(tmp_path: Path, run: Path) -> None:
+    """Where none can run there is nothing to report."""
+    folder, out = tmp_path / "broken", tmp_path / "report"
+    for name in ("0_executive_summary", "3_system"):
+        notebook(folder, name, "raise OSError(5, 'Input/output error')")
+    make(out, "first")
+    with command(folder, "report", run, "--out", out) as process:
+        printed, told = process.communicate(timeout=LIMIT)
+    assert (2, "") == (process.returncode, printed)
+    assert (
+        told
+        == "perfkit: run.sqlite: all notebooks failed; 0_executive_summary: OSError: [Errno 5] Input/output error.\n"
+    )
+    assert "first" == text_of(out)
+    assert perfkit.load(run).kernels is not None
