@@ -111,7 +111,7 @@ def test_report_replaces_only_a_report(tmp_path: Path, run: Path) -> None:
     """A folder of the user's own is never overwritten."""
     (tmp_path / "thesis.tex").write_text("years of work")
     result = perfkit_command("report", run, "--out", tmp_path)
-    assert (2, True) == (result.exit_code, "exists and is not an earlier report" in result.stderr)
+    assert (2, True) == (result.exit_code, "holds files that perfkit did not write (thesis.tex)" in result.stderr)
     assert (tmp_path / "thesis.tex").exists()
 
 

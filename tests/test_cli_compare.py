@@ -92,7 +92,7 @@ def test_compare_refuses(fast: Path, tmp_path: Path) -> None:
         ([fast], "Give two, such as before and after."),
         ([fast, fast, "--labels", "a"], "1 labels for 2 runs. Give each run one."),
         ([fast, fast, "--labels", "a,a"], "there is one run or label, a."),
-        ([fast, fast, "--out", tmp_path], "exists and is not an earlier comparison."),
+        ([fast, fast, "--out", tmp_path], "holds files that perfkit did not write (mine)."),
         ([fast, tmp_path / "none"], "no such file or folder"),
     ):
         result = perfkit_command("compare", *arguments)

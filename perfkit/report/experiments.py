@@ -35,7 +35,7 @@ import pandas as pd
 from perfkit.analysis import compare, steps, timeline
 from perfkit.diagnosis import comparison
 from perfkit.errors import PerfkitError
-from perfkit.format import Shown
+from perfkit.format import Shown, printable
 from perfkit.report import simulations
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
@@ -44,6 +44,8 @@ from perfkit.workloads.experiment import REPEATS, repeats_of
 from perfkit.workloads.experiments import find
 from perfkit.workloads.plan import DEVICES
 from perfkit.workloads.running import TIMINGS
+
+LEAST = {"batch_count": 1, "step_flops": 0}  # of what is read of a run's timings
 
 
 @dataclass(frozen=True)
@@ -158,7 +160,7 @@ def _labels(name: str, place: Path) -> list[str]:
 
 
 def _recorded(paths: Sequence[Path]) -> Trial:
-    rows = [_content(path / TIMINGS)["rows"][-1] for path in paths]
+    rows = [_last_row(path / TIMINGS) for path in paths]
     every = [
         Trial(path, load(path), row["batch_count"], row["step_flops"], is_simulated=False)
         for path, row in zip(paths, rows, strict=True)
@@ -171,12 +173,23 @@ def _simulated(path: Path) -> Trial:
     return Trial(path, load(path), told["setup"]["batch"], told["step_flops"], is_simulated=True)
 
 
-def _content(path: Path) -> dict[str, Any]:
+def _last_row(path: Path) -> dict[str, int]:
+    """Return the last of the rows in the timings of a run: the batch size that was recorded."""
+    content = _content(path)
+    rows = content.get("rows") if isinstance(content, dict) else None
+    row = rows[-1] if isinstance(rows, list) and rows else None
+    numbers = {name: row.get(name) if isinstance(row, dict) else None for name in LEAST}
+    wrong = [f"{name} {value!r}" for name, value in numbers.items() if type(value) is not int or value < LEAST[name]]
+    if wrong:
+        raise PerfkitError(f"{path}: its last row has {printable(', '.join(wrong), 200)}. Record the run again.")
+    return {name: int(value) for name, value in numbers.items() if value is not None}
+
+
+def _content(path: Path) -> Any:
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as e:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as e:
         raise PerfkitError(f"{path}: cannot be read ({e}). Record the run again.") from e
-    return content
 
 
 def overview(found: Mapping[str, Trial]) -> pd.DataFrame:

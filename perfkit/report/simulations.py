@@ -21,6 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from perfkit import cache
+from perfkit.errors import PerfkitError
+from perfkit.report import output
 from perfkit.simulate import experiments
 
 
@@ -32,15 +34,22 @@ def folder(name: str) -> Path:
     ValueError
         If there is no such experiment.
     """
-    place = _root() / name
+    try:
+        return _made(name, _root())
+    except PerfkitError:  # a cache that is full or cannot be written is none
+        return _made(name, _temporary())
+
+
+def _made(name: str, top: Path) -> Path:
+    """Return the folder of an experiment's runs in `top`, made if it is not there."""
+    place = top / name
     if not place.is_dir():
-        part = Path(tempfile.mkdtemp(dir=place.parent))
         try:
-            experiments.write(name, part)
-            with suppress(OSError):  # another process was quicker, and its runs are the same
-                part.rename(place)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
+            with output.replacing(place, None) as made:
+                experiments.write(name, made)
+        except PerfkitError:
+            if not place.is_dir():  # else another process was quicker, and its runs are the same
+                raise
     return place
 
 

@@ -577,6 +577,42 @@ def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
     assert "The notebook 4\\_kernels failed: MemoryError" in (out / "summary.md").read_text()
 
 
+def test_a_kernel_that_does_not_start_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of that name is installed; the others run."""
+    for name in ("fine", "unknown"):
+        notebook(tmp_path, name, "1 + 1")
+    unknown = nbformat.read(tmp_path / "unknown.ipynb", as_version=4)
+    unknown.metadata["kernelspec"]["name"] = "none-such"
+    nbformat.write(unknown, tmp_path / "unknown.ipynb")
+    monkeypatch.setattr("perfkit.report.notebooks.folder", lambda: tmp_path)
+    results = notebooks.execute(["fine", "unknown"], {}, done=lambda name: None)
+    assert not isinstance(results["fine"], notebooks.Failure)
+    assert "no kernel: Jupyter knows no kernel named 'none-such'" in str(results["unknown"])
+
+
+def test_a_pdf_that_cannot_be_printed_leaves_the_page(tmp_path: Path, run: Path) -> None:
+    """The browser fails: the rest is worth having."""
+    folder, out = tmp_path / "fine", tmp_path / "report"
+    for name in ("0_executive_summary", "3_system"):
+        notebook(folder, name, "1 + 1")
+    environment = browser(tmp_path, "echo 'no display' >&2; exit 1")
+    with command(folder, "report", run, "--out", out, "--pdf", env=environment) as process:
+        _, told = process.communicate(timeout=LIMIT)
+    assert (2, 1) == (process.returncode, told.count("\n"))
+    assert f"{out / 'index.html'}: the report is written without report.pdf (pdf: " in told
+    assert "no display" in told
+    assert {"index.html", "summary.json", "summary.md", "notebooks", "tables", output.MARKER} == set(os.listdir(out))
+
+
+def browser(folder: Path, script: str) -> dict[str, str]:
+    """An environment in which the browser is a script."""
+    program = folder / "bin" / "chromium"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    return {**os.environ, "PATH": f"{program.parent}{os.pathsep}{os.environ['PATH']}"}
+
+
 def waiting(tmp_path: Path) -> Path:
     """A folder of notebooks that start a process, write both process numbers to `pids`, and wait."""
     folder, pids = tmp_path / "broken", tmp_path / "pids"
@@ -635,6 +671,50 @@ def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, run: Path, number
     assert gone(pids)
     assert "first" == text_of(out)
     assert {"report", "run", "broken", "pids"} == set(os.listdir(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_a_signal_ends_the_browser(tmp_path: Path, run: Path) -> None:
+    """With the processes that it has started itself."""
+    folder, pids = tmp_path / "fine", tmp_path / "pids"
+    for name in ("0_executive_summary", "3_system"):
+        notebook(folder, name, "1 + 1")
+    environment = browser(tmp_path, f"sleep 600 2>/dev/null & echo $$ $! > {pids}.part; mv {pids}.part {pids}; wait")
+    with command(folder, "report", run, "--out", tmp_path / "report", "--pdf", env=environment) as process:
+        found = processes(tmp_path, process, 2)
+        process.terminate()
+        _, told = process.communicate(timeout=LIMIT)
+    assert (2, "perfkit: stopped by SIGTERM.\n") == (process.returncode, told)
+    assert gone(found)
+    assert {"run", "fine", "bin", "pids"} == set(os.listdir(tmp_path))
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")
+def test_an_interrupted_report_leaves_no_child(tmp_path: Path, run: Path) -> None:
+    """A program that catches KeyboardInterrupt lives on without kernels, and without zombies of them."""
+    code = """
+import os, signal, sys, threading, time
+from pathlib import Path
+import psutil
+from perfkit import report
+from perfkit.report import notebooks
+folder, run, out = map(Path, sys.argv[1:])
+notebooks.folder = lambda: folder
+
+def interrupt():
+    while not (folder.parent / "pids").exists():
+        time.sleep(0.1)
+    os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    report.build(run, out)
+except KeyboardInterrupt:
+    print(psutil.Process().children(recursive=True), out.exists())
+"""
+    argv = [sys.executable, "-c", code, waiting(tmp_path), run, tmp_path / "report"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False)
+    assert (0, "[] False\n", "") == (done.returncode, done.stdout, done.stderr)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks at processes in /proc")

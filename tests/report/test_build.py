@@ -44,15 +44,20 @@ def summary(folder: Path) -> dict[str, Any]:
 
 
 def test_writes_page_summaries_notebooks_and_tables(built: Path) -> None:
-    """These five are what `perfkit report` promises."""
-    assert {"index.html", "summary.md", "summary.json", "notebooks", "tables"} == {p.name for p in built.iterdir()}
+    """These five are what `perfkit report` promises; the marker lists their files."""
+    promised = {"index.html", "summary.md", "summary.json", "notebooks", "tables"}
+    assert {*promised, ".perfkit.json"} == {p.name for p in built.iterdir()}
+    listed = json.loads((built / ".perfkit.json").read_text(encoding="utf-8"))["files"]
+    files = {path.relative_to(built).as_posix() for path in built.rglob("*") if path.is_file()}
+    assert files - {".perfkit.json"} == set(listed)
     assert 600 == len(pd.read_parquet(built / "tables" / "kernels.parquet"))
 
 
 def test_every_figure_has_value_unit_definition_source_and_notebook(built: Path) -> None:
     """`figures` maps an id to what is needed to believe the number."""
     content = summary(built)
-    assert {"inputs", "figures", "findings", "refusals"} == set(content)
+    assert {"inputs", "figures", "findings", "refusals", "failures"} == set(content)
+    assert [] == content["failures"]
     needed = {"label", "value", "unit", "definition", "source", "notebook", "text", "cell", "tables"}
     assert [] == [i for i, figure in content["figures"].items() if needed != set(figure) or not figure["definition"]]
 
@@ -155,8 +160,10 @@ def test_failed_report_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: py
 
 
 def test_earlier_report_is_replaced(built: Path, run: Path) -> None:
-    """The same command twice gives one report, not two mixed."""
-    (built / "tables" / "old.parquet").write_bytes(b"")
+    """The same command twice gives one report, not two mixed; a file of the user's stays."""
+    (built / "tables" / "mine.csv").write_text("mine")
+    assert (built / "tables" / "baseline").is_dir()
     report.build(run, built, gpus=(1,))
-    assert not (built / "tables" / "old.parquet").exists()
+    assert not (built / "tables" / "baseline").exists()
+    assert "mine" == (built / "tables" / "mine.csv").read_text()
     assert [1] == summary(built)["inputs"]["parameters"]["gpus"]

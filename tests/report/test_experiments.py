@@ -71,7 +71,7 @@ def test_another_process_was_quicker(kept: Path, monkeypatch: pytest.MonkeyPatch
 
     def write_slowly(name: str, part: Path) -> None:
         (part / "mine").mkdir()
-        place = part.parent / name
+        place = part.parents[1] / name
         place.mkdir()
         (place / "theirs").mkdir()
 
@@ -168,3 +168,14 @@ def test_a_run_without_a_gpu(tmp_path: Path) -> None:
     assert rows[["launches_count", "kernel_busy_frac"]].isna().all(axis=None)
     assert (rows["samples_per_s"] > 0).all()
     assert experiments.by_sample(found)["utilisation_frac"].isna().all()
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "{}", '{"rows": []}', '{"rows": [1]}', '{"rows": [{"batch_count": 0, "step_flops": 1e999}]}', "["]
+)
+def test_timings_of_another_kind_are_refused(recorded: Path, content: str) -> None:
+    """The message names the file and what is wrong."""
+    file = recorded / "batch" / "after" / "timings.json"
+    file.write_text(content)
+    with pytest.raises(PerfkitError, match=r"after/timings\.json: .*Record the run again\."):
+        experiments.trials("batch", recorded)
