@@ -77,7 +77,8 @@ def _fail(problem: str) -> NoReturn:
         if problem:
             click.echo(f"perfkit: {elided(problem, LONGEST)}", err=True)
     try:
-        sys.stdout.flush()
+        if sys.stdout:  # it may have been closed before perfkit began
+            sys.stdout.flush()
     except OSError:  # Python would flush once more at its end, and complain
         with suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

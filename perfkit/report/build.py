@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,6 @@ from perfkit.tables import TABLES
 
 MADE_BY = "perfkit report"  # in the marker of the folder
 LONGEST = 300  # characters of a failure in a message
-LONGEST_FAILURE = 4000  # characters of it on the page and in summary.json
 
 
 def build(
@@ -142,7 +140,7 @@ def _write(
 ) -> dict[str, Failure]:
     """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError."""
     results = notebooks.execute(names, parameters, done=done)
-    failures = {name: _local(each, parameters) for name, each in results.items() if isinstance(each, Failure)}
+    failures = {name: each for name, each in results.items() if isinstance(each, Failure)}
     executed = {name: each for name, each in results.items() if not isinstance(each, Failure)}
     if not executed:
         name, failure = next(iter(failures.items()))
@@ -165,15 +163,6 @@ def _write(
     (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
     done("page")
     return failures
-
-
-def _local(failure: Failure, parameters: dict[str, Any]) -> Failure:
-    """Return a failure whose message names the inputs by their names, not by where they lie on this machine."""
-    message = failure.message
-    for name in ("profile", "baseline", "peaks", "published"):
-        if parameters[name]:
-            message = message.replace(parameters[name], Path(parameters[name]).name)
-    return replace(failure, message=elided(message, LONGEST_FAILURE))
 
 
 def _print(made: Path) -> dict[str, str]:

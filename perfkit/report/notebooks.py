@@ -17,6 +17,7 @@ from typing import Any
 
 import nbformat
 
+from perfkit.format import elided
 from perfkit.run import Run
 
 BASELINE = "baseline"
@@ -34,6 +35,7 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
 }
 
 START = "start"  # leads to the others; a page for a person, no part of a report
+LONGEST = 4000  # characters of an error's message
 QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
 
 
@@ -149,7 +151,7 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
             shell_timeout_interval=1,  # s between two looks whether the kernel lives
         )
     except papermill.PapermillExecutionError as e:
-        return Failure(e.ename, e.evalue, e.source)
+        return Failure(e.ename, elided(e.evalue, LONGEST), e.source)
     except DeadKernelError:
         return Failure("the kernel died", kernels.ending(name))
     except NoSuchKernel as e:
