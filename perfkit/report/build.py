@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from perfkit.errors import PerfkitError
 from perfkit.format import elided
 from perfkit.hardware import load_peaks
 from perfkit.report import html, landing, links, notebooks, output, privacy, summary
 from perfkit.report.notebooks import Failure
+from perfkit.report.output import TEXT
 from perfkit.report.pdf import browser, printed
 from perfkit.report.places import presented
 from perfkit.report.published import published as published_figures
@@ -151,7 +154,8 @@ def _write(
     linked = landing.Report(presented(executed, kept), frozenset(tables))
     (made / "notebooks").mkdir()
     for name, notebook in executed.items():
-        nbformat.write(landing.beside(notebook, linked), made / "notebooks" / f"{name}.ipynb")
+        content = nbformat.writes(landing.beside(notebook, linked)) + "\n"
+        (made / "notebooks" / f"{name}.ipynb").write_text(content, **TEXT)
     found = collect(executed.items())
     why = {name: str(failure) for name, failure in failures.items()}
     summary.write(made, summary.inputs(view, parameters), found, linked, why)
@@ -160,7 +164,7 @@ def _write(
     parts |= {name: notebooks.failed(name, failure) for name, failure in failures.items()}
     shown = [(notebooks.title(parts[name]), parts[name]) for name in names]
     title = f"perfkit: {Path(parameters['profile']).name}"
-    (made / "index.html").write_text(html.pages(shown, title=title), encoding="utf-8")
+    (made / "index.html").write_text(html.pages(shown, title=title), **TEXT)
     done("page")
     return failures
 
@@ -171,7 +175,7 @@ def _print(made: Path) -> dict[str, str]:
     Return the name of the PDF and what went wrong, if it cannot be made: the page is worth having without it.
     """
     page = made / "print.html"
-    page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), **TEXT)
     try:
         printed(page, made / "report.pdf")
     except PerfkitError as e:
@@ -205,6 +209,7 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[st
             if frame is None or not len(frame) or (place == "framework" and frame.equals(view.run.table(name))):
                 continue
             (folder / place).mkdir(parents=True, exist_ok=True)
-            frame.to_parquet(folder / f"{path.lower()}.parquet", compression="zstd", index=False)
+            with (folder / f"{path.lower()}.parquet").open("wb") as file:  # pyarrow opens no path that is not UTF-8
+                pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), file, compression="zstd")
             written.append(path)
     return written

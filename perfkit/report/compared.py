@@ -25,6 +25,7 @@ from perfkit.diagnosis.comparison import Comparison
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, printable
 from perfkit.report import html, output
+from perfkit.report.output import TEXT
 from perfkit.report.shown import note, refusals
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -167,8 +168,8 @@ def write(told: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = 
     runs = [view.run for views in told.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        (made / CONTENT).write_text(as_json(told), encoding="utf-8")
-        (made / "index.html").write_text(_page(told), encoding="utf-8")
+        (made / CONTENT).write_text(as_json(told), **TEXT)
+        (made / "index.html").write_text(_page(told), **TEXT)
     return out / "index.html"
 
 

@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from secrets import token_hex
+from types import MappingProxyType
 from typing import Any
 
 from perfkit.errors import PerfkitError
@@ -51,6 +52,9 @@ LONGEST_NAME = 200  # bytes of a folder's name in that of its staging folder; a 
 ATTEMPTS = 100  # to take the place of a folder that other runs replace at the same time
 NAMED = 3  # files that a message names
 EARLIER = ({"index.html", "summary.json"}, {"index.html", "comparison.json"})  # made before there was a marker
+
+# How text is written: bytes of a file's name that are no UTF-8 become escapes, which JSON reads as what they were.
+TEXT = MappingProxyType({"encoding": "utf-8", "errors": "backslashreplace"})
 
 Note = Callable[[str], None]
 

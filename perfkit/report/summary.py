@@ -13,6 +13,7 @@ from typing import Any
 from perfkit.diagnosis import HORIZONS
 from perfkit.format import printable
 from perfkit.report.landing import Report
+from perfkit.report.output import TEXT
 from perfkit.report.record import Recorded
 from perfkit.report.shown import nothing_found, remarks
 from perfkit.selection import Selection
@@ -46,8 +47,8 @@ def write(
         "failures": [{"notebook": name, "error": error} for name, error in (failures or {}).items()],
     }
     text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
-    (folder / "summary.json").write_text(text + "\n", encoding="utf-8")
-    (folder / "summary.md").write_text(markdown(content), encoding="utf-8")
+    (folder / "summary.json").write_text(text + "\n", **TEXT)
+    (folder / "summary.md").write_text(markdown(content), **TEXT)
 
 
 def _figure(id: str, figure: dict[str, Any], linked: Report) -> dict[str, Any]:

@@ -577,6 +577,23 @@ def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
     assert "The notebook 4\\_kernels failed: MemoryError" in (out / "summary.md").read_text()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="file names are bytes on Linux")
+def test_a_report_of_and_in_names_of_any_bytes(tmp_path: Path, run: Path) -> None:
+    """The notebooks find the run, and the report is whole; the terminal sees no byte that it would obey."""
+    folder, out = tmp_path / "fine", tmp_path / os.fsdecode(b"report-\xff\x1b[31m")
+    hostile = run.rename(run.with_name(os.fsdecode(b"run-\xff\x1b[31m.sqlite")))
+    notebook(folder, "0_executive_summary", "profile")
+    notebook(folder, "3_system", "import perfkit; len(perfkit.load(profile).kernels)")
+    with command(folder, "report", hostile, "--out", out) as process:
+        printed, told = process.communicate(timeout=LIMIT)
+    assert (0, "") == (process.returncode, told)
+    assert printed.rstrip("\n").isprintable()
+    files = json.loads((out / output.MARKER).read_text())["files"]
+    assert {name for name in content(out) if name != output.MARKER} == set(files)
+    executed = nbformat.read(out / "notebooks" / "3_system.ipynb", as_version=4)
+    assert "40" == executed.cells[-1].outputs[0].data["text/plain"]
+
+
 def test_a_kernel_that_does_not_start_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """None of that name is installed; the others run."""
     for name in ("fine", "unknown"):
