@@ -144,7 +144,7 @@ def test_copied_parameters_give_the_same_figures(explorer: Exploring, tmp_path: 
     explorer.press("Copy as parameters")
     assert [*explorer.ask("explorer.window")] == parameters["window"]
     figures = json.loads(explorer.ask("figures()"))
-    notebooks = execute(["3_system"], parameters, tmp_path, done=lambda _: None)
+    notebooks = execute(["3_system"], parameters, done=lambda _: None)
     found = collect(notebooks.items()).figures
     assert 5 < len(figures)
     assert figures == {name: _as_found(found[name]) for name in figures}

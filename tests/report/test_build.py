@@ -58,7 +58,7 @@ def test_every_figure_has_value_unit_definition_source_and_notebook(built: Path)
     content = summary(built)
     assert {"inputs", "figures", "findings", "refusals", "failures"} == set(content)
     assert [] == content["failures"]
-    needed = {"label", "value", "unit", "definition", "source", "notebook", "text", "cell", "tables"}
+    needed = {"label", "value", "unit", "definition", "source", "doubt", "notebook", "text", "cell", "tables"}
     assert [] == [i for i, figure in content["figures"].items() if needed != set(figure) or not figure["definition"]]
 
 
