@@ -1,0 +1,742 @@
+"""The 22 families of files: small seeds, the mutators that fit them, and an oracle that reads them without perfkit.
+
+An oracle returns per table (or ``SAMPLES/metric``) the number of rows that a file states and the sum of one column;
+it returns nothing where it cannot judge.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import re
+import sqlite3
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from readers import (
+    dcgm_files,
+    deepspeed_files,
+    experiment_files,
+    hpctoolkit_files,
+    nccl_files,
+    ncu_files,
+    nsys_files,
+    smi_files,
+    torch_files,
+)
+
+# Rows, and the sum of the column in SUMMED (None where it is not judged).
+Counts = dict[str, tuple[int, float | None]]
+Oracle = Callable[[Path], Counts]
+
+SUMMED = {
+    **dict.fromkeys(("KERNELS", "API_CALLS", "OS_CALLS", "OPS", "PYTHON_CALLS"), "dur_ns"),
+    **dict.fromkeys(("COPIES", "COLLECTIVES"), "bytes"),
+    "SAMPLES": "value",
+}
+TEXT_BYTES = 24_000  # of a log; a longer one is cut at an end of a line
+EVENTS = 160  # of a trace
+ROWS = 120  # of a table of an nsys export
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A file, or a folder of files, as bytes by relative path; `entry` is what perfkit loads ("" is the folder)."""
+
+    name: str
+    files: dict[str, bytes]
+    entry: str
+
+    def write(self, folder: Path) -> Path:
+        """Write the files; return the path to load."""
+        for name, data in self.files.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(data)
+        return folder / self.entry
+
+
+@dataclass(frozen=True)
+class Family:
+    """One format: kinds of mutators with their weights, the seeds, the oracle, and its share of all mutants."""
+
+    name: str
+    kinds: dict[str, int]
+    seeds: Callable[[Path], Iterable[Seed]]
+    oracle: Oracle | None = None
+    share: float = 1.0
+
+
+def shelf() -> Path | None:
+    """Return the folder of real captures, named by PERFKIT_PROFILES, or None."""
+    named = os.environ.get("PERFKIT_PROFILES")
+    return Path(named) if named and Path(named).is_dir() else None
+
+
+@cache
+def seeds(family: str) -> tuple[Seed, ...]:
+    """Return the seeds of a family: small real files where there are any, and made ones."""
+    with tempfile.TemporaryDirectory() as folder:
+        return tuple(FAMILIES[family].seeds(Path(folder)))
+
+
+# Seeds
+
+
+def _shelf_files(*patterns: str) -> Iterator[Path]:
+    root = shelf()
+    if root:
+        for pattern in patterns:
+            yield from sorted(root.glob(pattern))
+
+
+def _file(path: Path, data: bytes | None = None) -> Seed:
+    return Seed(path.name, {path.name: path.read_bytes() if data is None else data}, path.name)
+
+
+def _folder(path: Path, names: Iterable[str] | None = None) -> Seed:
+    files = [item for item in sorted(path.rglob("*")) if item.is_file() and (names is None or item.name in names)]
+    return Seed(path.name, {f"{path.name}/{item.relative_to(path)}": item.read_bytes() for item in files}, path.name)
+
+
+def _short(data: bytes, size: int = TEXT_BYTES) -> bytes:
+    """Leave out the end of a long text, at the end of a line."""
+    return data if len(data) <= size else data[: data.rindex(b"\n", 0, size) + 1]
+
+
+def _texts(*patterns: str) -> Iterator[Seed]:
+    for path in _shelf_files(*patterns):
+        yield _file(path, _short(path.read_bytes()))
+
+
+def _dcgm_dmon(work: Path) -> Iterator[Seed]:
+    yield _file(dcgm_files.dmon(work / "dmon.txt", *dcgm_files.ticks(8)))
+    yield from _texts("monitor/dcgmi_dmon_*.txt")
+
+
+def _dcgm_prom(work: Path) -> Iterator[Seed]:
+    stamped = [f"{line} 1700000000500" if not line.startswith("#") else line for line in dcgm_files.page()]
+    yield _file(dcgm_files.scrape(work / "s.prom", *dcgm_files.page()))
+    yield _file(dcgm_files.scrape(work / "stamped.prom", *stamped))
+    yield from _texts("monitor/dcgm_exporter_*.prom", "monitor/nvidia_gpu_exporter__*h100-mig*.metrics")
+
+
+def _prom_answer(work: Path) -> Iterator[Seed]:
+    yield _file(dcgm_files.stored(work / "gpus.json"))
+    values = [40 + i % 7 for i in range(40)]
+    names = ("DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_PROF_SM_ACTIVE")
+    series = [dcgm_files.series(name, *values, gpu=gpu) for name in names[:2] for gpu in range(3)]
+    yield _file(dcgm_files.answer(work / "more.json", *series, dcgm_files.series(names[2], 0.5, 0.25, "NaN")))
+
+
+def _smi_dmon(work: Path) -> Iterator[Seed]:
+    yield _file(smi_files.dmon(work / "dmon.txt", *smi_files.ticks(10)))
+    dated = [("20260101", f"00:00:{i // 2:02d}", *row) for i, row in enumerate(smi_files.ticks(10))]
+    columns = ("Date", "Time", *smi_files.COLUMNS)
+    yield _file(smi_files.dmon(work / "dated.txt", *dated, columns=columns))
+    yield from _texts("monitor/dmon_*.txt", "monitor/nvidia-smi__*__load__dmon.txt")
+
+
+def _smi_query(work: Path) -> Iterator[Seed]:
+    yield _file(smi_files.query(work / "query.csv", *smi_files.moments(12)))
+    yield from _texts("monitor/smi_query__*.csv", "monitor/nvidia-smi__*h100*__load__query-gpu.csv", "monitor/xypp3*.csv")
+
+
+def _smi_q_text(work: Path) -> Iterator[Seed]:
+    yield _file(smi_files.text(work / "gpu.txt"))
+    times = ("Thu Jan  1 00:00:02 2026", "Thu Jan  1 00:00:03 2026")
+    yield _file(smi_files.text(work / "twice.txt", gpus=3, times=times))
+
+
+def _smi_xml(work: Path) -> Iterator[Seed]:
+    yield _file(smi_files.xml(work / "gpu.xml", smi_files.gpu(), smi_files.gpu({"uuid": "GPU-2"})))
+    for path in _shelf_files("monitor/nvidia-smi_xml__*.xml"):
+        if path.stat().st_size < 30_000:
+            yield _file(path)
+
+
+def _rocm(work: Path) -> Iterator[Seed]:
+    yield _file(smi_files.rocm(work / "gpu.json", smi_files.card(), smi_files.card({"GPU use (%)": "3"})))
+    yield _file(smi_files.rocm(work / "twice.json", smi_files.card(), times=3))
+    yield from map(_file, _shelf_files("monitor/rocm-smi_json__*.json"))
+
+
+def _nccl_tests(work: Path) -> Iterator[Seed]:
+    yield _file(nccl_files.written(work / "new.log", nccl_files.table()))
+    yield _file(nccl_files.written(work / "old.log", nccl_files.old_table(nccl_files.rows())))
+    for pattern in ("*cluster00*.log", "*polaris_nccl_2_18_n2*all_reduce*", "*sirius*", "*_mpi_tagged.txt"):
+        yield from _texts(f"monitor/nccl_tests__{pattern}" if pattern != "*_mpi_tagged.txt" else f"monitor/{pattern}")
+    yield from _texts("monitor/superbench__nccl_alltoall.log", "monitor/lessizzmore*.txt")
+
+
+def _nccl_json(work: Path) -> Iterator[Seed]:
+    yield _file(nccl_files.reported(work / "r.json", nccl_files.report()))
+    told = nccl_files.report(version=1, results=[nccl_files.result(*row) for row in nccl_files.ROWS])
+    yield _file(nccl_files.reported(work / "short.json", told))
+
+
+def _nccl_log(work: Path) -> Iterator[Seed]:
+    yield _file(nccl_files.sample(work / "rank0.log"))
+    yield from _texts("monitor/nccl_debug_info_*.txt", "monitor/nccl_log__*_with_aws.log")
+
+
+def _megatron(work: Path) -> Iterator[Seed]:
+    yield _file(deepspeed_files.written(work / "t.log", deepspeed_files.training()))
+    many = [deepspeed_files.timed(n, 1000.0 + n, actual_seqlen=1024) for n in range(1, 30)]
+    yield _file(deepspeed_files.written(work / "many.log", ["using world size: 4, data-parallel-size: 4", *many]))
+    yield from _texts("monitor/superbench__megatron_deepspeed.log")
+
+
+def _deepspeed(work: Path) -> Iterator[Seed]:
+    yield _file(deepspeed_files.written(work / "report.txt", deepspeed_files.report()))
+    yield from _texts("monitor/deepspeed_flops_profiler_*.txt")
+
+
+def _ncu_csv(work: Path) -> Iterator[Seed]:
+    yield _file(ncu_files.raw(work / "raw.csv", *(ncu_files.full(n) for n in range(4)), end=True))
+    yield _file(ncu_files.details(work / "details.csv", *(ncu_files.full(n) for n in range(3)), end=True))
+    yield from map(_file, _shelf_files("ncu/Olajide*.csv"))
+    for path in _shelf_files("golden/ncu/NVIDIA*.csv", "golden/ncu/extra-p*.csv"):
+        if path.stat().st_size < TEXT_BYTES:
+            yield _file(path)
+
+
+def _ncu_rep(work: Path) -> Iterator[Seed]:
+    yield _file(ncu_files.report(work / "report.ncu-rep"))
+    yield from map(_file, _shelf_files("ncu/NVIDIA*CuVectorAddDrv.ncu-rep", "ncu/extra-p*.ncu-rep"))
+
+
+def _exports(work: Path) -> Iterator[Path]:
+    """Small SQLite exports: a made one, and real ones with few rows a table."""
+    yield nsys_files.sqlite(work / "made.sqlite", _larger())
+    wanted = ("GindaChen__nsys-ai__healthy*", "extra-p__extrap__profile1*", "*DLProf__w_Relu_nsys_profile.sqlite", "*mfu_2gpu*")
+    for path in _shelf_files(*(f"nsys/{name}" for name in wanted)):
+        yield _cut_down(path, work / path.name)
+
+
+def _larger() -> nsys_files.Tables:
+    """A made capture with 20 kernels, calls and ranges more."""
+    made = nsys_files.capture()
+    for i in range(20):
+        start = 10_000 * (i + 1)
+        made[nsys_files.KERNEL].append(nsys_files.kernel(start, start + 900, f"k{i % 3}"))
+        made[nsys_files.RUNTIME].append(nsys_files.call(start - 500, start - 400))
+        made[nsys_files.NVTX].append(nsys_files.event(start - 1000, start + 1000, f"step {i}"))
+        made["GPU_METRICS"].append(nsys_files.sample(200 + 100 * i, i))
+    return made
+
+
+def _cut_down(source: Path, target: Path) -> Path:
+    """Copy an export with at most ROWS rows of each table, and the names that these rows use."""
+    with closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as old, closing(sqlite3.connect(target)) as new:
+        used: set[int] = set()
+        old.text_factory = lambda text: text.decode("utf-8", "replace")
+        tables = old.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+        for name, made in tables:
+            new.execute(made)
+            few = "" if name == "StringIds" else f" LIMIT {ROWS}"
+            rows = old.execute(f'SELECT * FROM "{name}"{few}').fetchall()
+            if name == "StringIds":
+                strings = rows
+                continue
+            used |= {cell for row in rows for cell in row if isinstance(cell, int)}
+            if rows:
+                new.executemany(f'INSERT INTO "{name}" VALUES ({", ".join("?" * len(rows[0]))})', rows)
+        new.executemany("INSERT INTO StringIds VALUES (?, ?)", [row for row in strings if row[0] in used])
+        new.commit()
+        new.execute("VACUUM")
+    return target
+
+
+def _nsys_sqlite(work: Path) -> Iterator[Seed]:
+    yield from map(_file, _exports(work))
+
+
+def _arrow_tables(path: Path) -> dict[str, pa.Table]:
+    """The tables of an SQLite export that hold rows, with Arrow types."""
+    found = {}
+    with closing(sqlite3.connect(path)) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        for name in names:
+            cursor = database.execute(f'SELECT * FROM "{name}"')
+            rows = cursor.fetchall()
+            if rows and (not name.startswith("ENUM_")) and name != "TARGET_INFO_SYSTEM_ENV":
+                columns = zip((part[0] for part in cursor.description), zip(*rows, strict=True), strict=True)
+                found[name] = pa.table({column: _typed(list(cells)) for column, cells in columns})
+    return found
+
+
+def _typed(cells: list[Any]) -> pa.Array:
+    kinds = {type(cell) for cell in cells if cell is not None}
+    if kinds <= {int}:
+        return pa.array(cells, pa.int64())
+    return pa.array(cells) if len(kinds) == 1 else pa.array([None if c is None else str(c) for c in cells], pa.string())
+
+
+def written(table: pa.Table, form: str) -> bytes:
+    """Return a table as a Parquet file, an Arrow file or an Arrow stream."""
+    sink = io.BytesIO()
+    if form == "parquet":
+        pq.write_table(table, sink)
+    else:
+        with {"arrow": pa.ipc.new_file, "stream": pa.ipc.new_stream}[form](sink, table.schema) as writer:
+            writer.write_table(table)
+    return sink.getvalue()
+
+
+def _parts(work: Path, form: str) -> Iterator[Seed]:
+    suffix, ending = ("_pqtdir", "parquet") if form == "parquet" else ("_arwdir", "arrow")
+    for path in _exports(work):
+        tables = _arrow_tables(path)
+        name = f"{path.stem[-12:].strip('_')}{suffix}"
+        files = {f"{name}/{t}.{ending}": written(table, form) for t, table in tables.items()}
+        yield Seed(name, files, name)
+
+
+def _nsys_pq(work: Path) -> Iterator[Seed]:
+    yield from _parts(work, "parquet")
+    for path in _shelf_files("nsys/ayush*_pqtdir"):
+        parts = [part for part in sorted(path.iterdir()) if not part.name.startswith(("ENUM_", "TARGET_INFO_SYSTEM"))]
+        files = {f"real_pqtdir/{part.name}": part.read_bytes() for part in parts if part.stat().st_size < 50_000}
+        yield Seed("real_pqtdir", files, "real_pqtdir")
+
+
+def _nsys_arrow(work: Path) -> Iterator[Seed]:
+    yield from _parts(work, "arrow")
+    first = next(_parts(_inside(work, "stream"), "stream"))
+    yield first
+
+
+def _inside(work: Path, name: str) -> Path:
+    (work / name).mkdir()
+    return work / name
+
+
+def _hpct_v4(work: Path) -> Iterator[Seed]:
+    yield _folder(hpctoolkit_files.sample(work / "toy-database"))
+    names = {f"{name}.db" for name in ("meta", "profile", "cct", "trace")}
+    wanted = ("hpctoolkit/hpctoolkit-ping-pong-database", "hpctoolkit/*loops-hip-amd-t-database")
+    for path in _shelf_files(*wanted):
+        yield _folder(path, names)
+
+
+def _hpct_old(work: Path) -> Iterator[Seed]:
+    yield _folder(experiment_files.sample(work / "toy"))
+    for path in _shelf_files("hpctoolkit/hpctoolkit-cpi-database"):
+        yield _folder(path)
+
+
+def _traces(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    yield "made", torch_files.sample()
+    wanted = (
+        *("HTA__call_stack*", "HTA__amd_trace*", "kineto__before_fix*", "TraceLens__torch_compile*", "kineto__gpu_metrics*"),
+        *("TraceLens__h100__gaunernst*", "HTA__cuda_event_sync*", "TraceLens__vllm_decode*", "HTA__alexnet*"),
+    )
+    for path in _shelf_files(*(f"torch/{name}" for name in wanted)):
+        data = path.read_bytes()
+        trace = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        if isinstance(trace, dict) and isinstance(trace.get("traceEvents"), list):
+            yield path.name.split(".")[0][:30], {**trace, "traceEvents": _some(trace["traceEvents"])}
+
+
+def _some(events: list[Any]) -> list[Any]:
+    """Few events of each category."""
+    seen: Counter[str] = Counter()
+    kept = []
+    for event in events:
+        kind = str(event.get("cat", event.get("ph"))) if isinstance(event, dict) else ""
+        seen[kind] += 1
+        if seen[kind] <= EVENTS // 8 and len(kept) < EVENTS:
+            kept.append(event)
+    return kept
+
+
+def _torch_json(work: Path) -> Iterator[Seed]:
+    for i, (name, trace) in enumerate(_traces(work)):
+        write = (torch_files.printed, torch_files.minified)[i % 2]
+        yield _file(write(work / f"{name}.json", trace))
+
+
+def _torch_gz(work: Path) -> Iterator[Seed]:
+    for name, trace in _traces(work):
+        data = gzip.compress(json.dumps(trace).encode(), mtime=0)
+        yield Seed(name, {f"{name}.json.gz": data}, f"{name}.json.gz")
+
+
+# Oracles: how many rows a file states, read without perfkit
+
+PLAIN = re.compile(r"-?\d+(\.\d+)?")
+NOTHING = ("", "-", "N/A", "[N/A]", "[Not Supported]", "Not Supported")
+
+
+class Unjudged(Exception):
+    """The oracle cannot say what the file states."""
+
+
+def counts(family: str, path: Path) -> Counts | None:
+    """Return what the family's oracle counts in a file, or None where it cannot judge."""
+    oracle = FAMILIES[family].oracle
+    if not oracle:
+        return None
+    try:
+        return oracle(path)
+    except (Unjudged, OSError, ValueError, RecursionError, csv.Error, sqlite3.Error, ElementTree.ParseError):
+        return None
+
+
+def _lines(path: Path) -> list[str]:
+    data = path.read_bytes()
+    if b"\0" in data or b"\r" in data or not data.endswith(b"\n"):
+        raise Unjudged
+    return data.decode("utf-8").split("\n")
+
+
+def _reading(cell: str) -> float | None:
+    """A cell of a log: a plain number, nothing, or something that the oracle does not judge."""
+    if PLAIN.fullmatch(cell) and cell.isascii() and len(cell) < 16:
+        return float(cell)
+    if cell in NOTHING:
+        return None
+    raise Unjudged
+
+
+class _Tally:
+    """Counts and sums by key; a key that was met with something unclear is left out."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.sums: Counter[str] = Counter()  # type: ignore[type-arg]
+        self.unclear: set[str] = set()
+
+    def add(self, key: str, value: float | None, scale: float = 1.0) -> None:
+        """Count a row of `key` with its value, which is None if there is nothing to sum."""
+        self.counts[key] += 1
+        self.sums[key] += 0 if value is None else value * scale
+
+    def cell(self, key: str, cell: str, scale: float = 1.0) -> None:
+        """Count a cell of a log if it holds a number."""
+        try:
+            value = _reading(cell)
+        except Unjudged:
+            self.unclear.add(key)
+            return
+        if value is not None:
+            self.add(key, value, scale)
+
+    def result(self, keys: Iterable[str]) -> Counts:
+        """Counts of these keys, 0 where none was met."""
+        return {key: (self.counts[key], self.sums[key]) for key in keys if key not in self.unclear}
+
+
+DMON = {"pwr": ("power_w", 1.0), "sm": ("gpu_busy_frac", 0.01), "gtemp": ("temperature_c", 1.0)}
+DCGM_DMON = {
+    "POWER": ("power_w", 1.0),
+    "SMACT": ("sm_active_frac", 1.0),
+    "TENSO": ("tensor_active_frac", 1.0),
+    "GPUTL": ("gpu_busy_frac", 0.01),
+}
+EXPORTED = {
+    "DCGM_FI_DEV_POWER_USAGE": ("power_w", 1.0),
+    "DCGM_FI_DEV_GPU_UTIL": ("gpu_busy_frac", 0.01),
+    "DCGM_FI_PROF_SM_ACTIVE": ("sm_active_frac", 1.0),
+    "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1.0),
+}
+QUERIED = {
+    "power.draw [W]": ("power_w", 1.0),
+    "utilization.gpu [%]": ("gpu_busy_frac", 0.01),
+    "temperature.gpu": ("temperature_c", 1.0),
+}
+
+
+def _keys(names: dict[str, tuple[str, float]]) -> list[str]:
+    return [f"SAMPLES/{metric}" for metric, _ in names.values()]
+
+
+def _of_smi_dmon(path: Path) -> Counts:
+    tally, header = _Tally(), []
+    for line in filter(str.strip, _lines(path)):
+        words = line.replace("#", " ").split()
+        if line.startswith("#"):
+            header = words if "gpu" in words else header
+            continue
+        if len(words) != len(header) or len(set(header)) < len(header):
+            raise Unjudged
+        for name, word in zip(header, words, strict=True):
+            if name in DMON:
+                tally.cell(f"SAMPLES/{DMON[name][0]}", word, DMON[name][1])
+    return tally.result(_keys(DMON))
+
+
+def _of_dcgm_dmon(path: Path) -> Counts:
+    tally, header = _Tally(), []
+    for line in filter(str.strip, _lines(path)):
+        words = line.replace("#", " ").split()
+        if words[:1] == ["Entity"]:
+            header = words[1:]
+            continue
+        if words == ["ID"]:
+            continue
+        if words[0] != "GPU" or len(words) - 2 != len(header) or len(set(header)) < len(header):
+            raise Unjudged
+        for name, word in zip(header, words[2:], strict=True):
+            if name in DCGM_DMON:
+                tally.cell(f"SAMPLES/{DCGM_DMON[name][0]}", word, DCGM_DMON[name][1])
+    return tally.result(_keys(DCGM_DMON))
+
+
+def _of_prom(path: Path) -> Counts:
+    tally = _Tally()
+    for line in _lines(path):
+        found = re.fullmatch(r"([A-Z_a-z]+)\{[^{}]*\} (\S+)( \d{13})?", line)
+        if not found and line.strip() and not line.startswith("#"):
+            raise Unjudged
+        if found and found[1] in EXPORTED:
+            tally.cell(f"SAMPLES/{EXPORTED[found[1]][0]}", found[2], EXPORTED[found[1]][1])
+    return tally.result(_keys(EXPORTED))
+
+
+def _of_answer(path: Path) -> Counts:
+    tally = _Tally()
+    for series in json.loads(path.read_bytes())["data"]["result"]:
+        if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
+            raise Unjudged
+        name = series["metric"].get("__name__")
+        if isinstance(name, str) and name in EXPORTED:
+            metric, scale = EXPORTED[name]
+            for point in series["values"]:
+                if not (isinstance(point, list) and len(point) == 2 and isinstance(point[1], str)):
+                    raise Unjudged
+                tally.cell(f"SAMPLES/{metric}", "N/A" if point[1] == "NaN" else point[1], scale)
+    return tally.result(_keys(EXPORTED))
+
+
+def _of_smi_query(path: Path) -> Counts:
+    rows = list(csv.reader(_lines(path)[:-1], skipinitialspace=True, strict=True))
+    header = [name.strip() for name in rows[0]]
+    if len(set(header)) < len(header) or any(len(row) != len(header) for row in rows):
+        raise Unjudged
+    tally = _Tally()
+    for row in rows[1:]:
+        for name, cell in zip(header, row, strict=True):
+            if name in QUERIED:
+                bare = re.sub(r" (W|%)$", "", cell.strip())
+                tally.cell(f"SAMPLES/{QUERIED[name][0]}", bare, QUERIED[name][1])
+    return tally.result(_keys(QUERIED))
+
+
+def _of_smi_q_text(path: Path) -> Counts:
+    gpus = {line for line in _lines(path) if re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line)}
+    return {"DEVICES": (len(gpus), None)}
+
+
+def _of_smi_xml(path: Path) -> Counts:
+    root = ElementTree.fromstring(path.read_bytes())
+    gpus = root.findall("gpu")
+    if root.tag != "nvidia_smi_log" or len({gpu.get("id") for gpu in gpus}) < len(gpus):
+        raise Unjudged
+    return {"DEVICES": (len(gpus), None)}
+
+
+def _of_rocm(path: Path) -> Counts:
+    found = json.loads(path.read_bytes())
+    cards = [key for key in found if re.fullmatch(r"card\d+", key) and isinstance(found[key], dict)]
+    return {"DEVICES": (len(cards), None)}
+
+
+BENCHMARK_ROW = re.compile(r"\s*(\d+)\s+\d+\s+[a-z]\w+(?:\s+(?:[a-z]+|none))?(?:\s+-?\d+)?((?:\s+[-\d.e+N/A]+){8})\s*")
+
+
+def _of_nccl_tests(path: Path) -> Counts:
+    tally = _Tally()
+    for line in _lines(path):
+        found = BENCHMARK_ROW.fullmatch(line)
+        if not found and re.match(r"\s*\d+\s+\d+\s", line):
+            raise Unjudged
+        if found:
+            cells = found[2].split()
+            for time in (cells[0], cells[4]):
+                if _reading(time) is None:
+                    raise Unjudged
+                tally.add("COLLECTIVES", float(found[1]))
+    return tally.result(["COLLECTIVES"])
+
+
+def _of_nccl_json(path: Path) -> Counts:
+    tally = _Tally()
+    for result in json.loads(path.read_bytes())["results"]:
+        if not isinstance(result, dict):
+            raise Unjudged
+        for half in ("out_of_place", "in_place"):
+            if result.get(half) is not None:
+                size = result.get("size")
+                tally.add("COLLECTIVES", size if type(size) is int else None)
+                if type(size) is not int or not 0 <= size < 2**53:
+                    raise Unjudged
+    return tally.result(["COLLECTIVES"])
+
+
+def _of_nccl_log(path: Path) -> Counts:
+    calls = re.compile(r"\S+:\d+:\d+ \[\d+\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ .*")
+    return {"COLLECTIVES": (sum(bool(calls.fullmatch(line)) for line in _lines(path)), None)}
+
+
+def _of_megatron(path: Path) -> Counts:
+    tally = _Tally()
+    for line in _lines(path):
+        found = re.search(r" iteration +\d+/ +\d+ \|.* elapsed time per iteration \(ms\): ([^|]*) \|", line)
+        if found:
+            tally.cell("SAMPLES/iteration_ns", found[1].strip(), 1e6)
+    return tally.result(["SAMPLES/iteration_ns"])
+
+
+def _of_ncu_csv(path: Path) -> Counts:
+    parts = _lines(path)
+    first = next((i for i, line in enumerate(parts) if line.startswith('"ID",')), None)
+    if first is None or sum(line.startswith('"ID",') for line in parts) > 1:
+        raise Unjudged
+    header, *rows = csv.reader(parts[first:-1], strict=True)
+    if not rows or any(len(row) < 10 or not (row[0].isdigit() or not row[0]) for row in rows):
+        raise Unjudged
+    is_raw = "Metric Name" not in header
+    ids = [row[0] for row in rows if row[0]]
+    if is_raw and (len(set(ids)) < len(ids) or rows[0][0]):
+        raise Unjudged
+    return {"LAUNCHES": (len(set(ids)), None)}
+
+
+NSYS = {
+    "KERNELS": (("CUPTI_ACTIVITY_KIND_KERNEL",), '"end" - "start"'),
+    "COPIES": (("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"), '"bytes"'),
+    "API_CALLS": (("CUPTI_ACTIVITY_KIND_RUNTIME",), '"end" - "start"'),
+    "OS_CALLS": (("OSRT_API",), '"end" - "start"'),
+}
+
+
+def _of_nsys_sqlite(path: Path) -> Counts:
+    found: Counts = {}
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
+        there = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table, (sources, value) in NSYS.items():
+            names = [f'"{column}"' for column in re.findall(r'"(\w+)"', value)]
+            odd = " + ".join(f"(typeof({name}) != 'integer' OR abs({name}) > 300000000000000000)" for name in names)
+            parts = [
+                database.execute(f'SELECT count(*), total({value}), total({odd}) FROM "{source}"').fetchone()
+                for source in sources
+                if source in there
+            ]
+            is_sum = not sum(part[2] for part in parts)
+            found[table] = (sum(part[0] for part in parts), sum(part[1] for part in parts) if is_sum else None)
+        if "NVTX_EVENTS" in there:
+            rows = database.execute("SELECT count(*) FROM NVTX_EVENTS WHERE eventType IN (34, 59, 60)").fetchone()[0]
+            found["RANGES"] = (rows, None)
+    return found
+
+
+def _of_nsys_folder(path: Path) -> Counts:
+    """Rows by the footers of files that were written whole; a damaged file is left to perfkit."""
+    if (path / ".damaged").exists():
+        raise Unjudged
+    found: Counts = {}
+    for table, (sources, _) in NSYS.items():
+        rows = 0
+        for source in sources:
+            parts = list(path.glob(f"{source}.*"))
+            if len(parts) > 1:
+                raise Unjudged
+            for part in parts:
+                rows += _arrow_rows(part)
+        found[table] = (rows, None)
+    return found
+
+
+def _arrow_rows(path: Path) -> int:
+    if path.suffix == ".parquet":
+        return int(pq.read_metadata(path).num_rows)
+    data = path.read_bytes()
+    opened = pa.ipc.open_file(data) if data.startswith(b"ARROW1") else pa.ipc.open_stream(data)
+    return int(opened.read_all().num_rows)
+
+
+CATEGORIES = {
+    **dict.fromkeys(("kernel", "Kernel"), "KERNELS"),
+    **dict.fromkeys(("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"), "COPIES"),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "Runtime"), "API_CALLS"),
+    **dict.fromkeys(("cpu_op", "Operator"), "OPS"),
+    "python_function": "PYTHON_CALLS",
+}
+
+
+def _of_torch(path: Path) -> Counts:
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        try:
+            data = gzip.decompress(data)
+        except EOFError as e:
+            raise Unjudged from e
+    trace = json.loads(data, object_pairs_hook=_once)
+    if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
+        raise Unjudged
+    tally = _Tally()
+    unsummed = {"COPIES"}
+    for event in trace["traceEvents"]:
+        if not isinstance(event, dict):
+            raise Unjudged
+        kind = CATEGORIES.get(event["cat"]) if isinstance(event.get("cat"), str) and event.get("ph") == "X" else None
+        if kind:
+            dur = event.get("dur")
+            is_number = isinstance(dur, (int, float)) and not isinstance(dur, bool) and 0 <= dur < 1e12
+            tally.add(kind, round(dur * 1000) if is_number else None)
+            unsummed |= set() if is_number else {kind}
+    found = tally.result(set(CATEGORIES.values()))
+    return {key: (rows, None if key in unsummed else total) for key, (rows, total) in found.items()}
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        raise Unjudged
+    return made
+
+
+TEXT = {"text": 80, "binary": 20}
+JSON = {"json": 60, "text": 20, "binary": 20}
+FOLDER = {"columns": 65, "binary": 30, "unlink": 5}
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Family("dcgm_dmon", TEXT, _dcgm_dmon, _of_dcgm_dmon),
+        Family("dcgm_prom", TEXT, _dcgm_prom, _of_prom),
+        Family("prom_answer", JSON, _prom_answer, _of_answer),
+        Family("smi_dmon", TEXT, _smi_dmon, _of_smi_dmon),
+        Family("smi_query", TEXT, _smi_query, _of_smi_query),
+        Family("smi_q_text", TEXT, _smi_q_text, _of_smi_q_text),
+        Family("smi_xml", TEXT, _smi_xml, _of_smi_xml),
+        Family("rocm", JSON, _rocm, _of_rocm),
+        Family("nccl_tests", TEXT, _nccl_tests, _of_nccl_tests),
+        Family("nccl_json", JSON, _nccl_json, _of_nccl_json),
+        Family("nccl_log", TEXT, _nccl_log, _of_nccl_log),
+        Family("megatron", TEXT, _megatron, _of_megatron),
+        Family("deepspeed", TEXT, _deepspeed),
+        Family("ncu_csv", TEXT, _ncu_csv, _of_ncu_csv),
+        Family("ncu_rep", {"binary": 100}, _ncu_rep, share=0.15),
+        Family("nsys_sqlite", {"sql": 65, "binary": 35}, _nsys_sqlite, _of_nsys_sqlite, share=2.0),
+        Family("nsys_pq", FOLDER, _nsys_pq, _of_nsys_folder, share=1.5),
+        Family("nsys_arrow", FOLDER, _nsys_arrow, _of_nsys_folder, share=1.5),
+        Family("hpct_v4", {"binary": 96, "unlink": 4}, _hpct_v4, share=1.5),
+        Family("hpct_old", {"text": 40, "binary": 50, "unlink": 10}, _hpct_old),
+        Family("torch_json", JSON, _torch_json, _of_torch),
+        Family("torch_gz", {"json": 40, "text": 20, "binary": 40}, _torch_gz, _of_torch),
+    )
+}
