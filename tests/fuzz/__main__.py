@@ -46,7 +46,7 @@ class Report:
         for group in outcome.defects:
             examples = self.groups.setdefault((outcome.family, group), [])
             examples.append(outcome)
-            if len(examples) == 1 and self.keep:
+            if len(examples) == 1 and self.keep and outcome.status != "unmade":
                 _keep(outcome, group, self.keep)
 
     def table(self) -> Iterator[str]:
@@ -58,12 +58,15 @@ class Report:
             counts += [self.oracle[family, o] for o in columns[4:7]]
             counts += [sum(name == family for name, _ in self.groups), round(self.seconds[family])]
             yield f"{family:12} " + " ".join(f"{count:9,}" for count in counts)
-        total = [sum(self.mutants.values()), *(sum(n for (_, s), n in self.status.items() if s == c) for c in columns[1:4])]
+        total = [
+            sum(self.mutants.values()),
+            *(sum(n for (_, s), n in self.status.items() if s == c) for c in columns[1:4]),
+        ]
         total += [sum(n for (_, o), n in self.oracle.items() if o == c) for c in columns[4:7]]
         total += [len(self.groups), round(sum(self.seconds.values()))]
         yield f"{'all':12} " + " ".join(f"{count:9,}" for count in total)
         slow = self.slowest
-        yield f"slowest: {slow.seconds:.1f} s of CPU, --family {slow.family} --number {slow.number} ({slow.mutation[:60]})"
+        yield f"slowest: {slow.seconds:.1f} s of CPU, --family {slow.family} --number {slow.number}"
         yield from (described(family, group, found) for (family, group), found in sorted(self.groups.items()))
 
 
@@ -72,7 +75,8 @@ def described(family: str, group: str, found: list[Outcome]) -> str:
     first = found[0]
     again = f"python -m tests.fuzz --family {family} --number {first.number}"
     last = first.defects[group].strip().splitlines()
-    return f"{len(found):6}x {family} {group} [{first.mutation[:70]}]\n        {last[-1][:160] if last else ''}\n        {again}"
+    lines = (f"{len(found):6}x {family} {group} [{first.mutation[:70]}]", last[-1][:160] if last else "", again)
+    return "\n        ".join(lines)
 
 
 def _keep(outcome: Outcome, group: str, folder: Path) -> None:
@@ -83,6 +87,14 @@ def _keep(outcome: Outcome, group: str, folder: Path) -> None:
     execution.make(outcome.family, outcome.number, place)
     told = f"family {outcome.family} mutant {outcome.number}\n{outcome.mutation}\n{outcome.defects[group]}\n"
     (place / "INFO.txt").write_text(told, encoding="utf-8")
+
+
+def _whole(outcome: Outcome) -> Iterator[str]:
+    """The lines on one mutant."""
+    yield f"{outcome.family} {outcome.number} of {outcome.seed}: {outcome.status}, {outcome.mutation}"
+    yield outcome.refusal
+    for group, detail in outcome.defects.items():
+        yield from (group, detail)
 
 
 def _timed(tasks: Iterable[tuple[str, int]], minutes: float) -> Iterator[tuple[str, int]]:
@@ -110,14 +122,14 @@ def main() -> int:
     else:
         tasks = _timed(tasks, options.minutes)
     report, start = Report(options.keep), time.monotonic()
-    for done, outcome in enumerate(execution.outcomes(tasks, options.workers), 1):
-        report.add(outcome)
-        if options.number is not None:
-            sys.stdout.write(f"{outcome.family} {outcome.number}: {outcome.status}, {outcome.mutation}\n{outcome.refusal}\n")
-            sys.stdout.writelines(f"{group}\n{detail}\n" for group, detail in outcome.defects.items())
-        elif done % 1000 == 0:
-            rate = done / (time.monotonic() - start)
-            sys.stderr.write(f"{done:,} mutants, {rate:.0f} a second, {len(report.groups)} groups of defects\n")
+    with execution.Pool(options.workers) as pool:
+        for done, outcome in enumerate(pool.outcomes(tasks), 1):
+            report.add(outcome)
+            if options.number is not None:
+                sys.stdout.writelines(f"{line}\n" for line in _whole(outcome))
+            elif done % 1000 == 0:
+                rate = done / (time.monotonic() - start)
+                sys.stderr.write(f"{done:,} mutants, {rate:.0f} a second, {len(report.groups)} groups of defects\n")
     sys.stdout.writelines(f"{line}\n" for line in report.table())
     return 1 if report.groups else 0
 

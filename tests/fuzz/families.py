@@ -150,7 +150,9 @@ def _smi_dmon(work: Path) -> Iterator[Seed]:
 
 def _smi_query(work: Path) -> Iterator[Seed]:
     yield _file(smi_files.query(work / "query.csv", *smi_files.moments(12)))
-    yield from _texts("monitor/smi_query__*.csv", "monitor/nvidia-smi__*h100*__load__query-gpu.csv", "monitor/xypp3*.csv")
+    yield from _texts(
+        "monitor/smi_query__*.csv", "monitor/nvidia-smi__*h100*__load__query-gpu.csv", "monitor/xypp3*.csv"
+    )
 
 
 def _smi_q_text(work: Path) -> Iterator[Seed]:
@@ -220,7 +222,12 @@ def _ncu_rep(work: Path) -> Iterator[Seed]:
 def _exports(work: Path) -> Iterator[Path]:
     """Small SQLite exports: a made one, and real ones with few rows a table."""
     yield nsys_files.sqlite(work / "made.sqlite", _larger())
-    wanted = ("GindaChen__nsys-ai__healthy*", "extra-p__extrap__profile1*", "*DLProf__w_Relu_nsys_profile.sqlite", "*mfu_2gpu*")
+    wanted = (
+        "GindaChen__nsys-ai__healthy*",
+        "extra-p__extrap__profile1*",
+        "*DLProf__w_Relu_nsys_profile.sqlite",
+        "*mfu_2gpu*",
+    )
     for path in _shelf_files(*(f"nsys/{name}" for name in wanted)):
         yield _cut_down(path, work / path.name)
 
@@ -239,10 +246,15 @@ def _larger() -> nsys_files.Tables:
 
 def _cut_down(source: Path, target: Path) -> Path:
     """Copy an export with at most ROWS rows of each table, and the names that these rows use."""
-    with closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as old, closing(sqlite3.connect(target)) as new:
+    with (
+        closing(sqlite3.connect(f"{source.as_uri()}?mode=ro", uri=True)) as old,
+        closing(sqlite3.connect(target)) as new,
+    ):
         used: set[int] = set()
         old.text_factory = lambda text: text.decode("utf-8", "replace")
-        tables = old.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'").fetchall()
+        tables = old.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+        ).fetchall()
         for name, made in tables:
             new.execute(made)
             few = "" if name == "StringIds" else f" LIMIT {ROWS}"
@@ -340,7 +352,13 @@ def _hpct_old(work: Path) -> Iterator[Seed]:
 def _traces(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "made", torch_files.sample()
     wanted = (
-        *("HTA__call_stack*", "HTA__amd_trace*", "kineto__before_fix*", "TraceLens__torch_compile*", "kineto__gpu_metrics*"),
+        *(
+            "HTA__call_stack*",
+            "HTA__amd_trace*",
+            "kineto__before_fix*",
+            "TraceLens__torch_compile*",
+            "kineto__gpu_metrics*",
+        ),
         *("TraceLens__h100__gaunernst*", "HTA__cuda_event_sync*", "TraceLens__vllm_decode*", "HTA__alexnet*"),
     )
     for path in _shelf_files(*(f"torch/{name}" for name in wanted)):
@@ -496,12 +514,16 @@ def _of_dcgm_dmon(path: Path) -> Counts:
 
 
 def _of_prom(path: Path) -> Counts:
-    tally = _Tally()
+    tally, seen = _Tally(), set()
     for line in _lines(path):
         found = re.fullmatch(r"([A-Z_a-z]+)\{[^{}]*\} (\S+)( \d{13})?", line)
         if not found and line.strip() and not line.startswith("#"):
             raise Unjudged
         if found and found[1] in EXPORTED:
+            series = line.split("} ")[0]
+            if series in seen:
+                raise Unjudged
+            seen.add(series)
             tally.cell(f"SAMPLES/{EXPORTED[found[1]][0]}", found[2], EXPORTED[found[1]][1])
     return tally.result(_keys(EXPORTED))
 
@@ -532,11 +554,15 @@ def _of_smi_query(path: Path) -> Counts:
             if name in QUERIED:
                 bare = re.sub(r" (W|%)$", "", cell.strip())
                 tally.cell(f"SAMPLES/{QUERIED[name][0]}", bare, QUERIED[name][1])
-    return tally.result(_keys(QUERIED))
+    return tally.result(f"SAMPLES/{metric}" for name, (metric, _) in QUERIED.items() if name in header)
 
 
 def _of_smi_q_text(path: Path) -> Counts:
-    gpus = {line for line in _lines(path) if re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line)}
+    gpus: Counter[str] = Counter(
+        line for line in _lines(path) if re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line)
+    )
+    if len(set(gpus.values())) > 1 or set(gpus.values()) != {sum("NVSMI LOG" in line for line in _lines(path))}:
+        raise Unjudged  # a GPU is not there once in each listing
     return {"DEVICES": (len(gpus), None)}
 
 
@@ -587,15 +613,30 @@ def _of_nccl_json(path: Path) -> Counts:
 
 
 def _of_nccl_log(path: Path) -> Counts:
-    calls = re.compile(r"\S+:\d+:\d+ \[\d+\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ .*")
-    return {"COLLECTIVES": (sum(bool(calls.fullmatch(line)) for line in _lines(path)), None)}
+    begin = (
+        r"\S+:\d+:\d+ \[\d+\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ "
+    )
+    call = re.compile(begin + r"count \d{1,12} datatype [0-9] op \d root \d comm \S+ \[nranks=\d{1,6}\] stream \S+")
+    calls = [bool(call.fullmatch(line)) for line in _lines(path) if "opCount" in line]
+    if not all(calls):
+        raise Unjudged
+    return {"COLLECTIVES": (len(calls), None)}
+
+
+ITERATION = re.compile(r".* iteration +\d+/ +\d+ \|( [^|:]+: +[^|]+ \|)+\s*")
 
 
 def _of_megatron(path: Path) -> Counts:
-    tally = _Tally()
+    tally, seen = _Tally(), set()
     for line in _lines(path):
-        found = re.search(r" iteration +\d+/ +\d+ \|.* elapsed time per iteration \(ms\): ([^|]*) \|", line)
-        if found:
+        if "elapsed" not in line and "iteration " not in line:
+            continue
+        found = re.search(r" elapsed time per iteration \(ms\): ([^|]*) \|", line)
+        if not found or not ITERATION.fullmatch(line):
+            raise Unjudged
+        said = line[line.index(" iteration ") :]
+        if said not in seen:  # several ranks may print it
+            seen.add(said)
             tally.cell("SAMPLES/iteration_ns", found[1].strip(), 1e6)
     return tally.result(["SAMPLES/iteration_ns"])
 
@@ -609,7 +650,9 @@ def _of_ncu_csv(path: Path) -> Counts:
     if not rows or any(len(row) < 10 or not (row[0].isdigit() or not row[0]) for row in rows):
         raise Unjudged
     is_raw = "Metric Name" not in header
-    ids = [row[0] for row in rows if row[0]]
+    ids = [tuple(row[:2]) for row in rows if row[0]]
+    if any(not process.isdigit() for _, process in ids):
+        raise Unjudged
     if is_raw and (len(set(ids)) < len(ids) or rows[0][0]):
         raise Unjudged
     return {"LAUNCHES": (len(set(ids)), None)}
@@ -731,10 +774,10 @@ FAMILIES: dict[str, Family] = {
         Family("deepspeed", TEXT, _deepspeed),
         Family("ncu_csv", TEXT, _ncu_csv, _of_ncu_csv),
         Family("ncu_rep", {"binary": 100}, _ncu_rep, share=0.15),
-        Family("nsys_sqlite", {"sql": 65, "binary": 35}, _nsys_sqlite, _of_nsys_sqlite, share=2.0),
-        Family("nsys_pq", FOLDER, _nsys_pq, _of_nsys_folder, share=1.5),
-        Family("nsys_arrow", FOLDER, _nsys_arrow, _of_nsys_folder, share=1.5),
-        Family("hpct_v4", {"binary": 96, "unlink": 4}, _hpct_v4, share=1.5),
+        Family("nsys_sqlite", {"sql": 65, "binary": 35}, _nsys_sqlite, _of_nsys_sqlite, share=1.5),
+        Family("nsys_pq", FOLDER, _nsys_pq, _of_nsys_folder),
+        Family("nsys_arrow", FOLDER, _nsys_arrow, _of_nsys_folder),
+        Family("hpct_v4", {"binary": 96, "unlink": 4}, _hpct_v4),
         Family("hpct_old", {"text": 40, "binary": 50, "unlink": 10}, _hpct_old),
         Family("torch_json", JSON, _torch_json, _of_torch),
         Family("torch_gz", {"json": 40, "text": 20, "binary": 40}, _torch_gz, _of_torch),

@@ -18,8 +18,27 @@ import pyarrow as pa
 
 Changed = tuple[str, bytes]
 
+IMPOSSIBLE_NUMBERS = (  # in the form that a reader expects
+    *("-1", "0", "-5", "250", "100.4", "101", "1.5", "-0.5", "2147483648", "99999999999", "4611686018427387904"),
+    *("9223372036854775807", "9223372036854775808", "18446744073709551616", "1234567890123456789012345678901234567890"),
+)
 NASTY_NUMBERS = (
-    *("-1", "0", "-0", "1e300", "1e400", "-1e400", "nan", "NaN", "inf", "-inf", "Infinity", "2147483648", "-2147483649"),
+    *IMPOSSIBLE_NUMBERS * 2,
+    *(
+        "-1",
+        "0",
+        "-0",
+        "1e300",
+        "1e400",
+        "-1e400",
+        "nan",
+        "NaN",
+        "inf",
+        "-inf",
+        "Infinity",
+        "2147483648",
+        "-2147483649",
+    ),
     *("9223372036854775807", "9223372036854775808", "-9223372036854775808", "-9223372036854775809"),
     *("18446744073709551615", "18446744073709551616", "4611686018427387904", "", " ", "1e5", "1E-400", "0x10"),
     *("1234567890123456789012345678901234567890", "0." + "3" * 40, "1_000", "٣٤٥", "²", "12,5", "1.234,5", "1,234.5"),
@@ -171,8 +190,8 @@ def column(rng: random.Random, text: str) -> str:
     """Drop or repeat a column, of one line, of the first lines or of all."""
     parts = text.split("\n")
     between = "," if sum("," in part for part in parts[:20]) > 5 else None
-    widest = max((len(part.split(between)) for part in parts[:50]), default=1)
-    place = rng.randrange(widest)
+    widest = max(len(part.split(between)) for part in parts[:50])
+    place = rng.randrange(max(1, widest))
     picked = rng.choice((range(len(parts)), range(len(parts)), [rng.randrange(len(parts))], range(min(3, len(parts)))))
     is_drop = rng.random() < 0.7
     for i in picked:
@@ -186,14 +205,20 @@ def column(rng: random.Random, text: str) -> str:
 def long_line(rng: random.Random, text: str) -> str:
     """Make one line very long."""
     place = rng.randrange(len(text) + 1)
-    new = rng.choice(("x", "1", " ", ",", '"', '"\n', "a,", '",', "0 ", "[", "<a>")) * rng.choice((1000, 100_000, 300_000))
+    new = rng.choice(("x", "1", " ", ",", '"', '"\n', "a,", '",', "0 ", "[", "<a>")) * rng.choice(
+        (1000, 100_000, 300_000)
+    )
     return text[:place] + new + text[place:]
 
 
 def quotes(rng: random.Random, text: str) -> str:
     """Add or remove a quotation mark, a bracket or a comma."""
     place = rng.randrange(len(text) + 1)
-    return text[:place] + rng.choice(('"', "'", "{", "}", ",", "[", "]", "<", ">", ";", "\\")) + text[place + rng.choice((0, 1)) :]
+    return (
+        text[:place]
+        + rng.choice(('"', "'", "{", "}", ",", "[", "]", "<", ">", ";", "\\"))
+        + text[place + rng.choice((0, 1)) :]
+    )
 
 
 TEXT: tuple[tuple[str, Callable[[random.Random, str], str]], ...] = (
@@ -307,7 +332,9 @@ def jsons(rng: random.Random, data: bytes, _: bytes) -> Changed:
         return "j_deep", written[: place + 1] + deep + (b"," if place >= 0 else b"") + written[place + 1 :]
     changes = [_json_change(rng, made) for _time in range(rng.choice((1, 1, 2, 3)))]
     indent = rng.choice((None, None, 2))
-    return "+".join(changes), json.dumps(made, indent=indent, ensure_ascii=rng.random() < 0.8).encode("utf-8", "surrogatepass")
+    return "+".join(changes), json.dumps(made, indent=indent, ensure_ascii=rng.random() < 0.8).encode(
+        "utf-8", "surrogatepass"
+    )
 
 
 # SQL
@@ -334,7 +361,9 @@ def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[s
     table = rng.choice([name for name in tables if name in there] or sorted(there) or ["nothing"])
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')] or ["nothing"]
     name = rng.choice(columns)
-    share = rng.choice(("", "", " WHERE rowid % 3 = 0", " WHERE rowid = (SELECT min(rowid) FROM {t})", " WHERE rowid > 2"))
+    share = rng.choice(
+        ("", "", " WHERE rowid % 3 = 0", " WHERE rowid = (SELECT min(rowid) FROM {t})", " WHERE rowid > 2")
+    )
     where = share.format(t=f'"{table}"')
     what = rng.randrange(20)
     if what == 0:
@@ -367,7 +396,9 @@ def columns(rng: random.Random, table: pa.Table) -> tuple[str, pa.Table]:
     if what == 0:
         return f"c_drop:{field.name}", table.remove_column(place)
     if what == 1:
-        return f"c_name:{field.name}", table.rename_columns([n + "2" if n == field.name else n for n in table.column_names])
+        return f"c_name:{field.name}", table.rename_columns(
+            [n + "2" if n == field.name else n for n in table.column_names]
+        )
     if what == 2:
         return "c_rows", table.slice(0, rng.randrange(table.num_rows + 1))
     if what == 3:
@@ -382,7 +413,9 @@ def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Ar
     """Values for a column: other types, nasty numbers, nulls, texts, dictionaries, lists."""
     old = values.to_pylist()
     if what <= 7:
-        kind = rng.choice((pa.string(), pa.binary(), pa.float64(), pa.float32(), pa.int8(), pa.uint64(), pa.bool_(), pa.date32()))
+        kind = rng.choice(
+            (pa.string(), pa.binary(), pa.float64(), pa.float32(), pa.int8(), pa.uint64(), pa.bool_(), pa.date32())
+        )
         try:
             return values.cast(kind, safe=False)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -405,7 +438,9 @@ def _values(rng: random.Random, what: int, values: pa.Array, rows: int) -> pa.Ar
     share = 1.0 if what == 10 else 0.3
     if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
         changed = [nasty if rng.random() < share else value for value in old]
-        return pa.array(changed, pa.int64() if pa.types.is_integer(values.type) and all(_fits(v) for v in changed) else pa.float64())
+        return pa.array(
+            changed, pa.int64() if pa.types.is_integer(values.type) and all(_fits(v) for v in changed) else pa.float64()
+        )
     return pa.array([rng.choice(NASTY_WORDS) if rng.random() < share else str(value) for value in old], pa.string())
 
 

@@ -1,0 +1,189 @@
+"""Mutated and generated files: no reader crashes, hangs, grows, believes what cannot be, or loses rows without a note.
+
+`python -m tests.fuzz --minutes 30` looks further by hand.
+"""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fuzz import execution, families
+from fuzz.__main__ import described
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from readers import nsys_files, smi_files, torch_files
+
+import perfkit
+from perfkit.errors import PerfkitError
+
+MUTANTS = 55  # of a family whose share is 1: a minute for all on one core
+TEN_YEARS_NS = 3652 * 86400 * 10**9
+
+generated = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+
+
+@pytest.fixture(autouse=True)
+def _uncached(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is stored: no file is read twice."""
+    monkeypatch.setenv("PERFKIT_CACHE", "off")
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[execution.Pool]:
+    """A process that loads the mutants, so that none ends the tests."""
+    with execution.Pool() as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_no_mutant_breaks_a_reader(family: str, pool: execution.Pool) -> None:
+    """Each mutant is refused by name, or loads without what cannot be and without losing rows unnoticed."""
+    count = max(5, round(MUTANTS * families.FAMILIES[family].share))
+    groups: dict[str, list[execution.Outcome]] = {}
+    for outcome in pool.outcomes(itertools.islice(execution.tasks([family]), count)):
+        for group in outcome.defects:
+            groups.setdefault(group, []).append(outcome)
+    lines = [described(family, group, outcomes) for group, outcomes in groups.items()]
+    assert not lines, "\n" + "\n".join(lines)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_unchanged_seeds_load(family: str) -> None:
+    """perfkit loads each seed that is not damaged, so that its mutants reach the reader."""
+    loaded = [seed.name for seed in families.seeds(family) if execution.pristine(family, seed.name)[0].tables]
+    assert loaded, f"none of {[seed.name for seed in families.seeds(family)]} loads"
+
+
+@pytest.mark.parametrize("family", [name for name, family in families.FAMILIES.items() if family.oracle])
+def test_the_oracle_agrees_on_unchanged_seeds(family: str) -> None:
+    """What the oracle counts in the first, made seed is what perfkit returns, so that it can judge the mutants."""
+    name = families.seeds(family)[0].name
+    read, judged = execution.pristine(family, name)
+    assert judged, f"{name}: the oracle judges nothing"
+    assert any(rows for rows, _ in judged.values()), f"{name}: nothing to count in {list(judged)}"
+    for key, (rows, total) in judged.items():
+        assert execution.actual(read.tables, key)[0] == rows
+        assert total is None or execution.actual(read.tables, key)[1] == pytest.approx(total)
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_a_mutant_is_the_same_each_time(family: str, tmp_path: Path) -> None:
+    """Family and number say which mutant it is."""
+    for number in range(5):
+        made = []
+        for folder in (tmp_path / f"{number}a", tmp_path / f"{number}b"):
+            folder.mkdir()
+            execution.make(family, number, folder)
+            made.append({p.relative_to(folder): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()})
+        assert made[0] == made[1]
+
+
+def test_a_worker_notices_each_fault() -> None:
+    """Exceptions, large allocations, endless loops and deaths are attributed to their input; the next one is judged."""
+    faults = {"raise": "KeyError", "grow": "memory", "peak": "memory peak", "spin": "slow", "abort": "died-signal6"}
+    tasks = [task for fault in faults for task in ((f"fault:{fault}", 0), ("smi_dmon", 0))]
+    with execution.Pool(cpu_seconds=4) as pool:
+        outcomes = list(pool.outcomes(tasks))
+    assert [outcome.family for outcome in outcomes] == [family for family, _ in tasks]
+    for outcome, group in zip(outcomes[::2], faults.values(), strict=True):
+        assert [key for key in outcome.defects if key.startswith(group)], f"{outcome.family}: {outcome.defects}"
+    assert {outcome.status for outcome in outcomes[1::2]} <= {"loaded", "refused"}
+
+
+# Generated files
+
+whole = st.one_of(
+    st.integers(0, 10**6),
+    st.sampled_from([None, -1, 2**31, 2**53 + 1, 2**62, 2**63 - 1, -(2**63), TEN_YEARS_NS, TEN_YEARS_NS * 2]),
+)
+microseconds = st.one_of(
+    st.integers(0, 10**6),
+    st.floats(0, 1e6, width=32),
+    st.sampled_from([-1, -0.5, 1e300, 2**53, 2**63, 2**64, 10**40, 3.2e17]),
+)
+
+
+def is_legal(start: int | None, dur: int | None) -> bool:
+    """Whether perfkit may believe an interval, in ns."""
+    return start is not None and dur is not None and abs(start) <= TEN_YEARS_NS and 0 <= dur <= TEN_YEARS_NS
+
+
+def loaded(path: Path, table: str) -> tuple[Any, tuple[str, ...]] | None:
+    """The rows of a table and the notes of the run; None if the file is refused by name."""
+    try:
+        run = perfkit.load(path)
+        rows = run.table(table)
+        return rows, run.notes
+    except PerfkitError as e:
+        if path.name not in str(e):
+            raise
+        return None
+
+
+@generated
+@given(st.lists(st.tuples(whole, whole), min_size=1, max_size=8))
+def test_kernels_of_nsys_are_the_rows_that_can_be(rows: list[tuple[int | None, int | None]]) -> None:
+    """KERNELS holds every row of the export whose times can be, unchanged; a note counts the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        kernels: list[dict[str, Any]] = [nsys_files.kernel(0, 0) | {"start": start, "end": end} for start, end in rows]
+        path = nsys_files.sqlite(Path(folder) / "run.sqlite", {**nsys_files.session(), nsys_files.KERNEL: kernels})
+        found = loaded(path, "KERNELS")
+    durations = [(start, None if None in (start, end) else end - start) for start, end in rows]  # type: ignore[operator]
+    expected = sorted(dur for start, dur in durations if dur is not None and is_legal(start, dur))
+    if found is None:
+        assert len(expected) < len(rows), "refused although each row can be"
+        return
+    assert expected == sorted(found[0]["dur_ns"])
+    assert len(expected) == len(rows) or found[1], "rows left out without a note"
+
+
+@generated
+@given(st.lists(st.tuples(microseconds, microseconds), min_size=1, max_size=8))
+def test_kernels_of_a_trace_are_the_events_that_can_be(events: list[tuple[float, float]]) -> None:
+    """KERNELS holds every event of the trace whose times can be, exactly; a note counts the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = torch_files.trace(*(torch_files.kernel("k", ts, dur) for ts, dur in events))
+        path = torch_files.printed(Path(folder) / "trace.json", made)
+        found = loaded(path, "KERNELS")
+    likely = [(ts, dur) for ts, dur in events if 0 <= dur * 1000 <= TEN_YEARS_NS and ts * 1000 < TEN_YEARS_NS]
+    if found is None:
+        assert len(likely) < len(events), "refused although each event can be"
+        return
+    frame, notes = found
+    assert len(frame) <= len(events)
+    assert (frame["dur_ns"] >= 0).all()
+    assert (frame["dur_ns"] <= TEN_YEARS_NS).all()
+    assert len(frame) == len(events) or notes, "events left out without a note"
+    if len(likely) == len(events) == len(frame) and all(ts >= 0 for ts, _ in events):
+        expected = sorted(round(dur * 1000) for _, dur in events)
+        assert all(abs(a - b) <= 1 for a, b in zip(expected, sorted(frame["dur_ns"]), strict=True))
+
+
+watts = st.one_of(st.integers(0, 1500).map(str), st.sampled_from(["-", "-1", "1e400", "nan", "-5"]))
+percent = st.one_of(st.integers(0, 100).map(str), st.sampled_from(["-", "-5", "101", "250", "inf", "2147483648"]))
+
+
+@generated
+@given(st.lists(st.tuples(watts, percent), min_size=1, max_size=10))
+def test_samples_of_dmon_are_the_cells_that_can_be(cells: list[tuple[str, str]]) -> None:
+    """SAMPLES holds each power and utilisation of the log that can be; a note counts the others."""
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [("0", power, "63", "-", busy, "10", "2619", "1980") for power, busy in cells]
+        path = smi_files.dmon(Path(folder) / "dmon.txt", *rows, every=100)
+        found = loaded(path, "SAMPLES")
+    power = [float(p) for p, _ in cells if p.isdecimal()]
+    busy = [float(b) / 100 for _, b in cells if b.isdecimal() and float(b) <= 100]
+    odd = sum(p != "-" for p, _ in cells) + sum(b != "-" for _, b in cells) - len(power) - len(busy)
+    if found is None:
+        assert odd or not (power or busy), "refused although each cell can be"
+        return
+    frame, notes = found
+    values = {metric: sorted(frame.loc[frame["metric"] == metric, "value"]) for metric in ("power_w", "gpu_busy_frac")}
+    assert values["gpu_busy_frac"] == pytest.approx(sorted(busy))
+    assert values["power_w"] == pytest.approx(sorted(power))
+    assert not odd or notes, "cells left out without a note"
