@@ -12,6 +12,7 @@ import itertools
 import re
 import shutil
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -45,6 +46,9 @@ class Report:
         self.slowest = max(self.slowest, outcome, key=lambda one: one.seconds)
         for group in outcome.defects:
             examples = self.groups.setdefault((outcome.family, group), [])
+            if not examples and outcome.status == "died":
+                with tempfile.TemporaryDirectory() as folder:
+                    outcome.mutation = execution.make(outcome.family, outcome.number, Path(folder))[2]
             examples.append(outcome)
             if len(examples) == 1 and self.keep and outcome.status != "unmade":
                 _keep(outcome, group, self.keep)

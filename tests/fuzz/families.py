@@ -409,7 +409,9 @@ def counts(family: str, path: Path) -> Counts | None:
         return None
     try:
         return oracle(path)
-    except (Unjudged, OSError, ValueError, RecursionError, csv.Error, sqlite3.Error, ElementTree.ParseError):
+    except (Unjudged, OSError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+        return None
+    except (csv.Error, sqlite3.Error, ElementTree.ParseError, pa.ArrowException):
         return None
 
 
@@ -536,6 +538,8 @@ def _of_answer(path: Path) -> Counts:
         name = series["metric"].get("__name__")
         if isinstance(name, str) and name in EXPORTED:
             metric, scale = EXPORTED[name]
+            if len({str(point[0]) for point in series["values"]}) < len(series["values"]):
+                raise Unjudged
             for point in series["values"]:
                 if not (isinstance(point, list) and len(point) == 2 and isinstance(point[1], str)):
                     raise Unjudged
@@ -558,10 +562,11 @@ def _of_smi_query(path: Path) -> Counts:
 
 
 def _of_smi_q_text(path: Path) -> Counts:
-    gpus: Counter[str] = Counter(
-        line for line in _lines(path) if re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line)
-    )
-    if len(set(gpus.values())) > 1 or set(gpus.values()) != {sum("NVSMI LOG" in line for line in _lines(path))}:
+    text = _lines(path)
+    gpus = Counter(line for line in text if re.match(r"\s*GPU\s+[0-9A-F]*:", line, re.IGNORECASE))
+    listings = sum("NVSMI LOG" in line for line in text)
+    is_whole = all(re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line) for line in gpus)
+    if not is_whole or set(gpus.values()) != {listings}:
         raise Unjudged  # a GPU is not there once in each listing
     return {"DEVICES": (len(gpus), None)}
 
@@ -632,7 +637,7 @@ def _of_megatron(path: Path) -> Counts:
         if "elapsed" not in line and "iteration " not in line:
             continue
         found = re.search(r" elapsed time per iteration \(ms\): ([^|]*) \|", line)
-        if not found or not ITERATION.fullmatch(line):
+        if not found or not ITERATION.fullmatch(line) or line.count("elapsed") > 1:
             raise Unjudged
         said = line[line.index(" iteration ") :]
         if said not in seen:  # several ranks may print it
