@@ -531,10 +531,13 @@ def _of_prom(path: Path) -> Counts:
 
 
 def _of_answer(path: Path) -> Counts:
-    tally = _Tally()
+    tally, seen = _Tally(), set()
     for series in json.loads(path.read_bytes())["data"]["result"]:
         if not isinstance(series, dict) or not isinstance(series.get("metric"), dict):
             raise Unjudged
+        if str(series["metric"]) in seen:
+            raise Unjudged
+        seen.add(str(series["metric"]))
         name = series["metric"].get("__name__")
         if isinstance(name, str) and name in EXPORTED:
             metric, scale = EXPORTED[name]
@@ -589,12 +592,15 @@ BENCHMARK_ROW = re.compile(r"\s*(\d+)\s+\d+\s+[a-z]\w+(?:\s+(?:[a-z]+|none))?(?:
 
 
 def _of_nccl_tests(path: Path) -> Counts:
-    tally = _Tally()
+    tally, seen = _Tally(), set()
     for line in _lines(path):
         found = BENCHMARK_ROW.fullmatch(line)
         if not found and re.match(r"\s*\d+\s+\d+\s", line):
             raise Unjudged
         if found:
+            if line in seen:
+                raise Unjudged  # several processes may print the same
+            seen.add(line)
             cells = found[2].split()
             for time in (cells[0], cells[4]):
                 if _reading(time) is None:
@@ -618,9 +624,7 @@ def _of_nccl_json(path: Path) -> Counts:
 
 
 def _of_nccl_log(path: Path) -> Counts:
-    begin = (
-        r"\S+:\d+:\d+ \[\d+\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ "
-    )
+    begin = r"\S+:\d+:\d+ \[\d{1,4}\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ "
     call = re.compile(begin + r"count \d{1,12} datatype [0-9] op \d root \d comm \S+ \[nranks=\d{1,6}\] stream \S+")
     calls = [bool(call.fullmatch(line)) for line in _lines(path) if "opCount" in line]
     if not all(calls):
@@ -655,9 +659,7 @@ def _of_ncu_csv(path: Path) -> Counts:
     if not rows or any(len(row) < 10 or not (row[0].isdigit() or not row[0]) for row in rows):
         raise Unjudged
     is_raw = "Metric Name" not in header
-    ids = [tuple(row[:2]) for row in rows if row[0]]
-    if any(not process.isdigit() for _, process in ids):
-        raise Unjudged
+    ids = [tuple(row[:4]) for row in rows if row[0]]  # and the process and host
     if is_raw and (len(set(ids)) < len(ids) or rows[0][0]):
         raise Unjudged
     return {"LAUNCHES": (len(set(ids)), None)}

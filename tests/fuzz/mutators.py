@@ -5,6 +5,7 @@ A mutator never looks at the clock or at another source of chance, so a mutant i
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -61,6 +62,14 @@ NASTY_SQL = (
     *("{c}-4611686018427387904", "CAST({c} AS TEXT)", "CAST({c} AS BLOB)", "CAST({c} AS REAL)", "{c}/2.0", "rowid"),
     *("10*365*86400*1000000000+{c}", "0-{c}", "255", "256", "65536"),
 )
+# Columns of an nsys export that a reader is likely to use.
+USED = (
+    *("start", "end", "bytes", "deviceId", "streamId", "correlationId", "globalPid", "globalTid", "nameId", "gridX"),
+    *("blockY", "registersPerThread", "staticSharedMemory", "dynamicSharedMemory", "demangledName", "shortName"),
+    *("copyKind", "srcKind", "dstKind", "srcDeviceId", "memKind", "textId", "text", "eventType", "domainId"),
+    *("timestamp", "value", "metricId", "typeId", "metricName", "id", "name", "clockRate", "totalMemory", "smCount"),
+    *("memoryBandwidth", "computeMajor", "utcEpochNs", "duration", "startTime", "graphNodeId", "cuDevice", "gpuId"),
+)
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 
@@ -68,11 +77,21 @@ WORD = re.compile(r"[A-Za-z_][\w.:/-]*")
 # Binary
 
 
+def _place(rng: random.Random, data: bytes | bytearray) -> int:
+    """Choose a place, often in the headers at the start or in the footer at the end."""
+    where = rng.random()
+    if where < 0.2:
+        return rng.randrange(min(len(data), 512))
+    if where < 0.4:
+        return rng.randrange(min(len(data), 4096))
+    return len(data) - 1 - rng.randrange(min(len(data), 1024)) if where < 0.5 else rng.randrange(len(data))
+
+
 def bit_flip(rng: random.Random, data: bytes, _: bytes) -> Changed:
     """Turn 1 to 8 bits."""
     new = bytearray(data)
     for _time in range(rng.choice((1, 1, 1, 2, 4, 8))):
-        place = rng.randrange(len(new)) if rng.random() < 0.7 else rng.randrange(min(len(new), 512))
+        place = _place(rng, new)
         new[place] ^= 1 << rng.randrange(8)
     return "b_flip", bytes(new)
 
@@ -80,7 +99,7 @@ def bit_flip(rng: random.Random, data: bytes, _: bytes) -> Changed:
 def overwrite(rng: random.Random, data: bytes, _: bytes) -> Changed:
     """Write nasty bytes over some that are there."""
     size = rng.choice((1, 2, 4, 8, 8, 16, 64))
-    place = rng.randrange(len(data))
+    place = _place(rng, data)
     new = rng.choice((b"\0" * size, b"\xff" * size, b"\x7f" + b"\xff" * (size - 1), rng.randbytes(size)))
     return "b_over", data[:place] + new + data[place + size :]
 
@@ -206,7 +225,7 @@ def long_line(rng: random.Random, text: str) -> str:
     """Make one line very long."""
     place = rng.randrange(len(text) + 1)
     new = rng.choice(("x", "1", " ", ",", '"', '"\n', "a,", '",', "0 ", "[", "<a>")) * rng.choice(
-        (1000, 100_000, 300_000)
+        (1000, 100_000, 100_000, 300_000, 1_000_000)
     )
     return text[:place] + new + text[place:]
 
@@ -274,7 +293,7 @@ def _places(value: Any, found: list[tuple[Any, Any]], limit: int = 4000) -> list
 
 
 def _nested(rng: random.Random) -> bytes:
-    deep = rng.choice((200, 5000, 100_000))
+    deep = rng.choice((200, 5000, 100_000, 100_000))
     return rng.choice((b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep, b"[" * deep))
 
 
@@ -286,7 +305,7 @@ def _json_change(rng: random.Random, made: Any) -> str:
     inner, key = rng.choice(places)
     what = rng.randrange(10)
     if what <= 3:
-        inner[key] = rng.choice(NASTY_VALUES)
+        inner[key] = copy.deepcopy(rng.choice(NASTY_VALUES))
         return f"j_set:{key}"
     if what == 4:
         del inner[key]
@@ -306,7 +325,10 @@ def _json_change(rng: random.Random, made: Any) -> str:
             del inner[key][rng.randrange(len(inner[key])) :][: rng.choice((1, 1, 10))]
             return f"j_drop:{key}"
         return "j_none"
-    named = [place for place in places if place[1] == key and isinstance(place[0], dict)] or [(inner, key)]
+    if isinstance(inner, list):
+        inner[key] = copy.deepcopy(rng.choice(NASTY_VALUES))
+        return f"j_set:{key}"
+    named = [place for place in places if place[1] == key and isinstance(place[0], dict)]
     if what == 7:
         for holder, name in named:
             holder.pop(name, None)  # a copied element is there twice
@@ -315,7 +337,7 @@ def _json_change(rng: random.Random, made: Any) -> str:
     share = rng.choice((1.0, 1.0, 0.3))
     for holder, name in named:
         if rng.random() < share:
-            holder[name] = new
+            holder[name] = copy.deepcopy(new)
     return f"j_all:{key}"
 
 
@@ -325,7 +347,7 @@ def jsons(rng: random.Random, data: bytes, _: bytes) -> Changed:
         made = json.loads(data)
     except (ValueError, RecursionError):
         return text(rng, data, b"")
-    if rng.random() < 0.04:
+    if rng.random() < 0.07:
         deep = _nested(rng)
         written = json.dumps(made).encode()
         place = written.find(b":", rng.randrange(len(written)))
@@ -360,7 +382,7 @@ def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[s
     there = {name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     table = rng.choice([name for name in tables if name in there] or sorted(there) or ["nothing"])
     columns = [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')] or ["nothing"]
-    name = rng.choice(columns)
+    name = _used(rng, columns)
     share = rng.choice(
         ("", "", " WHERE rowid % 3 = 0", " WHERE rowid = (SELECT min(rowid) FROM {t})", " WHERE rowid > 2")
     )
@@ -383,14 +405,20 @@ def _statement(rng: random.Random, database: sqlite3.Connection, tables: tuple[s
     return f'UPDATE "{table}" SET "{name}" = {rng.choice(NASTY_SQL).format(c=chr(34) + name + chr(34))}{where}'
 
 
+def _used(rng: random.Random, names: list[str]) -> str:
+    """Choose a column, most often one that a reader is likely to use."""
+    used = [name for name in names if name in USED]
+    return rng.choice(used if used and rng.random() < 0.8 else names)
+
+
 # Columns
 
 
 def columns(rng: random.Random, table: pa.Table) -> tuple[str, pa.Table]:
     """Change the type, values, nulls or number of the columns of an Arrow table."""
-    place = rng.randrange(max(1, table.num_columns))
     if not table.num_columns:
         return "c_none", table
+    place = table.column_names.index(_used(rng, table.column_names))
     field, values = table.schema.field(place), table.column(place).combine_chunks()
     what = rng.randrange(12)
     if what == 0:
