@@ -624,7 +624,8 @@ def _of_nccl_json(path: Path) -> Counts:
 
 
 def _of_nccl_log(path: Path) -> Counts:
-    begin = r"\S+:\d+:\d+ \[\d{1,4}\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ "
+    begin = r"\S+:\d+:\d+ \[\d{1,4}\] NCCL INFO (AllReduce|AllGather|Broadcast): opCount [0-9a-f]+ "
+    begin += r"sendbuff \S+ recvbuff \S+ "
     call = re.compile(begin + r"count \d{1,12} datatype [0-9] op \d root \d comm \S+ \[nranks=\d{1,6}\] stream \S+")
     calls = [bool(call.fullmatch(line)) for line in _lines(path) if "opCount" in line]
     if not all(calls):
