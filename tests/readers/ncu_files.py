@@ -1,7 +1,7 @@
 """Small files as Nsight Compute prints and stores them, and the launches in them.
 
 `raw` and `details` write the pages of launches made by `launch`; a metric is ``name: (unit, text)`` as printed.
-`report` writes the container of a .ncu-rep, `module` stands in for NVIDIA's `ncu_report` that reads one.
+`report` writes the container of a .ncu-rep, `module` a stand-in for NVIDIA's `ncu_report` that reads one.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from perfkit.profile import Profile
@@ -145,31 +144,51 @@ def report(path: Path, payload: bytes = b"results") -> Path:
 class Action:
     """A launch as NVIDIA's module shows it: metrics are ``name: (unit, value)``."""
 
-    metrics: dict[str, tuple[str, Any]]
+    metrics: dict[Any, tuple[Any, Any]]
     rules: list[dict[str, Any]] = field(default_factory=list)
-    demangled: str = "saxpy(int)"
-    NameBase_DEMANGLED: int = 1
+    demangled: str | None = "saxpy(int)"
 
-    def name(self, _: int) -> str:
-        """The name of the kernel."""
+
+MODULE = """
+from math import inf, nan
+from types import SimpleNamespace
+
+
+class Action:
+    NameBase_DEMANGLED = 1
+
+    def __init__(self, metrics, rules, demangled):
+        self.metrics, self.rules, self.demangled = metrics, rules, demangled
+
+    def name(self, base):
         return self.demangled
 
-    def metric_names(self) -> tuple[str, ...]:
-        """The names of the metrics."""
+    def metric_names(self):
         return tuple(self.metrics)
 
-    def metric_by_name(self, name: str) -> Any:
-        """A metric with its value and unit."""
+    def metric_by_name(self, name):
+        name.encode()  # as NVIDIA's, which takes no other text
         unit, value = self.metrics[name]
-        return SimpleNamespace(value=lambda: value, unit=lambda: unit)
+        return None if unit is None else SimpleNamespace(value=lambda: value, unit=lambda: unit)
 
-    def rule_results_as_dicts(self) -> list[dict[str, Any]]:
-        """What the guided analysis said."""
+    def rule_results_as_dicts(self):
         return self.rules
 
 
-def module(*ranges: Sequence[Action]) -> Any:
-    """A stand-in for `ncu_report` that finds these ranges of launches in any report."""
+def load_report(path):
+    ranges = {ranges}
     found = [SimpleNamespace(num_actions=lambda r=r: len(r), action_by_idx=lambda i, r=r: r[i]) for r in ranges]
-    context = SimpleNamespace(num_ranges=lambda: len(found), range_by_idx=lambda i: found[i])
-    return SimpleNamespace(load_report=lambda _: context)
+    return SimpleNamespace(num_ranges=lambda: len(found), range_by_idx=lambda i: found[i])
+"""
+
+
+def module(folder: Path, *ranges: Sequence[Action]) -> Path:
+    """Write a stand-in for `ncu_report` that finds these ranges of launches in any report; return its folder."""
+    return code(folder, MODULE.replace("{ranges}", repr([list(actions) for actions in ranges])))
+
+
+def code(folder: Path, source: str) -> Path:
+    """Write a stand-in for `ncu_report` with this source; return its folder, which belongs on the path."""
+    (folder / "module").mkdir()
+    (folder / "module" / "ncu_report.py").write_text(source)
+    return folder / "module"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +45,15 @@ SAXPY = files.Action(
 
 
 @pytest.fixture
-def with_module(monkeypatch: pytest.MonkeyPatch) -> Any:
+def with_module(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """Let a stand-in with these ranges be the installed module."""
-    return lambda *ranges: monkeypatch.setitem(sys.modules, "ncu_report", files.module(*ranges))
+    return lambda *ranges: monkeypatch.syspath_prepend(files.module(tmp_path, *ranges))
+
+
+@pytest.fixture
+def with_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
+    """Let a stand-in with this source be the installed module."""
+    return lambda source: monkeypatch.syspath_prepend(files.code(tmp_path, source))
 
 
 def test_a_report_fills_the_tables(tmp_path: Path, with_module: Any) -> None:
@@ -87,26 +92,21 @@ def test_a_report_without_launches_is_an_error(tmp_path: Path, with_module: Any)
         ncu.read(files.report(tmp_path / "run.ncu-rep"))
 
 
-def test_a_report_the_module_refuses_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the module raises is told with the file's name."""
-
-    def refuse(_: str) -> None:
-        raise RuntimeError("unknown message")
-
-    module = files.module()
-    module.load_report = refuse
-    monkeypatch.setitem(sys.modules, "ncu_report", module)
+def test_a_report_the_module_refuses_is_an_error(tmp_path: Path, with_code: Any) -> None:
+    """The error quotes what the module raises, and names the file."""
+    with_code("def load_report(path):\n    raise RuntimeError('unknown message')")
     with pytest.raises(ReadError, match=r"run\.ncu-rep: ncu_report cannot read this report \(unknown message\)"):
         ncu.read(files.report(tmp_path / "run.ncu-rep"))
 
 
-def test_without_the_module_both_ways_out_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_module_both_ways_out_are_named(tmp_path: Path, with_code: Any) -> None:
     """Install the extra, or export the page."""
-    monkeypatch.setitem(sys.modules, "ncu_report", None)
+    with_code("raise ImportError('no such library')")
     with pytest.raises(ReadError) as caught:
         ncu.read(files.report(tmp_path / "run.ncu-rep"))
     for part in (
-        str(tmp_path / "run.ncu-rep"),
+        f"{tmp_path / 'run.ncu-rep'}: ",
+        "(no such library)",
         'pip install "perfkit[ncu]"',
         "ncu --import run.ncu-rep --csv --page raw --print-units base > run.csv",
     ):

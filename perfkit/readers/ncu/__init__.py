@@ -12,16 +12,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from perfkit.profile import Profile
 from perfkit.readers.ncu import fill, launches, log, pages, rep
 from perfkit.readers.ncu.operations import sparse
-from perfkit.readers.ncu.report import Report
+from perfkit.readers.ncu.report import Report, whole
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
 
@@ -50,13 +51,15 @@ def read(path: Path) -> Profile:
     Raises
     ------
     ReadError
-        If no kernel was profiled (quoting what ncu said), the file is cut, or it is a report and the module
-        `ncu_report` is not installed.
+        If no kernel was profiled (quoting what ncu said), the file is cut or contradicts itself, or it is a report
+        that NVIDIA's module `ncu_report` cannot read, or that module is not installed.
     """
     with path.open("rb") as file:
         is_report = file.read(len(rep.MAGIC)) == rep.MAGIC
-    report = rep.read(path) if is_report else pages.read(path)
-    rows = launches.table(report)
+    # A number that is too large becomes infinite, which the schema's ranges find.
+    with np.errstate(over="ignore", invalid="ignore"):
+        report = whole(rep.read(path) if is_report else pages.read(path))
+        rows = launches.table(report)
     made: dict[str, Callable[[], pd.DataFrame]] = {
         "LAUNCHES": partial(_same, rows),
         **({"COUNTERS": partial(fill.counters, report)} if fill.has_counters(report) else {}),

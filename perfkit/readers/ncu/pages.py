@@ -1,19 +1,25 @@
-"""What do the CSV pages of Nsight Compute say, raw (one row per launch) and details (one row per metric)?"""
+"""What do the CSV pages of Nsight Compute say, raw (one row per launch) and details (one row per metric)?
+
+A page is refused where its rows, units or numbers contradict each other. What is left out of a page is counted
+in a note, with the first example.
+"""
 
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
 from perfkit.readers.ncu import log
 from perfkit.readers.ncu.labels import metric
 from perfkit.readers.ncu.report import Launch, Report, Rule, blocks, joined
-from perfkit.readers.ncu.units import base, has_decimal_commas, numbers
+from perfkit.readers.ncu.units import base, misprints, notation, numbers
 
 LEADING = {
     *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream"),
@@ -21,10 +27,74 @@ LEADING = {
 }
 NVTX = re.compile(r"\bDomain:(?:Push/Pop|Start/Stop)_Range")
 DEVICE_NAME = "device__attribute_display_name"
-TRIED_ROWS = 1000  # enough to see how a page writes its numbers
 SCOPES = {"local": "kernel", "global": "workload"}
+LARGEST = 1 << 27  # values of all metrics for all launches: 1 GB
 _UNNAMED = re.compile(r"(?<![<\w])unnamed>")  # ncu drops the bracket where it leaves out the namespace before it
 _SCALED = re.compile(r"[KMGT](?:byte|B)\b")
+_DEVICE = re.compile(r"[0-9]{1,9}")
+# What the figures of LAUNCHES are made of has one base unit; another one is a misprint that would scale it wrongly.
+_UNITS = [
+    (re.compile(r"gpu__time_duration\.\w+"), "ns"),
+    (re.compile(r"(?:dram|lts|l1tex)__\w*bytes\w*\.sum"), "byte"),
+    (re.compile(r"[\w.]+\.pct_of_peak_sustained_\w+"), "%"),
+    (re.compile(r"\w+__cycles_elapsed\.\w+\.per_second"), "hz"),
+]
+
+
+@dataclass
+class _Page:
+    """A page with what its file is called, how it writes numbers, and what could not be read of it."""
+
+    path: Path
+    header: list[str]
+    rows: list[list[str]]
+    decimal_commas: bool
+    unreadable: list[tuple[str, str]] = field(default_factory=list)  # metric or column, cell
+
+    def numbers(self, names: Sequence[str], cells: Sequence[str]) -> NDArray[np.float64]:
+        """Return the values of cells, given the names of their metrics."""
+        values = numbers(cells, self.decimal_commas)
+        self.unreadable += [(names[i], cells[i]) for i in misprints(cells, values)]
+        return values
+
+    def base(self, name: str, unit: str) -> tuple[str, float]:
+        """Return the base unit and factor of a metric's unit; a unit that the metric cannot have makes NaN of it."""
+        found, factor = base(unit)
+        if found and any(pattern.fullmatch(name) and found != expected for pattern, expected in _UNITS):
+            self.unreadable.append((f"unit of {name}", unit))
+            factor = float("nan")
+        return found, factor
+
+    def launch(self, row: dict[str, str], device_name: str = "") -> Launch:
+        """Return who was measured in a row."""
+        grid, block = (self._size(row, f"{what} Size") for what in ("Grid", "Block"))
+        name = _UNNAMED.sub("<unnamed>", row["Kernel Name"])
+        return Launch(name, self._gpu(row), grid, block, row.get("CC", ""), device_name)
+
+    def _size(self, row: dict[str, str], column: str) -> int | None:
+        text = row.get(column, "")
+        size = blocks(text)
+        if size is None and text.strip("() "):
+            self.unreadable.append((column, text))
+        return size
+
+    def _gpu(self, row: dict[str, str]) -> int:
+        text = row.get("Device", "")
+        if _DEVICE.fullmatch(text):
+            return int(text)
+        if text:
+            self.unreadable.append(("Device", text))
+        return -1
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what could not be read."""
+        if not self.unreadable:
+            return ()
+        column, cell = self.unreadable[0]
+        return (
+            f"{len(self.unreadable):,} cells of the page cannot be read and were left out "
+            f"(the first: {cell[:40]!r} of {column[:80]!r})",
+        )
 
 
 def read(path: Path) -> Report:
@@ -33,74 +103,156 @@ def read(path: Path) -> Report:
     Raises
     ------
     ReadError
-        If no kernel was profiled, or the file is cut.
+        If no kernel was profiled, the file is cut, or its rows, units or numbers contradict each other.
     """
-    text = log.decode(path.read_bytes())
-    found = log.pages(text, path)
-    decimal_commas = has_decimal_commas(cell for page in found for row in page.rows[:TRIED_ROWS] for cell in row)
-    report = joined(
-        [
-            _details(page, path, decimal_commas) if "Metric Name" in page.header else _raw(page, path, decimal_commas)
-            for page in found
-        ]
-    )
-    return replace(report, notes=(*log.notes(text), *report.notes))
+    found = log.scan(path)
+    for page in found.pages:
+        _check_widths(page, path)
+    decimal_commas, notes = _decimal_commas(found.pages, path)
+    reports = [_report(page, path, decimal_commas) for page in found.pages]
+    _check_size(sum(len(r.launches) for r in reports), len({m for r in reports for m in r.metrics}), path)
+    report = joined(reports)
+    return replace(report, notes=(*found.notes, *notes, *report.notes))
 
 
-def _raw(page: log.Page, path: Path, decimal_commas: bool) -> Report:
+def _decimal_commas(pages: Sequence[log.Page], path: Path) -> tuple[bool, tuple[str, ...]]:
+    """Say whether a file writes 1.5 as 1,5, by the values of metrics alone; with a note where nothing tells."""
+    shown = notation(cells for page in pages for cells in _values(page))
+    if shown.point and shown.comma:
+        (point, comma) = (f"{text[:40]!r} of {name[:80]!r}" for name, text in (shown.point, shown.comma))
+        raise ReadError(
+            f"{path}: the page mixes decimal points ({point}) and decimal commas ({comma}): it was changed "
+            f"or joined from two. {log.AGAIN}."
+        )
+    if shown.either and not shown.point and not shown.comma:
+        name, text = shown.either
+        return False, (
+            f"nothing in the page tells whether a comma or a point begins the decimals ({text!r} of {name!r}): "
+            "it is read with decimal points, as ncu writes it in English",
+        )
+    return shown.comma is not None, ()
+
+
+def _values(page: log.Page) -> Iterator[tuple[str, Iterable[str]]]:
+    """Yield the names of metrics with their cells."""
+    if page.is_details:
+        name, value = (page.header.index(f"Metric {part}") for part in ("Name", "Value"))
+        yield from ((row[name], row[value : value + 1]) for row in page.rows if row[name])
+    else:
+        columns = list(zip(*(row for row in page.rows if row[0]), strict=True))
+        yield from ((name, columns[i]) for i, name in _metrics(page.header) if name != DEVICE_NAME)
+
+
+def _metrics(header: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the columns of a raw page that are metrics, each metric once."""
+    first: dict[str, int] = {}
+    for i, name in enumerate(header):
+        if name and name not in LEADING and not NVTX.search(name):
+            first.setdefault(name, i)
+    return [(i, name) for name, i in first.items()]
+
+
+def _report(page: log.Page, path: Path, decimal_commas: bool) -> Report:
+    of_file = _Page(path, page.header, page.rows, decimal_commas)
+    report = _details(of_file) if page.is_details else _raw(of_file)
+    return replace(report, notes=(*of_file.notes(), *report.notes))
+
+
+def _raw(page: _Page) -> Report:
     """Read the wide page: a header, a row of units, a row per launch."""
-    _check_widths(page, path)
-    units = next((row for row in page.rows if not row[0]), [""] * len(page.header))
+    units = _units(page)
     rows = [row for row in page.rows if row[0]]
-    cells = dict(zip(page.header, zip(*rows, strict=True), strict=True))
-    names, columns, found = [], [], {}
-    for name, unit in zip(page.header, units, strict=True):
-        if name in LEADING or NVTX.search(name) or name in found:
-            continue
-        found[name], factor = base(unit)
-        names.append(name)
-        columns.append(numbers(cells[name], decimal_commas) * factor)
+    cells = list(zip(*rows, strict=True))
+    metrics = _metrics(page.header)
+    bases = {name: page.base(name, units[i]) for i, name in metrics}
+    columns = [
+        np.full(len(rows), np.nan)
+        if name == DEVICE_NAME
+        else page.numbers([name] * len(rows), cells[i]) * bases[name][1]
+        for i, name in metrics
+    ]
+    names = [name for _, name in metrics]
     values = pd.DataFrame(np.column_stack(columns) if columns else np.empty((len(rows), 0)), columns=names)
-    device_names = cells.get(DEVICE_NAME, ("",) * len(rows))
+    device_names = cells[page.header.index(DEVICE_NAME)] if DEVICE_NAME in names else [""] * len(rows)
     launches = [
-        _launch(dict(zip(page.header, row, strict=True)), device)
+        page.launch(dict(zip(page.header, row, strict=True)), device)
         for row, device in zip(rows, device_names, strict=True)
     ]
-    scaled = any(_SCALED.search(unit) for unit in units)
-    rounded = "the page is printed in scaled units and rounded; export it with `--print-units base`"
-    return Report(launches, values, found, notes=(rounded,) if scaled else ())
+    notes = []
+    if any(_SCALED.search(unit) for unit in units):
+        notes.append("the page is printed in scaled units and rounded; export it with `--print-units base`")
+    unused = len(page.header) - len(metrics) - sum(name in LEADING or bool(NVTX.search(name)) for name in page.header)
+    if unused:
+        notes.append(f"{unused:,} columns of the page have no name of their own: they were left out")
+    return Report(launches, values, {name: unit for name, (unit, _) in bases.items()}, notes=tuple(notes))
 
 
-def _details(page: log.Page, path: Path, decimal_commas: bool) -> Report:
+def _units(page: _Page) -> list[str]:
+    """Return the row of units: the one without a launch."""
+    rows = [(number, row) for number, row in enumerate(page.rows, 1) if not row[0]]
+    name = page.header.index("Kernel Name")
+    launch = next((number for number, row in rows if row[name]), None)
+    if launch is not None or len(rows) > 1:
+        raise ReadError(
+            f"{page.path}: row {launch or rows[1][0]} has no number of a launch: the file was changed. {log.AGAIN}."
+        )
+    if not rows:
+        raise ReadError(
+            f"{page.path}: the page has no row of units, so its numbers have no scale: the file was changed. "
+            f"{log.AGAIN}."
+        )
+    return rows[0][1]
+
+
+def _details(page: _Page) -> Report:
     """Read the long page: a row per metric or per rule of a launch, ragged at the end."""
-    _check_widths(page, path, ragged=True)
     at = {name: i for i, name in enumerate(page.header)}
     key = [at[name] for name in ("Process ID", "Host Name", "ID") if name in at]
     numbered: dict[tuple[str, ...], int] = {}
     position = [numbered.setdefault(tuple(row[i] for i in key), len(numbered)) for row in page.rows]
     first = np.unique(position, return_index=True)[1]
-    launches = [_launch(dict(zip(page.header, page.rows[i], strict=False))) for i in first]
+    launches = [page.launch(dict(zip(page.header, page.rows[i], strict=False))) for i in first]
     measured = [(launch, row) for launch, row in zip(position, page.rows, strict=True) if row[at["Metric Name"]]]
-    values, units = _pivoted(measured, at, len(launches), decimal_commas)
+    values, units = _pivoted(page, measured, at, len(launches))
     rules = [
-        _rule(launch, dict(zip(page.header, row, strict=True)), decimal_commas)
+        _rule(page, launch, dict(zip(page.header, row, strict=True)))
         for launch, row in zip(position, page.rows, strict=True)
         if not row[at["Metric Name"]] and "Rule Name" in at
     ]
-    return Report(launches, values, units, rules)
+    return Report(launches, values, units, rules, notes=_order_notes(position, measured, at["Metric Name"]))
+
+
+def _order_notes(position: list[int], measured: list[tuple[int, list[str]]], name: int) -> tuple[str, ...]:
+    """Say where the rows of a page show that it was cut or changed."""
+    notes = []
+    launches = max(position) + 1
+    apart = int(np.count_nonzero(np.diff(position))) + 1 - launches
+    if apart:
+        notes.append(
+            f"at {apart:,} places the rows of a launch do not stand together: the page was sorted or changed, "
+            "and a row may count for the wrong launch"
+        )
+    before = [row[name] for launch, row in measured if launch == launches - 2]
+    last = [row[name] for launch, row in measured if launch == launches - 1]
+    if last and len(last) < len(before) and last == before[: len(last)]:
+        notes.append(
+            f"the last launch has only the first {len(last):,} of the {len(before):,} metrics of the one before it: "
+            "the page may be cut"
+        )
+    return tuple(notes)
 
 
 def _pivoted(
-    measured: list[tuple[int, list[str]]], at: dict[str, int], launches: int, decimal_commas: bool
+    page: _Page, measured: list[tuple[int, list[str]]], at: dict[str, int], launches: int
 ) -> tuple[pd.DataFrame, dict[str, str]]:
     """Return metrics as columns; a metric that several sections print is taken from the first."""
     name, unit, value = (at[f"Metric {part}"] for part in ("Name", "Unit", "Value"))
-    printed = [(row[name], row[unit]) for _, row in measured]
-    codes, pairs = pd.factorize(pd.Index(printed, tupleize_cols=False))
-    bases = [base(unit) for _, unit in pairs]
-    metrics = [metric(label, unit) for (label, _), (unit, _) in zip(pairs, bases, strict=True)]
+    codes, pairs = pd.factorize(pd.Index([(row[name], row[unit]) for _, row in measured], tupleize_cols=False))
+    metrics = [metric(label, base(unit)[0]) for label, unit in pairs]
+    bases = [page.base(name, unit) for name, (_, unit) in zip(metrics, pairs, strict=True)]
     places, columns = pd.factorize(np.array(metrics, object))
-    amounts = numbers([row[value] for _, row in measured], decimal_commas)
+    _check_size(launches, len(columns), page.path)
+    amounts = page.numbers([row[name] for _, row in measured], [row[value] for _, row in measured])
     amounts *= np.array([factor for _, factor in bases])[codes]
     known = np.flatnonzero(~np.isnan(amounts))
     cells = np.array([launch for launch, _ in measured], int) * len(columns) + places[codes]
@@ -113,35 +265,36 @@ def _pivoted(
     return pd.DataFrame(matrix.reshape(launches, len(columns)), columns=list(columns)), units
 
 
-def _check_widths(page: log.Page, path: Path, ragged: bool = False) -> None:
+def _rule(page: _Page, launch: int, row: dict[str, str]) -> Rule:
+    percent = float(page.numbers(["Estimated Speedup"], [row.get("Estimated Speedup", "")])[0])
+    scope = SCOPES.get(row.get("Estimated Speedup Type", ""))
+    return Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope)
+
+
+def _check_widths(page: log.Page, path: Path) -> None:
     """Refuse rows that are cut: only metrics of the details page may stop early, after their value."""
-    needed = ["Kernel Name", *(f"Metric {part}" for part in ("Name", "Unit", "Value") if ragged)]
+    needed = ["Kernel Name", *(f"Metric {part}" for part in ("Name", "Unit", "Value") if page.is_details)]
     lacking = [name for name in needed if name not in page.header]
     if lacking:
         raise ReadError(f"{path}: the page has no column {lacking[0]!r}. {log.AGAIN}.")
+    known = [*needed, *(name for name in page.header if name in LEADING or name == "Rule Name")]
+    twice = next((name for name in known if page.header.count(name) > 1), None)
+    if twice:
+        raise ReadError(f"{path}: the page has two columns {twice!r}: the file was changed. {log.AGAIN}.")
     width = len(page.header)
-    name, enough = (page.header.index(needed[i]) for i in (1, -1)) if ragged else (0, 0)
+    name, enough = (page.header.index(needed[i]) for i in (1, -1)) if page.is_details else (0, width)
     for number, row in enumerate(page.rows, 1):
-        if len(row) != width and not (ragged and enough < len(row) < width and row[name]):
+        if len(row) != width and not (enough < len(row) < width and row[name]):
             raise ReadError(
-                f"{path}: row {number} has {len(row)} fields, the header has {width}: "
+                f"{path}: row {number:,} has {len(row):,} fields, the header has {width:,}: "
                 f"the file is cut or was changed. {log.AGAIN}."
             )
 
 
-def _launch(row: dict[str, str], device_name: str = "") -> Launch:
-    device = row.get("Device", "")
-    return Launch(
-        _UNNAMED.sub("<unnamed>", row["Kernel Name"]),
-        int(device) if device.isdecimal() else -1,
-        blocks(row.get("Grid Size", "")),
-        blocks(row.get("Block Size", "")),
-        row.get("CC", ""),
-        device_name,
-    )
-
-
-def _rule(launch: int, row: dict[str, str], decimal_commas: bool) -> Rule:
-    percent = float(numbers([row.get("Estimated Speedup", "")], decimal_commas)[0])
-    scope = SCOPES.get(row.get("Estimated Speedup Type", ""))
-    return Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope)
+def _check_size(launches: int, metrics: int, path: Path) -> None:
+    """Refuse a page whose table would not fit into memory."""
+    if launches * metrics > LARGEST:
+        raise ReadError(
+            f"{path}: the page has {launches:,} launches and {metrics:,} different metrics, more than "
+            f"{LARGEST:,} values. Export fewer launches, for example with `--launch-count`."
+        )

@@ -1,16 +1,21 @@
-"""What does a .ncu-rep say? Read by NVIDIA's own module `ncu_report` (extra `ncu`).
+"""What does a .ncu-rep say? Read by NVIDIA's own module `ncu_report` (extra `ncu`), in a process of its own.
 
 The module takes what is there of a cut report without a word, so the container is checked first: after the
 magic and a header, blocks of a header and a payload, each preceded or announced by its length, to the end.
+On some damaged reports NVIDIA's library ends its process: `vendor` is that process, and its end an error here.
 """
 
 from __future__ import annotations
 
-import importlib
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -20,11 +25,47 @@ from perfkit.readers.ncu.report import Launch, Report, Rule
 from perfkit.readers.ncu.units import base
 
 MAGIC = b"NVR\0"
+CAPABILITY = "device__attribute_compute_capability"
 PAYLOAD_SIZE = 5  # field of a block's header
+HEADER_BYTES = 1 << 26  # far more than any block's header has
+VARINT_BYTES = 10  # the longest integer of a protobuf message
+SECONDS, SECONDS_PER_MB = 120, 4  # how long NVIDIA's library may take; real reports take less than 0.1 s per MB
 _VERSION = re.compile(rb"(20\d\d\.\d+\.\d+\.\d+) \(build \d+\)")
 _LINK = re.compile(r"@url:([^:@]*):(.*?)@")
 _MARKUP = re.compile(r"@\w+:[^:@]*:(.*?)@")
+_AGAIN = "Copy it again from where it was recorded"
 _TYPES = {1: "local", 2: "global"}
+
+
+class _Launch(msgspec.Struct):
+    """A launch as `vendor` writes it: places in ``metrics`` and their values, and the metrics that are texts."""
+
+    name: str
+    metrics: list[int]
+    values: list[float]
+    texts: dict[str, str]
+
+
+class _Rule(msgspec.Struct):
+    """A message of the guided analysis; without an estimate ``percent`` is None."""
+
+    launch: int
+    rule: str
+    message: str
+    percent: float | None
+    scope: int
+
+
+class _Answer(msgspec.Struct):
+    """What `vendor` writes: a problem with its text, or what the report holds."""
+
+    problem: str = ""
+    text: str = ""
+    metrics: list[tuple[str, str]] = []
+    launches: list[_Launch] = []
+    rules: list[_Rule] = []
+    unreadable: int = 0
+    example: str = ""
 
 
 def read(path: Path) -> Report:
@@ -33,23 +74,26 @@ def read(path: Path) -> Report:
     Raises
     ------
     ReadError
-        If the module is not installed, or the report is cut or holds no launch.
+        If the module is not installed, the report is cut or holds no launch, or NVIDIA's library fails on it.
     """
-    content = path.read_bytes()
-    _check_whole(content, path)
-    module = _module(path)
-    try:
-        context = module.load_report(str(path))
-    except RuntimeError as e:
+    version = _version(path)
+    answer = _answer(path)
+    if answer.problem == "module":
         raise ReadError(
-            f"{path}: ncu_report cannot read this report ({e}). Update it: `pip install -U ncu-report`."
-        ) from e
-    ranges = [context.range_by_idx(i) for i in range(context.num_ranges())]
-    actions = [part.action_by_idx(i) for part in ranges for i in range(part.num_actions())]
-    if not actions:
+            f"{path}: reading a report needs NVIDIA's module ncu_report, which cannot be loaded ({answer.text}). "
+            f'Install it with `pip install "perfkit[ncu]"`, or {_export(path)}.'
+        )
+    if answer.problem:
+        raise ReadError(
+            f"{path}: ncu_report cannot read this report ({answer.text}). Update it: `pip install -U ncu-report`."
+        )
+    if not answer.launches and answer.unreadable:
+        raise ReadError(
+            f"{path}: the report is damaged: nothing of its launches can be read ({answer.example} cannot). {_AGAIN}."
+        )
+    if not answer.launches:
         raise ReadError(f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of ncu.")
-    version = _VERSION.search(content)
-    return _report(actions, version[1].decode() if version else "")
+    return _report(answer, version)
 
 
 def plain(message: str) -> str:
@@ -63,104 +107,144 @@ def plain(message: str) -> str:
     return _MARKUP.sub(r"\1", _LINK.sub(r"\1 (\2)", message))
 
 
-def _module(path: Path) -> Any:
+def _answer(path: Path) -> _Answer:
+    """Run `vendor` on a report; however it ends, the process is gone when this returns."""
+    seconds = SECONDS + SECONDS_PER_MB * path.stat().st_size // 1_000_000
     try:
-        return importlib.import_module("ncu_report")
-    except (ImportError, OSError) as e:
-        raise ReadError(
-            f"{path}: reading a report needs NVIDIA's module ncu_report, which cannot be loaded ({e}). "
-            'Install it with `pip install "perfkit[ncu]"`, or export the report with '
-            f"`ncu --import {path.name} --csv --page raw --print-units base > {path.stem}.csv` and read that."
-        ) from e
+        name = str(path)
+        name.encode()
+    except UnicodeEncodeError:
+        name = "/dev/stdin"  # the library takes names in UTF-8 only
+    # Without the site's start-up files, which the child's path has been through here.
+    command = [sys.executable, "-S", "-P", "-W", "ignore", str(Path(__file__).with_name("vendor.py")), name]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        with path.open("rb") as file:
+            done = subprocess.run(
+                [*command, str(seconds)], stdin=file, capture_output=True, env=environment, timeout=seconds, check=False
+            )
+    except subprocess.TimeoutExpired as e:
+        end = f"did not finish within {seconds} s"
+        raise ReadError(_failure(path, end)) from e
+    if done.returncode:
+        raise ReadError(_failure(path, _end(done.returncode, done.stderr)))
+    try:
+        return msgspec.json.decode(done.stdout, type=_Answer)
+    except msgspec.DecodeError as e:
+        raise ReadError(_failure(path, f"ended without an answer ({e})")) from e
 
 
-def _report(actions: list[Any], version: str) -> Report:
-    rows: list[dict[str, float]] = []
-    launches, rules = [], []
+def _failure(path: Path, end: str) -> str:
+    return (
+        f"{path}: NVIDIA's library ncu_report {end} on this report. It is damaged, or newer than the library: "
+        f"copy it again, update the library (`pip install -U ncu-report`), or {_export(path)}."
+    )
+
+
+def _end(code: int, messages: bytes) -> str:
+    """Say how a process ended: by which signal, else with which error."""
+    if code < 0:
+        names = {number.value: f" ({number.name})" for number in signal.Signals}
+        return f"ended with signal {-code}{names.get(-code, '')}"
+    last = messages.decode(errors="replace").rstrip().rpartition("\n")[2]
+    return f"failed ({last[:200]!r})"
+
+
+def _export(path: Path) -> str:
+    return (
+        f"export the report with `ncu --import {path.name} --csv --page raw --print-units base > {path.stem}.csv` "
+        "and read that"
+    )
+
+
+def _report(answer: _Answer, version: str) -> Report:
+    bases = [base(unit) for _, unit in answer.metrics]
     units: dict[str, str] = {}
-    for number, action in enumerate(actions):
-        row, texts = _metrics(action, units)
-        rows.append(row)
-        launches.append(_launch(action, row, texts))
-        rules += [_rule(number, told) for told in action.rule_results_as_dicts() if told.get("rule_message")]
-    values = pd.DataFrame(rows, columns=list(units), dtype=np.float64)
-    return Report(launches, values, units, rules, version)
-
-
-def _metrics(action: Any, units: dict[str, str]) -> tuple[dict[str, float], dict[str, str]]:
-    """Return the numbers and the texts of a launch; units are added to `units`."""
-    row, texts = {}, {}
-    for name in action.metric_names():
-        metric = action.metric_by_name(name)
-        value = metric.value()
-        if isinstance(value, str):
-            texts[name] = value
-        elif isinstance(value, (int, float)):
-            unit, factor = base(metric.unit())
-            units.setdefault(name, unit)
-            row[name] = float(value) * factor if np.isfinite(value) else float("nan")
-    return row, texts
-
-
-def _launch(action: Any, row: dict[str, float], texts: dict[str, str]) -> Launch:
-    major, minor = (row.get(f"device__attribute_compute_capability_{part}") for part in ("major", "minor"))
-    return Launch(
-        action.name(action.NameBase_DEMANGLED),
-        int(row.get("launch__device_id", row.get("device__attribute_device_index", -1))),
-        capability="" if major is None or minor is None else f"{major:.0f}.{minor:.0f}",
-        device_name=texts.get(DEVICE_NAME, ""),
-    )
-
-
-def _rule(launch: int, told: dict[str, Any]) -> Rule:
-    gain = told.get("speedup_estimation", {})
-    return Rule(
-        launch,
-        told["rule_identifier"],
-        plain(told["rule_message"]["message"]),
-        float(gain.get("speedup", np.nan)) / 100,
-        SCOPES.get(_TYPES.get(gain.get("type", 0), "")),
-    )
-
-
-def _check_whole(content: bytes, path: Path) -> None:
-    """Follow the lengths through the file: they must lead exactly to its end."""
-    at = len(MAGIC)
-    at += 4 + int.from_bytes(content[at : at + 4], "little")
-    while at < len(content):
-        start = at + 4
-        end = start + int.from_bytes(content[at:start], "little")
-        at = end + _field(content[start:end], PAYLOAD_SIZE)
-    if at != len(content):
-        raise ReadError(
-            f"{path}: the report is cut or damaged: it has {len(content)} bytes, its own lengths lead to {at}. "
-            "Copy it again from where it was recorded."
+    for (name, _), (unit, _) in zip(answer.metrics, bases, strict=True):
+        units.setdefault(name, unit)
+    order = {name: i for i, name in enumerate(units)}
+    column = np.array([order[name] for name, _ in answer.metrics], np.int64)
+    factor = np.array([factor for _, factor in bases])
+    unknown = np.full(len(answer.launches), np.nan)
+    matrix = np.full((len(answer.launches), len(order)), np.nan)
+    for row, launch in zip(matrix, answer.launches, strict=True):
+        row[column[launch.metrics]] = np.array(launch.values) * factor[launch.metrics]
+    values = pd.DataFrame(matrix, columns=list(order))
+    capabilities = zip(*(values.get(f"{CAPABILITY}_{part}", unknown) for part in ("major", "minor")), strict=True)
+    launches = [
+        Launch(
+            launch.name,
+            capability=f"{major:.0f}.{minor:.0f}" if 0 <= major < 100 and 0 <= minor < 100 else "",
+            device_name=launch.texts.get(DEVICE_NAME, ""),
         )
+        for launch, (major, minor) in zip(answer.launches, capabilities, strict=True)
+    ]
+    return Report(launches, values, units, [_rule(rule) for rule in answer.rules], version, _notes(answer))
 
 
-def _field(message: bytes, wanted: int) -> int:
-    """Return an integer field of a protobuf message; 0 if it is not set."""
-    at, found = 0, 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        if key & 7 == 0:
-            value, at = _varint(message, at)
-            found = value if key >> 3 == wanted else found
-        elif key & 7 == 2:
-            length, at = _varint(message, at)
-            at += length
-        else:
-            at += 8 if key & 7 == 1 else 4
-    return found
+def _notes(answer: _Answer) -> tuple[str, ...]:
+    if not answer.unreadable:
+        return ()
+    return (
+        f"the report is damaged: {answer.unreadable:,} of its values cannot be read and were left out "
+        f"(the first: {answer.example}); copy it again from where it was recorded",
+    )
+
+
+def _rule(rule: _Rule) -> Rule:
+    percent = np.nan if rule.percent is None else rule.percent
+    return Rule(rule.launch, rule.rule, plain(rule.message), percent / 100, SCOPES.get(_TYPES.get(rule.scope, "")))
+
+
+def _version(path: Path) -> str:
+    """Return the version that recorded a report; the lengths in it must lead exactly to the end of the file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header, at = _header(file, len(MAGIC))
+        version = _VERSION.search(header)
+        while at < size:
+            header, end = _header(file, at)
+            payload = _payload(header)
+            if payload is None:
+                raise ReadError(f"{path}: the report is cut or damaged: no block begins at byte {at:,}. {_AGAIN}.")
+            version = version or _VERSION.search(header)
+            at = end + payload
+    if at != size:
+        raise ReadError(
+            f"{path}: the report is cut or damaged: it has {size:,} bytes, its own lengths lead to {at:,}. {_AGAIN}."
+        )
+    return version[1].decode() if version else ""
+
+
+def _header(file: BinaryIO, at: int) -> tuple[bytes, int]:
+    """Return the header that begins at a byte, and where it ends."""
+    file.seek(at)
+    length = int.from_bytes(file.read(4), "little")
+    return file.read(min(length, HEADER_BYTES)), at + 4 + length
+
+
+def _payload(header: bytes) -> int | None:
+    """Return how many bytes follow a block's header, a protobuf message; None if it is none."""
+    at, payload = 0, 0
+    while at < len(header):
+        key, at = _varint(header, at)
+        kind, field = key & 7, key >> 3
+        if kind not in (0, 1, 2, 5) or not field:
+            return None
+        value, at = _varint(header, at) if kind in (0, 2) else (0, at + (8 if kind == 1 else 4))
+        at += value if kind == 2 else 0
+        payload = value if kind == 0 and field == PAYLOAD_SIZE else payload
+    return payload if header else None
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while at < len(message):
+    value = 0
+    for shift in range(0, 7 * VARINT_BYTES, 7):
+        if at >= len(message):
+            break
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift
-        shift += 7
         if byte < 0x80:
             break
     return value, at

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+MOST_BLOCKS = 2**63 - 1
+_SIZE = re.compile(r"[0-9]{1,10}")  # a grid has at most 2^31 blocks a side
+_EXACT = 2**53  # above, float64 leaves whole numbers out
+_WHOLE = {  # metrics that become integers, and the largest that fits
+    **dict.fromkeys(("launch__grid_size", "launch__block_size"), _EXACT),
+    **dict.fromkeys(("launch__device_id", "device__attribute_device_index"), 2**31 - 1),
+    **dict.fromkeys(("device__attribute_multiprocessor_count", "device__attribute_total_memory"), _EXACT),
+}
 
 
 @dataclass(frozen=True)
@@ -82,6 +93,23 @@ def joined(reports: Sequence[Report]) -> Report:
     )
 
 
+def whole(report: Report) -> Report:
+    """Return a report without ids and sizes that are no whole numbers or too large for one, counted in notes."""
+    values, notes = report.values.copy(deep=False), []
+    for metric, most in _WHOLE.items():
+        if metric not in values:
+            continue
+        numbers = values[metric].to_numpy()
+        wrong = ~np.isnan(numbers) & ~((numbers >= 0) & (numbers <= most) & (numbers % 1 == 0))
+        if wrong.any():
+            values[metric] = np.where(wrong, np.nan, numbers)
+            notes.append(
+                f"{metric} of {np.count_nonzero(wrong):,} launches is no whole number from 0 to {most:,} "
+                f"(the first: {numbers[wrong][0]:g}): it was left out"
+            )
+    return replace(report, values=values, notes=(*report.notes, *notes)) if notes else report
+
+
 def blocks(text: str) -> int | None:
     """Return how many blocks or threads a size such as "(128, 2, 1)" holds; None if it is none.
 
@@ -91,9 +119,7 @@ def blocks(text: str) -> int | None:
     (256, 256, None)
     """
     sizes = [size.strip() for size in text.strip("() ").split(",")]
-    if not all(size.isdecimal() for size in sizes):
+    if not all(_SIZE.fullmatch(size) for size in sizes):
         return None
-    count = 1
-    for size in sizes:
-        count *= int(size)
-    return count
+    count = prod(int(size) for size in sizes)
+    return count if count <= MOST_BLOCKS else None

@@ -8,15 +8,17 @@ What is no number ("n/a", "no data", "CachePreferNone", an empty cell) is NaN.
 
 Functions
 ---------
-base                 base unit and factor of a printed unit
-numbers              values of printed texts
-has_decimal_commas   whether a page was printed where 1.5 is written 1,5
+base        base unit and factor of a printed unit
+notation    whether a page writes 1.5 or 1,5
+numbers     values of printed texts
+misprints   places of texts that begin as a number and are none
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -30,8 +32,53 @@ _AMOUNTS: dict[str, tuple[str, float]] = {
     **{prefix + name: ("hz", factor) for prefix, factor in _PREFIXES.items() for name in ("hz", "Hz")},
     **{name: ("ns", 1e9 / factor) for name, factor in _PER_SECOND.items()},
 }
-_SPACES = ". \u00a0\u202f"  # between thousands where the comma is the decimal point
-_DECIMAL_COMMA = re.compile(rf"-?(?:\d+,(?:\d\d?|\d{{4,}})|\d{{1,3}}(?:[{_SPACES}]\d{{3}})+,\d+)")
+_SPACES = " \u00a0\u202f"  # between thousands, in any notation
+_NO_SPACES = dict.fromkeys(map(ord, _SPACES))
+_EXPONENT = r"(?:[eE][-+]?\d+)?"
+_MISPRINT = re.compile(r"[-+]?[.,]?[0-9]")
+# Metrics that are whole numbers: a separator in them stands between thousands.
+_WHOLE = re.compile(
+    r"device__attribute_\w+|launch__(?:grid|block)_size|launch__thread_count|(?:Grid|Block) Size|Threads"
+)
+_THREE_DIGITS = re.compile(r"[-+]?[1-9][0-9]{0,2}[.,][0-9]{3}")
+
+
+def _number(point: str, comma: str) -> re.Pattern[str]:
+    """Return what a number looks like that is written with this point, and this comma between thousands."""
+    grouped = rf"\d{{1,3}}(?:[{comma}{_SPACES}]\d{{3}})+"
+    return re.compile(rf"[-+]?(?=[{point}]?\d)(?:\d+|{grouped})?(?:[{point}]\d*)?{_EXPONENT}", re.ASCII)
+
+
+def _decisive(point: str, comma: str) -> re.Pattern[str]:
+    """Return what a number looks like that cannot be written in the other notation.
+
+    Thousands are groups of three digits after one to three, the first of which is no zero.
+    """
+    forms = (
+        rf"\d{{1,3}}(?:[{comma}{_SPACES}]\d{{3}})+[{point}]\d*",
+        rf"\d{{1,3}}(?:[{comma}]\d{{3}}){{2,}}",
+        rf"\d*[{point}](?:\d{{0,2}}|\d{{4,}})",
+        rf"(?:0|\d{{4,}})[{point}]\d{{3}}",
+    )
+    either = rf"(?:{'|'.join(forms)}){_EXPONENT}|\d*[{point}]\d*[eE][-+]?\d+"
+    return re.compile(rf"[-+]?(?=[{point}]?\d)(?:{either})", re.ASCII)
+
+
+_NUMBERS = {False: _number(".", ","), True: _number(",", ".")}
+_DECISIVE = {False: _decisive(".", ","), True: _decisive(",", ".")}
+
+
+@dataclass(frozen=True)
+class Notation:
+    """How a page writes its numbers, by the first cell of each kind, as (metric, text); None where there is none.
+
+    ``point`` is a number that only a page with decimal points can hold, ``comma`` one that only a page with decimal
+    commas can hold, and ``either`` one that both can hold: 1,234.
+    """
+
+    point: tuple[str, str] | None = None
+    comma: tuple[str, str] | None = None
+    either: tuple[str, str] | None = None
 
 
 @cache
@@ -55,15 +102,45 @@ def base(unit: str) -> tuple[str, float]:
     return f"{name}/{below}", factor * prefix
 
 
-def has_decimal_commas(cells: Iterable[str]) -> bool:
-    """Say whether a page writes 1.5 as 1,5; by default a comma separates thousands.
+def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
+    """Return how the values of metrics are written.
+
+    ncu writes fractions with two or six digits and never with three: 5.40 tells, and so do 0.123, 1,234.5, 12345.678
+    and 1,234,567. 1,234 alone does not, except in a metric that is a whole number, where it is 1234.
 
     Examples
     --------
-    >>> has_decimal_commas(["54,207,744", "(1, 2, 3)"]), has_decimal_commas(["54,207", "5,40"])
-    (False, True)
+    >>> notation([("a", ["54,207", "5,40"])]).comma, notation([("launch__grid_size", ["54,207"])]).point
+    (('a', '5,40'), ('launch__grid_size', '54,207'))
     """
-    return any("," in cell and _DECIMAL_COMMA.fullmatch(cell) for cell in cells)
+    first: dict[str, tuple[str, str]] = {}
+    kinds: dict[str, str] = {}
+    for metric, cells in columns:
+        for cell in cells:
+            if "." not in cell and "," not in cell:
+                continue
+            kind = kinds.get(cell)
+            if kind is None:
+                kind = kinds[cell] = _kind(cell)
+            if kind == "either" and _WHOLE.fullmatch(metric):
+                kind = "point" if "," in cell else "comma"
+            first.setdefault(kind, (metric, cell))
+    return Notation(first.get("point"), first.get("comma"), first.get("either"))
+
+
+def _kind(cell: str) -> str:
+    """Say which notation a cell shows: "point", "comma", "either", or "" for what is no number."""
+    text = _amount(cell)
+    if _DECISIVE[False].fullmatch(text):
+        return "point"
+    if _DECISIVE[True].fullmatch(text):
+        return "comma"
+    return "either" if _THREE_DIGITS.fullmatch(text) else ""
+
+
+def _amount(cell: str) -> str:
+    """Return the value of a cell without its instances in brackets."""
+    return cell.partition(" (")[0]
 
 
 def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.float64]:
@@ -74,12 +151,12 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
     texts
         Cells of a page: "54,207,744", "0.28", "791 (50; 50; ...)", "n/a", "".
     decimal_commas
-        Whether commas are decimal points, as `has_decimal_commas` says of the whole page.
+        Whether commas are decimal points, as `notation` shows of the whole page.
 
     Returns
     -------
     numpy.ndarray
-        float64; NaN where there is no finite number.
+        float64; NaN where there is no number, infinite where a number is too large.
 
     Examples
     --------
@@ -92,18 +169,28 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
     except ValueError:
         values = np.array([])
     if len(values) != len(texts):
-        values = np.fromiter((_number(text, decimal_commas) for text in texts), np.float64, len(texts))
-    values[np.isinf(values)] = np.nan
+        values = np.fromiter((_value(text, decimal_commas) for text in texts), np.float64, len(texts))
+    for i in np.flatnonzero(np.isinf(values)).tolist():
+        if not any(c.isdigit() for c in texts[i]):
+            values[i] = np.nan  # "inf": the quotient of a counter and zero
     return values
 
 
-def _number(text: str, decimal_commas: bool) -> float:
-    plain = text.partition(" (")[0]
-    if decimal_commas:
-        plain = "".join(c for c in plain if c not in _SPACES).replace(",", ".")
-    else:
-        plain = plain.replace(",", "")
-    try:
-        return float(plain)
-    except ValueError:
+def misprints(texts: Sequence[str], values: NDArray[np.float64]) -> list[int]:
+    """Return where texts begin as a number and are none, given what `numbers` made of them.
+
+    Examples
+    --------
+    >>> texts = ["8x6", "1,23,4", "n/a", "7"]
+    >>> misprints(texts, numbers(texts))
+    [0, 1]
+    """
+    return [i for i in np.flatnonzero(np.isnan(values)).tolist() if _MISPRINT.match(texts[i])]
+
+
+def _value(text: str, decimal_commas: bool) -> float:
+    plain = _amount(text)
+    if not _NUMBERS[decimal_commas].fullmatch(plain):
         return float("nan")
+    plain = plain.replace(".", "").replace(",", ".") if decimal_commas else plain.replace(",", "")
+    return float(plain if plain.isascii() and " " not in plain else plain.translate(_NO_SPACES))
