@@ -181,7 +181,8 @@ def _leading_scopes(parts: tuple[Part, ...], library: bool, detail: _Detail) -> 
 def _with_lambda(scope: str, found: re.Match[str], detail: _Detail, depth: int) -> str:
     """Append a lambda to the function it stands in: ``f#1``, then ``f#1.7`` and ``f#1.7.1(float)``."""
     params, number = found.groups()
-    joint = "." if re.search(r"#[\d.]+$", scope) else "#"
+    function = scope.rstrip("0123456789.")  # a search for the number would take quadratic time on nested lambdas
+    joint = "." if function != scope and function.endswith("#") else "#"
     return f"{scope}{joint}{number}" + (f"({_listed(params, detail, depth)})" if params else "")
 
 

@@ -51,8 +51,8 @@ class Log:
     def notes(self) -> tuple[str, ...]:
         """What the log says of the whole run: that it is made up, what went wrong, what is left out."""
         changed = (
-            f"{len(self.strange):,} lines look like rows of the page and do not begin with the number of a launch "
-            f"(the first: {self.strange[0]}): they were left out"
+            "lines that look like rows of the page, but do not begin with the number of a launch, and were left out: "
+            f"{len(self.strange):,} (first: {self.strange[0]})"
             if self.strange
             else ""
         )

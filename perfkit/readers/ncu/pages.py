@@ -51,10 +51,10 @@ class _Page:
     decimal_commas: bool
     unreadable: list[tuple[str, str]] = field(default_factory=list)  # metric or column, cell
 
-    def numbers(self, names: Sequence[str], cells: Sequence[str]) -> NDArray[np.float64]:
-        """Return the values of cells, given the names of their metrics."""
+    def numbers(self, names: Sequence[str], units: Sequence[str], cells: Sequence[str]) -> NDArray[np.float64]:
+        """Return the values of cells, given the names of their metrics and their units as printed."""
         values = numbers(cells, self.decimal_commas)
-        self.unreadable += [(names[i], cells[i]) for i in misprints(cells, values)]
+        self.unreadable += [(names[i], cells[i]) for i in misprints(cells, values, units)]
         return values
 
     def base(self, name: str, unit: str) -> tuple[str, float]:
@@ -92,8 +92,8 @@ class _Page:
             return ()
         column, cell = self.unreadable[0]
         return (
-            f"{len(self.unreadable):,} cells of the page cannot be read and were left out "
-            f"(the first: {cell[:40]!r} of {column[:80]!r})",
+            f"cells of the page that cannot be read and were left out: {len(self.unreadable):,} "
+            f"(first: {cell[:40]!r} of {column[:80]!r})",
         )
 
 
@@ -124,11 +124,19 @@ def _decimal_commas(pages: Sequence[log.Page], path: Path) -> tuple[bool, tuple[
             f"{path}: the page mixes decimal points ({point}) and decimal commas ({comma}): it was changed "
             f"or joined from two. {log.AGAIN}."
         )
-    if shown.either and not shown.point and not shown.comma:
-        name, text = shown.either
+    either = [cell for cell in (shown.comma_or_thousands, shown.point_or_thousands) if cell]
+    if either and not shown.point and not shown.comma:
+        name, text = either[0]
         return False, (
             f"nothing in the page tells whether a comma or a point begins the decimals ({text!r} of {name!r}): "
-            "it is read with decimal points, as ncu writes it in English",
+            "perfkit reads it with decimal points, as ncu writes it in English",
+        )
+    doubtful = shown.comma_or_thousands if shown.comma else shown.point_or_thousands
+    if doubtful:
+        name, text = doubtful
+        return shown.comma is not None, (
+            f"a number of the page has three decimals, which ncu does not write ({text!r} of {name!r}): "
+            "it may be a thousand times as large",
         )
     return shown.comma is not None, ()
 
@@ -140,7 +148,7 @@ def _values(page: log.Page) -> Iterator[tuple[str, Iterable[str]]]:
         yield from ((row[name], row[value : value + 1]) for row in page.rows if row[name])
     else:
         columns = list(zip(*(row for row in page.rows if row[0]), strict=True))
-        yield from ((name, columns[i]) for i, name in _metrics(page.header) if name != DEVICE_NAME)
+        yield from ((name, columns[i]) for i, name in _metrics(page.header))
 
 
 def _metrics(header: Sequence[str]) -> list[tuple[int, str]]:
@@ -161,30 +169,40 @@ def _report(page: log.Page, path: Path, decimal_commas: bool) -> Report:
 def _raw(page: _Page) -> Report:
     """Read the wide page: a header, a row of units, a row per launch."""
     units = _units(page)
-    rows = [row for row in page.rows if row[0]]
+    printed = [row for row in page.rows if row[0]]
+    rows = list(dict(zip(map(tuple, printed), printed, strict=True)).values())
     cells = list(zip(*rows, strict=True))
     metrics = _metrics(page.header)
     bases = {name: page.base(name, units[i]) for i, name in metrics}
-    columns = [
-        np.full(len(rows), np.nan)
-        if name == DEVICE_NAME
-        else page.numbers([name] * len(rows), cells[i]) * bases[name][1]
-        for i, name in metrics
-    ]
+    many = len(rows)
+    columns = [page.numbers([name] * many, [units[i]] * many, cells[i]) * bases[name][1] for i, name in metrics]
     names = [name for _, name in metrics]
-    values = pd.DataFrame(np.column_stack(columns) if columns else np.empty((len(rows), 0)), columns=names)
-    device_names = cells[page.header.index(DEVICE_NAME)] if DEVICE_NAME in names else [""] * len(rows)
+    values = pd.DataFrame(np.column_stack(columns) if columns else np.empty((many, 0)), columns=names)
+    device_names = cells[page.header.index(DEVICE_NAME)] if DEVICE_NAME in names else [""] * many
     launches = [
         page.launch(dict(zip(page.header, row, strict=True)), device)
         for row, device in zip(rows, device_names, strict=True)
     ]
+    return Report(
+        launches,
+        values,
+        {name: unit for name, (unit, _) in bases.items()},
+        notes=_raw_notes(page.header, units, len(printed) - many),
+    )
+
+
+def _raw_notes(header: Sequence[str], units: Sequence[str], twice: int) -> tuple[str, ...]:
+    """Say what a raw page lost when it was printed, and what was left out of it."""
     notes = []
+    if twice:
+        notes.append(f"launches that stand twice in the page, equal in every cell, and count once: {twice:,}")
     if any(_SCALED.search(unit) for unit in units):
         notes.append("the page is printed in scaled units and rounded; export it with `--print-units base`")
-    unused = len(page.header) - len(metrics) - sum(name in LEADING or bool(NVTX.search(name)) for name in page.header)
+    others = sum(name in LEADING or NVTX.search(name) is not None for name in header)
+    unused = len(header) - len(_metrics(header)) - others
     if unused:
-        notes.append(f"{unused:,} columns of the page have no name of their own: they were left out")
-    return Report(launches, values, {name: unit for name, (unit, _) in bases.items()}, notes=tuple(notes))
+        notes.append(f"columns of the page without a name of their own, which were left out: {unused:,}")
+    return tuple(notes)
 
 
 def _units(page: _Page) -> list[str]:
@@ -214,10 +232,13 @@ def _details(page: _Page) -> Report:
     launches = [page.launch(dict(zip(page.header, page.rows[i], strict=False))) for i in first]
     measured = [(launch, row) for launch, row in zip(position, page.rows, strict=True) if row[at["Metric Name"]]]
     values, units = _pivoted(page, measured, at, len(launches))
+    others = [(launch, row) for launch, row in zip(position, page.rows, strict=True) if not row[at["Metric Name"]]]
+    is_rule = [bool("Rule Name" in at and row[at["Rule Name"]]) for _, row in others]
+    page.unreadable += [("Metric Name", "") for rule in is_rule if not rule]
     rules = [
         _rule(page, launch, dict(zip(page.header, row, strict=True)))
-        for launch, row in zip(position, page.rows, strict=True)
-        if not row[at["Metric Name"]] and "Rule Name" in at
+        for (launch, row), rule in zip(others, is_rule, strict=True)
+        if rule
     ]
     return Report(launches, values, units, rules, notes=_order_notes(position, measured, at["Metric Name"]))
 
@@ -229,8 +250,8 @@ def _order_notes(position: list[int], measured: list[tuple[int, list[str]]], nam
     apart = int(np.count_nonzero(np.diff(position))) + 1 - launches
     if apart:
         notes.append(
-            f"at {apart:,} places the rows of a launch do not stand together: the page was sorted or changed, "
-            "and a row may count for the wrong launch"
+            "the rows of a launch do not stand together: the page was sorted or changed, "
+            f"and rows may count for the wrong launch (places: {apart:,})"
         )
     before = [row[name] for launch, row in measured if launch == launches - 2]
     last = [row[name] for launch, row in measured if launch == launches - 1]
@@ -252,7 +273,7 @@ def _pivoted(
     bases = [page.base(name, unit) for name, (_, unit) in zip(metrics, pairs, strict=True)]
     places, columns = pd.factorize(np.array(metrics, object))
     _check_size(launches, len(columns), page.path)
-    amounts = page.numbers([row[name] for _, row in measured], [row[value] for _, row in measured])
+    amounts = page.numbers(*([row[i] for _, row in measured] for i in (name, unit, value)))
     amounts *= np.array([factor for _, factor in bases])[codes]
     known = np.flatnonzero(~np.isnan(amounts))
     cells = np.array([launch for launch, _ in measured], int) * len(columns) + places[codes]
@@ -266,7 +287,7 @@ def _pivoted(
 
 
 def _rule(page: _Page, launch: int, row: dict[str, str]) -> Rule:
-    percent = float(page.numbers(["Estimated Speedup"], [row.get("Estimated Speedup", "")])[0])
+    percent = float(page.numbers(["Estimated Speedup"], [""], [row.get("Estimated Speedup", "")])[0])
     scope = SCOPES.get(row.get("Estimated Speedup Type", ""))
     return Rule(launch, row["Rule Name"], row.get("Rule Description", ""), percent / 100, scope)
 

@@ -26,7 +26,8 @@ from perfkit.readers.ncu.units import base
 
 MAGIC = b"NVR\0"
 CAPABILITY = "device__attribute_compute_capability"
-PAYLOAD_SIZE = 5  # field of a block's header
+PAYLOAD_SIZE = 5  # fields of a block's header: the size of what follows,
+RESULTS = (2, 7, 8, 9)  # and how many launches, ranges, command lists and graphs it holds
 HEADER_BYTES = 1 << 26  # far more than any block's header has
 VARINT_BYTES = 10  # the longest integer of a protobuf message
 SECONDS, SECONDS_PER_MB = 120, 4  # how long NVIDIA's library may take; real reports take less than 0.1 s per MB
@@ -76,7 +77,7 @@ def read(path: Path) -> Report:
     ReadError
         If the module is not installed, the report is cut or holds no launch, or NVIDIA's library fails on it.
     """
-    version = _version(path)
+    version, announced = _container(path)
     answer = _answer(path)
     if answer.problem == "module":
         raise ReadError(
@@ -87,13 +88,14 @@ def read(path: Path) -> Report:
         raise ReadError(
             f"{path}: ncu_report cannot read this report ({answer.text}). Update it: `pip install -U ncu-report`."
         )
-    if not answer.launches and answer.unreadable:
+    if not answer.launches and (announced or answer.unreadable):
         raise ReadError(
-            f"{path}: the report is damaged: nothing of its launches can be read ({answer.example} cannot). {_AGAIN}."
+            f"{path}: the report is damaged: NVIDIA's library reads none of its launches ({announced:,} announced). "
+            f"{_AGAIN}."
         )
     if not answer.launches:
         raise ReadError(f"{path}: the report holds no kernel launch. Check the kernel filter (`-k`, `-c`) of ncu.")
-    return _report(answer, version)
+    return _report(answer, version, announced)
 
 
 def plain(message: str) -> str:
@@ -157,7 +159,7 @@ def _export(path: Path) -> str:
     )
 
 
-def _report(answer: _Answer, version: str) -> Report:
+def _report(answer: _Answer, version: str, announced: int) -> Report:
     bases = [base(unit) for _, unit in answer.metrics]
     units: dict[str, str] = {}
     for (name, _), (unit, _) in zip(answer.metrics, bases, strict=True):
@@ -179,16 +181,17 @@ def _report(answer: _Answer, version: str) -> Report:
         )
         for launch, (major, minor) in zip(answer.launches, capabilities, strict=True)
     ]
-    return Report(launches, values, units, [_rule(rule) for rule in answer.rules], version, _notes(answer))
+    return Report(launches, values, units, [_rule(rule) for rule in answer.rules], version, _notes(answer, announced))
 
 
-def _notes(answer: _Answer) -> tuple[str, ...]:
-    if not answer.unreadable:
-        return ()
-    return (
-        f"the report is damaged: {answer.unreadable:,} of its values cannot be read and were left out "
-        f"(the first: {answer.example}); copy it again from where it was recorded",
-    )
+def _notes(answer: _Answer, announced: int) -> tuple[str, ...]:
+    """Return how much of a damaged report is not there."""
+    notes = []
+    if len(answer.launches) < announced:
+        notes.append(f"NVIDIA's library reads {len(answer.launches):,} of {announced:,} launches")
+    if answer.unreadable:
+        notes.append(f"values that cannot be read and were left out: {answer.unreadable:,} (first: {answer.example})")
+    return tuple(f"the report is damaged: {note}; copy it again from where it was recorded" for note in notes)
 
 
 def _rule(rule: _Rule) -> Rule:
@@ -196,24 +199,29 @@ def _rule(rule: _Rule) -> Rule:
     return Rule(rule.launch, rule.rule, plain(rule.message), percent / 100, SCOPES.get(_TYPES.get(rule.scope, "")))
 
 
-def _version(path: Path) -> str:
-    """Return the version that recorded a report; the lengths in it must lead exactly to the end of the file."""
+def _container(path: Path) -> tuple[str, int]:
+    """Return the version that recorded a report and how many launches it announces.
+
+    The lengths in it must lead exactly to the end of the file.
+    """
     size = path.stat().st_size
+    announced = 0
     with path.open("rb") as file:
         header, at = _header(file, len(MAGIC))
         version = _VERSION.search(header)
         while at < size:
             header, end = _header(file, at)
-            payload = _payload(header)
-            if payload is None:
+            fields = _fields(header)
+            if fields is None:
                 raise ReadError(f"{path}: the report is cut or damaged: no block begins at byte {at:,}. {_AGAIN}.")
             version = version or _VERSION.search(header)
-            at = end + payload
+            announced += sum(fields.get(field, 0) for field in RESULTS)
+            at = end + fields.get(PAYLOAD_SIZE, 0)
     if at != size:
         raise ReadError(
             f"{path}: the report is cut or damaged: it has {size:,} bytes, its own lengths lead to {at:,}. {_AGAIN}."
         )
-    return version[1].decode() if version else ""
+    return version[1].decode() if version else "", announced
 
 
 def _header(file: BinaryIO, at: int) -> tuple[bytes, int]:
@@ -223,18 +231,21 @@ def _header(file: BinaryIO, at: int) -> tuple[bytes, int]:
     return file.read(min(length, HEADER_BYTES)), at + 4 + length
 
 
-def _payload(header: bytes) -> int | None:
-    """Return how many bytes follow a block's header, a protobuf message; None if it is none."""
-    at, payload = 0, 0
+def _fields(header: bytes) -> dict[int, int] | None:
+    """Return the integer fields of a block's header, a protobuf message; None if it is none."""
+    at = 0
+    fields: dict[int, int] = {}
     while at < len(header):
         key, at = _varint(header, at)
         kind, field = key & 7, key >> 3
         if kind not in (0, 1, 2, 5) or not field:
             return None
         value, at = _varint(header, at) if kind in (0, 2) else (0, at + (8 if kind == 1 else 4))
-        at += value if kind == 2 else 0
-        payload = value if kind == 0 and field == PAYLOAD_SIZE else payload
-    return payload if header else None
+        if kind == 0:
+            fields[field] = value
+        elif kind == 2:
+            at += value
+    return fields if header else None
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -104,8 +104,8 @@ def whole(report: Report) -> Report:
         if wrong.any():
             values[metric] = np.where(wrong, np.nan, numbers)
             notes.append(
-                f"{metric} of {np.count_nonzero(wrong):,} launches is no whole number from 0 to {most:,} "
-                f"(the first: {numbers[wrong][0]:g}): it was left out"
+                f"values of {metric} that are no whole number from 0 to {most:,} and were left out: "
+                f"{np.count_nonzero(wrong):,} (first: {numbers[wrong][0]:g})"
             )
     return replace(report, values=values, notes=(*report.notes, *notes)) if notes else report
 

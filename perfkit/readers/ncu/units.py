@@ -11,7 +11,7 @@ Functions
 base        base unit and factor of a printed unit
 notation    whether a page writes 1.5 or 1,5
 numbers     values of printed texts
-misprints   places of texts that begin as a number and are none
+misprints   where a number should stand and none does
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _AMOUNTS: dict[str, tuple[str, float]] = {
 _SPACES = " \u00a0\u202f"  # between thousands, in any notation
 _NO_SPACES = dict.fromkeys(map(ord, _SPACES))
 _EXPONENT = r"(?:[eE][-+]?\d+)?"
+_NOTHING = {"", "n/a", "no data", "nan", "-nan", "nan(ind)", "-nan(ind)", "inf", "-inf", "infinity", "-infinity"}
 _MISPRINT = re.compile(r"[-+]?[.,]?[0-9]")
 # Metrics that are whole numbers: a separator in them stands between thousands.
 _WHOLE = re.compile(
@@ -73,12 +74,13 @@ class Notation:
     """How a page writes its numbers, by the first cell of each kind, as (metric, text); None where there is none.
 
     ``point`` is a number that only a page with decimal points can hold, ``comma`` one that only a page with decimal
-    commas can hold, and ``either`` one that both can hold: 1,234.
+    commas can hold. ``point_or_thousands`` (1.234) and ``comma_or_thousands`` (1,234) fit both.
     """
 
     point: tuple[str, str] | None = None
     comma: tuple[str, str] | None = None
-    either: tuple[str, str] | None = None
+    point_or_thousands: tuple[str, str] | None = None
+    comma_or_thousands: tuple[str, str] | None = None
 
 
 @cache
@@ -122,20 +124,23 @@ def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
             kind = kinds.get(cell)
             if kind is None:
                 kind = kinds[cell] = _kind(cell)
-            if kind == "either" and _WHOLE.fullmatch(metric):
+            if kind.endswith("thousands") and _WHOLE.fullmatch(metric):
                 kind = "point" if "," in cell else "comma"
             first.setdefault(kind, (metric, cell))
-    return Notation(first.get("point"), first.get("comma"), first.get("either"))
+    first.pop("", None)
+    return Notation(**first)
 
 
 def _kind(cell: str) -> str:
-    """Say which notation a cell shows: "point", "comma", "either", or "" for what is no number."""
+    """Return the field of `Notation` that a cell belongs to, or "" for what is no number."""
     text = _amount(cell)
     if _DECISIVE[False].fullmatch(text):
         return "point"
     if _DECISIVE[True].fullmatch(text):
         return "comma"
-    return "either" if _THREE_DIGITS.fullmatch(text) else ""
+    if not _THREE_DIGITS.fullmatch(text):
+        return ""
+    return "point_or_thousands" if "." in text else "comma_or_thousands"
 
 
 def _amount(cell: str) -> str:
@@ -176,16 +181,22 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
     return values
 
 
-def misprints(texts: Sequence[str], values: NDArray[np.float64]) -> list[int]:
-    """Return where texts begin as a number and are none, given what `numbers` made of them.
+def misprints(texts: Sequence[str], values: NDArray[np.float64], units: Sequence[str]) -> list[int]:
+    """Return where a number should stand and none does, given what `numbers` made of the texts.
+
+    A text that begins as a number should be one, and so should all that has a unit, except words for nothing.
 
     Examples
     --------
-    >>> texts = ["8x6", "1,23,4", "n/a", "7"]
-    >>> misprints(texts, numbers(texts))
-    [0, 1]
+    >>> texts = ["8x6", "1,23,4", "n/a", "all", "x7", "7"]
+    >>> misprints(texts, numbers(texts), ["", "", "%", "", "%", "%"])
+    [0, 1, 4]
     """
-    return [i for i in np.flatnonzero(np.isnan(values)).tolist() if _MISPRINT.match(texts[i])]
+    return [
+        i
+        for i in np.flatnonzero(np.isnan(values)).tolist()
+        if _MISPRINT.match(texts[i]) or (units[i] and texts[i].strip().lower() not in _NOTHING)
+    ]
 
 
 def _value(text: str, decimal_commas: bool) -> float:
