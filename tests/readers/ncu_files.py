@@ -131,9 +131,9 @@ def one(folder: Path, metrics: Metrics, **changes: Any) -> dict[str, Any]:
     return read(raw(folder / "one.csv", launch)).table("LAUNCHES").iloc[0].to_dict()
 
 
-def report(path: Path, payload: bytes = b"results") -> Path:
-    """Write a container: magic, file header, one block whose header announces its payload."""
-    header = bytes([5 << 3, len(payload)])
+def report(path: Path, payload: bytes = b"results", launches: int = 0) -> Path:
+    """Write a container: magic, file header, one block whose header announces its payload and its launches."""
+    header = bytes([2 << 3, launches, 5 << 3, len(payload)] if launches else [5 << 3, len(payload)])
     version = b"\n\x1e2024.1.0.0 (build 1) (public)"
     head = len(version).to_bytes(4, "little") + version
     path.write_bytes(b"NVR\0" + head + len(header).to_bytes(4, "little") + header + payload)

@@ -12,8 +12,9 @@ from readers import ncu_files as files
 
 from perfkit.errors import ReadError
 from perfkit.readers import ncu, recognise
+from perfkit.readers.ncu import log
 from perfkit.readers.ncu.report import blocks
-from perfkit.readers.ncu.units import base, numbers
+from perfkit.readers.ncu.units import base, notation, numbers
 
 WRITERS = pytest.mark.parametrize("write", [files.raw, files.details], ids=["raw", "details"])
 OUTPUT = ("step 1 of 2", '"quoted" output', "==WARNING== something")
@@ -174,6 +175,134 @@ def test_thousands_and_decimal_commas(tmp_path: Path) -> None:
         assert [54207.0, 5.4, 1054207.5] == files.read(path).table("COUNTERS")["value"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("5,40", 5.4), ("1.234,5", 1234.5), ("1.234.567", 1234567.0), ("0,123", 0.123), ("12345,678", 12345.678)),
+        *(("1\u202f234,56", 1234.56), ("8,6 (1; 2)", 8.6), ("1,5e5", 150_000.0)),
+    ],
+)
+def test_numbers_that_only_a_page_with_decimal_commas_holds(text: str, value: float) -> None:
+    """Each decides for decimal commas; with points and commas exchanged it decides for points, with the same value."""
+    exchanged = text.translate(str.maketrans(".,", ",."))
+    comma, point = notation([("a", [text])]), notation([("a", [exchanged])])
+    assert (None, ("a", text)) == (comma.point, comma.comma)
+    assert (("a", exchanged), None) == (point.point, point.comma)
+    assert [value] == numbers([text], decimal_commas=True).tolist() == numbers([exchanged]).tolist()
+
+
+@pytest.mark.parametrize("text", ["1,234", "1.234", "1234", "1 234", "", "all", "1.2.3", "12,34,567", "(1, 2, 3)"])
+def test_numbers_that_decide_nothing(text: str) -> None:
+    """Three digits after a point or a comma may be thousands; what is no number is no sign of anything."""
+    shown = notation([("a", [text])])
+    assert (None, None) == (shown.point, shown.comma)
+
+
+@WRITERS
+def test_only_values_of_metrics_tell_how_numbers_are_written(write, tmp_path: Path) -> None:
+    """A compute capability of 8,6, a rule and a process with commas leave 84,480 ns what it is."""
+    rule = ("Rule", "OPT", "5,40 of 1,5", "global", "18.52")
+    launch = replace(files.Measured({"gpu__time_duration.sum": ("us", "84.48")}), cc="8,6", rules=(rule,), name="5,40")
+    profile = files.read(write(tmp_path / "page.csv", launch))
+    assert [84_480.0] == profile.table("LAUNCHES")["dur_ns"].tolist()
+    assert () == profile.notes
+
+
+@WRITERS
+@pytest.mark.parametrize("far", [0, 3000], ids=["next", "far"])
+def test_a_page_that_mixes_points_and_commas_is_refused(write, far: int, tmp_path: Path) -> None:
+    """Both cells are named, however many rows stand between them."""
+    between = [files.Measured({"b.sum": ("", "7")}, number=1 + i) for i in range(far)]
+    first, last = files.Measured({"a.sum": ("", "49.01")}), files.Measured({"c.sum": ("", "8,6")}, number=far + 1)
+    path = write(tmp_path / "page.csv", first, *between, last)
+    with pytest.raises(ReadError, match=r"page\.csv: the page mixes .*'49\.01' of 'a\.sum'.*'8,6' of 'c\.sum'"):
+        ncu.read(path)
+
+
+@WRITERS
+def test_pages_of_one_file_write_numbers_alike(write, tmp_path: Path) -> None:
+    """1,234 alone is read as the other page of the file tells."""
+    first = write(tmp_path / "a.csv", files.Measured({"a.sum": ("", "1,234")}), end=True)
+    second = write(tmp_path / "b.csv", files.Measured({"a.sum": ("", "5,40")}), end=True)
+    both = tmp_path / "both.csv"
+    both.write_bytes(first.read_bytes() + second.read_bytes())
+    assert [1.234, 5.4] == files.read(both).table("COUNTERS")["value"].tolist()
+
+
+@WRITERS
+def test_three_digits_after_a_comma(write, tmp_path: Path) -> None:
+    """1,234 is 1234 with a note where nothing else tells; a metric that is a whole number tells."""
+    alone = files.read(write(tmp_path / "a.csv", files.Measured({"a.sum": ("", "1,234")})))
+    assert [1234.0] == alone.table("COUNTERS")["value"].tolist()
+    assert ["whether a comma or a point begins the decimals ('1,234' of 'a.sum')" in n for n in alone.notes] == [True]
+    grid = {"launch__grid_size": ("", "2,048"), "a.sum": ("", "1,234")}
+    counted = files.read(write(tmp_path / "b.csv", files.Measured(grid)))
+    assert [1234.0, 2048.0] == counted.table("COUNTERS")["value"].tolist()
+    assert () == counted.notes
+    dotted = {"launch__grid_size": ("", "2.048"), "a.sum": ("", "1.234")}
+    assert [1234.0, 2048.0] == files.read(write(tmp_path / "c.csv", files.Measured(dotted))).table("COUNTERS")[
+        "value"
+    ].tolist()
+
+
+def test_three_decimals_are_doubtful(tmp_path: Path) -> None:
+    """ncu writes two decimals or six: 1.234 among 5.40 may be 1234 of a page that somebody changed."""
+    profile = files.read(files.raw(tmp_path / "a.csv", files.Measured({"a": ("", "5.40"), "b": ("", "1.234")})))
+    assert [5.4, 1.234] == profile.table("COUNTERS")["value"].tolist()
+    assert ["three decimals, which ncu does not write ('1.234' of 'b')" in note for note in profile.notes] == [True]
+
+
+@WRITERS
+def test_cells_that_cannot_be_read_are_counted(write, tmp_path: Path) -> None:
+    """What begins as a number or has a unit should be one; so should sizes and the device."""
+    metrics = {
+        "a.sum": ("", "8x6"),
+        "b.sum": ("inst", "x7"),
+        "c.sum": ("inst", "n/a"),
+        "d": ("", "all"),
+        "e": ("", "1"),
+    }
+    launch = replace(files.Measured(metrics), device=str(2**64), grid="(1, x, 1)", block=f"({'9' * 5000}, 1, 1)")
+    profile = files.read(write(tmp_path / "page.csv", launch))
+    assert [("e", 1.0)] == list(profile.table("COUNTERS")[["metric", "value"]].itertuples(index=False, name=None))
+    row = profile.table("LAUNCHES").iloc[0]
+    assert -1 == row["gpu"]
+    assert row[["grid_blocks", "block_threads"]].isna().all()
+    assert ["left out: 5 (first: " in note for note in profile.notes] == [True]
+
+
+@WRITERS
+@pytest.mark.parametrize(
+    ("metric", "unit"),
+    [
+        ("gpu__time_duration.sum", "tsecond"),
+        ("dram__bytes_read.sum", "Qbyte"),
+        ("sm__cycles_elapsed.avg.per_second", "cycle/tsecond"),
+        ("sm__throughput.avg.pct_of_peak_sustained_elapsed", "percent"),
+    ],
+)
+def test_a_unit_that_a_metric_cannot_have(write, metric: str, unit: str, tmp_path: Path) -> None:
+    """A time in tsecond would be off by thousands: it is not measured, with a note."""
+    profile = files.read(write(tmp_path / "page.csv", files.Measured({metric: (unit, "5"), "x.sum": ("", "1")})))
+    assert ["x.sum"] == profile.table("COUNTERS")["metric"].tolist()
+    assert [f"(first: '{unit}' of 'unit of {metric}')" in note for note in profile.notes] == [True]
+
+
+def test_a_number_too_large_is_handed_on(tmp_path: Path) -> None:
+    """1e400 ns stays impossible, for the ranges of the tables to find; inf is how ncu writes what it has not."""
+    assert [np.inf, np.inf] == numbers(["1e400", "1,000e400"]).tolist()
+    assert np.isnan(numbers(["inf", "-inf", "nan"])).all()
+    profile = files.read(files.raw(tmp_path / "a.csv", files.Measured({"gpu__time_duration.sum": ("ns", "1e400")})))
+    assert [np.inf] == profile.loaders["LAUNCHES"]()["dur_ns"].tolist()
+
+
+def test_a_share_above_its_peak_is_handed_on(tmp_path: Path) -> None:
+    """The vendor itself writes an occupancy of 104.7 %: the reader changes nothing."""
+    metric = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    profile = files.read(files.raw(tmp_path / "a.csv", files.Measured({metric: ("%", "104.70")})))
+    assert [1.047] == pytest.approx(profile.loaders["LAUNCHES"]()["achieved_occupancy_frac"].tolist())
+
+
 def test_what_is_no_number_is_not_measured(tmp_path: Path) -> None:
     """Words, n/a, empty cells and infinities are NaN, and no row of COUNTERS."""
     texts = ["n/a", "no data", "", "CachePreferNone", "inf", "nan"]
@@ -245,6 +374,178 @@ def test_every_cut_is_noticed(write, tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ReadError, match=r"page\.csv: "):
             ncu.read(path)
+
+
+@WRITERS
+def test_a_metric_without_its_value_at_the_end_is_cut(write, tmp_path: Path) -> None:
+    """A file that ends in the comma before the last value is cut, on both pages."""
+    path = write(tmp_path / "page.csv", files.Measured({"a.sum": ("", "1"), "b.sum": ("", "2")}))
+    path.write_text(path.read_text().removesuffix('"2"'))
+    with pytest.raises(ReadError, match=r"page\.csv: the row that begins in line \d+ is cut"):
+        ncu.read(path)
+
+
+def test_a_last_launch_with_fewer_metrics_is_a_note(tmp_path: Path) -> None:
+    """A details page cut between two rows: the last launch has the first metrics of the one before it."""
+    path = files.details(tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=()))
+    assert () == files.read(path).notes
+    path.write_text("\n".join(path.read_text().splitlines()[:-5]))
+    count = len(files.full().metrics)
+    expected = f"the last launch has only the first {count - 5} of the {count} metrics of the one before it"
+    assert [expected in note for note in files.read(path).notes] == [True]
+
+
+def test_rows_of_a_launch_that_stand_apart_are_a_note(tmp_path: Path) -> None:
+    """A details page that somebody sorted by metric, or with one changed number of a launch."""
+    path = files.details(tmp_path / "page.csv", replace(files.full(0), rules=()), replace(files.full(1), rules=()))
+    lines = path.read_text().splitlines()
+    lines[4] = lines[4].replace('"0"', '"1"', 1)
+    path.write_text("\n".join(lines))
+    assert ["(places: 2)" in note for note in files.read(path).notes] == [True]
+
+
+@WRITERS
+@pytest.mark.parametrize("first", ['"-5"', '"x0"', '""0"', "0", '"1e300"'])
+def test_a_row_without_a_number_is_left_out_with_a_note(write, first: str, tmp_path: Path) -> None:
+    """What looks like a row and does not begin with a number is no row, and not passed over in silence."""
+    path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2), end=True)
+    lines = path.read_text().splitlines()
+    at = next(i for i, line in enumerate(lines) if line.startswith('"1",'))
+    lines[at] = first + lines[at].removeprefix('"1"')
+    path.write_text("\n".join(lines) + "\n")
+    profile = files.read(path)
+    assert (2 if write is files.raw else 3) == len(profile.table("LAUNCHES"))
+    assert 1 == sum(f"(first: line {at + 1}, " in note for note in profile.notes)
+
+
+def test_a_raw_page_needs_its_units(tmp_path: Path) -> None:
+    """Without the row of units, or with a second row that has no number, nothing has a scale: an error."""
+    path = files.raw(tmp_path / "page.csv", files.full(0), files.full(1))
+    lines = path.read_text().splitlines()
+    units = next(i for i, line in enumerate(lines) if line.startswith('"",'))
+    for changed, finding in (
+        ([*lines[:units], *lines[units + 1 :]], "has no row of units"),
+        ([*lines[: units + 1], *lines[units:]], "row 2 has no number of a launch"),
+        ([*lines[:-1], '""' + lines[-1].removeprefix('"1"')], "row 3 has no number of a launch"),
+    ):
+        path.write_text("\n".join(changed))
+        with pytest.raises(ReadError, match=rf"page\.csv: .*{finding}"):
+            ncu.read(path)
+
+
+def test_a_launch_that_stands_twice_counts_once(tmp_path: Path) -> None:
+    """A row of a raw page that is there again, equal in every cell, is no second launch."""
+    profile = files.read(files.raw(tmp_path / "page.csv", files.full(0), files.full(1), files.full(0)))
+    assert 2 == len(profile.table("LAUNCHES"))
+    assert 1 == sum("stand twice in the page, equal in every cell, and count once: 1" in n for n in profile.notes)
+
+
+@WRITERS
+def test_two_columns_of_one_name_are_an_error(write, tmp_path: Path) -> None:
+    """Which of two kernel names would hold nobody knows."""
+    path = write(tmp_path / "page.csv", files.full())
+    path.write_text(path.read_text().replace('"Process Name"', '"Kernel Name"'))
+    with pytest.raises(ReadError, match="the page has two columns 'Kernel Name'"):
+        ncu.read(path)
+
+
+def test_metrics_of_one_name_are_a_note(tmp_path: Path) -> None:
+    """Of two columns with a metric's name the first counts; one without a name is no metric."""
+    metrics = {"a.sum": ("", "1"), "b.sum": ("", "2"), "c.sum": ("", "3")}
+    path = files.raw(tmp_path / "page.csv", files.Measured(metrics))
+    path.write_text(path.read_text().replace('"b.sum"', '"a.sum"').replace('"c.sum"', '""'))
+    profile = files.read(path)
+    assert [("a.sum", 1.0)] == list(profile.table("COUNTERS")[["metric", "value"]].itertuples(index=False, name=None))
+    assert ["without a name of their own, which were left out: 2" in note for note in profile.notes] == [True]
+
+
+@WRITERS
+@pytest.mark.parametrize(
+    ("change", "finding"),
+    [
+        (('"app"', '"a"p"p"'), "cannot be divided into cells"),
+        (('"app"', '"app"x'), "cannot be divided into cells"),
+        (('"app"', '"app"\r'), "cannot be divided into cells"),
+        (('"app"', f'"{"x" * 200_000}"'), r"cannot be divided into cells \(field larger"),
+        (('"app"', '"app'), "a quote in it is never closed"),
+    ],
+)
+def test_quotes_and_cells_that_are_wrong(write, change: tuple[str, str], finding: str, tmp_path: Path) -> None:
+    """A page with a stray quote, a line break outside quotes or an endless cell is refused with its line."""
+    path = write(tmp_path / "page.csv", files.full(0), files.full(1), end=True)
+    content = path.read_bytes().decode()
+    at = content.index('\n"1",') + 1
+    path.write_bytes((content[:at] + content[at:].replace(*change, 1)).encode())
+    line = content[:at].count("\n") + 1
+    with pytest.raises(ReadError, match=rf"page\.csv: the row that begins in line {line} .*{finding}"):
+        ncu.read(path)
+
+
+class Line(str):
+    """A text that counts how many characters are searched in it and in what is joined from it."""
+
+    searched = 0
+
+    def count(self, *sought: str) -> int:  # type: ignore[override]
+        """Count, and add up how much was looked at."""
+        Line.searched += len(self)
+        return super().count(*sought)
+
+    def __add__(self, other: str) -> Line:
+        return Line(str(self) + other)
+
+    def __radd__(self, other: str) -> Line:
+        return Line(other + str(self))
+
+    def rstrip(self, *characters: str) -> Line:  # type: ignore[override]
+        """Strip, and go on counting."""
+        return Line(super().rstrip(*characters))
+
+
+def test_an_open_quote_costs_one_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quote of the first row is open to the end: what is searched grows as the file does, not as its square."""
+    plain_lines = log._lines
+    monkeypatch.setattr(log, "_lines", lambda path: map(Line, plain_lines(path)))
+    searched = []
+    for launches in (20, 40, 80):
+        path = files.details(tmp_path / "page.csv", *(replace(files.full(i), rules=()) for i in range(launches)))
+        path.write_text(path.read_text().replace('"10.5"', '"10.5', 1))
+        Line.searched = 0
+        with pytest.raises(ReadError, match="a quote in it is never closed"):
+            ncu.read(path)
+        searched.append(Line.searched / path.stat().st_size)
+    assert max(searched) < 2
+
+
+def test_an_endless_row_and_an_endless_line_are_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole of zeros behind a page and a row that never ends are given up after a limit."""
+    monkeypatch.setattr(log, "LONGEST", 5000)
+    path = files.raw(tmp_path / "page.csv", *map(files.full, range(40)), end=True)
+    whole = path.read_text()
+    path.write_text(whole + "\0" * 10_000)
+    with pytest.raises(ReadError, match=r"page\.csv: a line is longer than 5,000 characters"):
+        ncu.read(path)
+    path.write_text(whole.replace('"7","app"', '"7","app', 1))
+    with pytest.raises(ReadError, match=r"page\.csv: the row that begins in line 5 goes on for more than 5,000"):
+        ncu.read(path)
+
+
+def test_what_ncu_says_is_shown_without_its_escapes(tmp_path: Path) -> None:
+    """An error of the log is quoted without what a terminal would obey, and cut."""
+    path = tmp_path / "run.log"
+    path.write_text(f"==PROF== Connected\n==ERROR== \x1b[31mred{'x' * 5000}\n")
+    with pytest.raises(ReadError) as caught:
+        ncu.read(path)
+    assert "ncu said: ?[31mredxxx" in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_table_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches that have no metric in common would make a table of their product."""
+    monkeypatch.setattr(ncu.pages, "LARGEST", 50)
+    launches = [files.Measured({f"m{i}.sum": ("", "1")}, number=i) for i in range(8)]
+    with pytest.raises(ReadError, match=r"page\.csv: the page has 8 launches and 8 different metrics"):
+        ncu.read(files.details(tmp_path / "page.csv", *launches))
 
 
 @WRITERS

@@ -10,9 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.errors import ReadError
+import perfkit
+from perfkit.errors import PerfkitError, ReadError
 from perfkit.profile import Profile
 from perfkit.readers import ncu, recognise
+from perfkit.tables import TABLES
 
 REPORTS = [
     "AlpriElse__cs599k__rms-norm-pytorch",
@@ -217,3 +219,29 @@ def test_texts_beside_the_captures_are_not_claimed(profiles: Path) -> None:
     others = [p for p in profiles.glob("*/*") if p.parent.name in ("nsys", "torch", "monitor")]
     assert others
     assert [] == [p.name for p in [*others, *(profiles / "ncu").glob("*.txt")] if ncu.sniff(p)]
+
+
+@pytest.mark.parametrize("kind", ["ncu_csv", "ncu_rep"])
+def test_broken_files_are_read_or_refused_by_name(kind: str, profiles: Path) -> None:
+    """Each mutated file on which perfkit once raised or died gives tables, or an error that begins with its path."""
+    if kind == "ncu_rep":
+        pytest.importorskip("ncu_report", reason="needs NVIDIA's module: pip install perfkit[ncu]")
+    paths = [p for p in sorted(profiles.glob(f"broken/{kind}--*/*")) if p.name != "INFO.txt"]
+    assert paths
+    refusals = {}
+    for path in paths:
+        try:
+            run = perfkit.load(path)
+            assert all(isinstance(getattr(run, name.lower()), pd.DataFrame) for name in TABLES)
+        except PerfkitError as e:
+            refusals[path] = str(e)
+    assert {} == {path: error for path, error in refusals.items() if not error.startswith(f"{path}: ")}
+
+
+def test_a_cell_of_another_column_does_not_change_the_numbers(profiles: Path, tmp_path: Path) -> None:
+    """One compute capability of 8,6 once made 84,480 ns of a real page into 8,448,000."""
+    page = (profiles / "golden" / "ncu" / "NVIDIA__nsight-training__manual_nvtx.raw.csv").read_text()
+    path = tmp_path / "changed.csv"
+    path.write_text(page.replace('"8.6"', '"8,6"'))
+    assert '"8,6"' in path.read_text()
+    assert 84_480.0 in ncu.read(path).table("LAUNCHES")["dur_ns"].tolist()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ from readers import ncu_files as files
 
 from perfkit.errors import ReadError
 from perfkit.readers import ncu, recognise
+from perfkit.readers.ncu import rep
 
 SAXPY = files.Action(
     {
@@ -132,3 +136,179 @@ def test_block_headers_with_other_fields(tmp_path: Path, with_module: Any) -> No
     fields = b"\x08\x96\x01" + b"\x22\x03abc" + b"\x0d\0\0\0\0" + b"\x11" + bytes(8) + b"\x28\x05"
     path.write_bytes(path.read_bytes()[:-6] + len(fields).to_bytes(4, "little") + fields + b"12345")
     assert 1 == len(files.read(path).table("LAUNCHES"))
+
+
+def test_a_report_of_fewer_launches_than_it_announces(tmp_path: Path, with_module: Any) -> None:
+    """The module passes over damaged launches without a word: a note counts them, and none at all is an error."""
+    with_module([SAXPY, SAXPY])
+    assert () == files.read(files.report(tmp_path / "a.ncu-rep", launches=2)).notes
+    notes = files.read(files.report(tmp_path / "b.ncu-rep", launches=3)).notes
+    assert ["NVIDIA's library reads 2 of 3 launches" in note for note in notes] == [True]
+
+
+def test_a_report_without_a_readable_launch_is_damaged(tmp_path: Path, with_module: Any) -> None:
+    """A launch without a name and metrics is none: the error does not speak of the kernel filter."""
+    with_module([files.Action({}, demangled=None)])
+    with pytest.raises(
+        ReadError, match=r"run\.ncu-rep: the report is damaged: .* none of its launches \(1 announced\)"
+    ):
+        ncu.read(files.report(tmp_path / "run.ncu-rep", launches=1))
+
+
+def test_what_the_module_cannot_read_is_left_out_and_counted(tmp_path: Path, with_module: Any) -> None:
+    """A metric that is listed and not there, names and values of other types; a launch without a name stays."""
+    metrics = {
+        "a.sum": ("", 5),
+        "listed.sum": (None, 1),
+        "by\udcf4te.sum": ("", 2),
+        None: ("", 3),
+        "list.sum": ("", [4]),
+        "unit.sum": (7, 5),
+        "text": ("", "by\udcf4te"),
+    }
+    rules = [{"rule_identifier": None, "rule_message": {"message": "m"}}]
+    with_module([files.Action(metrics, rules, demangled=None)])
+    profile = files.read(files.report(tmp_path / "run.ncu-rep"))
+    assert ["(no name)"] == profile.table("LAUNCHES")["full_name"].tolist()
+    assert [("a.sum", 5.0)] == list(profile.table("COUNTERS")[["metric", "value"]].itertuples(index=False, name=None))
+    # The six are the name of the launch, four metrics and the one with a unit that is no text, and the rule.
+    assert ["cannot be read and were left out: 7 (first: metric 'listed.sum'" in note for note in profile.notes] == [
+        True
+    ]
+
+
+def test_ids_and_sizes_that_are_none_are_missing(tmp_path: Path, with_module: Any) -> None:
+    """A device beyond 32 bits, a grid of 1.5 blocks, a block of -1 threads: missing, each with a note."""
+    metrics = {
+        "launch__device_id": ("", 2**40),
+        "launch__grid_size": ("", 1.5),
+        "launch__block_size": ("", -1),
+        "device__attribute_multiprocessor_count": ("", 1e300),
+        "device__attribute_compute_capability_major": ("", 1e300),
+        "device__attribute_compute_capability_minor": ("", 0),
+    }
+    with_module([files.Action({**metrics, "gpu__time_duration.sum": ("ns", 5.0)})])
+    profile = files.read(files.report(tmp_path / "run.ncu-rep"))
+    row = profile.table("LAUNCHES").iloc[0]
+    assert (-1, 5.0) == (row["gpu"], row["dur_ns"])
+    assert row[["grid_blocks", "block_threads"]].isna().all()
+    assert 0 == len(profile.table("DEVICES"))
+    assert 4 == sum("is no whole number" in note or "that are no whole number" in note for note in profile.notes)
+
+
+def test_an_abort_of_the_library_is_an_error(tmp_path: Path, with_code: Any) -> None:
+    """NVIDIA's library ends its process on some damaged reports: the error says how, and the way out."""
+    with_code("import os\n\ndef load_report(path):\n    os.abort()")
+    path = files.report(tmp_path / "run.ncu-rep")
+    with pytest.raises(ReadError) as caught:
+        ncu.read(path)
+    for part in (
+        f"{path}: NVIDIA's library ncu_report ended with signal 6 (SIGABRT) on this report.",
+        "ncu --import run.ncu-rep --csv --page raw --print-units base > run.csv",
+    ):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [
+        ("def load_report(path):\n    raise KeyError(path[-11:])", "failed (\"KeyError: 'run.ncu-rep'\")"),
+        ("import os\n\ndef load_report(path):\n    os._exit(0)", "ended without an answer"),
+    ],
+)
+def test_a_failure_of_the_module_is_an_error(source: str, end: str, tmp_path: Path, with_code: Any) -> None:
+    """Whatever the module raises, and an end without an answer, names the file."""
+    with_code(source)
+    path = files.report(tmp_path / "run.ncu-rep")
+    with pytest.raises(ReadError) as caught:
+        ncu.read(path)
+    assert str(caught.value).startswith(f"{path}: NVIDIA's library ncu_report {end}")
+
+
+def test_what_the_library_prints_is_not_shown(
+    tmp_path: Path, with_module: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Messages on both streams, also those written past Python, change nothing."""
+    with_module([SAXPY])
+    module = tmp_path / "module" / "ncu_report.py"
+    noise = "import os\nos.write(1, b'WARNING one')\nos.write(2, b'WARNING two')\nprint('three')\n"
+    module.write_text(noise + module.read_text())
+    assert 1 == len(files.read(files.report(tmp_path / "run.ncu-rep")).table("LAUNCHES"))
+    assert ("", "") == tuple(capfd.readouterr())
+
+
+HANGS = """
+import os
+
+def load_report(path):
+    with open(path + ".pid", "w") as file:
+        file.write(f"{os.getpid()}.")
+    while True:
+        pass
+"""
+
+
+def child_of(path: Path) -> int | None:
+    """The process that reads a report, as `HANGS` notes it; None before it does."""
+    note = path.with_name(path.name + ".pid")
+    text = note.read_text() if note.exists() else ""
+    return int(text[:-1]) if text.endswith(".") else None
+
+
+def assert_gone(path: Path) -> None:
+    """The process that read a report is no more."""
+    child = child_of(path)
+    assert child is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
+
+
+def test_a_library_that_hangs_is_ended(tmp_path: Path, with_code: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the time it may take its process is ended, and the error says so."""
+    with_code(HANGS)
+    monkeypatch.setattr(rep, "SECONDS", 3)
+    path = files.report(tmp_path / "run.ncu-rep")
+    with pytest.raises(ReadError, match=r"run\.ncu-rep: NVIDIA's library ncu_report did not finish within 3 s"):
+        ncu.read(path)
+    assert_gone(path)
+
+
+def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, with_code: Any) -> None:
+    """Ctrl-C while a report is read ends the process that reads it."""
+    with_code(HANGS)
+    path = files.report(tmp_path / "run.ncu-rep")
+    over = threading.Event()
+
+    def interrupt() -> None:
+        while child_of(path) is None:
+            if over.wait(0.01):
+                return
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ncu.read(path)
+    finally:
+        over.set()
+        thread.join()
+    assert_gone(path)
+
+
+def test_a_name_that_is_no_text(tmp_path: Path, with_module: Any) -> None:
+    """A file name with bytes that are no UTF-8, which NVIDIA's library cannot open, is read all the same."""
+    with_module([SAXPY])
+    path = files.report(tmp_path / os.fsdecode(b"r\xff.ncu-rep"))
+    assert 1 == len(files.read(path).table("LAUNCHES"))
+
+
+@pytest.mark.parametrize("tail", [bytes(100), b"\1\0\0\0\7", b"\4\0\0\0\x2f\0\0\0"])
+def test_what_is_no_block_is_noticed(tail: bytes, tmp_path: Path, with_module: Any) -> None:
+    """Zeros, and messages with field 0 or a type that does not exist, begin no block: a hole ends the search."""
+    with_module([SAXPY])
+    path = files.report(tmp_path / "run.ncu-rep")
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+    with pytest.raises(ReadError, match=rf"run\.ncu-rep: .*damaged: no block begins at byte {len(whole)}"):
+        ncu.read(path)

@@ -21,7 +21,7 @@ _BYTE_ORDER_MARKS = (b"\xff\xfe", b"\xfe\xff")  # PowerShell redirects in UTF-16
 _LOG = re.compile(r"\s*==(?:PROF|ERROR|WARNING)== ")
 _SIMULATED = "==WARNING== Simulated: "
 _ROW = re.compile(r'"\d*","')
-_LIKE_A_ROW = re.compile(r'"?[^",\[{(]{0,40}"?,"')  # as a row whose first cell was changed
+_LIKE_A_ROW = re.compile(r'"*[^",\[{(]{0,40}"*,"')  # as a row whose first cell was changed
 
 
 @dataclass
@@ -71,6 +71,12 @@ def decode(content: bytes) -> str:
 def is_log(text: str) -> bool:
     """Say whether a text holds a page, or starts as the log of a run that was to print one."""
     return text.startswith(HEADER) or f"\n{HEADER}" in text or _LOG.match(text) is not None
+
+
+def clean(text: str) -> str:
+    """Return at most 300 characters that a terminal shows and does not obey."""
+    shown = "".join(c if c.isprintable() else "?" for c in text[:300])
+    return shown + ("..." if len(text) > 300 else "")
 
 
 def scan(path: Path) -> Log:
@@ -175,16 +181,10 @@ def _listen(log: Log, line: str) -> None:
     """Keep what one of ncu's own lines says."""
     text = line.rstrip()
     if text.startswith("==ERROR== "):
-        log.errors[_clean(text.removeprefix("==ERROR== "))] = None
+        log.errors[clean(text.removeprefix("==ERROR== "))] = None
     elif text.startswith(_SIMULATED):
-        log.simulated[_clean(text.removeprefix(_SIMULATED))] = None
+        log.simulated[clean(text.removeprefix(_SIMULATED))] = None
     log.profiled += text.startswith("==PROF== Profiling ")
-
-
-def _clean(text: str) -> str:
-    """Return at most 300 characters that a terminal shows and does not obey."""
-    shown = "".join(c if c.isprintable() else "?" for c in text[:300])
-    return shown + ("..." if len(text) > 300 else "")
 
 
 def _values(page: Page) -> int:

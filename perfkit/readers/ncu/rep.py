@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import PIPE
 from typing import BinaryIO
 
 import msgspec
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.errors import ReadError
+from perfkit.readers.ncu.log import clean
 from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
 from perfkit.readers.ncu.report import Launch, Report, Rule
 from perfkit.readers.ncu.units import base
@@ -81,12 +83,12 @@ def read(path: Path) -> Report:
     answer = _answer(path)
     if answer.problem == "module":
         raise ReadError(
-            f"{path}: reading a report needs NVIDIA's module ncu_report, which cannot be loaded ({answer.text}). "
+            f"{path}: reading a report needs NVIDIA's module ncu_report, which cannot be loaded ({clean(answer.text)}). "
             f'Install it with `pip install "perfkit[ncu]"`, or {_export(path)}.'
         )
     if answer.problem:
         raise ReadError(
-            f"{path}: ncu_report cannot read this report ({answer.text}). Update it: `pip install -U ncu-report`."
+            f"{path}: ncu_report cannot read this report ({clean(answer.text)}). Update it: `pip install -U ncu-report`."
         )
     if not answer.launches and (announced or answer.unreadable):
         raise ReadError(
@@ -120,18 +122,21 @@ def _answer(path: Path) -> _Answer:
     # Without the site's start-up files, which the child's path has been through here.
     command = [sys.executable, "-S", "-P", "-W", "ignore", str(Path(__file__).with_name("vendor.py")), name]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with (
+        path.open("rb") as file,
+        subprocess.Popen([*command, str(seconds)], stdin=file, stdout=PIPE, stderr=PIPE, env=environment) as process,
+    ):
+        try:
+            answer, messages = process.communicate(timeout=seconds)
+        except subprocess.TimeoutExpired as e:
+            raise ReadError(_failure(path, f"did not finish within {seconds} s")) from e
+        finally:  # also when the user interrupts
+            process.kill()
+            process.wait()
+    if process.returncode:
+        raise ReadError(_failure(path, _end(process.returncode, messages)))
     try:
-        with path.open("rb") as file:
-            done = subprocess.run(
-                [*command, str(seconds)], stdin=file, capture_output=True, env=environment, timeout=seconds, check=False
-            )
-    except subprocess.TimeoutExpired as e:
-        end = f"did not finish within {seconds} s"
-        raise ReadError(_failure(path, end)) from e
-    if done.returncode:
-        raise ReadError(_failure(path, _end(done.returncode, done.stderr)))
-    try:
-        return msgspec.json.decode(done.stdout, type=_Answer)
+        return msgspec.json.decode(answer, type=_Answer)
     except msgspec.DecodeError as e:
         raise ReadError(_failure(path, f"ended without an answer ({e})")) from e
 
