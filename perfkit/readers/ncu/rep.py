@@ -83,12 +83,13 @@ def read(path: Path) -> Report:
     answer = _answer(path)
     if answer.problem == "module":
         raise ReadError(
-            f"{path}: reading a report needs NVIDIA's module ncu_report, which cannot be loaded ({clean(answer.text)}). "
+            f"{path}: reading a report needs NVIDIA's module ncu_report, which does not load ({clean(answer.text)}). "
             f'Install it with `pip install "perfkit[ncu]"`, or {_export(path)}.'
         )
     if answer.problem:
         raise ReadError(
-            f"{path}: ncu_report cannot read this report ({clean(answer.text)}). Update it: `pip install -U ncu-report`."
+            f"{path}: ncu_report cannot read this report ({clean(answer.text)}). "
+            "Update it: `pip install -U ncu-report`."
         )
     if not answer.launches and (announced or answer.unreadable):
         raise ReadError(
