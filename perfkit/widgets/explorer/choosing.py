@@ -144,7 +144,8 @@ class Explorer(traitlets.HasTraits):
         window = _whole(proposal["value"])
         span = self.offer.span
         # Every choice asks: what lies between operations needs no look at the rest of the recording.
-        if len(window) == 2 and span and span[0] <= window[0] < window[1] <= span[1]:
+        is_inside = len(window) == 2 and span and span[0] <= window[0] < window[1] <= span[1]
+        if is_inside and len(choice.uninterrupted(self.run.recorded)) < 2:
             return window
         try:
             return choice.window(self.run, window) or ()
