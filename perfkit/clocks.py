@@ -91,10 +91,13 @@ class Recorded(NamedTuple):
     end_ns: int
 
 
-def recorded(profile: Profile, shift: int) -> Recorded | None:
-    """Return from when to when a profile was recorded, its events that lie beyond included; None without any times."""
+def recorded(profile: Profile, shift: int, *, events: bool) -> Recorded | None:
+    """Return from when to when a profile was recorded; None without any times.
+
+    With `events` those that lie beyond count too, for which its tables are read.
+    """
     start, end = 0, int(profile.capture["dur_ns"].iloc[0])
-    for name in EVENTS:
+    for name in EVENTS if events else ():
         frame = profile.table(name)
         if frame.empty:
             continue

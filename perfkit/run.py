@@ -85,7 +85,15 @@ class Run:
     @cached_property
     def recorded(self) -> tuple[clocks.Recorded, ...]:
         """From when to when each profile was recorded, on the axis of this run; those without times are left out."""
-        spans = (clocks.recorded(p, self._shifts[id(p)]) for p in self.profiles)
+        return self._spans(events=True)
+
+    @cached_property
+    def captured(self) -> tuple[clocks.Recorded, ...]:
+        """The same as far as CAPTURE tells: no other table is read for it."""
+        return self._spans(events=False)
+
+    def _spans(self, *, events: bool) -> tuple[clocks.Recorded, ...]:
+        spans = (clocks.recorded(p, self._shifts[id(p)], events=events) for p in self.profiles)
         return tuple(span for span in spans if span is not None)
 
     @property

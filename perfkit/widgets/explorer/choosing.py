@@ -145,7 +145,7 @@ class Explorer(traitlets.HasTraits):
         span = self.offer.span
         # Every choice asks: what lies between operations needs no look at the rest of the recording.
         is_inside = len(window) == 2 and span and span[0] <= window[0] < window[1] <= span[1]
-        if is_inside and len(choice.uninterrupted(self.run.recorded)) < 2:
+        if is_inside and len(choice.uninterrupted(self.run.captured)) < 2:
             return window
         try:
             return choice.window(self.run, window) or ()
