@@ -33,6 +33,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from perfkit import cache
+from perfkit.report.output import TEXT
 
 TEXTS = {".html", ".ipynb", ".json", ".md", ".csv", ".txt", ".svg"}
 PARAMETERS = "injected-parameters"  # papermill's tag of the cell with the parameters that it was given
@@ -69,7 +70,7 @@ def clean(folder: Path, inputs: Mapping[str, str | Path | None]) -> None:
             before = file.read_bytes().decode("utf-8")
             after = _cleaned(file.suffix, before, machine, inputs)
             if after != before:
-                file.write_bytes(after.encode("utf-8"))
+                file.write_text(after, newline="", **TEXT)
 
 
 def _names(inputs: Mapping[str, str | Path | None]) -> dict[str, str]:
@@ -148,7 +149,7 @@ class _Machine:
         except ValueError:
             return found[0]  # it is no text
         after = self.text(before)
-        return found[0] if after == before else found[1] + b64encode(after.encode("utf-8")).decode()
+        return found[0] if after == before else found[1] + b64encode(after.encode(**TEXT)).decode()
 
 
 def _forms(text: str) -> tuple[str, ...]:
@@ -206,19 +207,23 @@ def _noted(cell: dict[str, Any], named: tuple[str, ...]) -> dict[str, Any]:
 
 def _clean_table(file: Path, machine: _Machine) -> None:
     """Clean the texts of a Parquet file and what is noted in it; most tables hold no path and stay as they are."""
-    schema = pq.read_schema(file)
-    notes = repr([schema.metadata, *(field.metadata for field in schema)])
-    stored = pq.read_table(file, columns=[field.name for field in schema if _is_text(field.type)])
+    with file.open("rb") as opened:  # pyarrow opens no path that is not UTF-8
+        parquet = pq.ParquetFile(opened)
+        schema = parquet.schema_arrow
+        notes = repr([schema.metadata, *(field.metadata for field in schema)])
+        stored = parquet.read(columns=[field.name for field in schema if _is_text(field.type)])
     changes = {name: made for name in stored.column_names if (made := _changes(stored.column(name), machine))}
     if not changes and machine.text(notes) == notes:
         return
-    frame = pd.read_parquet(file)
+    with file.open("rb") as opened:
+        frame = pq.ParquetFile(opened).read().to_pandas()
     frame.attrs = {}
     for name, made in changes.items():
         is_category = isinstance(frame[name].dtype, pd.CategoricalDtype)
         values = frame[name].astype("string").replace(made)
         frame[name] = values.astype(object).astype("category") if is_category else values.astype(frame[name].dtype)
-    frame.to_parquet(file, compression="zstd", index=False)
+    with file.open("wb") as written:
+        pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), written, compression="zstd")
 
 
 def _is_text(type: pa.DataType) -> bool:
