@@ -165,6 +165,23 @@ def read(folder: Path, tables: Tables) -> Profile:
     return nsys.read(sqlite(folder / "run.sqlite", {**session(), **tables}))
 
 
+def stored(file: Path) -> pa.Table:
+    """Read one file of `parquet` or `arrow`."""
+    if file.suffix == ".parquet":
+        return pq.ParquetFile(file).read()
+    with pa.OSFile(str(file)) as source:
+        return pa.ipc.open_file(source).read_all()
+
+
+def store(file: Path, table: pa.Table) -> None:
+    """Write one file of `parquet` or `arrow`, whatever it holds."""
+    if file.suffix == ".parquet":
+        pq.write_table(table, file)
+        return
+    with pa.ipc.new_file(str(file), table.schema) as writer:
+        writer.write_table(table)
+
+
 every_form = pytest.mark.parametrize("write", [sqlite, parquet, arrow])
 
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
+import struct
 from contextlib import closing
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
 import pytest
 from readers import nsys_files as made
 from readers.nsys_files import Write, every_form
 
-from perfkit.errors import ReadError
+import perfkit
+from perfkit.errors import PerfkitError, ReadError
 from perfkit.readers import nsys
 from perfkit.readers.nsys import sqlite as sqlite_form
 from perfkit.tables import TABLES
@@ -137,16 +142,112 @@ def test_row_ranges_join_without_loss(tmp_path: Path, monkeypatch: pytest.Monkey
         pd.testing.assert_frame_equal(whole.table(table), nsys.read(path).table(table))
 
 
-@pytest.mark.parametrize(("row", "value"), [(0, "x"), (0, 1.5), (2, "x"), (2, 1.5)])
+@pytest.mark.parametrize("row", [0, 2])
+@pytest.mark.parametrize(
+    ("value", "shown"), [("x", "'x' (text)"), (1.5, "1.5 (real)"), (b"\x00\xff", r"b'\x00\xff' (blob)")]
+)
+@pytest.mark.parametrize("column", ["registersPerThread", "gridX", "staticSharedMemory", "end", "deviceId"])
 def test_a_number_that_is_none_is_damage(
-    tmp_path: Path, row: int, value: object, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, column: str, value: object, shown: str, row: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Text or fractions where whole numbers belong, in the first batch or later, raise ReadError with the path."""
+    """Text, fractions or bytes where whole numbers belong, in the first batch or later, are refused with their cell."""
     monkeypatch.setattr(sqlite_form, "BATCH_ROWS", 2)
-    rows = [made.kernel(i, i + 1, registersPerThread=value if i == row else 32) for i in range(4)]
+    rows = [{**made.kernel(i, i + 1), column: value if i == row else 32} for i in range(4)]
     profile = made.read(tmp_path, {made.KERNEL: rows})
-    with pytest.raises(ReadError, match=rf"{profile.path.name}: the database is damaged"):
+    finding = f"the database is damaged ({made.KERNEL}.{column} holds {shown} in row {row + 1}, not a whole number)"
+    with pytest.raises(ReadError, match=re.escape(f"{profile.path}: {finding}. Export")):
         profile.table("KERNELS")
+
+
+def test_whole_numbers_that_are_stored_as_floats_are_read(tmp_path: Path) -> None:
+    """A cut-down export made with pandas has columns of floats where some values were missing."""
+    rows = [made.kernel(i, i + 1, registersPerThread=number) for i, number in enumerate((32.0, None, 40.0))]
+    registers = made.read(tmp_path, {made.KERNEL: rows}).table("KERNELS")["registers"]
+    assert [32, None, 40] == registers.astype(object).where(registers.notna(), None).tolist()
+
+
+def test_a_float_that_is_not_exact_is_no_id(tmp_path: Path) -> None:
+    """One float among ids beyond 2**53 makes floats of all, which are other ids: they are refused."""
+    rows = [made.call(0, 1), {**made.call(1, 2), "globalTid": 1e300}]
+    profile = made.read(tmp_path, {made.RUNTIME: rows})
+    with pytest.raises(ReadError, match=r"RUNTIME.globalTid holds 1e\+300 \(real\) in row 2, not a whole number"):
+        profile.table("API_CALLS")
+
+
+OTHER_TYPES = {
+    "text": pa.array(["x", "7"]),
+    "fractions": pa.array([1.5, 2.0]),
+    "not a number": pa.array([float("nan"), 2.0]),
+    "too large": pa.array([1e300, 2.0]),
+    "bytes": pa.array([b"\xff", b""]),
+    "truth": pa.array([True, False]),
+    "lists": pa.array([[1], [2]]),
+    "structures": pa.array([{"a": 1}, {"a": 2}]),
+    "dates": pa.array([1, 2], pa.timestamp("ns")),
+    "codes": pa.array(["x", "y"]).dictionary_encode(),
+}
+
+
+@pytest.mark.parametrize("form", [".parquet", ".arrow"])
+@pytest.mark.parametrize(
+    ("stored", "column", "table"),
+    [
+        (made.KERNEL, "globalPid", "KERNELS"),
+        (made.KERNEL, "end", "KERNELS"),
+        (made.MEMCPY, "bytes", "COPIES"),
+        ("GPU_METRICS", "value", "SAMPLES"),
+        ("StringIds", "id", "KERNELS"),
+    ],
+)
+@pytest.mark.parametrize("kind", OTHER_TYPES)
+def test_columns_of_another_type_are_refused_by_name(
+    tmp_path: Path, kind: str, stored: str, column: str, table: str, form: str
+) -> None:
+    """A column of numbers that holds anything else is refused with file, column and what it holds."""
+    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
+    file = folder / f"{stored}{form}"
+    rows = made.stored(file)
+    values = OTHER_TYPES[kind].take([i % 2 for i in range(len(rows))])
+    made.store(file, rows.set_column(rows.column_names.index(column), column, values))
+    with pytest.raises(
+        ReadError, match=rf"{file.name}: the file is damaged \({stored}.{column} holds .*, not .*whole n"
+    ):
+        nsys.read(folder).table(table)
+
+
+@pytest.mark.parametrize("form", [".parquet", ".arrow"])
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, form: str) -> None:
+    """Nobody knows which of two columns of one name holds the times."""
+    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
+    file = folder / f"{made.KERNEL}{form}"
+    rows = made.stored(file)
+    made.store(file, rows.append_column("start", rows.column("end")))
+    with pytest.raises(ReadError, match=rf"{file.name}: the file is damaged \({made.KERNEL} has 2 columns 'start'\)"):
+        nsys.read(folder).table("KERNELS")
+
+
+@every_form
+@pytest.mark.parametrize(
+    ("stored", "column", "table"),
+    [
+        (made.KERNEL, "end", "KERNELS"),
+        (made.MEMSET, "start", "COPIES"),
+        (made.RUNTIME, "start", "API_CALLS"),
+        (made.SYSTEM, "end", "OS_CALLS"),
+        (made.NVTX, "start", "RANGES"),
+        ("GPU_METRICS", "metricId", "SAMPLES"),
+        ("StringIds", "value", "KERNELS"),
+    ],
+)
+def test_a_column_that_every_version_has_is_missed(
+    write: Write, tmp_path: Path, stored: str, column: str, table: str
+) -> None:
+    """A table of events without its times, or of texts without texts, is damage: nothing is made up for it."""
+    strings = [{"id": i, "value": f"name {i}"} for i in range(9)]
+    named = {**made.capture(), made.KERNEL: [made.kernel(0, 1, demangledName=1, shortName=2)], "StringIds": strings}
+    tables = {t: made.without(rows, column) if t == stored else rows for t, rows in named.items()}
+    with pytest.raises(ReadError, match=rf"is damaged \({stored} has no column '{column}'\)"):
+        nsys.read(write(tmp_path / "run", tables)).table(table)
 
 
 def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
@@ -158,6 +259,227 @@ def test_a_damaged_page_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ReadError, match=r"run.sqlite: the database is damaged \(.*malformed"):
         nsys.read(path).table("KERNELS")
+
+
+def test_a_description_that_is_no_text_is_damage(tmp_path: Path) -> None:
+    """Bytes that are no UTF-8 in the names of tables and columns are found when opening, and the file is claimed."""
+    path = made.sqlite(tmp_path / "run.sqlite", made.capture())
+    path.write_bytes(path.read_bytes().replace(b'CREATE TABLE "StringIds" ("id"', b'CREATE TABLE "StringIds" (\xe1id"'))
+    assert nsys.sniff(path)
+    with pytest.raises(ReadError, match=rf"{path}: the database is damaged"):
+        nsys.read(path)
+
+
+def test_names_of_columns_may_be_in_capitals(tmp_path: Path) -> None:
+    """SQLite finds a column whatever its case; one that is spelled otherwise is not one of nsys's."""
+    path = made.sqlite(tmp_path / "run.sqlite", made.capture())
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("ALTER TABLE StringIds RENAME COLUMN value TO VALUE")
+    with pytest.raises(ReadError, match="StringIds has no column 'value'"):
+        nsys.read(path).table("KERNELS")
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_row_ids_that_lie_far_apart_are_read(tmp_path: Path, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row ids may be any 64-bit numbers: their rows are read in ranges of rows, not of ids, and none is lost."""
+    events = [made.kernel(i, i + 1, correlationId=i) for i in range(rows)]
+    texts = [made.event(i, i + 1, f"text {i}") for i in range(rows)]
+    path = made.read(tmp_path, {made.KERNEL: events, made.NVTX: texts}).path
+    with closing(sqlite3.connect(path)) as database, database:
+        for table in (made.KERNEL, made.NVTX):
+            database.execute(f"UPDATE {table} SET rowid = -9223372036854775000 + rowid * {2**63 // 100 * 2 - 1000}")
+    monkeypatch.setattr(sqlite_form, "PART_ROWS", 7)
+    profile = nsys.read(path)
+    assert list(range(rows)) == profile.table("KERNELS")["correlation"].tolist()
+    assert [f"text {i}" for i in range(rows)] == profile.table("RANGES")["name"].tolist()
+
+
+def test_a_table_without_row_ids_is_refused(tmp_path: Path) -> None:
+    """nsys writes none: the ranges of rows to read are unknown."""
+    path = made.sqlite(tmp_path / "run.sqlite", made.capture())
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"ALTER TABLE {made.KERNEL} RENAME TO old")
+        database.execute(f"CREATE TABLE {made.KERNEL} (start, end, PRIMARY KEY (start)) WITHOUT ROWID")
+        database.execute(f"INSERT INTO {made.KERNEL} SELECT start, end FROM old")
+    with pytest.raises(ReadError, match=r"run.sqlite: the database is damaged .*rowid"):
+        nsys.read(path).table("KERNELS")
+
+
+@pytest.mark.parametrize("value", ["x", b"\xff", 1.5])
+@every_form
+def test_facts_that_cannot_be_read_are_not_recorded(write: Write, tmp_path: Path, value: object) -> None:
+    """Epoch, length, clock rate and the like that are no numbers are missing, and a note names each with its value."""
+    tables = {
+        "META_DATA_EXPORT": [{"name": "EXPORT_SCHEMA_VERSION", "value": "three"}],
+        "TARGET_INFO_SESSION_START_TIME": [{"utcEpochNs": value}],
+        "ANALYSIS_DETAILS": [{"duration": value}],
+        "TARGET_INFO_GPU": [made.gpu(smCount=value, clockRate=value, cuDevice=value, computeMajor=value)],
+        made.KERNEL: [made.kernel(0, 70)],
+    }
+    profile = nsys.read(write(tmp_path / "run", tables))
+    assert (True, 70) == (pd.isna(profile.capture["t0_unix_ns"].item()), profile.capture["dur_ns"].item())
+    device = profile.table("DEVICES").iloc[0]
+    assert (0, "", True, True) == (
+        *(device["gpu"], device["compute_capability"]),
+        *(pd.isna(device["sm_count"]), pd.isna(device["clock_hz"])),
+    )
+    for fact in ("EXPORT_SCHEMA_VERSION", "utcEpochNs", "duration", "smCount", "clockRate", "cuDevice", "computeMajor"):
+        assert 1 == sum(fact in note and "not recorded" in note for note in profile.notes), fact
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", -5),
+        ("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", 2**62 * 2 - 1),
+        ("ANALYSIS_DETAILS", "duration", -1),
+        ("ANALYSIS_DETAILS", "duration", 2**62),
+        ("TARGET_INFO_GPU", "clockRate", -(2**63)),
+        ("TARGET_INFO_GPU", "smCount", 2**40),
+        ("TARGET_INFO_GPU", "cuDevice", 2**31),
+    ],
+)
+def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path, table: str, column: str, value: int) -> None:
+    """A number that no capture and no GPU has is missing, with a note; the length is then that of the events."""
+    tables = made.capture()
+    tables[table][0][column] = value
+    profile = nsys.read(made.sqlite(tmp_path / "a", tables))
+    (note,) = profile.notes
+    assert note == f"{table}.{column}: {value} is not a whole number of this quantity: read as not recorded"
+    assert 3000 == profile.capture["dur_ns"].item() or table != "ANALYSIS_DETAILS"
+    assert 1 == len(profile.table("DEVICES"))
+
+
+def test_absurd_ends_do_not_make_the_capture_long(tmp_path: Path) -> None:
+    """Where the length is not recorded, an end of 146 years is not that of the last event."""
+    rows = [made.kernel(0, 70), made.kernel(5, 2**62)]
+    assert [70] == nsys.read(made.sqlite(tmp_path / "a", {made.KERNEL: rows})).capture["dur_ns"].tolist()
+
+
+@pytest.mark.parametrize("value", ["three", "", "1e5", "3" * 5000, "3.x", None, b"3.1", 3, 2.5])
+def test_a_version_that_is_none_is_read_as_none(tmp_path: Path, value: object) -> None:
+    """Whatever stands where the schema's version belongs, the capture is read."""
+    rows = [{"name": "EXPORT_SCHEMA_VERSION", "value": value}, {"name": "EXPORT_PRODUCT_VERSION", "value": value}]
+    profile = nsys.read(made.sqlite(tmp_path / "a", {"META_DATA_EXPORT": rows, made.KERNEL: [made.kernel(0, 1)]}))
+    assert 1 == len(profile.table("KERNELS"))
+    assert (value in ("", None)) == (not any("EXPORT_SCHEMA_VERSION" in note for note in profile.notes))
+    assert (value if isinstance(value, str) else "") == profile.capture["tool_version"].item()
+
+
+# Files that state what they do not hold
+
+
+@pytest.mark.parametrize("ends", [(0, 2, 2**31 - 1), (0, -5, 4), (3, 2, 4), (-(2**31), 0, 4), (0, 2**24, 4)])
+@pytest.mark.parametrize(("stored", "number"), [("StringIds", "id"), ("META_DATA_EXPORT", "name")])
+def test_offsets_beyond_the_file_are_found(tmp_path: Path, ends: tuple[int, ...], stored: str, number: str) -> None:
+    """An Arrow file whose texts lie outside of it is refused before a text is looked at: pyarrow would read there."""
+    folder = made.arrow(tmp_path / "run", {made.KERNEL: [made.kernel(0, 1, demangledName=1)]})
+    file = folder / f"{stored}.arrow"
+    made.store(file, pa.table({number: [1, 2] if number == "id" else ["x", "x"], "value": ["ab", "cdef"]}))
+    content = file.read_bytes()
+    assert 1 == content.count(struct.pack("<3i", 0, 2, 6))
+    file.write_bytes(content.replace(struct.pack("<3i", 0, 2, 6), struct.pack("<3i", *ends)))
+    with pytest.raises(ReadError, match=rf"{file.name}: the file is damaged \(.*[Oo]ffset"):
+        nsys.read(folder).table("KERNELS")
+
+
+@pytest.mark.parametrize("form", [".parquet", ".arrow"])
+def test_text_of_a_folder_that_is_not_utf8_is_replaced(tmp_path: Path, form: str) -> None:
+    """Names in other encodings occur: as in SQLite, the rest of the name is kept."""
+    raw = pa.array([b"caf\xe9_kernel", b"fine"])
+    text = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+    tables = {made.KERNEL: [made.kernel(i, i + 1, demangledName=i + 1) for i in (0, 1)]}
+    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", tables)
+    made.store(folder / f"StringIds{form}", pa.table({"id": pa.array([1, 2]), "value": text}))
+    made.store(folder / f"TARGET_INFO_GPU{form}", pa.table({"id": pa.array([0, 1]), "name": text}))
+    profile = nsys.read(folder)
+    assert ["caf�_kernel", "fine"] == profile.table("KERNELS")["full_name"].tolist()
+    assert ["caf�_kernel", "fine"] == profile.table("DEVICES")["name"].tolist()
+
+
+def test_rows_that_a_file_cannot_hold_are_refused(tmp_path: Path) -> None:
+    """A few hundred bytes state 10**9 rows of nothing: no memory is taken for them."""
+    folder = made.arrow(tmp_path / "run", made.capture())
+    made.store(folder / "TARGET_INFO_GPU.arrow", pa.table({"id": pa.nulls(10**9)}))
+    with pytest.raises(ReadError, match=r"TARGET_INFO_GPU.arrow: the file is damaged \(it states 1000000000 rows in"):
+        nsys.read(folder)
+
+
+@pytest.mark.parametrize("form", [".parquet", ".arrow"])
+@pytest.mark.parametrize("content", [b"", b"x", b"ARROW1\0\0" + bytes(100), b"\xff" * 4 + b"\x7f" * 100, b"PAR1" * 9])
+def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes, form: str) -> None:
+    """A file that is empty, cut or of another kind says so with its own name."""
+    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
+    (folder / f"{made.KERNEL}{form}").write_bytes(content)
+    with pytest.raises(ReadError, match=rf"{made.KERNEL}{form}: the file is damaged"):
+        nsys.read(folder)
+
+
+@pytest.mark.parametrize("form", [".parquet", ".arrow"])
+def test_a_table_is_not_changed_by_its_file(tmp_path: Path, form: str) -> None:
+    """A file that is overwritten after its table was read changes no number: it is not mapped into memory."""
+    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
+    table = nsys.read(folder).table("KERNELS")
+    before = table.copy(deep=True)
+    file = folder / f"{made.KERNEL}{form}"
+    size = file.stat().st_size
+    with file.open("r+b") as opened:
+        opened.write(b"\x55" * size)
+    pd.testing.assert_frame_equal(before, table)
+
+
+def test_a_pipe_among_the_tables_is_not_opened(tmp_path: Path) -> None:
+    """A pipe called like a table has no writer: reading it would never end."""
+    folder = made.parquet(tmp_path / "run", made.capture())
+    os.mkfifo(folder / "NVTX_EVENTS_V2.parquet")
+    assert 2 == len(nsys.read(folder).table("RANGES"))
+
+
+def test_a_folder_of_ten_thousand_files_is_read(tmp_path: Path) -> None:
+    """Only the tables that are asked for are opened."""
+    folder = made.parquet(tmp_path / "run", made.capture())
+    for number in range(10_000):
+        (folder / f"OTHER_{number}.parquet").touch()
+    assert nsys.sniff(folder)
+    assert 2 == len(nsys.read(folder).table("KERNELS"))
+
+
+@pytest.mark.parametrize("head", [b"SQLite format 3\0", None])
+def test_a_file_of_200_gb_without_content_is_refused(tmp_path: Path, head: bytes | None) -> None:
+    """A file with the start of a database and nothing but holes behind it takes neither time nor memory."""
+    path = made.sqlite(tmp_path / "run.sqlite", made.capture())
+    path.write_bytes(path.read_bytes()[:4096] if head is None else head)
+    os.truncate(path, 200 * 2**30)
+    assert nsys.sniff(path)
+    with pytest.raises(ReadError, match=rf"{path}: the database is damaged"):
+        nsys.read(path).table("KERNELS")
+
+
+BROKEN = sorted(folder.name for folder in Path(os.environ.get("PERFKIT_PROFILES", "?"), "broken").glob("nsys_*"))
+
+
+@pytest.mark.parametrize("name", BROKEN or ["nsys_*"])
+def test_a_broken_export_is_read_or_refused_by_name(name: str, profiles: Path) -> None:
+    """Mutated exports that once crashed the reader give tables, or an error that starts with their path."""
+    folder = profiles / "broken" / name
+    if not folder.is_dir():
+        pytest.skip(f"{folder}: no such folder among the captures")
+    (path,) = (item for item in folder.iterdir() if item.name != "INFO.txt")
+    outcomes: list[object] = []
+    try:
+        run = perfkit.load(path)
+    except PerfkitError as error:
+        outcomes.append(error)
+    else:
+        for table in TABLES:
+            try:
+                outcomes.append(TABLES[table].check(run.table(table)))
+            except PerfkitError as error:
+                outcomes.append(error)
+    for error in (outcome for outcome in outcomes if isinstance(outcome, PerfkitError)):
+        assert isinstance(error, ReadError)
+        assert str(error).startswith(str(path))
+        assert str(error).isprintable()
 
 
 def test_ids_with_all_bits_set_are_none_in_parquet(tmp_path: Path) -> None:

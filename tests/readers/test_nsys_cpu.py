@@ -55,17 +55,16 @@ def test_versions_of_one_call_are_one_category(tmp_path: Path) -> None:
 
 
 def test_calls_of_the_operating_system_are_a_table_of_their_own(tmp_path: Path) -> None:
-    """What --trace=osrt intercepted, without nsys's own marks; a call that never returned has no length."""
+    """What --trace=osrt intercepted, without nsys's own marks."""
     rows = [
         made.system_call(0, 0, "OS runtime libraries profiling started"),
         made.system_call(50, 90, "fsync", tid=2),
         made.system_call(10, 40, "write"),
-        made.system_call(95, None, "poll"),
     ]
     profile = made.read(tmp_path, {made.SYSTEM: rows})
     found = profile.table("OS_CALLS")
     rows = found[["process", "thread", "start_ns", "dur_ns", "name"]].to_numpy().tolist()
-    assert [[1, 1, 10, 30, "write"], [1, 1, 95, 0, "poll"], [1, 2, 50, 40, "fsync"]] == rows
+    assert [[1, 1, 10, 30, "write"], [1, 2, 50, 40, "fsync"]] == rows
     assert [] == profile.table("API_CALLS")["name"].tolist()
 
 
@@ -136,6 +135,24 @@ def test_ranges_never_closed_end_with_the_capture(tmp_path: Path) -> None:
     rows = [made.event(100, None, "open"), made.event(CAPTURE_END + 5, None, "late"), made.event(7, 9, "closed")]
     expected = {"open": CAPTURE_END - 100, "late": 0, "closed": 2}
     assert expected == by_name(ranges(tmp_path, *rows), "dur_ns")
+
+
+@every_form
+def test_ranges_that_end_before_they_start_are_never_long(write: Write, tmp_path: Path) -> None:
+    """A range whose end lies before its start, or whose start is absent, is handed on as impossible, not as open."""
+    rows = [made.event(100, 90, "back"), made.event(5, 9, "fine"), {**made.event(5, 9, "lost"), "start": None}]
+    tables = {**made.session(), made.NVTX: rows}
+    frame = nsys.read(write(tmp_path / "run", tables)).loaders["RANGES"]()
+    assert {"back": -10, "fine": 4, "lost": -1} == by_name(frame, "dur_ns")
+    assert {"back": 0, "fine": 0, "lost": 0} == by_name(frame, "depth")
+
+
+def test_a_range_of_an_impossible_length_encloses_nothing(tmp_path: Path) -> None:
+    """A range that would last 146 years is no parent of those after it."""
+    rows = [made.event(0, 2**62, "endless"), made.event(0, 100, "step"), made.event(5, 9, "inner")]
+    frame = made.read(tmp_path, {made.NVTX: rows}).loaders["RANGES"]()
+    depths = by_name(frame, "depth")
+    assert (0, 1) == (depths["step"], depths["inner"])
 
 
 def test_a_range_closed_on_another_thread_belongs_to_where_it_began(tmp_path: Path) -> None:

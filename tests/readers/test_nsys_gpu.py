@@ -53,6 +53,28 @@ def test_a_name_that_is_not_stored_keeps_its_row(write: Write, tmp_path: Path) -
     assert ["unnamed (string 77)", "unnamed (string 78)", "unnamed"] == frame["full_name"].tolist()
 
 
+@every_form
+def test_an_id_that_names_nothing_certain_is_unnamed(write: Write, tmp_path: Path) -> None:
+    """An id with two texts, or a negative one, keeps its number as a name; twice the same text is one name."""
+    strings = [{"id": i, "value": v} for i, v in ((1, "a"), (1, "b"), (2, "c"), (2, "c"), (None, "d"), (-5, "e"))]
+    rows = [made.kernel(i, i + 1, demangledName=i) for i in (1, 2)] + [made.kernel(9, 10, demangledName=4)]
+    calls = [{**made.call(0, 1), "nameId": 2}, {**made.call(1, 2), "nameId": 1}]
+    tables = {made.KERNEL: rows, made.RUNTIME: calls, "StringIds": strings}
+    profile = nsys.read(write(tmp_path / "run", tables))
+    assert ["unnamed (string 1)", "c", "unnamed (string 4)"] == profile.table("KERNELS")["full_name"].tolist()
+    assert ["c", "unnamed (string 1)"] == profile.table("API_CALLS")["name"].tolist()
+
+
+@pytest.mark.parametrize("value", [7, 1.5, b"\xff\x00"])
+@every_form
+def test_a_name_that_is_no_text_is_unnamed_and_noted(write: Write, value: object, tmp_path: Path) -> None:
+    """StringIds may hold numbers and bytes: what they name is unnamed, and a note says why."""
+    tables = {made.KERNEL: [made.kernel(0, 1, demangledName=1)], "StringIds": [{"id": 1, "value": value}]}
+    profile = nsys.read(write(tmp_path / "run", tables))
+    assert ["unnamed (string 1)"] == profile.table("KERNELS")["full_name"].tolist()
+    assert any("StringIds" in note and "called unnamed" in note for note in profile.notes)
+
+
 def test_two_ids_of_one_name_are_one_kernel(tmp_path: Path) -> None:
     """StringIds may hold a text twice; rows are grouped by the text."""
     strings = [{"id": i, "value": "work"} for i in (1, 2)]
@@ -137,10 +159,50 @@ def test_graphs_recorded_as_a_whole_are_noted(tmp_path: Path) -> None:
     assert any("--cuda-graph-trace=node" in note for note in profile.notes)
 
 
-def test_a_row_without_an_end_has_no_length(tmp_path: Path) -> None:
-    """A kernel or call that was running when the capture stopped gets duration 0, never a negative one."""
-    profile = made.read(tmp_path, {made.KERNEL: [made.kernel(50, None)], made.RUNTIME: [made.call(50, None)]})
-    assert [0, 0] == [profile.table(t)["dur_ns"].item() for t in ("KERNELS", "API_CALLS")]
+TABLES = {"KERNELS": made.KERNEL, "COPIES": made.MEMCPY, "API_CALLS": made.RUNTIME, "OS_CALLS": made.SYSTEM}
+
+
+@every_form
+@pytest.mark.parametrize("table", TABLES)
+def test_a_row_without_its_times_has_an_impossible_length(write: Write, table: str, tmp_path: Path) -> None:
+    """A row whose start or end is NULL gets -1 ns, and no start of the capture's: it is never taken for a short one."""
+    work = {"KERNELS": made.kernel, "COPIES": made.copy, "API_CALLS": made.call, "OS_CALLS": made.system_call}[table]
+    rows = [work(50, 60), {**work(50, 60), "end": None}, {**work(50, 60), "start": None}]
+    frame = nsys.read(write(tmp_path / "run", {TABLES[table]: rows})).loaders[table]()
+    assert [(-(2**63), -1), (50, -1), (50, 10)] == sorted(zip(frame["start_ns"], frame["dur_ns"], strict=True))
+
+
+@every_form
+def test_lengths_do_not_wrap_around(write: Write, tmp_path: Path) -> None:
+    """An absurd end is handed on as it is; a difference beyond 64 bits is -1 ns, never a plausible time."""
+    rows = [made.kernel(100, 2**62), made.kernel(-(2**62), 2**62 + 7), made.kernel(2**63 - 1, 0), made.kernel(5, 9)]
+    frame = nsys.read(write(tmp_path / "run", {made.KERNEL: rows})).loaders["KERNELS"]()
+    lengths = dict(zip(frame["start_ns"], frame["dur_ns"], strict=True))
+    assert {100: 2**62 - 100, -(2**62): -1, 2**63 - 1: 1 - 2**63, 5: 4} == lengths
+
+
+@every_form
+def test_sizes_do_not_wrap_around(write: Write, tmp_path: Path) -> None:
+    """A product beyond 64 bits is -1, as is one of negative factors, and so is such a sum."""
+    shapes = (
+        {"gridX": 2**31, "gridY": 2**31, "gridZ": 2**31, "blockX": 2**40, "blockY": 2**24},
+        {"gridX": -2, "gridY": -3, "staticSharedMemory": -100},
+        {"gridX": None, "staticSharedMemory": 2**62, "dynamicSharedMemory": 2**62},
+    )
+    rows = [made.kernel(i, i + 1, **shape) for i, shape in enumerate(shapes)]
+    frame = nsys.read(write(tmp_path / "run", {made.KERNEL: rows})).loaders["KERNELS"]()
+    sizes = frame[["grid_blocks", "block_threads", "shared_bytes"]].astype(object).where(frame.notna(), None)
+    assert [[-1, -1, 1040], [-1, 64, -1], [None, 64, -1]] == sizes.to_numpy().tolist()
+
+
+@every_form
+def test_a_device_that_no_node_has_is_no_device(write: Write, tmp_path: Path) -> None:
+    """Device numbers beyond 32 bits, or negative, become one that cannot be; what is not recorded stays -1."""
+    numbers = (0, None, 2**31, -7, -(2**63))
+    rows = [made.kernel(i, i + 1, deviceId=number) for i, number in enumerate(numbers)]
+    frame = nsys.read(write(tmp_path / "run", {made.KERNEL: rows})).loaders["KERNELS"]()
+    by_start = frame.sort_values("start_ns")["gpu"].tolist()
+    assert [0, -1, *[-(2**31)] * 3] == by_start
 
 
 # Devices
@@ -266,6 +328,30 @@ def test_memsets_alone_are_copies(tmp_path: Path) -> None:
     frame = made.read(tmp_path, {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}).table("COPIES")
     assert ["memset"] == frame["direction"].tolist()
     assert frame["dst_memory"].isna().all()
+
+
+@every_form
+def test_kinds_that_cuda_does_not_have_are_unknown(write: Write, tmp_path: Path) -> None:
+    """A negative or absurd kind of copy or memory is unknown: it is no memset, and no kind counted from the end."""
+    odd = (-1, -3, 2**40, -(2**62))
+    rows = [made.copy(i, i + 1, kind=5, srcKind=kind, dstKind=2) for i, kind in enumerate(odd)]
+    signed = {made.MEMCPY: [{**row, "copyKind": kind} for row, kind in zip(rows, odd, strict=True)]}
+    if write is not made.sqlite:  # these forms write kinds of copies unsigned
+        signed = {
+            made.MEMCPY: [{**row, "copyKind": 2**64 + k if k < 0 else k} for row, k in zip(rows, odd, strict=True)]
+        }
+    frame = nsys.read(write(tmp_path / "run", {**signed, made.MEMSET: [made.memset(90, 91, memKind=-9)]})).table(
+        "COPIES"
+    )
+    assert ["unknown"] * 4 + ["memset"] == frame["direction"].tolist()
+    assert ["unknown"] * 3 == frame["src_memory"].tolist()[1:4]
+    assert "unknown" == frame["dst_memory"].tolist()[4]
+
+
+def test_bytes_that_are_null_are_impossible(tmp_path: Path) -> None:
+    """A copy whose bytes are NULL gets -1, not 0; an export that records no bytes has 0."""
+    frame = made.read(tmp_path, {made.MEMCPY: [made.copy(0, 1, bytes=None)]}).loaders["COPIES"]()
+    assert [-1] == frame["bytes"].tolist()
 
 
 def test_a_peer_copy_names_the_other_gpu(tmp_path: Path) -> None:

@@ -209,7 +209,8 @@ def test_the_exporter_and_the_clock(capture: Profile, truth: dict[str, Any]) -> 
 def test_gpus_are_numbered_by_cuda_not_by_listing(profiles: Path) -> None:
     """On this node GPU id 0 is CUDA device 3: the ids run against the ordinals."""
     capture = read(profiles / "nsys" / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
-    assert {0: 3, 1: 2, 2: 1, 3: 0} == nsys.node.ordinals(nsys.SqliteSource(capture.path)).by_id
+    listed = nsys.node.gpus(nsys.SqliteSource(capture.path), [])
+    assert {0: 3, 1: 2, 2: 1, 3: 0} == {gpu.number: gpu.ordinal for gpu in listed}
     assert {0} == set(capture.table("KERNELS")["gpu"])
 
 

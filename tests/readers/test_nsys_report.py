@@ -116,6 +116,34 @@ def test_a_failed_export_says_nsys_last_words(report: Path, temporary: Path, scr
 def test_an_export_that_is_cut_is_damage(report: Path, temporary: Path) -> None:
     """An nsys that stops half-way leaves a file that is refused."""
     install(report.parent, 'printf "SQLite format 3" > "$target"')
-    with pytest.raises(ReadError, match="the database is damaged"):
+    with pytest.raises(ReadError, match=r"my run.nsys-rep: the database is damaged"):
         perfkit.load(report)
     assert [] == list(temporary.iterdir())
+
+
+@scripts
+def test_a_program_that_cannot_run_is_an_error(report: Path, temporary: Path) -> None:
+    """A file called nsys that the system cannot start is named with its error; nothing is left."""
+    program = report.parent / "bin" / "nsys"
+    program.write_bytes(b"\x7fELF" + bytes(100))
+    program.chmod(0o755)
+    with pytest.raises(ReadError, match=r"my run.nsys-rep: `nsys export .*` cannot be run \("):
+        perfkit.load(report)
+    assert [] == list(temporary.iterdir())
+
+
+@scripts
+def test_nsys_gets_no_answer_to_a_question(report: Path) -> None:
+    """An nsys that waits for an answer reads the end of its input instead."""
+    install(report.parent, "read answer; echo 'no answer' >&2; exit 4")
+    with pytest.raises(ReadError, match="status 4: no answer"):
+        perfkit.load(report)
+
+
+@scripts
+def test_last_words_are_one_short_line(report: Path) -> None:
+    """What nsys prints is shown without control characters, and not at any length."""
+    install(report.parent, "printf '\\033[31mred %01000d' 5 >&2; exit 1")
+    with pytest.raises(ReadError, match=r"status 1: \?\[31mred 0+\. A report") as error:
+        perfkit.load(report)
+    assert len(str(error.value)) < 1000

@@ -128,3 +128,42 @@ def test_samples_are_those_of_brute_force(tmp_path: Path) -> None:
     frame = samples(tmp_path, listed, *(made.sample(t, v, m, HOST | g) for g, m, v, t in picks))
     expected = sorted((g, canonical(names[m]), t, v / 100) for g, m, v, t in picks)
     assert expected == list(frame[["gpu", "metric", "time_ns", "value"]].itertuples(index=False, name=None))
+
+
+@every_form
+def test_a_reading_that_is_null_is_impossible(write: Write, tmp_path: Path) -> None:
+    """A sample without a time, or without a value, is handed on as impossible, never as time or value 0."""
+    rows = [made.sample(5, 50), {**made.sample(0, 50), "timestamp": None}, {**made.sample(7, 0), "value": None}]
+    tables = {"TARGET_INFO_GPU_METRICS": [made.metric("SM Active")], "GPU_METRICS": rows}
+    frame = nsys.read(write(tmp_path / "run", tables)).loaders["SAMPLES"]()
+    assert [-(2**63), 5, 7] == frame["time_ns"].tolist()
+    assert [0.5, 0.5, None] == frame["value"].astype(object).where(frame["value"].notna(), None).tolist()
+
+
+@every_form
+def test_absurd_numbers_of_metrics_are_metrics(write: Write, tmp_path: Path) -> None:
+    """Numbers of metrics and sets beyond 32 bits, negative or NULL number metrics of their own, which none lists."""
+    numbers = (2**62, -(2**63), -7, 2**32 + 1, 1)
+    rows = [made.sample(i, 10, metric=number) for i, number in enumerate(numbers)]
+    rows.append({**made.sample(9, 10), "typeId": None})
+    tables = {"TARGET_INFO_GPU_METRICS": [made.metric("SM Active")], "GPU_METRICS": rows}
+    frame = nsys.read(write(tmp_path / "run", tables)).table("SAMPLES").sort_values("time_ns")
+    unlisted = [f"metric_{abs(number)}_unlisted_count" for number in numbers[:-1]]
+    assert [*unlisted, "sm_active_frac", "metric_1_unlisted_count"] == frame["metric"].tolist()
+    assert [0, 0, 0, 0, 0, -1] == frame["gpu"].tolist()
+
+
+def test_metrics_of_as_many_kinds_as_samples_are_read(tmp_path: Path) -> None:
+    """100,000 samples, each of a metric of its own, are read in one pass."""
+    rows = [made.sample(i, 10, metric=i) for i in range(100_000)]
+    frame = samples(tmp_path, [made.metric("SM Active", 7)], *rows)
+    assert 100_000 == frame["metric"].nunique()
+    assert [0.1] == frame["value"][frame["metric"] == "sm_active_frac"].tolist()
+
+
+@pytest.mark.parametrize("name", [7, b"SM Active", None, "x" * 10**6])
+def test_a_metric_of_an_odd_name_is_read(tmp_path: Path, name: object) -> None:
+    """A name that is no text lists nothing; a very long one is cut."""
+    frame = samples(tmp_path, [{**made.metric("", 1), "metricName": name}], made.sample(0, 30))
+    (metric,) = frame["metric"]
+    assert metric == ("metric_1_unlisted_count" if not isinstance(name, str) else "x" * 200 + "_frac")

@@ -19,7 +19,7 @@ from perfkit.readers.nsys.sqlite import SqliteSource, is_export
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 2
+VERSION = 3
 
 
 def sniff(path: Path) -> bool:
@@ -49,8 +49,10 @@ def read(path: Path) -> Profile:
         If the file is cut, damaged, or a report that no `nsys` on PATH can export.
     """
     source = _open(path)
-    ordinals = node.ordinals(source)
-    capture = node.capture(source, path)
+    doubts: list[str] = []
+    gpus = node.gpus(source, doubts)
+    ordinals = node.ordinals(source, gpus, doubts)
+    capture = node.capture(source, path, doubts)
     makers = {
         "KERNELS": partial(gpu.kernels, source, ordinals),
         "COPIES": partial(gpu.copies, source, ordinals),
@@ -58,7 +60,7 @@ def read(path: Path) -> Profile:
         "OS_CALLS": partial(cpu.os_calls, source),
         "RANGES": partial(cpu.ranges, source, int(capture["dur_ns"].iloc[0])),
         "SAMPLES": partial(node.samples, source, ordinals),
-        "DEVICES": partial(node.devices, source, ordinals),
+        "DEVICES": partial(node.devices, gpus),
     }
     recorded = node.recorded(source)
     return Profile(
@@ -67,7 +69,7 @@ def read(path: Path) -> Profile:
         capture=capture,
         loaders={name: make for name, make in makers.items() if name in recorded},
         missing=node.missing(recorded),
-        notes=node.notes(source),
+        notes=(*node.notes(source, gpus), *dict.fromkeys(doubts)),
         node=node_of(node.host(source)),
     )
 

@@ -11,12 +11,16 @@ import pyarrow as pa
 from perfkit import tables
 from perfkit.readers.nsys.node import MARK, PUSH_POP, START_END
 from perfkit.readers.nsys.source import (
-    DUR,
+    LONGEST,
+    NEVER,
     Int,
     Source,
     categorical,
+    difference,
+    interval,
     ints,
     process_of,
+    require,
     texts,
     thread_of,
 )
@@ -38,15 +42,15 @@ def api_calls(source: Source) -> pd.DataFrame:
     def part(rows: pa.Table) -> Columns:
         tid = ints(rows, "globalTid")
         return {
-            "start_ns": ints(rows, "start"),
-            "dur_ns": ints(rows, "dur", 0),
+            **interval(rows),
             "process": process_of(tid),
             "thread": thread_of(tid),
             "correlation": ints(rows, "correlationId"),
             "name": ints(rows, "nameId"),
         }
 
-    columns = source.stacked(RUNTIME, ("start", DUR, "globalTid", "correlationId", "nameId"), part)
+    require(source, RUNTIME, ("start", "end"))
+    columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
     codes, labels = texts(source, columns.pop("name"))
     name = categorical(codes, [SUFFIX.sub("", label) for label in labels])
     rank = np.zeros(len(codes), "int32")
@@ -59,14 +63,14 @@ def os_calls(source: Source) -> pd.DataFrame:
     def part(rows: pa.Table) -> Columns:
         tid = ints(rows, "globalTid")
         return {
-            "start_ns": ints(rows, "start"),
-            "dur_ns": ints(rows, "dur", 0),
+            **interval(rows),
             "process": process_of(tid),
             "thread": thread_of(tid),
             "name": ints(rows, "nameId"),
         }
 
-    columns = source.stacked(SYSTEM, ("start", DUR, "globalTid", "nameId"), part)
+    require(source, SYSTEM, ("start", "end"))
+    columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)
     name = categorical(*texts(source, columns.pop("name")))
     frame = pd.DataFrame({"rank": np.zeros(len(name), "int32"), **columns, "name": name}, copy=False)
     return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
@@ -76,26 +80,26 @@ def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
     """Return RANGES: NVTX ranges and marks; ranges never closed end with the capture."""
 
     def part(rows: pa.Table) -> Columns:
-        tid = ints(rows, "globalTid")
+        tid, start = ints(rows, "globalTid"), ints(rows, "start", NEVER)
+        event, end = ints(rows, "eventType"), ints(rows, "end", NEVER)
+        closing = np.where(event == MARK, start, np.maximum(start, end_of_capture))
         return {
-            "start_ns": ints(rows, "start"),
-            "end_ns": ints(rows, "end", np.iinfo(np.int64).min),
-            "event": ints(rows, "eventType"),
+            "start_ns": start,
+            "dur_ns": difference(np.where(end == NEVER, closing, end), start),
+            "event": event,
             "process": process_of(tid),
             "thread": thread_of(tid),
             "text": ints(rows, "textId"),
             "domain": ints(rows, "domainId", 0),
         }
 
+    require(source, NVTX, ("start", "eventType"))
     columns = ("start", "end", "eventType", "globalTid", "textId", "domainId")
     frame = pd.DataFrame(source.stacked(NVTX, columns, part))
     if frame.empty:
         return tables.RANGES.empty()
     frame["name"] = _names(source, frame["text"].to_numpy())
     kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
-    start, end = kept["start_ns"].to_numpy(), kept.pop("end_ns").to_numpy()
-    is_open = (end < start) & (kept["event"] != MARK).to_numpy()
-    kept["dur_ns"] = np.maximum(np.where(is_open, end_of_capture, end), start) - start
     kept["kind"] = kept.pop("event").map(KINDS).astype("category")
     kept["domain"] = _domains(kept, frame[frame["event"] == DOMAIN_CREATE])
     kept["depth"] = _depth(kept)
@@ -109,8 +113,10 @@ def _names(source: Source, ids: Int) -> pd.Categorical:
     codes, labels = texts(source, ids)
     if not inline:
         return categorical(codes, labels)
+    if len(inline) != len(codes):
+        raise source.damage(NVTX, f"{NVTX} has {len(codes)} rows and {len(inline)} texts")
     own, distinct = pd.factorize(np.array(inline, object))
-    return categorical(np.where(own >= 0, own + len(labels), codes), [*labels, *map(str, distinct)])
+    return categorical(np.where(own >= 0, own + len(labels), codes), [*labels, *distinct])
 
 
 def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
@@ -129,16 +135,21 @@ def _depth(events: pd.DataFrame) -> Int:
     """Count, for each push_pop range, those of its thread and domain that are open when it starts.
 
     Nesting is not exported. Ranges of one thread nest, so the number open at a start is the number
-    started before minus the number ended by then; a range without length encloses nothing.
+    started before minus the number ended by then; a range without length encloses nothing, nor does one of a length
+    that cannot be.
     """
     depth = np.zeros(len(events), np.int64)
-    nested = events[events["kind"] == "push_pop"]
-    for _, rows in nested.groupby(["process", "thread", "domain"], observed=True, sort=False):
-        start, dur = rows["start_ns"].to_numpy(), rows["dur_ns"].to_numpy()
-        order = np.lexsort((-dur, start))
-        start, dur = start[order], dur[order]
-        lasts = dur > 0
-        started: Int = np.cumsum(lasts) - lasts
-        ended = np.searchsorted(np.sort((start + dur)[lasts]), start, side="right")
-        depth[rows.index.to_numpy()[order]] = started - ended
+    possible = events["start_ns"].between(-LONGEST, LONGEST) & events["dur_ns"].between(0, LONGEST)
+    nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")
+    lane = nested.groupby(["process", "thread", "domain"], observed=True, sort=False).ngroup().to_numpy()
+    start, dur = nested["start_ns"].to_numpy(), nested["dur_ns"].to_numpy()
+    order = np.lexsort((-dur, start, lane))
+    lane, start, dur = lane[order], start[order], dur[order]
+    lasts = dur > 0
+    started: Int = np.cumsum(lasts) - lasts
+    # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort is stable).
+    time, of = np.r_[(start + dur)[lasts], start], np.r_[lane[lasts], lane]
+    is_start = np.lexsort((time, of)) >= lasts.sum()
+    ended = np.cumsum(~is_start)[is_start]
+    depth[nested["row"].to_numpy()[order]] = started - ended
     return depth

@@ -11,17 +11,19 @@ import pyarrow as pa
 from perfkit import names, tables
 from perfkit.readers.nsys.node import Ordinals
 from perfkit.readers.nsys.source import (
-    DUR,
     Combined,
     Int,
     Source,
     absent,
     categorical,
+    interval,
     ints,
     nullable,
     process_of,
     quantity,
+    require,
     texts,
+    total,
 )
 from perfkit.readers.nsys.stack import Columns
 
@@ -30,19 +32,18 @@ MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
 
-PLACE = ("start", DUR, "deviceId", "streamId", "correlationId", "globalPid")
-SHAPE = (
-    Combined("grid_blocks", "*", ("gridX", "gridY", "gridZ")),
-    Combined("block_threads", "*", ("blockX", "blockY", "blockZ")),
-    Combined("shared_bytes", "+", ("staticSharedMemory", "dynamicSharedMemory")),
-)
-NAMES = ("demangledName", "shortName")
-KERNEL_COLUMNS = (*PLACE, *NAMES, *SHAPE, "registersPerThread", "graphNodeId")
+PLACE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+GRID = ("gridX", "gridY", "gridZ")
+BLOCK = ("blockX", "blockY", "blockZ")
+SHARED = ("staticSharedMemory", "dynamicSharedMemory")
+NAME = Combined("full_name", ("demangledName", "shortName"))
+KERNEL_COLUMNS = (*PLACE, NAME, *GRID, *BLOCK, *SHARED, "registersPerThread", "graphNodeId")
 SIDES = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 
 # CUpti_ActivityMemcpyKind; arrays and unified-memory migrations are named after where the bytes go.
 DIRECTIONS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
 PEER, UNIFIED = 10, (11, 12, 13)
+MEMSET_KIND = len(DIRECTIONS)  # stands for a memset among the kinds of copies
 # CUpti_ActivityMemoryKind
 MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown"]
 
@@ -51,17 +52,17 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return KERNELS: one row per kernel execution, named by the demangled name."""
 
     def part(rows: pa.Table) -> Columns:
-        full, short = (ints(rows, name) for name in NAMES)
         return {
             **_place(rows, ordinals),
-            "full_name": np.where(full < 0, short, full),
-            **quantity(rows, "grid_blocks", "grid_blocks"),
-            **quantity(rows, "block_threads", "block_threads"),
-            **quantity(rows, "shared_bytes", "shared_bytes"),
-            **quantity(rows, "registers", "registersPerThread"),
+            "full_name": ints(rows, NAME.name),
+            **quantity(rows, "grid_blocks", GRID),
+            **quantity(rows, "block_threads", BLOCK),
+            **quantity(rows, "shared_bytes", SHARED, total),
+            **quantity(rows, "registers", ("registersPerThread",)),
             "in_graph": ~absent(rows, "graphNodeId"),
         }
 
+    require(source, KERNEL, ("start", "end"))
     columns = source.stacked(KERNEL, KERNEL_COLUMNS, part)
     codes, labels = texts(source, columns.pop("full_name"))
     named = names.table(labels).set_index("full_name").loc[labels]
@@ -87,8 +88,8 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
         place = _place(rows, ordinals)
         return {
             **place,
-            "bytes": ints(rows, "bytes", 0),
-            "direction": kind,
+            "bytes": _bytes(rows),
+            "direction": np.where((kind < 0) | (kind >= MEMSET_KIND), 0, kind),
             "src_memory": np.where(unified, MEMORIES.index("managed"), src),
             "dst_memory": np.where(unified, MEMORIES.index("managed"), dst),
             "peer_gpu": _peer(rows, place, ordinals, kind == PEER),
@@ -98,18 +99,20 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
         nothing = np.full(rows.num_rows, -1, np.int64)
         return {
             **_place(rows, ordinals),
-            "bytes": ints(rows, "bytes", 0),
-            "direction": nothing,
+            "bytes": _bytes(rows),
+            "direction": np.full(rows.num_rows, MEMSET_KIND, np.int64),
             "src_memory": nothing,
             "dst_memory": ints(rows, "memKind"),
             "peer_gpu": nothing,
         }
 
+    for table in (MEMCPY, MEMSET):
+        require(source, table, ("start", "end"))
     copied = source.stacked(MEMCPY, (*PLACE, "bytes", "copyKind", *SIDES), copy)
     filled = source.stacked(MEMSET, (*PLACE, "bytes", "memKind"), memset)
     columns = {name: np.concatenate([copied[name], filled[name]]) for name in copied}
     kinds, distinct = pd.factorize(columns["direction"])
-    labels = ["memset" if k < 0 else DIRECTIONS[k if k < len(DIRECTIONS) else 0] for k in distinct]
+    labels = [[*DIRECTIONS, "memset"][kind] for kind in distinct]
     return tables.COPIES.make(
         _frame(
             columns,
@@ -127,13 +130,25 @@ def _place(rows: pa.Table, ordinals: Ordinals) -> Columns:
     """Return when and where an operation ran."""
     process = process_of(ints(rows, "globalPid"))
     return {
-        "start_ns": ints(rows, "start"),
-        "dur_ns": ints(rows, "dur", 0),
+        **interval(rows),
         "process": process,
-        "gpu": ordinals.of_process(process, ints(rows, "deviceId")),
+        "gpu": _device(ordinals.of_process(process, ints(rows, "deviceId"))),
         "stream": ints(rows, "streamId"),
         "correlation": ints(rows, "correlationId"),
     }
+
+
+def _device(numbers: Int) -> Int:
+    """Return numbers of devices, those that none has as one that cannot be: they must fit int32."""
+    fits = np.iinfo(np.int32)
+    if numbers.min(initial=0) >= -1 and numbers.max(initial=0) <= fits.max:
+        return numbers
+    return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
+
+
+def _bytes(rows: pa.Table) -> Int:
+    """Return the bytes moved or set; 0 where the export does not record them, -1, which cannot be, where it is null."""
+    return ints(rows, "bytes", -1 if "bytes" in rows.column_names else 0)
 
 
 def _frame(columns: Columns, source: Source, **finished: Any) -> pd.DataFrame:
@@ -154,9 +169,9 @@ def _only_process(source: Source) -> int:
 def _peer(rows: pa.Table, place: Columns, ordinals: Ordinals, peers: np.ndarray) -> Int:
     """Return the other GPU of each peer copy, -1 for other copies."""
     src, dst = (ordinals.of_process(place["process"], ints(rows, name)) for name in SIDES[2:])
-    return np.where(peers, np.where(src == place["gpu"], dst, src), np.int64(-1))
+    return np.where(peers, _device(np.where(src == place["gpu"], dst, src)), np.int64(-1))
 
 
 def _memory(kinds: Int) -> pd.Categorical:
-    known = np.where(kinds >= len(MEMORIES), len(MEMORIES) - 1, kinds)
+    known = np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds)
     return categorical(known, MEMORIES).remove_unused_categories()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,19 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.profile import Missing
-from perfkit.readers.nsys.source import Int, Source, categorical, ints
+from perfkit.readers.nsys.source import (
+    LONGEST,
+    NEVER,
+    Int,
+    Source,
+    absent,
+    categorical,
+    ints,
+    require,
+    shown,
+    text,
+    whole,
+)
 from perfkit.readers.nsys.stack import Columns
 
 ACTIVITY = {
@@ -40,8 +52,15 @@ REMEDIES = {
 NEWEST_SCHEMA = 3
 HOST = "Hostname"  # in TARGET_INFO_SYSTEM_ENV, of whose other entries nothing is kept
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
-GPU_INFO = ("id", "deviceId", "cuDevice", "name", "computeMajor", "computeMinor", "smCount")
-GPU_RATES = ("totalMemory", "memoryBandwidth", "clockRate")
+VERSION, SCHEMA = "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION"  # entries of META_DATA_EXPORT
+GPU_INFO = (
+    *("id", "deviceId", "cuDevice", "name", "computeMajor", "computeMinor", "smCount"),
+    *("totalMemory", "memoryBandwidth", "clockRate"),
+)
+RATES = ("memory_bytes_per_s", "clock_hz")
+INT32 = 2**31 - 1
+LATEST = 7_258_118_400 * 10**9  # the year 2200, ns since 1970
+LONGEST_NAME = 200  # characters of a metric's name that are read
 
 CANONICAL = {
     "dram read throughput": "dram_read_frac",
@@ -69,115 +88,169 @@ class Ordinals:
         return gpu
 
 
-def ordinals(source: Source) -> Ordinals:
+def ordinals(source: Source, gpus: list[Gpu], notes: list[str]) -> Ordinals:
     """Read the numbering: deviceId is the ordinal in the process, TARGET_INFO_CUDA_DEVICE maps it to a GPU."""
-    by_id = {g["id"]: g["gpu"] for g in _gpus(source)}
-    visible = source.rows("TARGET_INFO_CUDA_DEVICE", ("gpuId", "cudaId", "pid"))
-    by_process = {(v["pid"], v["cudaId"]): by_id.get(v["gpuId"], v["cudaId"]) for v in visible}
+    table = "TARGET_INFO_CUDA_DEVICE"
+    by_id = {gpu.number: gpu.ordinal for gpu in gpus}
+    by_process = {}
+    for row in source.rows(table, ("gpuId", "cudaId", "pid")):
+        gpu, device, pid = (whole(value, f"{table}.{name}", notes, most=INT32) for name, value in row.items())
+        if device is not None and pid is not None:
+            by_process[pid, device] = device if gpu is None else by_id.get(gpu, device)
     return Ordinals(by_process, by_id)
 
 
-def _gpus(source: Source) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Gpu:
+    """A CUDA device as the export lists it; what it does not say is None or empty."""
+
+    number: int
+    ordinal: int
+    numbered: bool  # whether the export states the ordinal
+    name: str
+    capability: str
+    sm_count: int | None
+    memory_bytes: int | None
+    memory_bytes_per_s: int | None
+    clock_hz: int | None
+
+
+def gpus(source: Source, notes: list[str]) -> list[Gpu]:
     """Return the CUDA devices listed, each with its ordinal; graphics adapters without SMs are left out."""
     table = "TARGET_INFO_GPU" if source.has_rows("TARGET_INFO_GPU") else "TARGET_INFO_CUDA_GPU"
-    rows = source.rows(table, GPU_INFO + GPU_RATES)
-    found = []
-    for row in rows:
-        number = row["id"] if row["id"] is not None else row["deviceId"]
-        if number is None or row["smCount"] == 0:
-            continue
-        found.append({**row, "id": number, "gpu": number if row["cuDevice"] is None else row["cuDevice"]})
-    distinct = len({g["gpu"] for g in found}) == len(found)
-    return found if distinct else [{**g, "gpu": g["id"]} for g in found]
+    listed = (_gpu(row, table, notes) for row in source.rows(table, GPU_INFO))
+    found = [gpu for gpu in listed if gpu is not None]
+    distinct = len({gpu.ordinal for gpu in found}) == len(found)
+    return found if distinct else [replace(gpu, ordinal=gpu.number) for gpu in found]
 
 
-def devices(source: Source, numbering: Ordinals) -> pd.DataFrame:
+def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
+    """Return a CUDA device as listed; None for what is none, or has no number."""
+
+    def number(name: str, least: int = 0, most: int = INT32) -> int | None:
+        return whole(row[name], f"{table}.{name}", notes, least, most)
+
+    sm_count = number("smCount")
+    if sm_count == 0:
+        return None
+    given = number("id") if row["id"] is not None else number("deviceId")
+    if given is None:
+        if row["id"] is not None or row["deviceId"] is not None:
+            notes.append(f"{table}: a GPU without a number is left out")
+        return None
+    ordinal = number("cuDevice")
+    major, minor = number("computeMajor", most=99), number("computeMinor", most=99)
+    return Gpu(
+        number=given,
+        ordinal=given if ordinal is None else ordinal,
+        numbered=ordinal is not None,
+        name=text(row["name"], f"{table}.name", notes),
+        capability=f"{major}.{minor}" if major and minor is not None else "",
+        sm_count=sm_count,
+        memory_bytes=number("totalMemory", most=2**63 - 1),
+        memory_bytes_per_s=number("memoryBandwidth", most=2**63 - 1),
+        clock_hz=number("clockRate", most=2**63 - 1),
+    )
+
+
+def devices(listed: list[Gpu]) -> pd.DataFrame:
     """Return DEVICES: the CUDA devices of the node."""
-    gpus = _gpus(source)
-    capability = [f"{g['computeMajor']}.{g['computeMinor']}" if g["computeMajor"] else "" for g in gpus]
+    rates = {rate: np.array([getattr(g, rate) or np.nan for g in listed], float) for rate in RATES}
     frame = pd.DataFrame(
         {
-            "rank": pd.array([0] * len(gpus), dtype="int32"),
-            "gpu": [numbering.by_id[g["id"]] for g in gpus],
-            "name": pd.array([g["name"] or "" for g in gpus], dtype="string"),
-            "compute_capability": pd.array(capability, dtype="string"),
-            "sm_count": pd.array([g["smCount"] for g in gpus], dtype="Int64"),
-            "memory_bytes": pd.array([g["totalMemory"] for g in gpus], dtype="Int64"),
-            "memory_bytes_per_s": np.array([g["memoryBandwidth"] or np.nan for g in gpus], float),
-            "clock_hz": np.array([g["clockRate"] or np.nan for g in gpus], float),
+            "rank": pd.array([0] * len(listed), dtype="int32"),
+            "gpu": pd.array([g.ordinal for g in listed], dtype="int32"),
+            "name": pd.array([g.name for g in listed], dtype="string"),
+            "compute_capability": pd.array([g.capability for g in listed], dtype="string"),
+            "sm_count": pd.array([g.sm_count for g in listed], dtype="Int64"),
+            "memory_bytes": pd.array([g.memory_bytes for g in listed], dtype="Int64"),
+            **rates,
         }
     )
     return tables.DEVICES.make(frame)
 
 
-def capture(source: Source, path: Path) -> pd.DataFrame:
+def capture(source: Source, path: Path, notes: list[str]) -> pd.DataFrame:
     """Return CAPTURE: one row that says which nsys exported the file, when it starts and how long it is."""
-    started = source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))
-    lasted = [row["duration"] for row in source.rows("ANALYSIS_DETAILS", ("duration",))]
+    (started,) = source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))[:1] or [{"utcEpochNs": None}]
+    (lasted,) = source.rows("ANALYSIS_DETAILS", ("duration",))[:1] or [{"duration": None}]
+    t0 = whole(started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST)
+    duration = whole(lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=LONGEST)
     frame = pd.DataFrame(
         {
             "rank": [0],
             "tool": ["Nsight Systems"],
-            "tool_version": [_meta(source, "EXPORT_PRODUCT_VERSION")],
+            "tool_version": [text(_meta(source, VERSION), VERSION, notes)],
             "path": [str(path)],
-            "t0_unix_ns": pd.array([started[0]["utcEpochNs"] if started else None], dtype="Int64"),
-            "dur_ns": [int(lasted[0]) if lasted and lasted[0] is not None else _last_end(source)],
+            "t0_unix_ns": pd.array([t0], dtype="Int64"),
+            "dur_ns": [_last_end(source) if duration is None else duration],
         }
     )
     return tables.CAPTURE.make(frame)
 
 
-def _meta(source: Source, name: str) -> str:
-    """Return an entry of what the file says of itself; empty if it has none."""
+def _meta(source: Source, name: str) -> object:
+    """Return an entry of what the file says of itself; None if it has none."""
     tables = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
     rows = [r for t in tables for r in source.rows(t, ("name", "value"))]
-    return next((str(r["value"]) for r in rows if r["name"] == name), "")
+    return next((r["value"] for r in rows if r["name"] == name), None)
 
 
 def host(source: Source) -> str:
     """Return the name of the host that was recorded; empty if the export does not say, or names several."""
-    said = source.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
-    names = {str(row["value"]) for row in said if row["name"] == HOST}
+    entries = source.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
+    names = {row["value"] for row in entries if row["name"] == HOST and isinstance(row["value"], str)}
     return names.pop() if len(names) == 1 else ""
 
 
 def _last_end(source: Source) -> int:
     """Return the end of the last event: exports cut down do not say how long the recording was."""
-    last = 0
-    for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES"):
-        for name in ACTIVITY[table]:
-            ends = source.convert(name, ["end"], lambda rows: ints(rows, "end", 0).max(initial=0))
-            last = max(last, *map(int, ends)) if ends else last
-    return last
+
+    def last(rows: pa.Table) -> int:
+        ends = ints(rows, "end", 0)
+        return int(ends[ends <= LONGEST].max(initial=0))
+
+    stored = [name for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES") for name in ACTIVITY[table]]
+    return max((end for name in stored for end in source.convert(name, ["end"], last)), default=0)
 
 
 def samples(source: Source, numbering: Ordinals) -> pd.DataFrame:
     """Return SAMPLES: GPU_METRICS under canonical names, percents as fractions, clocks in Hz."""
 
     def part(rows: pa.Table) -> Columns:
-        names = ("timestamp", "typeId", "metricId", "value")
-        return dict(zip(names, (ints(rows, name, 0) for name in names), strict=True))
+        return {
+            "timestamp": ints(rows, "timestamp", NEVER),
+            "typeId": ints(rows, "typeId"),
+            "metricId": ints(rows, "metricId"),
+            "value": np.where(absent(rows, "value"), np.nan, ints(rows, "value", 0)),
+        }
 
-    listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
-    spelled = {(r["typeId"], r["metricId"]): str(r["metricName"]) for r in listed}
-    columns = source.stacked("GPU_METRICS", ("timestamp", "typeId", "metricId", "value"), part)
+    names = ("timestamp", "typeId", "metricId", "value")
+    require(source, "GPU_METRICS", names)
+    columns = source.stacked("GPU_METRICS", names, part)
     sets, types = pd.factorize(columns["typeId"])
-    codes, pairs = pd.factorize((sets.astype(np.int64) << 32) | columns["metricId"])
-    keys = [(int(types[pair >> 32]), int(pair & 0xFFFFFFFF)) for pair in pairs]
-    metrics = [canonical(spelled.get(key, f"metric {key[1]} [unlisted]")) for key in keys]
-    gpus = [numbering.by_id.get(kind & 0xFF, kind & 0xFF) for kind, _ in keys]
-    value = columns["value"].astype(float)
-    for code, metric in enumerate(metrics):
-        if metric.endswith(("_hz", "_frac")):
-            value[codes == code] = _in_unit(metric, value[codes == code])
+    metrics, numbers = pd.factorize(columns["metricId"])
+    codes, pairs = pd.factorize(sets.astype(np.int64) * len(numbers) + metrics)
+    keys = [(int(types[pair // len(numbers)]), int(numbers[pair % len(numbers)])) for pair in pairs]
+    spelled = _metric_names(source)
+    labels = [canonical(spelled.get(key, f"metric {key[1]} [unlisted]")) for key in keys]
+    kinds = [kind & 0xFF if kind >= 0 else -1 for kind, _ in keys]
     frame = {
         "rank": np.zeros(len(codes), "int32"),
-        "gpu": np.array([*gpus, -1], np.int64)[codes],
+        "gpu": np.array([*(numbering.by_id.get(kind, kind) for kind in kinds), -1], np.int64)[codes],
         "time_ns": columns["timestamp"],
-        "metric": categorical(codes, metrics),
-        "value": value,
+        "metric": categorical(codes, labels),
+        "value": _in_unit(columns["value"], codes, labels),
     }
     return tables.SAMPLES.make(pd.DataFrame(frame))
+
+
+def _metric_names(source: Source) -> dict[tuple[int, int], str]:
+    """Return the spelling of each metric by its set and number; what is not a number and a name names nothing."""
+    listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
+    named = (r for r in listed if isinstance(r["metricName"], str))
+    whole_ids = (r for r in named if isinstance(r["typeId"], int) and isinstance(r["metricId"], int))
+    return {(r["typeId"], r["metricId"]): r["metricName"][:LONGEST_NAME] for r in whole_ids}
 
 
 def canonical(spelling: str) -> str:
@@ -201,12 +274,15 @@ def canonical(spelling: str) -> str:
     return "_".join([*words, *re.findall(r"[a-z0-9]+", unit), "count"])
 
 
-def _in_unit(metric: str, value: NDArray[np.float64]) -> NDArray[np.float64]:
+def _in_unit(values: NDArray[np.float64], codes: NDArray[Any], metrics: list[str]) -> NDArray[np.float64]:
     """Return percents as fractions; clocks, which wrap at 2**31, in Hz, also where they are given in MHz."""
-    if metric.endswith("_frac"):
-        return value / 100
-    unwrapped = np.where(value < 0, value + 2.0**32, value)
-    return np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
+    is_share = np.array([*(m.endswith("_frac") for m in metrics), False])[codes]
+    is_clock = np.array([*(m.endswith("_hz") for m in metrics), False])[codes]
+    scaled = np.where(is_share, values / 100, values)
+    clocks = scaled[is_clock]
+    unwrapped = np.where(clocks < 0, clocks + 2.0**32, clocks)
+    scaled[is_clock] = np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
+    return scaled
 
 
 def recorded(source: Source) -> set[str]:
@@ -221,12 +297,17 @@ def missing(present: set[str]) -> tuple[Missing, ...]:
     return tuple(Missing(name, *remedy) for name, remedy in REMEDIES.items() if name not in present)
 
 
-def notes(source: Source) -> tuple[str, ...]:
+def notes(source: Source, listed: list[Gpu]) -> tuple[str, ...]:
     """Return what a reader of the figures should know about this export."""
-    simulated = _meta(source, "SIMULATED")
-    said = [f"simulated, not measured: {simulated}"] if simulated else []
-    schema = _meta(source, "EXPORT_SCHEMA_VERSION")
-    if int(schema.partition(".")[0] or 0) > NEWEST_SCHEMA:
+    said: list[str] = []
+    simulated = text(_meta(source, "SIMULATED"), "SIMULATED", said)
+    if simulated:
+        said.append(f"simulated, not measured: {simulated}")
+    schema = text(_meta(source, SCHEMA), SCHEMA, said)
+    version = re.match(r"(\d{1,9})(\.[\d.]*)?$", schema)
+    if schema and not version:
+        said.append(f"{SCHEMA}: {shown(schema)} is no version: read as not recorded")
+    if version and int(version[1]) > NEWEST_SCHEMA:
         said.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
     if source.has_rows("CUPTI_ACTIVITY_KIND_KERNEL") and "globalPid" not in source.columns(
         "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -234,7 +315,9 @@ def notes(source: Source) -> tuple[str, ...]:
         said.append("kernels carry no process: they are taken to belong to the one process that made CUDA calls")
     if source.has_rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
         said.append("CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels")
-    unnumbered = [g["name"] for g in _gpus(source) if g["cuDevice"] is None]
-    if len(set(unnumbered)) > 1:
+    if len({gpu.name for gpu in listed if not gpu.numbered}) > 1:
         said.append("the export does not say which listed GPU is which CUDA device: their listing order is used")
+    nameless = source.nameless()
+    if nameless:
+        said.append(f"{nameless}: what they name is called unnamed, with the number of the string")
     return tuple(said)

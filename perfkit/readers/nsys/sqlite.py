@@ -1,4 +1,8 @@
-"""An export in one SQLite file: numeric columns through ADBC in row ranges, text through sqlite3."""
+"""An export in one SQLite file: numeric columns through ADBC in row ranges, text through sqlite3.
+
+A cell of SQLite holds any type, whatever its column declares: ADBC refuses what is no number where numbers began, and
+`integers` what it took for another type; then the first such cell is looked for, to name it.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,28 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from functools import cached_property, partial
+from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.source import MARKERS, NOTHING, Combined, Made, available, resolve
+from perfkit.readers.nsys.source import (
+    MARKERS,
+    NOTHING,
+    Combined,
+    Made,
+    available,
+    damaged,
+    integers,
+    label,
+    resolve,
+    shown,
+    stored,
+    unambiguous,
+)
 from perfkit.readers.nsys.stack import Columns, Stack
 
 THREADS = 2  # more gain little: SQLite's own locks are shared
@@ -22,14 +40,19 @@ PART_ROWS = 1 << 18
 BATCH_ROWS = 1 << 16
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
+ROW_BYTES = 4  # a row takes at least so many bytes of the file
+MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
+
+# What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
+FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
 
 def is_export(path: Path) -> bool:
     """Say whether an SQLite file holds Nsight Systems' tables; a damaged one is claimed to be explained."""
     try:
         with closing(connected(path)) as database:
-            names = [n for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    except sqlite3.DatabaseError:
+            names = [str(n) for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except FAULTS:
         return True
     return any(name.startswith(MARKERS) for name in names) and NVPROF not in names
 
@@ -47,31 +70,47 @@ def uri(path: Path) -> str:
     return f"{path.resolve().as_uri()}?mode=ro{immutable}"
 
 
-class SqliteSource:
-    """An export in one SQLite file, checked on opening for being cut or damaged."""
+class Part(NamedTuple):
+    """A range of row ids, both ends in it, and the most rows that it holds."""
 
-    def __init__(self, path: Path) -> None:
+    first: int
+    last: int
+    rows: int
+
+
+class SqliteSource:
+    """An export in one SQLite file, checked on opening for being cut or damaged; errors call it `named`."""
+
+    def __init__(self, path: Path, named: Path | None = None) -> None:
         self.path = path
-        _check_length(path)
+        self._named = named or path
+        self._size = path.stat().st_size
+        _check_length(path, self._named)
         if not self._columns:
-            raise ReadError(f"{path}: the database has no tables. Export the report again.")
+            raise ReadError(f"{self._named}: the database has no tables. Export the report again.")
+
+    def damage(self, table: str, finding: str) -> ReadError:
+        """Return the error that says what is wrong, with the path of the file; every table is in that one."""
+        return damaged(self._named, "database", finding)
 
     @cached_property
     def _columns(self) -> dict[str, list[str]]:
-        names = [r["name"] for r in self._query("SELECT name FROM sqlite_master WHERE type = 'table'")]
-        return {n: [r["name"] for r in self._query(f"PRAGMA table_info({_quoted(n)})")] for n in names}
+        names = [str(name) for (name,) in self._fetched("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return {n: [str(row[1]) for row in self._fetched(f"PRAGMA table_info({_quoted(n)})")] for n in names}
 
-    def _query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[dict[str, Any]]:
-        names, rows = self._fetched(sql, parameters)
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _fetched(self, sql: str, parameters: tuple[Any, ...] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+    def _fetched(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+        # Pages of a damaged file may refer to each other in circles.
+        most = min(self._size // ROW_BYTES, MOST_ROWS)
         try:
             with closing(connected(self.path)) as database:
-                cursor = database.execute(sql, parameters)
-                return [column[0] for column in cursor.description or ()], cursor.fetchall()
-        except sqlite3.DatabaseError as e:
-            raise ReadError(f"{self.path}: the database is damaged ({e}). Export the report again.") from e
+                rows = database.execute(sql, parameters).fetchmany(most + 1)
+        except UnicodeDecodeError as e:  # sqlite3 quotes the damaged bytes in its message
+            raise self.damage("", f"names in its description are no text, {e.reason}") from e
+        except sqlite3.Error as e:
+            raise self.damage("", str(e)) from e
+        if len(rows) > most:
+            raise self.damage("", f"more than {most} rows in {self._size} bytes")
+        return rows
 
     def columns(self, table: str) -> Collection[str]:
         """Names of the columns of `table`; empty if there is no such table."""
@@ -80,7 +119,7 @@ class SqliteSource:
     def has_rows(self, table: str) -> bool:
         """Whether `table` exists and holds at least one row."""
         name = resolve(table, self._columns)
-        return bool(name and self._query(f"SELECT 1 FROM {_quoted(name)} LIMIT 1"))
+        return bool(name and self._fetched(f"SELECT 1 FROM {_quoted(name)} LIMIT 1"))
 
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`; stops at the first."""
@@ -89,7 +128,7 @@ class SqliteSource:
             return False
         marks = ",".join("?" * len(values))
         sql = f"SELECT 1 FROM {_quoted(name)} WHERE {_quoted(column)} IN ({marks}) LIMIT 1"
-        return bool(self._query(sql, tuple(values)))
+        return bool(self._fetched(sql, tuple(values)))
 
     def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
@@ -97,88 +136,131 @@ class SqliteSource:
 
     def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
         """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
-        rows = self._row_ids(table)
-        stack = Stack(len(rows))
-        self._each(table, columns, lambda first, part: stack.put(first - rows.start, make(part)))
+        stack = Stack(sum(part.rows for part in self._parts(table)))
+        self._each(table, columns, lambda place, rows: stack.put(place, make(rows)))
         return stack.columns() or make(NOTHING)
 
     def _each(self, table: str, columns: Iterable[str | Combined], work: Callable[[int, pa.Table], Made]) -> list[Made]:
-        """Do `work` on row ranges, each with the row id it starts at, on two threads."""
+        """Do `work` on row ranges, each with the most rows that can lie before it, on two threads."""
+        name = resolve(table, self._columns) or ""
         wanted = available(columns, self.columns(table))
-        rows = self._row_ids(table) if wanted else range(0)
-        select = f"SELECT {', '.join(map(_expression, wanted))} FROM {_quoted(resolve(table, self._columns) or '')}"
-
-        def made(first: int) -> Made:
-            last = min(first + PART_ROWS, rows.stop) - 1
-            return self._made(f"{select} WHERE rowid BETWEEN {first} AND {last}", partial(work, first))
-
+        parts = self._parts(table) if wanted else []
+        places = list(accumulate((part.rows for part in parts), initial=0))[:-1]
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(made, rows[::PART_ROWS]))
+            return list(pool.map(lambda place, part: work(place, self._read(name, wanted, part)), places, parts))
 
-    def _row_ids(self, table: str) -> range:
-        """Return the range that the row ids of `table` lie in."""
-        name = resolve(table, self._columns)
-        if not name:
-            return range(0)
-        # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
-        ends = ", ".join(f"(SELECT {end}(rowid) FROM {_quoted(name)}) AS {end}" for end in ("min", "max"))
-        low, high = self._query(f"SELECT {ends}")[0].values()
-        return range(0) if low is None else range(low, high + 1)
-
-    def _made(self, sql: str, make: Callable[[pa.Table], Made]) -> Made:
+    def _read(self, name: str, columns: list[str | Combined], part: Part) -> pa.Table:
+        """Return columns of a range of rows, int64."""
         import adbc_driver_sqlite.dbapi
 
+        def finding(problem: object) -> ReadError:
+            return self.damage(name, self._foreign(name, columns) or str(problem))
+
+        select = f"SELECT {', '.join(map(_expression, columns))} FROM {_quoted(name)}"
+        sql = f"{select} WHERE rowid BETWEEN {part.first} AND {part.last} LIMIT {part.rows + 1}"
         try:
             with adbc_driver_sqlite.dbapi.connect(uri(self.path)) as database, database.cursor() as cursor:
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(BATCH_ROWS)})
                 cursor.execute(sql)
-                return make(cursor.fetch_arrow_table())
-        except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError) as e:
-            raise ReadError(f"{self.path}: the database is damaged ({e}). Export the report again.") from e
+                rows = cursor.fetch_arrow_table()
+        except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError, UnicodeDecodeError) as e:
+            raise finding(e) from e
+        if rows.num_rows > part.rows:
+            raise self.damage(name, f"{name} has more rows than row ids from {part.first} to {part.last}")
+        return pa.table({n: integers(rows.column(i), n, finding) for i, n in enumerate(map(label, columns))})
 
-    def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
-        """Return a small table as dictionaries; absent columns are None."""
+    def _foreign(self, name: str, columns: list[str | Combined]) -> str:
+        """Say which is the first cell of these columns that is no whole number; empty if all are."""
+        for column in stored(columns):
+            cell = _quoted(column)
+            start = f"CASE typeof({cell}) WHEN 'real' THEN {cell} ELSE substr({cell}, 1, 40) END"
+            others = f"typeof({cell}) NOT IN ('integer', 'null')"
+            cells = self._fetched(f"SELECT rowid, typeof({cell}), {start} FROM {_quoted(name)} WHERE {others} LIMIT 1")
+            for row, kind, value in cells:
+                return f"{name}.{column} holds {shown(value)} ({kind}) in row {row}, not a whole number"
+        return ""
+
+    def _parts(self, table: str) -> list[Part]:
+        """Return ranges that hold the rows of `table`, one after the other."""
         name = resolve(table, self._columns)
         if not name:
             return []
-        present = self.columns(table)
-        chosen = ", ".join(_quoted(c) if c in present else f"NULL AS {_quoted(c)}" for c in columns)
-        return self._query(f"SELECT {chosen} FROM {_quoted(name)}")
+        # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
+        ends = ", ".join(f"(SELECT {end}(rowid) FROM {_quoted(name)})" for end in ("min", "max"))
+        low, high = self._fetched(f"SELECT {ends}")[0]
+        if low is None:
+            return []
+        if not (isinstance(low, int) and isinstance(high, int)):
+            raise self.damage(name, f"{name} has row ids from {shown(low)} to {shown(high)}")
+        if high - low > self._size // ROW_BYTES:
+            return self._sparse(name, low, high)
+        starts = range(low, high + 1, PART_ROWS)
+        lasts = (min(first + PART_ROWS - 1, high) for first in starts)
+        return [Part(first, last, last - first + 1) for first, last in zip(starts, lasts, strict=True)]
+
+    def _sparse(self, name: str, low: int, high: int) -> list[Part]:
+        """Return ranges of PART_ROWS rows each, where most row ids belong to no row."""
+        parts: list[Part] = []
+        sql = f"SELECT rowid FROM {_quoted(name)} WHERE rowid >= ? ORDER BY rowid LIMIT 1 OFFSET {PART_ROWS}"
+        while low <= high:
+            ((following,),) = self._fetched(sql, (low,)) or [(high + 1,)]
+            if following <= low:
+                raise self.damage(name, f"{name} has row id {following} after {low}")
+            parts.append(Part(low, following - 1, PART_ROWS))
+            low = following
+        return parts
+
+    def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
+        """Return a small table as dictionaries; absent columns are None, present ones hold anything."""
+        name = resolve(table, self._columns)
+        if not name:
+            return []
+        present, asked = self.columns(table), list(columns)
+        chosen = ", ".join(_quoted(c) if c in present else "NULL" for c in asked)
+        return [dict(zip(asked, row, strict=True)) for row in self._fetched(f"SELECT {chosen} FROM {_quoted(name)}")]
 
     def text(self, table: str, column: str) -> list[str | None]:
-        """Return a text column in the order of `convert`; an empty list if it is absent or all null."""
+        """Return a text column in the order of `convert`, None where a cell is no text; empty if absent or all null."""
         name = resolve(table, self._columns)
         if not name or column not in self.columns(table):
             return []
-        stored, of = _quoted(column), _quoted(name)
-        if not self._query(f"SELECT 1 FROM {of} WHERE {stored} IS NOT NULL LIMIT 1"):
+        cell, of = _quoted(column), _quoted(name)
+        if not self._fetched(f"SELECT 1 FROM {of} WHERE {cell} IS NOT NULL LIMIT 1"):
             return []
-        return [value for (value,) in self._fetched(f"SELECT {stored} FROM {of} ORDER BY rowid")[1]]
+        cells = self._fetched(f"SELECT {cell} FROM {of} ORDER BY rowid")
+        return [value if isinstance(value, str) else None for (value,) in cells]
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
-        """Return the texts of these StringIds; unknown ids are left out."""
-        wanted = [i for i in ids if i >= 0] if "StringIds" in self._columns else []
-        found: dict[int, str] = {}
+        """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
+        wanted = [i for i in ids if i >= 0] if {"id", "value"} <= set(self.columns("StringIds")) else []
+        pairs: list[tuple[int, object]] = []
         for first in range(0, len(wanted), STRINGS_AT_ONCE):
             some = tuple(wanted[first : first + STRINGS_AT_ONCE])
             marks = ",".join("?" * len(some))
-            for row in self._query(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", some):
-                if row["value"] is not None:
-                    found[row["id"]] = str(row["value"])
-        return found
+            pairs += self._fetched(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", some)
+        return unambiguous(pairs)
+
+    def nameless(self) -> str:
+        """Say which values of StringIds are no text; empty if all are."""
+        if "value" not in self.columns("StringIds"):
+            return ""
+        sql = "SELECT count(*) FROM StringIds WHERE typeof(value) NOT IN ('text', 'null')"
+        ((count,),) = self._fetched(sql)
+        return f"{count} values of StringIds are no text" if count else ""
 
 
 def _expression(column: str | Combined) -> str:
     if isinstance(column, str):
         return _quoted(column)
-    return f"{column.operator.join(map(_quoted, column.columns))} AS {_quoted(column.name)}"
+    chosen = ", ".join(map(_quoted, column.columns))
+    return f"{chosen if len(column.columns) == 1 else f'COALESCE({chosen})'} AS {_quoted(column.name)}"
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _check_length(path: Path) -> None:
+def _check_length(path: Path, named: Path) -> None:
     """Raise ReadError if the file is shorter than its header says (an interrupted export or copy)."""
     with path.open("rb") as file:
         head = file.read(100)
@@ -189,6 +271,6 @@ def _check_length(path: Path) -> None:
     # The page count is only valid when the file was last written by a version that keeps it.
     if head[24:28] == head[92:96] and pages * page > size:
         raise ReadError(
-            f"{path}: the file is cut, its header promises {pages * page} bytes and it has {size}. "
+            f"{named}: the file is cut, its header promises {pages * page} bytes and it has {size}. "
             "Export the report again or copy the file again."
         )
