@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -19,11 +20,12 @@ import pandas as pd
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.format import printable
 from perfkit.profile import Missing, Profile
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 LARGEST = 4 * 10**9
 HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)
@@ -83,7 +85,8 @@ def read(path: Path) -> Profile:
     ReadError
         If a document is damaged, or none has a number of a card.
     """
-    documents = list(_documents(path))
+    outside: list[str] = []
+    documents = list(_documents(path, outside))
     taken = [_cards(document) for document in documents]
     rows, absent = _rows(taken)
     if not rows:
@@ -91,7 +94,7 @@ def read(path: Path) -> Profile:
     samples = pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"])
     frame = tables.SAMPLES.make(samples.assign(rank=0))
     devices = _devices(taken)
-    notes = [NO_TIMES, *([f"not available: {', '.join(absent)}"] if absent else [])]
+    notes = [NO_TIMES, *outside, *([f"not available: {', '.join(absent)}"] if absent else [])]
     found = set(frame["metric"].cat.categories)
     return Profile(
         reader="rocm_smi",
@@ -103,27 +106,50 @@ def read(path: Path) -> Profile:
     )
 
 
-def _documents(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the objects with cards, wherever they begin."""
-    text = path.read_bytes().decode(errors="replace")
-    decoder = json.JSONDecoder()
+def _documents(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield the objects with cards, wherever they begin; note objects between them that begin with no card."""
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except OSError as e:
+        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+    decoder = json.JSONDecoder(object_pairs_hook=_once)
+    others: list[int] = []
     at = 0
     while begin := BEGIN.search(text, at):
+        others.append(text.find("{", at, begin.start()))
         try:
             document, at = decoder.raw_decode(text, begin.start())
         except (ValueError, RecursionError) as e:
             line = text.count("\n", 0, begin.start()) + 1
             raise ReadError(f"{path}: the JSON that begins in line {line} is cut or damaged ({e}). {AGAIN}.") from e
         yield document
+    others = [brace for brace in (*others, text.find("{", at)) if brace >= 0]
+    if others:
+        line = text.count("\n", 0, others[0]) + 1
+        notes.append(f"objects that do not begin with a card are left out ({len(others)}, first in line {line})")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object; ValueError if a key is there twice, which Python's json would not say."""
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"the key {printable(twice, 40)!r} is there twice in one object")
+    return made
 
 
 def _cards(document: Mapping[str, Any]) -> Cards:
     """Return what is said of each card; newer versions print some numbers as such, others as text."""
     return {
-        int(found[1]): {key: str(value).strip() for key, value in said.items() if not isinstance(value, dict | list)}
+        int(found[1]): {key: _text(value) for key, value in said.items() if not isinstance(value, dict | list)}
         for name, said in document.items()
         if (found := CARD.fullmatch(name)) and isinstance(said, dict)
     }
+
+
+def _text(value: object) -> str:
+    """Return what is said as text that can be written: JSON may hold halves of characters."""
+    return str(value).encode(errors="replace").decode().strip()
 
 
 def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[str]]:
@@ -175,7 +201,7 @@ def _capture(path: Path, documents: list[dict[str, Any]]) -> pd.DataFrame:
     frame = {
         "rank": 0,
         "tool": "rocm-smi",
-        "tool_version": str(driver),
+        "tool_version": _text(driver),
         "path": str(path),
         "t0_unix_ns": pd.array([None], dtype="Int64"),
         "dur_ns": (len(documents) - 1) * SECOND,

@@ -91,6 +91,11 @@ FOREIGN: dict[str, bytes] = {
     "gzip magic": b"\x1f\x8b\x08\x00",
     "zip magic": b"PK\x03\x04",
 }
+# Families of the folders with mutated inputs: each crashed a reader, or gave it a value that cannot be.
+MUTATED = (
+    *("dcgm_dmon", "dcgm_prom", "prom_answer", "smi_dmon", "smi_q_text", "smi_query", "smi_xml", "rocm"),
+    *("nccl_json", "nccl_tests", "megatron", "hpct_old"),
+)
 CASES = [pytest.param(name, make, id=f"{name} {form}") for name, forms in OWN.items() for form, make in forms.items()]
 CUTS = [
     pytest.param(make, UNFINISHED.get(f"{name} {form}", UNFINISHED.get(name)), id=f"{name} {form}")
@@ -217,3 +222,26 @@ def test_times_are_whole_and_durations_are_not_negative(name: str, make: Make, t
     for frame in frames(reader(name).read(make(tmp_path))).values():
         assert "dur_ns" not in frame or not (frame["dur_ns"] < 0).any()
         assert (frame["rank"] == 0).all()
+
+
+@pytest.mark.parametrize("family", MUTATED)
+def test_a_mutated_input_is_read_or_refused_by_name(family: str, profiles: Path) -> None:
+    """Whatever is in a file, its tables match their schema, or an error begins with its path; a loss is noted."""
+    folders = sorted((profiles / "broken").glob(f"{family}--*"))
+    assert folders
+    for folder in folders:
+        (path,) = (item for item in folder.iterdir() if item.name != "INFO.txt")
+        notes, refusal = _read_whole(path)
+        assert not refusal or refusal.startswith(str(path))
+        assert notes or refusal or "oracle" not in folder.name
+
+
+def _read_whole(path: Path) -> tuple[tuple[str, ...], str]:
+    """Read every table of a run and return its notes, or the message with which it is refused."""
+    try:
+        run = perfkit.load(path)
+        for name, table in TABLES.items():
+            table.check(run.table(name))
+    except ReadError as e:
+        return (), str(e)
+    return run.notes, ""

@@ -115,7 +115,7 @@ def test_text_around_the_rows_is_left_out(tmp_path: Path) -> None:
     path.write_text(path.read_text() + "\nError: lost connection\n\ndmon was stopped due to receiving a signal\n")
     profile = dcgm.read(path)
     assert 19 == len(values(profile, "power_w"))
-    assert "lines that are neither header nor row are left out (3)" in profile.notes
+    assert "lines that are neither header nor row are left out (3, first in line 1)" in profile.notes
     assert "dcgmi said: Error: lost connection" in profile.notes
     assert not any("me@host" in note for note in profile.notes)
 
@@ -224,3 +224,25 @@ def test_other_logs_are_not_claimed(tmp_path: Path) -> None:
         path = tmp_path / "other.txt"
         path.write_text(text)
         assert not dcgm.sniff(path)
+
+
+def test_what_is_no_number_of_a_gpu_is_counted_with_its_line(tmp_path: Path) -> None:
+    """No node has GPU 99999999999: its row is left out, the first such line is line 5, and the others are read."""
+    path = dmon(tmp_path / "dmon.txt", *ticks(4, 1))
+    path.write_text(path.read_text().replace("GPU 0 ", "GPU 99999999999 ", 3).replace("GPU 99999999999 ", "GPU 0 ", 2))
+    profile = dcgm.read(path)
+    assert 2 == len(values(profile, "power_w"))
+    assert "lines that are neither header nor row are left out (1, first in line 5)" in profile.notes
+
+
+@pytest.mark.parametrize("cell", ["1_000", "٣", "12\u20285"])
+def test_what_only_python_takes_for_a_number_is_refused(cell: str, tmp_path: Path) -> None:
+    """Neither underscores nor foreign digits nor foreign blanks stand in a number that dcgmi prints."""
+    path = dmon(tmp_path / "dmon.txt", ("GPU 0", [50, cell, 0.5, 0.5]), ("GPU 0", [50, 300, 0.5, 0.5]))
+    if "\u2028" in cell:
+        assert (
+            "rows with more or fewer cells than their header are left out (1, first in line 3)" in dcgm.read(path).notes
+        )
+        return
+    with pytest.raises(ReadError, match=r"line 3 has .* in column POWER, which is no number"):
+        dcgm.read(path)

@@ -78,3 +78,46 @@ def test_a_value_that_is_no_number_is_refused(tmp_path: Path) -> None:
     path = answer(tmp_path / "gpus.json", series("DCGM_FI_DEV_GPU_TEMP", "hot"))
     with pytest.raises(ReadError, match="a value of a series is no number"):
         dcgm.read(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b'"1"', b"[" * 100_000),
+        (b"A100", b"A\xff\xfe"),
+        (b'"1"', b'"\\ud800"'),
+        (b'"matrix"', b'"matrix", "resultType": 5'),
+    ],
+)
+def test_json_that_the_parser_does_not_take_is_refused(old: bytes, new: bytes, tmp_path: Path) -> None:
+    """Deeper than it follows, no UTF-8, halves of characters: an error that names the file."""
+    path = stored(tmp_path / "gpus.json")
+    path.write_bytes(path.read_bytes().replace(old, new, 1))
+    with pytest.raises(ReadError, match=r"gpus.json: not the whole answer of a Prometheus server"):
+        dcgm.read(path)
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    """JSON's parsers take the last of two: the points of the first would be lost without a word."""
+    path = stored(tmp_path / "gpus.json")
+    path.write_text(path.read_text().replace('"values"', '"values": [], "values"', 1))
+    with pytest.raises(ReadError, match="an object has the key 'values' twice"):
+        dcgm.read(path)
+    labelled = {"__name__": "DCGM_FI_DEV_GPU_TEMP", "gpu": "0", "metric": "values", "result": "value"}
+    assert [60] == values(dcgm.read(answer(tmp_path / "labels.json", (labelled, [(START_S, "60")]))), "temperature_c")
+
+
+@pytest.mark.parametrize("time", [1e300, -1e300, 9.3e9, 0])
+def test_a_time_that_cannot_be_is_left_out(time: float, tmp_path: Path) -> None:
+    """Beyond int64 ns, or 50 years before the other points: the point is left out, with a note."""
+    said, points = series("DCGM_FI_DEV_GPU_TEMP", 60, 61, 62)
+    profile = dcgm.read(answer(tmp_path / "gpus.json", (said, [*points, (time, "63")])))
+    assert ([60, 61, 62], 2 * 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
+    assert any("are left out (1)" in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("number", ["1_000", "٣"])
+def test_what_only_python_takes_for_a_number_is_refused(number: str, tmp_path: Path) -> None:
+    """Prometheus writes neither underscores nor foreign digits."""
+    with pytest.raises(ReadError, match="a value of a series is no number"):
+        dcgm.read(answer(tmp_path / "gpus.json", series("DCGM_FI_DEV_GPU_TEMP", number)))

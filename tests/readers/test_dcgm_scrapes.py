@@ -198,3 +198,53 @@ def test_two_scrapes_in_a_folder_are_ranks(tmp_path: Path) -> None:
     assert {0: 0.5, 1: 0.51} == dict(
         run.samples.query("metric == 'gpu_busy_frac' and gpu == 0")[["rank", "value"]].values
     )
+
+
+@pytest.mark.parametrize("number", ["4294967296", "9" * 5000, "-1"])
+def test_a_number_that_no_gpu_has_is_left_out_and_counted(number: str, tmp_path: Path) -> None:
+    """A label may be anything: the series of one such GPU is left out, the other GPU's are read."""
+    text = [line("DCGM_FI_DEV_GPU_TEMP", {**labels(), "gpu": gpu, "UUID": ""}, 60) for gpu in ("0", number)]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert [60] == values(profile, "temperature_c")
+    left_out = [note for note in profile.notes if note.startswith("series of GPUs with a number that cannot be")]
+    assert bool(left_out) == (number != "-1")  # which is a name: a GPU without an index, numbered as it appears
+
+
+@pytest.mark.parametrize("time", ["1e30", "1" + "0" * 40, "-1e18", "5", "1e999999999"])
+def test_a_time_that_cannot_be_is_left_out_and_counted(time: str, tmp_path: Path) -> None:
+    """Times beyond int64 ns, and one of 1970 among those of 2023, would move the start of the whole recording."""
+    times = [1_700_000_000_000, 1_700_000_001_000, time]
+    text = [line("DCGM_FI_DEV_GPU_TEMP", labels(), 60 + i, at) for i, at in enumerate(times)]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert ([60, 61], 10**9) == (values(profile, "temperature_c"), profile.capture["dur_ns"].iloc[0])
+    assert (
+        "values without a time, or more than ten years before or after most others, are left out (1)" in profile.notes
+    )
+
+
+def test_a_size_that_is_no_whole_number_of_bytes_is_rounded_or_missing(tmp_path: Path) -> None:
+    """0.1 MiB are 104,858 bytes; what no float64 holds exactly is no size."""
+    for value, size in (("0.1", 104858), ("1e300", pd.NA), ("-5", -5 * 2**20)):
+        text = [line("DCGM_FI_DEV_FB_TOTAL", labels(), value), line("DCGM_FI_DEV_GPU_TEMP", labels(), 60)]
+        memory = dcgm.read(scrape(tmp_path / "scrape.prom", *text)).table("DEVICES")["memory_bytes"].iloc[0]
+        assert pd.isna(memory) if pd.isna(size) else size == memory
+
+
+@pytest.mark.parametrize("mask", ["1e300", "-1", "0.5", "inf"])
+def test_what_is_no_mask_of_reasons_says_nothing(mask: str, tmp_path: Path) -> None:
+    """A mask is a whole number that is not negative; another has no reasons and is counted."""
+    text = [line("nvidia_smi_clocks_event_reasons_active", {"uuid": f"GPU-{i}"}, m) for i, m in enumerate(("4", mask))]
+    profile = dcgm.read(scrape(tmp_path / "scrape.prom", *text))
+    assert [1.0] == values(profile, "throttled_power_frac")
+    assert [] == values(profile, "throttled_power_frac", gpu=1)
+    assert "4 of 8 values are missing (N/A, blank or impossible)" in profile.notes
+
+
+@pytest.mark.parametrize("index", ["inf", "1e300", "-1", "99999"])
+def test_an_index_that_cannot_be_numbers_no_gpu(index: str, tmp_path: Path) -> None:
+    """The GPU then has its number by its place, as without an index."""
+    text = [
+        line("nvidia_smi_index", {"uuid": "GPU-a"}, index),
+        line("nvidia_smi_temperature_gpu", {"uuid": "GPU-a"}, 60),
+    ]
+    assert [60] == values(dcgm.read(scrape(tmp_path / "scrape.prom", *text)), "temperature_c", gpu=0)

@@ -218,3 +218,12 @@ def test_the_report_of_bert_is_its_truth(profiles: Path) -> None:
     both = found["forward_ns"] + found["backward_ns"]
     assert rates[2] == pytest.approx(3 * found["forward_flops"] / both * 1e9, rel=1e-4)
     assert found["samples_per_s"] == pytest.approx(80 / found["iteration_ns"] * 1e9, rel=1e-4)
+
+
+@pytest.mark.parametrize("value", ["2 parsecs", "two ms", "2 2 ms", "1e999 ms"])
+def test_a_figure_that_is_no_number_with_a_unit_is_named(value: str, tmp_path: Path) -> None:
+    """A figure that perfkit knows by its label and cannot read is left out, and the note names it."""
+    path = files.written(tmp_path / "profile.txt", files.report({**files.NEW, "fwd latency": value}))
+    profile = deepspeed.read(path)
+    assert "left out, their value is no number with a unit: fwd latency" in profile.notes
+    assert not profile.table("SAMPLES")["metric"].eq("forward_ns").any()

@@ -94,3 +94,61 @@ def test_the_training_of_megatron_is_its_truth(profiles: Path) -> None:
     seconds = 1e-9 * samples[samples["metric"] == "iteration_ns"]["value"].to_numpy()
     tokens = samples[samples["metric"] == "tokens_per_s"]["value"].to_numpy()
     assert (tokens * seconds) == pytest.approx([2048 * 2048] * 5, rel=1e-4)  # the global batch, from rounded rates
+
+
+def test_a_training_that_ends_early_says_so(tmp_path: Path) -> None:
+    """Iteration 2 of 100 is the last: the log was cut, or the program still runs. One that is finished says nothing."""
+    lines = [files.timed(n, 500.0) for n in (1, 2)]
+    assert "the log ends at iteration 2 of 100" in read(tmp_path, lines).notes
+    finished = [files.timed(n, 500.0) for n in (80, 90, 100)]
+    assert () == read(tmp_path, finished).notes
+    assert () == read(tmp_path, [line.replace("100 |", "105 |", 1) for line in finished]).notes  # printed every 10th
+
+
+def test_iterations_that_are_missing_are_counted(tmp_path: Path) -> None:
+    """Lines of 10, 20, 50, 60 ... come every 10th iteration: two are missing before the third line."""
+    lines = [files.timed(n, 500.0) for n in (10, 20, 50, 60, 70, 80, 90, 100)]
+    assert ("lines of iterations are missing (2, first between 20 and 50, line 3)",) == read(tmp_path, lines).notes
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        files.timed(2, 500.0).replace("500.0", "1e-9"),
+        files.timed(2, 500.0).replace("500.0", "none"),
+        files.timed(2, 500.0).replace("elapsed time per iteration", "elapsed t"),
+        files.timed(2, 500.0).replace("/     100", "/       1"),
+        files.timed(2, 500.0).replace("iteration ", "itera", 1),
+    ],
+)
+def test_a_damaged_line_is_counted_with_its_number(wrong: str, tmp_path: Path) -> None:
+    """No time, a time of no length, or iteration 2 of 1: the line is left out, and the note names it."""
+    profile = read(tmp_path, ["training ...", files.timed(1, 500.0), wrong, files.timed(3, 500.0)])
+    assert [5e8, 5e8] == [value for _, value in series(profile, "iteration_ns")]
+    expected = "iteration lines that are not whole, or whose numbers cannot be, are left out (1, first in line 3)"
+    assert expected in profile.notes
+
+
+@pytest.mark.parametrize("wrong", ["1970-01-01 00:00:05", "9999-12-31 23:59:59", "2025-13-41 00:00:00"])
+def test_a_stamp_that_cannot_be_is_noted(wrong: str, tmp_path: Path) -> None:
+    """Without one stamp the clock is not known; the iterations follow each other by the time they took."""
+    stamps = ("2025-01-31 12:00:00", wrong, "2025-01-31 12:00:09")
+    profile = read(tmp_path, [f" [{stamp}]{files.timed(n, 500.0)}" for n, stamp in enumerate(stamps, 98)])
+    assert [0, SECOND // 2, SECOND] == [time for time, _ in series(profile, "iteration_ns")]
+    assert profile.capture["t0_unix_ns"].isna().all()
+    assert (
+        "time stamps that cannot be (1, first in line 2): times are the sums of the iterations instead" in profile.notes
+    )
+
+
+def test_a_number_that_cannot_be_moves_no_time_beyond_int64(tmp_path: Path) -> None:
+    """A trillion iterations in between would last 15,000 years: the line counts as the next one."""
+    lines = [line.replace("/     100", "/ many") for line in (files.timed(n, 500.0) for n in (1, 10**12 - 1))]
+    assert [0, SECOND // 2] == [time for time, _ in series(read(tmp_path, lines), "iteration_ns")]
+
+
+def test_bytes_that_are_no_text_are_noted_with_their_line(tmp_path: Path) -> None:
+    """An unreadable stretch of a log: its lines are counted; the blanks of a progress bar are text."""
+    path = files.written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])
+    path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
+    assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes

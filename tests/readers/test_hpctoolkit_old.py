@@ -448,3 +448,18 @@ def test_a_line_of_the_real_database_has_the_file_of_its_function(profiles: Path
     theirs = hatchet.GraphFrame.from_hpctoolkit(str(folder)).dataframe.set_index("nid")["file"]
     assert "interp.c" == theirs.loc[60].iloc[0]
     assert [("<unknown file>", None, 41)] == listed(calltree(folder).loc[[60]], "name", "file", "parent")
+
+
+def test_a_metric_file_that_is_gone_is_noted(tmp_path: Path) -> None:
+    """Ranks 0 and 1 of three are numbered as if they were all; experiment.xml says what all of them have together."""
+    folder = database(tmp_path / "db", function(2, "main", statement(3, 1, 3.0)), threads=((0, 0), (1, 0), (2, 0)))
+    edited(
+        folder,
+        "<MetricDBTable>",
+        '<MetricTable><Metric i="9" n="CPUTIME (usec):Sum (I)"/></MetricTable><MetricDBTable>',
+    )
+    edited(folder, "<SecCallPathProfileData>", '<SecCallPathProfileData><M n="9" v="18"/>')
+    assert () == old.read(folder).notes  # 3 us and twice and three times that
+    next(folder.glob("app-000002-*.metric-db")).unlink()
+    (note,) = old.read(folder).notes
+    assert note.startswith("CPUTIME: the 2 metric files have 9e-06 s together, experiment.xml says 1.8e-05")

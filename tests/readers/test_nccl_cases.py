@@ -177,3 +177,35 @@ def test_a_time_that_is_not_known_is_missing(tmp_path: Path) -> None:
     """N/A and nan are no time."""
     bad = files.start(8, 2) + files.half(("N/A", "0.00", "0.00", 0)) + files.half(("-nan", "0.00", "0.00", 0))
     assert np.isnan(collectives(tmp_path, files.table(inner=[bad]))["dur_ns"]).all()
+
+
+@pytest.mark.parametrize("cells", [3, 4, 5, 6, 7, 8])
+def test_a_row_that_ends_early_is_counted(cells: int, tmp_path: Path) -> None:
+    """A row with its size, count and type and little more is no row; the others are read."""
+    short = "    ".join(files.rows()[0].split()[:cells])
+    lines = files.table(inner=[short, *files.rows()[1:]])
+    assert len(files.rows()[1:]) * 2 == len(collectives(tmp_path, lines))
+    assert "1 rows that are not whole are left out" in notes(tmp_path, lines)
+
+
+def test_a_table_may_lack_the_column_of_the_checks(tmp_path: Path) -> None:
+    """Time and both bandwidths are a measurement; what was not checked is not wrong."""
+    above = files.header(NO_ROOT, ("time", "algbw", "busbw"))
+    row = files.start(8, 2, root=None) + "  1.00  0.00  0.00" * 2
+    lines = files.old_table([row], above=above)
+    assert [1000.0, 1000.0] == collectives(tmp_path, lines)["dur_ns"].tolist()
+    assert "not checked (validation off)" in notes(tmp_path, lines)
+
+
+def test_a_header_with_a_measurement_of_one_column_announces_no_table(tmp_path: Path) -> None:
+    """Where two times stand next to each other, no row could be read."""
+    lines = [line.replace("algbw", "time", 1) if "algbw" in line else line for line in files.table()]
+    with pytest.raises(ReadError, match=r"all_reduce\.txt: "):
+        read(tmp_path, lines)
+
+
+def test_bytes_that_are_no_text_are_noted_with_their_line(tmp_path: Path) -> None:
+    """An unreadable stretch outside the rows: nothing can be read of it, and a note says where it is."""
+    path = files.written(tmp_path / "all_reduce.txt", ["hello", *files.table()])
+    path.write_bytes(path.read_bytes().replace(b"hello", b"he\xff\x01o"))
+    assert "lines hold bytes that are no text (1, first in line 1)" in nccl.read(path).notes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +136,20 @@ def test_what_is_no_report_is_an_error(more: dict[str, Any], tmp_path: Path) -> 
     """Keys that lack and numbers beyond all bounds name the file, not a line of this program."""
     with pytest.raises(ReadError, match=r"out\.json: not as nccl-tests writes a report \("):
         read(tmp_path, **more)
+
+
+def test_keys_that_are_there_twice_are_noted(tmp_path: Path) -> None:
+    """The last value of two is read, as every parser of JSON does."""
+    path = files.reported(tmp_path / "r.json", files.report())
+    path.write_text(path.read_text().replace('"size":', '"size": 1, "size":', 1))
+    noted = "keys are there twice in one object, the last value of each is read (1, such as size)"
+    assert noted in nccl.read(path).notes
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "Infinity", "9e18"])
+def test_a_duration_that_cannot_be_is_handed_on(value: str, tmp_path: Path) -> None:
+    """A reader judges no value, and none wraps round into one that could be."""
+    path = files.reported(tmp_path / "r.json", files.report())
+    path.write_text(re.sub(r'"time":[\d.]+', f'"time":{value}', path.read_text(), count=1))
+    longest = nccl.read(path).table("COLLECTIVES")["dur_ns"].abs().max()
+    assert longest == abs(float(value)) * 1000

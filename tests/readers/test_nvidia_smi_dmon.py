@@ -183,3 +183,12 @@ def test_the_metrics_of_hopper_are_read(tmp_path: Path) -> None:
     path = smi.dmon(tmp_path / "gpu.log", ("0", "87", "45"), columns=("gpu", "pwr", "smutil"))
     path.write_text(path.read_text().replace("     %", " GPM:%"))
     assert [0.45] == smi.values(smi.read(path), "sm_active_frac")
+
+
+@pytest.mark.parametrize("day", ["99991231", "00010101", "22000101"])
+def test_a_date_that_int64_does_not_hold_is_an_error_with_its_line(day: str, tmp_path: Path) -> None:
+    """Nanoseconds since 1970 end in 2262."""
+    rows = [("20260101", "00:00:01", "0", "300"), (day, "00:00:02", "0", "300")]
+    path = smi.dmon(tmp_path / "gpu.log", *rows, columns=("Date", "Time", "gpu", "pwr"))
+    with pytest.raises(ReadError, match=f"line 4: Date is '{day}'"):
+        smi.read(path)

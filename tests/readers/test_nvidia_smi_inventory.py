@@ -249,3 +249,25 @@ def test_deep_nesting_is_read(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(
         smi.read(smi.xml(tmp_path / "plain.xml", smi.gpu())).table("SAMPLES"), smi.read(path).table("SAMPLES")
     )
+
+
+def test_a_moment_that_int64_does_not_hold_is_none(tmp_path: Path) -> None:
+    """The year 9999 is no time of a recording: the values are of a moment that is not known."""
+    profile = smi.read(smi.text(tmp_path / "gpu.txt", times=("Thu Jan  1 00:00:02 9999",)))
+    assert profile.capture["t0_unix_ns"].isna().all()
+    assert [0.65] == smi.values(profile, "gpu_busy_frac")
+
+
+def test_a_number_of_gpus_that_cannot_be_is_noted(tmp_path: Path) -> None:
+    """Five thousand digits are more than Python converts."""
+    path = smi.text(tmp_path / "gpu.txt")
+    path.write_text(path.read_text().replace(": 2\n", f": {'9' * 5000}\n"))
+    assert any(note.startswith("2 of 9999") for note in smi.read(path).notes)
+
+
+def test_names_and_values_are_parted_at_the_first_colon_between_blanks(tmp_path: Path) -> None:
+    """A value may hold colons, a name too, and a name without a value opens a section."""
+    lines = ("Product Name : A : B", "Temperature", "    GPU Current Temp: old : 9 C", "    GPU Current Temp   :  27 C")
+    said = "".join(f"    {line}\n" for line in lines)
+    profile = smi.read(smi.text(tmp_path / "gpu.txt", gpus=1, said=said))
+    assert (["A : B"], [27.0]) == (profile.table("DEVICES")["name"].tolist(), smi.values(profile, "temperature_c"))

@@ -291,3 +291,56 @@ def test_names_from_outside_stay_text(tmp_path: Path) -> None:
     """Markup and formulas in a name are the name."""
     name = '=cmd()<script>alert("x")</script>'
     assert name == asked(tmp_path / "g.csv", name=name, temperature__gpu="1").table("DEVICES")["name"].iloc[0]
+
+
+def test_a_hole_in_a_log_is_noted(tmp_path: Path) -> None:
+    """Twenty rows a second apart, but 28 s before line 12: rows of the middle may be lost."""
+    times = [*range(10), *range(37, 47)]
+    rows = [(stamp(second), str(gpu), f"{second} %") for second in times for gpu in range(2)]
+    profile = smi.read(smi.query(tmp_path / "gpu.csv", *rows, columns=("timestamp", "index", "utilization.gpu [%]")))
+    expected = "a row usually follows after 1.00 s, 1 after up to 28.0 s (the first is line 22): rows may be missing"
+    assert expected in profile.notes
+    whole = smi.read(smi.query(tmp_path / "whole.csv", *smi.moments(20)))
+    assert not any("rows may be missing" in note for note in whole.notes)
+
+
+@pytest.mark.parametrize("wrong", ["1970/01/01 00:00:05.000", "2099/01/01 00:00:00.000"])
+def test_a_row_of_another_decade_is_an_error_with_its_line(wrong: str, tmp_path: Path) -> None:
+    """One row of a clock that was not set yet would make the recording last 56 years."""
+    rows = [(stamp(i), "0", "90 %") for i in range(4)]
+    rows[2] = (wrong, "0", "90 %")
+    path = smi.query(tmp_path / "gpu.csv", *rows, columns=("timestamp", "index", "utilization.gpu [%]"))
+    with pytest.raises(ReadError, match=r"gpu.csv: line 4 was written (56|73) years (before|after) most others"):
+        smi.read(path)
+
+
+@pytest.mark.parametrize("wrong", ["9999/12/31 23:59:59.000", "0001/01/01 00:00:00.000", "2200/01/01 00:00:00.000"])
+def test_a_time_that_int64_does_not_hold_is_an_error_with_its_line(wrong: str, tmp_path: Path) -> None:
+    """Nanoseconds since 1970 reach from 1678 to 2262; differences from 1824 to 2115."""
+    rows = [(stamp(0), "0", "90 %"), (wrong, "0", "90 %")]
+    path = smi.query(tmp_path / "gpu.csv", *rows, columns=("timestamp", "index", "utilization.gpu [%]"))
+    with pytest.raises(ReadError, match=f"gpu.csv: line 3: timestamp is '{wrong[:4]}"):
+        smi.read(path)
+
+
+def test_a_header_that_is_cut_behind_a_comma_is_an_error(tmp_path: Path) -> None:
+    """The line is the header still, though a blank follows it; it has fewer columns than the rows."""
+    path = smi.query(tmp_path / "gpu.csv", *smi.moments())
+    path.write_text(path.read_text().replace(", temperature.gpu", " ", 1))
+    with pytest.raises(ReadError, match="line 2 has 7 fields, the header has 6"):
+        smi.read(path)
+
+
+@pytest.mark.parametrize(
+    ("total", "size"), [("0.1 MiB", 104858), ("999999999999999 MiB", None), ("-5 MiB", -5 * 2**20)]
+)
+def test_the_memory_of_a_gpu_is_whole_bytes(total: str, size: int | None, tmp_path: Path) -> None:
+    """What is no whole number is rounded, what is beyond 2**53 bytes is missing, what cannot be is handed on."""
+    devices = asked(tmp_path / "gpu.csv", **{"name": "A100", "memory.total": total}).table("DEVICES")
+    assert [size] == [None if pd.isna(m) else m for m in devices["memory_bytes"]]
+
+
+def test_a_negative_mask_is_an_error(tmp_path: Path) -> None:
+    """A mask of reasons has no sign: -1 would set every bit."""
+    with pytest.raises(ReadError, match=r"clocks_event_reasons.active is '-1'"):
+        asked(tmp_path / "gpu.csv", **{"clocks_event_reasons.active": "-1"})

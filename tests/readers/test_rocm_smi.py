@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from readers import smi_files as smi
 
+import perfkit
 from perfkit.errors import ReadError
 from perfkit.readers import rocm_smi
 
@@ -186,3 +187,36 @@ def test_no_other_log_is_claimed(profiles: Path) -> None:
     """Of all monitoring logs only those of rocm-smi are claimed."""
     claimed = {path.name for path in (profiles / "monitor").iterdir() if rocm_smi.sniff(path)}
     assert {f"rocm-smi_json__{name}.json" for name in REAL} == claimed
+
+
+def test_a_card_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
+    """Python's json takes the last of two: the values of the first would be lost without a word."""
+    path = smi.rocm(tmp_path / "gpu.json", smi.card(), smi.card({"GPU use (%)": "3"}))
+    path.write_text(path.read_text().replace('"card1"', '"card0"'))
+    with pytest.raises(ReadError, match=r"gpu.json: the JSON that begins in line 1 .*the key 'card0' is there twice"):
+        rocm_smi.read(path)
+
+
+def test_an_object_that_begins_with_no_card_is_noted(tmp_path: Path) -> None:
+    """Of three documents the second is damaged where it begins: two samples, and the line of what is left out."""
+    path = smi.rocm(tmp_path / "gpu.json", smi.card(), times=3)
+    first, _, rest = path.read_text().partition("}\n{")
+    path.write_text(first + "}\n{" + rest.replace('"card0"', '"cord0"', 1))
+    profile = rocm_smi.read(path)
+    assert 2 == len(profile.table("SAMPLES").query("metric == 'power_w'"))
+    line = 1 + (first + "}\n").count("\n")
+    assert f"objects that do not begin with a card are left out (1, first in line {line})" in profile.notes
+
+
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "NaN", "Infinity", "9" * 400])
+def test_a_number_that_is_none_is_no_sample(value: str, tmp_path: Path) -> None:
+    """JSON of other programs may hold such numbers; they are counted as not available."""
+    path = smi.rocm(tmp_path / "gpu.json", smi.card())
+    path.write_text(path.read_text().replace('"57"', value))
+    assert "not available: GPU use (%) 1 of 1" in rocm_smi.read(path).notes
+
+
+def test_half_of_a_character_does_not_stop_a_table(tmp_path: Path) -> None:
+    """JSON can name half of a surrogate pair, which no file can hold."""
+    path = smi.rocm(tmp_path / "gpu.json", smi.card({"Card series": "MI\ud800"}))
+    assert ["MI?"] == perfkit.load(path).devices["name"].tolist()

@@ -17,7 +17,7 @@ from readers.torch_files import Write, every_form
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import torch_trace
-from perfkit.readers.torch_trace import blocks
+from perfkit.readers.torch_trace import blocks, text
 from perfkit.readers.torch_trace.text import Text
 from perfkit.tables import TABLES
 
@@ -242,4 +242,66 @@ def test_arguments_nested_too_deep_are_refused(tmp_path: Path) -> None:
     path = made.printed(tmp_path / "trace.json", made.trace(made.op("a", 1, 1, deep="HERE")))
     path.write_text(path.read_text().replace('"HERE"', "[" * 100_000 + "]" * 100_000))
     with pytest.raises(ReadError, match="the trace is damaged"):
+        torch_trace.read(path)
+
+
+EPOCH = 1_700_000_000_000_000  # us
+
+
+@pytest.mark.parametrize(("ts", "dur"), [(0, 5), (-1, 5), (EPOCH, 1_600_000_000_000_000), (2_300_000_000_000_000, 5)])
+@pytest.mark.parametrize("category", ["cpu_op", "kernel", "python_function"])
+def test_an_event_of_another_decade_is_left_out(category: str, ts: float, dur: float, tmp_path: Path) -> None:
+    """One event at 0, or one that lasts 50 years, would be zero or end of all tables: it is left out and counted."""
+    near = [
+        made.event(kind, "near", EPOCH + i, 5) for i in range(3) for kind in ("cpu_op", "kernel", "python_function")
+    ]
+    profile = made.read(tmp_path, *near, made.event(category, "far", ts, dur))
+    assert 7_000 == profile.capture["dur_ns"].item()
+    for table in ("OPS", "KERNELS", "PYTHON_CALLS"):
+        assert [0, 1_000, 2_000] == profile.table(table)["start_ns"].tolist()
+    noted = "events more than ten years before or after most others, or as long, are left out (1)"
+    assert noted in profile.notes
+
+
+@pytest.mark.parametrize("number", [-(2**63), -5, 2**31, 2**40, 2**70])
+def test_a_number_that_no_gpu_has_is_unknown(number: int, tmp_path: Path) -> None:
+    """Neither a device nor the other end of a copy need fit the column; -1 stands for unknown."""
+    kernel = {**made.kernel("k", 1, 5), "pid": number, "args": {}}
+    copy = {**made.copy("Memcpy PtoP", 2, 5), "args": {"inDevice": 0, "fromDevice": number, "toDevice": 0}}
+    profile = made.read(tmp_path, kernel, copy)
+    assert ([-1], [-1]) == (profile.table("KERNELS")["gpu"].tolist(), profile.table("COPIES")["peer_gpu"].tolist())
+
+
+def test_a_second_list_of_events_is_refused(tmp_path: Path) -> None:
+    """JSON's parsers take the last of two keys: the events of the other list would be lost without a word."""
+    path = made.printed(tmp_path / "trace.json", made.trace(made.op("a", 1, 2)))
+    path.write_text(path.read_text().rstrip("}\n") + ', "traceEvents": []}')
+    with pytest.raises(ReadError, match=r"trace\.json: the trace is damaged .* \(it has traceEvents twice\)"):
+        torch_trace.read(path)
+
+
+@pytest.mark.parametrize("place", ["head", "between", "tail", "text"])
+def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some kilobytes of gzip hold megabytes of blanks or letters: reading stops at the limit, wherever they stand."""
+    monkeypatch.setattr(text, "MOST", 1 << 20)
+    whole = json.dumps(made.trace(made.op("a", 1, 2), made.op("b", 3, 2))).encode()
+    before = {"head": b'"traceEvents"', "between": b', {"ph"', "tail": b"]}", "text": b'aten", "pid"'}
+    marks = {**before, "text": b'"b", "pid"'}
+    at = whole.rindex(marks[place]) + (place in ("tail", "text"))
+    path = tmp_path / "trace.json.gz"
+    path.write_bytes(gzip.compress(whole[:at] + (b"a" if place == "text" else b" ") * (8 << 20) + whole[at:], 9))
+    assert path.stat().st_size < 1 << 15
+    with pytest.raises(ReadError, match=r"trace\.json\.gz: its \d+ bytes unpack to more than \d+, as no trace does"):
+        torch_trace.read(path)
+
+
+def test_more_than_a_header_after_the_events_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of zero bytes behind the events is not read into memory."""
+    monkeypatch.setattr(blocks, "LONGEST", 1 << 16)
+    monkeypatch.setattr(Text.__init__, "__defaults__", (1 << 14,))
+    path = made.printed(tmp_path / "trace.json", made.sample())
+    path.write_bytes(path.read_bytes().rstrip(b"}\n") + bytes(1 << 20))
+    with pytest.raises(ReadError, match=r"more than 65536 bytes follow the events"):
         torch_trace.read(path)

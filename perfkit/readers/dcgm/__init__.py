@@ -21,7 +21,7 @@ from perfkit.readers.dcgm.text import content_of
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 2
+VERSION = 3
 LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
 

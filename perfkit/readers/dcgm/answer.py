@@ -7,6 +7,7 @@ milliseconds, values as text.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,15 +17,18 @@ import numpy as np
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.dcgm.labels import Raw, driver, gathered, unknown
-from perfkit.readers.dcgm.series import Reading
+from perfkit.readers.dcgm.series import LATEST_NS, NEVER, Reading
 from perfkit.readers.dcgm.text import content_of
+from perfkit.readers.dcgm.values import decimal
 
 BEGIN = re.compile(rb'\s*\{\s*"(?:status|data|warnings|infos)"\s*:')
 TYPE = re.compile(rb'"resultType"\s*:')
 NAME = re.compile(rb'"(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+"')
+KEY = re.compile(rb'"(data|result|metric|values?)"\s*:')
 MS_NS = 1_000_000
 
 Point = tuple[float, str]
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what decoding damaged JSON raises
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -72,22 +76,23 @@ def reading(path: Path) -> Reading:
     """
     answer = _answer(path)
     series = [_raw(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []
-    known, devices = gathered(series)
+    notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
+    known, devices = gathered(series, notes)
     left_out = unknown(one.name for one in series)
     if not known:
         raise ReadError(
             f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'none'}). "
             "Ask for them with `perfkit record prometheus URL`."
         )
-    notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     return Reading("Prometheus", known, timed=True, version=driver(series), devices=devices, notes=notes)
 
 
 def _answer(path: Path) -> Answer:
+    content = content_of(path)
     try:
-        answer = msgspec.json.decode(content_of(path), type=Answer)
-    except msgspec.DecodeError as e:
+        answer = msgspec.json.decode(content, type=Answer)
+    except UNREADABLE as e:
         raise ReadError(
             f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the server for it again."
         ) from e
@@ -99,14 +104,30 @@ def _answer(path: Path) -> Answer:
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
             "Store the answer to a query of metrics."
         )
+    twice = _repeated(content, answer.data.result)
+    if twice:
+        raise ReadError(
+            f"{path}: an object has the key {twice!r} twice, and one of both values is lost. Ask for it again."
+        )
     return answer
+
+
+def _repeated(content: bytes, results: Sequence[Result]) -> str:
+    """Return a key that stands more often in the text than in what was decoded of it; empty if there is none."""
+    there = Counter(key.decode() for key in KEY.findall(content))
+    decoded = Counter({"data": 1, "result": 1, "metric": len(results)})
+    decoded["values"] = decoded["value"] = len(results)  # a series has one of them, or both without points
+    decoded.update(label for one in results for label in one.metric if label in there)
+    return next((key for key in there if there[key] > decoded[key]), "")
 
 
 def _raw(path: Path, result: Result) -> Raw:
     points: Sequence[Point] = result.values or ([result.value] if result.value else [])
-    try:
-        values = np.array([value for _, value in points], dtype=np.float64)
-    except ValueError as e:
-        raise ReadError(f"{path}: a value of a series is no number ({e}). Ask the server for it again.") from e
-    times = np.rint(np.array([time for time, _ in points], dtype=np.float64) * 1000).astype(np.int64) * MS_NS
-    return Raw(result.metric["__name__"], result.metric, times, values)
+    values = [decimal(value) for _, value in points]
+    if None in values:
+        wrong = printable(points[values.index(None)][1], 30)
+        raise ReadError(f"{path}: a value of a series is no number ({wrong!r}). Ask the server for it again.")
+    ms = np.rint(np.array([time for time, _ in points], dtype=np.float64) * 1000)
+    dated = np.abs(ms) < LATEST_NS / MS_NS  # False for NaN
+    times = np.where(dated, np.where(dated, ms, 0).astype(np.int64) * MS_NS, NEVER)
+    return Raw(result.metric["__name__"], result.metric, times, np.array(values, dtype=np.float64))

@@ -19,9 +19,9 @@ import pandas as pd
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.dcgm.fields import BY_COLUMN
-from perfkit.readers.dcgm.series import Reading, Series
+from perfkit.readers.dcgm.series import Reading, Series, index
 from perfkit.readers.dcgm.text import lines
-from perfkit.readers.dcgm.values import Values
+from perfkit.readers.dcgm.values import Values, decimal
 
 HEADER = re.compile(rb"^[ \t]*#[ \t]*Entity[ \t]+\S.*\r?\n[ \t]*I[Dd]\b", re.MULTILINE)
 GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
@@ -53,7 +53,7 @@ class Log:
     entities: dict[tuple[str, str], int] = field(default_factory=dict)
     ragged: list[int] = field(default_factory=list)
     others: int = 0
-    around: int = 0
+    around: list[int] = field(default_factory=list)
     error: str = ""
 
 
@@ -88,15 +88,15 @@ def _log(text: Iterable[str]) -> Log:
     last: list[int] = []
     for number, line in enumerate(text, 1):
         words = line.split()
-        if table and len(words) > 2 and words[0] in GPUS and words[1].isdecimal():
+        if table and len(words) > 2 and words[0] in GPUS and index(words[1]) is not None:
             entity = log.entities.setdefault((words[0], words[1]), len(last))
             if entity == len(last):
                 last.append(-1)
             tick += last[entity] == tick
             last[entity] = tick
-            _add(log, table, (number, tick, entity), len(words) - 2, line)
+            _add(log, table, (number, tick, entity), len(words) - 2, " ".join(words))
         elif words and words[0] not in ("ID", "Id"):
-            table = _other(log, table, words, line)
+            table = _other(log, table, words, number)
     return log
 
 
@@ -111,7 +111,7 @@ def _add(log: Log, table: Rows, row: tuple[int, int, int], cells: int, line: str
     table.text.append(line)
 
 
-def _other(log: Log, table: Rows | None, words: list[str], line: str) -> Rows | None:
+def _other(log: Log, table: Rows | None, words: list[str], number: int) -> Rows | None:
     """Count a line that is no row of a GPU; return the table whose header it is, else the one before."""
     if words[0] == "#Entity" or words[:2] == ["#", "Entity"]:
         columns = words[1:] if words[0] == "#Entity" else words[2:]
@@ -119,8 +119,8 @@ def _other(log: Log, table: Rows | None, words: list[str], line: str) -> Rows | 
     if words[0] in OTHERS:
         log.others += 1
     else:
-        log.around += 1
-        log.error = log.error or (line.strip() if "rror" in words[0] else "")
+        log.around.append(number)
+        log.error = log.error or (" ".join(words) if "rror" in words[0] else "")
     return table
 
 
@@ -162,14 +162,14 @@ def _numbers(path: Path, lines: Sequence[int], column: str, cells: pd.Series) ->
 def _value(path: Path, number: int, column: str, cell: str) -> float:
     if cell.endswith("..."):  # dcgmi shortens what its column cannot hold
         return np.nan
-    try:
-        return float(cell)
-    except ValueError as e:
+    value = decimal(cell)
+    if value is None:
         found = printable(cell, 30)
         raise ReadError(
             f"{path}: line {number} has {found!r} in column {column}, which is no number. "
             "The file is damaged: copy or record it again."
-        ) from e
+        )
+    return value
 
 
 def _said(log: Log) -> list[str]:
@@ -181,7 +181,8 @@ def _said(log: Log) -> list[str]:
     if log.others:
         said.append(f"rows of what is no GPU are left out ({log.others})")
     if log.around:
-        said.append(f"lines that are neither header nor row are left out ({log.around})")
+        where = f"{len(log.around)}, first in line {log.around[0]}"
+        said.append(f"lines that are neither header nor row are left out ({where})")
     return said + ([f"dcgmi said: {printable(log.error, 200)}"] if log.error else [])
 
 

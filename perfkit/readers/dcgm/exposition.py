@@ -18,8 +18,9 @@ from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS
 from perfkit.readers.dcgm.labels import Raw, driver, gathered, unknown
-from perfkit.readers.dcgm.series import Reading
+from perfkit.readers.dcgm.series import LATEST_NS, NEVER, Reading
 from perfkit.readers.dcgm.text import EOF, lines
+from perfkit.readers.dcgm.values import decimal
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
@@ -72,7 +73,7 @@ def reading(path: Path) -> Reading:
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     in_seconds = any(line.strip() == EOF for line in text)
     raw = _raw(known, (S_NS if in_seconds else MS_NS) if timed else 0)
-    series, devices = gathered(raw)
+    series, devices = gathered(raw, notes)
     of_dcgm = any(METRICS[f.name].number for f in known if f.name in METRICS)
     tool = "dcgm-exporter" if of_dcgm else "nvidia_gpu_exporter"
     return Reading(tool, series, timed, driver(raw), devices, notes)
@@ -87,7 +88,7 @@ def parsed(path: Path, text: Sequence[str]) -> Iterator[Found]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         split = _split(line, heads)
-        value = _number(split[1]) if split else None
+        value = decimal(split[1]) if split else None
         if split is None or value is None:
             raise ReadError(
                 f"{path}: line {number} is not Prometheus text ({printable(line, 40)!r}). "
@@ -115,13 +116,6 @@ def _split(line: str, heads: dict[str, tuple[str, str]]) -> tuple[tuple[str, str
     return key, sample["value"], sample["time"] or ""
 
 
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
-
-
 def _raw(found: Sequence[Found], unit: int) -> list[Raw]:
     """Return the values by series; the times are those written, in `unit` ns, or 1 s per scrape if `unit` is 0."""
     groups: dict[tuple[str, str], list[Found]] = {}
@@ -131,11 +125,16 @@ def _raw(found: Sequence[Found], unit: int) -> list[Raw]:
         Raw(
             name,
             {key: ESCAPED.sub(_unescaped, value) for key, value in LABEL.findall(labels)},
-            np.array([int(Decimal(f.time) * unit) if unit else f.scrape * TICK_NS for f in group], np.int64),
+            np.array([_nanoseconds(f.time, unit) if unit else f.scrape * TICK_NS for f in group], np.int64),
             np.array([f.value for f in group]),
         )
         for (name, labels), group in groups.items()
     ]
+
+
+def _nanoseconds(time: str, unit: int) -> int:
+    """Return a time exactly as written, `NEVER` for one that is no wall clock."""
+    return int(Decimal(time) * unit) if abs(float(time)) * unit < LATEST_NS else NEVER
 
 
 def _unescaped(escape: re.Match[str]) -> str:

@@ -14,8 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from perfkit.format import printable
 from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS, SMI
-from perfkit.readers.dcgm.series import Device, Series
+from perfkit.readers.dcgm.series import DIGITS, Device, Series, index
 from perfkit.readers.dcgm.values import Values
 
 Labels = Mapping[str, str]
@@ -43,11 +44,11 @@ class Numbers:
     recorded: dict[str, int]
     given: dict[tuple[str, str], int] = field(default_factory=dict)
 
-    def of(self, labels: Labels) -> int:
-        """Return the number of the GPU with these labels."""
+    def of(self, labels: Labels) -> int | None:
+        """Return the number of the GPU with these labels, None if they say one that no GPU has."""
         gpu = labels.get("gpu", "") or labels.get("device", "").removeprefix("nvidia")
         if gpu.isdecimal():
-            return int(gpu)
+            return index(gpu)
         uuid = labels.get("UUID") or labels.get("uuid", "")
         if uuid in self.recorded:
             return self.recorded[uuid]
@@ -60,10 +61,11 @@ def host_of(labels: Labels) -> str:
     return labels.get("Hostname") or labels.get("instance", "")
 
 
-def gathered(found: Sequence[Raw]) -> tuple[list[Series], list[Device]]:
+def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list[Device]]:
     """Return the series of known metrics and what the labels say the GPUs are."""
     numbers = Numbers(_recorded(found))
     series = []
+    impossible: list[str] = []
     devices: dict[tuple[str, int], Device] = {}
     for one in found:
         labels = one.labels
@@ -71,23 +73,30 @@ def gathered(found: Sequence[Raw]) -> tuple[list[Series], list[Device]]:
         if one.name not in METRICS and one.name != INFO:
             continue
         host, gpu, instance = host_of(labels), numbers.of(labels), labels.get("GPU_I_ID", "")
+        if gpu is None:
+            impossible.append(labels.get("gpu") or labels["device"])
+            continue
         if name and not instance:
             devices[host, gpu] = Device(host, gpu, name, labels.get("compute_cap", ""))
         if one.name != INFO:
             series.append(Series(METRICS[one.name], host, gpu, one.times_ns, one.values, instance))
+    if impossible:
+        example = printable(impossible[0], 20)
+        notes.append(f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})")
     return series, list(devices.values())
 
 
 def _recorded(found: Sequence[Raw]) -> dict[str, int]:
     """Return the index of each UUID that nvidia_gpu_exporter names."""
-    index = {}
+    recorded: dict[str, int] = {}
     for one in found:
         uuid = one.labels.get("uuid", "")
-        if one.name == INFO and one.labels.get("index", "").isdecimal():
-            index[uuid] = int(one.labels["index"])
-        elif one.name == INDEX and len(one.values) and not np.isnan(one.values[0]):
-            index.setdefault(uuid, int(one.values[0]))
-    return index
+        named = index(one.labels.get("index", "")) if one.name == INFO else None
+        if named is not None:
+            recorded[uuid] = named
+        elif one.name == INDEX and len(one.values) and 0 <= one.values[0] < 10**DIGITS:
+            recorded.setdefault(uuid, int(one.values[0]))
+    return recorded
 
 
 def driver(found: Sequence[Raw]) -> str:

@@ -25,7 +25,7 @@ import msgspec
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.dcgm.answer import Answer, Data, Names, Result
+from perfkit.readers.dcgm.answer import UNREADABLE, Answer, Data, Names, Result
 from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS
 from perfkit.readers.dcgm.labels import NEEDED, PREFIXES
 
@@ -53,7 +53,7 @@ class Server:
         content = self._get("query_range", query=query, start=start, end=end, step=step)
         try:
             return msgspec.json.decode(content, type=Answer)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise ReadError(self._foreign(content)) from None
 
     def names(self, start: float, end: float) -> list[str]:
@@ -61,7 +61,7 @@ class Server:
         content = self._get("label/__name__/values", start=start, end=end)
         try:
             return msgspec.json.decode(content, type=Names).data
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise ReadError(self._foreign(content)) from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
@@ -86,7 +86,7 @@ class Server:
     def _refused(self, error: urllib.error.HTTPError) -> str:
         try:
             said = msgspec.json.decode(error.read(), type=Answer).error
-        except (OSError, HTTPException, msgspec.DecodeError):
+        except (OSError, HTTPException, *UNREADABLE):
             said = ""
         if said:
             advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."

@@ -17,9 +17,14 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.readers.dcgm.fields import ORDER, REASONS, Field
-from perfkit.readers.dcgm.values import Values, reasons, scaled, without_blanks
+from perfkit.readers.dcgm.values import EXACT, Values, reasons, scaled, without_blanks
 
 Points = tuple[NDArray[np.int64], Values]
+
+DIGITS = 4  # of the number of a GPU on its node
+NEVER = np.iinfo(np.int64).min  # stands for a time that is none
+LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
 
 
 @dataclass(frozen=True)
@@ -58,7 +63,12 @@ class Reading:
 
 def by_number(name: str) -> list[tuple[int, str]]:
     """Sort key under which node10 comes after node2."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def index(text: str) -> int | None:
+    """Return the number of a GPU on its node, None if `text` is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
 
 
 def whole_gpus(series: Sequence[Series], notes: list[str]) -> list[Series]:
@@ -92,6 +102,7 @@ def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) ->
     """Return SAMPLES with the times of the series; of fields that give one metric, the first that has a value."""
     found: dict[tuple[int, int, str], list[Points]] = {}
     every = 0
+    series = _in_time(series, notes)
     for known in sorted({s.field for s in series}, key=ORDER.__getitem__):
         of_field = [s for s in series if s.field == known]
         for metric, parts in _in_units(known, [s.values for s in of_field], notes).items():
@@ -104,6 +115,19 @@ def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) ->
     notes += [f"{missing} of {every} values are missing (N/A, blank or impossible)"] if missing else []
     there = {key: points for key, points in sorted(found.items()) if any(len(times) for times, _ in points)}
     return _table({key: _once(points) for key, points in there.items()}, notes)
+
+
+def _in_time(series: Sequence[Series], notes: list[str]) -> Sequence[Series]:
+    """Leave out points without a time, and those more than ten years from most others: their clock was not set."""
+    times = np.concatenate([np.zeros(0, np.int64), *(s.times_ns for s in series)])
+    usual = int(np.median(times[times != NEVER])) if (times != NEVER).any() else 0
+    inside = (times != NEVER) & (np.abs(times - usual) <= TEN_YEARS_NS)
+    if inside.all():
+        return series
+    left = int((~inside).sum())
+    notes.append(f"values without a time, or more than ten years before or after most others, are left out ({left})")
+    parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
+    return [replace(s, times_ns=s.times_ns[part], values=s.values[part]) for s, part in zip(series, parts, strict=True)]
 
 
 def _in_units(known: Field, values: Sequence[Values], notes: list[str]) -> dict[str, list[Values]]:
@@ -165,10 +189,15 @@ def devices(said: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int]) -
             "name": device.name,
             "compute_capability": device.compute_capability,
             "sm_count": pd.NA,
-            "memory_bytes": first.get((*key, "memory_total_bytes"), pd.NA),
+            "memory_bytes": _whole(first.get((*key, "memory_total_bytes"), np.nan)),
             "memory_bytes_per_s": np.nan,
             "clock_hz": first.get((*key, "sm_max_clock_hz"), np.nan),
         }
         for key, device in named.items()
     ]
     return tables.DEVICES.make(pd.DataFrame(rows, columns=tables.DEVICES.column_names))
+
+
+def _whole(size: float) -> int | None:
+    """Return a size in bytes as a whole number, None where there is none or it is too large to be exact."""
+    return round(size) if abs(size) < EXACT else None

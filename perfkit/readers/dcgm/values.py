@@ -13,6 +13,8 @@ from perfkit.readers.dcgm.fields import PERCENT, RATIOS, Field
 
 Values = NDArray[np.float64]
 
+EXACT = 2.0**53  # up to here every whole number is a float64
+
 # dcgm_structs.h: a blank value, and not found, not supported, no permission above it.
 BLANKS = [*range(2147483632, 2147483636), *range(140737488355328, 140737488355332)]
 BLANK_INT64 = 9223372036854775792.0
@@ -21,6 +23,16 @@ OVERSHOOT = 1.1  # a ratio of two counters that are not read at the same time: N
 # Bits of the event reasons (dcgm_fields.h, the same as nvml.h). A hardware slowdown has its cause in another bit, and
 # is another reason than power and heat where it has none.
 IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
+
+
+def decimal(text: str) -> float | None:
+    """Return the number that a tool printed, None if it is none: Python would read ``1_000`` and foreign digits too."""
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def without_blanks(values: Values) -> Values:
@@ -63,7 +75,7 @@ def _within(values: Values, most: float, field: Field) -> tuple[Values, str]:
 
 def reasons(values: Values) -> dict[str, Values]:
     """Return the metrics that a mask of event reasons says, each 1 or 0."""
-    known = ~np.isnan(values)
+    known = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
     mask = np.where(known, values, 0).astype(np.int64)
     explained = mask & HARDWARE_CAUSES != 0
     other = mask & ~(IDLE | POWER | THERMAL) & np.where(explained, ~HARDWARE, -1)

@@ -8,6 +8,7 @@ of Megatron-DeepSpeed and Megatron-LM. All figures but samples and tokens per se
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 
@@ -20,8 +21,9 @@ from perfkit.readers.deepspeed import flops_profiler, iterations
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 LARGEST = 4 * 10**9
+NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
 NO_BACKWARD = Missing(
     "SAMPLES.backward_ns", "no times of backward pass, step and iteration", '"wall_clock_breakdown": true for DeepSpeed'
@@ -70,8 +72,7 @@ def read(path: Path) -> Profile:
         )
     samples = _samples(rows)
     reported = bool(flops_profiler.titles(lines))
-    if told.start_ns is not None:
-        notes.append("its time stamps are local time without a zone, taken as UTC")
+    notes += iterations.notes(told)
     missing = (NO_BACKWARD,) if reported and not samples["metric"].eq("backward_ns").any() else ()
     capture = _capture(path, "DeepSpeed" if reported else "Megatron", samples, told.start_ns)
     return Profile("deepspeed", path, capture, {"SAMPLES": partial(_same, samples)}, missing, tuple(notes))
@@ -83,12 +84,19 @@ def _same(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _lines(path: Path) -> tuple[list[str], list[str]]:
     """Return the whole lines of a file, and the note that the last one is not."""
-    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    try:
+        text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    except OSError as e:
+        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
         raise ReadError(f"{path}: binary data (zero bytes) in line {line}. Copy the log again or cut that part out.")
     *lines, last = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return lines, ["the file ends in the middle of a line, which is left out"] if last else []
+    notes = ["the file ends in the middle of a line, which is left out"] if last else []
+    foreign = [number for number, line in enumerate(lines, 1) if NO_TEXT.search(line)]
+    if foreign:
+        notes.append(f"lines hold bytes that are no text ({len(foreign)}, first in line {foreign[0]})")
+    return lines, notes
 
 
 def _report(lines: list[str], notes: list[str]) -> list[iterations.Row]:
@@ -101,6 +109,8 @@ def _report(lines: list[str], notes: list[str]) -> list[iterations.Row]:
         notes.append(f"{len(titles)} reports of the Flops Profiler: the last one is read")
     if report.impossible:
         notes.append(f"left out as impossible (0 or negative): {', '.join(report.impossible)}")
+    if report.unreadable:
+        notes.append(f"left out, their value is no number with a unit: {', '.join(report.unreadable)}")
     if not report.whole:
         notes.append("the report ends within its summary")
     return [(0, metric, value) for metric, value in report.figures.items()]

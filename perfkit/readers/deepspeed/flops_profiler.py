@@ -46,6 +46,7 @@ class Report:
 
     figures: dict[str, float] = field(default_factory=dict)
     impossible: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     whole: bool = False
 
 
@@ -78,10 +79,14 @@ def _pairs(lines: Iterable[str], before: str, found: Report) -> Iterable[tuple[s
             found.whole = True
             return
         start = prefix.match(line)
-        if pair := _LINE.fullmatch(line, start.end() if start else 0):
-            value = _value(pair[2], pair[3] or "")
-            if value is not None:
-                yield pair[1], value
+        begin = start.end() if start else 0
+        pair = _LINE.fullmatch(line, begin)
+        value = _value(pair[2], pair[3] or "") if pair else None
+        if pair and value is not None:
+            yield pair[1], value
+        elif ":" in line:
+            label = line[begin:].partition(":")[0].strip()
+            found.unreadable += [label] if _metric(label) else []
 
 
 def _value(number: str, unit: str) -> Decimal | None:

@@ -7,13 +7,16 @@ with more or fewer fields, some with a time stamp; the settings stand before the
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import pairwise
+from statistics import median
 
 LINE = re.compile(
-    r"(?:\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\]\s+)?\biteration +(\d{1,12})/ *\w+ \|"
+    r"(?:\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\]\s+)?\biteration +(\d{1,12})/ *(\w+) \|"
     r"(.*elapsed time per iteration \(ms\):.*)"
 )
 _FIELD = re.compile(r"([^|:]+): *(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)", re.IGNORECASE)
@@ -21,8 +24,13 @@ _SETTINGS = {
     "world_size": re.compile(r"\busing world size: (\d{1,9})"),
     "seq_length": re.compile(r"\bseq_length \.{3,} (\d{1,9})"),
 }
+_SIGN = "elapsed time per iteration"
+_BEGIN = re.compile(r"\biteration +\d{1,12}/ *\w+ \|")
+_DIGITS = 12
 RATES = ("TFLOPs", "throughput per GPU (TFLOP/s/GPU)")  # both per GPU: megatron/training.py divides by the world size
 LONGEST_MS = 10**9  # eleven days, well within int64 ns
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
+LATEST_NS = 2**62  # in the year 2116
 _SECOND = 10**9
 
 Row = tuple[int, str, float]  # time_ns, metric, value
@@ -30,9 +38,11 @@ Row = tuple[int, str, float]  # time_ns, metric, value
 
 @dataclass(frozen=True)
 class Iteration:
-    """One line: its number and fields, and when it was printed, ns since 1970, if it says so."""
+    """One line: its iteration of how many, its place and fields, and when it was printed, ns since 1970."""
 
     number: int
+    of: int | None
+    line: int
     stamp_ns: int | None
     fields: dict[str, Decimal]
 
@@ -44,16 +54,18 @@ class Iteration:
 
 @dataclass
 class Training:
-    """The iterations of a log, and the settings that it prints."""
+    """The iterations of a log, the settings that it prints, and which of its lines are damaged or misdated."""
 
     iterations: list[Iteration]
     settings: dict[str, int]
+    damaged: list[int] = field(default_factory=list)
+    misdated: list[int] = field(default_factory=list)
 
     @property
     def start_ns(self) -> int | None:
         """When the first line was printed, None unless all lines say it."""
         stamps = [iteration.stamp_ns for iteration in self.iterations]
-        return stamps[0] if stamps and None not in stamps else None
+        return stamps[0] if stamps and None not in stamps and not self.misdated else None
 
 
 def is_line(text: str) -> bool:
@@ -64,15 +76,31 @@ def is_line(text: str) -> bool:
 def training(lines: Sequence[str]) -> Training:
     """Return the iteration lines, each once though several ranks may print it."""
     found: dict[tuple[str, str], Iteration] = {}
-    settings: dict[str, int] = {}
-    for line in lines:
-        if "elapsed time per iteration" in line and (match := LINE.search(line)):
-            fields = {name.strip(): Decimal(value) for name, value in _FIELD.findall(match[3])}
-            if 0 < fields.get("elapsed time per iteration (ms)", 0) < LONGEST_MS:
-                found[match[2], match[3]] = Iteration(int(match[2]), _stamp(match[1]), fields)
+    read = Training([], {})
+    for number, line in enumerate(lines, 1):
+        if "iteration" in line and (_SIGN in line or _BEGIN.search(line)):
+            match = LINE.search(line)
+            iteration = _iteration(match, number) if match else None
+            if match and iteration:
+                found[match[2], match[4]] = iteration
+                read.misdated += [number] if match[1] and iteration.stamp_ns is None else []
+            else:
+                read.damaged.append(number)
         elif "world size" in line or "seq_length" in line:
-            settings.update({name: int(told[1]) for name, said in _SETTINGS.items() if (told := said.search(line))})
-    return Training(list(found.values()), settings)
+            settings = {name: int(told[1]) for name, said in _SETTINGS.items() if (told := said.search(line))}
+            read.settings.update(settings)
+    read.iterations = list(found.values())
+    read.misdated += _far(read.iterations)
+    return read
+
+
+def _iteration(match: re.Match[str], line: int) -> Iteration | None:
+    """Return what a line says, None if its numbers cannot be."""
+    number, of = int(match[2]), int(match[3]) if match[3].isdecimal() and len(match[3]) <= _DIGITS else None
+    fields = {name.strip(): Decimal(value) for name, value in _FIELD.findall(match[4])}
+    iteration = Iteration(number, of, line, _stamp(match[1]), fields)
+    elapsed = fields.get("elapsed time per iteration (ms)", 0)
+    return iteration if 0 < elapsed < LONGEST_MS and iteration.dur_ns and number <= (of or number) else None
 
 
 def _stamp(printed: str | None) -> int | None:
@@ -82,7 +110,48 @@ def _stamp(printed: str | None) -> int | None:
         stamp = datetime.fromisoformat(printed).replace(tzinfo=UTC)
     except ValueError:
         return None
-    return int(stamp.timestamp()) * _SECOND + stamp.microsecond * 1000
+    ns = int(stamp.timestamp()) * _SECOND + stamp.microsecond * 1000
+    return ns if abs(ns) < LATEST_NS else None
+
+
+def _far(iterations: Sequence[Iteration]) -> list[int]:
+    """Return the lines whose stamp is years from the others: that clock was not set."""
+    stamps = [iteration.stamp_ns for iteration in iterations if iteration.stamp_ns is not None]
+    usual = median(stamps) if stamps else 0
+    far = (i for i in iterations if i.stamp_ns is not None and abs(i.stamp_ns - usual) > TEN_YEARS_NS)
+    return [iteration.line for iteration in far]
+
+
+def notes(told: Training) -> list[str]:
+    """Return what a reader should know of lines that are damaged, misdated or not there."""
+    found = []
+    if told.start_ns is not None:
+        found.append("its time stamps are local time without a zone, taken as UTC")
+    if told.damaged:
+        where = f"{len(told.damaged)}, first in line {told.damaged[0]}"
+        found.append(f"iteration lines that are not whole, or whose numbers cannot be, are left out ({where})")
+    if told.misdated:
+        where = f"{len(told.misdated)}, first in line {min(told.misdated)}"
+        found.append(f"time stamps that cannot be ({where}): times are the sums of the iterations instead")
+    return found + _lacking(told.iterations)
+
+
+def _lacking(iterations: Sequence[Iteration]) -> list[str]:
+    """Return notes on iterations that should be in the log: its lines come every n-th iteration, up to the last."""
+    pairs = list(pairwise(iterations))
+    steps = Counter(after.number - before.number for before, after in pairs if after.number > before.number)
+    usual = steps.most_common(1)[0][0] if steps else 1
+    found = []
+    if steps and steps[usual] > 1:
+        gaps = [(before, after) for before, after in pairs if after.number - before.number > usual]
+        if gaps:
+            count = sum((after.number - before.number - 1) // usual for before, after in gaps)
+            where = f"{count}, first between {gaps[0][0].number} and {gaps[0][1].number}, line {gaps[0][1].line}"
+            found.append(f"lines of iterations are missing ({where})")
+    last = iterations[-1] if iterations else None
+    if last and last.of and last.of - last.number >= usual:
+        found.append(f"the log ends at iteration {last.number} of {last.of}")
+    return found
 
 
 def times(told: Training) -> list[int]:
@@ -93,7 +162,9 @@ def times(told: Training) -> list[int]:
     passed, now = [], 0
     for before, iteration in zip([None, *told.iterations], told.iterations, strict=False):
         steps = 0 if before is None else max(iteration.number - before.number, 1)
-        now += steps * iteration.dur_ns
+        longer = steps * iteration.dur_ns
+        # No run takes ten years: then the number of this iteration is not to be trusted.
+        now = min(now + (longer if now + longer < TEN_YEARS_NS else iteration.dur_ns), TEN_YEARS_NS)
         passed.append(now)
     return passed
 

@@ -15,7 +15,7 @@ from perfkit.readers.hpctoolkit.layout import KINDS, MAGIC, META
 
 __all__ = ["FOLDER", "VERSION", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 FOLDER = True  # a profile is a folder, also if one of its files is named
 
 

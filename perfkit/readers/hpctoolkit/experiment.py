@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
@@ -31,12 +31,16 @@ Threads = dict[tuple[int, int], Path]  # rank and thread of each metric file
 
 @dataclass(frozen=True)
 class Metric:
-    """An inclusive metric: its column in the metric files, and its name, unit and the factor into it."""
+    """An inclusive metric: its column in the metric files, its name, unit and the factor into it.
+
+    `total` is what experiment.xml says that all threads have together, None where it does not.
+    """
 
     column: int
     name: str
     unit: str
     factor: float
+    total: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,10 @@ def described(path: Path) -> Experiment:
         listed = [dict(databases[number]) for number in sorted(databases)]
         functions = {p.attrib["i"]: p.attrib["n"] for p in root.iter("Procedure")}
         files = {f.attrib["i"]: f.attrib["n"] for f in root.iter("File")}
-        contexts = list(_contexts(next(root.iter("SecCallPathProfileData"))))
+        data = next(root.iter("SecCallPathProfileData"))
+        summed = {m.attrib["i"]: m.attrib["n"] for m in root.iter("Metric")}
+        totals = {summed.get(m.attrib["n"], ""): float(m.attrib["v"]) for m in data.findall("M")}
+        contexts = list(_contexts(data))
         function = {number: functions[e.attrib["n"]] for number, e, _ in contexts if e.tag in ("PF", "Pr")}
         file = {number: files[above] for number, _, above in contexts if above is not None}
     except (KeyError, ValueError, StopIteration) as e:
@@ -73,7 +80,7 @@ def described(path: Path) -> Experiment:
     numbers = frozenset(number for number, _, _ in contexts)
     if len(numbers) < len(contexts):
         raise damaged(path, "a context is there more than once")
-    return Experiment(path, root.get("version", ""), _metrics(listed), len(listed), numbers, function, file)
+    return Experiment(path, root.get("version", ""), _metrics(listed, totals), len(listed), numbers, function, file)
 
 
 def _parsed(path: Path) -> ElementTree.Element:
@@ -112,14 +119,15 @@ def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Elem
                 waiting.append((element, own))
 
 
-def _metrics(listed: Iterable[dict[str, str]]) -> list[Metric]:
+def _metrics(listed: Iterable[dict[str, str]], totals: Mapping[str, float]) -> list[Metric]:
     found: dict[str, Metric] = {}
     for column, told in enumerate(listed):
         if told.get("t") == "inclusive":
             text = told["n"].removesuffix("(I)").strip()
             name, unit, factor = names.measured(text)
             # Two metrics may differ in their unit only.
-            found[text if name in found else name] = Metric(column, text if name in found else name, unit, factor)
+            name = text if name in found else name
+            found[name] = Metric(column, name, unit, factor, totals.get(f"{text}:Sum (I)"))
     return list(found.values())
 
 

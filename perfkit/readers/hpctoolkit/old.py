@@ -81,7 +81,7 @@ def read(path: Path) -> Profile:
         capture=_capture(path, experiment),
         loaders=loaders,
         missing=remarks.missing(totals, loaders),
-        notes=tuple(remarks.lost(totals)),
+        notes=(*remarks.incomplete(totals, len(files)), *remarks.lost(totals)),
     )
 
 
@@ -173,13 +173,22 @@ def _thread_metrics(
 
 
 def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.DataFrame:
-    """Return every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`)."""
+    """Return every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`).
+
+    `stored` is what the metric files have together, `stated` what experiment.xml says of them, NaN if it does not.
+    """
     first = [np.fromfile(file, ">f8", experiment.columns, offset=HEADER.size) for file in files.values()]
     metrics = experiment.metrics
-    whole = np.sum(first, axis=0)[[m.column for m in metrics]] if WHOLE not in experiment.numbers else entries
-    factor = [m.factor for m in metrics]
-    columns = {"unit": [m.unit for m in metrics], "whole": whole * factor, "entries": entries.to_numpy() * factor}
-    return pd.DataFrame(columns, index=[m.name for m in metrics])
+    stored = np.sum(first, axis=0)[[m.column for m in metrics]]
+    columns = {
+        "whole": stored if WHOLE not in experiment.numbers else entries.to_numpy(),
+        "entries": entries.to_numpy(),
+        "stored": stored,
+        "stated": np.array([np.nan if m.total is None else m.total for m in metrics]),
+    }
+    factor = np.array([m.factor for m in metrics])
+    values = {name: column * factor for name, column in columns.items()}
+    return pd.DataFrame({"unit": [m.unit for m in metrics], **values}, index=[m.name for m in metrics])
 
 
 def _capture(path: Path, experiment: Experiment) -> pd.DataFrame:

@@ -14,6 +14,7 @@ from perfkit.format import percent, printable
 from perfkit.profile import Missing
 
 CONSERVED = 1e-9  # how far the entry points may be from the whole, relative to it: rounding of sums
+PRINTED = 1e-4  # of a total: experiment.xml has six digits of it
 SHOWN = 3  # of the metrics that do not add up
 LONGEST = 200  # characters of a text from the database
 GPU = "hpcrun -e gpu=nvidia,pc"
@@ -53,9 +54,19 @@ def lost(totals: pd.DataFrame) -> list[str]:
     said = [
         f"{printable(name, LONGEST)}: the entry points have {has:.12g} {unit} together, the whole program "
         f"{whole:.12g}: the call paths do not hold all that was measured"
-        for name, unit, whole, has in apart.itertuples()
+        for name, unit, whole, has in apart[["unit", "whole", "entries"]].itertuples()
     ]
     return said[:SHOWN] + ([f"{len(said) - SHOWN} more metrics do not add up"] if len(said) > SHOWN else [])
+
+
+def incomplete(totals: pd.DataFrame, files: int) -> list[str]:
+    """Say that metric files are missing: together they do not have what experiment.xml says of all threads."""
+    apart = totals[(totals["stored"] - totals["stated"]).abs() > PRINTED * totals["stated"].abs()]
+    return [
+        f"{printable(name, LONGEST)}: the {files} metric files have {stored:.6g} {unit} together, experiment.xml says "
+        f"{stated:.6g}: these are not the files of all its threads. Copy the database whole"
+        for name, unit, stored, stated in apart[["unit", "stored", "stated"]].head(1).itertuples()
+    ]
 
 
 def unsampled(totals: pd.DataFrame) -> list[str]:

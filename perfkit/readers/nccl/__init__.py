@@ -21,7 +21,7 @@ from perfkit.readers.nccl.layout import layout
 
 __all__ = ["VERSION", "read", "sniff"]
 
-VERSION = 2
+VERSION = 3
 LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
 LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print
@@ -60,28 +60,28 @@ def read(path: Path) -> Profile:
     ReadError
         If there is nothing in it but headers, or binary data among its rows.
     """
-    with path.open("rb") as file:
-        is_report = report.is_report(lines.decode(file.read(LOOKED_AT)))
-    return _report(path) if is_report else _log(path)
+    text = lines.decode(lines.content(path))
+    return _report(text, path) if report.is_report(text[:LOOKED_AT]) else _log(text, path)
 
 
-def _report(path: Path) -> Profile:
-    table, t0_unix_ns, error, whole = report.read(lines.decode(path.read_bytes()), path)
-    if not table.rows and not error:
+def _report(text: str, path: Path) -> Profile:
+    found = report.read(text, path)
+    table = found.table
+    if not table.rows and not found.error:
         raise ReadError(f"{path}: the report of nccl-tests holds no results. Run the test again.")
     frames = {"COLLECTIVES": fill.collectives([table], [], path), "DEVICES": fill.devices([table])}
     notes = [
         *remarks.setup([table], log.Facts()),
-        *remarks.failed(error),
+        *remarks.failed(found.error),
         *remarks.benchmarks([table], path),
-        *remarks.report(whole, t0_unix_ns is not None),
+        *remarks.report(found),
     ]
-    capture = fill.capture(path, "nccl-tests", "", t0_unix_ns)
+    capture = fill.capture(path, "nccl-tests", "", found.t0_unix_ns)
     return _profile(path, frames, notes, capture, {device.host for device in table.devices})
 
 
-def _log(path: Path) -> Profile:
-    found = lines.read(path)
+def _log(text: str, path: Path) -> Profile:
+    found = lines.read(text, path)
     tables = benchmark.tables(found.lines)
     _check_text(tables, path)
     facts = log.facts(found.said, (line.text for line in found.lines))
@@ -98,7 +98,7 @@ def _log(path: Path) -> Profile:
         *remarks.failed(failure),
         *remarks.benchmarks(tables, path),
         *links.remarks(edges),
-        *remarks.left_out(made.unsized, found.interleaved + edges.damaged, found.whole),
+        *remarks.left_out(made.unsized, found.interleaved + edges.damaged, found),
         *remarks.warnings(facts),
     ]
     version = next((table.version for table in tables), "") or next(iter(facts.versions), "")

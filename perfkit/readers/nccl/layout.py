@@ -61,6 +61,8 @@ class Layout:
         cells = text.split()
         has_redop = self.has_redop and len(cells) > 3 and _NUMBER.fullmatch(cells[3]) is None
         before = 3 + has_redop + self.has_root
+        if len(cells) <= before:
+            return None
         measured, after = self._measured(cells[before:])
         root = cells[before - 1] if self.has_root else "-1"
         if not measured or after is None or re.fullmatch(r"-?\d{1,9}", root) is None:
@@ -84,7 +86,7 @@ class Layout:
         return measured, (algorithm(cells[0]), protocol(cells[1])) if len(cells) == 3 else (None, None)
 
     def _timing(self, placement: str, cells: list[str]) -> Timing:
-        time, algbw, busbw, checked = cells[:4]
+        time, algbw, busbw, checked = (*cells, "N/A")[:4]  # a table without checks may lack their column
         dur_ns = float("nan") if self.cpu_time else nanoseconds(time)
         return Timing(placement, dur_ns, float(algbw), float(busbw), self._wrong(checked))
 
@@ -96,9 +98,10 @@ class Layout:
 
 
 def _is_measured(cells: list[str], width: int) -> bool:
+    optional = (*cells[:1], *(cell.removesuffix("*") for cell in cells[3:4]), *cells[4:])
     return (
         len(cells) == width
-        and all(_NUMBER.fullmatch(cell) or cell == "N/A" for cell in (cells[0], cells[3].removesuffix("*"), *cells[4:]))
+        and all(_NUMBER.fullmatch(cell) or cell == "N/A" for cell in optional)
         and all(_NUMBER.fullmatch(cell) for cell in cells[1:3])
     )
 
@@ -112,6 +115,8 @@ def layout(text: str) -> Layout | None:
     times = [i for i, label in enumerate(labels) if label in ("time", "cputime")]
     starts = [time.start() for time in _TIME.finditer(text, header.start())]
     width = times[1] - times[0] if len(times) > 1 else 4
+    if width < len(("time", "algbw", "busbw")):
+        return None
     any_number = re.sub(r"\d+", r"\\d+", re.escape(text[: header.start()]))
     return Layout(
         prefix=re.compile(any_number),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from perfkit.errors import ReadError
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
+_NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
 _ENDS = re.compile(r"\r\n|\r|\n")
 
 
@@ -45,33 +46,45 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """What is in a log: lines of the program, lines of NCCL, how many of these are not whole, and how it ends."""
+    """What is in a log: lines of the program and of NCCL, how many of these are not whole, and how it ends.
+
+    `foreign` are the numbers of the lines that hold bytes which are no text.
+    """
 
     lines: list[Line]
     said: list[Said]
     interleaved: int
     whole: bool
+    foreign: list[int] = field(default_factory=list)
 
 
-def decode(content: bytes) -> str:
+def content(path: Path) -> bytes:
+    """Return the bytes of a file."""
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+
+
+def decode(text: bytes) -> str:
     """Return the text of a log; what cuts into it need not be UTF-8."""
-    return content.decode("utf-8-sig", errors="replace")
+    return text.decode("utf-8-sig", errors="replace")
 
 
-def read(path: Path) -> Log:
-    """Return the lines of a log, without the last one if the file ends in its middle.
+def read(text: str, path: Path) -> Log:
+    """Return the lines of the log at `path`, without the last one if the file ends in its middle.
 
     Raises
     ------
     ReadError
         If there is binary data in it.
     """
-    text = decode(path.read_bytes())
     if "\0" in text:
         line = len(_ENDS.findall(text, 0, text.index("\0"))) + 1
         raise ReadError(f"{path}: binary data (zero bytes) in line {line}. Copy the log again or cut that part out.")
     *lines, last = _ENDS.split(text)
-    return split(lines, whole=not last)
+    foreign = [number for number, line in enumerate(lines, 1) if _NO_TEXT.search(line)]
+    return replace(split(lines, whole=not last), foreign=foreign)
 
 
 def split(lines: list[str], whole: bool) -> Log:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from perfkit.readers.nccl.benchmark import Table
 from perfkit.readers.nccl.fill import which
-from perfkit.readers.nccl.lines import Line
+from perfkit.readers.nccl.lines import Line, Log
 from perfkit.readers.nccl.log import Facts
+from perfkit.readers.nccl.report import Report
 
 _FAILURE = re.compile(
     r"Test (?:NCCL|CUDA) failure .*|Test failure .*|Watchdog caught collective operation timeout.*|died from signal .*"
@@ -31,20 +32,27 @@ def failed(said: str) -> list[str]:
     return [f"the run failed: {quoted(said)}"] if said else []
 
 
-def report(whole: bool, has_start: bool) -> list[str]:
+def report(found: Report) -> list[str]:
     """Return remarks on a report as a file."""
-    said = [] if whole else ["the file ends in the middle of a result, which is left out"]
-    return [*said, "its start is local time without a zone, taken as UTC"] if has_start else said
+    said = [] if found.whole else ["the file ends in the middle of a result, which is left out"]
+    if found.repeated:
+        where = f"{len(found.repeated)}, such as {quoted(found.repeated[0])}"
+        said.append(f"keys are there twice in one object, the last value of each is read ({where})")
+    if found.t0_unix_ns is not None:
+        said.append("its start is local time without a zone, taken as UTC")
+    return said
 
 
-def left_out(unsized: int, damaged: int, whole: bool) -> list[str]:
+def left_out(unsized: int, damaged: int, log: Log) -> list[str]:
     """Return remarks on what of a log could not be read."""
     said = []
     if unsized:
         said.append(f"{unsized} calls or choices of unknown message size are left out")
     if damaged:
         said.append(f"{damaged} lines of NCCL that others interrupt are left out")
-    if not whole:
+    if log.foreign:
+        said.append(f"lines hold bytes that are no text ({len(log.foreign)}, first in line {log.foreign[0]})")
+    if not log.whole:
         said.append("the file ends in the middle of a line, which is left out")
     return said
 

@@ -19,7 +19,7 @@ from perfkit.readers.nvidia_smi.forms import form, refused
 
 __all__ = ["VERSION", "read", "refused", "sniff"]
 
-VERSION = 2
+VERSION = 3
 LARGEST = 4 * 10**9
 READ = {"dmon": dmon.log, "query": query.log, "text": text.log, "xml": xml.log}
 

@@ -26,6 +26,7 @@ SECOND = 1_000_000_000
 DAY = 86_400 * SECOND
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 EPOCH = date(1970, 1, 1).toordinal()
+MOST_DAYS = 53_000  # from 1970, to the years 1824 and 2115: differences of such times fit int64 ns
 LOGGED = "%Y/%m/%d %H:%M:%S.%f"
 PRINTED = re.compile(r"\w{3} (\w{3}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})", re.ASCII)
 UTC = "UTC"
@@ -49,19 +50,25 @@ def logged(values: Any, name: str) -> Times:
     try:
         text = pc.utf8_trim_whitespace(values.cast(pa.string()))
         iso = pc.replace_substring(text, "/", "-", max_replacements=2)
-        return np.asarray(iso.cast(pa.timestamp("ns")).to_numpy()).astype(np.int64)
+        times = np.asarray(iso.cast(pa.timestamp("ns")).to_numpy()).astype(np.int64)
     except pa.ArrowInvalid as e:
-        column = Column.of([value.decode(errors="replace").strip() for value in values.to_pylist()])
-        wrong = (i for i, text in enumerate(column.texts) if not _is_logged(text))
-        raise Unreadable(name, column, next(wrong, 0)) from e
+        raise _unlogged(values, name) from e
+    if (np.abs(times) > MOST_DAYS * DAY).any():
+        raise _unlogged(values, name)
+    return times
+
+
+def _unlogged(values: Any, name: str) -> Unreadable:
+    """Return the error at the first text that is no time."""
+    column = Column.of([value.decode(errors="replace").strip() for value in values.to_pylist()])
+    return Unreadable(name, column, next((i for i, text in enumerate(column.texts) if not _is_logged(text)), 0))
 
 
 def _is_logged(text: str) -> bool:
     try:
-        datetime.strptime(text, LOGGED)
+        return abs(datetime.strptime(text, LOGGED).toordinal() - EPOCH) < MOST_DAYS
     except ValueError:
         return False
-    return True
 
 
 def dated(day: Column | None, clock: Column) -> Times:
@@ -93,6 +100,8 @@ def printed(text: str) -> int | None:
     try:
         days = date(int(found[6]), MONTHS.index(found[1]) + 1, int(found[2])).toordinal() - EPOCH
     except ValueError:
+        return None
+    if abs(days) > MOST_DAYS:
         return None
     hours, minutes, seconds = (int(found[i]) for i in (3, 4, 5))
     return days * DAY + (hours * 3600 + minutes * 60 + seconds) * SECOND
@@ -151,4 +160,7 @@ def _seconds(text: str) -> int:
 def _days(text: str) -> int:
     if len(text) != 8:
         raise ValueError(text)
-    return (date(int(text[:4]), int(text[4:6]), int(text[6:])).toordinal() - EPOCH) * DAY
+    days = date(int(text[:4]), int(text[4:6]), int(text[6:])).toordinal() - EPOCH
+    if abs(days) > MOST_DAYS:
+        raise ValueError(text)
+    return days * DAY

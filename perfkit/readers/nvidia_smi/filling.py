@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.format import duration
 from perfkit.profile import Missing, Profile
 from perfkit.readers.nvidia_smi.fields import FIELDS, amounts
 from perfkit.readers.nvidia_smi.forms import DMON_COMMAND, QUERY
@@ -27,6 +28,10 @@ from perfkit.readers.nvidia_smi.reasons import throttling
 
 Values = dict[str, NDArray[np.float64]]
 
+EXACT = 2.0**53  # up to here every whole number is a float64
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
+FAR = 10  # usual distances between rows; where two lie further apart, rows may be missing
+MANY = 10  # distances, at least, that make one of them usual
 INVENTORY = "nvidia-smi -q -x -f gpus.xml"
 IN_MIG_MODE = Missing(
     "SAMPLES.gpu_busy_frac",
@@ -60,6 +65,7 @@ def filled(log: Log) -> Profile:
     ReadError
         If a cell is no value of its column, or no column is a metric.
     """
+    _check_times(log)
     try:
         values, absent = _metrics(log)
         throttled, partly = throttling(log.columns)
@@ -78,8 +84,36 @@ def filled(log: Log) -> Profile:
         capture=_capture(log),
         loaders=loaders,
         missing=_missing(log, values, loaders),
-        notes=(*log.notes, *partly, *absent, *_unread(log.unread)),
+        notes=(*log.notes, *_holes(log), *partly, *absent, *_unread(log.unread)),
     )
+
+
+def _check_times(log: Log) -> None:
+    """Refuse a row that is years from the others: the clock was not set, and no window would hold both."""
+    if int(log.time_ns.max()) <= TEN_YEARS_NS:
+        return
+    from_most = log.time_ns - np.median(log.time_ns)
+    row = int(np.abs(from_most).argmax())
+    years = 10 * float(from_most[row]) / TEN_YEARS_NS
+    raise ReadError(
+        f"{log.path}: {log.where(row)} was written {abs(years):.0f} years {'before' if years < 0 else 'after'} most "
+        "others. Take the line out of the log, or record the log again."
+    )
+
+
+def _holes(log: Log) -> list[str]:
+    """Note where rows of the first GPU lie much further apart than usual: what stood between them may be lost."""
+    rows = np.flatnonzero(log.gpu == log.gpu[0])
+    steps = np.diff(log.time_ns[rows])
+    usual = float(np.median(steps)) if len(steps) >= MANY else 0
+    far = np.flatnonzero(steps > FAR * usual) if usual > 0 else steps[:0]
+    if not len(far):
+        return []
+    longest, first = duration(float(steps[far].max())), log.where(int(rows[far[0] + 1]))
+    return [
+        f"a row usually follows after {duration(usual)}, {len(far)} after up to {longest} (the first is {first}): "
+        "rows may be missing"
+    ]
 
 
 def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable) -> ReadError:
@@ -159,11 +193,17 @@ def _devices(log: Log, values: Values) -> pd.DataFrame:
         "name": _texts(name, first),
         "compute_capability": _capabilities(capability, first) if capability else "",
         "sm_count": pd.array([None] * len(gpus), dtype="Int64"),
-        "memory_bytes": pd.Series(number("memory_total_bytes")).astype("Int64"),
+        "memory_bytes": _whole(number("memory_total_bytes")),
         "memory_bytes_per_s": np.nan,
         "clock_hz": number("sm_max_clock_hz"),
     }
     return tables.DEVICES.make(pd.DataFrame(frame))
+
+
+def _whole(sizes: NDArray[np.float64]) -> pd.arrays.IntegerArray:
+    """Return sizes in bytes as whole numbers, missing where there is none or it is too large to be exact."""
+    known = np.abs(sizes) < EXACT  # False for NaN
+    return pd.arrays.IntegerArray(np.where(known, np.rint(sizes), 0).astype(np.int64), ~known)
 
 
 def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:

@@ -107,7 +107,7 @@ def lines(path: Path, spaced: bool = False) -> Lines:
     data = _with_spaces(data) if spaced else data.replace(b"\r", b"")
     starts = np.append(0, 1 + _ends(path, data))
     whole = data[: starts[-1]]
-    beginnings = DMON_HEADERS if spaced else (whole.lstrip().partition(b"\n")[0],)
+    beginnings = DMON_HEADERS if spaced else (whole.lstrip().partition(b"\n")[0].rstrip(),)
     others = _others(whole, starts, beginnings)
     if len(others) == len(starts) - 1:
         raise ReadError(f"{path}: the log has a header and no whole row. Let nvidia-smi run while the program does.")

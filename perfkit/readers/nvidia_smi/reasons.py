@@ -80,6 +80,8 @@ def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int6
                 masks[i], told[i] = int(text, 16), EVERY
             except (ValueError, OverflowError):
                 raise Unreadable(name, column, i) from None
+            if masks[i] < 0:
+                raise Unreadable(name, column, i)
     return masks[column.codes], told[column.codes]
 
 

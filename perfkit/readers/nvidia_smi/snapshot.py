@@ -79,7 +79,7 @@ def _named(gpu: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
 def _numbering(inventories: Sequence[Inventory]) -> list[str]:
     """Note that fewer GPUs are described than the node has: their numbers are not its indices."""
     count, attached = len(inventories[0].gpus), _head(inventories[0], "attached gpus")
-    if not attached.isdecimal() or int(attached) == count:
+    if not attached.isdecimal() or attached.lstrip("0") == str(count):
         return []
     return [f"{count} of {attached} GPUs are described: they are numbered in their order here"]
 

@@ -14,7 +14,7 @@ from perfkit.readers.nvidia_smi.log import Log
 
 TITLE = re.compile(r"=+NVSMI LOG=+")
 GPU = re.compile(r"GPU [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f.]+")
-ENTRY = re.compile(r"( *)(\S.*?)\s*(?: :(?: (.*))?)?")
+SEPARATOR = re.compile(r" :(?: |$)")
 NAMES = MappingProxyType(
     {
         "product name": "name",
@@ -108,12 +108,14 @@ def log(path: Path) -> Log:
 
 def _entered(line: str, said: dict[str, str], stack: list[tuple[int, str]]) -> None:
     """Enter a line under its path: a line belongs to the last one above it that is less indented."""
-    found = ENTRY.fullmatch(line.expandtabs().rstrip())
-    if not found:
+    text = line.expandtabs().rstrip()
+    if not text:
         return
-    indent = len(found[1])
+    indent = len(text) - len(text.lstrip())
+    found = SEPARATOR.search(text, indent)
+    name = text[indent : found.start()] if found else text[indent:]
     while stack and stack[-1][0] >= indent:
         stack.pop()
-    stack.append((indent, found[2].lower().removesuffix(" specification")))
-    if found[3] is not None:
-        said.setdefault("/".join(name for _, name in stack), found[3].strip())
+    stack.append((indent, name.rstrip().lower().removesuffix(" specification")))
+    if found:
+        said.setdefault("/".join(above for _, above in stack), text[found.end() :].strip())

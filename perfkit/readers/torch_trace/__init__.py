@@ -20,7 +20,7 @@ from perfkit.readers.torch_trace.sniffing import outermost_keys, sniff
 
 __all__ = ["VERSION", "outermost_keys", "read", "sniff"]
 
-VERSION = 1
+VERSION = 2
 
 
 def read(path: Path) -> Profile:
@@ -44,7 +44,7 @@ def read(path: Path) -> Profile:
     frames = {name: frame for name, frame in _frames(reading).items() if len(frame)}
     loaders = {name: partial(frames.__getitem__, name) for name in frames}
     if reading.python_calls:
-        loaders["PYTHON_CALLS"] = partial(_python_calls, path, zero)
+        loaders["PYTHON_CALLS"] = partial(_python_calls, path, zero, reading.limits)
     return Profile(
         reader="torch_trace",
         path=path,
@@ -84,7 +84,7 @@ def _only_process(frames: dict[str, pd.DataFrame]) -> int:
     return int(processes[0]) if len(processes) == 1 else -1
 
 
-def _python_calls(path: Path, zero: int) -> pd.DataFrame:
-    spans = python_spans(path)
+def _python_calls(path: Path, zero: int, limits: tuple[int, int] | None) -> pd.DataFrame:
+    spans = python_spans(path, limits)
     columns = spans.joined()
     return cpu.python_calls(spans, {**columns, "start_ns": columns["start_ns"] - zero})

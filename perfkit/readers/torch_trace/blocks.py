@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from perfkit.readers.torch_trace.text import Text, ends
 RECORD = "Record with torch.profiler.profile and export_chrome_trace or tensorboard_trace_handler."
 LONGEST = 128 << 20  # bytes; no event and no header is longer, so more without an end is damage
 NEAR_END = 1 << 17
+TRIED = 100  # places at which the events may begin: a key before them may hold the same words
 
 EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 BETWEEN = re.compile(rb'(?<=\})\s*,\s*(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:)')
@@ -68,7 +69,7 @@ class Source:
             if closed:
                 break
         if closed:
-            self._tail(b"".join((rest, *chunks)))
+            self._tail(self._following(rest, chunks))
         else:
             self._unfinished(bytes(_without_comma(rest)))
 
@@ -77,7 +78,7 @@ class Source:
         text = b""
         for chunk in chunks:
             text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
-            for found in EVENTS.finditer(text):
+            for found in islice(EVENTS.finditer(text), TRIED):
                 header = _object(text[: found.start()] + b'"traceEvents": null}')
                 if header is not None:
                     self.header = header
@@ -122,11 +123,21 @@ class Source:
         except UNREADABLE:
             raise self._damaged(text, why) from None
 
+    def _following(self, rest: bytearray, chunks: Iterator[bytes]) -> bytes:
+        """Return the text after the events."""
+        for chunk in chunks:
+            rest += chunk
+            if len(rest) > LONGEST:
+                raise self._damaged(rest, f"more than {LONGEST} bytes follow the events")
+        return bytes(rest)
+
     def _tail(self, text: bytes) -> None:
         """Read the keys after the events; what is cut off there is lost, the events are not."""
         for end in (b"", b"}"):
             header = _object(b'{"traceEvents": null' + text + end)
             if header is not None:
+                if header.pop("traceEvents") is not None:
+                    raise self._damaged(text, "it has traceEvents twice")
                 self.header |= header
                 self.finished = not end
                 return

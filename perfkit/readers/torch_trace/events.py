@@ -20,6 +20,7 @@ Arguments = TypeVar("Arguments")
 
 COMMA, POINT = ord(","), ord(".")
 LARGEST = np.iinfo(np.int64).max
+TEN_YEARS = 10 * 366 * 86_400 * 10**9  # ns
 LATEST = 2**61 - 1  # ns, in the year 2043; sums and differences of such times fit int64
 UNKNOWN = np.iinfo(np.int64).min
 NUMBERED = re.compile(r"[^\d-]*(-?\d{1,18})\s*")
@@ -61,6 +62,7 @@ class Spans:
         self._parts: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
         self._codes: defaultdict[str, Codes] = defaultdict(Codes)
         self.backwards = 0
+        self.misdated = 0
 
     def add(self, events: list[Event], **more: NDArray[Any]) -> None:
         """Append events; those that end before they start are counted and left out."""
@@ -97,6 +99,19 @@ class Spans:
 
     def __len__(self) -> int:
         return sum(map(len, self._parts["start_ns"]))
+
+    @property
+    def starts(self) -> Int:
+        """The starts, ns on the trace's own clock."""
+        return np.concatenate([np.zeros(0, np.int64), *self._parts["start_ns"]])
+
+    def limit(self, first: int, last: int) -> None:
+        """Leave out and count what does not lie between two times, ns on the trace's own clock."""
+        pairs = zip(self._parts["start_ns"], self._parts["dur_ns"], strict=True)
+        inside = [(start >= first) & (start + dur <= last) for start, dur in pairs]
+        self.misdated += sum(int((~part).sum()) for part in inside)
+        for name, parts in self._parts.items():
+            self._parts[name] = [values[part] for values, part in zip(parts, inside, strict=True)]
 
     def extent(self) -> tuple[int, int]:
         """Return the first start and the last end, ns on the trace's own clock."""

@@ -102,14 +102,21 @@ def add_copies(copies: Spans, events: list[Event]) -> None:
         correlation=integers(a.correlation for a in arguments),
         bytes=quantities(a.bytes for a in arguments),
         kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, arguments, strict=True)]),
-        peer_gpu=_peer(gpu, integers(a.source for a in arguments), integers(a.target for a in arguments)),
+        peer_gpu=_peer(
+            gpu, _device(integers(a.source for a in arguments)), _device(integers(a.target for a in arguments))
+        ),
     )
 
 
 def _gpu(events: list[Event], devices: list[int | None]) -> Int:
     """Return the device of each event; older traces and other writers have it as the process only."""
     gpu = integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True))
-    return np.where(np.abs(gpu) > MOST, -1, gpu)
+    return _device(gpu)
+
+
+def _device(numbers: Int) -> Int:
+    """Return numbers of devices, -1 for those that no device has."""
+    return np.where((numbers < 0) | (numbers > MOST), -1, numbers)
 
 
 def _stream(events: list[Event], streams: list[int | None]) -> Int:

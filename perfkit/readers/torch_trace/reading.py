@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+
 from perfkit.errors import ReadError
 from perfkit.readers.torch_trace import cpu, gpu, memory
 from perfkit.readers.torch_trace.blocks import UNREADABLE, Source
-from perfkit.readers.torch_trace.events import Columns, Event, Spans, nanoseconds
+from perfkit.readers.torch_trace.events import TEN_YEARS, Columns, Event, Spans, nanoseconds
 from perfkit.readers.torch_trace.header import Header, header
 
 # Category of an event, in the spelling of 2021 and in that of today, and the table it belongs to.
@@ -41,6 +43,8 @@ class Reading:
         self.extents: list[tuple[int, int]] = []
         self.header = Header()
         self.python_calls = 0
+        self.misdated = 0
+        self.limits: tuple[int, int] | None = None
         with _explained(path):
             for events in self.source.blocks():
                 for category, some in _grouped(events).items():
@@ -49,6 +53,8 @@ class Reading:
         self.extents += [spans.extent() for spans in self.spans.values() if len(spans)]
         if not self.extents and not self.source.finished:
             raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
+        if self.last - self.first > TEN_YEARS:
+            self._limit()
 
     def _add(self, category: str, events: list[Event]) -> None:
         table = CATEGORIES.get(category, "")
@@ -71,6 +77,18 @@ class Reading:
         elif category not in IGNORED:
             self.left_out[category] += len(events)
 
+    def _limit(self) -> None:
+        """Leave out events ten years away from most others, which would make zero and end of the tables theirs."""
+        python = python_spans(self.path) if self.python_calls else Spans()
+        usual = int(np.median(np.concatenate([python.starts, *(spans.starts for spans in self.spans.values())])))
+        self.limits = usual - TEN_YEARS, usual + TEN_YEARS
+        for spans in (python, *self.spans.values()):
+            spans.limit(*self.limits)
+        self.python_calls = len(python)
+        self.misdated = sum(spans.misdated for spans in (python, *self.spans.values()))
+        self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
+        self.extents = [spans.extent() for spans in (python, *self.spans.values()) if len(spans)]
+
     @property
     def first(self) -> int:
         """The first start, ns on the trace's own clock: zero of the tables."""
@@ -88,12 +106,14 @@ class Reading:
         return columns
 
 
-def python_spans(path: Path) -> Spans:
-    """Read the Python functions of a trace, in a pass of their own."""
+def python_spans(path: Path, limits: tuple[int, int] | None = None) -> Spans:
+    """Read the Python functions of a trace, in a pass of their own, those between two times if there are limits."""
     spans = Spans()
     with _explained(path):
         for events in Source(path).blocks():
             spans.add(_grouped(events).get("python_function", []))
+    if limits:
+        spans.limit(*limits)
     return spans
 
 

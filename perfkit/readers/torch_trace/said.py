@@ -57,6 +57,10 @@ def _of_the_file(reading: Reading) -> list[str]:
     backwards = sum(spans.backwards for spans in reading.spans.values())
     if backwards:
         said.append(f"events that end before they start are left out ({backwards})")
+    if reading.misdated:
+        said.append(
+            f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
+        )
     if reading.left_out:
         listed = ", ".join(f"{n} {category or 'without category'}" for category, n in reading.left_out.most_common(5))
         said.append(f"events of categories that no table holds are left out ({listed})")

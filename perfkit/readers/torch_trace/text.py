@@ -16,6 +16,8 @@ from perfkit.errors import ReadError
 GZIP = b"\x1f\x8b"
 BLOCK = 16 << 20
 PACKED = 1 << 20
+# Bytes of text that any packed file may hold, and how many times its own size beyond: real traces reach 35 times.
+MOST, TIMES = 256 << 20, 50
 
 ESCAPED = re.compile(rb'\\+"')
 MARK = np.zeros(256, bool)
@@ -45,6 +47,7 @@ class Text:
     def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
         from isal import igzip_lib
 
+        size, unpacked = self.path.stat().st_size, 0
         packed = file.read(PACKED)
         while packed.startswith(GZIP):
             member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
@@ -56,6 +59,12 @@ class Text:
                     text = member.decompress(packed, self._size)
                 except igzip_lib.IsalError as e:  # type: ignore[misc]  # the stub declares an instance of it
                     raise ReadError(f"{self.path}: the gzip stream is damaged ({e}). Copy the file again.") from e
+                unpacked += len(text)
+                if unpacked > max(MOST, TIMES * size):
+                    raise ReadError(
+                        f"{self.path}: its {size} bytes unpack to more than {unpacked}, as no trace does. "
+                        "If you trust the file, unpack it with `gunzip` and load that."
+                    )
                 if text:
                     yield text
                 packed = file.read(PACKED) if member.needs_input else b""
