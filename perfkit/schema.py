@@ -181,7 +181,8 @@ class Table:
         legal = f"{_range(values[wrong])}, which cannot be (legal: {_legal(column.least, column.most)})"
         count = f"{int(wrong.sum()):,} of {len(values):,}"
         if column.fallback is not None:
-            return values.mask(wrong, column.fallback), f"{self.name}: {column.name} {legal} is not used"
+            note = f"{self.name}: {count} values of {column.name} replaced by {column.fallback}: it is {legal}"
+            return values.mask(wrong, column.fallback), note
         if column.dtype in OPTIONAL:
             return values.mask(wrong), f"{self.name}: {count} values of {column.name} left out: it is {legal}"
         return None, f"{self.name}: {count} rows left out: {column.name} is {legal}"

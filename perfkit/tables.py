@@ -14,7 +14,7 @@ LONGEST_NS = 315_576_000 * 10**9
 LATEST_UNIX_NS = 4_102_444_800 * 10**9  # the year 2100
 
 RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
-GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown")
+GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown", least=-1, fallback=-1)
 PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
 THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded")
 STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded")
@@ -96,7 +96,7 @@ COPIES = Table(
         Column("bytes", "int64", "bytes moved or set", least=0),
         Column("src_memory", "category", "pageable, pinned, device, array, managed, ...; missing for a memset"),
         Column("dst_memory", "category", "pageable, pinned, device, array, managed, ..."),
-        Column("peer_gpu", "int32", "the other GPU of a peer copy; -1 none"),
+        Column("peer_gpu", "int32", "the other GPU of a peer copy; -1 none", least=-1, fallback=-1),
         CORRELATION,
     ),
     ("rank", "gpu", "start_ns"),

@@ -255,7 +255,7 @@ def test_a_row_that_must_stay_gets_the_fallback() -> None:
     """The one row of CAPTURE stays where its length cannot be: 0 says that it is not known."""
     frame, (note,) = MEASURED.checked(measured(depth=[1, 77, 2]))
     assert [1, 0, 2] == frame["depth"].tolist()
-    assert note == "MEASURED: depth 77, which cannot be (legal: 0 to 9) is not used"
+    assert note == "MEASURED: 1 of 3 values of depth replaced by 0: it is 77, which cannot be (legal: 0 to 9)"
 
 
 def test_readings_are_checked_by_their_metric() -> None:
