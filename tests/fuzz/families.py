@@ -566,7 +566,7 @@ def _of_smi_query(path: Path) -> Counts:
 
 def _of_smi_q_text(path: Path) -> Counts:
     text = _lines(path)
-    gpus = Counter(line for line in text if re.match(r"\s*GPU\s+[0-9A-F]*:", line, re.IGNORECASE))
+    gpus = Counter(line for line in text if re.match(r"GPU +[0-9A-F]+:", line))
     listings = sum("NVSMI LOG" in line for line in text)
     is_whole = all(re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line) for line in gpus)
     if not is_whole or set(gpus.values()) != {listings}:

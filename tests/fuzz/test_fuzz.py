@@ -21,10 +21,10 @@ from readers import nsys_files, smi_files, torch_files
 import perfkit
 from perfkit.errors import PerfkitError
 
-MUTANTS = 55  # of a family whose share is 1: a minute for all on one core
+MUTANTS = 45  # of a family whose share is 1: a minute for all on one core
 TEN_YEARS_NS = 3652 * 86400 * 10**9
 
-generated = settings(max_examples=40, deadline=None, derandomize=True, database=None)
+generated = settings(max_examples=25, deadline=None, derandomize=True, database=None)
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +55,8 @@ def test_no_mutant_breaks_a_reader(family: str, pool: execution.Pool) -> None:
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_unchanged_seeds_load(family: str) -> None:
     """perfkit loads each seed that is not damaged, so that its mutants reach the reader."""
+    if family == "ncu_rep" and not families.shelf():
+        pytest.skip("the made report is a container without results")
     loaded = [seed.name for seed in families.seeds(family) if execution.pristine(family, seed.name)[0].tables]
     assert loaded, f"none of {[seed.name for seed in families.seeds(family)]} loads"
 
