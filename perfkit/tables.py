@@ -17,7 +17,7 @@ RANK = Column("rank", "int32", "rank of the process group, or position of the fi
 GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown", least=-1, fallback=-1)
 PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
 THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded")
-STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded")
+STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded", least=-1, fallback=-1)
 START = Column("start_ns", "int64", "start, ns since the start of the capture", -LONGEST_NS, LONGEST_NS)
 DUR = Column("dur_ns", "int64", "duration, ns", 0, LONGEST_NS)
 CORRELATION = Column(

@@ -13,7 +13,8 @@ SHELF = families.shelf()
 BROKEN = sorted(path for path in (SHELF / "broken").iterdir() if path.is_dir()) if SHELF else []
 # What a note says of values or rows that are not in the tables.
 LEFT_OUT = re.compile(
-    r"left out|leaves? out|missing|incomplete|ends within|is cut|was cut|no longer|not there|ignored|may be cut|not the files|not recorded|replaced"
+    r"left out|leaves? out|missing|incomplete|ends within|(is|was|may be) cut|no longer|not (there|the files|recorded)|"
+    r"ignored|replaced"
 )
 
 
