@@ -18,7 +18,6 @@ from readers import test_compliance
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.sqlite import SqliteSource
-from perfkit.tables import TABLES
 
 KERNELS = 30_000
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="limits of processes and names differ elsewhere")
@@ -160,11 +159,17 @@ def test_a_folder_of_10_000_files_is_gone_through(tmp_path: Path) -> None:
     assert any("and 9,997 more" in note or "and 9997 more" in note for note in run.notes)
 
 
-HOSTILE = ["-rf", "a b", "x\ny", "\x1b[31mred", "<img src=x onerror=alert(1)>", "'; DROP TABLE", "%s%n?a=1#b", "ü"]
+HOSTILE = [
+    "-rf 'a'; DROP TABLE\n\x1b[31mred",
+    "<img src=x onerror=alert(1)>",
+    "%s%n?a=1#ü",
+    os.fsdecode(b"\xff\xfe"),
+    "a" * 200,
+]
 
 
 @LINUX
-@pytest.mark.parametrize("name", [*HOSTILE, os.fsdecode(b"\xff\xfe"), "a" * 200])
+@pytest.mark.parametrize("name", HOSTILE)
 def test_every_reader_takes_a_hostile_name(tmp_path: Path, name: str) -> None:
     """Blanks, controls, markup, SQL, bytes that are no text: each format loads as under any other name."""
     for reader, forms in test_compliance.OWN.items():
@@ -172,16 +177,15 @@ def test_every_reader_takes_a_hostile_name(tmp_path: Path, name: str) -> None:
             folder = tmp_path / f"{reader} {form}".replace("/", "_")
             folder.mkdir()
             made = make(folder)
-            plain = perfkit.load(made)
-            expected = {table: len(plain.table(table)) for table in TABLES}
             hostile = made.parent / f"{name}{''.join(made.suffixes)}"
+            expected = {table: len(perfkit.load(made).table(table)) for table in ("KERNELS", "SAMPLES", "CALLTREE")}
             made.rename(hostile)
             if form == "old database" and {"[", "?"} & set(name):
                 with pytest.raises(ReadError, match=r"Hatchet takes .* in a path for a pattern"):
                     perfkit.load(hostile)
                 continue
             run = perfkit.load(hostile)
-            assert expected == {table: len(run.table(table)) for table in TABLES}, (reader, form)
+            assert expected == {table: len(run.table(table)) for table in expected}, (reader, form)
             assert "\udcff" not in run.capture["path"].iloc[0]
 
 
