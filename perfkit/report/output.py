@@ -237,7 +237,9 @@ def _check_content(target: Path, out: Path, made_by: str | None) -> None:
     marker = _marker(target)
     if marker is not None and marker.made_by == made_by:
         return
-    if marker is not None:
+    if made_by is None:
+        what = "is not empty"
+    elif marker is not None:
         what = f"holds what `{marker.made_by}` made"
     elif MARKER in names:
         what = f"its list of perfkit's files, {MARKER}, is damaged"
