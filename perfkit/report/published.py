@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,8 +70,9 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
 def published(path: Path) -> dict[str, float]:
     """Return published figures by the names of `analysis.calltree.tree_sums`, from a JSON file; see there."""
     told = content(path)
-    source = told.get("global_metrics", told)
-    numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float)}
+    metrics = told.get("global_metrics", told)
+    source = metrics if isinstance(metrics, dict) else {}
+    numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float) and abs(v) <= sys.float_info.max}
     found = {name: value for name, value in numbers.items() if name in WORDS or name.startswith("stall_")}
     found |= {name: numbers[key] / per for key, (name, per) in GLOBAL_METRICS.items() if key in numbers}
     if "dominant_stall_pct" in numbers:
@@ -86,7 +88,7 @@ def content(path: Path) -> dict[str, Any]:
         told = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise PerfkitError(f"{path}: the published figures cannot be read ({e.strerror}). Check the path.") from e
-    except ValueError as e:
+    except (ValueError, RecursionError) as e:
         raise PerfkitError(f"{path}: the published figures are not JSON ({e}). Give an object of numbers.") from e
     return told if isinstance(told, dict) else {}
 

@@ -80,3 +80,14 @@ def test_no_published_gains_are_a_sentence(tmp_path: Path) -> None:
     assert {"No gains were published beside the figures."} == {
         against_promised(path).text for path in ("", str(tmp_path / "p.json"))
     }
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 10**5, '{"global_metrics": 3}', f'{{"kernel_time": {10**400}}}', '{"kernel_time": 1e999}', "[1]"]
+)
+def test_what_holds_no_figure_is_refused(tmp_path: Path, text: str) -> None:
+    """Nesting without end, numbers without bounds and other JSON than an object: an error that names the file."""
+    path = tmp_path / "figures.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(PerfkitError, match=r"figures\.json: "):
+        published(path)
