@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -67,6 +68,17 @@ def test_compare_a_series_writes_a_page(fast: Path, slow: Path, tmp_path: Path) 
     assert [None, "worse", "better"] == [row["verdict"] for row in content["ledger"]]
     assert 1.0 == content["ledger"][2]["speedup"]
     assert 0 == perfkit_command("compare", fast, slow, "--out", out).exit_code
+
+
+def test_a_page_of_a_comparison_holds_no_path(fast: Path, slow: Path, tmp_path: Path) -> None:
+    """Two runs of one name are told apart without the folders they lie in on this machine."""
+    given = [shutil.copytree(run.parent, tmp_path / f"home-of-{run.stem}" / "run") for run in (fast, slow)]
+    out = tmp_path / "ledger"
+    assert 0 == perfkit_command("compare", *given, "--out", out).exit_code
+    text = "".join(file.read_text() for file in (out / "index.html", out / "comparison.json"))
+    assert "home-of-" not in text
+    assert str(tmp_path) not in text
+    assert "run" in json.loads((out / "comparison.json").read_text())["labels"][0]
 
 
 def test_compare_json(fast: Path) -> None:
