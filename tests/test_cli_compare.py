@@ -85,7 +85,7 @@ def test_compare_json(fast: Path) -> None:
     """--json prints nothing but JSON; a run and itself show no difference."""
     content = json.loads(perfkit_command("compare", fast, fast, "--json").output)
     assert {"no difference seen"} == {row["verdict"] for row in content["steps"]}
-    assert [f"1: {fast}", f"2: {fast}"] == content["labels"]
+    assert ["1: fast.sqlite", "2: fast.sqlite"] == content["labels"]
 
 
 def test_runs_of_one_label_are_repeats(fast: Path, slow: Path) -> None:

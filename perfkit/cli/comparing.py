@@ -53,13 +53,14 @@ def _note(text: str) -> None:
 
 
 def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list[Run]]:
-    """Return the runs by their labels in order; without labels each is called by its name, or its path."""
+    """Return the runs by their labels in order; without labels by their names, with a number if they share one."""
     from perfkit.run import load
 
     if labels and len(labels) != len(paths):
         raise click.UsageError(f"--labels: {len(labels)} labels for {len(paths)} runs. Give each run one.")
     names = [path.name for path in paths]
-    called = labels or (names if len(set(names)) == len(names) else [f"{i}: {path}" for i, path in enumerate(paths, 1)])
+    numbered = [f"{number}: {name}" for number, name in enumerate(names, start=1)]
+    called = labels or (names if len(set(names)) == len(names) else numbered)
     runs: dict[str, list[Run]] = {}
     for label, path in zip(called, paths, strict=True):
         runs.setdefault(label or path.name, []).append(load(path))
