@@ -152,3 +152,10 @@ def test_bytes_that_are_no_text_are_noted_with_their_line(tmp_path: Path) -> Non
     path = files.written(tmp_path / "train.log", ["a bar\b\b\x1b[0m", "X", *files.training()])
     path.write_bytes(path.read_bytes().replace(b"X\n", b"\xff\x10\xfe\n"))
     assert "lines hold bytes that are no text (1, first in line 2)" in deepspeed.read(path).notes
+
+
+def test_long_words_take_no_time(tmp_path: Path) -> None:
+    """A word of a million letters between the fields is passed over once, not once per letter."""
+    line = files.timed(1, 500.0, TFLOPs=100.0)
+    profile = read(tmp_path, [line.replace(" | learning", f" | {'y' * 1_000_000} | learning")])
+    assert [(0, 1e14)] == series(profile, "training_flops_per_s")

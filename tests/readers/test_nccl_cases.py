@@ -209,3 +209,15 @@ def test_bytes_that_are_no_text_are_noted_with_their_line(tmp_path: Path) -> Non
     path = files.written(tmp_path / "all_reduce.txt", ["hello", *files.table()])
     path.write_bytes(path.read_bytes().replace(b"hello", b"he\xff\x01o"))
     assert "lines hold bytes that are no text (1, first in line 1)" in nccl.read(path).notes
+
+
+@pytest.mark.parametrize(
+    ("cell", "wrong"), [(cell, wrong) for cell in (0, 1) for wrong in ("9223372036854775808", "nan", "?")] + [(2, "7")]
+)
+def test_a_row_whose_beginning_is_damaged_is_counted(cell: int, wrong: str, tmp_path: Path) -> None:
+    """What has as many numbers as a row is one, though its size, count or type is none."""
+    cells = files.rows()[0].split()
+    cells[cell] = wrong
+    lines = files.table(inner=["  ".join(cells), *files.rows()[1:]])
+    assert len(files.rows()[1:]) * 2 == len(collectives(tmp_path, lines)), "the others are read"
+    assert "1 rows that are not whole are left out" in notes(tmp_path, lines)

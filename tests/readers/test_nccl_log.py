@@ -161,7 +161,7 @@ def test_lines_that_run_into_each_other_are_left_out(tmp_path: Path) -> None:
     ]
     profile = read(tmp_path, *lines)
     assert [1, 3, 4] == profile.table("LINKS")["channel"].tolist()
-    assert ("3 lines of NCCL that others interrupt are left out",) == profile.notes
+    assert ("3 lines of NCCL that are not whole are left out",) == profile.notes
 
 
 @pytest.mark.parametrize(
@@ -216,3 +216,11 @@ def test_long_words_take_no_time(tmp_path: Path) -> None:
     """Where a process is looked for is bounded: a line of a megabyte is as quick as its length."""
     line = "a" * 10**6 + " NCCL INFO " + "1:" * 10**5 + " [0] NCCL INFO x"
     assert 1 == len(read(tmp_path, line, said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM")).table("LINKS"))
+
+
+def test_a_call_that_is_not_whole_is_counted(tmp_path: Path) -> None:
+    """Two calls, of which one has a damaged communicator: one row, and a note that counts the other."""
+    lines = [*init(0, 2), call("AllReduce", 8), call("AllReduce", 16).replace("comm 0x", "comm -5x")]
+    profile = read(tmp_path, *lines)
+    assert 1 == len(profile.table("COLLECTIVES"))
+    assert "1 lines of NCCL that are not whole are left out" in profile.notes

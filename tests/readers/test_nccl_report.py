@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from readers import nccl_files as files
 
@@ -148,8 +149,19 @@ def test_keys_that_are_there_twice_are_noted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["1e400", "-1e400", "Infinity", "9e18"])
 def test_a_duration_that_cannot_be_is_handed_on(value: str, tmp_path: Path) -> None:
-    """A reader judges no value, and none wraps round into one that could be."""
+    """The reader judges no value, and none wraps round into one that could be; the schema takes it out."""
     path = files.reported(tmp_path / "r.json", files.report())
     path.write_text(re.sub(r'"time":[\d.]+', f'"time":{value}', path.read_text(), count=1))
-    longest = nccl.read(path).table("COLLECTIVES")["dur_ns"].abs().max()
-    assert longest == abs(float(value)) * 1000
+    profile = nccl.read(path)
+    handed_on = profile.loaders["COLLECTIVES"]()
+    assert isinstance(handed_on, pd.DataFrame)
+    assert handed_on["dur_ns"].abs().max() == abs(float(value)) * 1000
+    assert 1 == profile.table("COLLECTIVES")["dur_ns"].isna().sum()
+    assert any("COLLECTIVES" in note for note in profile.doubts)
+
+
+@pytest.mark.parametrize("half", [0, "", [], {}, False])
+def test_a_half_that_is_no_measurement_is_refused(half: Any, tmp_path: Path) -> None:
+    """Only null stands for a half that was not measured."""
+    with pytest.raises(ReadError, match=r"out\.json: not as nccl-tests writes a report"):
+        read(tmp_path, results=[files.result(8, 2, HALF, HALF, in_place=half)])

@@ -262,7 +262,16 @@ def test_a_number_of_gpus_that_cannot_be_is_noted(tmp_path: Path) -> None:
     """Five thousand digits are more than Python converts."""
     path = smi.text(tmp_path / "gpu.txt")
     path.write_text(path.read_text().replace(": 2\n", f": {'9' * 5000}\n"))
-    assert any(note.startswith("2 of 9999") for note in smi.read(path).notes)
+    assert any(note.startswith("2 of 99999999999…") for note in smi.read(path).notes)
+
+
+def test_a_later_inventory_that_lacks_a_gpu_is_noted(tmp_path: Path) -> None:
+    """A log of -l that lost the second GPU of its second run."""
+    path = smi.text(tmp_path / "gpu.txt", times=("Thu Jan  1 00:00:02 2026", "Thu Jan  1 00:00:03 2026"))
+    content = path.read_text()
+    path.write_text(content[: content.rindex("GPU 00000000:02:00.0")])
+    noted = "1 of 2 GPUs are described: they are numbered in their order here"
+    assert noted in smi.read(path).notes
 
 
 def test_names_and_values_are_parted_at_the_first_colon_between_blanks(tmp_path: Path) -> None:

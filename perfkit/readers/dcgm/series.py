@@ -119,11 +119,12 @@ def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) ->
 
 def _in_time(series: Sequence[Series], notes: list[str]) -> Sequence[Series]:
     """Leave out points without a time, and those more than ten years from most others: their clock was not set."""
-    times = np.concatenate([np.zeros(0, np.int64), *(s.times_ns for s in series)])
+    ends = [(int(s.times_ns.min()), int(s.times_ns.max())) for s in series if len(s.times_ns)]
+    if not ends or max(last for _, last in ends) - min(first for first, _ in ends) <= TEN_YEARS_NS:
+        return series
+    times = np.concatenate([s.times_ns for s in series])
     usual = int(np.median(times[times != NEVER])) if (times != NEVER).any() else 0
     inside = (times != NEVER) & (np.abs(times - usual) <= TEN_YEARS_NS)
-    if inside.all():
-        return series
     left = int((~inside).sum())
     notes.append(f"values without a time, or more than ten years before or after most others, are left out ({left})")
     parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])

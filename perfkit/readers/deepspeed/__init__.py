@@ -93,7 +93,7 @@ def _lines(path: Path) -> tuple[list[str], list[str]]:
         raise ReadError(f"{path}: binary data (zero bytes) in line {line}. Copy the log again or cut that part out.")
     *lines, last = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     notes = ["the file ends in the middle of a line, which is left out"] if last else []
-    foreign = [number for number, line in enumerate(lines, 1) if NO_TEXT.search(line)]
+    foreign = [n for n, line in enumerate(lines, 1) if NO_TEXT.search(line)] if NO_TEXT.search(text) else []
     if foreign:
         notes.append(f"lines hold bytes that are no text ({len(foreign)}, first in line {foreign[0]})")
     return lines, notes

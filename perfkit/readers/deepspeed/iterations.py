@@ -19,7 +19,7 @@ LINE = re.compile(
     r"(?:\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\]\s+)?\biteration +(\d{1,12})/ *(\w+) \|"
     r"(.*elapsed time per iteration \(ms\):.*)"
 )
-_FIELD = re.compile(r"([^|:]+): *(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)", re.IGNORECASE)
+_FIELD = re.compile(r"([^|:]{1,100}): *(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)", re.IGNORECASE)
 _SETTINGS = {
     "world_size": re.compile(r"\busing world size: (\d{1,9})"),
     "seq_length": re.compile(r"\bseq_length \.{3,} (\d{1,9})"),

@@ -98,7 +98,7 @@ def _log(text: str, path: Path) -> Profile:
         *remarks.failed(failure),
         *remarks.benchmarks(tables, path),
         *links.remarks(edges),
-        *remarks.left_out(made.unsized, found.interleaved + edges.damaged, found),
+        *remarks.left_out(made.unsized, found.interleaved + edges.damaged + made.damaged, found),
         *remarks.warnings(facts),
     ]
     version = next((table.version for table in tables), "") or next(iter(facts.versions), "")

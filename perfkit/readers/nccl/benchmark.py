@@ -135,6 +135,6 @@ class _Reading:
         if row:
             table.rows.append(row)
             self._begun = ""
-        elif starts_row(text):
+        elif found.resembles(text):
             table.damaged.append(line.number)
             self._begun = ""

@@ -15,6 +15,7 @@ _CALL = re.compile(
     r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype (\d{1,4}) "
     r"op \d+ root \d+ comm (0x[0-9a-f]+) \[nranks=(\d{1,9})\] stream"
 )
+_BEGIN = re.compile(r"\w+: opCount ")
 # Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's part (enqueue.cc).
 _CHOSEN = re.compile(r"(?:(\w+): )?(\d{1,20}) Bytes -> Algo (\w+) proto (\w+) (time|channel)\b")
 
@@ -36,19 +37,24 @@ class Call(NamedTuple):
 
 @dataclass
 class Calls:
-    """The calls of a log, or its choices, and how many of both are of unknown size."""
+    """The calls of a log, or its choices, how many of both are of unknown size, and how many calls are not whole."""
 
     calls: list[Call]
     unsized: int
+    damaged: int
 
 
 def calls(said: Iterable[Said], facts: Facts) -> Calls:
     """Return a row per call and rank; where calls were not logged, one per choice of rank 0."""
     made: list[tuple[Said, re.Match[str]]] = []
     chosen: list[re.Match[str]] = []
+    damaged = 0
     for line in said:
-        if "opCount" in line.text and (call := _CALL.match(line.text)):
-            made.append((line, call))
+        if "opCount" in line.text:
+            call = _CALL.match(line.text)
+            if call:
+                made.append((line, call))
+            damaged += call is None and _BEGIN.match(line.text) is not None
         elif " Bytes -> Algo " in line.text and (choice := _CHOSEN.match(line.text)):
             chosen.append(choice)
     ranks = _ranks((line for line, _ in made), facts)
@@ -56,7 +62,7 @@ def calls(said: Iterable[Said], facts: Facts) -> Calls:
     sized = [_sized(choice, facts) for choice in chosen]
     known, choices = ([call for call in found if call and call.bytes <= LARGEST] for found in (rows, sized))
     unsized = len(rows) + len(sized) - len(known) - len(choices)
-    return Calls(_decided(known, choices) if rows else choices, unsized)
+    return Calls(_decided(known, choices) if rows else choices, unsized, damaged)
 
 
 def _ranks(lines: Iterable[Said], facts: Facts) -> dict[tuple[str, int, int], int]:

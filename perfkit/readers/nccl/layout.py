@@ -54,6 +54,10 @@ class Layout:
         match = self.prefix.match(text)
         return text[match.end() :] if match else text
 
+    def resembles(self, text: str) -> bool:
+        """Say whether a line that is no row has the beginning or as many numbers as one: it is damaged then."""
+        return starts_row(text) or sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= self.width
+
     def row(self, text: str) -> Row | None:
         """Return what a line without its prefix says, None if it is no whole row."""
         if not starts_row(text):

@@ -83,7 +83,7 @@ def read(text: str, path: Path) -> Log:
         line = len(_ENDS.findall(text, 0, text.index("\0"))) + 1
         raise ReadError(f"{path}: binary data (zero bytes) in line {line}. Copy the log again or cut that part out.")
     *lines, last = _ENDS.split(text)
-    foreign = [number for number, line in enumerate(lines, 1) if _NO_TEXT.search(line)]
+    foreign = [n for n, line in enumerate(lines, 1) if _NO_TEXT.search(line)] if _NO_TEXT.search(text) else []
     return replace(split(lines, whole=not last), foreign=foreign)
 
 

@@ -49,7 +49,7 @@ def left_out(unsized: int, damaged: int, log: Log) -> list[str]:
     if unsized:
         said.append(f"{unsized} calls or choices of unknown message size are left out")
     if damaged:
-        said.append(f"{damaged} lines of NCCL that others interrupt are left out")
+        said.append(f"{damaged} lines of NCCL that are not whole are left out")
     if log.foreign:
         said.append(f"lines hold bytes that are no text ({len(log.foreign)}, first in line {log.foreign[0]})")
     if not log.whole:

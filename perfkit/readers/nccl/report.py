@@ -123,7 +123,7 @@ def _whole(value: object, bits: int = 63) -> int:
 
 
 def _row(result: dict[str, Any]) -> Row:
-    found = [_timing(at, result[at]) for at in ("out_of_place", "in_place") if result.get(at)]
+    found = [_timing(at, result[at]) for at in ("out_of_place", "in_place") if result.get(at) is not None]
     redop, root = str(result["redop"] or ""), int(result["root"])
     return Row(_whole(result["size"]), _whole(result["count"]), _text(result["type"]), redop, root, tuple(found))
 

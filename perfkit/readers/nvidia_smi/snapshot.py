@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
+from perfkit.format import printable
 from perfkit.readers.nvidia_smi import clock
 from perfkit.readers.nvidia_smi.fields import is_missing
 from perfkit.readers.nvidia_smi.log import Column, Log
@@ -78,10 +79,11 @@ def _named(gpu: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
 
 def _numbering(inventories: Sequence[Inventory]) -> list[str]:
     """Note that fewer GPUs are described than the node has: their numbers are not its indices."""
-    count, attached = len(inventories[0].gpus), _head(inventories[0], "attached gpus")
-    if not attached.isdecimal() or attached.lstrip("0") == str(count):
-        return []
-    return [f"{count} of {attached} GPUs are described: they are numbered in their order here"]
+    for taken in inventories:
+        count, attached = len(taken.gpus), _head(taken, "attached gpus")
+        if attached.isdecimal() and attached.lstrip("0") != str(count):
+            return [f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their order here"]
+    return []
 
 
 def _margins(named: Sequence[Mapping[str, str]], gpu: NDArray[np.int32]) -> list[str]:
