@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -94,6 +94,10 @@ def read(path: Path) -> Profile:
     samples = pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"])
     frame = tables.SAMPLES.make(samples.assign(rank=0))
     devices = _devices(taken)
+    unnumbered = {name for document in documents for name in document if name.startswith("card")} - _numbered(documents)
+    if unnumbered:
+        listed = ", ".join(printable(name, 40) for name in sorted(unnumbered)[:3])
+        outside.append(f"cards without a number of a card are left out ({len(unnumbered)}: {listed})")
     notes = [NO_TIMES, *outside, *([f"not available: {', '.join(absent)}"] if absent else [])]
     found = set(frame["metric"].cat.categories)
     return Profile(
@@ -145,6 +149,17 @@ def _cards(document: Mapping[str, Any]) -> Cards:
         for name, said in document.items()
         if (found := CARD.fullmatch(name)) and isinstance(said, dict)
     }
+
+
+def _numbered(documents: Iterable[Mapping[str, Any]]) -> set[str]:
+    """Return the keys of the cards that have a number."""
+    return {
+        name for document in documents for name, said in document.items() if CARD.fullmatch(name) and _is_card(said)
+    }
+
+
+def _is_card(said: object) -> bool:
+    return isinstance(said, dict)
 
 
 def _text(value: object) -> str:

@@ -595,3 +595,15 @@ def test_a_simulated_page_says_so(tmp_path: Path) -> None:
     log = ("==WARNING== Simulated: two launches; no GPU ran", *files.LOG)
     profile = files.read(files.details(tmp_path / "page.csv", files.full(), log=log))
     assert ("simulated, not measured: two launches; no GPU ran",) == profile.notes
+
+
+def test_a_row_with_something_after_its_number_is_noted(tmp_path: Path) -> None:
+    """A line that has the cells of a row, and letters between two of them, is counted as left out."""
+    path = files.raw(tmp_path / "raw.csv", files.full(0), files.full(1))
+    *rest, last = path.read_text().splitlines()
+    path.write_text("\n".join([*rest, last.replace('","', '",x"', 1), ""]))
+    profile = ncu.read(path)
+    assert 1 == len(profile.table("LAUNCHES"))
+    assert any("left out" in note or "no launch number" in note or "not read" in note for note in profile.notes), (
+        profile.notes
+    )

@@ -9,6 +9,7 @@ import pytest
 from readers import smi_files as smi
 
 from perfkit.errors import ReadError
+from perfkit.readers import nvidia_smi
 
 SECOND = 1_000_000_000
 SAID = {
@@ -280,3 +281,11 @@ def test_names_and_values_are_parted_at_the_first_colon_between_blanks(tmp_path:
     said = "".join(f"    {line}\n" for line in lines)
     profile = smi.read(smi.text(tmp_path / "gpu.txt", gpus=1, said=said))
     assert (["A : B"], [27.0]) == (profile.table("DEVICES")["name"].tolist(), smi.values(profile, "temperature_c"))
+
+
+def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
+    """Python raises another error for a name of an encoding than for damaged XML."""
+    path = smi.xml(tmp_path / "gpu.xml", smi.gpu())
+    path.write_text(path.read_text().replace('version="1.0"', 'version="1.0" encoding="no-such"', 1))
+    with pytest.raises(ReadError, match=r"gpu.xml: the encoding that the document names is unknown"):
+        nvidia_smi.read(path)

@@ -220,3 +220,12 @@ def test_half_of_a_character_does_not_stop_a_table(tmp_path: Path) -> None:
     """JSON can name half of a surrogate pair, which no file can hold."""
     path = smi.rocm(tmp_path / "gpu.json", smi.card({"Card series": "MI\ud800"}))
     assert ["MI?"] == perfkit.load(path).devices["name"].tolist()
+
+
+def test_a_card_with_an_unknown_number_is_noted(tmp_path: Path) -> None:
+    """No machine has two thousand million cards: what is said of such a one is left out, and counted."""
+    path = smi.rocm(tmp_path / "gpu.json", smi.card(), smi.card())
+    path.write_text(path.read_text().replace('"card1"', '"card2147483648"'))
+    profile = rocm_smi.read(path)
+    assert [0] == profile.table("DEVICES")["gpu"].tolist()
+    assert "cards without a number of a card are left out (1: card2147483648)" in profile.notes

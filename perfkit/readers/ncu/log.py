@@ -153,7 +153,8 @@ class _Rows:
             self._log.pages[-1].rows.append(cells)
 
     def _note(self, number: int, line: str) -> None:
-        if self.separators and _LIKE_A_ROW.match(line) and line.count('","') > self.separators // 2:
+        begins = line.startswith('"') or _LIKE_A_ROW.match(line)
+        if self.separators and begins and line.count('","') > self.separators // 2:
             self._log.strange.append(f"line {number:,}, {line[:40]!r}")
 
     def _refuse(self, finding: str) -> None:

@@ -121,6 +121,10 @@ class _Document:
             if expat.ErrorString(e.code) not in ENDS:
                 raise ReadError(f"{self._path}: line {e.lineno} is damaged ({e}). {snapshot.AGAIN}.") from e
             self.cut = True
+        except LookupError as e:
+            raise ReadError(
+                f"{self._path}: the encoding that the document names is unknown ({e}). {snapshot.AGAIN}."
+            ) from e
 
     def _entity(self, name: str, *_: object) -> None:
         raise ReadError(f"{self._path}: the document has an entity {name[:40]!r}, nvidia-smi none. {snapshot.AGAIN}.")
