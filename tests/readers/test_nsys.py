@@ -8,6 +8,7 @@ import sqlite3
 import struct
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -292,6 +293,23 @@ def test_row_ids_that_lie_far_apart_are_read(tmp_path: Path, rows: int, monkeypa
     profile = nsys.read(path)
     assert list(range(rows)) == profile.table("KERNELS")["correlation"].tolist()
     assert [f"text {i}" for i in range(rows)] == profile.table("RANGES")["name"].tolist()
+
+
+def test_rows_that_their_ids_do_not_find_are_no_loss_without_a_word(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a damaged file row ids may be out of order: looked up by ids a table seems shorter than it is."""
+    path = made.read(tmp_path, {made.KERNEL: [made.kernel(i, i + 1) for i in range(9)]}).path
+    found = sqlite_form.SqliteSource._fetched
+
+    def disordered(source: sqlite_form.SqliteSource, sql: str, *parameters: Any) -> Any:
+        return [(5, 9)] if "min(rowid)" in sql else found(source, sql, *parameters)
+
+    monkeypatch.setattr(sqlite_form.SqliteSource, "_fetched", disordered)
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(f"DELETE FROM {made.KERNEL} WHERE rowid = 7")
+    with pytest.raises(ReadError, match=r"4 of the 8 rows of CUPTI_ACTIVITY_KIND_KERNEL are found by their row ids"):
+        nsys.read(path).table("KERNELS")
 
 
 def test_a_table_without_row_ids_is_refused(tmp_path: Path) -> None:

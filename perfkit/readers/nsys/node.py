@@ -262,10 +262,12 @@ def canonical(spelling: str) -> str:
     ('sm_active_frac', 'sm_active_frac', 'gpc_clock_hz')
     >>> canonical("Compute Warps in Flight [Avg]")
     'compute_warps_in_flight_avg_count'
+    >>> canonical("?")
+    'unnamed_frac'
     """
     text, _, unit = spelling.casefold().partition(" [")
     plain = text.replace("sms ", "sm ").replace("bandwidth", "throughput")
-    words = re.findall(r"[a-z0-9]+", plain)
+    words = re.findall(r"[a-z0-9]+", plain) or ["unnamed"]
     if "clock frequency" in plain:
         return CANONICAL.get(plain, "_".join([*words, "hz"]))
     if not unit or "%" in unit:

@@ -146,8 +146,24 @@ class SqliteSource:
         wanted = available(columns, self.columns(table))
         parts = self._parts(table) if wanted else []
         places = list(accumulate((part.rows for part in parts), initial=0))[:-1]
+        read: list[int] = []
+
+        def one(place: int, part: Part) -> Made:
+            rows = self._read(name, wanted, part)
+            read.append(rows.num_rows)
+            return work(place, rows)
+
         with ThreadPoolExecutor(THREADS) as pool:
-            return list(pool.map(lambda place, part: work(place, self._read(name, wanted, part)), places, parts))
+            made = list(pool.map(one, places, parts))
+        if wanted and (not parts or sum(read) < sum(part.rows for part in parts)):
+            self._check_count(name, sum(read))
+        return made
+
+    def _check_count(self, name: str, read: int) -> None:
+        """Refuse a table of which rows cannot be found by their ids: those of a damaged file may be out of order."""
+        ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)}")
+        if count > read:
+            raise self.damage(name, f"{read:,} of the {count:,} rows of {name} are found by their row ids")
 
     def _read(self, name: str, columns: list[str | Combined], part: Part) -> pa.Table:
         """Return columns of a range of rows, int64."""
