@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -121,7 +122,7 @@ def test_all_forms_of_one_capture_are_equal(write: Write, tmp_path: Path) -> Non
 
 
 def test_columns_that_start_with_nulls_are_read(tmp_path: Path) -> None:
-    """Types are taken from the first batch of 65,536 rows: numbers after a batch of NULL are not lost."""
+    """Types are taken from the first batch of rows: numbers after a batch of NULL are not lost."""
     null = sqlite_form.BATCH_ROWS
     rows = [made.kernel(i, i + 1, registersPerThread=None if i < null else 32) for i in range(null + 2)]
     registers = made.read(tmp_path, {made.KERNEL: rows}).table("KERNELS")["registers"]
@@ -420,6 +421,15 @@ def test_rows_that_a_file_cannot_hold_are_refused(tmp_path: Path) -> None:
     folder = made.arrow(tmp_path / "run", made.capture())
     made.store(folder / "TARGET_INFO_GPU.arrow", pa.table({"id": pa.nulls(10**9)}))
     with pytest.raises(ReadError, match=r"TARGET_INFO_GPU.arrow: the file is damaged \(it states 1000000000 rows in"):
+        nsys.read(folder)
+
+
+def test_a_description_of_millions_of_rows_is_refused(tmp_path: Path) -> None:
+    """Two million GPUs fit into a small Parquet file: they are not made into as many objects."""
+    folder = made.parquet(tmp_path / "run", made.capture())
+    file = folder / "TARGET_INFO_GPU.parquet"
+    made.store(file, pa.table({"id": pa.array(np.zeros(2_000_000, np.int64)), "uuid": pa.array(range(2_000_000))}))
+    with pytest.raises(ReadError, match=rf"{file.name}: the file is damaged \(TARGET_INFO_GPU has 2000000 rows"):
         nsys.read(folder)
 
 

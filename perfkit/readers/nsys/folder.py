@@ -37,6 +37,7 @@ FORMS = (".parquet", ".arrow", ".arrows")
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # what the two forms of Arrow IPC start with
 SINGLE = (*(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null), pa.types.is_binary)
 ROWS_PER_BYTE = 8  # a column of one bit per row: a table with more rows than this holds nothing that nsys writes
+MOST_DESCRIBED = 10**6  # rows of a table that describes the node or the capture
 THRIFT_LIMIT = 1 << 24  # bytes of text, and members, in the description of a Parquet file
 
 
@@ -124,6 +125,8 @@ class FolderSource:
         if not name or not present:
             return []
         part = self._read(name, present)
+        if part.num_rows > MOST_DESCRIBED:
+            raise self.damage(name, f"{name} has {part.num_rows} rows, of what every node has a few")
         values = [self._values(name, column, part.column(column)) for column in present]
         return [{**dict.fromkeys(asked), **dict(zip(present, row, strict=True))} for row in zip(*values, strict=True)]
 

@@ -36,8 +36,8 @@ from perfkit.readers.nsys.source import (
 from perfkit.readers.nsys.stack import Columns, Stack
 
 THREADS = 2  # more gain little: SQLite's own locks are shared
-PART_ROWS = 1 << 18
-BATCH_ROWS = 1 << 16
+PART_ROWS = 1 << 17
+BATCH_ROWS = PART_ROWS  # one batch a part: its columns need no joining
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
