@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -94,11 +94,7 @@ def read(path: Path) -> Profile:
     samples = pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"])
     frame = tables.SAMPLES.make(samples.assign(rank=0))
     devices = _devices(taken)
-    unnumbered = {name for document in documents for name in document if name.startswith("card")} - _numbered(documents)
-    if unnumbered:
-        listed = ", ".join(printable(name, 40) for name in sorted(unnumbered)[:3])
-        outside.append(f"cards without a number of a card are left out ({len(unnumbered)}: {listed})")
-    notes = [NO_TIMES, *outside, *([f"not available: {', '.join(absent)}"] if absent else [])]
+    notes = [NO_TIMES, *outside, *_unknown(documents), *([f"not available: {', '.join(absent)}"] if absent else [])]
     found = set(frame["metric"].cat.categories)
     return Profile(
         reader="rocm_smi",
@@ -151,15 +147,20 @@ def _cards(document: Mapping[str, Any]) -> Cards:
     }
 
 
-def _numbered(documents: Iterable[Mapping[str, Any]]) -> set[str]:
-    """Return the keys of the cards that have a number."""
-    return {
-        name for document in documents for name, said in document.items() if CARD.fullmatch(name) and _is_card(said)
-    }
-
-
-def _is_card(said: object) -> bool:
-    return isinstance(said, dict)
+def _unknown(documents: list[dict[str, Any]]) -> list[str]:
+    """Note cards of which nothing is read: their number is none, or what is said of them is no object."""
+    names = [
+        name
+        for document in documents
+        for name, said in document.items()
+        if name.startswith("card") and not (CARD.fullmatch(name) and isinstance(said, dict))
+    ]
+    example = printable(names[0], 30) if names else ""
+    return (
+        [f"cards with a number or values that cannot be are left out ({len(names)}, such as {example})"]
+        if names
+        else []
+    )
 
 
 def _text(value: object) -> str:

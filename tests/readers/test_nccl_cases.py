@@ -221,3 +221,13 @@ def test_a_row_whose_beginning_is_damaged_is_counted(cell: int, wrong: str, tmp_
     lines = files.table(inner=["  ".join(cells), *files.rows()[1:]])
     assert len(files.rows()[1:]) * 2 == len(collectives(tmp_path, lines)), "the others are read"
     assert "1 rows that are not whole are left out" in notes(tmp_path, lines)
+
+
+def test_rows_without_a_header_are_counted(tmp_path: Path) -> None:
+    """The header of the second of two tables is damaged: a note says how many rows of it nobody can read."""
+    second = files.table("all_gather_perf")
+    at = next(i for i, line in enumerate(second) if "algbw" in line)
+    lines = [*files.table(), *second[:at], second[at].replace("algbw", "alg"), *second[at + 1 :]]
+    assert len(files.rows()) * 2 == len(collectives(tmp_path, lines))
+    count, line = len(files.rows()), 1 + lines.index(files.rows()[0], len(files.table()))
+    assert f"all_gather_perf: {count} rows without a header are left out (line {line} first)" in notes(tmp_path, lines)

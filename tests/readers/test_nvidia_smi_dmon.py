@@ -192,3 +192,12 @@ def test_a_date_that_int64_does_not_hold_is_an_error_with_its_line(day: str, tmp
     path = smi.dmon(tmp_path / "gpu.log", *rows, columns=("Date", "Time", "gpu", "pwr"))
     with pytest.raises(ReadError, match=f"line 4: Date is '{day}'"):
         smi.read(path)
+
+
+def test_a_long_header_makes_no_long_message(tmp_path: Path) -> None:
+    """A damaged header may be of any length; the message shows its beginning."""
+    path = smi.dmon(tmp_path / "gpu.log", ("0", "300"), columns=("gpu", "pwr"))
+    path.write_text(path.read_text().replace("pwr", "pwr" + " x" * 100_000, 1))
+    with pytest.raises(ReadError, match=r"a column is there twice \(gpu pwr x") as caught:
+        smi.read(path)
+    assert len(str(caught.value)) < 500

@@ -15,7 +15,7 @@ from perfkit.readers.nvidia_smi import lines
 from perfkit.readers.nvidia_smi.grid import grid
 from perfkit.readers.nvidia_smi.log import Column
 
-EVERY = ("Date", "Time", "gpu", "pwr", "gtemp", "sm", "fb", "rxpci", "txpci")
+EVERY = ("Date", "Time", "gpu", "pwr", "gtemp", "pclk", "fb", "rxpci", "txpci")
 LAYOUTS = {
     "right": lambda words: " " + "".join(f"{word:>9}" for word in words),
     "left": lambda words: "".join(f"{word:<9} " for word in words),

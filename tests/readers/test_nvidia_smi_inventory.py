@@ -289,3 +289,16 @@ def test_an_unknown_encoding_is_refused(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace('version="1.0"', 'version="1.0" encoding="no-such"', 1))
     with pytest.raises(ReadError, match=r"gpu.xml: the encoding that the document names is unknown"):
         nvidia_smi.read(path)
+
+
+def test_a_gpu_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
+    """Where the title of the next listing is lost, two moments of one GPU would be two GPUs."""
+    path = smi.text(tmp_path / "gpu.txt", times=("Thu Jan  1 00:00:02 2026", "Thu Jan  1 00:00:03 2026"))
+    first, title, rest = path.read_text().rpartition("==============NVSMI LOG==============")
+    path.write_text(first + title.replace("NVSMI", "NV") + rest)
+    with pytest.raises(ReadError, match=r"gpu\.txt: line \d+ describes GPU 00000000:01:00\.0 again, without a title"):
+        smi.read(path)
+    path = smi.xml(tmp_path / "gpu.xml", smi.gpu(), smi.gpu())
+    path.write_text(path.read_text().replace('id="00000000:02:00.0"', 'id="00000000:01:00.0"'))
+    with pytest.raises(ReadError, match=r"gpu\.xml: GPU '00000000:01:00\.0' is described twice"):
+        smi.read(path)

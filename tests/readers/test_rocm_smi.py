@@ -222,10 +222,11 @@ def test_half_of_a_character_does_not_stop_a_table(tmp_path: Path) -> None:
     assert ["MI?"] == perfkit.load(path).devices["name"].tolist()
 
 
-def test_a_card_with_an_unknown_number_is_noted(tmp_path: Path) -> None:
-    """No machine has two thousand million cards: what is said of such a one is left out, and counted."""
+@pytest.mark.parametrize("name", ["card2147483648", "card-1", "card"])
+def test_a_card_without_a_number_is_noted(name: str, tmp_path: Path) -> None:
+    """No node has that card: it is left out, the other one is read."""
     path = smi.rocm(tmp_path / "gpu.json", smi.card(), smi.card())
-    path.write_text(path.read_text().replace('"card1"', '"card2147483648"'))
+    path.write_text(path.read_text().replace("card1", name))
     profile = rocm_smi.read(path)
     assert [0] == profile.table("DEVICES")["gpu"].tolist()
-    assert "cards without a number of a card are left out (1: card2147483648)" in profile.notes
+    assert f"cards with a number or values that cannot be are left out (1, such as {name})" in profile.notes

@@ -46,9 +46,9 @@ class Numbers:
 
     def of(self, labels: Labels) -> int | None:
         """Return the number of the GPU with these labels, None if they say one that no GPU has."""
-        gpu = labels.get("gpu", "") or labels.get("device", "").removeprefix("nvidia")
-        if gpu.isdecimal():
-            return index(gpu)
+        gpu, device = labels.get("gpu", ""), labels.get("device", "").removeprefix("nvidia")
+        if gpu or device.isdecimal():
+            return index(gpu or device)
         uuid = labels.get("UUID") or labels.get("uuid", "")
         if uuid in self.recorded:
             return self.recorded[uuid]

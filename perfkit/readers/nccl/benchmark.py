@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from perfkit.readers.nccl.layout import Layout, layout, starts_row
+from perfkit.readers.nccl.layout import Layout, has_row, layout, starts_row
 from perfkit.readers.nccl.lines import Line
 from perfkit.readers.nccl.operations import Row
 
@@ -54,11 +54,11 @@ class Table:
 
 
 def tables(lines: Sequence[Line]) -> list[Table]:
-    """Return the tables of a log, those without rows too."""
+    """Return the tables of a log, those without rows too, and those without a header as far as they have rows."""
     reading = _Reading()
     for line in lines:
         reading.take(line)
-    return [table for table in reading.tables if table.headed]
+    return [table for table in reading.tables if table.headed or table.damaged]
 
 
 class _Reading:
@@ -78,6 +78,8 @@ class _Reading:
             self._inside(self._layout, line)
         else:
             self._name(line.text)
+            if has_row(line.text):
+                self.tables[-1].damaged.append(line.number)
 
     def _comment(self, text: str) -> None:
         found = layout(text)

@@ -18,12 +18,18 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,9})?(?:e[+-]?\d\d?)?|inf|-?nan")
 _TAILS = (r"", r"[A-Z]\w* [A-Z]\w* \d+|N/A N/A N/A", r"\d{4}-\d\d-\d\d [\d:]{8}")  # measured; rccl-tests -A; -S 1
 LONGEST = 1000  # characters of a header, with what a launcher puts before it
 FIELD = 7  # characters of a time, right-aligned under its label
+LEAST = 8  # numbers of a row: size, count, and twice a time with two bandwidths
 _ROW = re.compile(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]\w*(?:\s|$)")
 
 
 def starts_row(text: str) -> bool:
     """Say whether a line begins as the rows of a table do: size, count, element type."""
     return _ROW.match(text) is not None
+
+
+def has_row(text: str) -> bool:
+    """Say whether a line that no header announces is a row all the same, by its beginning and its numbers."""
+    return starts_row(text) and sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= LEAST
 
 
 def nanoseconds(microseconds: str) -> float:

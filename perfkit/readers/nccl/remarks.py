@@ -80,9 +80,9 @@ def _of(table: Table, collective: str | None) -> list[str]:
     timings = [timing for row in table.rows for timing in row.timings]
     wrong = sum(any(timing.wrong for timing in row.timings) for row in table.rows)
     said = []
-    if not table.rows:
+    if not table.rows and not table.damaged:
         said.append("no rows: the run ended before its first result")
-    elif not table.ended:
+    elif table.rows and not table.ended:
         said.append(f"ends after {len(table.rows)} rows without a summary: the run or the log was cut off")
     if table.rows and collective is None and not table.program:
         said.append("the log does not say which collective it is; run a later nccl-tests, or name the file after it")
@@ -97,7 +97,8 @@ def _of(table: Table, collective: str | None) -> list[str]:
     if table.reduced_to is not None:
         said.append(f"sizes end below {table.reduced_to} bytes, for lack of memory")
     if table.damaged:
-        said.append(f"{len(table.damaged)} rows that are not whole are left out (line {table.damaged[0]} first)")
+        what = "that are not whole" if table.headed else "without a header"
+        said.append(f"{len(table.damaged)} rows {what} are left out (line {table.damaged[0]} first)")
     return said
 
 

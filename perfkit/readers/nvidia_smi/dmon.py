@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
+from perfkit.format import printable
 from perfkit.readers.nvidia_smi import clock
 from perfkit.readers.nvidia_smi.fields import DMON, METRICS, scale
 from perfkit.readers.nvidia_smi.filling import unreadable
@@ -64,9 +65,10 @@ def _header(found: Lines) -> tuple[list[str], dict[str, str]]:
 
 def _trouble(names: list[list[str]]) -> str:
     if len(names) > 1:
-        return f"the columns change within the log ({' '.join(names[0])}, later {' '.join(names[1])}). Split it there."
+        before, after = (printable(" ".join(words), 200) for words in names[:2])
+        return f"the columns change within the log ({before}, later {after}). Split it there."
     if names:
-        return f"a column is there twice ({' '.join(names[0])}). Record the log again."
+        return f"a column is there twice ({printable(' '.join(names[0]), 200)}). Record the log again."
     return "the words of the header are not separated by spaces or commas. Keep the log as dmon wrote it."
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
+from perfkit.format import printable
 from perfkit.readers.nvidia_smi import clock, gpus
 from perfkit.readers.nvidia_smi.fields import FIELDS
 from perfkit.readers.nvidia_smi.filling import unreadable
@@ -71,7 +72,9 @@ def _header(found: Lines) -> tuple[list[str], dict[str, str]]:
         )
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise ReadError(f"{found.path}: the column {twice[0]} is there more than once. Leave one of them.")
+        raise ReadError(
+            f"{found.path}: the column {printable(twice[0], 80)} is there more than once. Leave one of them."
+        )
     units = [match[1] if (match := UNIT.search(part)) else "" for part in header.split(",")]
     return names, dict(zip(names, units, strict=True))
 

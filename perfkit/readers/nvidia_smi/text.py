@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 from types import MappingProxyType
 
+from perfkit.errors import ReadError
 from perfkit.readers.nvidia_smi import snapshot
 from perfkit.readers.nvidia_smi.fields import COUNTERS
 from perfkit.readers.nvidia_smi.forms import content
@@ -87,18 +88,25 @@ def log(path: Path) -> Log:
     Raises
     ------
     ReadError
-        If it describes no GPU.
+        If it describes no GPU, or one twice in one listing.
     """
     *whole, rest = content(path).decode(errors="replace").split("\n")
     inventories: list[snapshot.Inventory] = []
     said: dict[str, str] = {}
     gpus: list[dict[str, str]] = []
     stack: list[tuple[int, str]] = []
-    for line in whole:
-        if TITLE.fullmatch(line.strip()):
-            said, gpus = {}, []
+    there: set[str] = set()
+    for number, line in enumerate(whole, 1):
+        text = line.strip()
+        if TITLE.fullmatch(text):
+            said, gpus, there = {}, [], set()
             inventories.append(snapshot.Inventory(said, gpus))
-        elif GPU.fullmatch(line.strip()):
+        elif GPU.fullmatch(text):
+            if text in there:
+                raise ReadError(
+                    f"{path}: line {number} describes {text} again, without a title above. {snapshot.AGAIN}."
+                )
+            there.add(text)
             said, stack = {}, []
             gpus.append(said)
         else:

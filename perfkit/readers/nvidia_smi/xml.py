@@ -102,6 +102,7 @@ class _Document:
         self._stack: list[str] = []
         self._text: list[str] = []
         self._gpu: dict[str, str] = {}
+        self._places: set[str] = set()
         self.head: dict[str, str] = {}
         self.gpus: list[dict[str, str]] = []
         self.cut = False
@@ -129,11 +130,15 @@ class _Document:
     def _entity(self, name: str, *_: object) -> None:
         raise ReadError(f"{self._path}: the document has an entity {name[:40]!r}, nvidia-smi none. {snapshot.AGAIN}.")
 
-    def _start(self, tag: str, _: dict[str, str]) -> None:
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
         self._stack.append(tag)
         self._text.clear()
         if len(self._stack) == 2 and tag == "gpu":
             self._gpu = {}
+            place = attributes.get("id", "")
+            if place and place in self._places:
+                raise ReadError(f"{self._path}: GPU {place[:40]!r} is described twice. {snapshot.AGAIN}.")
+            self._places.add(place)
 
     def _end(self, tag: str) -> None:
         depth = len(self._stack)
