@@ -305,3 +305,11 @@ def test_more_than_a_header_after_the_events_is_refused(tmp_path: Path, monkeypa
     path.write_bytes(path.read_bytes().rstrip(b"}\n") + bytes(1 << 20))
     with pytest.raises(ReadError, match=r"more than 65536 bytes follow the events"):
         torch_trace.read(path)
+
+
+def test_a_rank_that_cannot_be_is_unknown(tmp_path: Path) -> None:
+    """Rank -1 stands for no rank; a note says that the trace states it."""
+    profile = made.read(tmp_path, made.op("a", 1, 2), distributedInfo={"rank": -1})
+    assert profile.rank is None
+    assert "the trace states rank -1, which is none: left out" in profile.notes
+    assert 3 == made.read(tmp_path, made.op("a", 1, 2), distributedInfo={"rank": 3}).rank

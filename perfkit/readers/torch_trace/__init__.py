@@ -52,7 +52,7 @@ def read(path: Path) -> Profile:
         loaders=loaders,
         missing=said.missing(set(loaders)),
         notes=said.notes(reading, frames),
-        rank=reading.header.distributed.rank,
+        rank=reading.header.rank,
     )
 
 

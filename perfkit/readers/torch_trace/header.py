@@ -50,6 +50,12 @@ class Header(msgspec.Struct):
     hip: int | None = msgspec.field(default=None, name="hip_runtime_version")
 
     @property
+    def rank(self) -> int | None:
+        """The rank of the process, None if the trace has none or one that cannot be."""
+        stated = self.distributed.rank
+        return None if stated is None or stated < 0 else stated
+
+    @property
     def version(self) -> str:
         """The version of the GPU's runtime, empty if not recorded: the trace does not hold that of PyTorch."""
         if self.cuda:

@@ -57,6 +57,8 @@ def _of_the_file(reading: Reading) -> list[str]:
     backwards = sum(spans.backwards for spans in reading.spans.values())
     if backwards:
         said.append(f"events that end before they start are left out ({backwards})")
+    if reading.header.distributed.rank is not None and reading.header.rank is None:
+        said.append(f"the trace states rank {reading.header.distributed.rank}, which is none: left out")
     if reading.misdated:
         said.append(
             f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
