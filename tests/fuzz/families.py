@@ -663,6 +663,8 @@ def _of_ncu_csv(path: Path) -> Counts:
     ids = [tuple(row[:4]) for row in rows if row[0]]  # and the process and host
     if is_raw and (len(set(ids)) < len(ids) or rows[0][0]):
         raise Unjudged
+    if len(set(ids)) > len({each[0] for each in ids}):
+        raise Unjudged  # rows of one number that name several hosts: of one launch with a changed cell, or of two
     return {"LAUNCHES": (len(set(ids)), None)}
 
 
