@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types
 
 from perfkit.errors import ReadError
 from perfkit.readers.nsys.source import (
@@ -35,7 +36,7 @@ from perfkit.readers.nsys.stack import Columns
 
 FORMS = (".parquet", ".arrow", ".arrows")
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # what the two forms of Arrow IPC start with
-SINGLE = (*(pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null), pa.types.is_binary)
+SINGLE = (types.is_integer, types.is_floating, types.is_boolean, types.is_null, types.is_binary)  # values, not nested
 ROWS_PER_BYTE = 8  # a column of one bit per row: a table with more rows than this holds nothing that nsys writes
 MOST_DESCRIBED = 10**6  # rows of a table that describes the node or the capture
 THRIFT_LIMIT = 1 << 24  # bytes of text, and members, in the description of a Parquet file
@@ -68,21 +69,22 @@ class FolderSource:
         """Return the types of the columns of a file by their names; a name that repeats has several."""
         if name not in self._fields:
             file = self._files[name]
-            types: dict[str, list[pa.DataType]] = {}
+            fields: dict[str, list[pa.DataType]] = {}
             try:
                 for column, kind in _schema(file):
-                    types.setdefault(column, []).append(kind)
+                    fields.setdefault(column, []).append(kind)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
                 raise damaged(file, "file", str(e)) from e
-            self._fields[name] = types
+            self._fields[name] = fields
         return self._fields[name]
 
     def _read(self, name: str, columns: list[str]) -> pa.Table:
         """Read some columns of a file, valid in full but for text that is not UTF-8."""
-        file, types = self._files[name], self._types(name)
+        file = self._files[name]
         for column in columns:
-            if len(types.get(column, ())) != 1:
-                raise self.damage(name, f"{name} has {len(types.get(column, ()))} columns {column!r}")
+            count = len(self._types(name)[column])
+            if count > 1:
+                raise self.damage(name, f"{name} has {count} columns {column!r}")
         try:
             table = _table(file, columns)
             _validate(table, file)
@@ -152,17 +154,19 @@ class FolderSource:
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
-        if "StringIds" not in self._files or self.nameless():
+        name = resolve("StringIds", self._files)
+        if not name or not {"id", "value"} <= set(self.columns(name)) or self.nameless():
             return {}
-        table = self._read("StringIds", ["id", "value"])
-        numbers = self._integers("StringIds", "id", table.column("id"))
+        table = self._read(name, ["id", "value"])
+        numbers = self._integers(name, "id", table.column("id"))
         wanted = pc.is_in(numbers, pa.array([i for i in ids if i >= 0], pa.int64()))
         values = _decoded(table.column("value").filter(wanted))
         return unambiguous(zip(numbers.filter(wanted).to_pylist(), values, strict=True))
 
     def nameless(self) -> str:
         """Say which values of StringIds are no text; empty if all are."""
-        kinds = self._types("StringIds").get("value", []) if "StringIds" in self._files else []
+        name = resolve("StringIds", self._files)
+        kinds = self._types(name).get("value", []) if name else []
         return next((f"StringIds.value holds values of type {kind}" for kind in kinds if not _is_text(kind)), "")
 
 
@@ -222,7 +226,7 @@ def _first(columns: dict[str, pa.ChunkedArray], wanted: Combined) -> pa.ChunkedA
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    return any(holds(kind) for holds in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view))
+    return any(holds(kind) for holds in (types.is_string, types.is_large_string, types.is_string_view))
 
 
 def _undecoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -100,9 +100,9 @@ def damaged(file: object, kind: str, finding: str) -> ReadError:
 def require(source: Source, table: str, columns: Iterable[str]) -> None:
     """Raise ReadError if `table` is there without columns that every version of nsys writes."""
     present = source.columns(table)
-    absent = [column for column in columns if column not in present] if present else []
-    if absent:
-        raise source.damage(table, f"{table} has no column {absent[0]!r}")
+    lacking = [column for column in columns if column not in present] if present else []
+    if lacking:
+        raise source.damage(table, f"{table} has no column {lacking[0]!r}")
 
 
 def available(columns: Iterable[str | Combined], present: Collection[str]) -> list[str | Combined]:
@@ -134,8 +134,8 @@ def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadErr
     if not pa.types.is_floating(kind):
         raise damage(f"{name} holds values of type {kind}, not whole numbers")
     numbers = pc.cast(column, pa.float64())
-    whole = pc.and_(pc.equal(pc.trunc(numbers), numbers), pc.less_equal(pc.abs(numbers), float(EXACT)))
-    others = numbers.filter(pc.invert(whole))
+    exact = pc.and_(pc.equal(pc.trunc(numbers), numbers), pc.less_equal(pc.abs(numbers), float(EXACT)))
+    others = numbers.filter(pc.invert(exact))
     if len(others):
         raise damage(f"{name} holds {others[0].as_py()}, not a whole number up to 2**53")
     return pc.cast(numbers, pa.int64())

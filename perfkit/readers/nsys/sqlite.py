@@ -248,20 +248,23 @@ class SqliteSource:
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
-        wanted = [i for i in ids if i >= 0] if {"id", "value"} <= set(self.columns("StringIds")) else []
-        pairs: list[tuple[int, object]] = []
+        name = resolve("StringIds", self._columns)
+        if not name or not {"id", "value"} <= set(self.columns(name)):
+            return {}
+        wanted = [i for i in ids if i >= 0]
+        pairs: list[tuple[Any, ...]] = []
         for first in range(0, len(wanted), STRINGS_AT_ONCE):
             some = tuple(wanted[first : first + STRINGS_AT_ONCE])
             marks = ",".join("?" * len(some))
-            pairs += self._fetched(f"SELECT id, value FROM StringIds WHERE id IN ({marks})", some)
-        return unambiguous(pairs)
+            pairs += self._fetched(f"SELECT id, value FROM {_quoted(name)} WHERE id IN ({marks})", some)
+        return unambiguous((number, value) for number, value in pairs)
 
     def nameless(self) -> str:
         """Say which values of StringIds are no text; empty if all are."""
-        if "value" not in self.columns("StringIds"):
+        name = resolve("StringIds", self._columns)
+        if not name or "value" not in self.columns(name):
             return ""
-        sql = "SELECT count(*) FROM StringIds WHERE typeof(value) NOT IN ('text', 'null')"
-        ((count,),) = self._fetched(sql)
+        ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)} WHERE typeof(value) NOT IN ('text', 'null')")
         return f"{count} values of StringIds are no text" if count else ""
 
 
