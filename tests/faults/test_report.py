@@ -534,10 +534,17 @@ def notebook(folder: Path, name: str, code: str) -> None:
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=SPEC), folder / f"{name}.ipynb")
 
 
+def heard() -> None:
+    """Let a new process hear the signals that a shell makes its jobs in the background ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 def command(folder: Path, *arguments: object, **options: Any) -> subprocess.Popen[str]:
     """Start perfkit with the notebooks of a folder."""
     argv = [sys.executable, "-c", COMMAND, folder, *map(str, arguments)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(argv, text=True, **{"preexec_fn": heard, **pipes, **options})
 
 
 @pytest.fixture
@@ -730,7 +737,7 @@ except KeyboardInterrupt:
     print(psutil.Process().children(recursive=True), out.exists())
 """
     argv = [sys.executable, "-c", code, waiting(tmp_path), run, tmp_path / "report"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=LIMIT, check=False, preexec_fn=heard)
     assert (0, "[] False\n", "") == (done.returncode, done.stdout, done.stderr)
 
 

@@ -197,6 +197,12 @@ def port() -> int:
         return int(made.getsockname()[1])
 
 
+def heard() -> None:
+    """Let a new process hear the signals that a shell makes its jobs in the background ignore."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.fixture
 def started(here: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     """`perfkit lab` as a process, with settings of its own."""
@@ -204,7 +210,7 @@ def started(here: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
     options = [f"--port={port}", "--allow-root", "--ServerApp.ip=127.0.0.1", f"--ServerApp.token={TOKEN}"]
     command = [sys.executable, "-m", "perfkit", "lab", "--no-browser", *(f"--jupyter={option}" for option in options)]
     with (here / "log").open("wb") as log:
-        process = subprocess.Popen(command, env={**os.environ, **folders}, stdout=log, stderr=log)
+        process = subprocess.Popen(command, env={**os.environ, **folders}, stdout=log, stderr=log, preexec_fn=heard)
         yield process
     for left in (*psutil.Process(process.pid).children(recursive=True), process) if process.poll() is None else ():
         left.kill()
