@@ -46,6 +46,7 @@ from typing import Any
 from perfkit.errors import PerfkitError
 
 MARKER = ".perfkit.json"
+VERSION = version("perfkit")  # asked once: a process that gave up its rights later may not see where perfkit lies
 STAGING = "staging.json"
 NEW, OLD = "new", "old-"
 LONGEST_NAME = 200  # bytes of a folder's name in that of its staging folder; a name has 255 at most
@@ -305,7 +306,7 @@ def _mark(folder: Path, made_by: str) -> None:
         for name in _names(folder)
         if (folder / name).is_file()
     }
-    content = {"made_by": made_by, "perfkit_version": version("perfkit"), "files": files}
+    content = {"made_by": made_by, "perfkit_version": VERSION, "files": files}
     (folder / MARKER).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -113,13 +114,17 @@ def forked(work: Callable[[], object], *, user: int | None = None) -> int:
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     status = 99
-    with suppress(BaseException):
+    try:
         if user is not None and os.geteuid() == 0:
             os.setgid(user)
             os.setuid(user)
         work()
         status = 0
-    os._exit(status)
+    finally:
+        if status:
+            traceback.print_exc()
+            sys.stderr.flush()
+        os._exit(status)
 
 
 def test_a_folder_of_its_own_is_replaced_and_nothing_else_stays(tmp_path: Path) -> None:

@@ -571,6 +571,9 @@ def _of_smi_q_text(path: Path) -> Counts:
     is_whole = all(re.fullmatch(r"GPU [0-9A-F]{8}:[0-9A-F]{2}:[0-9A-F]{2}\.0", line) for line in gpus)
     if not is_whole or set(gpus.values()) != {listings}:
         raise Unjudged  # a GPU is not there once in each listing
+    attached = {line.partition(":")[2].strip() for line in text if line.startswith("Attached GPUs")}
+    if attached - {str(len(gpus))}:
+        raise Unjudged  # the file states another number itself: the line of a GPU is damaged
     return {"DEVICES": (len(gpus), None)}
 
 
@@ -595,8 +598,8 @@ def _of_nccl_tests(path: Path) -> Counts:
     tally, seen = _Tally(), set()
     for line in _lines(path):
         found = BENCHMARK_ROW.fullmatch(line)
-        if not found and re.match(r"\s*\d+\s+\d+\s", line):
-            raise Unjudged
+        if not found and re.match(r"(\[[\d,]+\]<stdout>:)?\s*\d+\s+\d+\s", line):
+            raise Unjudged  # a damaged row, or one that mpirun marked with its process
         if found:
             if line in seen:
                 raise Unjudged  # several processes may print the same
@@ -656,7 +659,7 @@ def _of_ncu_csv(path: Path) -> Counts:
     first = next((i for i, line in enumerate(parts) if line.startswith('"ID",')), None)
     if first is None or sum(line.startswith('"ID",') for line in parts) > 1:
         raise Unjudged
-    header, *rows = csv.reader(parts[first:-1], strict=True)
+    header, *rows = csv.reader((f"{line}\n" for line in parts[first:-1]), strict=True)
     if not rows or any(len(row) < 10 or not (row[0].isdigit() or not row[0]) for row in rows):
         raise Unjudged
     is_raw = "Metric Name" not in header

@@ -296,20 +296,28 @@ def test_row_ids_that_lie_far_apart_are_read(tmp_path: Path, rows: int, monkeypa
     assert [f"text {i}" for i in range(rows)] == profile.table("RANGES")["name"].tolist()
 
 
+@pytest.mark.parametrize(
+    ("name", "answer", "message"),
+    [
+        ("_fetched", [(5, 9)], "more rows than its row ids allow: 5 in one part"),
+        ("_parts", [sqlite_form.Part(1, 3, 3), sqlite_form.Part(5, 9, 5)], "7 of the 8 rows .* found by their row ids"),
+    ],
+    ids=["before the first", "between two parts"],
+)
 def test_rows_that_their_ids_do_not_find_are_no_loss_without_a_word(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, answer: list[Any], message: str
 ) -> None:
     """In a damaged file row ids may be out of order: looked up by ids a table seems shorter than it is."""
     path = made.read(tmp_path, {made.KERNEL: [made.kernel(i, i + 1) for i in range(9)]}).path
-    found = sqlite_form.SqliteSource._fetched
+    usual = getattr(sqlite_form.SqliteSource, name)
 
-    def disordered(source: sqlite_form.SqliteSource, sql: str, *parameters: Any) -> Any:
-        return [(5, 9)] if "min(rowid)" in sql else found(source, sql, *parameters)
+    def disordered(source: sqlite_form.SqliteSource, asked: str, *parameters: Any) -> Any:
+        return answer if "min(rowid)" in asked or asked == made.KERNEL else usual(source, asked, *parameters)
 
-    monkeypatch.setattr(sqlite_form.SqliteSource, "_fetched", disordered)
+    monkeypatch.setattr(sqlite_form.SqliteSource, name, disordered)
     with closing(sqlite3.connect(path)) as database, database:
         database.execute(f"DELETE FROM {made.KERNEL} WHERE rowid = 7")
-    with pytest.raises(ReadError, match=r"4 of the 8 rows of CUPTI_ACTIVITY_KIND_KERNEL are found by their row ids"):
+    with pytest.raises(ReadError, match=message):
         nsys.read(path).table("KERNELS")
 
 

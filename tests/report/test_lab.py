@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.error import URLError
@@ -230,6 +231,13 @@ def ask(port: int, method: str, path: str) -> Any:
             time.sleep(0.2)
 
 
+def command_of(process: psutil.Process) -> str:
+    """The command line of a process; empty if it has ended meanwhile."""
+    with suppress(psutil.NoSuchProcess):  # of which ZombieProcess is one
+        return " ".join(process.cmdline())
+    return ""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_jupyterlab_and_its_kernels(
     started: subprocess.Popen[bytes], port: int, number: signal.Signals
@@ -238,7 +246,7 @@ def test_a_signal_ends_jupyterlab_and_its_kernels(
     ask(port, "GET", "status")
     ask(port, "POST", "kernels")
     children = psutil.Process(started.pid).children(recursive=True)
-    assert any("ipykernel_launcher" in " ".join(child.cmdline()) for child in children)
+    assert any("ipykernel_launcher" in command for command in map(command_of, children))
     started.send_signal(number)
     assert 0 == started.wait(LIMIT)
     assert [] == [child for child in children if child.is_running() and child.status() != psutil.STATUS_ZOMBIE]

@@ -257,8 +257,9 @@ def test_the_sample_joins_three_tools() -> None:
     own = run.of("torch_trace")
     assert trace["torch"]["gpu"]["kernels"]["count"] == len(own.kernels)
     assert sum(row["count"] for row in trace["torch"]["operators"].values()) == len(run.ops) == len(own.ops)
-    shift = trace["torch"]["t0_unix_ns"] - int(run.capture["t0_unix_ns"].min())
-    assert shift + trace["torch"]["steps"][0]["start_ns"] == own.ranges["start_ns"].min()
+    # The trace was taken two hours after the report of Nsight Systems: captures so far apart keep their own clocks.
+    assert 60e9 < trace["torch"]["t0_unix_ns"] - int(run.capture["t0_unix_ns"].min())
+    assert trace["torch"]["steps"][0]["start_ns"] == own.ranges["start_ns"].min()
 
 
 def test_the_sample_is_this_simulation(mlp: Path) -> None:

@@ -40,6 +40,7 @@ PART_ROWS = 1 << 17
 BATCH_ROWS = PART_ROWS  # one batch a part: its columns need no joining
 NVPROF = "StringTable"  # nvprof wrote CUPTI_ACTIVITY_KIND_ tables too, of other columns
 STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
+ROW_IDS = range(-(2**63), 2**63)
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
 
@@ -182,7 +183,7 @@ class SqliteSource:
         except (adbc_driver_sqlite.dbapi.Error, pa.ArrowException, OSError, UnicodeDecodeError) as e:
             raise finding(e) from e
         if rows.num_rows > part.rows:
-            raise self.damage(name, f"{name} has more rows than row ids from {part.first} to {part.last}")
+            raise self.damage(name, f"{name} has more rows than its row ids allow: {part.rows:,} in one part of it")
         return pa.table({n: integers(rows.column(i), n, finding) for i, n in enumerate(map(label, columns))})
 
     def _foreign(self, name: str, columns: list[str | Combined]) -> str:
@@ -206,13 +207,18 @@ class SqliteSource:
         low, high = self._fetched(f"SELECT {ends}")[0]
         if low is None:
             return []
-        if not (isinstance(low, int) and isinstance(high, int)):
+        if not (isinstance(low, int) and isinstance(high, int) and low <= high):
             raise self.damage(name, f"{name} has row ids from {shown(low)} to {shown(high)}")
         if high - low > self._size // ROW_BYTES:
-            return self._sparse(name, low, high)
-        starts = range(low, high + 1, PART_ROWS)
-        lasts = (min(first + PART_ROWS - 1, high) for first in starts)
-        return [Part(first, last, last - first + 1) for first, last in zip(starts, lasts, strict=True)]
+            parts = self._sparse(name, low, high)
+        else:
+            starts = range(low, high + 1, PART_ROWS)
+            lasts = (min(first + PART_ROWS - 1, high) for first in starts)
+            parts = [Part(first, last, last - first + 1) for first, last in zip(starts, lasts, strict=True)]
+        # In a damaged table the ends need not be the least and the largest id: what lies before or after is read too.
+        parts[0] = parts[0]._replace(first=ROW_IDS.start)
+        parts[-1] = parts[-1]._replace(last=ROW_IDS.stop - 1)
+        return parts
 
     def _sparse(self, name: str, low: int, high: int) -> list[Part]:
         """Return ranges of PART_ROWS rows each, where most row ids belong to no row."""
