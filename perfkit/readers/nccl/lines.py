@@ -95,6 +95,7 @@ def split(lines: list[str], whole: bool) -> Log:
     for number, text in enumerate(lines, 1):
         found = _parted(text) if "NCCL " in text else None
         if found is None:
+            interleaved += ": opCount " in text  # a call whose process cannot be read
             log.lines.append(Line(number, text, False))
             continue
         at.append(len(log.lines))
