@@ -155,7 +155,7 @@ def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, wha
     first = drawn[drawn["label"] == drawn["label"].iloc[0]]
     stalls = first[first["reason"] != ISSUING]
     worst = first.loc[(first if stalls.empty else stalls).eval("end - begin").idxmax()]
-    reasons = drawn.drop_duplicates("reason").sort_values("place")["reason"].tolist()
+    reasons = drawn.drop_duplicates("reason").sort_values("place", kind="stable")["reason"].tolist()
     shown = [alt.Tooltip("label:N", title=what), alt.Tooltip("reason:N"), alt.Tooltip("share:N")]
     segments = stacked.bars(
         drawn.drop(columns="place"),
@@ -178,7 +178,8 @@ def _segments(rows: pd.DataFrame) -> pd.DataFrame:
     """Return one row per label and reason, placed end to end from 0 to 1; rare reasons are drawn as one."""
     labels = rows["label"].drop_duplicates().tolist()
     rows = rows.assign(reason=rows["reason"].astype(str).str.replace("_", " "))
-    totals = rows[rows["reason"] != ISSUING].groupby("reason")["share_frac"].sum().sort_values(ascending=False)
+    totals = rows[rows["reason"] != ISSUING].groupby("reason")["share_frac"].sum()
+    totals = totals.sort_values(ascending=False, kind="stable")
     kept = [*totals.index[: len(SHADES) - 2], ISSUING]
     rows["reason"] = rows["reason"].where(rows["reason"].isin(kept), OTHERS)
     rows["place"] = rows["reason"].map([*kept, OTHERS].index)
