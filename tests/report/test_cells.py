@@ -1,18 +1,20 @@
-"""Every notebook answers every capture: its cells are run here one by one, without a kernel."""
+"""Every notebook answers every capture: its cells are run here one by one, without a kernel.
+
+By default one capture of each layout and version is run here or in tests/golden. ``python -m pytest -m matrix
+tests/report/test_cells.py`` runs all captures: do so before a change to a reader or a notebook is called done.
+"""
 
 from __future__ import annotations
 
-import ast
 import os
 from pathlib import Path
-from typing import Any
 
-import nbformat
 import pytest
+from cells import execute
+from golden.runs import CAPTURES
 
 import perfkit
-from perfkit.report.notebooks import NOTEBOOKS, answering, folder
-from perfkit.report.record import LIVE
+from perfkit.report.notebooks import NOTEBOOKS, answering
 
 # Broken on purpose, closed formats that need the vendor's software, and files that describe others.
 LEFT_OUT = (
@@ -37,67 +39,95 @@ LOGS = (
     "rocm-smi_json__mi100_rocm571.json",
     "superbench__megatron_deepspeed.log",
 )
+# Layouts and versions that no golden run has; tests/golden runs the cells of those.
+VERSIONS = (
+    "nsys/MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",  # 2022.1.3
+    "nsys/extra-p__extrap__profile1.sqlite",  # 2022.1.1
+    "nsys/Lianhang666__gpu4__report2.sqlite",  # 2022.4.2
+    "nsys/mjmorano__Spin-tracking-New__report2.sqlite",  # no GPU
+    "nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite",  # OpenACC
+    "nsys/openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",  # 2023.4
+    "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite",  # 2024.5
+    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite",  # 2026.2, two GPUs
+    "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv",  # one row a metric, without quotes
+    "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv",
+    "ncu/meinie0826__Roofline-Analysis__flashinfer_paged_decode__gqa_bf16_b1_ctx4k_p64.ncu.csv",  # in a log
+    "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv",  # base units
+    "hpctoolkit/hpctoolkit-allgather-database",  # experiment.xml 2.1
+    "hpctoolkit/hpctoolkit-ping-pong-database",  # MPI
+    "hpctoolkit/hpctoolkit-leo-amd-database",
+    "hpctoolkit/yuninxia__HPCToolkit__loops-perf-database",  # no GPU
+    "torch/HTA__amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz",
+    "torch/HTA__cpu_only__rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz",
+    "torch/HTA__cuda_event_sync__event_sync_trace.json.gz",
+    "torch/HTA__rank_non_gpu__rank_non_gpu.json.gz",
+    "torch/HTA__trace_file_list__inference_rank_1.json.gz",
+    "torch/HTA__with_gpu_user_annotation__step_based_trace_2543932.json.gz",
+    "torch/TraceLens__b200__eager_trace.json.gz",
+    "torch/TraceLens__torch_compile_triton__trace.json.gz",
+    "torch/TraceLens__vllm_decode_full__graph_execution.json.gz",  # HIP, graphs
+    "torch/kineto__gpu_metrics_input.json",
+    "torch/kineto__resnet50_num_workers_4__worker0.1623213129365.pt.trace.json.gz",  # 2021, workers of the loader
+    "monitor/nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log",
+    "monitor/nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log",
+    "monitor/nccl_tests_aws_p5_mpi_tagged.txt",
+)
+# One of each kind, small, whose own notebooks are run here or in tests/golden.
+KIND = (
+    "nsys/extra-p__extrap__profile1.sqlite",
+    "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv",
+    "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv",
+    "hpctoolkit/hpctoolkit-leo-nvidia-database",
+    "torch/TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz",
+    "monitor/nccl_tests_aws_p5_mpi_tagged.txt",
+    "monitor/superbench__megatron_deepspeed.log",
+)
 
 
-def _captures() -> list[Path]:
+def _captures() -> list[str]:
     root = os.environ.get("PERFKIT_PROFILES")
-    found = [p for kind in KINDS for p in Path(root, kind).iterdir()] if root else []
-    readable = (p for p in found if p.is_dir() or p.suffix in SUFFIXES)
-    logs = [Path(root, "monitor", name) for name in LOGS] if root else []
-    return sorted([*(p for p in readable if not any(part in p.name for part in LEFT_OUT)), *logs])
+    if not root:
+        return []
+    found = [path for kind in KINDS for path in Path(root, kind).iterdir()]
+    readable = [path for path in found if path.is_dir() or path.suffix in SUFFIXES]
+    names = [p.relative_to(root).as_posix() for p in readable if not any(part in p.name for part in LEFT_OUT)]
+    return sorted([*names, *(f"monitor/{name}" for name in LOGS)])
 
 
-def _one_of_each_kind() -> list[Path]:
-    return list({(capture.parent, capture.name.startswith("nccl")): capture for capture in _captures()}.values())
+def _short(name: str) -> str:
+    return name.rpartition("/")[2][:40]
 
 
-def shown(name: str, **parameters: Any) -> list[Any]:
-    """Run a notebook's cells with these parameters and return what each would show on a page."""
-    notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
-    space: dict[str, Any] = {}
-    results = []
-    for cell in notebook.cells:
-        if cell.cell_type != "code":
-            continue
-        *before, last = ast.parse(cell.source).body
-        exec(compile(ast.Module(before, []), name, "exec"), space)
-        if isinstance(last, ast.Expr):
-            result = eval(compile(ast.Expression(last.value), name, "eval"), space)
-            results += [] if LIVE in cell.metadata.get("tags", []) else [result]
-        else:
-            exec(compile(ast.Module([last], []), name, "exec"), space)
-        if "parameters" in cell.metadata.get("tags", []):
-            space.update(parameters)
-    return results
+ALL = [pytest.param(name, marks=() if name in VERSIONS else pytest.mark.matrix) for name in _captures()]
 
 
-def check(name: str, capture: Path, baseline: Path | str = "") -> None:
-    """Run a notebook's cells on a capture: a chart has a description, a table or sentence content."""
-    for result in shown(name, profile=str(capture), baseline=str(baseline)):
-        for part in getattr(result, "parts", [result]):
-            if hasattr(part, "to_dict"):
-                assert part.to_dict()["description"]
-            elif part is not None:
-                assert part.strip() if isinstance(part, str) else part._repr_html_().strip()
-
-
-@pytest.mark.parametrize("capture", _captures(), ids=lambda p: p.name[:40])
-def test_runs_on_every_real_capture(capture: Path) -> None:
+@pytest.mark.parametrize("name", ALL, ids=lambda name: _short(name))
+def test_runs_on_every_real_capture(name: str, profiles: Path) -> None:
     """Captures without kernels, ranges, calls, counters or devices are not errors: each cell shows something."""
-    for name in answering(perfkit.load(capture)):
-        check(name, capture)
+    for notebook in answering(perfkit.load(profiles / name)):
+        execute(notebook, profile=str(profiles / name)).check()
 
 
-@pytest.mark.parametrize("name", sorted(NOTEBOOKS))
-@pytest.mark.parametrize("capture", _one_of_each_kind(), ids=lambda p: p.name[:40])
-def test_runs_on_what_it_has_no_answer_to(capture: Path, name: str) -> None:
+@pytest.mark.parametrize("name", KIND, ids=_short)
+def test_runs_on_what_it_has_no_answer_to(name: str, profiles: Path) -> None:
     """Whoever opens a notebook on another tool's capture reads sentences, not a traceback."""
-    check(name, capture)
+    for notebook in sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))}):
+        execute(notebook, profile=str(profiles / name)).check()
 
 
-@pytest.mark.parametrize("capture", _one_of_each_kind(), ids=lambda p: p.name[:40])
-def test_compares_whatever_is_recorded(capture: Path) -> None:
+@pytest.mark.parametrize("name", KIND, ids=_short)
+def test_compares_whatever_is_recorded(name: str, profiles: Path) -> None:
     """A capture of each kind stands beside itself and beside one of another kind, of which most share nothing."""
-    other = next(one for one in _one_of_each_kind() if one.parent != capture.parent)
-    for baseline in (capture, other):
-        check("6_compare", capture, baseline)
+    other = next(one for one in KIND if Path(one).parent != Path(name).parent)
+    for baseline in (name, other):
+        execute("6_compare", profile=str(profiles / name), baseline=str(profiles / baseline)).check()
+
+
+def test_the_captures_named_here_are_among_all(profiles: Path) -> None:
+    """A name that is misspelt would run nothing; what is run by default has every reader's layouts."""
+    golden = {each.name for each in CAPTURES}
+    assert set() == {*VERSIONS} - {*_captures()}
+    assert set() == {*KIND} - {*VERSIONS, *golden}
+    assert {"torch_trace", "nsys", "ncu", "hpctoolkit", "nvidia_smi", "rocm_smi", "dcgm", "nccl", "deepspeed"} == {
+        profile.reader for name in golden for profile in perfkit.load(profiles / name).profiles
+    }
