@@ -37,6 +37,12 @@ def built(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture(scope="module")
+def loaded(run: Path) -> perfkit.Run:
+    """The capture, read once; a selection does not change it."""
+    return perfkit.load(run)
+
+
 def summary(folder: Path) -> dict[str, Any]:
     """The contract, as a program reads it."""
     content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
@@ -110,7 +116,7 @@ def test_baseline_stands_beside_the_run(built: Path) -> None:
     assert 2 == page.count(f"The median step takes {step} instead of {step}: no difference seen")
 
 
-def test_baseline_brings_its_notebook(built: Path, run: Path) -> None:
+def test_baseline_brings_its_notebook(built: Path, loaded: perfkit.Run) -> None:
     """The comparison is part of a report with a baseline, its figures are recorded; without one it is left out."""
     assert (built / "notebooks" / "6_compare.ipynb").exists()
     page = (built / "index.html").read_text(encoding="utf-8")
@@ -118,7 +124,6 @@ def test_baseline_brings_its_notebook(built: Path, run: Path) -> None:
     assert "Call paths" not in page  # neither run has any
     assert "6_compare" == summary(built)["figures"]["compare_worse_count"]["notebook"]
     assert 0 == summary(built)["figures"]["compare_worse_count"]["value"]
-    loaded = perfkit.load(run)
     assert {"6_compare"} == {*answering(loaded, loaded)} - {*answering(loaded)}
 
 
@@ -126,19 +131,19 @@ def test_baseline_brings_its_notebook(built: Path, run: Path) -> None:
 @pytest.mark.parametrize("window", [(), (1_001_000_000, 1_003_000_000)])
 @pytest.mark.parametrize("kernels", ["", "gemm", "nccl"])
 def test_parts_add_up_to_the_window_whatever_is_chosen(
-    run: Path, gpus: list[int], window: tuple[int, ...], kernels: str
+    loaded: perfkit.Run, gpus: list[int], window: tuple[int, ...], kernels: str
 ) -> None:
     """computation + communication + copies + other kernels + idle = window x GPUs, to the nanosecond."""
-    figures = diagnosis.figures(perfkit.select(perfkit.load(run), gpus=gpus, window=window, kernels=kernels))
+    figures = diagnosis.figures(perfkit.select(loaded, gpus=gpus, window=window, kernels=kernels))
     parts = sum(figures[part].value for part in PARTS if part in figures)
     assert figures["span_ns"].value == parts
     if window:
         assert (window[1] - window[0]) * (len(gpus) or 2) == parts
 
 
-def test_choice_changes_idle_only_with_gpus_and_window(run: Path) -> None:
+def test_choice_changes_idle_only_with_gpus_and_window(loaded: perfkit.Run) -> None:
     """Looking at some kernels does not make the GPU idle while the others run."""
-    every, some = (diagnosis.figures(perfkit.select(perfkit.load(run), kernels=k)) for k in ("", "gemm"))
+    every, some = (diagnosis.figures(perfkit.select(loaded, kernels=k)) for k in ("", "gemm"))
     assert every["idle_ns"].value == some["idle_ns"].value
     assert some["computation_ns"].value < every["computation_ns"].value
 
