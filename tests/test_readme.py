@@ -37,5 +37,5 @@ def test_has_two_install_commands(readme: str) -> None:
     commands = [line for line in readme.splitlines() if line.startswith("python -m pip install")]
     assert [
         "python -m pip install -e . && perfkit report data/mlp_a100 --out report",
-        'python -m pip install -e ".[test]" && python -m pytest',
+        'python -m pip install -e ".[test]" && python -m pytest -n 2 --dist loadfile --no-loadscope-reorder',
     ] == commands

@@ -695,7 +695,7 @@ def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, run: Path, number
         began = time.monotonic()
         process.send_signal(number)
         printed, told = process.communicate(timeout=LIMIT)
-        assert time.monotonic() - began < 10  # 3 s on a machine that has nothing else to do
+        assert time.monotonic() - began < 30  # 3 s on a machine that has nothing else to do; the notebooks sleep 600
     assert (2, "", f"perfkit: stopped by {number.name}.\n") == (process.returncode, printed, told)
     assert gone(pids)
     assert "first" == text_of(out)
