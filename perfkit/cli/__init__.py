@@ -147,19 +147,6 @@ def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple
 
 
 @main.command()
-@click.argument("path", type=click.Path(path_type=Path))
-@click.option("--port", type=int, default=8866, show_default=True, help="Port on the loopback of this machine.")
-@click.option("--no-browser", is_flag=True, help="Only print the address.")
-def serve(path: Path, port: int, no_browser: bool) -> None:
-    """Show the explorer of a profile or folder as a page (needs perfkit[serve])."""
-    from perfkit.report.serve import command
-    from perfkit.run import load
-
-    load(path)
-    sys.exit(command(path, port=port, options=["--no-browser"] if no_browser else []))
-
-
-@main.command()
 @click.argument("name")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder to make; data/NAME if not given.")
 def simulate(name: str, out: Path | None) -> None:

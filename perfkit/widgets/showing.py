@@ -15,7 +15,6 @@ is_watched   whether a person is there to use controls
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from html import escape
@@ -57,12 +56,8 @@ Make = Callable[[Selection], Sequence[Part]]
 
 
 def is_watched() -> bool:
-    """Say whether a person is there: who runs a notebook without one does not answer questions either.
-
-    Voilà does not ask questions of the person that it shows a page to.
-    """
-    is_served = os.environ.get("SERVER_SOFTWARE", "").startswith("voila/")
-    return is_served or bool(_request().get("content", {}).get("allow_stdin"))
+    """Return whether a person watches: a program that runs a notebook (papermill, nbconvert) answers no questions."""
+    return bool(_request().get("content", {}).get("allow_stdin"))
 
 
 def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
