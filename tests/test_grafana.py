@@ -7,7 +7,7 @@ import re
 import time
 import urllib.parse
 from collections.abc import Iterator
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +17,7 @@ from readers.dcgm_files import labels, line, page
 
 from perfkit.readers.dcgm.fields import METRICS
 
-FOLDER = files("perfkit") / "grafana"
+FOLDER = Path(__file__).parents[1] / "data" / "grafana"
 DASHBOARD: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
 PANELS: list[dict[str, Any]] = DASHBOARD["panels"]
 QUERIES = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
