@@ -34,7 +34,7 @@ EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 QUARTER = 900 * 10**9  # ns
 OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
 ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
-RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`, or `perfkit record monitor`)"
+RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`)"
 
 
 def shifts(profiles: Sequence[Profile]) -> list[int]:

@@ -33,7 +33,6 @@ HOMES = {
     "dask": "parallel",
     "distributed": "parallel",
     "torch": "workloads",
-    "pynvml": "workloads",
     "click": "cli",
 }
 PLACES = {part: (n, 0 if n in SIDE_BY_SIDE else i) for n, layer in enumerate(LAYERS) for i, part in enumerate(layer)}

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from perfkit.cli.messages import say
-from perfkit.cli.types import DurationType, NumbersType, WhenType
+from perfkit.cli.types import WhenType
 from perfkit.errors import PerfkitError
 
 
@@ -45,19 +45,3 @@ def record_prometheus(url: str, start: float, end: float | None, step: float, ma
         say(fetch(url, start, time.time() if end is None else end, step, out, match=match))
     except ValueError as e:
         raise click.UsageError(str(e)) from e
-
-
-@record.command("monitor")
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="CSV file to make.")
-@click.option("--interval", type=DurationType(), default="1s", show_default=True, help="Time from sample to sample.")
-@click.option("--for", "dur_ns", type=DurationType(), help="For example 60s; until Ctrl-C if not given.")
-@click.option("--gpus", type=NumbersType(), default=(), help="NVML's indices, for example 0,2; all if not given.")
-def record_monitor(out: Path, interval: int, dur_ns: int | None, gpus: tuple[int, ...]) -> None:
-    """Sample the NVIDIA GPUs of this machine into a log (needs perfkit[live])."""
-    from perfkit.workloads.monitor import gpu_log
-
-    try:
-        lines = gpu_log(out, interval_ns=interval, dur_ns=dur_ns, gpus=gpus)
-    except ValueError as e:
-        raise click.UsageError(str(e)) from e
-    say(f"{out}: {lines} lines")

@@ -12,13 +12,14 @@ from html import escape
 import nbformat
 
 from perfkit.format import Shown
+from perfkit.readers.nvidia_smi import QUERY
 from perfkit.report.notebooks import NOTEBOOKS, answering, folder, title
 from perfkit.run import Run
 
 # What it takes to answer a notebook, where no profile of the run is of a tool that says so itself.
 RECORD = {
     "1_baseline": "`perfkit baseline gemm` and `copy`, `all_reduce_perf` of nccl-tests, or the log of a training",
-    "2_monitoring": "`perfkit record monitor --out gpu.csv` while the program runs",
+    "2_monitoring": f"`{QUERY}` while the program runs",
     "3_system": "`nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM`",
     "3_call_paths": "`hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM`, then `hpcstruct` and `hpcprof`",
     "4_kernels": "`ncu --set full --launch-count 50 -o report PROGRAM`",

@@ -228,4 +228,4 @@ def test_what_a_log_cannot_answer_is_missing_with_what_records_it(tmp_path: Path
     assert "nvidia-smi dmon -s pucvmet -o DT -f LOG" == lacking["SAMPLES.throttled_power_frac"]
     power = smi.read(smi.query(tmp_path / "gpu.csv", ("0", "1 W"), columns=("index", "power.draw [W]")))
     (busy,) = (m.record for m in power.missing if m.table == "SAMPLES.gpu_busy_frac")
-    assert busy.startswith("nvidia-smi --query-gpu=timestamp,index,name,utilization.gpu")
+    assert busy.startswith("nvidia-smi --query-gpu=timestamp,index,name,")

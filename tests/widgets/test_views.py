@@ -33,7 +33,7 @@ ASKED = {
     "gaps": ("operations of a GPU", "nsys profile"),
     "kernels": ("kernels", "nsys profile"),
     "memory": ("readings of the allocator's memory", "perfkit record torch"),
-    "monitor": ("readings of the GPUs", "perfkit record monitor"),
+    "monitor": ("readings of the GPUs", "nvidia-smi --query-gpu="),
     "operators": ("operators", "perfkit record torch"),
     "roofline": ("launches with counters", "ncu --set full"),
     "timeline": ("kernels and copies", "nsys profile"),

@@ -15,9 +15,9 @@ from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers.nvidia_smi import dmon, query, text, xml
 from perfkit.readers.nvidia_smi.filling import filled
-from perfkit.readers.nvidia_smi.forms import form, refused
+from perfkit.readers.nvidia_smi.forms import QUERY, form, refused
 
-__all__ = ["VERSION", "read", "refused", "sniff"]
+__all__ = ["QUERY", "VERSION", "read", "refused", "sniff"]
 
 VERSION = 3
 LARGEST = 4 * 10**9

@@ -1,7 +1,5 @@
 """When was a row recorded: the times that nvidia-smi prints as ns since 1970, its local time taken as UTC.
 
-The header of ``perfkit record monitor`` says that its times are UTC.
-
 Functions
 ---------
 logged   of a query: 2026/01/03 15:36:53.507
@@ -29,7 +27,6 @@ EPOCH = date(1970, 1, 1).toordinal()
 MOST_DAYS = 53_000  # from 1970, to the years 1824 and 2115: differences of such times fit int64 ns
 LOGGED = "%Y/%m/%d %H:%M:%S.%f"
 PRINTED = re.compile(r"\w{3} (\w{3}) {1,2}(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})", re.ASCII)
-UTC = "UTC"
 LOCAL = "the times are local ones without a zone, taken as UTC"
 BACKWARDS = "the clock was set back while the log was written"
 
@@ -118,11 +115,10 @@ def ticks(gpu: NDArray[np.int32]) -> Times:
     return ordinal * SECOND
 
 
-def origin(times: Times, zone: str = "") -> tuple[Times, int, list[str]]:
-    """Return the times since the earliest, the earliest, and what to note; `zone` is what the header says."""
+def origin(times: Times) -> tuple[Times, int, list[str]]:
+    """Return the times since the earliest, the earliest, and what to note."""
     first = int(times.min())
-    notes = [] if zone == UTC else [LOCAL]
-    return times - first, first, notes + [BACKWARDS] * bool((np.diff(times) < 0).any())
+    return times - first, first, [LOCAL] + [BACKWARDS] * bool((np.diff(times) < 0).any())
 
 
 def _each(name: str, column: Column, value: Any) -> Times:

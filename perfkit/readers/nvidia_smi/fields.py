@@ -2,8 +2,8 @@
 
 Conventions
 -----------
-Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` or the log
-of ``perfkit record monitor`` has (``temperature.slowdown``, ``pcie.rx``, ``energy``). Of several columns for one metric
+Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` has
+(``temperature.slowdown``, ``pcie.rx``). Of several columns for one metric
 the first in `FIELDS` that has a value is read: ``power.draw`` is a mean over 1 s since Ampere and instantaneous
 before. dmon's MB of memory are MiB; its MB/s and the KB/s of ``-q`` are taken as printed, decimal.
 
@@ -36,7 +36,6 @@ FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "sm_occupancy_frac": ("smocc",),
         "power_w": ("power.draw", "power.draw.instant", "power.draw.average"),
         "power_limit_w": ("enforced.power.limit", "power.limit"),
-        "energy_j": ("energy",),
         "temperature_c": ("temperature.gpu",),
         "memory_temperature_c": ("temperature.memory",),
         "temperature_margin_c": ("temperature.gpu.tlimit",),
@@ -107,7 +106,6 @@ UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(
         "_frac": {"%": PERCENT, "GPM:%": PERCENT, "bool": 1},
         "_hz": {"MHz": 1e6},
         "_w": {"W": 1},
-        "_j": {"J": 1},
         "_c": {"C": 1},
         "_ns": {"us": 1000},
         "_count": {"": 1, "errs": 1, "errors": 1},

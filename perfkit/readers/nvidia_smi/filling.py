@@ -73,7 +73,7 @@ def filled(log: Log) -> Profile:
         raise unreadable(log.path, log.where, log.names.get(e.name, e.name), e) from e
     values |= throttled
     if not values:
-        raise ReadError(f"{log.path}: no column has a value that is a metric of the GPU. Record {QUERY}.")
+        raise ReadError(f"{log.path}: no column has a value that is a metric of the GPU. Record `{QUERY}`.")
     devices = _devices(log, values)
     loaders = {"SAMPLES": partial(_samples, log.gpu, log.time_ns, values)}
     if len(devices):
@@ -229,7 +229,7 @@ def _capture(log: Log) -> pd.DataFrame:
 
 def _missing(log: Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:
     lacking = [
-        Missing(f"SAMPLES.{metrics[0]}", what, record.strip("`"))
+        Missing(f"SAMPLES.{metrics[0]}", what, record)
         for metrics, what, record in ASKED
         if not any(metric in values for metric in metrics)
     ]

@@ -21,11 +21,11 @@ KNOWN = {name for names in FIELDS.values() for name in names if "." in name}
 FIELD = re.compile(r"([\w.]+)(?: \[[^\[\]]*\])?")
 SEPARATORS = ",;\t|"
 QUERY = (
-    "`nvidia-smi --query-gpu=timestamp,index,name,utilization.gpu,utilization.memory,memory.used,memory.total,"
-    "power.draw,enforced.power.limit,temperature.gpu,clocks.current.sm,clocks_event_reasons.active "
-    "--format=csv -l 1 -f LOG.csv`"
+    "nvidia-smi --query-gpu=timestamp,index,name,driver_version,utilization.gpu,utilization.memory,"
+    "memory.used,memory.free,memory.total,power.draw,enforced.power.limit,temperature.gpu,temperature.memory,"
+    "clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks_event_reasons.active --format=csv -l 1 -f gpu.csv"
 )
-DMON_COMMAND = "`nvidia-smi dmon -s pucvmet -o DT -f LOG`"
+DMON_COMMAND = "nvidia-smi dmon -s pucvmet -o DT -f LOG"
 FAILED = ("NVIDIA-SMI has failed", "Failed to", "Unable to determine", "No devices were found")
 HEADLESS = re.compile(r"(?:\d+, )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
 
@@ -86,13 +86,15 @@ def refused(path: Path) -> str | None:
         return None
     words = line.removeprefix("#").split()
     if {"gpu", "pid", "type"} <= set(words):
-        return f"nvidia-smi pmon counts per process, and no table holds that. Record the GPUs with {DMON_COMMAND}."
+        return f"nvidia-smi pmon counts per process, and no table holds that. Record the GPUs with `{DMON_COMMAND}`."
     if {"pid", "used_gpu_memory"} <= {*fields(line)} or {"pid", "used_memory"} <= {*fields(line)}:
-        return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with {QUERY}."
+        return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
     if HEADLESS.match(line):
-        return f"rows of nvidia-smi without their header do not say what they are. Record without `noheader`: {QUERY}."
+        return (
+            f"rows of nvidia-smi without their header do not say what they are. Record without `noheader`: `{QUERY}`."
+        )
     if line.startswith("+---") and "NVIDIA-SMI" in str(content(path, HEAD)):
-        return f"the table that nvidia-smi prints is for people. Record {QUERY}, or `nvidia-smi -q -x -f GPUS.xml`."
+        return f"the table that nvidia-smi prints is for people. Record `{QUERY}`, or `nvidia-smi -q -x -f GPUS.xml`."
     if line.startswith(FAILED):
         return f"nvidia-smi recorded nothing, it said {line[:200]!r}. Mend that and record again."
     return None

@@ -41,11 +41,11 @@ def log(path: Path) -> Log:
     stamps = read.pop("timestamp", None)
     columns = {name: Column(column.codes, column.texts, units[name]) for name, column in read.items()}
     try:
-        times, first, gpu, notes = _placed(columns, stamps, found.count, units.get("timestamp", ""))
+        times, first, gpu, notes = _placed(columns, stamps, found.count)
     except Unreadable as e:
         raise unreadable(path, found.where, e.name, e) from e
     except gpus.Mixed as e:
-        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record {QUERY}.") from e
+        raise ReadError(f"{path}: rows of several GPUs, which nothing tells apart. Record `{QUERY}`.") from e
     return Log(
         path=path,
         tool="nvidia-smi --query-gpu",
@@ -80,12 +80,12 @@ def _header(found: Lines) -> tuple[list[str], dict[str, str]]:
 
 
 def _placed(
-    columns: dict[str, Column], stamps: Any, rows: int, zone: str
+    columns: dict[str, Column], stamps: Any, rows: int
 ) -> tuple[NDArray[np.int64], int | None, NDArray[np.int32], list[str]]:
     """Return time and GPU of each row, the wall clock of the first, and notes."""
     if stamps is None:
         gpu, notes = gpus.numbered(columns, None)
         return clock.ticks(gpu), None, gpu, [*notes, NO_TIMES]
-    times, first, said = clock.origin(clock.logged(stamps, "timestamp"), zone)
+    times, first, said = clock.origin(clock.logged(stamps, "timestamp"))
     gpu, notes = gpus.numbered(columns, times) if columns else (np.zeros(rows, np.int32), [])
     return times, first, gpu, [*notes, *said]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import pandas as pd
 
 from perfkit.errors import PerfkitError
+from perfkit.readers.nvidia_smi import QUERY
 from perfkit.selection import Selection
 
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
@@ -23,7 +24,7 @@ RECORD = {
     "OPS": TORCH,
     "COLLECTIVES": f"{TORCH}, on every rank",
     "CALLTREE": "hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM, then hpcstruct and hpcprof",
-    "SAMPLES": "perfkit record monitor --out gpu.csv, or nsys profile --gpu-metrics-devices=all PROGRAM",
+    "SAMPLES": f"{QUERY}, or nsys profile --gpu-metrics-devices=all PROGRAM",
     "SAMPLES.memory": TORCH,
     "BENCHMARK": NCCL_TESTS,
     "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",

@@ -25,7 +25,7 @@ def monitor(source: Selection | Explorer) -> Shown | Live:
     --------
     >>> import perfkit
     >>> monitor(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    No readings of the GPUs were recorded. What records them: perfkit record monitor ...
+    No readings of the GPUs were recorded. What records them: nvidia-smi --query-gpu=timestamp,...
     """
     return shown(source, _monitor)
 
