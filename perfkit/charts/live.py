@@ -1,9 +1,9 @@
-"""The picture of a log that moves on: metrics of the GPUs over a window of time, drawn again every second.
+"""The picture of a log that grows: metrics of the GPUs over a window of time, drawn again every second.
 
 Conventions
 -----------
 A chart of `perfkit.charts.monitor` takes seconds to make, so this one is written as Vega-Lite itself, and shows
-one metric of each kind with the axes as they are for the whole log: nothing jumps while it is played.
+one metric of each kind with the axes as they are for the whole log: nothing jumps while it grows.
 
 Functions
 ---------

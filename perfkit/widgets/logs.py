@@ -1,4 +1,4 @@
-"""Logs of the GPUs as a view reads them: one that was recorded, or one that is still being written."""
+"""A log of the GPUs that is still being written, read again as it grows."""
 
 from __future__ import annotations
 
@@ -9,36 +9,32 @@ import pandas as pd
 
 from perfkit.errors import ReadError
 from perfkit.readers import reader, recognise, unrecognised
-from perfkit.run import Run, load
+from perfkit.run import Run
 from perfkit.tables import SAMPLES
 
 FRESH = 10.0  # s since a file was changed, in which it counts as being written
 REST = 4  # times as long as the last reading took, a file is not read again
 
 
-class Recorded:
-    """SAMPLES that do not change."""
-
-    is_written = False
-    problem = ""
-
-    def __init__(self, samples: pd.DataFrame, name: str) -> None:
-        self.samples, self.name = SAMPLES.check(samples), name
-
-    def renew(self) -> bool:
-        """Return False: there is nothing new."""
-        return False
+def is_growing(path: Path) -> bool:
+    """Return whether a file was changed just now, so that more lines are likely to follow."""
+    return path.is_file() and time.time() - path.stat().st_mtime < FRESH
 
 
-class Written:
-    """A file that grows; `problem` is what its reader says where it cannot be read, yet.
+class Log:
+    """A file that grows; `problem` is why its reader cannot read it, yet.
 
     The reader is asked directly: the cache would keep a copy of every length of the file.
+
+    Raises
+    ------
+    ReadError
+        If no reader knows the kind of file.
     """
 
-    is_written = True
-
     def __init__(self, path: Path) -> None:
+        if recognise(path) is None:
+            raise unrecognised(path)
         self.samples, self.name, self.problem = SAMPLES.empty(), path.name, ""
         self._path, self._seen, self._rest_until = path, (0, 0), 0.0
         self.renew()
@@ -61,31 +57,6 @@ class Written:
         now = time.monotonic()
         self._rest_until = now + REST * (now - start)
         return True
-
-
-Log = Recorded | Written
-
-
-def opened(source: Run | pd.DataFrame | str | Path) -> Log:
-    """Return the log of a run, of SAMPLES, or at a path; a file that was changed just now is one that grows.
-
-    Raises
-    ------
-    ReadError
-        If nothing is at the path, or what is there cannot be read; of a file that grows, if no reader knows its kind.
-    SchemaError
-        If the frame is not a SAMPLES table.
-    """
-    if isinstance(source, pd.DataFrame):
-        return Recorded(source, "samples")
-    if isinstance(source, Run):
-        return Recorded(source.samples, ", ".join(profile.path.name for profile in source.profiles))
-    path = Path(source)
-    if path.is_file() and time.time() - path.stat().st_mtime < FRESH:
-        if recognise(path) is None:
-            raise unrecognised(path)
-        return Written(path)
-    return Recorded(load(path).samples, path.name)
 
 
 def _read(path: Path) -> pd.DataFrame:
