@@ -22,6 +22,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
+from perfkit.readers.text import content, head, line_of
 
 __all__ = ["VERSION", "read", "sniff"]
 
@@ -68,13 +69,9 @@ Cards = dict[int, dict[str, str]]
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is the JSON of rocm-smi, by the first card's key and another key that is known."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD).decode(errors="replace")
-    except OSError:
-        return False
+    start = head(path, HEAD).decode(errors="replace")
     known = (key for keys, _ in KEYS.values() for key in keys)
-    return BEGIN.search(head) is not None and any(f'"{key}"' in head for key in (*known, *NAMES))
+    return BEGIN.search(start) is not None and any(f'"{key}"' in start for key in (*known, *NAMES))
 
 
 def read(path: Path) -> Profile:
@@ -91,27 +88,23 @@ def read(path: Path) -> Profile:
     rows, absent = _rows(taken)
     if not rows:
         raise ReadError(f"{path}: no card has a number that is known. {AGAIN}.")
-    samples = pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"])
-    frame = tables.SAMPLES.make(samples.assign(rank=0))
-    devices = _devices(taken)
+    samples = tables.SAMPLES.make(pd.DataFrame(rows, columns=["gpu", "time_ns", "metric", "value"]).assign(rank=0))
+    frames = {"SAMPLES": samples, "DEVICES": _devices(taken)}
     notes = [NO_TIMES, *outside, *_unknown(documents), *([f"not available: {', '.join(absent)}"] if absent else [])]
-    found = set(frame["metric"].cat.categories)
+    metrics = set(samples["metric"].cat.categories)
     return Profile(
         reader="rocm_smi",
         path=path,
         capture=_capture(path, documents),
-        loaders={"SAMPLES": partial(_same, frame), "DEVICES": partial(_same, devices)},
-        missing=tuple(Missing(f"SAMPLES.{name}", what, RECORD) for name, what in ASKED.items() if name not in found),
+        loaders={name: partial(frames.__getitem__, name) for name in frames},
+        missing=tuple(Missing(f"SAMPLES.{name}", what, RECORD) for name, what in ASKED.items() if name not in metrics),
         notes=tuple(notes),
     )
 
 
 def _documents(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
     """Yield the objects with cards, wherever they begin; note objects between them that begin with no card."""
-    try:
-        text = path.read_bytes().decode(errors="replace")
-    except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+    text = content(path).decode(errors="replace")
     decoder = json.JSONDecoder(object_pairs_hook=_once)
     others: list[int] = []
     at = 0
@@ -120,13 +113,13 @@ def _documents(path: Path, notes: list[str]) -> Iterator[dict[str, Any]]:
         try:
             document, at = decoder.raw_decode(text, begin.start())
         except (ValueError, RecursionError) as e:
-            line = text.count("\n", 0, begin.start()) + 1
+            line = line_of(text, begin.start())
             raise ReadError(f"{path}: the JSON that begins in line {line} is cut or damaged ({e}). {AGAIN}.") from e
         yield document
     others = [brace for brace in (*others, text.find("{", at)) if brace >= 0]
     if others:
-        line = text.count("\n", 0, others[0]) + 1
-        notes.append(f"objects that do not begin with a card are left out ({len(others)}, first in line {line})")
+        where = f"{len(others)}, first in line {line_of(text, others[0])}"
+        notes.append(f"objects that do not begin with a card are left out ({where})")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -178,15 +171,13 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
                 for key in (key for key in keys if key in said):
                     number = NUMBER.fullmatch(said[key])
                     if number:
-                        rows.append((gpu, tick * SECOND, metric, _scaled(float(number[1]), factor)))
+                        value = float(number[1])
+                        exact = value / round(1 / factor) if factor < 1 else value * factor  # dividing is exact
+                        rows.append((gpu, tick * SECOND, metric, exact))
                         break
                     absent[key] = absent.get(key, 0) + 1
     count = sum(len(cards) for cards in taken)
     return rows, [f"{key} {lacking} of {count}" for key, lacking in absent.items()]
-
-
-def _scaled(value: float, factor: float) -> float:
-    return value / round(1 / factor) if factor < 1 else value * factor  # dividing is exact to the last digit
 
 
 def _devices(taken: list[Cards]) -> pd.DataFrame:
@@ -223,7 +214,3 @@ def _capture(path: Path, documents: list[dict[str, Any]]) -> pd.DataFrame:
         "dur_ns": (len(documents) - 1) * SECOND,
     }
     return tables.CAPTURE.make(pd.DataFrame(frame))
-
-
-def _same(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame

@@ -78,9 +78,9 @@ UNFINISHED = {
     "dcgm scrape": "the last line is cut",
     "nvidia_smi": "the last line is cut",
     "nvidia_smi xml": "the end is cut",
-    "nccl": "the file ends in the middle of a line",
+    "nccl": "the last line is cut",
     "nccl report": "the file ends in the middle of a result",
-    "deepspeed": "the file ends in the middle of a line",
+    "deepspeed": "the last line is cut",
 }
 FOREIGN: dict[str, bytes] = {
     "empty": b"",

@@ -132,7 +132,7 @@ def test_a_cut_last_line_is_left_out(tmp_path: Path) -> None:
     path.write_text(text[: text.index("478.11") + 4])
     profile = nccl.read(path)
     assert NS[:4] == profile.table("COLLECTIVES")["dur_ns"].tolist()
-    assert "the file ends in the middle of a line, which is left out" in profile.notes
+    assert "the last line is cut and left out" in profile.notes
 
 
 def test_rows_that_are_not_whole_are_left_out(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.dcgm import answer, dmon, exposition
 from perfkit.readers.dcgm.series import Reading, devices, ranks, samples, whole_gpus
-from perfkit.readers.dcgm.text import content_of
+from perfkit.readers.text import content, head
 
 __all__ = ["VERSION", "read", "sniff"]
 
@@ -47,12 +47,8 @@ ASKED = (
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is one of the logs, by the first 64 KB."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(HEAD)
-    except OSError:
-        return False
-    return any(claims(head) for claims, _ in FORMS)
+    start = head(path, HEAD)
+    return any(claims(start) for claims, _ in FORMS)
 
 
 def read(path: Path) -> Profile:
@@ -69,8 +65,8 @@ def read(path: Path) -> Profile:
     ReadError
         If the file is damaged or holds no value.
     """
-    head = content_of(path)[:HEAD]
-    reading = next((form for claims, form in FORMS if claims(head)), exposition.reading)(path)
+    beginning = content(path)[:HEAD]
+    reading = next((form for claims, form in FORMS if claims(beginning)), exposition.reading)(path)
     notes = list(reading.notes)
     series = whole_gpus(reading.series, notes)
     rank = ranks({s.host for s in series}, notes)

@@ -18,8 +18,8 @@ from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.readers.dcgm.labels import Raw, driver, gathered, unknown
 from perfkit.readers.dcgm.series import LATEST_NS, NEVER, Reading
-from perfkit.readers.dcgm.text import content_of
 from perfkit.readers.dcgm.values import decimal
+from perfkit.readers.text import content
 
 BEGIN = re.compile(rb'\s*\{\s*"(?:status|data|warnings|infos)"\s*:')
 TYPE = re.compile(rb'"resultType"\s*:')
@@ -89,9 +89,9 @@ def reading(path: Path) -> Reading:
 
 
 def _answer(path: Path) -> Answer:
-    content = content_of(path)
+    data = content(path)
     try:
-        answer = msgspec.json.decode(content, type=Answer)
+        answer = msgspec.json.decode(data, type=Answer)
     except UNREADABLE as e:
         raise ReadError(
             f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the server for it again."
@@ -104,7 +104,7 @@ def _answer(path: Path) -> Answer:
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "
             "Store the answer to a query of metrics."
         )
-    twice = _repeated(content, answer.data.result)
+    twice = _repeated(data, answer.data.result)
     if twice:
         raise ReadError(
             f"{path}: an object has the key {twice!r} twice, and one of both values is lost. Ask for it again."
@@ -112,9 +112,9 @@ def _answer(path: Path) -> Answer:
     return answer
 
 
-def _repeated(content: bytes, results: Sequence[Result]) -> str:
+def _repeated(data: bytes, results: Sequence[Result]) -> str:
     """Return a key that stands more often in the text than in what was decoded of it; empty if there is none."""
-    there = Counter(key.decode() for key in KEY.findall(content))
+    there = Counter(key.decode() for key in KEY.findall(data))
     decoded = Counter({"data": 1, "result": 1, "metric": len(results)})
     decoded["values"] = decoded["value"] = len(results)  # a series has one of them, or both without points
     decoded.update(label for one in results for label in one.metric if label in there)

@@ -1,4 +1,4 @@
-"""The lines of a log, the last of which may have been cut."""
+"""The whole lines of a log of DCGM."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from perfkit.errors import ReadError
+from perfkit.readers.text import CUT, content, line_of
 
 BINARY = re.compile(r"[\x00-\x08\x0e-\x1f]")
 EOF = "# EOF"  # OpenMetrics may end in this without an end of line
-CUT = "the last line is cut (no end of line) and is left out"
+AGAIN = "The file is damaged: copy or record it again."
 
 
 def lines(path: Path, notes: list[str]) -> list[str]:
@@ -20,27 +21,16 @@ def lines(path: Path, notes: list[str]) -> list[str]:
     ReadError
         If it cannot be opened, or is not text throughout.
     """
-    content = content_of(path)
+    data = content(path)
     try:
-        text = content.decode("utf-8-sig")
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as e:
-        number = content[: e.start].count(b"\n") + 1
-        raise ReadError(f"{path}: line {number} is not text. The file is damaged: copy or record it again.") from e
+        raise ReadError(f"{path}: line {line_of(data, e.start)} is not text. {AGAIN}") from e
     binary = BINARY.search(text)
     if binary:
-        number = text.count("\n", 0, binary.start()) + 1
-        raise ReadError(f"{path}: line {number} is not text. The file is damaged: copy or record it again.")
+        raise ReadError(f"{path}: line {line_of(text, binary.start())} is not text. {AGAIN}")
     *whole, last = text.split("\n")
     if last.strip() == EOF:
         return [*whole, last]
-    if last.strip():
-        notes.append(CUT)
+    notes += [CUT] * bool(last.strip())
     return whole
-
-
-def content_of(path: Path) -> bytes:
-    """Return the bytes of a file."""
-    try:
-        return path.read_bytes()
-    except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e

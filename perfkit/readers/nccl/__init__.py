@@ -8,7 +8,6 @@ tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.30.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from perfkit.errors import ReadError
 from perfkit.profile import Profile, node_of
 from perfkit.readers.nccl import benchmark, calls, fill, lines, links, log, remarks, report
 from perfkit.readers.nccl.layout import layout
+from perfkit.readers.text import content, head
 
 __all__ = ["VERSION", "read", "sniff"]
 
@@ -30,18 +30,10 @@ _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is output of nccl-tests or holds lines of NCCL, by a table's header and NCCL's own prefix."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            head = lines.decode(file.read(LOOKED_AT))
-    except OSError:
-        return False
-    if report.is_report(head):
+    start = lines.decode(head(path, LOOKED_AT))
+    if report.is_report(start) or benchmark.BANNER.search(start) or _LOG.search(start):
         return True
-    if benchmark.BANNER.search(head) or _LOG.search(head):
-        return True
-    return "algbw" in head and any(layout(line) for line in head.splitlines() if "algbw" in line)
+    return any(layout(line) for line in start.splitlines() if "algbw" in line)
 
 
 def read(path: Path) -> Profile:
@@ -60,7 +52,7 @@ def read(path: Path) -> Profile:
     ReadError
         If there is nothing in it but headers, or binary data among its rows.
     """
-    text = lines.decode(lines.content(path))
+    text = lines.decode(content(path))
     return _report(text, path) if report.is_report(text[:LOOKED_AT]) else _log(text, path)
 
 
@@ -116,13 +108,9 @@ def _profile(
     own = int(ranks[0]) if len(ranks) == 1 and (frames["COLLECTIVES"]["source"] == "log").any() else None
     if own:
         kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32"))
-    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: partial(_same, frame) for name, frame in kept.items()}
+    loaders = {name: partial(kept.__getitem__, name) for name in kept}
     node = node_of(next(iter(hosts))) if len(hosts) == 1 else ""
     return Profile("nccl", path, capture, loaders, fill.missing(set(kept)), tuple(notes), own, node)
-
-
-def _same(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame
 
 
 def _check_text(tables: list[benchmark.Table], path: Path) -> None:

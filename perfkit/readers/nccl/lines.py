@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.errors import ReadError
+from perfkit.readers.text import lines
 
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
-_NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
-_ENDS = re.compile(r"\r\n|\r|\n")
 
 
 class Said(NamedTuple):
@@ -46,24 +45,12 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Log:
-    """What is in a log: lines of the program and of NCCL, how many of these are not whole, and how it ends.
-
-    `foreign` are the numbers of the lines that hold bytes which are no text.
-    """
+    """What is in a log: lines of the program and of NCCL, how many of these are not whole, and notes on the text."""
 
     lines: list[Line]
     said: list[Said]
     interleaved: int
-    whole: bool
-    foreign: list[int] = field(default_factory=list)
-
-
-def content(path: Path) -> bytes:
-    """Return the bytes of a file."""
-    try:
-        return path.read_bytes()
-    except OSError as e:
-        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+    notes: Sequence[str] = ()
 
 
 def decode(text: bytes) -> str:
@@ -79,20 +66,16 @@ def read(text: str, path: Path) -> Log:
     ReadError
         If there is binary data in it.
     """
-    if "\0" in text:
-        line = len(_ENDS.findall(text, 0, text.index("\0"))) + 1
-        raise ReadError(f"{path}: binary data (zero bytes) in line {line}. Copy the log again or cut that part out.")
-    *lines, last = _ENDS.split(text)
-    foreign = [n for n, line in enumerate(lines, 1) if _NO_TEXT.search(line)] if _NO_TEXT.search(text) else []
-    return replace(split(lines, whole=not last), foreign=foreign)
+    whole, notes = lines(text, path)
+    return replace(split(whole), notes=notes)
 
 
-def split(lines: list[str], whole: bool) -> Log:
+def split(printed: list[str]) -> Log:
     """Return what NCCL wrote and what the program wrote, each in its order."""
-    log = Log([], [], 0, whole)
+    log = Log([], [], 0)
     at: list[int] = []
     interleaved = 0
-    for number, text in enumerate(lines, 1):
+    for number, text in enumerate(printed, 1):
         found = _parted(text) if "NCCL " in text else None
         if found is None:
             interleaved += ": opCount " in text  # a call whose process cannot be read
@@ -123,7 +106,7 @@ def _parted(text: str) -> tuple[str, Said, int] | None:
 def _unglue(log: Log, at: list[int]) -> None:
     """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``)."""
     hosts = Counter(said.host for said in log.said)
-    known = [host for host, lines in hosts.items() if lines > 1]
+    known = [host for host, count in hosts.items() if count > 1]
     for place, (line, said) in enumerate(zip(at, log.said, strict=True)):
         if hosts[said.host] == 1 and log.lines[line].text.strip():
             host = next((host for host in known if said.host.endswith(host)), said.host)

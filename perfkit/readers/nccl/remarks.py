@@ -50,11 +50,7 @@ def left_out(unsized: int, damaged: int, log: Log) -> list[str]:
         said.append(f"{unsized} calls or choices of unknown message size are left out")
     if damaged:
         said.append(f"{damaged} lines of NCCL that are not whole are left out")
-    if log.foreign:
-        said.append(f"lines hold bytes that are no text ({len(log.foreign)}, first in line {log.foreign[0]})")
-    if not log.whole:
-        said.append("the file ends in the middle of a line, which is left out")
-    return said
+    return [*said, *log.notes]
 
 
 def quoted(text: str) -> str:

@@ -1,0 +1,387 @@
+"""Training throughput: the report of DeepSpeed's Flops Profiler, and the iteration lines of Megatron's log.
+
+Set ``"flops_profiler": {"enabled": true, "profile_step": 10}, "wall_clock_breakdown": true`` in DeepSpeed's
+configuration and keep what the program prints (or set ``"output_file"``); Megatron prints an iteration line every
+``--log-interval`` steps, with the rate for ``--log-throughput``. Tried with reports of DeepSpeed 0.3 to 0.16 and lines
+of Megatron-DeepSpeed and Megatron-LM. All figures but samples and tokens per second are per GPU.
+
+A report has lines ``label:   value unit``; labels and units differ between versions. Its modules are not read: rates of
+short ones exceed what the GPU can do, since their operations are estimated. Iteration lines are ``iteration 1/ 5 |
+consumed samples: 2048 | elapsed time per iteration (ms): 76015.3 | ... | TFLOPs: 147.61 |`` with more or fewer fields,
+some with a time stamp; the settings stand before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import pandas as pd
+
+from perfkit import tables
+from perfkit.errors import ReadError
+from perfkit.profile import Missing, Profile
+from perfkit.readers.text import content, lines
+
+__all__ = ["VERSION", "read", "sniff"]
+
+VERSION = 2
+LARGEST = 4 * 10**9
+LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
+NO_BACKWARD = Missing(
+    "SAMPLES.backward_ns", "no times of backward pass, step and iteration", '"wall_clock_breakdown": true for DeepSpeed'
+)
+
+# Reports of the Flops Profiler
+TITLE = re.compile(r"-{5,} DeepSpeed Flops Profiler -{5,}")
+SUMMARY_END = re.compile(r"-{5,} (?:Aggregated|Detailed) Profile")
+LABELLED = re.compile(r"\s*(\S.*?):\s+(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)(?: (\w+))?\s*", re.IGNORECASE)
+POWERS = {"": 0, "K": 3, "k": 3, "M": 6, "G": 9, "B": 9, "T": 12, "P": 15, "m": -3, "u": -6, "n": -9}
+NANO = 9
+# Labels up to "=", in lower case: of reports since 0.4, and of those before.
+VALUES = {
+    "world size": "world_size_count",
+    "batch size per gpu": "batch_size_count",
+    "params per gpu": "model_parameters_count",
+    "number of parameters": "model_parameters_count",
+    "params of model": "model_parameters_count",
+    "fwd flops per gpu": "forward_flops",
+    "number of floating point operations (": "forward_flops",
+    "fwd latency": "forward_ns",
+    "latency": "forward_ns",
+    "bwd latency": "backward_ns",
+    "step latency": "step_ns",
+    "iter latency": "iteration_ns",
+    "samples/second": "samples_per_s",
+    "floating point operations per second(flops)": "forward_flops_per_s",
+}
+RATES = {  # labels that divide by a time after their "="
+    "fwd flops per gpu": "forward_flops_per_s",
+    "bwd flops per gpu": "backward_flops_per_s",
+    "fwd+bwd flops per gpu": "training_flops_per_s",
+}
+
+# Lines of Megatron
+ITERATION = re.compile(
+    r"(?:\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?)\]\s+)?\biteration +(\d{1,12})/ *(\w+) \|"
+    r"(.*elapsed time per iteration \(ms\):.*)"
+)
+FIELD = re.compile(r"([^|:]{1,100}): *(-?\d{1,18}(?:\.\d{1,9})?(?:e[+-]?\d\d?)?)", re.IGNORECASE)
+SETTINGS = {
+    "world_size": re.compile(r"\busing world size: (\d{1,9})"),
+    "seq_length": re.compile(r"\bseq_length \.{3,} (\d{1,9})"),
+}
+SIGN = "elapsed time per iteration"
+BEGIN = re.compile(r"\biteration +\d{1,12}/ *\w+ \|")
+DIGITS = 12
+# Both per GPU: megatron/training.py divides by the world size.
+TRAINING_RATES = ("TFLOPs", "throughput per GPU (TFLOP/s/GPU)")
+LONGEST_MS = 10**9  # eleven days, well within int64 ns
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
+LATEST_NS = 2**62  # in the year 2116
+SECOND = 10**9
+
+Row = tuple[int, str, float]  # time_ns, metric, value
+
+
+def sniff(path: Path) -> bool:
+    """Say whether `path` holds a report or iteration lines, near its start or its end."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            ends = [file.read(LOOKED_AT)]
+            file.seek(max(LOOKED_AT, path.stat().st_size - LOOKED_AT))
+            ends.append(file.read(LOOKED_AT))
+    except OSError:
+        return False
+    texts = [end.decode("utf-8", errors="replace") for end in ends]
+    return any(TITLE.search(text) or _has_iteration(text) for text in texts)
+
+
+def read(path: Path) -> Profile:
+    """Open a report or a log.
+
+    Returns
+    -------
+    Profile
+        SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence
+        length is known, and `training_flops_per_s`, at the line's time stamp or, where lines have none, at the time
+        their iterations took since the first line; at time 0 what the last report says beside these.
+
+    Raises
+    ------
+    ReadError
+        If there is no figure in it, or binary data.
+    """
+    printed, notes = lines(content(path).decode("utf-8-sig", errors="replace"), path)
+    training = _training(printed)
+    rows = _training_rows(training)
+    timed = {metric for _, metric, _ in rows}
+    rows += [row for row in _report_rows(printed, notes) if row[1] not in timed]
+    if not rows:
+        raise ReadError(
+            f"{path}: a title of DeepSpeed's Flops Profiler and no figure after it. "
+            "Let the program run past the step that is profiled."
+        )
+    samples = _samples(rows)
+    reported = bool(_titles(printed))
+    notes += _training_notes(training)
+    missing = (NO_BACKWARD,) if reported and not samples["metric"].eq("backward_ns").any() else ()
+    capture = _capture(path, "DeepSpeed" if reported else "Megatron", samples, training.start_ns)
+    return Profile("deepspeed", path, capture, {"SAMPLES": samples.copy}, missing, tuple(notes))
+
+
+def _report_rows(printed: list[str], notes: list[str]) -> list[Row]:
+    """Return the figures of the last report, at time 0."""
+    titles = _titles(printed)
+    if not titles:
+        return []
+    report = _last_report(printed[titles[-1] :])
+    if len(titles) > 1:
+        notes.append(f"{len(titles)} reports of the Flops Profiler: the last one is read")
+    if report.impossible:
+        notes.append(f"left out as impossible (0 or negative): {', '.join(report.impossible)}")
+    if report.unreadable:
+        notes.append(f"left out, their value is no number with a unit: {', '.join(report.unreadable)}")
+    if not report.whole:
+        notes.append("the report ends within its summary")
+    return [(0, metric, value) for metric, value in report.figures.items()]
+
+
+def _samples(rows: list[Row]) -> pd.DataFrame:
+    frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"])
+    return tables.SAMPLES.make(frame.assign(rank=0, gpu=-1))
+
+
+def _capture(path: Path, tool: str, samples: pd.DataFrame, t0_unix_ns: int | None) -> pd.DataFrame:
+    frame = {"rank": 0, "tool": tool, "tool_version": "", "path": str(path), "dur_ns": samples["time_ns"].max()}
+    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
+
+
+@dataclass
+class Report:
+    """The figures of a report, in the metrics' units; what was left out; whether its summary is whole."""
+
+    figures: dict[str, float] = field(default_factory=dict)
+    impossible: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
+    whole: bool = False
+
+
+def _titles(printed: Sequence[str]) -> list[int]:
+    """Return the numbers of the lines that begin a report."""
+    return [number for number, line in enumerate(printed) if "Flops Profiler" in line and TITLE.search(line)]
+
+
+def _last_report(printed: Sequence[str]) -> Report:
+    """Return what the report that begins with the first of these lines says."""
+    title = TITLE.search(printed[0])
+    before = printed[0][: title.start()] if title else ""
+    report = Report()
+    for label, value in _pairs(printed[1:], before, report):
+        metric = _metric(label)
+        if metric is None:
+            continue
+        if value < 0 or (value == 0 and not metric.endswith("_count")):
+            report.impossible.append(label)
+        elif value or metric not in report.figures:  # the model has 0 parameters where there is no engine to tell
+            report.figures[metric] = float(value.scaleb(NANO) if metric.endswith("_ns") else value)
+    return report
+
+
+def _pairs(printed: Iterable[str], before: str, report: Report) -> Iterable[tuple[str, Decimal]]:
+    """Yield label and value in base units, up to the end of the summary."""
+    prefix = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
+    for line in printed:
+        if SUMMARY_END.search(line) or TITLE.search(line):
+            report.whole = True
+            return
+        start = prefix.match(line)
+        begin = start.end() if start else 0
+        pair = LABELLED.fullmatch(line, begin)
+        value = _value(pair[2], pair[3] or "") if pair else None
+        if pair and value is not None:
+            yield pair[1], value
+        elif ":" in line:
+            label = line[begin:].partition(":")[0].strip()
+            report.unreadable += [label] if _metric(label) else []
+
+
+def _value(number: str, unit: str) -> Decimal | None:
+    """Return a number times its unit's power of ten, None for another unit."""
+    power = re.sub(r"(?:FLOPS|FLOPs|MACs|s)$", "", unit)
+    return Decimal(number).scaleb(POWERS[power]) if power in POWERS else None
+
+
+def _metric(label: str) -> str | None:
+    name, _, formula = label.partition("=")
+    name = name.strip().lower()
+    return RATES.get(name) if "/" in formula else VALUES.get(name)
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """One line: its iteration of how many, its place and fields, and when it was printed, ns since 1970."""
+
+    number: int
+    of: int | None
+    line: int
+    stamp_ns: int | None
+    fields: dict[str, Decimal]
+
+    @property
+    def dur_ns(self) -> int:
+        """Time of an iteration, the mean since the line before."""
+        return int(self.fields["elapsed time per iteration (ms)"] * 10**6)
+
+
+@dataclass
+class Training:
+    """The iterations of a log, the settings that it prints, and which of its lines are damaged or misdated."""
+
+    iterations: list[Iteration]
+    settings: dict[str, int]
+    damaged: list[int] = field(default_factory=list)
+    misdated: list[int] = field(default_factory=list)
+
+    @property
+    def start_ns(self) -> int | None:
+        """When the first line was printed, None unless all lines say it."""
+        stamps = [iteration.stamp_ns for iteration in self.iterations]
+        return stamps[0] if stamps and None not in stamps and not self.misdated else None
+
+
+def _has_iteration(text: str) -> bool:
+    """Say whether a text holds an iteration line."""
+    return any(ITERATION.search(line) for line in text.splitlines() if "elapsed time per iteration" in line)
+
+
+def _training(printed: Sequence[str]) -> Training:
+    """Return the iteration lines, each once though several ranks may print it."""
+    iterations: dict[tuple[str, str], Iteration] = {}
+    training = Training([], {})
+    for number, line in enumerate(printed, 1):
+        if "iteration" in line and (SIGN in line or BEGIN.search(line)):
+            match = ITERATION.search(line)
+            iteration = _iteration(match, number) if match else None
+            if match and iteration:
+                iterations[match[2], match[4]] = iteration
+                training.misdated += [number] if match[1] and iteration.stamp_ns is None else []
+            else:
+                training.damaged.append(number)
+        elif "world size" in line or "seq_length" in line:
+            settings = {name: int(value[1]) for name, pattern in SETTINGS.items() if (value := pattern.search(line))}
+            training.settings.update(settings)
+    training.iterations = list(iterations.values())
+    training.misdated += _far(training.iterations)
+    return training
+
+
+def _iteration(match: re.Match[str], line: int) -> Iteration | None:
+    """Return what a line says, None if its numbers cannot be."""
+    number, of = int(match[2]), int(match[3]) if match[3].isdecimal() and len(match[3]) <= DIGITS else None
+    fields = {name.strip(): Decimal(value) for name, value in FIELD.findall(match[4])}
+    iteration = Iteration(number, of, line, _stamp(match[1]), fields)
+    elapsed = fields.get("elapsed time per iteration (ms)", 0)
+    return iteration if 0 < elapsed < LONGEST_MS and iteration.dur_ns and number <= (of or number) else None
+
+
+def _stamp(printed: str | None) -> int | None:
+    if printed is None:
+        return None
+    try:
+        stamp = datetime.fromisoformat(printed).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    ns = int(stamp.timestamp()) * SECOND + stamp.microsecond * 1000
+    return ns if abs(ns) < LATEST_NS else None
+
+
+def _far(iterations: Sequence[Iteration]) -> list[int]:
+    """Return the lines whose stamp is years from the others: that clock was not set."""
+    stamps = [iteration.stamp_ns for iteration in iterations if iteration.stamp_ns is not None]
+    usual = median(stamps) if stamps else 0
+    far = (i for i in iterations if i.stamp_ns is not None and abs(i.stamp_ns - usual) > TEN_YEARS_NS)
+    return [iteration.line for iteration in far]
+
+
+def _training_notes(training: Training) -> list[str]:
+    """Return what a reader should know of lines that are damaged, misdated or not there."""
+    notes = []
+    if training.start_ns is not None:
+        notes.append("its time stamps are local time without a zone, taken as UTC")
+    if training.damaged:
+        where = f"{len(training.damaged)}, first in line {training.damaged[0]}"
+        notes.append(f"iteration lines that are not whole, or whose numbers cannot be, are left out ({where})")
+    if training.misdated:
+        where = f"{len(training.misdated)}, first in line {min(training.misdated)}"
+        notes.append(f"time stamps that cannot be ({where}): times are the sums of the iterations instead")
+    return notes + _lacking(training.iterations)
+
+
+def _lacking(iterations: Sequence[Iteration]) -> list[str]:
+    """Return notes on iterations that should be in the log: its lines come every n-th iteration, up to the last."""
+    pairs = list(pairwise(iterations))
+    steps = Counter(after.number - before.number for before, after in pairs if after.number > before.number)
+    usual = steps.most_common(1)[0][0] if steps else 1
+    notes = []
+    if steps and steps[usual] > 1:
+        gaps = [(before, after) for before, after in pairs if after.number - before.number > usual]
+        if gaps:
+            count = sum((after.number - before.number - 1) // usual for before, after in gaps)
+            where = f"{count}, first between {gaps[0][0].number} and {gaps[0][1].number}, line {gaps[0][1].line}"
+            notes.append(f"lines of iterations are missing ({where})")
+    last = iterations[-1] if iterations else None
+    if last and last.of and last.of - last.number >= usual:
+        notes.append(f"the log ends at iteration {last.number} of {last.of}")
+    return notes
+
+
+def _times(training: Training) -> list[int]:
+    """Return when each line was printed, ns since the first: by its stamp, else by the time its iterations took."""
+    start = training.start_ns
+    if start is not None:
+        return [(iteration.stamp_ns or start) - start for iteration in training.iterations]
+    times, now = [], 0
+    for before, iteration in zip([None, *training.iterations], training.iterations, strict=False):
+        steps = 0 if before is None else max(iteration.number - before.number, 1)
+        longer = steps * iteration.dur_ns
+        # No run takes ten years: then the number of this iteration is not to be trusted.
+        now = min(now + (longer if now + longer < TEN_YEARS_NS else iteration.dur_ns), TEN_YEARS_NS)
+        times.append(now)
+    return times
+
+
+def _training_rows(training: Training) -> list[Row]:
+    """Return the metrics of every line, and the number of GPUs at its first."""
+    rows: list[Row] = []
+    for time_ns, iteration in zip(_times(training), training.iterations, strict=True):
+        rows += [(time_ns, metric, float(value)) for metric, value in _figures(iteration, training.settings).items()]
+    if rows and "world_size" in training.settings:
+        rows.append((0, "world_size_count", float(training.settings["world_size"])))
+    return rows
+
+
+def _figures(iteration: Iteration, settings: dict[str, int]) -> dict[str, Decimal]:
+    """Return what a line says; samples/s is the global batch over the time of an iteration, as Megatron prints it."""
+    fields = iteration.fields
+    metrics = {"iteration_ns": Decimal(iteration.dur_ns)}
+    batch = fields.get("global batch size")
+    samples = fields.get("samples per second", batch * SECOND / iteration.dur_ns if batch else None)
+    if samples is not None:
+        metrics["samples_per_s"] = samples
+        length = fields.get("actual seqlen", settings.get("seq_length"))
+        if length is not None:
+            metrics["tokens_per_s"] = samples * length
+    rate = next((fields[name] for name in TRAINING_RATES if name in fields), None)
+    if rate is not None:
+        metrics["training_flops_per_s"] = rate.scaleb(12)
+    return metrics
