@@ -11,7 +11,7 @@ from readers.test_dcgm import values
 
 from perfkit.errors import ReadError
 from perfkit.readers import dcgm
-from perfkit.readers.dcgm.answer import reading
+from perfkit.readers.dcgm.forms import read_answer
 
 
 def test_an_answer_becomes_samples(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_unusable_answers_are_refused(text: str, message: str, tmp_path: Path) -
     path = tmp_path / "gpus.json"
     path.write_text(text)
     with pytest.raises(ReadError, match=message) as caught:
-        reading(path)
+        read_answer(path)
     assert str(path) in str(caught.value)
 
 

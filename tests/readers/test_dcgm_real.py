@@ -11,7 +11,7 @@ import pytest
 from readers.test_dcgm import values
 
 from perfkit.readers import dcgm
-from perfkit.readers.dcgm import dmon, exposition
+from perfkit.readers.dcgm import forms
 from perfkit.readers.dcgm.fields import BY_COLUMN, METRICS
 
 FILES = (
@@ -57,7 +57,7 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
     assert expected == found
     absent: dict[str, int] = {}
     rows: dict[str, int] = {}
-    for one in dmon.reading(path).series:
+    for one in forms.read_dmon(path).series:
         absent[one.field.short] = absent.get(one.field.short, 0) + sum(math.isnan(v) for v in one.values)
         rows[f"GPU {one.gpu}"] = len(one.values)
     whole = {entity: count for entity, count in known["rows_per_entity"].items() if entity.startswith("GPU ")}
@@ -71,7 +71,7 @@ def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
     """Every sample of the file is parsed, and those of the truth come out of the tables in base units."""
     known = truth(profiles, name)
     path = profiles / "monitor" / name
-    lines = list(exposition.parsed(path, path.read_text().split("\n")))
+    lines = list(forms.parsed(path, path.read_text().split("\n")))
     counted: dict[str, int] = {}
     for one in lines:
         counted[one.name] = counted.get(one.name, 0) + 1
@@ -92,7 +92,7 @@ def test_mig_instances_are_parsed_though_not_mixed_in(profiles: Path) -> None:
     """The A100's instance 13 has values of its own (DRAM 0.800339 beside 0.690789 of the GPU), as the truth says."""
     name = "dcgm_exporter_a100_mig.prom"
     known = truth(profiles, name)["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
-    series = exposition.reading(profiles / "monitor" / name).series
+    series = forms.read_exposition(profiles / "monitor" / name).series
     found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
     assert known == found
 

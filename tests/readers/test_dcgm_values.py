@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfkit.readers.dcgm import scaled, without_blanks
 from perfkit.readers.dcgm.fields import DCGM, Field
-from perfkit.readers.dcgm.values import scaled, without_blanks
 
 FIELD = {field.number: field for field in DCGM}
 

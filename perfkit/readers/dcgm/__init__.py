@@ -3,20 +3,41 @@
 Record with ``dcgmi dmon -e 203,155,150,252,1002,1003,1004,1005 -d 1000 > dmon.txt`` (field 1002 is SM activity, 1003
 SM occupancy, 1004 tensor cores, 1005 device memory), ``curl HOST:9400/metrics > scrape.prom`` or ``perfkit record
 prometheus URL --out gpus.json``. Tried with logs of DCGM 3 and dcgm-exporter 2 to 4, and with Prometheus 2.42.
+
+Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go no further. Values
+of MIG instances are relative to the instance: beside values of whole GPUs they are left out, and where there are no
+others the instances are numbered and read as GPUs. NaN is missing; nothing is clipped.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
+from perfkit.format import number
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.dcgm import answer, dmon, exposition
-from perfkit.readers.dcgm.series import Reading, devices, ranks, samples, whole_gpus
+from perfkit.readers.dcgm.fields import (
+    NEVER,
+    ORDER,
+    PERCENT,
+    RATIOS,
+    REASONS,
+    Device,
+    Field,
+    Reading,
+    Series,
+    Values,
+)
+from perfkit.readers.dcgm.forms import is_answer, is_dmon, is_exposition, read_answer, read_dmon, read_exposition
 from perfkit.readers.text import content, head
 
 __all__ = ["VERSION", "read", "sniff"]
@@ -26,11 +47,7 @@ LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
 
 HEAD = 1 << 16
-FORMS = (
-    (dmon.is_dmon, dmon.reading),
-    (exposition.is_exposition, exposition.reading),
-    (answer.is_answer, answer.reading),
-)
+FORMS = ((is_dmon, read_dmon), (is_exposition, read_exposition), (is_answer, read_answer))
 DMON = "dcgmi dmon -e 112,155,164,203,250,252,1002,1003,1004,1005"
 # Metrics, any of which answers, with what is missing otherwise.
 ASKED = (
@@ -43,6 +60,20 @@ ASKED = (
     (("power_limit_w",), "no power limit"),
     (("throttled_power_frac", "power_violation_ns"), "nothing that says whether the clock was lowered"),
 )
+
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
+EXACT = 2.0**53  # up to here every whole number is a float64
+
+# dcgm_structs.h: a blank value, and not found, not supported, no permission above it.
+BLANKS = [*range(2147483632, 2147483636), *range(140737488355328, 140737488355332)]
+BLANK_INT64 = 9223372036854775792.0
+OVERSHOOT = 1.1  # a ratio of two counters that are not read at the same time: NVIDIA/DCGM issue 152
+
+# Bits of the event reasons (dcgm_fields.h, the same as nvml.h). A hardware slowdown has its cause in another bit, and
+# is another reason than power and heat where it has none.
+IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
+
+Points = tuple[NDArray[np.int64], Values]
 
 
 def sniff(path: Path) -> bool:
@@ -66,9 +97,9 @@ def read(path: Path) -> Profile:
         If the file is damaged or holds no value.
     """
     beginning = content(path)[:HEAD]
-    reading = next((form for claims, form in FORMS if claims(beginning)), exposition.reading)(path)
-    notes = list(reading.notes)
-    series = whole_gpus(reading.series, notes)
+    log = next((form for claims, form in FORMS if claims(beginning)), read_exposition)(path)
+    notes = list(log.notes)
+    series = whole_gpus(log.series, notes)
     rank = ranks({s.host for s in series}, notes)
     frame = samples(series, rank, notes)
     if frame.empty:
@@ -76,35 +107,225 @@ def read(path: Path) -> Profile:
             f"{path}: none of its values is there (N/A, blank or impossible). "
             "DCGM needs root and no other profiler for fields from 1001 on: `dcgmi profile --resume`, and record again."
         )
-    start = int(frame["time_ns"].min()) if reading.timed else 0
+    start = int(frame["time_ns"].min()) if log.timed else 0
     frame = frame.assign(time_ns=frame["time_ns"] - start)
-    named = devices(reading.devices, frame, rank)
-    found = {"SAMPLES": frame, **({"DEVICES": named} if len(named) else {})}
+    named = devices(log.devices, frame, rank)
+    frames = {"SAMPLES": frame, **({"DEVICES": named} if len(named) else {})}
     return Profile(
         reader="dcgm",
         path=path,
-        capture=_capture(path, reading, start, int(frame["time_ns"].max())),
-        loaders={name: partial(found.__getitem__, name) for name in found},
+        capture=_capture(path, log, start, int(frame["time_ns"].max())),
+        loaders={name: partial(frames.__getitem__, name) for name in frames},
         missing=_missing(set(frame["metric"].cat.categories), named),
         notes=tuple(notes),
         node=node_of(next(iter(rank))) if len(rank) == 1 else "",
     )
 
 
-def _missing(found: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
-    lacking = [Missing(f"SAMPLES.{asked[0]}", what, DMON) for asked, what in ASKED if not found & set(asked)]
+def _missing(metrics: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
+    lacking = [Missing(f"SAMPLES.{asked[0]}", what, DMON) for asked, what in ASKED if not metrics & set(asked)]
     if named.empty:
         lacking.append(Missing("DEVICES", "no names of the GPUs", "nvidia-smi -q -x -f gpus.xml"))
     return tuple(lacking)
 
 
-def _capture(path: Path, reading: Reading, start: int, lasted: int) -> pd.DataFrame:
+def _capture(path: Path, log: Reading, start: int, lasted: int) -> pd.DataFrame:
     row = {
         "rank": 0,
-        "tool": reading.tool,
-        "tool_version": reading.version,
+        "tool": log.tool,
+        "tool_version": log.version,
         "path": str(path),
-        "t0_unix_ns": start if reading.timed else pd.NA,
+        "t0_unix_ns": start if log.timed else pd.NA,
         "dur_ns": lasted,
     }
     return tables.CAPTURE.make(pd.DataFrame([row]))
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """Sort key under which node10 comes after node2."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
+
+
+def whole_gpus(series: Sequence[Series], notes: list[str]) -> list[Series]:
+    """Return the series of whole GPUs; where there are none, those of MIG instances, numbered on each host."""
+    whole = [s for s in series if not s.instance]
+    parts = [s for s in series if s.instance]
+    if not parts:
+        return whole
+    if whole:
+        left = sum(len(s.values) for s in parts)
+        notes.append(
+            f"values of MIG instances are left out ({left}): they are relative to the instance, not to the GPU"
+        )
+        return whole
+    notes.append("there are values of MIG instances only: gpu numbers the instances, values are relative to one")
+    known = sorted({(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2])))
+    hosts = [host for host, _, _ in known]
+    numbers = {instance: i - hosts.index(instance[0]) for i, instance in enumerate(known)}
+    return [replace(s, gpu=numbers[s.host, s.gpu, s.instance], instance="") for s in parts]
+
+
+def ranks(hosts: set[str], notes: list[str]) -> dict[str, int]:
+    """Return the rank of each host."""
+    ordered = sorted(hosts, key=by_number)
+    if len(ordered) > 1:
+        notes.append(f"{len(ordered)} hosts, which are ranks in the order of their names")
+    return {host: rank for rank, host in enumerate(ordered)}
+
+
+def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) -> pd.DataFrame:
+    """Return SAMPLES with the times of the series; of fields that give one metric, the first that has a value."""
+    points_of: dict[tuple[int, int, str], list[Points]] = {}
+    every = 0
+    series = _in_time(series, notes)
+    for known in sorted({s.field for s in series}, key=ORDER.__getitem__):
+        of_field = [s for s in series if s.field == known]
+        for metric, parts in _in_units(known, [s.values for s in of_field], notes).items():
+            for one, values in zip(of_field, parts, strict=True):
+                known_at = ~np.isnan(values)
+                every += len(values)
+                points = one.times_ns[known_at], values[known_at]
+                points_of.setdefault((rank[one.host], one.gpu, metric), []).append(points)
+    missing = every - sum(len(times) for parts in points_of.values() for times, _ in parts)
+    notes += [f"{missing} of {every} values are missing (N/A, blank or impossible)"] if missing else []
+    there = {key: points for key, points in sorted(points_of.items()) if any(len(times) for times, _ in points)}
+    return _table({key: _once(points) for key, points in there.items()}, notes)
+
+
+def _in_time(series: Sequence[Series], notes: list[str]) -> Sequence[Series]:
+    """Leave out points without a time, and those more than ten years from most others: their clock was not set."""
+    ends = [(int(s.times_ns.min()), int(s.times_ns.max())) for s in series if len(s.times_ns)]
+    if not ends or max(last for _, last in ends) - min(first for first, _ in ends) <= TEN_YEARS_NS:
+        return series
+    times = np.concatenate([s.times_ns for s in series])
+    usual = int(np.median(times[times != NEVER])) if (times != NEVER).any() else 0
+    inside = (times != NEVER) & (np.abs(times - usual) <= TEN_YEARS_NS)
+    left = int((~inside).sum())
+    notes.append(f"values without a time, or more than ten years before or after most others, are left out ({left})")
+    parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
+    return [replace(s, times_ns=s.times_ns[part], values=s.values[part]) for s, part in zip(series, parts, strict=True)]
+
+
+def _in_units(known: Field, values: Sequence[Values], notes: list[str]) -> dict[str, list[Values]]:
+    """Return the metrics of one field, each with one array per series."""
+    together = np.concatenate(values)
+    together = without_blanks(together) if known.number else together
+    if known.metric == REASONS:
+        metrics = reasons(together)
+    else:
+        made, note = scaled(together, known)
+        notes += [note] if note else []
+        metrics = {known.metric: made}
+    ends = np.cumsum([len(part) for part in values])[:-1]
+    return {metric: np.split(made, ends) for metric, made in metrics.items()}
+
+
+def _once(points: Sequence[Points]) -> tuple[Points, int]:
+    """Return points in the order of time, the first of each time, and how many others differ from it."""
+    times, values = (np.concatenate(part) for part in zip(*points, strict=True))
+    if (np.diff(times) > 0).all():
+        return (times, values), 0
+    order = np.argsort(times, kind="stable")
+    times, values = times[order], values[order]
+    first = np.append(True, np.diff(times) > 0)[: len(times)]
+    kept = np.flatnonzero(first)[np.cumsum(first) - 1]
+    return (times[first], values[first]), int((values != values[kept]).sum())
+
+
+def _table(points_of: dict[tuple[int, int, str], tuple[Points, int]], notes: list[str]) -> pd.DataFrame:
+    """Return SAMPLES of what is in its order already."""
+    differing = sum(count for _, count in points_of.values())
+    notes += [f"second values of one metric at one time are left out ({differing})"] if differing else []
+    metrics = sorted({metric for _, _, metric in points_of})
+    codes = [metrics.index(metric) for _, _, metric in points_of]
+    lengths = [len(times) for (times, _), _ in points_of.values()]
+    none: Points = (np.zeros(0, np.int64), np.zeros(0))
+    times, values = (
+        np.concatenate(part) for part in zip(none, *(points for points, _ in points_of.values()), strict=True)
+    )
+    frame = {
+        "rank": np.repeat(np.array([rank for rank, _, _ in points_of], np.int32), lengths),
+        "gpu": np.repeat(np.array([gpu for _, gpu, _ in points_of], np.int32), lengths),
+        "time_ns": times,
+        "metric": pd.Categorical.from_codes(
+            np.repeat(codes, lengths).astype(np.int16), pd.Index(metrics, dtype=object)
+        ),
+        "value": values,
+    }
+    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
+
+
+def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int]) -> pd.DataFrame:
+    """Return DEVICES of the GPUs that the log names, with the memory and highest clock that it sampled."""
+    named = {(rank[d.host], d.gpu): d for d in listed if d.host in rank}
+    sampled = frame[frame["metric"].isin(["memory_total_bytes", "sm_max_clock_hz"])].astype({"metric": str})
+    first = sampled.groupby(["rank", "gpu", "metric"])["value"].first().to_dict()
+    rows = [
+        {
+            "rank": key[0],
+            "gpu": key[1],
+            "name": device.name,
+            "compute_capability": device.compute_capability,
+            "sm_count": pd.NA,
+            "memory_bytes": round(size)
+            if abs(size := first.get((*key, "memory_total_bytes"), np.nan)) < EXACT
+            else None,
+            "memory_bytes_per_s": np.nan,
+            "clock_hz": first.get((*key, "sm_max_clock_hz"), np.nan),
+        }
+        for key, device in named.items()
+    ]
+    return tables.DEVICES.make(pd.DataFrame(rows, columns=tables.DEVICES.column_names))
+
+
+def without_blanks(values: Values) -> Values:
+    """Return `values` with NaN for what DCGM writes where there is no value."""
+    absent = np.isin(values, BLANKS) | (values >= BLANK_INT64) | np.isinf(values)
+    return np.where(absent, np.nan, values)
+
+
+def scaled(values: Values, field: Field) -> tuple[Values, str]:
+    """Return the values of a field in the unit of its metric, and a note if they were not what the field promises.
+
+    A percentage outside 0..100 is missing (NVIDIA/DCGM issue 199). Fields 1001 to 1008 are ratios of 0..1; where most
+    of the values above 0 are greater than 1 they were written as percent, and where they are neither one nor the
+    other none is believed.
+    """
+    if field.scale == PERCENT and field.metric != "fan_frac":
+        return _within(values / 100, 1.0, field)
+    if field.number not in RATIOS:
+        return values * field.scale, ""
+    possible, note = _within(values, 100.0, field)
+    above = possible > 1
+    if not above.any():
+        return possible, note
+    if above.sum() > (possible > 0).sum() / 2:
+        return possible / 100, f"{field.metric}: written as percent (up to {number(float(np.nanmax(possible)))})"
+    if np.nanmax(possible) > OVERSHOOT:
+        wrong = number(float(np.nanmax(possible)))
+        return np.full_like(values, np.nan), f"{field.metric}: left out, it should be at most 1 and is up to {wrong}"
+    return _within(values, 1.0, field)
+
+
+def _within(values: Values, most: float, field: Field) -> tuple[Values, str]:
+    impossible = (values < 0) | (values > most)
+    if not impossible.any():
+        return values, ""
+    example = number(float(values[impossible][0]))
+    note = f"{field.metric}: values that cannot be are left out ({int(impossible.sum())}, such as {example})"
+    return np.where(impossible, np.nan, values), note
+
+
+def reasons(values: Values) -> dict[str, Values]:
+    """Return the metrics that a mask of event reasons says, each 1 or 0."""
+    known = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
+    mask = np.where(known, values, 0).astype(np.int64)
+    explained = mask & HARDWARE_CAUSES != 0
+    other = mask & ~(IDLE | POWER | THERMAL) & np.where(explained, ~HARDWARE, -1)
+    bits_of = {
+        "throttled_power_frac": mask & POWER,
+        "throttled_thermal_frac": mask & THERMAL,
+        "throttled_other_frac": other,
+        "idle_frac": mask & IDLE,
+    }
+    return {metric: np.where(known, (bits != 0).astype(np.float64), np.nan) for metric, bits in bits_of.items()}

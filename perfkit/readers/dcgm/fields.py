@@ -1,21 +1,31 @@
-"""What DCGM's fields and nvidia_gpu_exporter's metrics mean: number, names, canonical metric and scale.
+"""What a log of DCGM says: its fields, and the host, GPU and MIG instance that a series names.
 
 Sources: ``dcgmlib/dcgm_fields.h`` and ``dcgm_fields.cpp`` of NVIDIA/DCGM for numbers, names, units and the columns of
 ``dcgmi dmon``; DCGM 4.6 renamed many fields and keeps the old names as aliases (its ``GPU_UTIL_RATIO`` is still a
 percentage). dcgm-exporter's metrics carry the fields' names; version 1 had names of its own
 (``pkg/dcgm/legacy_fields.csv`` of NVIDIA/go-dcgm).
+
+dcgm-exporter says ``gpu``, ``Hostname`` and, of a MIG instance, ``GPU_I_ID``; nvidia_gpu_exporter says ``uuid`` and in
+its metrics ``gpu_info`` and ``index`` which GPU that is. A Prometheus server adds ``instance``, the address that it
+scraped. Pods, containers and addresses go no further.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.format import printable
 
 MIB = 2**20
 PERCENT = 0.01
 # DCGM divides a difference in KiB by seconds and by 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp).
 NVLINK = 1000 * 1024
-REASONS = "event reasons"  # stands for the four metrics that `perfkit.readers.dcgm.values.reasons` makes of one mask
+REASONS = "event reasons"  # stands for the four metrics that `perfkit.readers.dcgm.reasons` makes of one mask
 
 
 class Field(NamedTuple):
@@ -158,3 +168,155 @@ def _metrics() -> dict[str, Field]:
 METRICS: Mapping[str, Field] = _metrics()  # by the name of the Prometheus metric
 BY_COLUMN: Mapping[str, Field] = {field.short: field for field in DCGM if field.short}
 ORDER: Mapping[Field, int] = {field: i for i, field in enumerate((*DCGM, *EXPORTED))}
+
+
+Labels = Mapping[str, str]
+
+
+PREFIXES = ("dcgm_", SMI)
+
+
+# What the reader needs of a series; the rest (pods, containers, jobs) need not be kept.
+NEEDED = (
+    *("__name__", "gpu", "device", "UUID", "uuid", "modelName", "Hostname", "instance"),
+    *("GPU_I_ID", "GPU_I_PROFILE", "DCGM_FI_DRIVER_VERSION", "index", "name", "compute_cap", "driver_version"),
+)
+
+Values = NDArray[np.float64]
+
+DIGITS = 4  # of the number of a GPU on its node
+NEVER = np.iinfo(np.int64).min  # stands for a time that is none
+LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
+
+
+@dataclass(frozen=True)
+class Series:
+    """The values of one field, NaN where there is none, of one GPU or of an instance of it."""
+
+    field: Field
+    host: str
+    gpu: int
+    times_ns: NDArray[np.int64]
+    values: Values
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class Device:
+    """What a log says a GPU is."""
+
+    host: str
+    gpu: int
+    name: str
+    compute_capability: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A log as read; times are ns since 1970 if ``timed``, else since its first sample."""
+
+    tool: str
+    series: Sequence[Series]
+    timed: bool
+    version: str = ""
+    devices: Sequence[Device] = ()
+    notes: list[str] = field(default_factory=list)
+
+
+def index(text: str) -> int | None:
+    """Return the number of a GPU on its node, None if `text` is none."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else None
+
+
+def decimal(text: str) -> float | None:
+    """Return the number that a tool printed, None if it is none: Python would read ``1_000`` and foreign digits too."""
+    if "_" in text or not text.isascii():
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+class Raw(NamedTuple):
+    """A Prometheus series."""
+
+    name: str
+    labels: Labels
+    times_ns: NDArray[np.int64]
+    values: Values
+
+
+@dataclass
+class Numbers:
+    """The number of each GPU whose labels hold its UUID alone: the recorded index, else by order of appearance."""
+
+    recorded: dict[str, int]
+    given: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def of(self, labels: Labels) -> int | None:
+        """Return the number of the GPU with these labels, None if they say one that no GPU has."""
+        gpu, device = labels.get("gpu", ""), labels.get("device", "").removeprefix("nvidia")
+        if gpu or device.isdecimal():
+            return index(gpu or device)
+        uuid = labels.get("UUID") or labels.get("uuid", "")
+        if uuid in self.recorded:
+            return self.recorded[uuid]
+        beside = sum(1 for host, _ in self.given if host == host_of(labels))
+        return self.given.setdefault((host_of(labels), uuid), beside)
+
+
+def host_of(labels: Labels) -> str:
+    """Return the name that tells this node from others, empty if the labels do not say."""
+    return labels.get("Hostname") or labels.get("instance", "")
+
+
+def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list[Device]]:
+    """Return the series of known metrics and what the labels say the GPUs are."""
+    numbers = Numbers(_recorded(found))
+    series = []
+    impossible: list[str] = []
+    devices: dict[tuple[str, int], Device] = {}
+    for one in found:
+        labels = one.labels
+        name = labels.get("name" if one.name == INFO else "modelName", "")
+        if one.name not in METRICS and one.name != INFO:
+            continue
+        host, gpu, instance = host_of(labels), numbers.of(labels), labels.get("GPU_I_ID", "")
+        if gpu is None:
+            impossible.append(labels.get("gpu") or labels["device"])
+            continue
+        if name and not instance:
+            devices[host, gpu] = Device(host, gpu, name, labels.get("compute_cap", ""))
+        if one.name != INFO:
+            series.append(Series(METRICS[one.name], host, gpu, one.times_ns, one.values, instance))
+    if impossible:
+        example = printable(impossible[0], 20)
+        notes.append(f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})")
+    return series, list(devices.values())
+
+
+def _recorded(found: Sequence[Raw]) -> dict[str, int]:
+    """Return the index of each UUID that nvidia_gpu_exporter names."""
+    recorded: dict[str, int] = {}
+    for one in found:
+        uuid = one.labels.get("uuid", "")
+        named = index(one.labels.get("index", "")) if one.name == INFO else None
+        if named is not None:
+            recorded[uuid] = named
+        elif one.name == INDEX and len(one.values) and 0 <= one.values[0] < 10**DIGITS:
+            recorded.setdefault(uuid, int(one.values[0]))
+    return recorded
+
+
+def driver(found: Sequence[Raw]) -> str:
+    """Return the driver's version, empty if no label says it."""
+    said = (one.labels.get("DCGM_FI_DRIVER_VERSION") or one.labels.get("driver_version") for one in found)
+    return next((version for version in said if version), "")
+
+
+def unknown(names: Iterable[str]) -> str:
+    """Name the GPU metrics that are not read, in a few words."""
+    ours = {name for name in names if name.casefold().startswith(PREFIXES)}
+    left = sorted(ours - set(METRICS) - {INFO, INDEX})
+    return ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")

@@ -25,9 +25,8 @@ import msgspec
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.dcgm.answer import UNREADABLE, Answer, Data, Names, Result
-from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS
-from perfkit.readers.dcgm.labels import NEEDED, PREFIXES
+from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS, NEEDED, PREFIXES
+from perfkit.readers.dcgm.forms import UNREADABLE, Answer, Data, Names, Result
 
 POINTS = 10_000  # a server refuses more than 11,000 per series and query
 PAGE = "Give the address under which Prometheus's own page opens."
