@@ -27,6 +27,55 @@ PERCENT = 0.01
 NVLINK = 1000 * 1024
 REASONS = "event reasons"  # stands for the four metrics that `perfkit.readers.dcgm.reasons` makes of one mask
 
+RATIOS = frozenset(range(1001, 1009))
+
+# Names of dcgm-exporter 1, without dcgm_.
+LEGACY = {
+    "gpu_utilization": 203,
+    "mem_copy_utilization": 204,
+    "enc_utilization": 206,
+    "dec_utilization": 207,
+    "gpu_temp": 150,
+    "memory_temp": 140,
+    "sm_clock": 100,
+    "memory_clock": 101,
+    "power_usage": 155,
+    "total_energy_consumption": 156,
+    "power_violation": 240,
+    "thermal_violation": 241,
+    "fb_free": 251,
+    "fb_used": 252,
+    "xid_errors": 230,
+    "pcie_replay_counter": 202,
+    "pcie_tx_throughput": 200,
+    "pcie_rx_throughput": 201,
+    "nvlink_bandwidth_total": 449,
+    "ecc_sbe_volatile_total": 310,
+    "ecc_dbe_volatile_total": 311,
+    "ecc_sbe_aggregate_total": 312,
+    "ecc_dbe_aggregate_total": 313,
+}
+
+SMI = "nvidia_smi_"
+
+INFO, INDEX = f"{SMI}gpu_info", f"{SMI}index"  # which GPU a UUID is, and what it is called
+
+Labels = Mapping[str, str]
+
+PREFIXES = ("dcgm_", SMI)
+
+# What the reader needs of a series; the rest (pods, containers, jobs) need not be kept.
+NEEDED = (
+    *("__name__", "gpu", "device", "UUID", "uuid", "modelName", "Hostname", "instance"),
+    *("GPU_I_ID", "GPU_I_PROFILE", "DCGM_FI_DRIVER_VERSION", "index", "name", "compute_cap", "driver_version"),
+)
+
+Values = NDArray[np.float64]
+
+DIGITS = 4  # of the number of a GPU on its node
+NEVER = np.iinfo(np.int64).min  # stands for a time that is none
+LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
+
 
 class Field(NamedTuple):
     """A quantity as a tool calls it; ``short`` is its column in ``dcgmi dmon``, empty where it is not known."""
@@ -95,36 +144,8 @@ DCGM = (
     Field(1011, "NVLTX", ("PROF_NVLINK_TX_BYTES",), "nvlink_tx_bytes_per_s"),
     Field(1012, "NVLRX", ("PROF_NVLINK_RX_BYTES",), "nvlink_rx_bytes_per_s"),
 )
-RATIOS = frozenset(range(1001, 1009))
 
-# Names of dcgm-exporter 1, without dcgm_.
-LEGACY = {
-    "gpu_utilization": 203,
-    "mem_copy_utilization": 204,
-    "enc_utilization": 206,
-    "dec_utilization": 207,
-    "gpu_temp": 150,
-    "memory_temp": 140,
-    "sm_clock": 100,
-    "memory_clock": 101,
-    "power_usage": 155,
-    "total_energy_consumption": 156,
-    "power_violation": 240,
-    "thermal_violation": 241,
-    "fb_free": 251,
-    "fb_used": 252,
-    "xid_errors": 230,
-    "pcie_replay_counter": 202,
-    "pcie_tx_throughput": 200,
-    "pcie_rx_throughput": 201,
-    "nvlink_bandwidth_total": 449,
-    "ecc_sbe_volatile_total": 310,
-    "ecc_dbe_volatile_total": 311,
-    "ecc_sbe_aggregate_total": 312,
-    "ecc_dbe_aggregate_total": 313,
-}
 
-SMI = "nvidia_smi_"
 # utkuozdemir/nvidia_gpu_exporter: what `nvidia-smi --query-gpu` says, in base units.
 EXPORTED = (
     Field(0, "", ("utilization_gpu_ratio",), "gpu_busy_frac"),
@@ -153,7 +174,6 @@ EXPORTED = (
     Field(0, "", ("ecc_errors_corrected_aggregate_total",), "ecc_corrected_lifetime_count"),
     Field(0, "", ("ecc_errors_uncorrected_aggregate_total",), "ecc_uncorrected_lifetime_count"),
 )
-INFO, INDEX = f"{SMI}gpu_info", f"{SMI}index"  # which GPU a UUID is, and what it is called
 
 
 def _metrics() -> dict[str, Field]:
@@ -168,25 +188,6 @@ def _metrics() -> dict[str, Field]:
 METRICS: Mapping[str, Field] = _metrics()  # by the name of the Prometheus metric
 BY_COLUMN: Mapping[str, Field] = {field.short: field for field in DCGM if field.short}
 ORDER: Mapping[Field, int] = {field: i for i, field in enumerate((*DCGM, *EXPORTED))}
-
-
-Labels = Mapping[str, str]
-
-
-PREFIXES = ("dcgm_", SMI)
-
-
-# What the reader needs of a series; the rest (pods, containers, jobs) need not be kept.
-NEEDED = (
-    *("__name__", "gpu", "device", "UUID", "uuid", "modelName", "Hostname", "instance"),
-    *("GPU_I_ID", "GPU_I_PROFILE", "DCGM_FI_DRIVER_VERSION", "index", "name", "compute_cap", "driver_version"),
-)
-
-Values = NDArray[np.float64]
-
-DIGITS = 4  # of the number of a GPU on its node
-NEVER = np.iinfo(np.int64).min  # stands for a time that is none
-LATEST_NS = 2**62  # in the year 2116: differences of such times fit int64
 
 
 @dataclass(frozen=True)

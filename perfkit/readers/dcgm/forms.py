@@ -53,6 +53,35 @@ BINARY = re.compile(r"[\x00-\x08\x0e-\x1f]")
 EOF = "# EOF"  # OpenMetrics may end in this without an end of line
 AGAIN = "The file is damaged: copy or record it again."
 
+DMON_HEADER = re.compile(rb"^[ \t]*#[ \t]*Entity[ \t]+\S.*\r?\n[ \t]*I[Dd]\b", re.MULTILINE)
+GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
+OTHERS = {"vGPU", "Switch", "Link", "CPU", "Core", "ConnectX", "UNKNOWN"}
+NO_VALUE = ["N/A", "N/W"]
+TICK_NS = 1_000_000_000
+UNTIMED = (
+    "dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. "
+    "A Prometheus server knows the times (`perfkit record prometheus`)"
+)
+
+METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
+BRACES = rf"\{{\s*(?P<labels>(?:{PAIR}\s*(?:,\s*{PAIR}\s*)*(?:,\s*)?)?)\}}"
+TIME = r"-?\d+(?:\.\d*)?(?:[eE]\+?\d+)?"
+SAMPLE = re.compile(rf"\s*(?P<name>{METRIC_NAME})(?:\s*{BRACES})?\s+(?P<value>\S+)(?:\s+(?P<time>{TIME}))?\s*$")
+LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
+ESCAPED = re.compile(r"\\(.)")
+FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:# ?(?:HELP|TYPE|EOF|UNIT)\b|[a-zA-Z_:][\w:]*(?:\s*\{| ))")
+KNOWN = re.compile(rb"^(?:# TYPE )?(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+(?:\s*\{| +[^\s,])", re.MULTILINE)
+MS_NS, S_NS = 1_000_000, 1_000_000_000
+
+ANSWER = re.compile(rb'\s*\{\s*"(?:status|data|warnings|infos)"\s*:')
+RESULT_TYPE = re.compile(rb'"resultType"\s*:')
+GPU_METRIC = re.compile(rb'"(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+"')
+KEY = re.compile(rb'"(data|result|metric|values?)"\s*:')
+
+Point = tuple[float, str]
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what decoding damaged JSON raises
+
 
 def whole_lines(path: Path, notes: list[str]) -> list[str]:
     """Return the whole lines of a text file.
@@ -75,17 +104,6 @@ def whole_lines(path: Path, notes: list[str]) -> list[str]:
         return [*whole, last]
     notes += [CUT] * bool(last.strip())
     return whole
-
-
-DMON_HEADER = re.compile(rb"^[ \t]*#[ \t]*Entity[ \t]+\S.*\r?\n[ \t]*I[Dd]\b", re.MULTILINE)
-GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
-OTHERS = {"vGPU", "Switch", "Link", "CPU", "Core", "ConnectX", "UNKNOWN"}
-NO_VALUE = ["N/A", "N/W"]
-TICK_NS = 1_000_000_000
-UNTIMED = (
-    "dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. "
-    "A Prometheus server knows the times (`perfkit record prometheus`)"
-)
 
 
 @dataclass
@@ -251,18 +269,6 @@ def _without_rows(path: Path, log: Dmon) -> str:
     return f"{path}: the log has headers and no values. Record again, and let it run for longer than a second."
 
 
-METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
-PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
-BRACES = rf"\{{\s*(?P<labels>(?:{PAIR}\s*(?:,\s*{PAIR}\s*)*(?:,\s*)?)?)\}}"
-TIME = r"-?\d+(?:\.\d*)?(?:[eE]\+?\d+)?"
-SAMPLE = re.compile(rf"\s*(?P<name>{METRIC_NAME})(?:\s*{BRACES})?\s+(?P<value>\S+)(?:\s+(?P<time>{TIME}))?\s*$")
-LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
-ESCAPED = re.compile(r"\\(.)")
-FIRST = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:# ?(?:HELP|TYPE|EOF|UNIT)\b|[a-zA-Z_:][\w:]*(?:\s*\{| ))")
-KNOWN = re.compile(rb"^(?:# TYPE )?(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+(?:\s*\{| +[^\s,])", re.MULTILINE)
-MS_NS, S_NS = 1_000_000, 1_000_000_000
-
-
 class Found(NamedTuple):
     """A line with a value: the labels and the time as written, and the number of its scrape."""
 
@@ -376,15 +382,6 @@ def _untimed(scrapes: int) -> str:
         f"{scrapes} scrapes without time stamps: they are taken to be 1 s apart. "
         "A Prometheus server knows the times (`perfkit record prometheus`)"
     )
-
-
-ANSWER = re.compile(rb'\s*\{\s*"(?:status|data|warnings|infos)"\s*:')
-RESULT_TYPE = re.compile(rb'"resultType"\s*:')
-GPU_METRIC = re.compile(rb'"(?:DCGM_FI_|dcgm_|nvidia_smi_)\w+"')
-KEY = re.compile(rb'"(data|result|metric|values?)"\s*:')
-
-Point = tuple[float, str]
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what decoding damaged JSON raises
 
 
 class Result(msgspec.Struct, omit_defaults=True):

@@ -8,15 +8,18 @@ tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.30.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
 import pandas as pd
 
+from perfkit import tables
 from perfkit.errors import ReadError
-from perfkit.profile import Profile, node_of
-from perfkit.readers.nccl import benchmark, calls, fill, lines, links, log, remarks, report
-from perfkit.readers.nccl.layout import layout
+from perfkit.profile import Missing, Profile, node_of
+from perfkit.readers.nccl.benchmark import BANNER, Report, Table, is_report, layout, read_report, read_tables
+from perfkit.readers.nccl.log import Call, Edge, Facts, Line, Log, calls, decode, facts_of, link_notes, links, read_log
+from perfkit.readers.nccl.operations import candidates, operation
 from perfkit.readers.text import content, head
 
 __all__ = ["VERSION", "read", "sniff"]
@@ -27,11 +30,31 @@ RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told ap
 LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print
 _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")
 
+REMEDIES = {
+    "COLLECTIVES": (
+        "no collective was timed or logged",
+        "run `all_reduce_perf -b 8 -e 8G -f 2` of nccl-tests, or record with NCCL_DEBUG=INFO "
+        "NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING",
+    ),
+    "LINKS": (
+        "no rings, trees and transports",
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,SHM,NET",
+    ),
+}
+
+_FAILURE = re.compile(
+    r"Test (?:NCCL|CUDA) failure .*|Test failure .*|Watchdog caught collective operation timeout.*|died from signal .*"
+    r"|launch failed .*|ncclUnhandledCudaError.*|ncclSystemError.*|ncclRemoteError.*"
+)
+_HINTS = ("fail", "timeout", "died", "nccl")  # words of these, found faster
+SHOWN = 3  # warnings that are quoted
+LENGTH = 200  # characters of a line that are quoted
+
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is output of nccl-tests or holds lines of NCCL, by a table's header and NCCL's own prefix."""
-    start = lines.decode(head(path, LOOKED_AT))
-    if report.is_report(start) or benchmark.BANNER.search(start) or _LOG.search(start):
+    start = decode(head(path, LOOKED_AT))
+    if is_report(start) or BANNER.search(start) or _LOG.search(start):
         return True
     return any(layout(line) for line in start.splitlines() if "algbw" in line)
 
@@ -52,50 +75,50 @@ def read(path: Path) -> Profile:
     ReadError
         If there is nothing in it but headers, or binary data among its rows.
     """
-    text = lines.decode(content(path))
-    return _report(text, path) if report.is_report(text[:LOOKED_AT]) else _log(text, path)
+    text = decode(content(path))
+    return _report(text, path) if is_report(text[:LOOKED_AT]) else _log(text, path)
 
 
 def _report(text: str, path: Path) -> Profile:
-    found = report.read(text, path)
-    table = found.table
-    if not table.rows and not found.error:
+    report = read_report(text, path)
+    table = report.table
+    if not table.rows and not report.error:
         raise ReadError(f"{path}: the report of nccl-tests holds no results. Run the test again.")
-    frames = {"COLLECTIVES": fill.collectives([table], [], path), "DEVICES": fill.devices([table])}
+    frames = {"COLLECTIVES": _collectives_table([table], [], path), "DEVICES": _devices_table([table])}
     notes = [
-        *remarks.setup([table], log.Facts()),
-        *remarks.failed(found.error),
-        *remarks.benchmarks([table], path),
-        *remarks.report(found),
+        *_setup_note([table], Facts()),
+        *_failed_note(report.error),
+        *_benchmark_notes([table], path),
+        *_report_notes(report),
     ]
-    capture = fill.capture(path, "nccl-tests", "", found.t0_unix_ns)
+    capture = _capture(path, "nccl-tests", "", report.t0_unix_ns)
     return _profile(path, frames, notes, capture, {device.host for device in table.devices})
 
 
 def _log(text: str, path: Path) -> Profile:
-    found = lines.read(text, path)
-    tables = benchmark.tables(found.lines)
-    _check_text(tables, path)
-    facts = log.facts(found.said, (line.text for line in found.lines))
-    made, edges, failure = calls.calls(found.said, facts), links.links(found.said), remarks.failure(found.lines)
+    log = read_log(text, path)
+    benchmarks = read_tables(log.lines)
+    _check_text(benchmarks, path)
+    facts = facts_of(log.said, (line.text for line in log.lines))
+    called, network, failure = calls(log.said, facts), links(log.said), _failure(log.lines)
     frames = {
-        "COLLECTIVES": fill.collectives(tables, made.calls, path),
-        "LINKS": fill.links(edges.edges),
-        "DEVICES": fill.devices(tables),
+        "COLLECTIVES": _collectives_table(benchmarks, called.calls, path),
+        "LINKS": _links_table(network.edges),
+        "DEVICES": _devices_table(benchmarks),
     }
-    if not (len(frames["COLLECTIVES"]) or edges.edges or failure or facts.warnings):
-        raise ReadError(_nothing(path, bool(tables)))
+    if not (len(frames["COLLECTIVES"]) or network.edges or failure or facts.warnings):
+        raise ReadError(_nothing(path, bool(benchmarks)))
     notes = [
-        *remarks.setup(tables, facts),
-        *remarks.failed(failure),
-        *remarks.benchmarks(tables, path),
-        *links.remarks(edges),
-        *remarks.left_out(made.unsized, found.interleaved + edges.damaged + made.damaged, found),
-        *remarks.warnings(facts),
+        *_setup_note(benchmarks, facts),
+        *_failed_note(failure),
+        *_benchmark_notes(benchmarks, path),
+        *link_notes(network),
+        *_left_out(called.unsized, log.interleaved + network.damaged + called.damaged, log),
+        *_warnings(facts),
     ]
-    version = next((table.version for table in tables), "") or next(iter(facts.versions), "")
-    capture = fill.capture(path, "nccl-tests" if tables else "NCCL", version, None)
-    hosts = {said.host for said in found.said} | {device.host for table in tables for device in table.devices}
+    version = next((table.version for table in benchmarks), "") or next(iter(facts.versions), "")
+    capture = _capture(path, "nccl-tests" if benchmarks else "NCCL", version, None)
+    hosts = {said.host for said in log.said} | {device.host for table in benchmarks for device in table.devices}
     return _profile(path, frames, notes, capture, hosts)
 
 
@@ -110,11 +133,11 @@ def _profile(
         kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32"))
     loaders = {name: partial(kept.__getitem__, name) for name in kept}
     node = node_of(next(iter(hosts))) if len(hosts) == 1 else ""
-    return Profile("nccl", path, capture, loaders, fill.missing(set(kept)), tuple(notes), own, node)
+    return Profile("nccl", path, capture, loaders, _missing(set(kept)), tuple(notes), own, node)
 
 
-def _check_text(tables: list[benchmark.Table], path: Path) -> None:
-    line = next((table.binary for table in tables if table.binary is not None), None)
+def _check_text(benchmarks: list[Table], path: Path) -> None:
+    line = next((table.binary for table in benchmarks if table.binary is not None), None)
     if line is not None:
         raise ReadError(f"{path}: binary data among the rows of a table, in line {line}. Copy the log again.")
 
@@ -126,3 +149,190 @@ def _nothing(path: Path, has_table: bool) -> str:
         f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run nccl-tests to its end, "
         "or record with NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING."
     )
+
+
+def _collective(table: Table, path: Path) -> str | None:
+    """Return the collective of a table: what it says, else what its rows tell, with a command's or the file's name."""
+    if table.program or not table.rows:
+        return operation(table.program)
+    options = candidates(table.rows, table.ranks)
+    hints = [name for name in (operation(table.named), operation(path.name)) if name in options]
+    return options[0] if len(options) == 1 else next(iter(hints), None)
+
+
+def _collectives_table(benchmarks: Sequence[Table], calls: Sequence[Call], path: Path) -> pd.DataFrame:
+    """Return COLLECTIVES: both halves of each row of the tables, then the calls."""
+    columns = ["rank", "operation", "bytes", "dtype", "ranks", "dur_ns", "algorithm", "protocol", "placement", "source"]
+    rows: list[tuple[object, ...]] = []
+    for table in benchmarks:
+        name = _collective(table, path)
+        for row in table.rows:
+            place = (0, name, row.bytes, row.dtype, table.ranks)
+            chosen = (row.algorithm, row.protocol)
+            rows += [(*place, timing.dur_ns, *chosen, timing.placement, "benchmark") for timing in row.timings]
+    for call in calls:
+        message = (call.rank, call.operation, call.bytes, call.dtype, call.ranks)
+        rows.append((*message, float("nan"), call.algorithm, call.protocol, None, "log"))
+    frame = pd.DataFrame(rows, columns=columns).astype({"ranks": "Int64"})
+    nothing = pd.array([pd.NA] * len(frame), dtype="Int64")
+    return tables.COLLECTIVES.make(frame.assign(gpu=-1, start_ns=nothing, group=None))
+
+
+def _links_table(edges: dict[Edge, str | None]) -> pd.DataFrame:
+    """Return LINKS."""
+    frame = pd.DataFrame(
+        [(0, *edge, transport) for edge, transport in edges.items()],
+        columns=["rank", "kind", "channel", "from_rank", "to_rank", "transport"],
+    )
+    return tables.LINKS.make(frame)
+
+
+def _devices_table(benchmarks: Sequence[Table]) -> pd.DataFrame:
+    """Return DEVICES: the GPUs of rank 0's node, as the first table lists them."""
+    listed = next((table.devices for table in benchmarks if table.devices), [])
+    names = {device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host}
+    unknown = pd.array([pd.NA] * len(names), dtype="Int64")
+    return tables.DEVICES.make(
+        pd.DataFrame(
+            {
+                "rank": 0,
+                "gpu": list(names),
+                "name": list(names.values()),
+                "compute_capability": "",
+                "sm_count": unknown,
+                "memory_bytes": unknown,
+                "memory_bytes_per_s": float("nan"),
+                "clock_hz": float("nan"),
+            }
+        )
+    )
+
+
+def _capture(path: Path, tool: str, version: str, t0_unix_ns: int | None) -> pd.DataFrame:
+    """Return CAPTURE."""
+    frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": 0}
+    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
+
+
+def _missing(present: set[str]) -> tuple[Missing, ...]:
+    """Return what the log cannot answer, with what records it."""
+    return tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in present)
+
+
+def _failure(lines: Iterable[Line]) -> str:
+    """Return the first line that says that the run failed, from where it says so; empty if none does."""
+    hinted = (line.text for line in lines if any(hint in line.text for hint in _HINTS))
+    return next((_quoted(match[0]) for text in hinted if (match := _FAILURE.search(text))), "")
+
+
+def _failed_note(said: str) -> list[str]:
+    """Return the remark that the run failed, if something said so."""
+    return [f"the run failed: {_quoted(said)}"] if said else []
+
+
+def _report_notes(report: Report) -> list[str]:
+    """Return remarks on a report as a file."""
+    notes = [] if report.whole else ["the file ends in the middle of a result, which is left out"]
+    if report.repeated:
+        where = f"{len(report.repeated)}, such as {_quoted(report.repeated[0])}"
+        notes.append(f"keys are there twice in one object, the last value of each is read ({where})")
+    if report.t0_unix_ns is not None:
+        notes.append("its start is local time without a zone, taken as UTC")
+    return notes
+
+
+def _left_out(unsized: int, damaged: int, log: Log) -> list[str]:
+    """Return remarks on what of a log could not be read."""
+    notes = []
+    if unsized:
+        notes.append(f"{unsized} calls or choices of unknown message size are left out")
+    if damaged:
+        notes.append(f"{damaged} lines of NCCL that are not whole are left out")
+    return [*notes, *log.notes]
+
+
+def _quoted(text: str) -> str:
+    """Return a text from outside as it can stand in a note: printable, not too long."""
+    clean = "".join(c if c.isprintable() else "?" for c in text.strip())
+    return clean if len(clean) <= LENGTH else f"{clean[: LENGTH - 3]}..."
+
+
+def _benchmark_notes(benchmarks: Sequence[Table], path: Path) -> list[str]:
+    """Return remarks on tables, each once with the tables it is about."""
+    about: dict[str, dict[str, None]] = {}
+    for table in benchmarks:
+        for note in _table_notes(table, _collective(table, path)):
+            about.setdefault(note, {})[_quoted(_title(table, path))] = None
+    return [f"{', '.join(titles)}: {note}" for note, titles in about.items()]
+
+
+def _title(table: Table, path: Path) -> str:
+    return table.program or _collective(table, path) or "a table of an unknown collective"
+
+
+def _table_notes(table: Table, collective: str | None) -> list[str]:
+    timings = [timing for row in table.rows for timing in row.timings]
+    wrong = sum(any(timing.wrong for timing in row.timings) for row in table.rows)
+    notes = []
+    if not table.rows and not table.damaged:
+        notes.append("no rows: the run ended before its first result")
+    elif table.rows and not table.ended:
+        notes.append(f"ends after {len(table.rows)} rows without a summary: the run or the log was cut off")
+    if table.rows and collective is None and not table.program:
+        notes.append("the log does not say which collective it is; run a later nccl-tests, or name the file after it")
+    if table.rows and table.ranks is None:
+        notes.append("without its list of devices the number of ranks is unknown, and so is the bus bandwidth")
+    if wrong or table.out_of_bounds:
+        notes.append(
+            f"data corrupt in {wrong} rows ({table.out_of_bounds} values out of bounds): its times say nothing"
+        )
+    if timings and all(timing.wrong is None for timing in timings):
+        notes.append("the results were not checked (validation off)")
+    if table.cpu_time:
+        notes.append("times of the CPU (-C 1) are no durations: left out")
+    if table.reduced_to is not None:
+        notes.append(f"sizes end below {table.reduced_to} bytes, for lack of memory")
+    if table.damaged:
+        what = "that are not whole" if table.headed else "without a header"
+        notes.append(f"{len(table.damaged)} rows {what} are left out (line {table.damaged[0]} first)")
+    return notes
+
+
+def _setup_note(benchmarks: Sequence[Table], facts: Facts) -> list[str]:
+    """Return what ran: versions, ranks, nodes, network."""
+    parts = []
+    libraries = {_library(table.library): None for table in benchmarks if table.library}
+    versions = list(dict.fromkeys([*facts.versions, *libraries]))
+    if versions:
+        parts.append(f"NCCL {', '.join(versions[:SHOWN])}")
+    listed = next((table for table in benchmarks if table.devices), Table())
+    if listed.devices:
+        gpus = max(len(listed.devices), listed.ranks or 0)  # a report lists one GPU per process
+        parts.append(f"{_counted(gpus, 'GPU')} on {_counted(len({d.host for d in listed.devices}), 'node')}")
+    if facts.sizes:
+        nodes = f" on {_counted(max(facts.nodes), 'node')}" if facts.nodes else ""
+        local = f" ({max(facts.local_ranks)} per node)" if facts.local_ranks else ""
+        parts.append(f"{_counted(facts.sizes[0], 'rank')}{nodes}{local}")
+    if facts.networks:
+        parts.append(f"network {_quoted(', '.join(facts.networks))}")
+    if facts.paths:
+        inside, outside = next(iter(facts.paths))
+        parts.append(f"paths {inside} between GPUs and {outside} to the network")
+    return ["; ".join(parts)] if parts else []
+
+
+def _warnings(facts: Facts) -> list[str]:
+    """Return the first warnings of NCCL, each once."""
+    shown = [f"NCCL warned: {_quoted(text)}" for text in list(facts.warnings)[:SHOWN]]
+    more = len(facts.warnings) - SHOWN
+    return [*shown, f"and {more} more warnings of NCCL"] if more > 0 else shown
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _library(code: int) -> str:
+    """Return the version that NCCL_VERSION_CODE stands for (nccl.h: X * 10000 + Y * 100 + Z, until 2.8 X * 1000)."""
+    major, rest = divmod(code, 10000) if code >= 10000 else divmod(code, 1000)
+    return f"{major}.{rest // 100}.{rest % 100}"

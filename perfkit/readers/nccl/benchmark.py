@@ -1,14 +1,26 @@
-"""What did nccl-tests or rccl-tests measure, on which GPUs, and did it finish?"""
+"""The results of nccl-tests and rccl-tests: the tables that they print, and the report that ``-J`` writes.
+
+The header of a table names the columns, those of a measurement twice: out of place, then in place. Versions differ in
+the columns before (reduction, root) and after (algorithm, protocol, channels; a time stamp), and launchers put text
+before a line. A report may be cut off by the end of the run.
+"""
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
 
-from perfkit.readers.nccl.layout import Layout, has_row, layout, starts_row
-from perfkit.readers.nccl.lines import Line
-from perfkit.readers.nccl.operations import Row
+from perfkit.errors import ReadError
+from perfkit.format import printable
+from perfkit.readers.nccl.log import Line
+from perfkit.readers.nccl.operations import Row, Timing, algorithm, protocol
 
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "
@@ -21,6 +33,18 @@ _OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\d{1,18})")
 _REDUCED = re.compile(r"# Reducing maxBytes to (\d{1,20})")
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
+
+_HEADER = re.compile(r"#\s+size\s+count\s+type\s.*\b(?:cpu)?time\s+algbw\s+busbw\b")
+_TIME = re.compile(r"\b(?:cpu)?time\b")
+_NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,9})?(?:e[+-]?\d\d?)?|inf|-?nan")
+_TAILS = (r"", r"[A-Z]\w* [A-Z]\w* \d+|N/A N/A N/A", r"\d{4}-\d\d-\d\d [\d:]{8}")  # measured; rccl-tests -A; -S 1
+LONGEST = 1000  # characters of a header, with what a launcher puts before it
+FIELD = 7  # characters of a time, right-aligned under its label
+LEAST = 8  # numbers of a row: size, count, and twice a time with two bandwidths
+_ROW = re.compile(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]\w*(?:\s|$)")
+
+_AGAIN = "Run the test again, or load what it printed"
+_ENDS = 20  # objects at the end of a cut report that are tried for the last whole one: a result has up to five
 
 
 @dataclass(frozen=True)
@@ -53,7 +77,7 @@ class Table:
     headed: bool = False
 
 
-def tables(lines: Sequence[Line]) -> list[Table]:
+def read_tables(lines: Sequence[Line]) -> list[Table]:
     """Return the tables of a log, those without rows too, and those without a header as far as they have rows."""
     reading = _Reading()
     for line in lines:
@@ -140,3 +164,250 @@ class _Reading:
         elif found.resembles(text):
             table.damaged.append(line.number)
             self._begun = ""
+
+
+def starts_row(text: str) -> bool:
+    """Say whether a line begins as the rows of a table do: size, count, element type."""
+    return _ROW.match(text) is not None
+
+
+def has_row(text: str) -> bool:
+    """Say whether a line that no header announces is a row all the same, by its beginning and its numbers."""
+    return starts_row(text) and sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= LEAST
+
+
+def nanoseconds(microseconds: str) -> float:
+    """Return a time in ns as exactly as it was printed.
+
+    Examples
+    --------
+    >>> nanoseconds("1.1"), nanoseconds("1.2e+08"), nanoseconds("N/A")
+    (1100.0, 120000000000.0, nan)
+    """
+    return float("nan") if microseconds in ("N/A", "nan", "-nan") else float(Decimal(microseconds).scaleb(3))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The columns of a table, and what stands before its lines."""
+
+    prefix: re.Pattern[str]
+    has_redop: bool
+    has_root: bool
+    width: int
+    middle: int
+    counts_wrong: bool
+    cpu_time: bool
+
+    def stripped(self, text: str) -> str:
+        """Return a line without what the launcher put before it."""
+        match = self.prefix.match(text)
+        return text[match.end() :] if match else text
+
+    def resembles(self, text: str) -> bool:
+        """Say whether a line that is no row has the beginning or as many numbers as one: it is damaged then."""
+        return starts_row(text) or sum(_NUMBER.fullmatch(cell) is not None for cell in text.split()) >= self.width
+
+    def row(self, text: str) -> Row | None:
+        """Return what a line without its prefix says, None if it is no whole row."""
+        if not starts_row(text):
+            return None
+        cells = text.split()
+        has_redop = self.has_redop and len(cells) > 3 and _NUMBER.fullmatch(cells[3]) is None
+        before = 3 + has_redop + self.has_root
+        if len(cells) <= before:
+            return None
+        measured, after = self._measured(cells[before:])
+        root = cells[before - 1] if self.has_root else "-1"
+        if not measured or after is None or re.fullmatch(r"-?\d{1,9}", root) is None:
+            return None
+        placements = ("out_of_place", "in_place")
+        first = [word.start() for word in re.finditer(r"\S+", text)][before]
+        if len(measured) == 1 and first >= self.middle:
+            placements = placements[::-1]
+        timings = tuple(self._timing(*half) for half in zip(placements, measured, strict=False))
+        size, count, dtype = cells[:3]
+        return Row(int(size), int(count), dtype, cells[3] if has_redop else "", int(root), timings, *after)
+
+    def _measured(self, cells: list[str]) -> tuple[list[list[str]], tuple[str | None, str | None] | None]:
+        """Return the one or two measurements of a row, and algorithm and protocol, None if the rest is no rest."""
+        measured: list[list[str]] = []
+        while len(measured) < 2 and _is_measured(cells[: self.width], self.width):
+            measured.append(cells[: self.width])
+            cells = cells[self.width :]
+        if not any(re.fullmatch(tail, " ".join(cells)) for tail in _TAILS):
+            return measured, None
+        return measured, (algorithm(cells[0]), protocol(cells[1])) if len(cells) == 3 else (None, None)
+
+    def _timing(self, placement: str, cells: list[str]) -> Timing:
+        time, algbw, busbw, checked = (*cells, "N/A")[:4]  # a table without checks may lack their column
+        dur_ns = float("nan") if self.cpu_time else nanoseconds(time)
+        return Timing(placement, dur_ns, float(algbw), float(busbw), self._wrong(checked))
+
+    def _wrong(self, checked: str) -> float | None:
+        """Return the number of wrong elements, or 1 for an error that its asterisk says to be too large."""
+        if checked == "N/A":
+            return None
+        return float(checked.removesuffix("*")) if self.counts_wrong else float(checked.endswith("*"))
+
+
+def _is_measured(cells: list[str], width: int) -> bool:
+    optional = (*cells[:1], *(cell.removesuffix("*") for cell in cells[3:4]), *cells[4:])
+    return (
+        len(cells) == width
+        and all(_NUMBER.fullmatch(cell) or cell == "N/A" for cell in optional)
+        and all(_NUMBER.fullmatch(cell) for cell in cells[1:3])
+    )
+
+
+def layout(text: str) -> Layout | None:
+    """Return the layout that a line announces, None if it is no header of a table."""
+    header = _HEADER.search(text) if len(text) <= LONGEST else None
+    if header is None:
+        return None
+    labels = text[header.start() + 1 :].split()
+    times = [i for i, label in enumerate(labels) if label in ("time", "cputime")]
+    starts = [time.start() for time in _TIME.finditer(text, header.start())]
+    width = times[1] - times[0] if len(times) > 1 else 4
+    if width < len(("time", "algbw", "busbw")):
+        return None
+    any_number = re.sub(r"\d+", r"\\d+", re.escape(text[: header.start()]))
+    return Layout(
+        prefix=re.compile(any_number),
+        has_redop="redop" in labels,
+        has_root="root" in labels,
+        width=width,
+        middle=(starts[1] if len(starts) > 1 else len(text)) - header.start() - FIELD,
+        counts_wrong="#wrong" in labels,
+        cpu_time=labels[times[0]] == "cputime",
+    )
+
+
+def is_report(head: str) -> bool:
+    """Say whether a text begins as such a report does."""
+    return head.lstrip().startswith("{") and all(f'"{key}":' in head for key in ("nccl_version", "version", "args"))
+
+
+@dataclass(frozen=True)
+class Report:
+    """The benchmark of a report, its start in ns since 1970, and what went wrong in it.
+
+    `whole` says whether the text ends as it should, `repeated` which keys an object has twice.
+    """
+
+    table: Table
+    t0_unix_ns: int | None
+    error: str
+    whole: bool
+    repeated: list[str]
+
+
+def read_report(text: str, path: Path) -> Report:
+    """Return what a report says.
+
+    Raises
+    ------
+    ReadError
+        If it is cut before its results, or is no report.
+    """
+    repeated: list[str] = []
+    told, whole = _parsed(text, repeated)
+    if not isinstance(told, dict) or not isinstance(told.get("results"), list):
+        raise ReadError(f"{path}: the report of nccl-tests ends before its results. {_AGAIN}.")
+    try:
+        table = _table(told)
+        table.rows = [_row(result) for result in told["results"]]
+        errors = [_writable(error) for error in told.get("errors") or () if isinstance(error, str) and error]
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as e:
+        why = printable(f"{type(e).__name__}: {e}", 120)
+        raise ReadError(f"{path}: not as nccl-tests writes a report ({why}). {_AGAIN}.") from e
+    return Report(table, _start(told.get("start_time")), errors[0] if errors else "", whole, repeated)
+
+
+def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
+    """Return what a text holds; of one that is cut the results up to the last whole one."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return an object with the last value of each key, and note the keys that are there again."""
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            repeated.extend(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        return made
+
+    try:
+        return json.loads(text, parse_float=str, object_pairs_hook=once), True
+    except (ValueError, RecursionError):
+        end = len(text)
+    for _ in range(_ENDS):
+        end = text.rfind("}", 0, end)
+        for closing in ("]}", "}", ""):
+            try:
+                return json.loads(text[: end + 1] + closing, parse_float=str, object_pairs_hook=once), False
+            except (ValueError, RecursionError):
+                continue
+    return None, False
+
+
+def _table(told: dict[str, Any]) -> Table:
+    """Return what a report says beside its rows; of each process it lists the first GPU."""
+    config = told.get("config") or {}
+    listed = told.get("devices") or config.get("devices") or []
+    devices = [_device(told) for told in listed]
+    processes = sum(d.group == devices[0].group for d in devices)
+    args = told.get("args") or [""]
+    return Table(
+        program=re.split(r"[/\\]", _writable(args[0]))[-1],
+        devices=devices,
+        ranks=processes * _whole(config["nthreads"], 15) * _whole(config["ngpus"], 15) if processes else None,
+        library=int(told["nccl_version"]),
+        cpu_time=any("cpu_time" in (result.get("in_place") or {}) for result in told["results"]),
+        out_of_bounds=int((told.get("out_of_bounds") or {}).get("count", 0)),
+        ended="average_bus_bandwidth" in told,
+        headed=True,
+    )
+
+
+def _device(told: dict[str, Any]) -> Device:
+    return Device(
+        int(told.get("group", 0)),
+        _writable(told["hostname"]),
+        _whole(told["device"], 31),
+        _writable(told["device_info"]),
+    )
+
+
+def _writable(value: object) -> str:
+    """Return a text that can be written: JSON may hold halves of characters."""
+    return str(value).encode(errors="replace").decode()
+
+
+def _whole(value: object, bits: int = 63) -> int:
+    """Return a number that is an id or a size."""
+    if not isinstance(value, int) or not 0 <= value < 2**bits:
+        raise ValueError(f"{value!r} is no number of bytes, elements or device")
+    return value
+
+
+def _row(result: dict[str, Any]) -> Row:
+    found = [_timing(at, result[at]) for at in ("out_of_place", "in_place") if result.get(at) is not None]
+    redop, root = str(result["redop"] or ""), int(result["root"])
+    return Row(_whole(result["size"]), _whole(result["count"]), _writable(result["type"]), redop, root, tuple(found))
+
+
+def _timing(placement: str, measured: dict[str, Any]) -> Timing:
+    wrong = measured["nwrong"]
+    return Timing(
+        placement,
+        nanoseconds(str(measured.get("time", "nan"))),
+        float(measured["alg_bw"]),
+        float(measured["bus_bw"]),
+        None if wrong is None else float(wrong),
+    )
+
+
+def _start(printed: object) -> int | None:
+    try:
+        start = datetime.strptime(str(printed), "%Y-%m-%d %H:%M:%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(start.timestamp()) * 10**9

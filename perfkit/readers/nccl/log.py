@@ -1,12 +1,24 @@
-"""What does NCCL say of itself in its log: version, ranks, nodes, network, and what it warns of?"""
+"""The log of NCCL_DEBUG=INFO: which lines NCCL wrote, and what they say of calls, rings, trees and transports.
+
+NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line that
+the program has begun, and lines of several ranks run into each other.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
 
-from perfkit.readers.nccl.lines import Said
+from perfkit.readers.nccl.operations import DTYPES, PARTED, algorithm, operation, protocol
+from perfkit.readers.text import lines
+
+_MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
+_WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
+_REACH = 400  # characters before NCCL's mark in which its writer is looked for
 
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
@@ -15,6 +27,124 @@ _COMM = re.compile(
 )
 _NETWORK = re.compile(r"Using network (.+)")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
+
+_CALL = re.compile(
+    r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype (\d{1,4}) "
+    r"op \d+ root \d+ comm (0x[0-9a-f]+) \[nranks=(\d{1,9})\] stream"
+)
+_BEGIN = re.compile(r"\w+: opCount ")
+# Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's part (enqueue.cc).
+_CHOSEN = re.compile(r"(?:(\w+): )?(\d{1,20}) Bytes -> Algo (\w+) proto (\w+) (time|channel)\b")
+
+LARGEST_SIZE = 2**63 - 1
+Choice = tuple[str | None, str | None]
+
+_VIA = re.compile(
+    r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? (?:\[(send|receive)\] )?"
+    r"via ((?:P2P|SHM|NET|COLLNET)/[\w/ ().+-]+?(?:\[\w+\][\w/]*)?)(?: comm 0x\w+ nRanks \d+)?"
+)
+_RING = re.compile(r"Channel (\d{1,6})/\d+ :((?: +\d{1,6})+)")
+_NEIGHBOURS = re.compile(r"Ring (\d{1,6}) : (\d{1,6}) -> (\d{1,6}) -> (\d{1,6})")
+_TREES = re.compile(r"\[(\d{1,6})\] ((?:-?\d{1,6}/)*-?\d{1,6})->(\d{1,6})->(-?\d{1,6})")
+_TREE = re.compile(r"Tree (\d{1,6}) : (-?\d{1,6}) -> (\d{1,6}) -> ((?:-?\d{1,6}/)*-?\d{1,6})")
+_ABOUT = ("Channel ", "Ring ", "Trees ", "Tree ")
+
+Edge = tuple[str, int, int, int]  # kind, channel, from, to
+
+
+class Said(NamedTuple):
+    """A line of NCCL: which process wrote it, for which of its GPUs, and what."""
+
+    host: str
+    pid: int
+    gpu: int
+    level: str
+    text: str
+
+    @property
+    def process(self) -> tuple[str, int, int]:
+        """What a rank is known by: host, process and GPU."""
+        return self[:3]
+
+
+class Line(NamedTuple):
+    """A line of the program, or, `cut`, what of it came before a line of NCCL."""
+
+    number: int
+    text: str
+    cut: bool
+
+
+@dataclass(frozen=True)
+class Log:
+    """What is in a log: lines of the program and of NCCL, how many of these are not whole, and notes on the text."""
+
+    lines: list[Line]
+    said: list[Said]
+    interleaved: int
+    notes: Sequence[str] = ()
+
+
+def decode(text: bytes) -> str:
+    """Return the text of a log; what cuts into it need not be UTF-8."""
+    return text.decode("utf-8-sig", errors="replace")
+
+
+def read_log(text: str, path: Path) -> Log:
+    """Return the lines of the log at `path`, without the last one if the file ends in its middle.
+
+    Raises
+    ------
+    ReadError
+        If there is binary data in it.
+    """
+    whole, notes = lines(text, path)
+    return replace(split_lines(whole), notes=notes)
+
+
+def split_lines(printed: list[str]) -> Log:
+    """Return what NCCL wrote and what the program wrote, each in its order."""
+    log = Log([], [], 0)
+    at: list[int] = []
+    interleaved = 0
+    for number, text in enumerate(printed, 1):
+        found = _parted(text) if "NCCL " in text else None
+        if found is None:
+            interleaved += ": opCount " in text  # a call whose process cannot be read
+            log.lines.append(Line(number, text, False))
+            continue
+        at.append(len(log.lines))
+        log.lines.append(Line(number, found[0], True))
+        log.said.append(found[1])
+        interleaved += found[2]
+    _unglue(log, at)
+    return replace(log, interleaved=interleaved)
+
+
+def _parted(text: str) -> tuple[str, Said, int] | None:
+    """Return the program's part of a line, NCCL's, and how many lines of NCCL that one interrupts."""
+    marks = []
+    for mark in _MARK.finditer(text):
+        writer = _WRITER.search(text, max(0, mark.start() - _REACH), mark.start())
+        if writer:
+            marks.append((writer, mark))
+    if not marks:
+        return None
+    host, pid, gpu = marks[-1][0].groups()
+    level, end = marks[-1][1][1], marks[-1][1].end()
+    return text[: marks[0][0].start()], Said(host, int(pid), int(gpu), level, text[end:].strip()), len(marks) - 1
+
+
+def _unglue(log: Log, at: list[int]) -> None:
+    """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``)."""
+    hosts = Counter(said.host for said in log.said)
+    known = [host for host, count in hosts.items() if count > 1]
+    for place, (line, said) in enumerate(zip(at, log.said, strict=True)):
+        if hosts[said.host] == 1 and log.lines[line].text.strip():
+            host = next((host for host in known if said.host.endswith(host)), said.host)
+            glued = said.host.removesuffix(host)
+            log.said[place] = said._replace(host=host)
+            log.lines[line] = log.lines[line]._replace(text=log.lines[line].text + glued)
 
 
 @dataclass(frozen=True)
@@ -50,36 +180,197 @@ class Facts:
         return max(places, key=lambda m: m.ranks).rank if places else None
 
 
-def facts(said: Iterable[Said], printed: Iterable[str]) -> Facts:
+def facts_of(said: Iterable[Said], printed: Iterable[str]) -> Facts:
     """Return what the lines of NCCL say, and the version that it prints without its prefix."""
-    found = Facts()
+    facts = Facts()
     for line in said:
         if line.level == "WARN":
-            found.warnings[line.text] = None
+            facts.warnings[line.text] = None
         elif line.level == "INFO":
-            _take(found, line)
+            _take(facts, line)
     for text in printed:
         if "CCL version" in text and (version := VERSION.search(text)):
-            found.versions[version[1]] = None
-    return found
+            facts.versions[version[1]] = None
+    return facts
 
 
-def _take(found: Facts, line: Said) -> None:
+def _take(facts: Facts, line: Said) -> None:
     text = line.text
     if "opCount" in text:
         return
     if version := VERSION.match(text):
-        found.versions[version[1]] = None
+        facts.versions[version[1]] = None
     elif network := _NETWORK.match(text):
-        found.networks[network[1]] = None
+        facts.networks[network[1]] = None
     elif paths := _PATHS.match(text):
-        found.paths[paths[1], paths[2]] = None
+        facts.paths[paths[1], paths[2]] = None
     elif comm := _COMM.search(text):
         pointer, rank, ranks, nodes, local, name, done = comm.groups()
-        found.members[line.process, pointer] = Member(int(rank), int(ranks))
-        found.complete += done == "COMPLETE"
+        facts.members[line.process, pointer] = Member(int(rank), int(ranks))
+        facts.complete += done == "COMPLETE"
         if name:
-            found.communicators[name] = None
+            facts.communicators[name] = None
         if nodes:
-            found.nodes[int(nodes)] = None
-            found.local_ranks[int(local)] = None
+            facts.nodes[int(nodes)] = None
+            facts.local_ranks[int(local)] = None
+
+
+class Call(NamedTuple):
+    """A collective that a rank called, or one that rank 0 chose an algorithm for."""
+
+    rank: int
+    operation: str | None
+    bytes: int
+    dtype: str | None
+    ranks: int | None
+    algorithm: str | None = None
+    protocol: str | None = None
+
+
+@dataclass
+class Calls:
+    """The calls of a log, or its choices, how many of both are of unknown size, and how many calls are not whole."""
+
+    calls: list[Call]
+    unsized: int
+    damaged: int
+
+
+def calls(said: Iterable[Said], facts: Facts) -> Calls:
+    """Return a row per call and rank; where calls were not logged, one per choice of rank 0."""
+    made: list[tuple[Said, re.Match[str]]] = []
+    chosen: list[re.Match[str]] = []
+    damaged = 0
+    for line in said:
+        if "opCount" in line.text:
+            call = _CALL.match(line.text)
+            if call:
+                made.append((line, call))
+            damaged += call is None and _BEGIN.match(line.text) is not None
+        elif " Bytes -> Algo " in line.text and (choice := _CHOSEN.match(line.text)):
+            chosen.append(choice)
+    ranks = _ranks((line for line, _ in made), facts)
+    rows = [_call(call, ranks[line.process]) for line, call in made]
+    sized = [_sized(choice, facts) for choice in chosen]
+    known, choices = ([call for call in found if call and call.bytes <= LARGEST_SIZE] for found in (rows, sized))
+    unsized = len(rows) + len(sized) - len(known) - len(choices)
+    return Calls(_decided(known, choices) if rows else choices, unsized, damaged)
+
+
+def _ranks(lines: Iterable[Said], facts: Facts) -> dict[tuple[str, int, int], int]:
+    """Return the rank of each process that calls; if one is not said, they count in the order of their first calls."""
+    processes = list(dict.fromkeys(line.process for line in lines))
+    told = {process: facts.rank_of(process) for process in processes}
+    known = {process: rank for process, rank in told.items() if rank is not None}
+    return known if len(known) == len(processes) else {process: n for n, process in enumerate(processes)}
+
+
+def _call(call: re.Match[str], rank: int) -> Call | None:
+    """Return a call with the size of its message, None for an unknown element type."""
+    if int(call[3]) >= len(DTYPES):
+        return None
+    name, ranks = operation(call[1]), int(call[5])
+    dtype, size = DTYPES[int(call[3])]
+    return Call(rank, name, int(call[2]) * size * (ranks if name in PARTED else 1), dtype, ranks)
+
+
+def _sized(choice: re.Match[str], facts: Facts) -> Call | None:
+    """Return a choice with the size of its message, None if that takes a number of ranks that the log does not say."""
+    name = operation(choice[1]) if choice[1] else None
+    parted = choice[5] == "channel" and name in PARTED
+    sizes = facts.sizes
+    if parted and len(sizes) != 1:
+        return None
+    ranks = sizes[0] if len(sizes) == 1 else None
+    size = int(choice[2]) * (ranks or 1 if parted else 1)
+    return Call(0, name, size, None, ranks, algorithm(choice[3]), protocol(choice[4]))
+
+
+def _decided(rows: list[Call], choices: list[Call]) -> list[Call]:
+    """Return calls with the algorithm and protocol chosen for their operation and size, where that is one choice."""
+    found: dict[tuple[str | None, int], set[Choice]] = {}
+    for choice in choices:
+        found.setdefault((choice.operation, choice.bytes), set()).add((choice.algorithm, choice.protocol))
+    decided = []
+    for row in rows:
+        options = found.get((row.operation, row.bytes)) or found.get((None, row.bytes)) or ()
+        if len(options) == 1:
+            chosen = next(iter(options))
+            row = row._replace(algorithm=chosen[0], protocol=chosen[1])
+        decided.append(row)
+    return decided
+
+
+@dataclass
+class Links:
+    """The edges with their transport, None where it is not said, and lines about them that are not whole."""
+
+    edges: dict[Edge, str | None] = field(default_factory=dict)
+    without_gdrdma: dict[Edge, None] = field(default_factory=dict)
+    damaged: int = 0
+
+
+def links(said: Iterable[Said]) -> Links:
+    """Return every edge once, though both of its ends may have been logged; the transport is then the sender's."""
+    network = Links()
+    for line in said:
+        if line.level == "INFO" and line.text.startswith(_ABOUT):
+            _take_link(network, line.text)
+    return network
+
+
+def _take_link(network: Links, text: str) -> None:
+    if via := _VIA.fullmatch(text):
+        edge = ("connection", int(via[1]), int(via[2]), int(via[3]))
+        if edge not in network.edges or via[4] == "send":
+            network.edges[edge] = via[5]
+        if via[5].startswith("NET/") and "/GDRDMA" not in via[5]:
+            network.without_gdrdma[edge] = None
+    elif ring := _RING.fullmatch(text):
+        _around(network, int(ring[1]), [int(rank) for rank in ring[2].split()])
+    elif around := _NEIGHBOURS.fullmatch(text):
+        before, rank, after = (int(around[i]) for i in (2, 3, 4))
+        network.edges[("ring", int(around[1]), before, rank)] = None
+        network.edges[("ring", int(around[1]), rank, after)] = None
+    elif tree := _TREE.fullmatch(text):
+        _branches(network, int(tree[1]), tree[4], int(tree[3]), int(tree[2]))
+    elif text.startswith("Trees ") and (trees := _TREES.findall(text)):
+        for channel, children, rank, parent in trees:
+            _branches(network, int(channel), children, int(rank), int(parent))
+    elif text.startswith("Channel "):
+        network.damaged += 1
+
+
+def _around(network: Links, channel: int, ranks: list[int]) -> None:
+    """Add the ring through all ranks; one that misses a rank is not whole."""
+    if sorted(ranks) != list(range(len(ranks))):
+        network.damaged += 1
+        return
+    for sender, receiver in zip(ranks, ranks[1:] + ranks[:1], strict=True):
+        network.edges[("ring", channel, sender, receiver)] = None
+
+
+def _branches(network: Links, channel: int, children: str, rank: int, parent: int) -> None:
+    above = [(int(child), rank) for child in children.split("/")] + [(rank, parent)]
+    network.edges.update({("tree", channel, low, high): None for low, high in above if low >= 0 and high >= 0})
+
+
+def link_notes(links: Links) -> list[str]:
+    """Return what the transports cost: host memory in the way, or TCP."""
+    via = [transport for transport in links.edges.values() if transport]
+    network, shared = (sum(t.startswith(kind) for t in via) for kind in ("NET/", "SHM/"))
+    socket = sum(t.startswith("NET/Socket") for t in via)
+    notes = []
+    if links.without_gdrdma:
+        notes.append(
+            f"{len(links.without_gdrdma)} of {network} connections over the network work without GPUDirect RDMA, by "
+            "way of host memory: check NCCL_NET_GDR_LEVEL and that nvidia-peermem or DMA-BUF is there"
+        )
+    if socket:
+        notes.append(f"{socket} of {network} connections over the network are TCP (Socket), not InfiniBand or RoCE")
+    if shared:
+        notes.append(
+            f"{shared} connections between GPUs of a node go through host memory (SHM), not peer to peer: "
+            "check `nvidia-smi topo -m` and NCCL_P2P_LEVEL"
+        )
+    return notes

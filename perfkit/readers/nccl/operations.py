@@ -87,7 +87,7 @@ def _named(word: str, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name.replace("_", "") == word or name.upper() == word.upper()), None)
 
 
-def told(rows: Sequence[Row], ranks: int | None) -> list[str]:
+def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
     """Return the collectives that a table can be of: by reduction, root, size per count, checks and bandwidths.
 
     References
