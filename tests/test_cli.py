@@ -12,8 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import perfkit
+from make import Shape, capture
 from perfkit.cli import main
-from perfkit.simulate import Shape, capture
+from perfkit.report.notebooks import sample
+from perfkit.report.samples import SAMPLES
 
 
 @pytest.fixture(scope="module")
@@ -115,17 +117,56 @@ def test_report_replaces_only_a_report(tmp_path: Path, run: Path) -> None:
     assert (tmp_path / "thesis.tex").exists()
 
 
-def test_simulate_lists_what_there_is(tmp_path: Path) -> None:
-    """An unknown name is answered with the known ones."""
-    result = perfkit_command("simulate", "nonesuch", "--out", tmp_path)
-    assert (2, True) == (result.exit_code, "mlp_a100" in result.stderr)
+def test_samples_are_listed() -> None:
+    """Without a name, each sample of data/ has its line; the makers are no sample."""
+    result = perfkit_command("sample")
+    data = sample().parent
+    folders = {
+        each.name for each in data.iterdir() if each.is_dir() and any(file.is_file() for file in each.rglob("*"))
+    }
+    assert 0 == result.exit_code
+    assert (folders - {"make"}) | {"experiments"} == {line.split()[0] for line in result.stdout.splitlines()}
 
 
-def test_simulate_writes_a_run_that_loads(tmp_path: Path) -> None:
-    """The sample has 14,245 kernels of 28 names, as Table 5 of the lab report."""
-    assert 0 == perfkit_command("simulate", "mlp_a100", "--out", tmp_path / "mlp").exit_code
-    kernels = perfkit.load(tmp_path / "mlp").kernels
-    assert (14_245, 28) == (len(kernels), kernels["full_name"].nunique())
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nonesuch"], "nonesuch: no such sample. Choose from mlp_a100, "),
+        (["../data"], "../data: no such sample."),
+        (["--out", "folder"], "--out: which sample? Choose from mlp_a100, "),
+    ],
+)
+def test_unknown_samples_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    """The message names the samples, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    result = perfkit_command("sample", *arguments)
+    assert (2, True) == (result.exit_code, message in result.stderr)
+    assert [] == list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", sorted(SAMPLES.keys() - {"experiments"}))
+def test_a_sample_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """The copy has the bytes of data/ in a folder of the sample's name."""
+    monkeypatch.chdir(tmp_path)
+    result = perfkit_command("sample", name)
+    assert (0, f"{name}\n") == (result.exit_code, result.stdout)
+    original = {file.relative_to(sample(name)): file for file in sample(name).rglob("*") if file.is_file()}
+    made = {file.relative_to(tmp_path / name): file for file in (tmp_path / name).rglob("*") if file.is_file()}
+    assert original.keys() == made.keys() - {Path(".perfkit.json")}
+    assert all(file.read_bytes() == made[path].read_bytes() for path, file in original.items())
+
+
+def test_a_copied_sample_loads_and_is_replaced(tmp_path: Path) -> None:
+    """The sample has 14,245 kernels of 28 names, as Table 5 of the lab report; a changed file of a copy is kept."""
+    for _ in range(2):
+        result = perfkit_command("sample", "mlp_a100", "--out", tmp_path / "mlp")
+        assert 0 == result.exit_code
+        kernels = perfkit.load(tmp_path / "mlp").kernels
+        assert (14_245, 28) == (len(kernels), kernels["full_name"].nunique())
+        (tmp_path / "mlp" / "mlp_a100.truth.json").write_text("mine")
+    assert "mine" == (tmp_path / "mlp" / "mlp_a100.truth.yours.json").read_text()
 
 
 def test_command_is_installed() -> None:

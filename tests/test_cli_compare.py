@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
+from make import Shape, capture
 from perfkit.cli import main
-from perfkit.simulate import Shape, capture
 
 LABELS = "\x1b[31mbefore,<script>alert(1)</script>,a|b`c`"
 

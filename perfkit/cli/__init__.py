@@ -16,7 +16,6 @@ from perfkit.cli.measuring import baseline
 from perfkit.cli.messages import Errors, say
 from perfkit.cli.recording import record
 from perfkit.cli.types import NumbersType, WindowType, WordsType
-from perfkit.errors import PerfkitError
 
 
 @click.group(cls=Errors, context_settings={"help_option_names": ["-h", "--help"]})
@@ -147,19 +146,19 @@ def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple
 
 
 @main.command()
-@click.argument("name")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to make; data/NAME if not given.")
-def simulate(name: str, out: Path | None) -> None:
-    """Write a simulated run with known truth (for example mlp_a100) to a new or empty folder."""
-    from perfkit.report import output
-    from perfkit.simulate import SIMULATIONS
+@click.argument("name", required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to make; NAME if not given.")
+def sample(name: str | None, out: Path | None) -> None:
+    """Copy the sample run NAME into a folder; without NAME, list the samples and what each one shows."""
+    from perfkit.report import samples
 
-    if name not in SIMULATIONS:
-        raise PerfkitError(f"{name}: no such simulation. Choose from {', '.join(sorted(SIMULATIONS))}.")
-    folder = out or Path("data", name)
-    with output.replacing(folder, None, note=lambda text: say(f"note: {text}", err=True)) as made:
-        SIMULATIONS[name](made)
-    say(folder)
+    if name is not None:
+        say(samples.copy(name, out or Path(name), note=lambda text: say(f"note: {text}", err=True)))
+        return
+    if out is not None:
+        raise click.UsageError(f"--out: which sample? Choose from {', '.join(samples.SAMPLES)}.")
+    width = max(map(len, samples.SAMPLES))
+    say("\n".join(f"{each:<{width}}  {what}" for each, what in samples.SAMPLES.items()))
 
 
 main.add_command(record)

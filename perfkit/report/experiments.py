@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from perfkit import simulate as simulated
 from perfkit.analysis import compare, steps, timeline
 from perfkit.diagnosis import comparison
 from perfkit.errors import PerfkitError
@@ -39,7 +40,6 @@ from perfkit.format import Shown, printable
 from perfkit.report import simulations
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
-from perfkit.simulate import experiments as simulated
 from perfkit.workloads.experiment import REPEATS, repeats_of
 from perfkit.workloads.experiments import find
 from perfkit.workloads.plan import DEVICES

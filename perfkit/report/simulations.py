@@ -20,10 +20,9 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from perfkit import cache
+from perfkit import cache, simulate
 from perfkit.errors import PerfkitError
 from perfkit.report import output
-from perfkit.simulate import experiments
 
 
 def folder(name: str) -> Path:
@@ -46,7 +45,7 @@ def _made(name: str, top: Path) -> Path:
     if not place.is_dir():
         try:
             with output.replacing(place, None) as made:
-                experiments.write(name, made)
+                simulate.write(name, made)
         except PerfkitError:
             if not place.is_dir():  # else another process was quicker, and its runs are the same
                 raise
@@ -74,5 +73,5 @@ def _temporary() -> Path:
 @functools.cache
 def _code() -> str:
     """Return a digest of the modules that simulate."""
-    package = Path(experiments.__file__).parents[1]
+    package = Path(simulate.__file__).parent
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))).hexdigest()[:16]

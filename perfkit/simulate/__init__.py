@@ -1,57 +1,163 @@
-"""Profiles in the tools' own formats that no GPU recorded, with what is true of them.
+"""What would Nsight Systems record of a training program before and after one change, and after a series of four?
+
+No GPU runs. A transformer is trained on a simulated A100, event by event: the times of kernels follow from operations,
+bytes and data sheet, and the effect of a change follows from the program.
+
+The series is that of notes on a training: utilisation 65 % -> 78 % by BF16 -> 87 % by a DataLoader with eight workers
+and pinned memory -> 92 % by a batch of 8 instead of 4 -> 95 % by torch.compile, and 12 samples/s before, 45 after. The
+model of the notes is not known; here it is a transformer whose operations per sample are 22 % of the A100's FP32 peak
+at 12 samples/s: the MFU of the notes. Two settings of each stage make these figures come out: the time of all kernels
+together, and the time in which the host keeps the GPU waiting. They are no effect of the change that names the stage:
+BF16 does not prepare a batch eight times as fast, but a utilisation that rises with it needs just that. Throughput
+between the first stage and the last, and the split of kernel time between matrix products and others, are invented.
 
 Data
 ----
-SIMULATIONS    name -> function that writes the simulation of that name into a folder and returns the folder
+PAIRS      name -> settings before and after, different in one thing
+STAGES     label -> what is set for each stage of the series
+SERIES     label -> settings of the program at each stage
+NAMES      of the pairs, and case, which is the series
 
 Functions
 ---------
-dlrm           a DLRM's training on an H100, as HPCToolkit would have recorded it
-mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it, with Nsight Compute's
-               counters of its forward pass and PyTorch's profile of a few steps
-resnet18_a100  some steps of the ResNet-18 of the same report, and counters of its forward pass
-bert_a100      inference with the BERT of the same report, and `bert_a100_optimised`, two of its batch sizes made faster
-experiments    runs before and after a change, for eight topics of GPU utilisation
-capture        an Nsight Systems export of any size and `Shape`
-cases          an Nsight Compute report with counters of every precision
-hpctoolkit     HPCToolkit databases of any content and size
-kineto         PyTorch traces of any content, and folders of them of any number of ranks and events
+write      the runs of a pair, or the series, into folders
+labels     of these runs
+write_all  all of them
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
-from perfkit.simulate import experiments, hpctoolkit, kineto
-from perfkit.simulate.bert_a100 import bert_a100, bert_a100_optimised
-from perfkit.simulate.capture import capture
-from perfkit.simulate.dlrm import dlrm
-from perfkit.simulate.mlp_a100 import mlp_a100
-from perfkit.simulate.ncu_cases import cases
-from perfkit.simulate.resnet18_a100 import resnet18_a100
-from perfkit.simulate.shape import Shape
+from perfkit.simulate import export
+from perfkit.simulate.program import Setup, step
 
-__all__ = [
-    "SIMULATIONS",
-    "Shape",
-    "bert_a100",
-    "bert_a100_optimised",
-    "capture",
-    "cases",
-    "dlrm",
-    "experiments",
-    "hpctoolkit",
-    "kineto",
-    "mlp_a100",
-    "resnet18_a100",
-]
+__all__ = ["NAMES", "PAIRS", "SERIES", "Setup", "labels", "write", "write_all"]
 
-SIMULATIONS: dict[str, Callable[[Path], Path]] = {
-    "bert_a100": bert_a100,
-    "bert_a100_optimised": bert_a100_optimised,
-    "dlrm": dlrm,
-    "experiments": experiments.write_all,
-    "mlp_a100": mlp_a100,
-    "resnet18_a100": resnet18_a100,
+_LOADING = Setup(precision="bf16", loading_ns=500_000, pinned=False)
+
+PAIRS: Mapping[str, tuple[Setup, Setup]] = {
+    "measuring": (Setup(precision="bf16"), Setup(precision="bf16", seed=1)),
+    "tensor": (Setup(), Setup(precision="tf32")),
+    "fusion": (Setup(precision="bf16"), Setup(precision="bf16", fused=True)),
+    "sync": (Setup(precision="bf16", read_loss=1), Setup(precision="bf16", read_loss=50)),
+    "loading": (_LOADING, replace(_LOADING, workers=4)),
+    "batch": (Setup(precision="bf16", batch=4), Setup(precision="bf16", batch=32)),
+    "precision": (Setup(), Setup(precision="bf16")),
 }
+CASE = "case"
+NAMES = (*PAIRS, CASE)
+
+
+class Stage(NamedTuple):
+    """What a stage has; the kernel times are of a step.
+
+    Attributes
+    ----------
+    utilisation_frac
+        Of the notes, 0..1.
+    setup
+        The program.
+    products_ns, others_ns
+        Time of all matrix products of a step, and of all other kernels.
+    """
+
+    utilisation_frac: float
+    setup: Setup
+    products_ns: int
+    others_ns: int
+
+    @property
+    def scaled(self) -> Setup:
+        """The program with kernels that take these times together."""
+        kernels = step(self.setup)
+        products = sum(kernel.dur_ns for kernel in kernels if kernel.is_product)
+        others = sum(kernel.dur_ns for kernel in kernels if not kernel.is_product)
+        return replace(self.setup, product_frac=self.products_ns / products, other_frac=self.others_ns / others)
+
+
+BEFORE = Setup(
+    batch=4,
+    read_loss=1,
+    loading_ns=25_600_000,
+    pinned=False,
+    host_ns=14_100_000,
+    steps=64,
+    sequence=1018,
+    hidden=1024,
+    layers=4,
+    heads=16,
+)
+IN_BF16 = replace(BEFORE, precision="bf16", loading_ns=3_200_000)
+LOADED_BESIDE = replace(IN_BF16, workers=8, pinned=True)
+LARGER_BATCH = replace(LOADED_BESIDE, batch=8, host_ns=15_700_000)
+COMPILED = replace(LARGER_BATCH, fused=True, host_ns=8_600_000)
+
+STAGES = {
+    "before": Stage(0.65, BEFORE, 195_000_000, 21_700_000),
+    "BF16": Stage(0.78, IN_BF16, 80_000_000, 16_500_000),
+    "8 workers": Stage(0.87, LOADED_BESIDE, 80_000_000, 16_500_000),
+    "batch 8": Stage(0.92, LARGER_BATCH, 154_200_000, 30_300_000),
+    "torch.compile": Stage(0.95, COMPILED, 154_200_000, 14_600_000),
+}
+SERIES = {label: stage.scaled for label, stage in STAGES.items()}
+
+
+def write(name: str, folder: str | Path) -> dict[str, Path]:
+    """Write the runs of a pair, or of the series.
+
+    Parameters
+    ----------
+    name
+        One of PAIRS, or "case" for the series.
+    folder
+        Where each run gets a folder of its own, named as it is labelled.
+
+    Returns
+    -------
+    dict
+        The folder of each run by its label, before and after, or those of SERIES, in their order.
+
+    Raises
+    ------
+    ValueError
+        If there is no such pair.
+    PerfkitError
+        If a folder cannot be written.
+
+    Examples
+    --------
+    >>> write("luck", "runs")
+    Traceback (most recent call last):
+    ...
+    ValueError: name: 'luck' is not one of measuring, tensor, fusion, sync, loading, batch, precision, case
+    """
+    folder = Path(folder)
+    return {label: export.write(label, setup, folder / label) for label, setup in _setups(name).items()}
+
+
+def labels(name: str) -> list[str]:
+    """Return the labels of the runs of a pair or of the series, in their order.
+
+    Examples
+    --------
+    >>> labels("sync")
+    ['before', 'after']
+    """
+    return list(_setups(name))
+
+
+def write_all(folder: str | Path) -> Path:
+    """Write all pairs and the series, each into a folder of its name, and return the folder that holds them."""
+    for name in NAMES:
+        write(name, Path(folder) / name)
+    return Path(folder)
+
+
+def _setups(name: str) -> Mapping[str, Setup]:
+    if name not in NAMES:
+        raise ValueError(f"name: {name!r} is not one of {', '.join(NAMES)}")
+    return SERIES if name == CASE else dict(zip(("before", "after"), PAIRS[name], strict=True))

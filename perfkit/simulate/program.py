@@ -1,259 +1,445 @@
-"""What would be recorded of a small training program, step by step, if one thing in it were different?
+"""What does a training program do with the GPU, step after step?
 
 Conventions
 -----------
-It runs on `perfkit.simulate.machine`, event by event. Kernels and the CPU's work have the same random lengths whatever
-else is different, so that two programs that differ in one field differ in nothing else but the machine's delays.
-Times are int64 ns.
+The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy, AdamW.
+What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses neighbours
+between the matrix products: fewer kernels, and no bytes written and read between them.
 
-A step loads a batch, copies it to the GPU, launches kernels, of which some reduce over the ranks, reads the loss back
-and waits for the GPU; after some steps it writes a checkpoint.
+A kernel takes what the slower of two roofs of an A100 allows, and a little for its start: operations over a share of
+the dense peak, or bytes over a share of the memory's bandwidth. Matrix products are cut into tiles, one block each;
+where the tiles do not fill the last round of all multiprocessors, the rest of that round is lost. The shares are
+plausible, not measured.
+
+The host launches a step's kernels one after another. It runs ahead of the GPU until the driver's queue is full. Reading
+the loss waits for the stream, and so does a copy from pageable memory. Lengths are random, from the seed; a kernel's do
+not depend on the others. Times are int64 ns.
+
+Classes
+-------
+Setup       settings of a program and of the transformer that it trains
+Kernel      a kernel of a step: its time, operations and bytes
+Maker       makes kernels of a precision
 
 Functions
 ---------
-simulated    the tables of a program, and how long it truly took
+executed    the rows of a program
+step        the kernels of a training step in their order
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import NamedTuple
+from math import ceil, log2
+from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from perfkit.simulate.machine import Line, Machine, Thread, Work
-from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
+from perfkit import hardware
+from perfkit.simulate.machine import Machine, Thread, Work
 
-# Least and mean excess of what no program sets: return of a wait, and a call.
-RETURN_NS, CALL_NS = (3_000, 2_000), (2_500, 800)
-_COMPUTE, _COPY, _COMMUNICATION = 7, 8, 9
-PAGEABLE_BYTES_PER_S = 8_000_000_000
-WRITING = ("open64", *("write",) * 18, "fsync")  # calls that write a checkpoint
+PRECISIONS = ("fp32", "tf32", "bf16")
+GPU = "NVIDIA A100 80GB PCIe"
+SM_COUNT = 108
+TILE = (128, 64)
+THREADS = 256
+START_NS = 2_000
+REACHED = {"fp32": 0.9, "tf32": 0.7, "bf16": 0.65}  # share of the peak that a product reaches when the tiles fit
+STREAMED = 0.8  # share of the bandwidth that other kernels reach
+PEAK = {"fp32": "fp32", "tf32": "tf32_tensor", "bf16": "bf16_tensor"}
+PRODUCTS = {
+    "fp32": "ampere_sgemm_128x64_{}",
+    "tf32": "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x64_32x6_{}_align4>(T1::Params)",
+    "bf16": "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_stages_32x6_{}",
+}
+WORDS = {4: "float", 2: "c10::BFloat16"}
+CAST_BYTES, ADAM_BYTES = 6, 28  # of a weight: read 4, write 2; read weight, gradient and two moments, write three
+MASKED = 2.25  # arrays of four bytes that dropout reads and writes, with a mask of one byte
+STREAM = 7
+CPU_NS = 5_000  # mean work of the host for one launch, in PyTorch and Python
+CALL_NS, RETURN_NS = (2_500, 800), (3_000, 2_000)  # least and mean excess
+AHEAD = 1_000  # launches that the driver's queue holds
+LOSS_BYTES, TOKEN_BYTES = 4, 8
+LATENCY_NS, BYTES_PER_NS = 1_500, 20.0  # of copies over PCIe
+HANDED_NS = (60_000, 20_000)  # of a batch, from a worker to the program
+SPREAD = 0.01  # of a kernel's time, relative standard deviation
+Rows = dict[str, list[dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What the program does; times in ns, kernels and CPU work are means.
+class Setup:
+    """A training program; times in ns.
 
     Attributes
     ----------
-    steps, layers, ranks, seed
-        Steps; kernels per step; ranks; seed of all random lengths.
-    kernel_ns, cpu_ns
-        A kernel; the CPU's work before a launch.
+    batch, precision, fused
+        Sequences per step; one of PRECISIONS, of which bf16 is by autocast; whether a compiler fused what lies between
+        the matrix products.
+    read_loss
+        Steps from one reading of the loss to the next; 0 for none before the end.
     loading_ns, workers
-        Loading a batch; processes that load in the background, none with 0.
-    input_ns, pageable, prefetched, waited
-        The copy of a batch; whether its memory is pageable, so that the thread waits for it; whether it runs beside the
-        kernels of the step before; whether the thread waits for it although its memory is pinned.
-    small_copies, small_ns
-        Copies of 4 KiB before each kernel; how long one takes.
-    sync_every, synchronises
-        Kernels between two synchronisations of the stream, 0 for none within the step; whether there is any at all.
-    fused, graph
-        Kernels that are one; whether a step is one graph.
-    reduce_every, reduce_ns, beside
-        Kernels between two reductions, 0 for none; how long one takes; whether on a stream of its own.
-    slow_rank_frac
-        How much longer the kernels of the last rank take.
-    save_every, saved_bytes, saving_ns, all_save
-        Steps between two checkpoints, 0 for none; what one copies to the host; writing it, after the copy; whether all
-        ranks save, or the first one alone.
+        Preparing one sequence on the CPU, 0 if the batch stays on the GPU; processes that do it, 0 for the program.
+    pinned
+        Whether batches are copied from pinned memory, so that the host does not wait for the copy.
+    host_ns
+        What the host does from one step to the next, beside launching and loading.
+    steps, seed
+        Steps; seed of all random lengths.
+    sequence, hidden, layers, heads
+        Tokens of a sequence; size of the transformer.
+    product_frac, other_frac
+        Times of the matrix products and of all other kernels, over what the roofline model gives.
     """
 
-    steps: int = 20
-    layers: int = 40
-    ranks: int = 1
-    seed: int = 0
-    kernel_ns: int = 30_000
-    cpu_ns: int = 10_000
+    batch: int = 16
+    precision: str = "fp32"
+    fused: bool = False
+    read_loss: int = 0
     loading_ns: int = 0
     workers: int = 0
-    input_ns: int = 200_000
-    pageable: bool = True
-    prefetched: bool = False
-    waited: bool = False
-    small_copies: int = 0
-    small_ns: int = 4_000
-    sync_every: int = 0
-    synchronises: bool = True
-    fused: int = 1
-    graph: bool = False
-    reduce_every: int = 0
-    reduce_ns: int = 100_000
-    beside: bool = False
-    slow_rank_frac: float = 0.0
-    save_every: int = 0
-    saved_bytes: int = 1 << 30
-    saving_ns: int = 400_000_000
-    all_save: bool = True
+    pinned: bool = True
+    host_ns: int = 1_000_000
+    steps: int = 24
+    seed: int = 0
+    sequence: int = 128
+    hidden: int = 768
+    layers: int = 4
+    heads: int = 12
+    product_frac: float = 1.0
+    other_frac: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be simulated."""
+        if self.precision not in PRECISIONS:
+            raise ValueError(f"precision: {self.precision!r} is not one of {list(PRECISIONS)}")
+        if min(self.batch, self.steps, self.sequence, self.layers) < 1:
+            raise ValueError("batch, steps, sequence and layers: at least 1 each")
+        if self.workers and not self.loading_ns:
+            raise ValueError("workers: there is nothing to load; give loading_ns")
 
 
-class Simulated(NamedTuple):
-    """Tables of a run, and its true length: from the first operation's start to the last one's end, ns."""
+def executed(setup: Setup) -> Rows:
+    """Return kernels, copies, calls and ranges of a program as rows: start_ns, dur_ns, and what there is to say.
 
-    kernels: pd.DataFrame
-    copies: pd.DataFrame
-    api_calls: pd.DataFrame
-    ranges: pd.DataFrame
-    span_ns: int
-    os_calls: pd.DataFrame
+    Examples
+    --------
+    >>> rows = executed(Setup(steps=2, layers=1))
+    >>> len(rows["kernels"]), rows["calls"][-1]["name"]
+    (136, 'cudaDeviceSynchronize')
+    """
+    machine = Machine(1, setup.seed)
+    program = _Program(machine, setup)
+    for thread in (program.main(), *map(program.worker, range(setup.workers))):
+        machine.at(0, partial(machine.resume, thread))
+    machine.run()
+    return machine.rows
 
 
-class _Rank:
-    """The threads of one rank, and what it has put on its GPU."""
+class _Program:
+    """The threads, and what they have put on the GPU."""
 
-    def __init__(self, machine: Machine, settings: Settings, rank: int, meetings: dict[int, list[Line]]) -> None:
-        self.machine, self.settings, self.rank, self.meetings = machine, settings, rank, meetings
-        rng = np.random.default_rng((settings.seed, rank))
-        shape = settings.steps, settings.layers
-        slower = 1 + settings.slow_rank_frac * (rank == settings.ranks - 1)
-        self.kernel_ns = (rng.gamma(4, settings.kernel_ns / 4 * slower, shape) + 1_000).astype(int)
-        self.cpu_ns = (rng.gamma(4, settings.cpu_ns / 4, shape)).astype(int)
-        self.correlation = count(1)
-        self.unfinished: list[Work] = []
-        self.batches = [Work() for _ in range(settings.steps)]
-        self.arrived: tuple[Work, ...] = ()  # the copy that this step's kernels need
-        self.coming: tuple[Work, ...] = ()
+    def __init__(self, machine: Machine, setup: Setup) -> None:
+        self.machine, self.setup = machine, setup
+        self.kernels = step(setup)
+        rng = np.random.default_rng(setup.seed)
+        shape = setup.steps, len(self.kernels)
+        self.lengths = 1 + SPREAD * rng.standard_normal(shape).clip(-3, 3)
+        self.cpu_ns = (CPU_NS / 4 * rng.standard_gamma(4, shape)).astype(int)
+        self.batches = [Work() for _ in range(setup.steps)]
+        self.numbers = count(1)
+        self.submitted: list[Work] = []
 
-    def loader(self, worker: int) -> Thread:
+    def worker(self, number: int) -> Thread:
         """Load every so many-th batch, one after another."""
-        for batch in self.batches[worker :: self.settings.workers]:
-            yield self.settings.loading_ns
+        for batch in self.batches[number :: self.setup.workers]:
+            yield self.setup.loading_ns * self.setup.batch
             self.machine.finish(batch)
 
     def main(self) -> Thread:
-        """Run all steps."""
-        for step in range(self.settings.steps):
-            yield from self._load(step)
-            yield from self._copy_in()
-            yield from self._kernels(step)
-            loss = Work(2_000, {"direction": "D2H", "bytes": 4, "src_memory": "device", "dst_memory": "pinned"})
-            yield from self._call("cudaMemcpyAsync", (_COMPUTE, loss))
-            if self.settings.synchronises:
-                yield from self._call("cudaDeviceSynchronize", wait=list(self.unfinished))
-                self.unfinished.clear()
-            yield from self._save(step)
+        """Run all steps, and wait for the GPU at the end."""
+        setup = self.setup
+        for number in range(setup.steps):
+            if setup.loading_ns:
+                yield from self.load(number)
+                yield from self.copy_in()
+            for at, kernel in enumerate(self.kernels):
+                yield from self.launch(kernel, number, at)
+            if setup.read_loss and (number + 1) % setup.read_loss == 0:
+                yield from self.read_loss()
+            yield setup.host_ns
+        yield from self.call("cudaDeviceSynchronize", wait=self.submitted[-1:])
 
-    def _call(self, name: str, *works: tuple[int, Work], wait: list[Work] | None = None) -> Thread:
-        """Make a call that puts work into streams, and returns when what it waits for is done."""
+    def load(self, number: int) -> Thread:
+        """Load a batch, or wait for the worker that does."""
         start = self.machine.now
-        row = {"rank": self.rank, "correlation": next(self.correlation)}
-        for stream, work in works:
-            work.row |= {**row, "gpu": self.rank, "stream": stream}
-            self.machine.submit(self.rank, stream, work)
-            self.unfinished.append(work)
+        if self.setup.workers:
+            yield [self.batches[number]]
+            yield self.machine.some(HANDED_NS)
+        else:
+            yield self.setup.loading_ns * self.setup.batch
+        span = {"name": "data loading", "start_ns": start, "dur_ns": self.machine.now - start}
+        self.machine.rows["ranges"].append(span)
+
+    def copy_in(self) -> Thread:
+        size = TOKEN_BYTES * self.setup.batch * self.setup.sequence
+        yield from self.copy("H2D", size, pinned=self.setup.pinned)
+        if not self.setup.pinned:
+            yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
+
+    def read_loss(self) -> Thread:
+        yield from self.copy("D2H", LOSS_BYTES, pinned=False)
+        yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
+
+    def copy(self, direction: str, size: int, *, pinned: bool) -> Thread:
+        row = {"direction": direction, "bytes": size, "pinned": pinned}
+        yield from self.call("cudaMemcpyAsync", Work(LATENCY_NS + round(size / BYTES_PER_NS), row))
+
+    def launch(self, kernel: Kernel, number: int, at: int) -> Thread:
+        """Launch a kernel, when the queue has room for it."""
+        if len(self.submitted) > AHEAD:
+            yield [self.submitted[-AHEAD]]
+        yield int(self.cpu_ns[number, at])
+        work = Work(round(kernel.dur_ns * self.lengths[number, at]), {"kernel": kernel})
+        yield from self.call("cudaLaunchKernel", work)
+
+    def call(self, name: str, work: Work | None = None, wait: list[Work] | None = None) -> Thread:
+        """Make a call that puts work into the stream, or returns when what it waits for is done."""
+        start, number = self.machine.now, next(self.numbers)
+        if work is not None:
+            work.row["correlation"] = number
+            self.machine.submit(0, STREAM, work)
+            self.submitted.append(work)
         yield self.machine.some(CALL_NS)
         if wait is not None:
             yield wait
             yield self.machine.some(RETURN_NS)
-        self.machine.rows["calls"].append({**row, "name": name, "start_ns": start, "dur_ns": self.machine.now - start})
-
-    def _load(self, step: int) -> Thread:
-        if self.settings.workers:
-            yield [self.batches[step]]
-            return
-        span = {"rank": self.rank, "name": "data loading", "start_ns": self.machine.now}
-        yield self.settings.loading_ns
-        self.machine.rows["ranges"].append({**span, "dur_ns": self.settings.loading_ns})
-
-    def _copy_in(self) -> Thread:
-        settings = self.settings
-        memory = "pageable" if settings.pageable else "pinned"
-        work = Work(
-            settings.input_ns, {"direction": "H2D", "bytes": 1 << 20, "src_memory": memory, "dst_memory": "device"}
-        )
-        if not settings.prefetched:
-            waits, name = settings.pageable or settings.waited, "cudaMemcpy" if settings.waited else "cudaMemcpyAsync"
-            yield from self._call(name, (_COMPUTE, work), wait=[work] if waits else None)
-            return
-        self.arrived, self.coming = self.coming, (work,)
-        yield from self._call("cudaMemcpyAsync", (_COPY, work))
-
-    def _copy_small(self) -> Thread:
-        for _ in range(self.settings.small_copies):
-            row = {"direction": "H2D", "bytes": 4_096, "src_memory": "pinned", "dst_memory": "device"}
-            yield from self._call("cudaMemcpyAsync", (_COMPUTE, Work(self.settings.small_ns, row)))
-
-    def _save(self, step: int) -> Thread:
-        """Copy the weights to the host and write them into a file after every so many-th step."""
-        settings = self.settings
-        saves = settings.save_every and (settings.all_save or not self.rank)
-        if not saves or (step + 1) % settings.save_every or step + 1 == settings.steps:
-            return
-        start = self.machine.now
-        row = {"direction": "D2H", "bytes": settings.saved_bytes, "src_memory": "device", "dst_memory": "pageable"}
-        weights = Work(settings.saved_bytes * 1_000_000_000 // PAGEABLE_BYTES_PER_S, row)
-        yield from self._call("cudaMemcpyAsync", (_COMPUTE, weights), wait=[weights])
-        piece = settings.saving_ns // len(WRITING)
-        for name in WRITING:
-            call = {"rank": self.rank, "name": name, "start_ns": self.machine.now, "dur_ns": piece}
-            yield piece
-            self.machine.rows["os_calls"].append(call)
-        whole = {"rank": self.rank, "name": "save_checkpoint", "start_ns": start, "dur_ns": self.machine.now - start}
-        self.machine.rows["ranges"].append(whole)
-
-    def _kernels(self, step: int) -> Thread:
-        settings, works = self.settings, []
-        for layer in range(0, settings.layers, settings.fused):
-            dur = int(self.kernel_ns[step, layer : layer + settings.fused].sum())
-            works.append((_COMPUTE, Work(dur, {"name": f"layer_{layer}", "family": "gemm"}, self.arrived)))
-            if not settings.graph:
-                yield from self._copy_small()
-                yield int(self.cpu_ns[step, layer])
-                yield from self._call("cudaLaunchKernel", works[-1])
-                yield from self._reduce(step * settings.layers + layer, works[-1][1])
-                if settings.sync_every and settings.synchronises and (layer + 1) % settings.sync_every == 0:
-                    yield from self._call("cudaStreamSynchronize", wait=[works[-1][1]])
-        if settings.graph:
-            yield int(self.cpu_ns[step, 0])
-            yield from self._call("cudaGraphLaunch", *works)
-
-    def _reduce(self, layer: int, made: Work) -> Thread:
-        settings = self.settings
-        if settings.reduce_every and (layer + 1) % settings.reduce_every == 0:
-            row = {"name": "ncclDevKernel_AllReduce", "family": "communication"}
-            work = Work(settings.reduce_ns, row, (made,), self.meetings.setdefault(layer, []))
-            yield from self._call("cudaLaunchKernel", (_COMMUNICATION if settings.beside else _COMPUTE, work))
+        row = {"name": name, "correlation": number, "start_ns": start, "dur_ns": self.machine.now - start}
+        self.machine.rows["calls"].append(row)
 
 
-def simulated(settings: Settings) -> Simulated:
-    """Return the tables of a program, and how long it truly took.
+def step(setup: Setup) -> list[Kernel]:
+    """Return the kernels of a training step: forward, backward, optimiser.
 
     Examples
     --------
-    >>> run = simulated(Settings(steps=2, layers=3))
-    >>> len(run.kernels), len(run.copies), run.api_calls["name"].value_counts()["cudaDeviceSynchronize"]
-    (6, 4, np.int64(2))
+    >>> len(step(Setup(layers=1))), len(step(Setup(layers=1, fused=True)))
+    (68, 54)
     """
-    machine = Machine(settings.ranks, settings.seed)
-    meetings: dict[int, list[Line]] = {}
-    for number in range(settings.ranks):
-        rank = _Rank(machine, settings, number, meetings)
-        for thread in (rank.main(), *(rank.loader(worker) for worker in range(settings.workers))):
-            machine.at(0, partial(machine.resume, thread))
-    machine.run()
-    return _tables(machine)
+    scales = {True: setup.product_frac, False: setup.other_frac}
+    made = _Step(setup).all()
+    return [kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product]) for kernel in made]
 
 
-def _tables(machine: Machine) -> Simulated:
-    """Return the rows as tables."""
-    graphs = {(row["rank"], row["correlation"]) for row in machine.rows["calls"] if row["name"] == "cudaGraphLaunch"}
-    kernel = {"grid_blocks": 108, "block_threads": 256, "registers": 32, "shared_bytes": 0, "process": 1}
-    kernels = [
-        {**row, **kernel, "full_name": row["name"], "in_graph": (row["rank"], row["correlation"]) in graphs}
-        for row in machine.rows["kernels"]
-    ]
-    copies = [{**row, "process": 1, "peer_gpu": -1} for row in machine.rows["copies"]]
-    calls = [{**row, "process": 1, "thread": 1} for row in machine.rows["calls"]]
-    more = {"process": 1, "thread": 1, "domain": "", "kind": "push_pop", "depth": 0}
-    ranges = [{**row, **more} for row in machine.rows["ranges"]]
-    os_calls = [{**row, "process": 1, "thread": 1} for row in machine.rows["os_calls"]]
-    first = min(row["start_ns"] for row in kernels + copies)
-    last = max(row["start_ns"] + row["dur_ns"] for row in kernels + copies)
-    rows = {KERNELS: kernels, COPIES: copies, API_CALLS: calls, RANGES: ranges, OS_CALLS: os_calls}
-    found = {table.name.lower(): table.make(pd.DataFrame(of, columns=table.column_names)) for table, of in rows.items()}
-    return Simulated(**found, span_ns=last - first)
+class _Step:
+    """Makes the kernels of a setup."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.maker = Maker(setup.precision)
+        self.product, self.other = self.maker.product, self.maker.other
+        self.rows = setup.batch * setup.sequence
+        self.states = self.rows * setup.hidden
+        self.weights = setup.batch * setup.heads * setup.sequence**2  # of attention
+        self.power = ceil(log2(setup.sequence))
+
+    def all(self) -> Iterator[Kernel]:
+        """Yield the step: embedding, layers, head and loss, the same backwards, optimiser."""
+        hidden, batch, layers = self.setup.hidden, self.setup.batch, self.setup.layers
+        yield self.other(native("<unnamed>::indexSelectLargeIndex<{0}, long, unsigned int>"), self.states)
+        for _ in range(layers):
+            yield from self.forward()
+        yield from (self.product(batch, hidden, hidden, "tn"), self.product(batch, 2, hidden, "tn"))
+        yield from self.loss()
+        for outputs in (2, hidden):
+            yield from self.gradients(batch, outputs, hidden)
+        for _ in range(layers):
+            yield from self.backward()
+        yield self.other(native("<unnamed>::embedding_backward_feature_kernel<{0}>"), self.states)
+        yield self.other(ADAM, 12 * hidden**2 * layers, ADAM_BYTES / 4, word=4)
+
+    def linear(self, inputs: int, outputs: int) -> Iterator[Kernel]:
+        """Yield a linear layer; with autocast its weights are cast first."""
+        if self.setup.precision == "bf16":
+            yield self.other(CAST, inputs * outputs, CAST_BYTES / self.maker.word)
+        yield self.product(self.rows, outputs, inputs, "tn")
+
+    def gradients(self, rows: int, outputs: int, inputs: int) -> Iterator[Kernel]:
+        """Yield the gradients of a linear layer's input, weights and bias."""
+        yield self.product(rows, inputs, outputs, "nn")
+        yield self.product(outputs, inputs, rows, "nt")
+        yield self.other(SUM, rows * outputs, 1)
+
+    def attention(self, layout: str) -> Kernel:
+        """Return one of the products of attention: queries and keys, or weights and values, or a gradient."""
+        setup = self.setup
+        inner = setup.hidden // setup.heads
+        return self.product(setup.sequence, setup.sequence, inner, layout, setup.batch * setup.heads)
+
+    def forward(self) -> Iterator[Kernel]:
+        """Yield the forward pass of a layer."""
+        hidden = self.setup.hidden
+        for _ in range(3):
+            yield from self.linear(hidden, hidden)
+        yield self.attention("tn")
+        yield from self.softmax()
+        yield self.attention("nn")
+        yield from self.linear(hidden, hidden)
+        yield from self.residual()
+        yield from self.linear(hidden, 4 * hidden)
+        yield self.between("GeluCUDAKernelImpl", "triton_poi_fused_gelu_5", 2)
+        yield from self.linear(4 * hidden, hidden)
+        yield from self.residual()
+
+    def between(self, functor: str, fused: str, arrays: int) -> Kernel:
+        """Return the activation between the two large products, or its gradient."""
+        name = fused if self.setup.fused else elementwise(f"{functor}<{{0}}>", arrays)
+        return self.other(name, 4 * self.states, arrays)
+
+    def softmax(self) -> Iterator[Kernel]:
+        """Yield softmax and dropout of the attention weights."""
+        if self.setup.fused:
+            yield self.other("triton_per_fused__softmax_native_dropout_0", self.weights, MASKED)
+            return
+        yield self.other(softmax("forward", self.power), self.weights, 2, word=4)
+        yield self.other(DROPOUT, self.weights, MASKED)
+
+    def residual(self) -> Iterator[Kernel]:
+        """Yield dropout, addition of the residual, and normalisation."""
+        if self.setup.fused:
+            yield self.other("triton_per_fused_add_native_dropout_native_layer_norm_1", self.states, 2 + MASKED)
+            return
+        yield self.other(DROPOUT, self.states, MASKED)
+        yield self.other(ADD, self.states, 3)
+        yield self.other(native("<unnamed>::vectorized_layer_norm_kernel<{0}, float>"), self.states, 2, word=4)
+
+    def backward(self) -> Iterator[Kernel]:
+        """Yield the backward pass of a layer."""
+        hidden = self.setup.hidden
+        yield from self.residual_back()
+        yield from self.gradients(self.rows, hidden, 4 * hidden)
+        yield self.between("GeluBackwardCUDAKernelImpl", "triton_poi_fused_gelu_backward_6", 3)
+        yield from self.gradients(self.rows, 4 * hidden, hidden)
+        yield from self.residual_back()
+        yield from self.gradients(self.rows, hidden, hidden)
+        yield from (self.attention("nt"), self.attention("tn"))
+        yield from self.softmax_back()
+        yield from (self.attention("nn"), self.attention("nt"))
+        for _ in range(3):
+            yield from self.gradients(self.rows, hidden, hidden)
+        yield from self.accumulated(3)
+
+    def residual_back(self) -> Iterator[Kernel]:
+        """Yield the gradients of normalisation, addition and dropout."""
+        if self.setup.fused:
+            name = "triton_per_fused_add_native_dropout_backward_native_layer_norm_backward_2"
+            yield self.other(name, self.states, 2 + MASKED)
+            return
+        yield from self.accumulated(1)
+        for what in ("layer_norm_grad_input_kernel", "GammaBetaBackwardCUDAKernelTemplate"):
+            yield self.other(native(f"<unnamed>::{what}<{{0}}, float>"), self.states, 2.5, word=4)
+        yield self.other(SCALE, self.states, MASKED)
+
+    def softmax_back(self) -> Iterator[Kernel]:
+        """Yield the gradients of dropout and softmax."""
+        if self.setup.fused:
+            name = "triton_per_fused__softmax_backward_data_native_dropout_backward_3"
+            yield self.other(name, self.weights, 1 + MASKED)
+            return
+        yield self.other(SCALE, self.weights, MASKED)
+        yield self.other(softmax("backward", self.power), self.weights, 3, word=4)
+
+    def accumulated(self, times: int) -> Iterator[Kernel]:
+        """Yield additions of gradients, which a compiler makes one."""
+        if self.setup.fused and times > 1:
+            yield self.other("triton_poi_fused_add_4", self.states, times + 2)
+            return
+        for _ in range(times):
+            yield self.other(ADD, self.states, 3)
+
+    def loss(self) -> Iterator[Kernel]:
+        """Yield the loss and its gradient."""
+        for way in ("forward", "backward"):
+            yield self.other(softmax(way, 1), 2 * self.setup.batch, word=4)
+            yield self.other(
+                native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>"), 2 * self.setup.batch, word=4
+            )
+
+
+class Kernel(NamedTuple):
+    """A kernel: its time, its grid, its operations and bytes, and the peak (FLOP/s) of the unit that does them."""
+
+    full_name: str
+    dur_ns: float
+    grid_blocks: int
+    flops: int
+    bytes: int
+    peak_flops_per_s: float
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is a matrix product."""
+        return self.flops > 0
+
+
+class Maker:
+    """Makes kernels of a precision: fp32, tf32 or bf16."""
+
+    def __init__(self, precision: str) -> None:
+        sheet = hardware.peaks(GPU)
+        if sheet is None:
+            raise ValueError(f"GPU: no peaks of {GPU}")
+        self.precision = precision
+        self.peak = sheet.flops(PEAK[precision])
+        self.bandwidth = sheet.bandwidth()
+        self.word = 2 if precision == "bf16" else 4
+
+    def product(self, rows: int, columns: int, inner: int, layout: str, count: int = 1) -> Kernel:
+        """Return a product of matrices, or a batch of `count`; `layout` says which are transposed."""
+        tiles = count * ceil(rows / TILE[0]) * ceil(columns / TILE[1])
+        filled = tiles / (SM_COUNT * ceil(tiles / SM_COUNT))
+        flops = 2 * count * rows * columns * inner
+        size = count * self.word * (rows * inner + inner * columns + rows * columns)
+        rate = REACHED[self.precision] * filled * self.peak
+        dur = START_NS + 1e9 * max(flops / rate, size / (STREAMED * self.bandwidth))
+        return Kernel(PRODUCTS[self.precision].format(layout), dur, tiles, flops, size, self.peak)
+
+    def other(self, name: str, elements: int, arrays: float = 2, word: int | None = None) -> Kernel:
+        """Return a kernel that reads and writes `arrays` of so many elements, each of `word` bytes."""
+        word = word or self.word
+        size = round(elements * arrays * word)
+        dur = START_NS + 1e9 * size / (STREAMED * self.bandwidth)
+        return Kernel(name.format(WORDS[word]), dur, ceil(elements / (4 * THREADS)), 0, size, self.peak)
+
+
+def native(kernel: str) -> str:
+    """Return the full name of a kernel of PyTorch's; {0} in it is its number format.
+
+    Examples
+    --------
+    >>> native("nll_loss<{0}>")
+    'void at::native::nll_loss<{0}>(T1)'
+    """
+    return f"void at::native::{kernel}(T1)"
+
+
+def elementwise(functor: str, arrays: int = 3, unrolled: bool = False) -> str:
+    """Return the name of an elementwise kernel of PyTorch's."""
+    if unrolled:
+        return native(f"unrolled_elementwise_kernel<at::native::{functor}, std::array<char *, {arrays}>, 4>")
+    return native(f"vectorized_elementwise_kernel<4, at::native::{functor}, std::array<char *, {arrays}>>")
+
+
+def softmax(way: str, power: int) -> str:
+    """Return the name of PyTorch's softmax, forward or backward, over rows of up to 2 to this power."""
+    return f"void <unnamed>::softmax_warp_{way}<{{0}}, {{0}}, float, {power}, 0, 0>(T2 *, const T1 *, int, int, int)"
+
+
+ADD = elementwise("CUDAFunctor_add<{0}>")
+SCALE = elementwise("MaskedScaleFunctor<{0}>")
+CAST = elementwise("direct_copy_kernel_cuda<{0}>", 2, unrolled=True)
+DROPOUT = native("<unnamed>::fused_dropout_kernel_vec<{0}, float, unsigned int, 1, 4, bool>")
+SUM = native("reduce_kernel<128, 4, at::native::ReduceOp<{0}, at::native::sum_functor<{0}, float>, 4>>")
+ADAM = native("<unnamed>::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>")

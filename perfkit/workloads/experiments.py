@@ -1,6 +1,6 @@
 """Does a change help? Runs before and after it, which differ in that one thing, for eight topics of GPU utilisation.
 
-The same topics, by the same names, are simulated by `perfkit.simulate.experiments`, for machines without a GPU.
+The same topics, by the same names, are simulated by `perfkit.simulate`, for machines without a GPU.
 
 Data
 ----

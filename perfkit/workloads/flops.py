@@ -9,8 +9,9 @@ as many operations as the product; images need no gradient, so a first layer has
 
 Functions
 ---------
-layers    the layers of a model, with their operations forward
-step      operations of a step of training or inference
+layers         the layers of a model, with their operations forward
+step           operations of a step of training or inference
+convolutions   the convolutions of ResNet-18, with their sizes
 
 References
 ----------
@@ -33,6 +34,17 @@ class Layer(NamedTuple):
     name: str
     flops: int
     passes_gradient: bool = True
+
+
+class Convolution(NamedTuple):
+    """A convolution with square kernels and without bias: its channels, and the side of its output in pixels."""
+
+    name: str
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    side: int
 
 
 def step(plan: Plan, batch: int) -> int:
@@ -87,6 +99,31 @@ def convolution(batch: int, inputs: int, outputs: int, kernel: int, side: int) -
     return 2 * batch * outputs * side**2 * inputs * kernel**2
 
 
+def convolutions(image: int = 224) -> list[Convolution]:
+    """Return the convolutions of ResNet-18 on square images of `image` pixels a side, in forward order.
+
+    The network is that of He et al., arXiv 1512.03385, table 1. The 1 x 1 convolution of a shortcut follows its block.
+
+    Examples
+    --------
+    >>> convolutions()[0]
+    Convolution(name='conv1', inputs=3, outputs=64, kernel=7, stride=2, side=112)
+    """
+    side = _halved(image)
+    found = [Convolution("conv1", 3, WIDTHS[0], 7, 2, side)]
+    side, inputs = _halved(side), WIDTHS[0]
+    for stage, outputs in enumerate(WIDTHS):
+        side = side if stage == 0 else _halved(side)
+        for block in (2 * stage, 2 * stage + 1):
+            name, stride = f"blocks.{block}", 1 if inputs == outputs else 2
+            found.append(Convolution(f"{name}.conv1", inputs, outputs, 3, stride, side))
+            found.append(Convolution(f"{name}.conv2", outputs, outputs, 3, 1, side))
+            if stride == 2:
+                found.append(Convolution(f"{name}.shortcut", inputs, outputs, 1, stride, side))
+            inputs = outputs
+    return found
+
+
 def attention(batch: int, sequence: int, hidden: int) -> int:
     """Return the operations of queries times keys and weights times values, over all heads.
 
@@ -116,18 +153,11 @@ def _cnn(batch: int, size: Size) -> list[Layer]:
 
 
 def _resnet18(batch: int, size: Size) -> list[Layer]:
-    side = _halved(size.image)
-    found = [Layer("conv1", convolution(batch, 3, WIDTHS[0], kernel=7, side=side), passes_gradient=False)]
-    side, inputs = _halved(side), WIDTHS[0]
-    for stage, outputs in enumerate(WIDTHS):
-        side = side if stage == 0 else _halved(side)
-        for block in (2 * stage, 2 * stage + 1):
-            found.append(Layer(f"blocks.{block}.conv1", convolution(batch, inputs, outputs, kernel=3, side=side)))
-            found.append(Layer(f"blocks.{block}.conv2", convolution(batch, outputs, outputs, kernel=3, side=side)))
-            if inputs != outputs:
-                found.append(Layer(f"blocks.{block}.shortcut", convolution(batch, inputs, outputs, 1, side)))
-            inputs = outputs
-    return [*found, Layer("fc", linear(batch, WIDTHS[-1], 1000))]
+    found = [
+        Layer(each.name, convolution(batch, each.inputs, each.outputs, each.kernel, each.side))
+        for each in convolutions(size.image)
+    ]
+    return [found[0]._replace(passes_gradient=False), *found[1:], Layer("fc", linear(batch, WIDTHS[-1], 1000))]
 
 
 def _bert(batch: int, size: Size) -> list[Layer]:

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 
 import perfkit
+from make import Shape, capture, mlp_a100
 from perfkit.analysis.steps import detect, steady
-from perfkit.simulate import Shape, capture, mlp_a100
 from perfkit.tables import RANGES
 
 SHAPES = {

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 
 import perfkit
-from perfkit.simulate import hpctoolkit
+from make import hpctoolkit
 from tests.bench import fresh, traces
 from tests.bench.captures import FOLDER
 from tests.bench.table import Row

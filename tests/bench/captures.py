@@ -12,14 +12,14 @@ import hashlib
 import tempfile
 from pathlib import Path
 
-from perfkit import simulate
+import make
 from tests.bench import fresh
 
 FOLDER = Path(tempfile.gettempdir(), "perfkit-bench")
 SHAPES = {
-    "plain": simulate.Shape(),
-    "node": simulate.Shape(gpus=8, processes=8, streams=2, nccl=True),
-    "copies": simulate.Shape(kernels_per_step=2),
+    "plain": make.Shape(),
+    "node": make.Shape(gpus=8, processes=8, streams=2, nccl=True),
+    "copies": make.Shape(kernels_per_step=2),
 }
 
 
@@ -47,10 +47,10 @@ def ranks(count: int, kernels: int) -> Path:
 
 
 def _write(path: str, kernels: str, shape: str, seed: str) -> None:
-    simulate.capture(Path(path), kernels=int(kernels), shape=SHAPES[shape], seed=int(seed))
+    make.capture(Path(path), kernels=int(kernels), shape=SHAPES[shape], seed=int(seed))
 
 
 def _simulator() -> str:
     """A name for the simulator as it is: a change to it makes new captures."""
-    sources = sorted(Path(simulate.__file__).parent.glob("*.py"))
+    sources = sorted(Path(make.__file__).parent.glob("*.py"))
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]

@@ -13,7 +13,7 @@ import yaml
 from browser.exploring import BOX, LIMIT, OVERVIEW, TIMELINE, Exploring
 from browser.lab import Lab, Page
 
-from perfkit import simulate
+import make
 from perfkit.report.notebooks import execute
 from perfkit.report.record import collect
 
@@ -39,7 +39,7 @@ LEAST_CONTRAST = 4.5  # of text and paper: WCAG 2.1, success criterion 1.4.3
 @pytest.fixture(scope="module")
 def opened(chromium: Any, lab: Lab) -> Iterator[Page]:
     """A notebook that has run, with an explorer of the capture."""
-    simulate.capture(lab.folder / "two.sqlite", kernels=KERNELS, shape=simulate.Shape(gpus=2, processes=2))
+    make.capture(lab.folder / "two.sqlite", kernels=KERNELS, shape=make.Shape(gpus=2, processes=2))
     page = Page(chromium.new_page(viewport={"width": 1400, "height": 1300}), lab)
     page.run(lab.write("explorer", NOTEBOOK))
     assert [] == page.errors()

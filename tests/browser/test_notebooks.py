@@ -11,7 +11,7 @@ from browser.lab import Page
 from megatron import training
 from readers.nccl_files import table, written
 
-from perfkit import simulate
+import make
 from perfkit.report.lab import prepare
 from perfkit.report.notebooks import NOTEBOOKS, START
 
@@ -66,7 +66,7 @@ def test_baseline_without_a_choice(page: Page) -> None:
 def test_comparison_follows(page: Page, shots: Path | None) -> None:
     """A family that is marked is chosen in both runs: verdict, pictures and tables are of it, as the analysis is."""
     for name, seed in (("before", 0), ("after", 1)):
-        simulate.capture(page.lab.folder / f"{name}.sqlite", kernels=3_000, seed=seed)
+        make.capture(page.lab.folder / f"{name}.sqlite", kernels=3_000, seed=seed)
     paths = {"profile": "after.sqlite", "baseline": "before.sqlite"}
     page.run(page.lab.copy("6_compare", "comparison", **paths))
     assert [] == page.errors()
@@ -93,7 +93,7 @@ def test_comparison_follows(page: Page, shots: Path | None) -> None:
 
 def test_header_and_slider_state_the_window_in_force(page: Page, shots: Path | None) -> None:
     """A notebook begins with its parameters; the last choice of another one is a button, which moves all of them."""
-    simulate.capture(page.lab.folder / "chosen.sqlite", kernels=3_000)
+    make.capture(page.lab.folder / "chosen.sqlite", kernels=3_000)
     page.run(page.lab.copy("4_kernels", "earlier", profile="chosen.sqlite"))
     Exploring(page.tab).ask("seen.choose(window=(1_002_000_000, 1_003_000_000), kernels='gemm')")
     page.run(page.lab.copy("3_system", "later", profile="chosen.sqlite", window=[1_001_000_000, 1_004_000_000]))

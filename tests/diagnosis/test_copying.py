@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from diagnosis.test_planted import run
+from planted.causes import planted
 
 import perfkit
 from perfkit.analysis import timeline
 from perfkit.diagnosis.copying import exposed, kinds, moved
-from perfkit.simulate.planted import planted
 
 
 @pytest.mark.parametrize("part", [(0.0, 1.0), (0.25, 0.75)], ids=["whole", "window"])

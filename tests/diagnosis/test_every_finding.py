@@ -14,6 +14,7 @@ from diagnosis.test_case_studies import CASES
 from diagnosis.test_diagnosis import _view
 from diagnosis.test_planted import RULES, run
 from frames import copies, kernels
+from planted.causes import planted
 from readers import nccl_files
 
 import perfkit
@@ -22,7 +23,6 @@ from perfkit.diagnosis import CONFIDENCES, HORIZONS, SEVERITIES, Finding, copyin
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.diagnosis.monitor import REMEDIES
 from perfkit.diagnosis.thresholds import THRESHOLDS, threshold
-from perfkit.simulate.planted import planted
 
 MS = 1_000_000
 IDS = sorted(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from planted.program import Settings, simulated
 
 import perfkit
 from perfkit.analysis import whatif
@@ -15,7 +16,6 @@ from perfkit.diagnosis import replayed
 from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
-from perfkit.simulate.program import Settings, simulated
 from perfkit.tables import CAPTURE
 
 LIMIT = whatif.LIMIT_FRAC

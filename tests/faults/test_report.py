@@ -25,10 +25,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 import perfkit
+from make import Shape, capture
 from perfkit.cli import main
 from perfkit.errors import PerfkitError
 from perfkit.report import notebooks, output
-from perfkit.simulate import Shape, capture
 
 RUN = notebooks.sample()
 MADE_BY = "perfkit report"
@@ -804,7 +804,7 @@ def test_a_project_with_the_capture_itself_is_refused(tmp_path: Path) -> None:
         ("report", run, "--out", run),
         ("report", project, "--out", run / "report"),
         ("compare", run, run, "--labels", "a,b", "--out", project),
-        ("simulate", "mlp_a100", "--out", project),
+        ("sample", "mlp_a100", "--out", project),
         ("check", run, "--baseline", run, "--junit", run),
         ("check", run, "--baseline", run, "--json", project / "summary.json"),
         ("record", "prometheus", "http://127.0.0.1:9", "--start", "0", "--out", project / "main.cu"),

@@ -12,9 +12,9 @@ import nbformat
 import pytest
 from labs.submissions import points, read
 
+from perfkit import simulate
 from perfkit.report.experiments import overview, trials
 from perfkit.report.notebooks import sample
-from perfkit.simulate import experiments
 
 NAME = "lab4_experiments"
 
@@ -41,7 +41,7 @@ def test_every_topic_has_a_part() -> None:
     """A heading, a card, the runs and a task for each of the eight."""
     notebook = read(NAME)
     code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
-    for name in experiments.NAMES:
+    for name in simulate.NAMES:
         assert f'experiments.card("{name}")' in code
         assert f'{name} = experiments.trials("{name}", runs)' in code
     headings = re.findall(r"^## (\d)\.", "\n".join(cell.source for cell in notebook.cells), re.M)
@@ -52,7 +52,7 @@ def test_every_topic_has_a_part() -> None:
 def test_own_runs_of_a_gpu(tmp_path: Path) -> None:
     """Other captures than those of the lab in the folders of two experiments: the tests are right for them too."""
     for name, other in (("sync", "loading"), ("fusion", "precision")):
-        for label, path in experiments.write(other, tmp_path / name).items():
+        for label, path in simulate.write(other, tmp_path / name).items():
             timings = '{"rows": [{"batch_count": 3, "step_flops": 1000000}]}'
             (path / "timings.json").write_text(timings)
             (path / f"{label}.truth.json").unlink()
@@ -63,11 +63,11 @@ def test_own_runs_of_a_gpu(tmp_path: Path) -> None:
 def test_own_runs_of_a_cpu(tmp_path: Path) -> None:
     """Recordings without a kernel, of every pair: every cell runs, and the tests are right."""
     cpu = sample().parent / "cpu_workloads"
-    for name in experiments.PAIRS:
+    for name in simulate.PAIRS:
         for label, made in (("before", "mlp_training"), ("after", "cnn_training")):
             shutil.copytree(cpu / made, tmp_path / name / label)
     space = run(on_runs(tmp_path))
-    assert not any(len(trial.run.kernels) for name in experiments.PAIRS for trial in space[name].values())
+    assert not any(len(trial.run.kernels) for name in simulate.PAIRS for trial in space[name].values())
 
 
 @pytest.mark.parametrize(("stage", "share"), [("before", 0.65), ("BF16", 0.78), ("torch.compile", 0.95)])

@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 
 import perfkit
+from make import Shape, capture
 from perfkit import diagnosis, report
 from perfkit.report.notebooks import answering
-from perfkit.simulate import Shape, capture
 
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = (SCRIPT, "ядро_カーネル_🔥", "k" * 10_000, "a|b`c`*d*_e_ [f](g) </script><!--")

@@ -13,7 +13,7 @@ from perfkit.diagnosis import comparison
 from perfkit.errors import PerfkitError
 from perfkit.report import experiments, simulations
 from perfkit.report.notebooks import sample
-from perfkit.simulate.experiments import PAIRS, write
+from perfkit.simulate import PAIRS, write
 from perfkit.workloads.experiments import EXPERIMENTS
 
 
@@ -75,7 +75,7 @@ def test_another_process_was_quicker(kept: Path, monkeypatch: pytest.MonkeyPatch
         place.mkdir()
         (place / "theirs").mkdir()
 
-    monkeypatch.setattr("perfkit.report.simulations.experiments.write", write_slowly)
+    monkeypatch.setattr("perfkit.report.simulations.simulate.write", write_slowly)
     place = simulations.folder("sync")
     assert ["theirs"] == [path.name for path in place.iterdir()]
     assert [place] == list(place.parent.iterdir())

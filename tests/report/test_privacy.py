@@ -19,8 +19,9 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
+import make
 import perfkit
-from perfkit import report, simulate
+from perfkit import report
 from perfkit.report import privacy
 from perfkit.report.notebooks import sample
 from perfkit.report.pdf import BROWSERS
@@ -35,7 +36,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     home = tmp_path_factory.mktemp("machine") / USER / "secret-user-home"
     shutil.copytree(sample(), home / "run")
     (home / "earlier").mkdir()
-    simulate.capture(home / "earlier" / "run.sqlite", kernels=600)
+    make.capture(home / "earlier" / "run.sqlite", kernels=600)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOME", str(home))
         patch.setenv("USER", USER)

@@ -14,16 +14,12 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit import diagnosis, hardware
+from perfkit import diagnosis, hardware, simulate
 from perfkit.analysis import compare, steps, timeline
 from perfkit.errors import PerfkitError
 from perfkit.run import Run
-from perfkit.simulate import experiments
-from perfkit.simulate.experiments.kernels import GPU, Maker
-from perfkit.simulate.experiments.program import executed
-from perfkit.simulate.experiments.series import STAGES
-from perfkit.simulate.experiments.setup import Setup
-from perfkit.simulate.experiments.transformer import step
+from perfkit.simulate import STAGES
+from perfkit.simulate.program import GPU, Maker, Setup, executed, step
 from perfkit.workloads import flops
 from perfkit.workloads.plan import Plan, Size
 
@@ -47,7 +43,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 
     def load(name: str) -> dict[str, Run]:
         if name not in kept:
-            kept[name] = {label: perfkit.load(path) for label, path in experiments.write(name, root / name).items()}
+            kept[name] = {label: perfkit.load(path) for label, path in simulate.write(name, root / name).items()}
         return kept[name]
 
     return load
@@ -68,17 +64,17 @@ def in_order(run: Run) -> tuple[list[int], list[int]]:
 
 def test_every_topic_is_expected() -> None:
     """No pair is left out of the tests below."""
-    assert set(EXPECTED) == set(experiments.PAIRS)
+    assert set(EXPECTED) == set(simulate.PAIRS)
 
 
-@pytest.mark.parametrize("name", experiments.PAIRS)
+@pytest.mark.parametrize("name", simulate.PAIRS)
 def test_a_pair_differs_in_one_setting(name: str) -> None:
     """Two would leave open which one it was."""
-    before, after = map(asdict, experiments.PAIRS[name])
+    before, after = map(asdict, simulate.PAIRS[name])
     assert [1] == [len({key for key in before if before[key] != after[key]})]
 
 
-@pytest.mark.parametrize("name", experiments.PAIRS)
+@pytest.mark.parametrize("name", simulate.PAIRS)
 def test_the_change_does_what_it_must(name: str, written: Written) -> None:
     """The verdict on the step time; the cause is the first finding before, and none after."""
     runs = written(name)
@@ -145,14 +141,14 @@ def test_the_tensor_cores_are_sampled(written: Written) -> None:
 
 def test_reading_the_loss_less_often_changes_nothing_else() -> None:
     """The kernels are as long; only when they start is different."""
-    often, seldom = (executed(replace(experiments.PAIRS["sync"][0], steps=4, read_loss=every)) for every in (1, 50))
+    often, seldom = (executed(replace(simulate.PAIRS["sync"][0], steps=4, read_loss=every)) for every in (1, 50))
     assert [row["dur_ns"] for row in often["kernels"]] == [row["dur_ns"] for row in seldom["kernels"]]
     assert (4, 0) == (len(often["copies"]), len(seldom["copies"]))
 
 
 def test_workers_load_beside_the_steps() -> None:
     """By hand: loading of 8 ms a step is all of a step that needs less; four workers bring a batch every 2 ms."""
-    alone, helped = experiments.PAIRS["loading"]
+    alone, helped = simulate.PAIRS["loading"]
     assert alone.loading_ns * alone.batch == 8_000_000
     waits = [np.diff([row["start_ns"] for row in executed(setup)["ranges"]]) for setup in (alone, helped)]
     assert waits[0].min() > 8_000_000
@@ -196,7 +192,7 @@ def test_utilisation_cannot_rise_by_faster_kernels_alone(written: Written) -> No
 
 def test_captures_say_that_they_are_simulated(tmp_path: Path) -> None:
     """In the export itself, and in the same bytes every time."""
-    once, again = (experiments.write("sync", tmp_path / name)["before"] for name in ("once", "again"))
+    once, again = (simulate.write("sync", tmp_path / name)["before"] for name in ("once", "again"))
     file = once / "before.nsys.sqlite"
     with closing(sqlite3.connect(file)) as db:
         told = dict(db.execute("SELECT name, value FROM META_DATA_CAPTURE"))
@@ -229,4 +225,4 @@ def test_folder_that_cannot_be_written(tmp_path: Path) -> None:
     """A file is in the way: the message names it."""
     (tmp_path / "before").write_text("in the way")
     with pytest.raises(PerfkitError, match=r"before.*cannot be written.*Choose another folder"):
-        experiments.write("sync", tmp_path)
+        simulate.write("sync", tmp_path)

@@ -13,11 +13,11 @@ from sampled import samples, together
 from viewed import Chooser, chosen, csv, recorded, sentences, specs, still, title, values
 
 import perfkit
+from make.kineto import ranks as simulated_ranks
 from perfkit import analysis
 from perfkit.charts.searchable import Searchable
 from perfkit.profile import Profile
 from perfkit.run import Run
-from perfkit.simulate.kineto import ranks as simulated_ranks
 from perfkit.tables import COLLECTIVES
 from perfkit.widgets import views
 from perfkit.widgets.showing import Live, bundle

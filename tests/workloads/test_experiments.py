@@ -15,11 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 import perfkit
+from perfkit import simulate as simulated
 from perfkit.analysis import compare, steps
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.report.experiments import Trial, compared, trials
-from perfkit.simulate import experiments as simulated
 from perfkit.workloads import experiment
 from perfkit.workloads.__main__ import _parser, _plan, main
 from perfkit.workloads.experiments import EXPERIMENTS, find

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from planted.program import Settings, Simulated, simulated
 
 from perfkit.analysis.whatif import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations, replay
 from perfkit.errors import PerfkitError
-from perfkit.simulate.program import Settings, Simulated, simulated
 from perfkit.tables import COPIES
 
 SLOW_HOST: dict[str, Any] = {"cpu_ns": 60_000, "kernel_ns": 20_000}

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from frames import copies, kernels
+from planted.program import Settings, simulated
 
 import perfkit
 from perfkit.analysis import steps
 from perfkit.analysis.whatif import Change, Copies, Host, Kernels, Synchronisations, around, replay, stretch
 from perfkit.errors import PerfkitError
-from perfkit.simulate.program import Settings, simulated
 from perfkit.tables import COPIES
 
 US = 1_000

@@ -1,0 +1,178 @@
+"""Which rows does a profiler see of steps that were laid out in time?
+
+Conventions
+-----------
+A block is a bunch of rows of one worker, one dict of int64 columns per kind of row. Times are ns since the
+start of the capture. Correlation ids are shared by a call and the work it started; they are unique within a
+process, and a CUDA graph's kernels share that of its launch. Kernels, directions and functions are given by
+their position in KERNELS, or in what stands for it, DIRECTIONS and API.
+
+Functions
+---------
+rows          calls and GPU work of some steps
+calls_in      number of calls, and so of correlation ids, that a step of a plan makes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from make.table5 import ALL_REDUCE, TABLE_5, Kernel
+from make.timeline import Int, Laid, Op, Plan
+from perfkit.simulate.export import Worker
+
+KERNELS: dict[str, Kernel] = {**TABLE_5, "all_reduce": ALL_REDUCE}
+DIRECTIONS = ("H2D", "D2H", "D2D")
+API = (
+    "cudaLaunchKernel_v7000",
+    "cudaLaunchKernelExC_v11060",
+    "cudaGraphLaunch_v10000",
+    "cudaMemcpyAsync_v3020",
+    "cudaMemsetAsync_v3020",
+    "cudaStreamSynchronize_v3020",
+    "cudaDeviceSynchronize_v3020",
+    "cudaMalloc_v3020",
+)
+LAUNCHES = API[:3]
+STREAM = 7
+
+Rows = dict[str, Int]
+
+
+class Block(NamedTuple):
+    """Rows of each kind."""
+
+    worker: Worker
+    kernels: Rows
+    copies: Rows
+    memsets: Rows
+    calls: Rows
+    syncs: Rows
+
+
+class Ranges(NamedTuple):
+    """Named ranges of a worker's first thread; an end of -1 was never written."""
+
+    worker: Worker
+    names: Sequence[str]
+    start: Int
+    end: Int
+
+
+def calls_in(plan: Plan) -> int:
+    """Return the number of calls that a step of the plan makes."""
+    return sum(op.called for op in plan)
+
+
+def rows(
+    plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int, *, kernels: Iterable[str] = KERNELS
+) -> Block:
+    """Return the rows of the steps whose operations begin at `begin`, ns.
+
+    Parameters
+    ----------
+    plan, laid
+        What the host does and when, from the beginning of each step.
+    worker
+        Who does it.
+    begin
+        Where the steps lie on the capture's axis.
+    correlation
+        The first correlation id; each step uses `calls_in` of them.
+    kernels
+        Keys of the kernels, in the order of their numbers.
+
+    Returns
+    -------
+    Block
+        kernels: start, end, stream, correlation, kernel, slot, node (-1 outside a graph), call_end;
+        copies: start, end, stream, correlation, direction, bytes; memsets: the same without direction;
+        calls and syncs: start, end, thread, correlation, name.
+    """
+    steps = _Steps(plan, laid, worker, begin, correlation, {key: i for i, key in enumerate(kernels)})
+    return Block(worker, steps.kernels(), steps.copies(), steps.memsets(), steps.calls(), steps.calls("sync"))
+
+
+@dataclass(frozen=True)
+class _Steps:
+    """Steps of one plan, laid out; its methods flatten (operation, step) into rows in order of time."""
+
+    plan: Plan
+    laid: Laid
+    worker: Worker
+    begin: Int
+    correlation: int
+    numbers: dict[str, int]
+
+    def kernels(self) -> Rows:
+        chosen = self._of("kernel", "node")
+        node = [i if op.kind == "node" else -1 for i, op in enumerate(self.plan)]
+        return self._work(chosen) | {
+            "kernel": self._each(chosen, [self.numbers.get(op.what, -1) for op in self.plan]),
+            "slot": self._each(chosen, [op.slot for op in self.plan]),
+            "node": self._each(chosen, node),
+            "call_end": self._flat(self.laid.call_end, [self._launch[i] for i in chosen]),
+        }
+
+    def copies(self) -> Rows:
+        chosen = self._of("copy")
+        direction = [DIRECTIONS.index(op.what) if op.kind == "copy" else -1 for op in self.plan]
+        return self._work(chosen) | {"direction": self._each(chosen, direction), "bytes": self._sizes(chosen)}
+
+    def memsets(self) -> Rows:
+        chosen = self._of("memset")
+        return self._work(chosen) | {"bytes": self._sizes(chosen)}
+
+    def calls(self, *kinds: str) -> Rows:
+        chosen = self._of(*kinds) if kinds else [i for i, op in enumerate(self.plan) if op.called]
+        return {
+            "start": self._flat(self.laid.call_start, chosen),
+            "end": self._flat(self.laid.call_end, chosen),
+            "correlation": self._ids(chosen),
+            "thread": self._each(chosen, [self.worker.threads[op.thread] for op in self.plan]),
+            "name": self._each(chosen, [API.index(_function(op)) if op.called else -1 for op in self.plan]),
+        }
+
+    def _work(self, chosen: list[int]) -> Rows:
+        return {
+            "start": self._flat(self.laid.start, chosen),
+            "end": self._flat(self.laid.end, chosen),
+            "correlation": self._ids([self._launch[i] for i in chosen]),
+            "stream": self._each(chosen, [STREAM + 6 * op.stream for op in self.plan]),
+        }
+
+    @cached_property
+    def _launch(self) -> list[int]:
+        """Which operation's call started each operation: its own, or the last graph launch."""
+        called = [i if op.called else -1 for i, op in enumerate(self.plan)]
+        return list(accumulate(called, max))
+
+    def _of(self, *kinds: str) -> list[int]:
+        return [i for i, op in enumerate(self.plan) if op.kind in kinds]
+
+    def _ids(self, chosen: list[int]) -> Int:
+        ordinal = np.cumsum([op.called for op in self.plan])[chosen] - 1
+        first = self.correlation + np.arange(len(self.begin), dtype=np.int64) * calls_in(self.plan)
+        return np.asarray((first[:, None] + ordinal).ravel(), np.int64)
+
+    def _sizes(self, chosen: list[int]) -> Int:
+        return self._each(chosen, [op.size for op in self.plan])
+
+    def _each(self, chosen: list[int], values: list[int]) -> Int:
+        return np.tile(np.array(values, np.int64)[chosen], len(self.begin))
+
+    def _flat(self, times: Int, chosen: list[int]) -> Int:
+        return np.asarray((times[chosen] + self.begin).T.ravel(), np.int64)
+
+
+def _function(op: Op) -> str:
+    """The function the host calls for an operation; libraries that tune launches use the extended one."""
+    if op.kind == "kernel":
+        return LAUNCHES[op.what in ("split_k", "all_reduce")]
+    return {"copy": API[3], "memset": API[4], "graph": API[2]}.get(op.kind, op.what)

@@ -1,0 +1,138 @@
+"""How do the steps of ResNet-18 lie in time, so that the report's figures hold?
+
+Conventions
+-----------
+Times are int64 ns since the start of the capture. Kernels take as long as `resnet_work` says, give or take a few per
+cent. In training the host waits for its data loader before each step, for as long as makes the SMs active 14.41 % of
+the time from the first copy to the last one; a pass of inference takes as long as the report measured, on average.
+
+Classes
+-------
+Steps       steps of one program, laid out
+
+Functions
+---------
+training    steps of training on batches of 128 images
+inference   passes on one image, one right after another
+active_ns   time during which the SMs were active, of all SMs, per kernel
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from make import pace, resnet_program
+from make.activity import Block, Ranges, rows
+from make.resnet_program import Program
+from make.resnet_work import SMS, Launch, duration_ns
+from make.timeline import Int, Laid, Times, lay_out
+from perfkit.simulate.export import Worker
+
+BATCH, STEPS, FIRST_STEP = 128, 20, 100
+PASSES = 40
+SM_ACTIVE_FRAC = 0.1441  # section 3.3.1 of the report
+PASS_NS = 5_322_595  # section 3.2.1: 0.005322594642639161 s
+TAIL_FRAC = 0.985  # of a kernel's time all its SMs are active; in the rest the last blocks run
+TRAINING_BEGIN_NS, INFERENCE_BEGIN_NS = 412_000_000, 31_000_000
+WAITING = pace.Pace(gap_ns=(24_000, 58_000), call_ns=(4_600, 13_000), delay_ns=(1_400, 4_000))
+
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps of a program: `start` is where a step starts, `begin` where its first call may, ns."""
+
+    program: Program
+    laid: Laid
+    worker: Worker
+    start: Int
+    begin: Int
+    end: Int
+    name: str
+    numbers: range
+
+    def block(self) -> Block:
+        """Return the rows a profiler sees of them."""
+        keys = self.program.kernels
+        return rows(self.program.plan, self.laid, self.worker, self.begin, 1, kernels=keys)
+
+    def ranges(self) -> Ranges:
+        """Return named ranges as a careful author sets them: all, each step, its phases and the wait for data."""
+        spans = [(int(self.start[0]), int(self.end[-1]), self.name)]
+        for i, number in enumerate(self.numbers):
+            spans.append((int(self.start[i]), int(self.end[i]), f"{'step' if self.waits else 'pass'} {number}"))
+            if self.waits:
+                spans.append((int(self.start[i]), int(self.begin[i]), "data loading"))
+            for phase, (first, last) in self.laid.phases.items():
+                spans.append((int(self.begin[i] + first[i]), int(self.begin[i] + last[i]), phase))
+        spans.sort(key=lambda span: (span[0], -span[1]))
+        starts, ends, names = zip(*spans, strict=True)
+        return Ranges(self.worker, names, np.array(starts), np.array(ends))
+
+    @property
+    def waits(self) -> bool:
+        """Whether steps wait for data."""
+        return bool((self.begin > self.start).any())
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """From the first to the last moment in which the GPU has work."""
+        on_gpu = [i for i, op in enumerate(self.program.plan) if op.on_gpu]
+        first = self.begin[0] + self.laid.start[on_gpu, 0].min()
+        return int(first), int(self.begin[-1] + self.laid.end[:, -1].max())
+
+
+def active_ns(launch: Launch, duration: Float) -> Float:
+    """Return the time, ns, that would make the same activity if all SMs had work."""
+    return np.asarray(TAIL_FRAC * min(1.0, launch.blocks / SMS) * duration, np.float64)
+
+
+def training(rng: np.random.Generator) -> Steps:
+    """Return 20 steps from the middle of the epoch."""
+    program = resnet_program.training(BATCH)
+    times = _times(program, STEPS, pace.EAGER, rng)
+    laid = lay_out(program.plan, times)
+    active = sum(active_ns(launch, times.work[i]).sum() for i, launch in _kernels(program))
+    first = next(i for i, op in enumerate(program.plan) if op.on_gpu)
+    head, tail = int(laid.start[first, 0]), int(laid.length[-1] - laid.end[:, -1].max())
+    span = round(active / SM_ACTIVE_FRAC) - int(laid.length.sum()) + head + tail
+    waits = _shares(span, STEPS - 1, rng)
+    begin = TRAINING_BEGIN_NS + np.r_[0, np.cumsum(laid.length[:-1] + waits)]
+    end = begin + laid.length
+    start = np.r_[TRAINING_BEGIN_NS - int(waits.mean()), end[:-1]]
+    worker, numbers = Worker(process=3_802_774), range(FIRST_STEP, FIRST_STEP + STEPS)
+    return Steps(program, laid, worker, start, begin, end, "train", numbers)
+
+
+def inference(rng: np.random.Generator) -> Steps:
+    """Return 40 passes; together they take 40 times what the report says of one."""
+    program = resnet_program.inference(1)
+    laid = lay_out(program.plan, _times(program, PASSES, WAITING, rng))
+    rest = _shares(PASSES * PASS_NS - int(laid.length.sum()), PASSES, rng)
+    end = INFERENCE_BEGIN_NS + np.cumsum(laid.length + rest)
+    start = np.r_[INFERENCE_BEGIN_NS, end[:-1]]
+    return Steps(program, laid, Worker(process=3_806_019), start, start, end, "inference", range(PASSES))
+
+
+def _kernels(program: Program) -> list[tuple[int, Launch]]:
+    return [(i, launch) for i, launch in enumerate(program.launches) if launch]
+
+
+def _times(program: Program, steps: int, host: pace.Pace, rng: np.random.Generator) -> Times:
+    """Times of all operations; a kernel's vary by a hundredth, and now and then one is slower by some more."""
+    times = pace.times(program.plan, steps, host, rng)
+    for i, launch in _kernels(program):
+        vary = 1 + 0.01 * rng.standard_normal(steps).clip(-2, 2) + 0.03 * rng.random(steps) ** 8
+        times.work[i] = np.rint(duration_ns(launch) * vary).astype(np.int64)
+    return times
+
+
+def _shares(total: int, count: int, rng: np.random.Generator) -> Int:
+    """Split `total` into `count` parts that vary by a third."""
+    weight = 0.7 + 0.6 * rng.random(count)
+    ends = np.floor(total * np.cumsum(weight) / weight.sum()).astype(np.int64)
+    return np.asarray(np.diff(ends, prepend=0), np.int64)

@@ -1,0 +1,219 @@
+"""What does the GPU do in a step of ResNet-18, kernel by kernel, and how long does each take?
+
+Conventions
+-----------
+float32 in the layout NCHW, which cuDNN's kernels for tensor cores do not take: what they read is converted to NHWC
+first, filters too, and for some what they write is converted back. Bytes are those of the operands, each read and
+written once. Operations are counted by formula, two for a multiplication and an addition. A kernel that has fewer
+blocks than the GPU has SMs leaves the rest idle, and is slower by as much; each needs some time to begin and end.
+
+Functions
+---------
+forward, loss, backward, optimizer     what is launched, in order
+duration_ns                            how long a launch takes
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+from typing import NamedTuple
+
+from make.resnet_kernels import SPEEDS, TILES
+from make.resnet_layers import BLOCKS, CLASSES, PARAMETERS, STEM, WIDTHS, Block, Convolution
+
+FLOAT, LONG, SMS = 4, 8, 108
+OVERHEAD_NS = 1_900
+PER_BLOCK = {"to_nhwc": 1024, "to_nchw": 1024, "max_pool": 256, "max_pool_back": 256}
+CHUNK = 65_536  # elements of a tensor that a block of the optimiser updates
+FLIGHT = 216  # blocks that a gradient of few weights is split into at least: two per SM
+DEPTH = 8  # of one instruction of tensor cores along the sum
+LAST = WIDTHS[-1]
+
+
+class Launch(NamedTuple):
+    """A kernel of a step: FLOP, bytes read and written, blocks in its grid, and a product's FLOP in whole tiles."""
+
+    key: str
+    flops: int
+    read: int
+    written: int
+    blocks: int
+    tiled_flops: int = 0
+
+
+def duration_ns(launch: Launch) -> float:
+    """Return how long a launch takes on an A100, ns: the longer of its arithmetic and its traffic.
+
+    Examples
+    --------
+    >>> duration_ns(Launch("relu", 0, 760_000_000, 760_000_000, 100_000))  # 1.52 GB at 1.52 TB/s
+    1001900.0
+    """
+    speed, filled = SPEEDS[launch.key], min(1.0, launch.blocks / SMS)
+    traffic = (launch.read + launch.written) / speed.bytes_per_s
+    return OVERHEAD_NS + 1e9 * max(launch.flops / speed.flops_per_s, traffic) / filled
+
+
+def _moving(key: str, read: int, written: int, flops: int = 0) -> Launch:
+    """A kernel that does little but read and write elements of four bytes."""
+    blocks = ceil(max(read, written) / PER_BLOCK.get(key, 512))
+    return Launch(key, flops, read * FLOAT, written * FLOAT, max(blocks, 1))
+
+
+def _product(key: str, rows: int, columns: int, flops: int, read: int, written: int, *, split: bool = False) -> Launch:
+    height, width = TILES[key]
+    blocks = ceil(rows / height) * ceil(columns / width)
+    depth = ceil(flops / (2 * rows * columns) / DEPTH) * DEPTH
+    grid = blocks * ceil(FLIGHT / blocks) if split else blocks
+    return Launch(key, flops, read * FLOAT, written * FLOAT, grid, 2 * blocks * height * width * depth)
+
+
+def _converted(*sizes: int, back: bool = False) -> Iterator[Launch]:
+    for size in sizes:
+        yield _moving("to_nchw" if back else "to_nhwc", size, size)
+
+
+def _fprop(conv: Convolution, batch: int) -> str:
+    if conv is STEM:
+        return "fprop_wo_smem"
+    if conv.kernel == 1:
+        return "fprop_cutlass"
+    return "fprop_indexed" if batch == 1 or conv.side >= 28 or conv.stride == 2 else "fprop"
+
+
+def _convolved(conv: Convolution, batch: int) -> Iterator[Launch]:
+    key, inputs, size = _fprop(conv, batch), batch * conv.inputs_size, batch * conv.size
+    yield from _converted(inputs, conv.weights)
+    yield _product(key, batch * conv.side**2, conv.outputs, batch * conv.flops, inputs + conv.weights, size)
+    if key in ("fprop_wo_smem", "fprop_cutlass"):
+        yield from _converted(size, back=True)
+
+
+def _normalised(conv: Convolution, batch: int, *, training: bool) -> Iterator[Launch]:
+    """Batch normalisation has a block per channel in training, where it reads its input twice."""
+    size = batch * conv.size
+    if training:
+        yield Launch("count_batch", 0, LONG, LONG, 1)
+        yield Launch("norm", 5 * size, 2 * size * FLOAT, size * FLOAT, 2 * conv.outputs)
+    else:
+        yield Launch("norm_inference", 2 * size, size * FLOAT, size * FLOAT, ceil(size / 4096))
+
+
+def forward(batch: int, *, training: bool) -> Iterator[Launch]:
+    """Yield the launches of a forward pass; without `training` batch normalisation uses its stored statistics."""
+    yield from _convolved(STEM, batch)
+    yield from _normalised(STEM, batch, training=training)
+    yield _moving("relu", batch * STEM.size, batch * STEM.size)
+    pooled = batch * STEM.size // 4
+    yield _moving("max_pool", batch * STEM.size, 3 * pooled if training else pooled)
+    for block in BLOCKS:
+        yield from _block(block, batch, training=training)
+    yield Launch("mean", batch * LAST * 49, batch * LAST * 49 * FLOAT, batch * LAST * FLOAT, ceil(batch * LAST / 64))
+    yield _linear(batch)
+
+
+def _block(block: Block, batch: int, *, training: bool) -> Iterator[Launch]:
+    size = batch * block.second.size
+    for conv in (block.first, block.second):
+        yield from _convolved(conv, batch)
+        yield from _normalised(conv, batch, training=training)
+        if conv is block.first:
+            yield _moving("relu", size, size)
+    if block.shortcut:
+        yield from _convolved(block.shortcut, batch)
+        yield from _normalised(block.shortcut, batch, training=training)
+    yield _moving("add", 2 * size, size, flops=size)
+    yield _moving("relu", size, size)
+
+
+def _linear(batch: int) -> Launch:
+    flops, read = 2 * batch * LAST * CLASSES, batch * LAST + LAST * CLASSES
+    if batch == 1:
+        return Launch("linear_one", flops, read * FLOAT, CLASSES * FLOAT, CLASSES)
+    return _product("linear", CLASSES, batch, flops, read, batch * CLASSES)
+
+
+def loss(batch: int) -> Iterator[Launch]:
+    """Yield the launches of cross entropy."""
+    size = batch * CLASSES * FLOAT
+    yield Launch("log_softmax", 5 * batch * CLASSES, size, size, batch)
+    yield Launch("nll", batch, batch * (FLOAT + LONG), FLOAT, 1)
+
+
+def backward(batch: int) -> Iterator[Launch]:
+    """Yield the launches of the backward pass, from the loss to the first convolution's weights."""
+    scores = batch * CLASSES
+    yield _moving("fill", 0, 1)
+    yield _moving("fill", 0, scores)
+    yield Launch("nll_back", batch, batch * LONG, batch * FLOAT, 1)
+    yield Launch("log_softmax_back", 3 * scores, 2 * scores * FLOAT, scores * FLOAT, batch)
+    flops, weights = 2 * scores * LAST, LAST * CLASSES
+    yield _product("linear_inputs", LAST, batch, flops, scores + weights, batch * LAST)
+    yield _product("linear_weights", LAST, CLASSES, flops, scores + batch * LAST, weights)
+    yield Launch("bias_sum", scores, scores * FLOAT, CLASSES * FLOAT, ceil(CLASSES / 64))
+    yield _moving("scale", batch * LAST, batch * LAST * 49)
+    for block in reversed(BLOCKS):
+        yield from _block_back(block, batch)
+    yield _moving("fill", 0, batch * STEM.size)
+    yield _moving("max_pool_back", 3 * batch * STEM.size // 4, batch * STEM.size)
+    yield _moving("relu_back", 2 * batch * STEM.size, batch * STEM.size)
+    yield from _normalised_back(STEM, batch)
+    yield from _weights_back(STEM, batch)
+
+
+def _block_back(block: Block, batch: int) -> Iterator[Launch]:
+    size = batch * block.second.size
+    yield _moving("relu_back", 2 * size, size)
+    for conv in (block.shortcut, block.second, block.first):
+        if conv is None:
+            continue
+        if conv is block.first:
+            yield _moving("relu_back", 2 * size, size)
+        yield from _normalised_back(conv, batch)
+        yield from _inputs_back(conv, batch)
+        yield from _weights_back(conv, batch)
+    inputs = batch * block.first.inputs_size
+    yield _moving("add", 2 * inputs, inputs, flops=inputs)
+
+
+def _normalised_back(conv: Convolution, batch: int) -> Iterator[Launch]:
+    size = batch * conv.size
+    yield Launch("norm_back", 8 * size, 4 * size * FLOAT, size * FLOAT, 2 * conv.outputs)
+
+
+def _inputs_back(conv: Convolution, batch: int) -> Iterator[Launch]:
+    """The gradient of a convolution's input; what is old in cuDNN takes NCHW and no tensor cores."""
+    inputs, size = batch * conv.inputs_size, batch * conv.size
+    if conv.stride == 2:
+        key = "dgrad_alg1" if conv.kernel == 3 else "dgrad_indexed"
+    else:
+        key = "dgrad_cutlass" if conv.side >= 28 else "dgrad"
+    if key != "dgrad_alg1":
+        yield from _converted(size, conv.weights)
+    pixels = inputs // conv.inputs
+    yield _product(key, pixels, conv.inputs, batch * conv.flops, size + conv.weights, inputs)
+    if key != "dgrad_alg1":
+        yield from _converted(inputs, back=True)
+
+
+def _weights_back(conv: Convolution, batch: int) -> Iterator[Launch]:
+    inputs, size = batch * conv.inputs_size, batch * conv.size
+    if conv.stride == 2 and conv.kernel > 1:
+        key = "wgrad_alg1"
+    else:
+        key = "wgrad_indexed" if conv.side >= 28 or conv.kernel == 1 else "wgrad_cutlass"
+    if key != "wgrad_alg1":
+        yield from _converted(inputs, size)
+    depth = conv.weights // conv.outputs
+    yield _product(key, conv.outputs, depth, batch * conv.flops, inputs + size, conv.weights, split=True)
+    if key != "wgrad_alg1":
+        yield from _converted(conv.weights, back=True)
+
+
+def optimizer() -> Iterator[Launch]:
+    """Yield the launches of SGD with momentum over all parameters at once."""
+    blocks, size = ceil(PARAMETERS / CHUNK) + 42, PARAMETERS * FLOAT
+    yield Launch("sgd_momentum", PARAMETERS, size, size, blocks)
+    for _ in range(2):
+        yield Launch("sgd_add", 2 * PARAMETERS, 2 * size, size, blocks)

@@ -1,0 +1,507 @@
+"""How is a program's run written as Nsight Systems would have exported it?
+
+Conventions
+-----------
+The file is SQLite in the schema 3.7.2 of Nsight Systems 2023.4.4: columns, types and order are those of a real export,
+and the vendor's reports ask for them by name. A table exists only if something was written to it. Columns that no
+simulation fills stay NULL. The same content is the same file with the same version of SQLite.
+
+The machine is an NVIDIA A100 80GB PCIe, with the figures that a real export of that card has. GPU metrics are
+percentages, integers 0..100, and clocks in Hz, `SAMPLES` times or fewer: while a kernel runs, the shares that its
+blocks, operations and bytes take of what the GPU has. Beside the file lies what is true of the run, counted from its
+rows without perfkit's analyses.
+
+Classes
+-------
+Database        a file that is being written
+Worker          a process and the GPU that it uses
+
+Functions
+---------
+write           a run into a folder
+truth           what is true of it
+writing         open a new file, which appears under its name only when it is complete
+write_session   who recorded what, and that it is simulated
+write_gpus      the GPUs and their contexts
+write_samples   GPU metrics
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit import hardware, names
+from perfkit.errors import PerfkitError
+from perfkit.simulate.program import GPU, SM_COUNT, STREAM, THREADS, Rows, Setup, executed, step
+
+Int = NDArray[np.int64]
+
+FIRST_NS = 10_000_000  # on the capture's axis
+T0_UNIX_NS = 1_750_075_200_000_000_000
+SAMPLE_NS, SAMPLES = 1_000_000, 1_000  # least distance, and about the most of them
+READ_FRAC = 0.6  # of a kernel's bytes; the others are written
+REGISTERS, CLOCK_MHZ = 64, 1_410
+SUFFIX = {"cudaStreamSynchronize": "_v3020", "cudaDeviceSynchronize": "_v3020", "cudaMemcpyAsync": "_v3020"}
+PLAIN = dict.fromkeys(("gridY", "gridZ", "blockY", "blockZ", "launchType"), 1)
+PLAIN |= dict.fromkeys(("staticSharedMemory", "dynamicSharedMemory", "localMemoryPerThread"), 0)
+PLAIN |= {"localMemoryTotal": 0, "registersPerThread": REGISTERS, "blockX": THREADS}
+VM = 1 << 48
+CONTEXT = 1
+ROWS_AT_ONCE = 65_536
+
+COPY_KIND = {"H2D": 1, "D2H": 2, "D2D": 8}
+
+CARD: dict[str, int | str] = {
+    "name": "NVIDIA A100 80GB PCIe",
+    "isDiscrete": 1,
+    "l2CacheSize": 41_943_040,
+    "totalMemory": 85_174_583_296,
+    "memoryBandwidth": 1_935_360_000_000,
+    "clockRate": 1_410_000_000,
+    "smCount": 108,
+    "chipName": "GA100",
+    "constantMemory": 65_536,
+    "maxIPC": 4,
+    "maxRegistersPerBlock": 65_536,
+    "maxShmemPerBlock": 49_152,
+    "maxShmemPerBlockOptin": 166_912,
+    "maxShmemPerSm": 167_936,
+    "maxRegistersPerSm": 65_536,
+    "threadsPerWarp": 32,
+    "asyncEngines": 3,
+    "maxWarpsPerSm": 64,
+    "maxBlocksPerSm": 32,
+    "maxThreadsPerBlock": 1_024,
+    "computeMajor": 8,
+    "computeMinor": 0,
+    "smMajor": 8,
+    "smMinor": 0,
+}
+
+METRICS = (
+    "GPC Clock Frequency [MHz]",
+    "SYS Clock Frequency [MHz]",
+    "GR Active [Throughput %]",
+    "SMs Active [Throughput %]",
+    "SM Issue [Throughput %]",
+    "Tensor Active [Throughput %]",
+    "Vertex/Tess/Geometry Warps in Flight [Throughput %]",
+    "Pixel Warps in Flight [Throughput %]",
+    "Compute Warps in Flight [Throughput %]",
+    "Unallocated Warps in Active SMs [Throughput %]",
+    "DRAM Read Bandwidth [Throughput %]",
+    "DRAM Write Bandwidth [Throughput %]",
+    "PCIe RX Throughput [Throughput %]",
+    "PCIe TX Throughput [Throughput %]",
+)
+
+
+class Worker(NamedTuple):
+    """Who calls, and which GPU works; a process with several workers has a `lane` for each."""
+
+    process: int
+    gpu: int = 0
+    lane: int = 0
+
+    @property
+    def threads(self) -> tuple[int, int]:
+        """Thread ids: the one that runs the script, and the framework's for the backward pass."""
+        main = self.process + 100 * self.lane
+        return main, main + 61
+
+
+WORKER = Worker(4_242)
+
+
+def write(name: str, setup: Setup, folder: str | Path) -> Path:
+    """Write the run of a setup into a folder, made if it does not exist, and return the folder.
+
+    Raises
+    ------
+    PerfkitError
+        If the folder cannot be written.
+    """
+    folder = Path(folder)
+    rows = executed(setup)
+    content = {"simulated": f"{name}: no GPU ran", "setup": asdict(setup), **truth(setup, rows)}
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with writing(folder / f"{name}.nsys.sqlite") as db:
+            _write(db, name, rows)
+        (folder / f"{name}.truth.json").write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    except OSError as e:
+        raise PerfkitError(f"{folder}: cannot be written ({e.strerror}). Choose another folder.") from e
+    return folder
+
+
+def truth(setup: Setup, rows: Rows) -> dict[str, Any]:
+    """Return what is true of a run.
+
+    Returns
+    -------
+    dict
+        `kernels_count` of all steps; `step_flops` of the matrix products; `busy_ns`, the time of all kernels, which run
+        one after another; `span_ns` from the first one's start to the last one's end; `step_ns`, mean distance of the
+        steps' first kernels; `busy_frac`, 0..1, of these steps' time, without the last.
+    """
+    kernels = step(setup)
+    start, dur = (np.array([row[key] for row in rows["kernels"]]) for key in ("start_ns", "dur_ns"))
+    first, last = int(start[0]), int(start[-len(kernels)])
+    whole = len(start) - len(kernels)
+    return {
+        "kernels_count": len(start),
+        "step_flops": sum(kernel.flops for kernel in kernels),
+        "busy_ns": int(dur.sum()),
+        "span_ns": int(start[-1] + dur[-1] - first),
+        "step_ns": (last - first) / max(setup.steps - 1, 1),
+        "busy_frac": float(dur[:whole].sum() / (last - first)) if whole else 1.0,
+    }
+
+
+def _write(db: Database, name: str, rows: Rows) -> None:
+    shift = FIRST_NS - rows["calls"][0]["start_ns"]
+    calls = rows["calls"]
+    end = shift + max(row["start_ns"] + row["dur_ns"] for row in calls)
+    program = f"train.py --experiment {name}"
+    label = f"perfkit.simulate, {name}: no GPU ran"
+    write_session(db, label=label, arguments=program, dur_ns=end + FIRST_NS, workers=[WORKER])
+    write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
+    _write_kernels(db, rows["kernels"], shift)
+    _write_copies(db, rows["copies"], shift)
+    _write_calls(db, calls, shift)
+    thread = global_id(WORKER.process, WORKER.threads[0])
+    spans = _times(rows["ranges"], shift)
+    texts = [row["name"] for row in rows["ranges"]]
+    db.append("NVTX_EVENTS", **spans, eventType=59, text=texts, globalTid=thread, domainId=0)
+    every = max(SAMPLE_NS, end // SAMPLES)
+    times = np.arange(every, end, every, dtype=np.int64)
+    write_samples(db, gpu=0, times=times, values=_sampled(rows["kernels"], shift, times))
+
+
+def _times(rows: Sequence[Mapping[str, Any]], shift: int) -> dict[str, Int]:
+    start = np.array([row["start_ns"] for row in rows], np.int64) + shift
+    return {"start": start, "end": start + np.array([row["dur_ns"] for row in rows], np.int64)}
+
+
+def _work(rows: Sequence[Mapping[str, Any]], shift: int) -> dict[str, Any]:
+    numbers = np.array([row["correlation"] for row in rows], np.int64)
+    place = {"deviceId": 0, "contextId": CONTEXT, "globalPid": global_id(WORKER.process), "streamId": STREAM}
+    return {**_times(rows, shift), "correlationId": numbers, **place}
+
+
+def _write_kernels(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -> None:
+    kernels = [row["kernel"] for row in rows]
+    bases = {name: names.base(name) for name in {kernel.full_name for kernel in kernels}}
+    db.append(
+        "CUPTI_ACTIVITY_KIND_KERNEL",
+        **_work(rows, shift),
+        demangledName=[db.string(kernel.full_name) for kernel in kernels],
+        shortName=[db.string(bases[kernel.full_name]) for kernel in kernels],
+        gridX=[kernel.grid_blocks for kernel in kernels],
+        gridId=[row["correlation"] for row in rows],
+        **PLAIN,
+    )
+
+
+def _write_copies(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -> None:
+    if not rows:
+        return
+    ends = [(int(row["pinned"]), 2)[:: 1 if row["direction"] == "H2D" else -1] for row in rows]
+    db.append(
+        "CUPTI_ACTIVITY_KIND_MEMCPY",
+        **_work(rows, shift),
+        bytes=[row["bytes"] for row in rows],
+        copyKind=[COPY_KIND[row["direction"]] for row in rows],
+        srcKind=[source for source, _ in ends],
+        dstKind=[aim for _, aim in ends],
+    )
+
+
+def _write_calls(db: Database, rows: Sequence[Mapping[str, Any]], shift: int) -> None:
+    db.append(
+        "CUPTI_ACTIVITY_KIND_RUNTIME",
+        **_times(rows, shift),
+        globalTid=global_id(WORKER.process, WORKER.threads[0]),
+        correlationId=[row["correlation"] for row in rows],
+        nameId=[db.string(row["name"] + SUFFIX.get(row["name"], "_v7000")) for row in rows],
+        eventClass=0,
+        returnValue=0,
+    )
+
+
+def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[str, Int]:
+    """Return the metrics at these times, percent of the time since the one before."""
+    spans = _times(rows, shift)
+    kernels = [row["kernel"] for row in rows]
+    dur_s = (spans["end"] - spans["start"]) / 1e9
+    sheet = hardware.peaks(GPU)
+    bandwidth = sheet.bandwidth() if sheet else np.nan
+    moved = np.array([kernel.bytes for kernel in kernels]) / dur_s / bandwidth
+    issued = np.array([kernel.flops / kernel.peak_flops_per_s for kernel in kernels]) / dur_s
+    on_tensor_cores = np.array([kernel.is_product and "sgemm" not in kernel.full_name for kernel in kernels])
+    shares = {
+        "GR Active [Throughput %]": np.ones(len(rows)),
+        "SMs Active [Throughput %]": np.array([min(1.0, kernel.grid_blocks / SM_COUNT) for kernel in kernels]),
+        "SM Issue [Throughput %]": np.where(on_tensor_cores, issued / 4, issued),
+        "Tensor Active [Throughput %]": np.where(on_tensor_cores, issued, 0.0),
+        "DRAM Read Bandwidth [Throughput %]": READ_FRAC * moved,
+        "DRAM Write Bandwidth [Throughput %]": (1 - READ_FRAC) * moved,
+    }
+    values = {name: np.rint(100 * _means(share, spans, times)).astype(np.int64) for name, share in shares.items()}
+    clock = np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64)
+    return values | {"GPC Clock Frequency [MHz]": clock, "SYS Clock Frequency [MHz]": clock}
+
+
+def _means(share: NDArray[np.float64], spans: Mapping[str, Int], times: Int) -> NDArray[np.float64]:
+    """Return the mean since the time before of what is `share` while its kernel runs and 0 otherwise."""
+    edges = np.stack([spans["start"], spans["end"]], axis=1).ravel()
+    area = np.cumsum(np.stack([np.zeros(len(share)), share * (spans["end"] - spans["start"])], axis=1).ravel())
+    until = np.interp(times, edges, area)
+    return np.asarray(np.diff(until, prepend=0.0) / np.diff(times, prepend=0), np.float64)
+
+
+class Database:
+    """A file that is being written."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._made: set[str] = set()
+        self._strings: dict[str, int] = {}
+
+    def string(self, text: str) -> int:
+        """Return the id of a text in the file's StringIds."""
+        return self._strings.setdefault(text, len(self._strings))
+
+    def append(self, table: str, **columns: int | Int | Sequence[object]) -> None:
+        """Append rows: a column is one number for all rows, or one value per row."""
+        varying = [value for value in columns.values() if not isinstance(value, int)]
+        if not len(varying[0]):
+            return
+        if table not in self._made:
+            self._connection.execute(f"CREATE TABLE {table} ({TABLES[table]})")
+            self._made.add(table)
+        marks = [str(value) if isinstance(value, int) else "?" for value in columns.values()]
+        statement = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join(marks)})"
+        for first in range(0, len(varying[0]), ROWS_AT_ONCE):
+            parts = [value[first : first + ROWS_AT_ONCE] for value in varying]
+            lists = [part.tolist() if isinstance(part, np.ndarray) else part for part in parts]
+            self._connection.executemany(statement, zip(*lists, strict=True))
+
+    def finish(self) -> None:
+        """Write the tables that every export has."""
+        for table, entries in ENUMS.items():
+            self.append(table, **dict(zip(("id", "name", "label"), zip(*entries, strict=True), strict=True)))
+        self.append("META_DATA_EXPORT", name=list(EXPORT), value=list(EXPORT.values()))
+        self.append("StringIds", id=list(self._strings.values()), value=list(self._strings))
+        self._connection.commit()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Database]:
+    """Open a new file at `path`, which appears, or is replaced, when the block ends without an error."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
+    connection = sqlite3.connect(part)
+    try:
+        connection.execute("PRAGMA page_size = 4096")
+        connection.execute("PRAGMA journal_mode = OFF")
+        connection.execute("PRAGMA synchronous = OFF")
+        database = Database(connection)
+        yield database
+        database.finish()
+        connection.close()
+        os.replace(part, path)
+    finally:
+        connection.close()
+        part.unlink(missing_ok=True)
+
+
+def global_id(process: int, thread: int = 0) -> int:
+    """Return the vendor's global id of a process or of one of its threads."""
+    return VM | process << 24 | thread
+
+
+def write_session(db: Database, *, label: str, arguments: str, dur_ns: int, workers: Sequence[Worker]) -> None:
+    """Write what was recorded: `label` says that it is simulated."""
+    capture = [("SIMULATED", label), ("CAPTURE_EVENT_TYPE", "Cuda"), ("CAPTURE_EVENT_TYPE", "NvtxEvents")]
+    capture += [("PROCESS_0:COMMAND", "python3"), ("PROCESS_0:ARGUMENTS", arguments)]
+    capture += [("RUN_DURATION_MS", str(dur_ns // 1_000_000))]
+    names, values = zip(*capture, strict=True)
+    db.append("META_DATA_CAPTURE", name=names, value=values)
+    db.append("ANALYSIS_DETAILS", globalVid=VM, duration=[dur_ns], startTime=0, stopTime=dur_ns)
+    for process in dict.fromkeys(worker.process for worker in workers):
+        db.append("PROCESSES", globalPid=global_id(process), pid=process, name=["python3"])
+    for worker in workers:
+        threads = [global_id(worker.process, thread) for thread in worker.threads]
+        titles = [db.string("python3"), db.string("pt_autograd_0")]
+        db.append("ThreadNames", nameId=titles, priority=20, globalTid=threads)
+
+
+def write_gpus(db: Database, *, t0_unix_ns: int, gpus: int, workers: Sequence[Worker]) -> None:
+    """Write the wall clock at time 0, the GPUs and each worker's context on its GPU."""
+    utc = datetime.fromtimestamp(t0_unix_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    db.append("TARGET_INFO_SESSION_START_TIME", utcEpochNs=t0_unix_ns, utcTime=[utc], localTime=[utc])
+    for gpu in range(gpus):
+        card = {key: [value] for key, value in CARD.items()}
+        place = {"busLocation": [f"0000:{gpu + 1:02x}:00.0"], "uuid": [f"00000000-0000-0000-0000-{gpu:012d}"]}
+        db.append("TARGET_INFO_GPU", vmId=VM, id=gpu, cuDevice=gpu, pwGpuId=gpu, **card, **place)
+    db.append(
+        "TARGET_INFO_CUDA_CONTEXT_INFO",
+        nullStreamId=STREAM,
+        vmId=1,
+        processId=[worker.process for worker in workers],
+        deviceId=[worker.gpu for worker in workers],
+        contextId=CONTEXT,
+        hwId=0,
+    )
+
+
+def write_samples(db: Database, *, gpu: int, times: Int, values: Mapping[str, Int]) -> None:
+    """Write one value per metric and time; metrics without values were 0 all along."""
+    gpu_type = VM | 1 << 32 | gpu
+    metric = np.arange(len(METRICS))
+    db.append(
+        "TARGET_INFO_GPU_METRICS",
+        typeId=gpu_type,
+        sourceId=VM | 1 << 32,
+        typeName=[""] * len(METRICS),
+        metricId=metric,
+        metricName=METRICS,
+    )
+    matrix = np.array([values.get(name, np.zeros(len(times), np.int64)) for name in METRICS])
+    db.append(
+        "GPU_METRICS",
+        timestamp=np.repeat(times, len(METRICS)),
+        typeId=gpu_type,
+        metricId=np.tile(metric, len(times)),
+        value=matrix.T.ravel(),
+    )
+
+
+# The vendor's schema
+
+_OPERATION = """start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
+    greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER"""
+_ENUM = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT"
+
+TABLES = {
+    "StringIds": "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
+    "META_DATA_CAPTURE": "name TEXT NOT NULL, value TEXT",
+    "META_DATA_EXPORT": "name TEXT NOT NULL, value TEXT",
+    "ANALYSIS_DETAILS": """globalVid INTEGER NOT NULL, duration INTEGER NOT NULL, startTime INTEGER NOT NULL,
+    stopTime INTEGER NOT NULL""",
+    "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
+    "ThreadNames": "nameId INTEGER NOT NULL, priority INTEGER, globalTid INTEGER",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
+    "TARGET_INFO_CUDA_CONTEXT_INFO": """nullStreamId INTEGER NOT NULL, hwId INTEGER NOT NULL,
+    vmId INTEGER NOT NULL, processId INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
+    parentContextId INTEGER, isGreenContext INTEGER""",
+    "TARGET_INFO_GPU": """vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT,
+    isDiscrete INTEGER, l2CacheSize INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER,
+    smCount INTEGER, pwGpuId INTEGER, uuid TEXT, luid INTEGER, chipName TEXT, cuDevice INTEGER,
+    ctxswDevPath TEXT, ctrlDevPath TEXT, revision INTEGER, nodeMask INTEGER, constantMemory INTEGER,
+    maxIPC INTEGER, maxRegistersPerBlock INTEGER, maxShmemPerBlock INTEGER, maxShmemPerBlockOptin INTEGER,
+    maxShmemPerSm INTEGER, maxRegistersPerSm INTEGER, threadsPerWarp INTEGER, asyncEngines INTEGER,
+    maxWarpsPerSm INTEGER, maxBlocksPerSm INTEGER, maxThreadsPerBlock INTEGER, maxBlockDimX INTEGER,
+    maxBlockDimY INTEGER, maxBlockDimZ INTEGER, maxGridDimX INTEGER, maxGridDimY INTEGER, maxGridDimZ INTEGER,
+    computeMajor INTEGER, computeMinor INTEGER, smMajor INTEGER, smMinor INTEGER""",
+    "TARGET_INFO_GPU_METRICS": """typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL,
+    metricId INTEGER NOT NULL, metricName TEXT NOT NULL""",
+    "GPU_METRICS": """timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL,
+    value INTEGER NOT NULL""",
+    "CUPTI_ACTIVITY_KIND_KERNEL": f"""{_OPERATION}, demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL,
+    mangledName INTEGER, launchType INTEGER, cacheConfig INTEGER, registersPerThread INTEGER NOT NULL,
+    gridX INTEGER NOT NULL, gridY INTEGER NOT NULL, gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL,
+    blockY INTEGER NOT NULL, blockZ INTEGER NOT NULL, staticSharedMemory INTEGER NOT NULL,
+    dynamicSharedMemory INTEGER NOT NULL, localMemoryPerThread INTEGER NOT NULL,
+    localMemoryTotal INTEGER NOT NULL, gridId INTEGER NOT NULL, sharedMemoryExecuted INTEGER,
+    graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER""",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": f"""{_OPERATION}, bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL,
+    deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER, srcDeviceId INTEGER, srcContextId INTEGER,
+    dstDeviceId INTEGER, dstContextId INTEGER, migrationCause INTEGER, graphNodeId INTEGER,
+    virtualAddress INTEGER""",
+    "CUPTI_ACTIVITY_KIND_MEMSET": f"""{_OPERATION}, value INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    graphNodeId INTEGER, memKind INTEGER""",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": f"{_OPERATION}, syncType INTEGER NOT NULL, eventId INTEGER NOT NULL",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": """start INTEGER NOT NULL, end INTEGER NOT NULL, eventClass INTEGER NOT NULL,
+    globalTid INTEGER, correlationId INTEGER, nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL,
+    callchainId INTEGER""",
+    "NVTX_EVENTS": """start INTEGER NOT NULL, end INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER,
+    category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER,
+    domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, uint32Value INTEGER,
+    int32Value INTEGER, floatValue REAL, jsonTextId INTEGER, jsonText TEXT""",
+    "ENUM_NSYS_EVENT_TYPE": _ENUM,
+    "ENUM_NSYS_EVENT_CLASS": _ENUM,
+    "ENUM_CUDA_MEMCPY_OPER": _ENUM,
+    "ENUM_CUDA_MEM_KIND": _ENUM,
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _ENUM,
+    "ENUM_CUDA_FUNC_CACHE_CONFIG": _ENUM,
+    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": _ENUM,
+    "ENUM_CUPTI_SYNC_TYPE": _ENUM,
+}
+
+ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "ENUM_NSYS_EVENT_TYPE": (
+        (34, "NvtxMark", "NvtxMark"),
+        (59, "NvtxPushPopRange", "NvtxPushPopRange"),
+        (60, "NvtxStartEndRange", "NvtxStartEndRange"),
+        (75, "NvtxDomainCreate", "NvtxDomainCreate"),
+    ),
+    "ENUM_NSYS_EVENT_CLASS": (
+        (0, "TRACE_PROCESS_EVENT_CUDA_RUNTIME", "CUDA runtime"),
+        (1, "TRACE_PROCESS_EVENT_CUDA_DRIVER", "CUDA driver"),
+    ),
+    "ENUM_CUDA_MEMCPY_OPER": (
+        (0, "CUDA_MEMCPY_KIND_UNKNOWN", "Unknown"),
+        (1, "CUDA_MEMCPY_KIND_HTOD", "Host-to-Device"),
+        (2, "CUDA_MEMCPY_KIND_DTOH", "Device-to-Host"),
+        (8, "CUDA_MEMCPY_KIND_DTOD", "Device-to-Device"),
+        (10, "CUDA_MEMCPY_KIND_PTOP", "Peer-to-Peer"),
+    ),
+    "ENUM_CUDA_MEM_KIND": (
+        (0, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable"),
+        (1, "CUDA_MEMOPR_MEMORY_KIND_PINNED", "Pinned"),
+        (2, "CUDA_MEMOPR_MEMORY_KIND_DEVICE", "Device"),
+    ),
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": (
+        (0, "CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN", "Unknown"),
+        (1, "CUDA_KERNEL_LAUNCH_TYPE_REGULAR", "Regular"),
+    ),
+    "ENUM_CUDA_FUNC_CACHE_CONFIG": (
+        (0, "CU_FUNC_CACHE_PREFER_NONE", "None"),
+        (1, "CU_FUNC_CACHE_PREFER_SHARED", "Shared"),
+    ),
+    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": (
+        (0, "CUDA_SHARED_MEM_LIMIT_DEFAULT", "Default"),
+        (1, "CUDA_SHARED_MEM_LIMIT_OPTIN", "Opt in"),
+    ),
+    "ENUM_CUPTI_SYNC_TYPE": (
+        (3, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", "Stream sync"),
+        (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
+    ),
+}
+
+EXPORT = {
+    "EXPORT_PRODUCT_NAME": "NVIDIA Nsight Systems",
+    "EXPORT_PRODUCT_VERSION": "2023.4.4.54",
+    "EXPORT_PRODUCT_DATE": "2023.4",
+    "EXPORT_SCHEMA_VERSION": "3.7.2",
+    "EXPORT_SCHEMA_VERSION_MAJOR": "3",
+    "EXPORT_SCHEMA_VERSION_MINOR": "7",
+    "EXPORT_SCHEMA_VERSION_MICRO": "2",
+    "EXPORT_PLATFORM": "linux-desktop",
+    "EXPORT_ARCH": "x64",
+    "EXPORT_PARAM_LAZY": "true",
+    "EXPORT_PARAM_TIME_SHIFT": "0",
+}

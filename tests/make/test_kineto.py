@@ -1,0 +1,219 @@
+"""Traces written in Kineto's form, and folders of ranks with known truth."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import perfkit
+from make.kineto import Event, Flow, Instant, Label, Mark, Span, described, ranks, write
+from make.kineto.file import BASE_STEP_NS
+from perfkit.analysis import communication, operators, steps, timeline
+from perfkit.analysis.collectives import imbalance
+
+T0 = 1_750_083_000_000_000_123
+HOSTILE = 'a"b\\c\n</script>\u2028é'
+EVENTS: list[Event] = [
+    *described(5, {5: "thread 5 (python3)"}, program="python3"),
+    Span("cpu_op", HOSTILE, 5, 5, 0, 4_007, {"External id": 1, "Input Dims": [[2, 3], []]}),
+    Span("cuda_runtime", "cudaLaunchKernel", 5, 5, 1_001, 2_002, {"cbid": 211, "correlation": 9}),
+    Flow("ac2g", 9, 5, 5, 1_001, arrives=False),
+    Span("kernel", "k", 0, 7, 3_003, 1, {"device": 0, "stream": 7, "correlation": 9}),
+    Flow("ac2g", 9, 0, 7, 3_003, arrives=True),
+    Instant("cpu_instant_event", "[memory]", 5, 5, 2, {"Total Allocated": 512, "Device Id": 0, "Device Type": 1}),
+    Mark("Record Window End", "", "", 9_000),
+]
+
+
+def text(path: Path) -> str:
+    """What a compressed file holds."""
+    return gzip.decompress(path.read_bytes()).decode()
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """A trace of every kind of event."""
+    return write(tmp_path / "t.pt.trace.json.gz", EVENTS, t0_unix_ns=T0, header={"SIMULATED": "by a test"})
+
+
+@pytest.fixture(scope="module")
+def late(tmp_path_factory: pytest.TempPathFactory) -> tuple[perfkit.Run, dict[str, Any]]:
+    """Four ranks of which rank 2 is late, and what is true of them."""
+    folder = tmp_path_factory.mktemp("ranks")
+    truth = ranks(folder, ranks=4, events=3_000, straggler=2)
+    return perfkit.load(folder), truth
+
+
+def test_an_event_is_written_as_kineto_writes_it() -> None:
+    """Fields on two lines, arguments on one of their own; 1,001 ns after 5,000,000 are 5001.001 microseconds."""
+    span = Span("kernel", "k", 0, 7, 1_001, 20, {"device": 0, "grid": (1, 2, 3)})
+    expected = """  {
+    "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7,
+    "ts": 5001.001, "dur": 0.020,
+    "args": {
+      "device": 0, "grid": [1, 2, 3]
+    }
+  }"""
+    assert expected == span.text(5_000_000)
+
+
+def test_real_events_are_written_as_they_were(profiles: Path) -> None:
+    """8,498 events of a trace that Kineto wrote have its text again, but for blanks before keys.
+
+    Left out are kernels, whose quotients Kineto writes with six decimals, and the profiler's own two lines.
+    """
+    name = "TraceLens__perf_model__normalization__normalization_layer_test.json.gz"
+    real = text(profiles / "torch" / name)
+    found = real.split("\n  },\n  {\n")[1:-1]
+    pairs = [(written(json.loads(f"{{{event}}}", parse_float=Decimal)), event) for event in found]
+    assert {"X", "s", "f", "i", "M"} == {event.split('"ph": "')[1][0] for _, event in pairs}
+    kept = [(ours, event) for ours, event in pairs if ours]
+    assert len(found) - len(kept) == 2 + real.count('"cat": "kernel"')
+    assert [] == [(ours, event) for ours, event in kept if plain(ours) != plain(f"  {{\n{event}\n  }}")][:1]
+
+
+def written(event: dict[str, Any]) -> str:
+    """Write a decoded event anew, unless it is left out."""
+    place, args = (event["pid"], event["tid"]), event.get("args", {})
+    time = int(event["ts"] * 1000)
+    if event["pid"] == "Spans" or event.get("cat") == "kernel":
+        return ""
+    if event["ph"] == "X":
+        return Span(event["cat"], event["name"], *place, time, int(event["dur"] * 1000), args).text(0)
+    if event["ph"] == "i" and event["s"] == "t":
+        return Instant(event["cat"], event["name"], *place, time, args).text(0)
+    if event["ph"] == "i":
+        return Mark(event["name"], *place, time).text(0)
+    if event["ph"] == "M":
+        return Label(event["name"], *place, args).text(time)
+    return Flow(event["cat"], event["id"], *place, time, event["ph"] == "f").text(0)
+
+
+def plain(event: str) -> str:
+    """The text of an event without the blanks before its keys, of which Kineto writes some more or less."""
+    return re.sub(r'[ ]+"', '"', event)
+
+
+def test_the_reader_finds_every_nanosecond(trace: Path) -> None:
+    """Read back, times, names and numbers are those given, and time 0 is the wall clock."""
+    run = perfkit.load(trace)
+    assert [T0] == run.capture["t0_unix_ns"].tolist()
+    assert [(HOSTILE, 0, 4_007)] == list(zip(run.ops["name"], run.ops["start_ns"], run.ops["dur_ns"], strict=True))
+    assert [(1_001, 2_002)] == list(zip(run.api_calls["start_ns"], run.api_calls["dur_ns"], strict=True))
+    assert [[3_003, 1, 9]] == run.kernels[["start_ns", "dur_ns", "correlation"]].to_numpy().tolist()
+    assert ["[[2,3],[]]"] == run.ops["shapes"].tolist()
+    assert [(2, 512.0)] == list(zip(run.samples["time_ns"], run.samples["value"], strict=True))
+
+
+def test_times_count_from_kinetos_base(trace: Path) -> None:
+    """The base is the multiple of 7,889,238 s before the start, so that microseconds stay below 2**43."""
+    found = json.loads(text(trace))
+    base = found["baseTimeNanoseconds"]
+    assert (0, True) == (base % BASE_STEP_NS, 0 <= T0 - base < BASE_STEP_NS)
+    span = next(event for event in found["traceEvents"] if event.get("cat") == "cpu_op")
+    assert f"{(T0 - base) // 1000}.123" == f"{span['ts']:.3f}"
+
+
+def test_the_same_events_are_the_same_bytes(trace: Path, tmp_path: Path) -> None:
+    """Neither time nor name of the file is in gzip's header; an older file of the name is replaced."""
+    before = trace.read_bytes()
+    again = write(tmp_path / "t.pt.trace.json.gz", EVENTS, t0_unix_ns=T0, header={"SIMULATED": "by a test"})
+    assert (before, bytes(5)) == (again.read_bytes(), before[3:8])
+    assert [again] == list(tmp_path.iterdir())
+
+
+def test_a_failed_write_leaves_the_earlier_file(trace: Path) -> None:
+    """A file appears under its name when it is whole."""
+    before = trace.read_bytes()
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        write(trace, [Span("cpu_op", "x", 1, 1, 0, 1, {"y": object()})], t0_unix_ns=T0, header={})
+    assert before == trace.read_bytes()
+
+
+def test_every_rank_says_who_it_is(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
+    """Ranks 0 to 3, as the files state them, with as many kernels, collectives and steps as the truth says."""
+    run, truth = late
+    assert [0, 1, 2, 3] == [profile.rank for profile in run.profiles]
+    assert [truth["kernels"]] * 4 == run.kernels.groupby("rank").size().tolist()
+    assert [truth["collectives"]] * 4 == run.collectives.groupby("rank").size().tolist()
+    assert {(truth["bytes"], 4)} == set(zip(run.collectives["bytes"], run.collectives["ranks"], strict=True))
+    assert [truth["steps"]] * 4 == steps.detect(run.ranges, run.kernels).groupby("rank").size().tolist()
+
+
+def test_the_number_of_events_is_the_one_asked_for(tmp_path: Path) -> None:
+    """Whole steps of 213 events after 12 labels: of 1,000 events 864, of 3,000 2,994; one step at least."""
+    assert [864, 2_994, 225] == [ranks(tmp_path, ranks=2, events=n)["events"] for n in (1_000, 3_000, 1)]
+    assert 225 == len(json.loads(text(tmp_path / "rank-1.pt.trace.json.gz"))["traceEvents"])
+
+
+def test_computation_and_communication_are_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
+    """The breakdown of each rank's GPU is the truth's, and rank 2 computes longest."""
+    run, truth = late
+    parts = timeline.breakdown(run.kernels, run.copies)
+    assert truth["computation_ns"] == parts["computation_ns"].tolist()
+    assert truth["communication_ns"] == parts["exposed_communication_ns"].tolist()
+    row = imbalance(parts[["rank", "computation_ns"]], value="computation_ns").iloc[0]
+    mean = sum(truth["computation_ns"]) / 4
+    assert (2, pytest.approx(truth["computation_ns"][2] / mean - 1)) == (row["max_rank"], row["imbalance_frac"])
+
+
+def test_the_late_rank_is_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
+    """Rank 2 comes last most often; waits and skews add up to the truth's, and the latency is the shortest stay."""
+    run, truth = late
+    found = communication.stragglers(run.collectives)
+    assert 2 == found["rank"].iloc[0]
+    by_rank = found.sort_values("rank")
+    assert truth["last_count"] == by_rank["last_count"].tolist()
+    assert truth["wait_ns"] == by_rank["wait_ns"].tolist()
+    skew = communication.skew(run.collectives)
+    assert truth["skew_ns"] == skew["skew_ns"].sum()
+    assert {float(truth["latency_ns"])} == set(skew["latency_ns"])
+    assert skew["together"].all()
+
+
+def test_nobody_is_late_unless_asked_for(tmp_path: Path) -> None:
+    """Without a straggler the ranks compute for about as long, 5 % apart at most; with one half as long again."""
+    plain = pd.Series(ranks(tmp_path, ranks=3, events=6_000)["computation_ns"])
+    late = pd.Series(ranks(tmp_path, ranks=3, events=6_000, straggler=0)["computation_ns"])
+    assert plain.max() / plain.min() < 1.05
+    assert pytest.approx(1.5, abs=1e-4) == late[0] / plain[0]
+    assert plain[1:].tolist() == late[1:].tolist()
+
+
+def test_kernels_have_their_operators(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
+    """Products are launched in aten::addmm, reductions in record_param_comms, and no operator crosses another."""
+    run, _ = late
+    found = operators.launched(run.ops, run.kernels, run.api_calls)
+    assert {"aten::addmm", "record_param_comms"} == set(found["operator"])
+    assert (run.ops["parent"] >= 0).sum() == (run.ops["name"] == "aten::addmm").sum()
+
+
+def test_the_same_seed_gives_the_same_folder(tmp_path: Path) -> None:
+    """Two folders of one seed hold the same bytes, those of another seed do not."""
+    folders = [tmp_path / name for name in "abc"]
+    for folder, seed in zip(folders, (1, 1, 2), strict=True):
+        ranks(folder, ranks=2, events=500, seed=seed)
+    found = [[path.read_bytes() for path in sorted(folder.iterdir())] for folder in folders]
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"ranks": 1}, "ranks: 1 is not 2 or more"),
+        ({"ranks": 2, "straggler": 2}, "straggler: 2 is no rank from 0 to 1"),
+    ],
+)
+def test_impossible_jobs_are_refused(tmp_path: Path, asked: dict[str, int], message: str) -> None:
+    """One rank has nobody to wait for, and a rank that is not there cannot be late."""
+    with pytest.raises(ValueError, match=message):
+        ranks(tmp_path / "x", **asked)
+    assert not (tmp_path / "x").exists()
