@@ -29,13 +29,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from make import hpctoolkit, kineto
-from make.bert_a100 import bert_a100, bert_a100_optimised
-from make.capture import capture
+from make.bert import bert_a100, bert_a100_optimised
+from make.capture import Shape, capture
 from make.dlrm import dlrm
-from make.mlp_a100 import mlp_a100
-from make.ncu_cases import cases
-from make.resnet18_a100 import resnet18_a100
-from make.shape import Shape
+from make.mlp import mlp_a100
+from make.ncu import cases
+from make.resnet import resnet18_a100
 
 __all__ = [
     "SAMPLES",

@@ -1,4 +1,4 @@
-"""Which rows does a profiler see of steps that were laid out in time?
+"""Which rows does a profiler record of steps that were laid out in time?
 
 Conventions
 -----------
@@ -6,11 +6,6 @@ A block is a bunch of rows of one worker, one dict of int64 columns per kind of 
 start of the capture. Correlation ids are shared by a call and the work it started; they are unique within a
 process, and a CUDA graph's kernels share that of its launch. Kernels, directions and functions are given by
 their position in KERNELS, or in what stands for it, DIRECTIONS and API.
-
-Functions
----------
-rows          calls and GPU work of some steps
-calls_in      number of calls, and so of correlation ids, that a step of a plan makes
 """
 
 from __future__ import annotations
@@ -23,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from make.table5 import ALL_REDUCE, TABLE_5, Kernel
+from make.kernels import ALL_REDUCE, TABLE_5, Kernel
 from make.timeline import Int, Laid, Op, Plan
 from perfkit.simulate.export import Worker
 
@@ -73,28 +68,7 @@ def calls_in(plan: Plan) -> int:
 def rows(
     plan: Plan, laid: Laid, worker: Worker, begin: Int, correlation: int, *, kernels: Iterable[str] = KERNELS
 ) -> Block:
-    """Return the rows of the steps whose operations begin at `begin`, ns.
-
-    Parameters
-    ----------
-    plan, laid
-        What the host does and when, from the beginning of each step.
-    worker
-        Who does it.
-    begin
-        Where the steps lie on the capture's axis.
-    correlation
-        The first correlation id; each step uses `calls_in` of them.
-    kernels
-        Keys of the kernels, in the order of their numbers.
-
-    Returns
-    -------
-    Block
-        kernels: start, end, stream, correlation, kernel, slot, node (-1 outside a graph), call_end;
-        copies: start, end, stream, correlation, direction, bytes; memsets: the same without direction;
-        calls and syncs: start, end, thread, correlation, name.
-    """
+    """Return the rows of the steps whose operations begin at `begin`, ns."""
     steps = _Steps(plan, laid, worker, begin, correlation, {key: i for i, key in enumerate(kernels)})
     return Block(worker, steps.kernels(), steps.copies(), steps.memsets(), steps.calls(), steps.calls("sync"))
 

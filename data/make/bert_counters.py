@@ -7,10 +7,6 @@ SMs limit, take longer than on the timeline by the ratio of the clocks; what the
 and bytes follow from the shapes: a product's multiply-adds, FP32 on CUDA cores or TF32 on tensor cores; operands and
 results once. Occupancy follows from the launches. Stalls, hit rates and cache traffic are invented, plausible for the
 kind of kernel.
-
-Functions
----------
-write      the file, with what is true of it
 """
 
 from __future__ import annotations
@@ -21,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from make import mlp_limits, ncu
+from make import ncu
 from make.bert_kernels import PEAK, Case, Precision, key, places
 from make.bert_run import Phase, cases
-from make.mlp_inference import Float
+from make.mlp_counters import Float
 from make.timeline import Int
 from perfkit.simulate.export import CARD
 
@@ -49,31 +45,13 @@ REASONS = sorted({"selected", "imc_miss", "membar", "misc", "sleeping", *(r for 
 
 
 def write(path: Path, phase: Phase, taken_ns: Mapping[str, float], *, label: str) -> dict[str, Any]:
-    """Write the raw page of a layer of a phase to `path` and return what is true of it.
-
-    Parameters
-    ----------
-    path
-        The CSV file.
-    phase
-        With batch size and precision.
-    taken_ns
-        Time that each kernel takes on the timeline, by its key.
-    label
-        What the log says about the file's making.
-
-    Returns
-    -------
-    dict
-        ``launches``: place, name, grid_blocks, block_threads, dur_ns, fp32_flops, tensor_flops, dram_bytes and
-        theoretical_occupancy_frac of each; ``totals``: sums of FLOP, bytes and ns.
-    """
+    """Write the raw page of a layer of a phase to `path` and return what is true of it."""
     layer, known = places(phase.batch), cases(phase)
     keys = [key(place, phase.batch, phase.precision) for place in layer]
     counted = _Layer([known[each] for each in keys], phase.precision, np.array([taken_ns[each] for each in keys]))
     kernels = [each.kernel for each in counted.cases]
     launches = [ncu.Launch(k.full_name, (*k.grids[0], 1), (k.block, 1, 1)) for k in kernels]
-    metrics = {**dict(mlp_limits.device()), **dict(mlp_limits.launch(kernels, [0] * len(kernels))), **counted.metrics()}
+    metrics = dict(ncu.device_metrics()) | dict(ncu.launch_metrics(kernels, [0] * len(kernels))) | counted.metrics()
     said = [f"Batch size: {phase.batch}", "Device: cuda"]
     ncu.write(path, launches, ncu.columns(metrics, len(launches)), label=label, output=said)
     return counted.truth(layer)
@@ -133,7 +111,7 @@ class _Layer:
         yield "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", multiplied
         for name in ("dadd", "dmul", "dfma", "hadd", "hmul", "hfma"):
             yield f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", 0
-        yield "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained", 64 * mlp_limits.SMS
+        yield "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained", 64 * ncu.SMS
         for kind in ("bf16_dst_fp32", "fp16_dst_fp16", "fp16_dst_fp32", "int8", "tf32_dst_fp32"):
             dense = self._tensor if kind.startswith("tf32") else 0
             yield f"sm__ops_path_tensor_src_{kind}.sum", dense
@@ -182,7 +160,7 @@ class _Layer:
             "fp32_flops": self._fp32.tolist(),
             "tensor_flops": self._tensor.tolist(),
             "dram_bytes": (self.read + self.written).tolist(),
-            "theoretical_occupancy_frac": [each.occupancy for each in mlp_limits.limits(kernels)],
+            "theoretical_occupancy_frac": [each.occupancy for each in ncu.occupancy_limits(kernels)],
         }
         sums = ("dur_ns", "fp32_flops", "tensor_flops", "dram_bytes")
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

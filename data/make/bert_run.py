@@ -2,19 +2,13 @@
 
 Conventions
 -----------
+The script is the naive one: tokens, their kinds and a mask are copied from pageable memory, the pass is launched kernel
+by kernel, and the two logits of each token are copied back, which waits for them. With a CUDA graph the pass is one
+launch.
+
 Times are int64 ns since the start of the capture. The latency is the time from the copy of a batch to the GPU until its
 logits are back. Mean and median over a phase are the report's, to the nanosecond: where the host decides, its time
 before the launches is adjusted, and where the GPU does, the time of the products. One batch before each phase warms up.
-
-Functions
----------
-run        all segments, with the beginning of each step
-spread     times of given mean, median and spread
-
-Data
-----
-LAB         the report's phases
-OPTIMISED   two of them with one thing changed
 """
 
 from __future__ import annotations
@@ -24,12 +18,67 @@ from typing import NamedTuple
 
 import numpy as np
 
-from make import bert_plan, pace
-from make.bert_kernels import SIZES, Case, Precision, case, key
-from make.durations import draw
-from make.pace import Pace
-from make.table5 import Kernel
-from make.timeline import Int, Laid, Plan, Times, lay_out
+from make import mlp_run, timeline
+from make.bert_kernels import (
+    FLOAT_BYTES,
+    HIDDEN,
+    LAYERS,
+    POSITIONS,
+    SEQUENCE,
+    SIZES,
+    TOKEN_BYTES,
+    VOCABULARY,
+    WIDE,
+    Case,
+    Precision,
+    case,
+    key,
+    places,
+)
+from make.kernels import Kernel
+from make.timeline import Int, Laid, Op, Pace, Plan, Times, draw_durations, lay_out
+
+_NORM = (HIDDEN, HIDDEN)
+_LAYER = (*((HIDDEN * HIDDEN, HIDDEN) * 4), *_NORM, WIDE * HIDDEN, WIDE, HIDDEN * WIDE, HIDDEN, *_NORM)
+PARAMETERS = (VOCABULARY * HIDDEN, POSITIONS * HIDDEN, 2 * HIDDEN, *_NORM, *(_LAYER * LAYERS), 2 * HIDDEN, 2)
+MASK = ("mask_to_float", "mask_from_one", "mask_scaled")
+EMBEDDING = ("look_up", "look_up", "add", "look_up_places", "add", "norm")
+HEAD = ("head", "logits", "logits")
+
+
+def setup_plan() -> Plan:
+    """Return the plan of ``model.to("cuda")``.
+
+    Examples
+    --------
+    >>> len(PARAMETERS), sum(PARAMETERS)
+    (199, 107721218)
+    """
+    return mlp_run.copies("model to device", "H2D", *(FLOAT_BYTES * size for size in PARAMETERS))
+
+
+def passes(batch: int) -> tuple[str, ...]:
+    """Return the places of a forward pass.
+
+    Examples
+    --------
+    >>> len(passes(1)), len(passes(32))
+    (216, 252)
+    """
+    return (*MASK, *EMBEDDING, *(places(batch) * LAYERS), *HEAD)
+
+
+def answering(batch: int, *, precision: Precision = "fp32", graph: bool = False) -> Plan:
+    """Return the plan of one batch."""
+    keys = [key(place, batch, precision) for place in passes(batch)]
+    if graph:
+        forward = [Op("graph", "forward", "forward"), *(Op("node", each, "forward") for each in keys)]
+    else:
+        forward = [Op("kernel", each, "forward") for each in keys]
+    tokens, logits = batch * SEQUENCE * TOKEN_BYTES, batch * SEQUENCE * FLOAT_BYTES
+    given = mlp_run.copies("to device", "H2D", *[tokens] * 3)
+    return (*given, *forward, *mlp_run.copies("to host", "D2H", *[logits] * 2))
+
 
 STEPS = 12
 LATENCY_NS = dict(zip(SIZES, (9_433_169, 17_024_813, 27_854_667, 48_633_747), strict=True))  # Table 13's snapshots
@@ -74,14 +123,14 @@ OPTIMISED = (
 
 def run(phases: Sequence[Phase], rng: np.random.Generator) -> list[Segment]:
     """Return the segments of a run in order of time: the model's copies, then each phase after a batch of warm-up."""
-    plan = bert_plan.setup()
-    laid = lay_out(plan, pace.times(plan, 1, HOST, rng))
+    plan = setup_plan()
+    laid = lay_out(plan, timeline.draw_times(plan, 1, HOST, rng))
     segments = [Segment(None, plan, laid, np.array([START_NS]))]
     clock = START_NS + int(laid.length[0]) + BETWEEN_NS
     seen: set[str] = set()
     for phase in phases:
         for steps, warm in ((1, False), (STEPS, True)):
-            plan = bert_plan.answering(phase.batch, precision=phase.precision, graph=phase.graph and warm)
+            plan = answering(phase.batch, precision=phase.precision, graph=phase.graph and warm)
             times = _times(plan, phase, steps, rng)
             laid = lay_out(plan, _fitted(plan, phase, times, rng) if warm else _cold(plan, times, seen, rng))
             begin = clock + np.cumsum(laid.length + rng.integers(*PAUSE_NS, steps)) - laid.length
@@ -101,17 +150,17 @@ def spread(mean_ns: int, count: int, rng: np.random.Generator) -> Int:
     (12000000, 1000000.0, 985000, 1030000)
     """
     low, high = round(0.985 * mean_ns), round(1.03 * mean_ns)
-    return rng.permutation(draw(Kernel("", "", count * mean_ns, count, mean_ns, low, high), rng))
+    return rng.permutation(draw_durations(Kernel("", "", count * mean_ns, count, mean_ns, low, high), rng))
 
 
 def cases(phase: Phase) -> dict[str, Case]:
     """Return the kernels of a phase by their keys."""
-    places = dict.fromkeys(bert_plan.passes(phase.batch))
+    places = dict.fromkeys(passes(phase.batch))
     return {key(p, phase.batch, phase.precision): case(p, phase.batch, phase.precision) for p in places}
 
 
 def _times(plan: Plan, phase: Phase, steps: int, rng: np.random.Generator) -> Times:
-    times, found = pace.times(plan, steps, HOST, rng), cases(phase)
+    times, found = timeline.draw_times(plan, steps, HOST, rng), cases(phase)
     for i, op in enumerate(plan):
         if op.what in found:
             times.work[i] = found[op.what].dur_ns * rng.uniform(*JITTER, steps)

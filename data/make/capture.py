@@ -1,32 +1,129 @@
-"""How does a capture of any size look, from 10 to 10,000,000 kernels?
+"""What does a capture of any size hold, from 10 to 10,000,000 kernels?
 
 Conventions
 -----------
+A worker is a process on a GPU. There are as many as the larger of the two numbers, dealt to both in turn; those of
+one process share its ids. A step copies a batch to the GPU, launches kernels of the lab's training step, over and over
+if there are more than its 28, and copies the loss back, which waits for all.
+
 The lab's MLP again, from a quicker host: kernels have the durations of their rows of Table 5, and workers run side
 by side. Times are int64 ns. Everything is drawn at random from the seed.
-
-Functions
----------
-capture    write a capture and return what is true of it
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from make import nsys, pace
-from make.activity import Block, Ranges, calls_in, rows
-from make.durations import draw
-from make.shape import PLAIN, Shape, plans, table, workers
-from make.table5 import TABLE_5
+from make import mlp_run, nsys, timeline
+from make.activity import KERNELS, Block, Ranges, calls_in, rows
+from make.kernels import TABLE_5, Kernel
 from make.tally import Tally
-from make.timeline import Int, Laid, lay_out
+from make.timeline import Int, Laid, Op, Plan, draw_durations, lay_out
 from perfkit.simulate import export
 from perfkit.simulate.export import Worker
+
+STEPS_AT_ONCE = 8_192
+
+_TRAINING = tuple(op for op in mlp_run.training_plan() if op.kind == "kernel")
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a capture has; the default is one process that launches on one stream of one GPU.
+
+    Parameters
+    ----------
+    gpus, processes
+        Numbers of GPUs and of processes; workers are dealt to both in turn.
+    streams
+        Streams that a worker's kernels take in turn.
+    kernels_per_step
+        Kernels in a step; the last step of a worker may have fewer.
+    graph
+        Whether a step's kernels are one CUDA graph, which share one correlation id.
+    nccl
+        Whether each step has two NCCL kernels, on a stream of their own beside the computation.
+    calls, nvtx, metrics, target_info
+        Whether CUDA calls, NVTX ranges, GPU metrics and the TARGET_INFO tables are recorded.
+    open_ranges
+        Whether each process has a range that it never closed.
+    hostile_names
+        Names given to as many kernels and to ranges around the first step.
+    """
+
+    gpus: int = 1
+    processes: int = 1
+    streams: int = 1
+    kernels_per_step: int = 28
+    graph: bool = False
+    nccl: bool = False
+    calls: bool = True
+    nvtx: bool = True
+    metrics: bool = True
+    target_info: bool = True
+    open_ranges: bool = False
+    hostile_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("gpus", "processes", "streams", "kernels_per_step"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name}: {getattr(self, name)} is not 1 or more")
+
+
+PLAIN = Shape()
+
+
+def workers(shape: Shape) -> list[Worker]:
+    """Return the workers of a capture."""
+    return [
+        Worker(40_000 + 1_000 * (i % shape.processes), i % shape.gpus, i // shape.processes)
+        for i in range(max(shape.gpus, shape.processes))
+    ]
+
+
+def table(shape: Shape) -> list[Kernel]:
+    """Return all kernels, the first ones of a step under the hostile names."""
+    keys = dict.fromkeys(op.what for op in _TRAINING)
+    hostile = dict(zip(keys, shape.hostile_names, strict=False))
+    return [
+        replace(kernel, name=hostile[key], full_name=hostile[key]) if key in hostile else kernel
+        for key, kernel in KERNELS.items()
+    ]
+
+
+def plans(kernels: int, shape: Shape) -> Iterator[tuple[Plan, int]]:
+    """Yield what a worker that launches so many kernels does, and in how many steps of the same kind."""
+    steps, rest = divmod(kernels, shape.kernels_per_step)
+    whole = _plan(shape.kernels_per_step, shape)
+    for first in range(0, steps, STEPS_AT_ONCE):
+        yield whole, min(STEPS_AT_ONCE, steps - first)
+    if rest:
+        yield _plan(rest, shape), 1
+
+
+def _plan(kernels: int, shape: Shape) -> Plan:
+    """A step of so many kernels: those of the training step, over and over."""
+    ops = [_TRAINING[i % len(_TRAINING)]._replace(stream=i % shape.streams) for i in range(kernels)]
+    for i in {6 * kernels // 10, 8 * kernels // 10} if shape.nccl else ():
+        ops[i] = Op("kernel", "all_reduce", "", stream=shape.streams)
+    if shape.graph:
+        nodes = [op._replace(kind="node", phase="replay") for op in ops]
+        work = [Op("graph", "step", "replay"), *nodes]
+    else:
+        phases = [_phase(i / kernels) for i in range(kernels)]
+        work = [op._replace(phase=p, thread=int(p == "backward")) for op, p in zip(ops, phases, strict=True)]
+    return (*mlp_run.batch_plan(128), *work, *mlp_run.copies("loss.item", "D2H", 4))
+
+
+def _phase(place: float) -> str:
+    """The phase of a step that a kernel is in, by its place among the kernels, 0..1."""
+    return "forward" if place < 0.36 else "backward" if place < 0.9 else "optimizer"
+
 
 FIRST_NS = 1_000_000_000
 T0_UNIX_NS = 1_750_075_200_000_000_000
@@ -102,13 +199,13 @@ class _Piece(NamedTuple):
 
 def _pieces(crew: Sequence[Worker], kernels: int, shape: Shape, rng: np.random.Generator) -> Iterator[_Piece]:
     """Steps of all workers, some thousand at a time."""
-    pools = {key: np.array_split(draw(kernel, rng), len(kernel.grids)) for key, kernel in TABLE_5.items()}
+    pools = {key: np.array_split(draw_durations(kernel, rng), len(kernel.grids)) for key, kernel in TABLE_5.items()}
     pools["all_reduce"] = [np.arange(40_000, 90_000)]
     correlation = dict.fromkeys((worker.process for worker in crew), 1)
     for i, worker in enumerate(crew):
         clock, done = FIRST_NS + 70_000 * i, 0
         for plan, steps in plans(kernels // len(crew) + (i < kernels % len(crew)), shape):
-            times = pace.times(plan, steps, pace.QUICK, rng)
+            times = timeline.draw_times(plan, steps, timeline.QUICK, rng)
             for op, row in zip(plan, times.work, strict=True):
                 if op.kind in ("kernel", "node"):
                     row[:] = rng.choice(pools[op.what][op.slot], steps)

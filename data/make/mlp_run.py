@@ -2,13 +2,14 @@
 
 Conventions
 -----------
+The script is the naive one: pageable memory, ``loss.item()`` in every step, one stream. The counts of Table 5
+of the lab report fix the rest: the first training step has no momentum yet and clones the gradients, the last one
+has 96 images, the last test batch has 16, and one forward pass follows at the end.
+A kernel's slot says which of its launches in the step it is; slot 0 is the slowest.
+
 Times are int64 ns since the start of the capture. A segment is a number of steps of one plan. What happens inside
 a step is drawn at random and laid out from the step's own beginning; how long the host loads data before each
 step is what makes the whole fit between the first and the last kernel.
-
-Functions
----------
-run    all segments, with the beginning of each step
 """
 
 from __future__ import annotations
@@ -19,10 +20,90 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from make import mlp_steps, pace
-from make.durations import draw
-from make.table5 import TABLE_5
-from make.timeline import Int, Laid, Plan, Times, lay_out
+from make import timeline
+from make.kernels import TABLE_5
+from make.timeline import Int, Laid, Op, Plan, Times, draw_durations, lay_out
+
+PARAMETER_BYTES = (802_816, 1_024, 131_072, 512, 5_120, 40)
+IMAGE_BYTES = 784 * 4
+LABEL_BYTES = 8
+SEMAPHORE_BYTES = 512
+
+FORWARD = "gemm_tn:0 split_k relu:0 gemm_tn:1 relu:1 gemm_tn:2 relu:2 softmax"
+FORWARD_16 = "gemm_tn_wide split_k relu:0 gemm_tn_64 relu:1 gemm_small relu:2 softmax"
+BACKWARD = (
+    "fill:1 fill:0 nll_back softmax_back relu_back:2 gemm_nn_128 gemm_nt:1 bias_sum:1 "
+    "relu_back:1 gemm_nn gemm_nt:0 bias_sum:0 relu_back:0 gemm_nt_64 memset bias_sum_wide"
+)
+OPTIMIZER = "sgd_mul sgd_add:1 sgd_add:0"
+
+
+def _launches(phase: str, names: str, thread: int = 0) -> Plan:
+    ops = []
+    for word in names.split():
+        key, _, slot = word.partition(":")
+        if key == "memset":
+            ops.append(Op("memset", key, phase, thread=thread, size=SEMAPHORE_BYTES))
+        else:
+            ops.append(Op("kernel", key, phase, int(slot or 0), thread))
+    return tuple(ops)
+
+
+def copies(phase: str, direction: str, *sizes: int) -> Plan:
+    """Return copies as ``tensor.to(device)`` and ``tensor.item()`` make them: each is waited for."""
+    return tuple(
+        op
+        for size in sizes
+        for op in (Op("copy", direction, phase, size=size), Op("sync", "cudaStreamSynchronize_v3020", phase))
+    )
+
+
+def batch_plan(images: int) -> Plan:
+    """Return the plan of copying a batch of images and their labels to the GPU."""
+    return copies("to device", "H2D", images * IMAGE_BYTES, images * LABEL_BYTES)
+
+
+def setup_plan() -> Plan:
+    """Return the plan of ``model.to("cuda")``."""
+    malloc = Op("call", "cudaMalloc_v3020", "model to device")
+    return (*copies("model to device", "H2D", *PARAMETER_BYTES), malloc)
+
+
+def training_plan(images: int = 128, *, first: bool = False) -> Plan:
+    """Return the plan of a training step on a batch of `images`."""
+    backward = BACKWARD if images == 128 else BACKWARD.replace("gemm_nt_64", "gemm_nt:2")
+    clones = tuple(Op("copy", "D2D", "optimizer", size=size) for size in PARAMETER_BYTES)
+    return (
+        *batch_plan(images),
+        *_launches("forward", f"{FORWARD} nll scale_loss"),
+        *_launches("backward", backward, thread=1),
+        *(clones if first else ()),
+        *_launches("optimizer", "sgd_add:0" if first else OPTIMIZER),
+        *copies("loss.item", "D2H", 4),
+    )
+
+
+def evaluation_plan(images: int = 128, *, first: bool = False) -> Plan:
+    """Return the plan of a test batch of `images`; the last one, of 16, also takes the mean of the loss."""
+    last = images == 16
+    return (
+        *batch_plan(images),
+        *_launches("forward", FORWARD_16 if last else FORWARD),
+        *_launches("metrics", f"nll {'add_first' if first else 'add_loss'} argmax equal to_long count_right"),
+        *copies("metrics", "D2H", 8),
+        *_launches("metrics", "mean_loss" if last else ""),
+        *(copies("metrics", "D2H", 4) if last else ()),
+    )
+
+
+def inference_plan() -> Plan:
+    """Return the plan of the forward pass that the script times at its end."""
+    return (
+        *copies("to device", "H2D", 128 * IMAGE_BYTES),
+        *_launches("forward", FORWARD),
+        Op("sync", "cudaDeviceSynchronize_v3020", "forward"),
+    )
+
 
 # section 2.2 of the report: first start and last end of copies and of kernels
 FIRST_COPY_NS, LAST_COPY_NS = 9_531_670_700, 19_447_603_756
@@ -46,20 +127,20 @@ class Segment(NamedTuple):
 
 
 PARTS: tuple[tuple[Part, Plan, int], ...] = (
-    ("setup", mlp_steps.setup(), 1),
-    ("train", mlp_steps.training(first=True), 1),
-    ("train", mlp_steps.training(), 467),
-    ("train", mlp_steps.training(96), 1),
-    ("test", mlp_steps.evaluation(first=True), 1),
-    ("test", mlp_steps.evaluation(), 77),
-    ("test", mlp_steps.evaluation(16), 1),
-    ("inference", mlp_steps.inference(), 1),
+    ("setup", setup_plan(), 1),
+    ("train", training_plan(first=True), 1),
+    ("train", training_plan(), 467),
+    ("train", training_plan(96), 1),
+    ("test", evaluation_plan(first=True), 1),
+    ("test", evaluation_plan(), 77),
+    ("test", evaluation_plan(16), 1),
+    ("inference", inference_plan(), 1),
 )
 
 
 def run(rng: np.random.Generator) -> list[Segment]:
     """Return the segments of the run in order of time."""
-    times = [pace.times(plan, steps, pace.EAGER, rng) for _, plan, steps in PARTS]
+    times = [timeline.draw_times(plan, steps, timeline.EAGER, rng) for _, plan, steps in PARTS]
     _deal([each.work for each in times], rng)
     _warm_up(times, rng)
     last = PARTS[-1][1]
@@ -70,12 +151,12 @@ def run(rng: np.random.Generator) -> list[Segment]:
 def _deal(work: list[Int], rng: np.random.Generator) -> None:
     """Give every kernel a duration from its row of Table 5, slot 0 the longest ones."""
     wanted: dict[str, dict[int, list[Int]]] = defaultdict(lambda: defaultdict(list))
-    for (_, plan, _), rows in zip(PARTS, work, strict=True):
-        for op, row in zip(plan, rows, strict=True):
+    for (_, plan, _), durations_of_plan in zip(PARTS, work, strict=True):
+        for op, row in zip(plan, durations_of_plan, strict=True):
             if op.kind == "kernel":
                 wanted[op.what][op.slot].append(row)
     for key, kernel in TABLE_5.items():
-        durations = draw(kernel, rng)
+        durations = draw_durations(kernel, rng)
         for _, rows_of_slot in sorted(wanted[key].items()):
             ends = np.cumsum([len(row) for row in rows_of_slot])
             dealt, durations = rng.permutation(durations[: ends[-1]]), durations[ends[-1] :]

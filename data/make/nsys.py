@@ -2,13 +2,8 @@
 
 Conventions
 -----------
-The file is a `Database` of `make.export`. Its bytes depend on the rows alone, so the same capture is the
+The file is a `Database` of `perfkit.simulate.export`. Its bytes depend on the rows alone, so the same capture is the
 same file with the same version of SQLite.
-
-Functions
----------
-write_block   kernels, copies, memsets, calls and synchronisations
-write_ranges  NVTX ranges
 """
 
 from __future__ import annotations
@@ -18,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from make.activity import API, DIRECTIONS, STREAM, Block, Ranges, Rows
-from make.table5 import Kernel
+from make.kernels import Kernel
 from make.timeline import Int
 from perfkit.simulate.export import CONTEXT, COPY_KIND, Database, Worker, global_id
 

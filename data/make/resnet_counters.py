@@ -9,10 +9,6 @@ read. Of the second row's bytes half is readable, of the third row's nothing; th
 
 A block of a matrix product computes a whole tile, and whole steps of 8 along the sum, needed or not; tensor cores count
 what they do, so that they count more than the formula. SM clock, cache traffic, hit rates and stalls are invented.
-
-Functions
----------
-write      the file, with what is true of it
 """
 
 from __future__ import annotations
@@ -24,9 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from make import mlp_limits, ncu, resnet_program
-from make.resnet_kernels import TENSOR, TILES
-from make.resnet_work import duration_ns
+from make import ncu, resnet_run
+from make.resnet_work import TENSOR, TILES, duration_ns
 from make.timeline import Int
 
 Float = NDArray[np.float64]
@@ -48,7 +43,7 @@ _OTHER_STALLS = ("branch_resolving", "dispatch_stall", "imc_miss", "membar", "mi
 REASONS = sorted({"selected", "sleeping", "tex_throttle", *_OTHER_STALLS, *_STALLS["tensor"], *_STALLS["moving"]})
 _TYPES = ("bf16_dst_fp32", "fp16_dst_fp16", "fp16_dst_fp32", "int4", "int8", "tf32_dst_fp32")
 
-PROGRAM = resnet_program.inference(1)
+PROGRAM = resnet_run.inference_program(1)
 LAUNCHES = [launch for launch in PROGRAM.launches if launch]
 SLOTS = [op.slot for op in PROGRAM.plan if op.kind == "kernel"]
 KERNELS = [PROGRAM.kernels[launch.key] for launch in LAUNCHES]
@@ -58,14 +53,7 @@ USES_TENSOR = np.isin(KEYS, sorted(TENSOR))
 
 
 def write(path: Path, *, label: str) -> dict[str, Any]:
-    """Write the raw page to `path` and return what is true of it.
-
-    Returns
-    -------
-    dict
-        ``launches``: name, grid_blocks, block_threads, dur_ns, tensor_flops, fp32_flops, dram_bytes of each;
-        ``totals``: sums over all, and FLOP by formula.
-    """
+    """Write the raw page to `path` and return what is true of it."""
     launches = [ncu.Launch(k.full_name, (*k.grids[s], 1), (k.block, 1, 1)) for k, s in zip(KERNELS, SLOTS, strict=True)]
     metrics = dict(_metrics())
     ncu.write(path, launches, ncu.columns(metrics, len(launches)), label=label, output=["Using cuda for inference"])
@@ -73,8 +61,8 @@ def write(path: Path, *, label: str) -> dict[str, Any]:
 
 
 def _metrics() -> Iterator[tuple[str, Any]]:
-    yield from mlp_limits.device()
-    yield from mlp_limits.launch(KERNELS, SLOTS)
+    yield from ncu.device_metrics()
+    yield from ncu.launch_metrics(KERNELS, SLOTS)
     yield from _speed()
     yield from _operations()
     yield from _memory()
@@ -83,7 +71,7 @@ def _metrics() -> Iterator[tuple[str, Any]]:
 
 def _speed() -> Iterator[tuple[str, Any]]:
     pipe, dram = _tensor_percent(), _dram_percent()
-    fma = 100 * sum(_thread_operations()) / (FP32_PER_CYCLE * mlp_limits.SMS * _cycles())
+    fma = 100 * sum(_thread_operations()) / (FP32_PER_CYCLE * ncu.SMS * _cycles())
     busiest = np.maximum(pipe, fma)
     yield "gpu__time_duration.sum", _durations()
     yield "sm__cycles_elapsed.avg", _cycles()
@@ -98,25 +86,25 @@ def _speed() -> Iterator[tuple[str, Any]]:
     yield "sm__inst_executed_pipe_tensor.sum", _tensor_operations() // PER_INSTRUCTION
     yield (
         "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-        pipe / np.minimum(1, BLOCKS / mlp_limits.SMS),
+        pipe / np.minimum(1, BLOCKS / ncu.SMS),
     )
 
 
 def _operations() -> Iterator[tuple[str, Any]]:
     fadd, fmul, fused = _thread_operations()
     total = "sm__sass_thread_inst_executed_ops_fadd_fmul_ffma_pred_on"
-    yield f"{total}.avg", (fadd + fmul + fused) / mlp_limits.SMS
+    yield f"{total}.avg", (fadd + fmul + fused) / ncu.SMS
     yield f"{total}.sum", fadd + fmul + fused
     for name, count in (("fadd", fadd), ("fmul", fmul), ("ffma", fused // 2)):
         yield f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", count
     for name in ("dadd", "dmul", "dfma", "hadd", "hmul", "hfma"):
         yield f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", 0
-    yield "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained", 64 * mlp_limits.SMS
+    yield "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained", 64 * ncu.SMS
     for kind in _TYPES:
         done = _tensor_operations() if kind == "tf32_dst_fp32" else 0
         for sparsity in ("", "_sparsity_off", "_sparsity_on"):
             yield f"sm__ops_path_tensor_src_{kind}{sparsity}.sum", 0 if sparsity == "_sparsity_on" else done
-    yield "sm__ops_path_tensor_src_tf32_dst_fp32.sum.peak_sustained", TF32_PER_CYCLE * mlp_limits.SMS
+    yield "sm__ops_path_tensor_src_tf32_dst_fp32.sum.peak_sustained", TF32_PER_CYCLE * ncu.SMS
     yield "sm__ops_path_tensor_src_fp64.sum", 0
     yield "sm__ops_path_tensor_src_int1.sum", 0
 
@@ -219,7 +207,7 @@ def _tensor_operations() -> Int:
 
 
 def _tensor_percent() -> Float:
-    return np.asarray(100 * _tensor_operations() / (TF32_PER_CYCLE * mlp_limits.SMS * _cycles()), np.float64)
+    return np.asarray(100 * _tensor_operations() / (TF32_PER_CYCLE * ncu.SMS * _cycles()), np.float64)
 
 
 def _thread_operations() -> tuple[Int, Int, Int]:

@@ -2,34 +2,92 @@
 
 Conventions
 -----------
+The script is the naive one: pageable memory, `loss.item()` in every step, one stream, everything launched one by one.
+A kernel's slot says which of its launches in the step it is; each launch has its own grid.
+
 Times are int64 ns since the start of the capture. Kernels take as long as `resnet_work` says, give or take a few per
 cent. In training the host waits for its data loader before each step, for as long as makes the SMs active 14.41 % of
 the time from the first copy to the last one; a pass of inference takes as long as the report measured, on average.
-
-Classes
--------
-Steps       steps of one program, laid out
-
-Functions
----------
-training    steps of training on batches of 128 images
-inference   passes on one image, one right after another
-active_ns   time during which the SMs were active, of all SMs, per kernel
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from make import pace, resnet_program
+from make import resnet_work, timeline
 from make.activity import Block, Ranges, rows
-from make.resnet_program import Program
-from make.resnet_work import SMS, Launch, duration_ns
-from make.timeline import Int, Laid, Times, lay_out
+from make.kernels import Kernel
+from make.mlp_run import copies
+from make.resnet_work import IMAGE, LAUNCHED, NAMES, SMS, Launch, duration_ns
+from make.timeline import Int, Laid, Op, Plan, Times, lay_out
 from perfkit.simulate.export import Worker
+
+IMAGE_BYTES, LABEL_BYTES = 3 * IMAGE**2 * 4, 8
+
+Phases = Iterable[tuple[str, Iterable[Launch]]]
+
+
+class Program(NamedTuple):
+    """`launches` has one entry per operation of the plan: None for what is no kernel."""
+
+    plan: Plan
+    kernels: dict[str, Kernel]
+    launches: list[Launch | None]
+
+
+def training_program(batch: int) -> Program:
+    """Return the program of a training step."""
+    phases = (
+        ("forward", (*resnet_work.forward(batch, training=True), *resnet_work.loss(batch))),
+        ("backward", resnet_work.backward(batch)),
+        ("optimizer", resnet_work.optimizer()),
+    )
+    given = copies("to device", "H2D", batch * IMAGE_BYTES, batch * LABEL_BYTES)
+    return _program(given, phases, copies("loss.item", "D2H", 4))
+
+
+def inference_program(batch: int) -> Program:
+    """Return the program of a forward pass, which the host waits for."""
+    phases = [("forward", resnet_work.forward(batch, training=False))]
+    return _program((), phases, (Op("sync", "cudaDeviceSynchronize_v3020", "forward"),))
+
+
+def _program(before: Plan, phases: Phases, after: Plan) -> Program:
+    grids: dict[str, list[tuple[int, int]]] = {}
+    ops, launches = [], []
+    for phase, work in phases:
+        for launch in work:
+            slots = grids.setdefault(launch.key, [])
+            ops.append(Op("kernel", launch.key, phase, len(slots), int(phase == "backward")))
+            launches.append(launch)
+            slots.append((launch.blocks, 1))
+    kernels = {key: _kernel(key, tuple(slots)) for key, slots in grids.items()}
+    return Program((*before, *ops, *after), kernels, [*[None] * len(before), *launches, *[None] * len(after)])
+
+
+def _kernel(key: str, grids: tuple[tuple[int, int], ...]) -> Kernel:
+    block, registers, shared, dynamic = LAUNCHED[key]
+    return Kernel(
+        name=_short(NAMES[key]),
+        full_name=NAMES[key],
+        grids=grids,
+        block=block,
+        registers=registers,
+        shared_bytes=shared,
+        dynamic_shared_bytes=dynamic,
+    )
+
+
+def _short(full_name: str) -> str:
+    """The name without return type, namespaces, template arguments and parameters, as the tool prints it."""
+    plain = full_name.replace("<unnamed>::", "").partition("<")[0].partition("(")[0]
+    return plain.split("::")[-1].split()[-1]
+
 
 BATCH, STEPS, FIRST_STEP = 128, 20, 100
 PASSES = 40
@@ -37,7 +95,7 @@ SM_ACTIVE_FRAC = 0.1441  # section 3.3.1 of the report
 PASS_NS = 5_322_595  # section 3.2.1: 0.005322594642639161 s
 TAIL_FRAC = 0.985  # of a kernel's time all its SMs are active; in the rest the last blocks run
 TRAINING_BEGIN_NS, INFERENCE_BEGIN_NS = 412_000_000, 31_000_000
-WAITING = pace.Pace(gap_ns=(24_000, 58_000), call_ns=(4_600, 13_000), delay_ns=(1_400, 4_000))
+WAITING = timeline.Pace(gap_ns=(24_000, 58_000), call_ns=(4_600, 13_000), delay_ns=(1_400, 4_000))
 
 Float = NDArray[np.float64]
 
@@ -91,10 +149,10 @@ def active_ns(launch: Launch, duration: Float) -> Float:
     return np.asarray(TAIL_FRAC * min(1.0, launch.blocks / SMS) * duration, np.float64)
 
 
-def training(rng: np.random.Generator) -> Steps:
+def training_steps(rng: np.random.Generator) -> Steps:
     """Return 20 steps from the middle of the epoch."""
-    program = resnet_program.training(BATCH)
-    times = _times(program, STEPS, pace.EAGER, rng)
+    program = training_program(BATCH)
+    times = _times(program, STEPS, timeline.EAGER, rng)
     laid = lay_out(program.plan, times)
     active = sum(active_ns(launch, times.work[i]).sum() for i, launch in _kernels(program))
     first = next(i for i, op in enumerate(program.plan) if op.on_gpu)
@@ -108,9 +166,9 @@ def training(rng: np.random.Generator) -> Steps:
     return Steps(program, laid, worker, start, begin, end, "train", numbers)
 
 
-def inference(rng: np.random.Generator) -> Steps:
+def inference_passes(rng: np.random.Generator) -> Steps:
     """Return 40 passes; together they take 40 times what the report says of one."""
-    program = resnet_program.inference(1)
+    program = inference_program(1)
     laid = lay_out(program.plan, _times(program, PASSES, WAITING, rng))
     rest = _shares(PASSES * PASS_NS - int(laid.length.sum()), PASSES, rng)
     end = INFERENCE_BEGIN_NS + np.cumsum(laid.length + rest)
@@ -122,9 +180,9 @@ def _kernels(program: Program) -> list[tuple[int, Launch]]:
     return [(i, launch) for i, launch in enumerate(program.launches) if launch]
 
 
-def _times(program: Program, steps: int, host: pace.Pace, rng: np.random.Generator) -> Times:
+def _times(program: Program, steps: int, host: timeline.Pace, rng: np.random.Generator) -> Times:
     """Times of all operations; a kernel's vary by a hundredth, and now and then one is slower by some more."""
-    times = pace.times(program.plan, steps, host, rng)
+    times = timeline.draw_times(program.plan, steps, host, rng)
     for i, launch in _kernels(program):
         vary = 1 + 0.01 * rng.standard_normal(steps).clip(-2, 2) + 0.03 * rng.random(steps) ** 8
         times.work[i] = np.rint(duration_ns(launch) * vary).astype(np.int64)

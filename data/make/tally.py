@@ -6,10 +6,6 @@ Times are ns. Per GPU: `busy` is the time covered by kernels, `device_busy` by k
 `span` is from the start of the first to the end of the last of these; the four parts of `breakdown` sum to the
 span (memsets count as computation, a kernel named nccl as communication). The median is the mean of the two
 middle values. Bandwidth, shares and other quotients are left to whoever compares.
-
-Classes
--------
-Tally    adds up blocks; `truth` returns what they amount to
 """
 
 from __future__ import annotations
@@ -22,9 +18,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from make.activity import API, DIRECTIONS, LAUNCHES, Block, Rows
-from make.sweep import covered, covered_until
-from make.table5 import Kernel
+from make.kernels import Kernel
 from make.timeline import Int
+
+
+def covered(start: Int, end: Int) -> tuple[Int, Int]:
+    """Return starts and ends of the disjoint pieces, ascending, that [start, end) cover; pieces may touch.
+
+    Examples
+    --------
+    >>> [piece.tolist() for piece in covered(np.array([0, 2, 9]), np.array([5, 7, 10]))]
+    [[0, 5, 9], [5, 7, 10]]
+    """
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    if len(start):
+        start = np.maximum(start, np.r_[start[0], np.maximum.accumulate(end)[:-1]])
+    new = end > start
+    return start[new], end[new]
+
+
+def covered_until(start: Int, end: Int, times: Int) -> Int:
+    """Return the time that [start, end) cover before each of the ascending `times`, ns."""
+    first, last = covered(start, end)
+    if not len(first):
+        return np.zeros(len(times), np.int64)
+    before = np.r_[0, np.cumsum(last - first)]
+    piece = np.searchsorted(first, times, side="right")
+    reached = np.minimum(times, last[np.maximum(piece - 1, 0)]) - first[np.maximum(piece - 1, 0)]
+    return np.asarray(np.where(piece, before[np.maximum(piece - 1, 0)] + reached, 0), np.int64)
+
 
 KERNEL, COMMUNICATION, MEMSET, COPY = range(4)
 

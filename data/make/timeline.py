@@ -1,4 +1,4 @@
-"""When does everything of a step happen, given what the host does and how long the GPU works?
+"""When does each operation of a step happen: how long it takes, and how a plan is laid out in time?
 
 Conventions
 -----------
@@ -7,18 +7,24 @@ once. Arrays are int64 ns of shape (operations of the plan, steps); time 0 is wh
 starts. A stream runs its work in order, one at a time; work starts when the host has called for it and the
 stream is free. Every plan ends with the GPU drained, so that steps can be put one behind the other.
 
-Functions
----------
-lay_out    starts and ends of calls and of the work they start
+Times are int64 ns, one per operation of a plan and step, drawn between two bounds with a tail towards the
+upper one. A pace is how quick the host is; the GPU's copies take what the lab's PCIe link takes.
+
+Integers, ns. They are drawn at random around the median and then nudged, within their bounds, until the
+total is exact: count, total, minimum and maximum always hold, and so does the median (mean of the two
+middle values).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from make.kernels import Kernel
 
 Int = NDArray[np.int64]
 
@@ -114,3 +120,88 @@ def _awaited(op: Op, end: Int, free: Int) -> Int:
     if op.kind == "sync":
         return np.asarray(free.max(axis=0) + RETURN_NS, np.int64)
     return end + RETURN_NS if op.what == "D2H" else np.zeros_like(end)
+
+
+# bytes per ns (GB/s): staging of pageable memory by the host, PCIe 4.0 x16 from a staging buffer, device memory
+STAGING, LINK, DEVICE = 8, 11, 700
+COPY_NS = 1_100
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Bounds of the time the host spends before a call and in it, and until the GPU can start, ns."""
+
+    gap_ns: tuple[int, int]
+    call_ns: tuple[int, int]
+    delay_ns: tuple[int, int]
+
+
+EAGER = Pace(gap_ns=(8_000, 30_000), call_ns=(4_600, 13_000), delay_ns=(1_400, 4_000))
+QUICK = Pace(gap_ns=(400, 1_400), call_ns=(2_200, 4_600), delay_ns=(900, 2_400))
+
+
+def draw_times(plan: Plan, steps: int, pace: Pace, rng: np.random.Generator) -> Times:
+    """Return the times of `steps` steps of a plan; those of kernels on the GPU are 0 and left to the caller."""
+    shape = (len(plan), steps)
+    gap, call, delay = (_between(bounds, shape, rng) for bounds in (pace.gap_ns, pace.call_ns, pace.delay_ns))
+    staged = np.array([op.size // STAGING if op.what in ("H2D", "D2H") else 0 for op in plan])
+    return Times(gap, call + staged[:, None], delay, _copies(plan, steps, rng))
+
+
+def _between(bounds: tuple[int, int], shape: tuple[int, int], rng: np.random.Generator) -> Int:
+    low, high = bounds
+    return low + ((high - low) * rng.random(shape) ** 3).astype(np.int64)
+
+
+def _copies(plan: Plan, steps: int, rng: np.random.Generator) -> Int:
+    speed = np.array([DEVICE if op.what in ("D2D", "memset") else LINK for op in plan])
+    size = np.array([op.size for op in plan])
+    base = np.where(size, COPY_NS + size / speed, 0.0)
+    return (base[:, None] * (1 + 0.12 * rng.random((len(plan), steps)))).astype(np.int64)
+
+
+def draw_durations(kernel: Kernel, rng: np.random.Generator) -> Int:
+    """Return the durations of all launches of `kernel`, ns, the longest first.
+
+    Examples
+    --------
+    >>> draw_durations(Kernel("k", "k", 31, 4, 7.5, 4, 12), np.random.default_rng(0))
+    array([12,  8,  7,  4])
+    """
+    low, high = _bounds(kernel)
+    spare = kernel.total_ns - int(low.sum())
+    if not 0 <= spare <= int((high - low).sum()):
+        raise ValueError(f"kernel: {kernel.name} cannot have {kernel.count} launches of {kernel.total_ns} ns in all")
+    reach = int((high - low).sum())
+    drawn = low + ((high - low) * _unit(len(low), spare / reach if reach else 0.0, rng)).astype(np.int64)
+    return np.sort(_nudged(drawn, low, high, kernel.total_ns))[::-1]
+
+
+def _bounds(kernel: Kernel) -> tuple[Int, Int]:
+    """Bounds of each of the sorted durations that pin minimum, median and maximum."""
+    half = kernel.count // 2
+    low = np.full(kernel.count, kernel.min_ns, np.int64)
+    high = np.full(kernel.count, math.floor(kernel.median_ns), np.int64)
+    low[half:], high[half:] = math.ceil(kernel.median_ns), kernel.max_ns
+    low[(kernel.count - 1) // 2] = high[(kernel.count - 1) // 2] = math.floor(kernel.median_ns)
+    low[half] = high[half] = math.ceil(kernel.median_ns)
+    high[0], low[-1] = kernel.min_ns, kernel.max_ns
+    return low, high
+
+
+def _unit(count: int, mean: float, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Random numbers in 0..1 whose mean is about `mean`: powers of uniform ones."""
+    return rng.random(count) ** (1 / min(max(mean, 0.01), 0.99) - 1)
+
+
+def _nudged(values: Int, low: Int, high: Int, total: int) -> Int:
+    """Move values within their bounds, all by about the same, until they sum to `total`."""
+    values = values.copy()
+    while missing := total - int(values.sum()):
+        room = high - values if missing > 0 else values - low
+        movable = np.flatnonzero(room)
+        share = -(-abs(missing) // len(movable))
+        move = np.minimum(room[movable], share)
+        move = np.diff(np.minimum(np.cumsum(move), abs(missing)), prepend=0)
+        values[movable] += move if missing > 0 else -move
+    return values

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from make import SAMPLES, bert_a100, bert_a100_optimised, bert_kernels, bert_plan
+from make import SAMPLES, bert_a100, bert_a100_optimised, bert_kernels, bert_run
 from perfkit import hardware, names
 from perfkit.workloads import flops
 from perfkit.workloads.plan import Plan, Size
@@ -170,7 +170,7 @@ def test_no_product_is_faster_than_the_peak(lab: Path, optimised: Path) -> None:
     """The fastest product gets less than 19.5 TFLOP/s in FP32, and less than 156 in TF32."""
     for folder, peak in ((lab, 19.5e12), (optimised, 156e12)):
         for phase in truth(folder)["phases"].values():
-            places = bert_plan.passes(phase["batch"])
+            places = bert_run.passes(phase["batch"])
             cases = [bert_kernels.case(place, phase["batch"], phase["precision"]) for place in places]
             work = 12 * sum(each.flops for each in cases if each.is_product)
             assert work / (phase["product_ns"] / 1e9) < 0.95 * peak

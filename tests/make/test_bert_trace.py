@@ -13,9 +13,9 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make import bert_a100_optimised, bert_operators, bert_plan, bert_timings
-from make.mlp_execution import moments
-from make.mlp_parts import annotation
+from make import bert, bert_a100_optimised, bert_run, bert_trace
+from make.execution import moments
+from make.spans import annotation
 from make.timeline import Op
 from perfkit.analysis import flops, kernels, operators, steps
 
@@ -72,14 +72,14 @@ def test_flops_by_shape_are_those_of_bert(run: perfkit.Run) -> None:
     head = 2 * TOKENS * 768 * 2
     assert STEPS * (LAYERS * (4 * square + 2 * wide) + head) == found["aten::addmm"]
     assert STEPS * LAYERS * 2 * attention == found["aten::bmm"]
-    assert STEPS * bert_timings.flops(BATCH) == found["aten::addmm"] + found["aten::bmm"]
+    assert STEPS * bert.batch_flops(BATCH) == found["aten::addmm"] + found["aten::bmm"]
 
 
 @pytest.mark.parametrize("batch", [8, 16, 32])
 def test_the_gpu_does_what_the_timeline_does(batch: int) -> None:
     """Kernels, copies and waits of the operators are those of the timeline's batches, in their order."""
-    own = [m.part for m in moments(annotation("step", *bert_operators.step(batch))) if isinstance(m.part, Op)]
-    expected = [(op.kind, op.what, op.size) for op in bert_plan.answering(batch)]
+    own = [m.part for m in moments(annotation("step", *bert_trace.operators(batch))) if isinstance(m.part, Op)]
+    expected = [(op.kind, op.what, op.size) for op in bert_run.answering(batch)]
     assert expected == [(op.kind, op.what, op.size) for op in own]
 
 

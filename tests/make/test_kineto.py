@@ -13,8 +13,7 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make.kineto import Event, Flow, Instant, Label, Mark, Span, described, ranks, write
-from make.kineto.file import BASE_STEP_NS
+from make.kineto import BASE_STEP_NS, Event, Flow, Instant, Label, Mark, Span, described, ranks, write
 from perfkit.analysis import communication, operators, steps, timeline
 from perfkit.analysis.collectives import imbalance
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from make import SAMPLES, mlp_a100
-from make.table5 import TABLE_5
+from make.kernels import TABLE_5
 
 Connect = Callable[[Path], sqlite3.Connection]
 CAPTURE, TRUTH, COUNTERS = "mlp_a100.nsys.sqlite", "mlp_a100.truth.json", "mlp_a100.inference.ncu.csv"

@@ -16,12 +16,12 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make import mlp_operators, mlp_steps, mlp_trace
-from make.kineto.file import BASE_STEP_NS
-from make.mlp_execution import moments
-from make.mlp_parts import BATCH, IMAGE, LAYERS, annotation
+from make import mlp_operators, mlp_run, torch_trace
+from make.execution import moments
+from make.kernels import TABLE_5
+from make.kineto import BASE_STEP_NS
 from make.mlp_run import run as lab_run
-from make.table5 import TABLE_5
+from make.spans import BATCH, IMAGE, LAYERS, annotation
 from make.timeline import Op
 from perfkit.analysis import flops, input_wait, kernels, memory, operators, steps, timeline
 
@@ -179,7 +179,7 @@ def test_the_gpu_does_what_the_lab_does() -> None:
     step = annotation("step", *mlp_operators.step())
     own = [moment.part for moment in moments(step) if isinstance(moment.part, Op)]
     columns = [(op.kind, op.what, op.slot, op.size) for op in own]
-    assert columns == [(op.kind, op.what, op.slot, op.size) for op in mlp_steps.training()]
+    assert columns == [(op.kind, op.what, op.slot, op.size) for op in mlp_run.training_plan()]
 
 
 def test_durations_are_possible(run: perfkit.Run) -> None:
@@ -275,7 +275,7 @@ def test_the_sample_is_small() -> None:
 
 def write(path: Path, seed: int) -> dict[str, Any]:
     """Write the trace of a seed and return its truth."""
-    return mlp_trace.write(
+    return torch_trace.write(
         path, lab_run(np.random.default_rng(seed)), np.random.default_rng([seed, 1]), t0_unix_ns=1_750_083_000 * 10**9
     )
 

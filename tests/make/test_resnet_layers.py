@@ -8,8 +8,7 @@ from collections import Counter
 import pytest
 
 from make import resnet_work
-from make.resnet_kernels import LAUNCHED, NAMES, SPEEDS, TENSOR
-from make.resnet_layers import BLOCKS, CONVOLUTIONS, PARAMETERS, STEM
+from make.resnet_work import BLOCKS, CONVOLUTIONS, LAUNCHED, NAMES, PARAMETERS, SPEEDS, STEM, TENSOR
 from perfkit.workloads import flops
 from perfkit.workloads.plan import Plan
 

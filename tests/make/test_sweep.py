@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from make.sweep import covered, covered_until
+from make.tally import covered, covered_until
 
 
 def test_random_intervals_against_a_loop_over_time() -> None:

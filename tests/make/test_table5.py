@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from make.kernels import TABLE_5
 from make.mlp_run import PARTS
-from make.table5 import TABLE_5
 
 # total time ns, instances, average, median, minimum, maximum, name: typed from the report
 REPORT = """

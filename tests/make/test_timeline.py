@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from make import mlp_steps, pace
+from make import mlp_run, timeline
 from make.timeline import Op, Times, lay_out
 
 
@@ -37,9 +37,9 @@ def test_graph_nodes_follow_their_launch() -> None:
 
 def test_training_steps_keep_the_rules() -> None:
     """In random steps work starts after its call, a stream does one thing at a time, and the end is drained."""
-    plan = mlp_steps.training(first=True)
+    plan = mlp_run.training_plan(first=True)
     rng = np.random.default_rng(11)
-    times = pace.times(plan, 50, pace.QUICK, rng)
+    times = timeline.draw_times(plan, 50, timeline.QUICK, rng)
     times.work[:] = rng.integers(500, 60_000, times.work.shape)
     laid = lay_out(plan, times)
     on_gpu = [i for i, op in enumerate(plan) if op.on_gpu]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from readers import ncu_files as files
 
-from make.ncu_cases import cases
+from make.ncu import cases
 
 TENSOR = "sm__ops_path_tensor_"
 

@@ -25,12 +25,9 @@ write       a database
 contexts    a database of any size, with what is true of it
 """
 
-from make.hpctoolkit.database import Database, Thread, Trace, Values, write
-from make.hpctoolkit.large import contexts
-from make.hpctoolkit.layout import Form
-from make.hpctoolkit.metrics import AMD, INTEL, NVIDIA, NVIDIA_2026, Metric
-from make.hpctoolkit.paths import Paths
-from make.hpctoolkit.tree import Tree
+from make.hpctoolkit.database import Database, Thread, Trace, Values, contexts, write
+from make.hpctoolkit.files import AMD, INTEL, NVIDIA, NVIDIA_2026, Form, Metric
+from make.hpctoolkit.tree import Paths, Tree
 
 __all__ = [
     "AMD",

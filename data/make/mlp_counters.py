@@ -7,10 +7,6 @@ From section 2.4 of the A100 lab report, exactly: instructions by kind and kerne
 SM cycles (72,581) and the sum of the eight launches' SM frequencies (10,083,762,361, which the report took for one).
 Launches, grids and times relative to each other are the timeline's. Occupancy follows from the launches. Cache
 traffic, hit rates, throughput of the SM and stalls are invented, plausible for kernels that are far too small.
-
-Functions
----------
-write      the file, with what is true of it
 """
 
 from __future__ import annotations
@@ -23,9 +19,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from make import mlp_limits, ncu
-from make.mlp_steps import FORWARD
-from make.table5 import TABLE_5
+from make import ncu
+from make.kernels import TABLE_5
+from make.mlp_run import FORWARD
 from make.timeline import Int
 
 LABEL = "perfkit simulate mlp_a100: made from the figures of an A100 lab report; no GPU ran"
@@ -74,15 +70,7 @@ _TENSOR = ("bf16_dst_fp32", "fp16_dst_fp16", "fp16_dst_fp32", "int4", "int8", "t
 
 
 def write(path: Path) -> dict[str, Any]:
-    """Write the raw page to `path` and return what is true of it.
-
-    Returns
-    -------
-    dict
-        ``launches``: name, grid_blocks, block_threads, dur_ns, clock_hz, fp32_flops, dram_bytes,
-        theoretical_occupancy_frac and limiter of each; ``totals``: their sums, and cycles, the sum of rates, and the
-        two performances in FLOP/s, over the sum of times and over the report's mistaken time.
-    """
+    """Write the raw page to `path` and return what is true of it."""
     launches = [ncu.Launch(k.full_name, (*k.grids[s], 1), (k.block, 1, 1)) for k, s in zip(KERNELS, SLOTS, strict=True)]
     metrics = dict(_metrics())
     ncu.write(path, launches, ncu.columns(metrics, len(launches)), label=LABEL, output=["Running on device: cuda"])
@@ -90,8 +78,8 @@ def write(path: Path) -> dict[str, Any]:
 
 
 def _metrics() -> Iterator[tuple[str, Any]]:
-    yield from mlp_limits.device()
-    yield from mlp_limits.launch(KERNELS, SLOTS)
+    yield from ncu.device_metrics()
+    yield from ncu.launch_metrics(KERNELS, SLOTS)
     yield from _speed()
     yield from _operations()
     yield from _memory()
@@ -100,7 +88,7 @@ def _metrics() -> Iterator[tuple[str, Any]]:
 
 def _speed() -> Iterator[tuple[str, Any]]:
     """Times and throughputs; throughput of a unit is that of its busiest part, which is not below what it counts."""
-    pipe = 100 * _counted(2) / (mlp_limits.SMS * 64 * _cycles())
+    pipe = 100 * _counted(2) / (ncu.SMS * 64 * _cycles())
     yield "gpu__time_duration.sum", _durations()
     yield "sm__cycles_elapsed.avg", _cycles()
     yield "sm__cycles_elapsed.avg.per_second", _hz()
@@ -118,13 +106,13 @@ def _speed() -> Iterator[tuple[str, Any]]:
 def _operations() -> Iterator[tuple[str, Any]]:
     fadd, fmul, ffma = _counted(0), _counted(1), _counted(2)
     total = "sm__sass_thread_inst_executed_ops_fadd_fmul_ffma_pred_on"
-    yield f"{total}.avg", (fadd + fmul + 2 * ffma) / mlp_limits.SMS
+    yield f"{total}.avg", (fadd + fmul + 2 * ffma) / ncu.SMS
     yield f"{total}.sum", fadd + fmul + 2 * ffma
     for name, count in (("fadd", fadd), ("fmul", fmul), ("ffma", ffma)):
         yield f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", count
     for name in ("dadd", "dmul", "dfma", "hadd", "hmul", "hfma"):
         yield f"smsp__sass_thread_inst_executed_op_{name}_pred_on.sum", 0
-    yield "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained", 64 * mlp_limits.SMS
+    yield "sm__sass_thread_inst_executed_op_ffma_pred_on.sum.peak_sustained", 64 * ncu.SMS
     for kind in _TENSOR:
         for sparsity in ("", "_sparsity_off", "_sparsity_on"):
             yield f"sm__ops_path_tensor_src_{kind}{sparsity}.sum", 0
@@ -213,7 +201,7 @@ def _dram_pct() -> Float:
 
 def _truth(metrics: dict[str, Any]) -> dict[str, Any]:
     flops = metrics["sm__sass_thread_inst_executed_ops_fadd_fmul_ffma_pred_on.sum"]
-    limits = mlp_limits.limits(KERNELS)
+    limits = ncu.occupancy_limits(KERNELS)
     columns: dict[str, list[Any]] = {
         "name": [k.full_name for k in KERNELS],
         "grid_blocks": metrics["launch__grid_size"].tolist(),

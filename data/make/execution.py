@@ -1,4 +1,4 @@
-"""How do some steps of the lab's MLP run, operator by operator, while PyTorch's profiler records them?
+"""How do some steps run, operator by operator, while PyTorch's profiler records them?
 
 Conventions
 -----------
@@ -6,19 +6,6 @@ Times are int64 ns since the start of the trace. What the host does in a step is
 or ends, memory changes, a call is made. The calls and the GPU's work between them are laid out as in every other
 simulation (`timeline`); kernels take as long as in the training steps of the lab's run, drawn anew, and a step waits
 for its data for as large a part of its time as the step of that number did there.
-
-Classes
--------
-Ran          a span that ran
-Level        what an allocator held at a moment
-Execution    all of it
-
-Functions
----------
-executed     the execution
-moments      what the host does, in order
-laid_out     when it does that, and the GPU its part
-run_step     what ran in a step
 """
 
 from __future__ import annotations
@@ -29,10 +16,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from make import mlp_operators, pace
+from make import mlp_operators, timeline
 from make.activity import Block, rows
-from make.mlp_parts import Allocator, Memory, Part, Span, Wait, annotation, python
 from make.mlp_run import Segment
+from make.spans import Allocator, Memory, Part, Span, Wait, annotation, python
 from make.timeline import Int, Laid, Op, Plan, Times, lay_out
 from perfkit.simulate.export import Worker
 
@@ -92,7 +79,7 @@ def executed(segments: Sequence[Segment], rng: np.random.Generator) -> Execution
     lab = max((s for s in segments if s.part == "train"), key=lambda s: len(s.begin))
     step = list(moments(annotation(STEP, *mlp_operators.step())))
     plan = tuple(m.part._replace(thread=m.thread) for m in step if isinstance(m.part, Op))
-    times = pace.times(plan, len(SLOWER), pace.EAGER, rng)
+    times = timeline.draw_times(plan, len(SLOWER), timeline.EAGER, rng)
     times = times._replace(call=times.call * SLOWER, work=_work(lab, times, rng))
     delays = _delays(step, rng)
     _, at = laid_out(step, plan, times, delays)

@@ -7,29 +7,30 @@ each phase. What it implies is built in: FP32 on CUDA cores, because sequences o
 the peak at batch 32, and a host that is too slow for the GPU at batch 1. All else follows from the shapes of BERT-base
 by simple laws (`bert_kernels`) or is drawn at random. The files say that they are simulated.
 
-Functions
----------
-bert_a100              write the lab's run and its truth
-bert_a100_optimised    two of its phases with one thing changed each, which no report has
+Times are ns. All of the run is counted as in `tally`; a phase is its timed batches, without the one that warms up. The
+latency of a batch is from the copy of its tokens until its logits are back.
+
+The form of its ``timings.json``; times are int64 ns. Mean and median of the steps are the report's latency. Operations
+are those of the products: 24 s h^2 + 4 s^2 h for a layer of a sequence of s tokens, and 4 s h for the head.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from make import bert_counters, bert_timings, bert_trace, nsys
+from make import bert_counters, bert_trace, nsys
 from make.activity import Block, Ranges, calls_in, rows
-from make.bert_kernels import PEAK, SIZES
-from make.bert_run import LAB, OPTIMISED, STEPS, Phase, Segment, cases, run, spread
-from make.bert_truth import truth
-from make.table5 import Kernel
+from make.bert_kernels import HEADS, HIDDEN, LAYERS, PEAK, SEQUENCE, SIZES, VOCABULARY
+from make.bert_run import LAB, OPTIMISED, PARAMETERS, STEPS, Phase, Segment, cases, run, spread
+from make.kernels import Kernel
+from make.tally import Tally
 from perfkit.simulate import export
 from perfkit.simulate.export import CARD, Worker
 
@@ -48,22 +49,6 @@ def bert_a100(folder: Path, *, seed: int = 0) -> Path:
 
     It is `bert_a100.nsys.sqlite`, `bert_a100.layer.ncu.csv`, `bert_a100.pt.trace.json.gz`, `timings.json` of the GPU,
     `cpu/timings.json` and `bert_a100.truth.json`. Files of these names are replaced; others in the folder stay.
-
-    Parameters
-    ----------
-    folder
-        Made if it does not exist.
-    seed
-        Of all that the report leaves open. The same seed gives the same bytes.
-
-    Returns
-    -------
-    Path
-        `folder`.
-
-    References
-    ----------
-    Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025: part 4, Table 13.
     """
     rng = np.random.default_rng(seed)
     segments = run(LAB, rng)
@@ -87,16 +72,6 @@ def bert_a100_optimised(folder: Path, *, seed: int = 0) -> Path:
 
     It is `bert_a100_optimised.nsys.sqlite`, `bert_a100_optimised.layer.ncu.csv` (of TF32) and
     `bert_a100_optimised.truth.json`.
-
-    Parameters
-    ----------
-    folder, seed
-        As for `bert_a100`.
-
-    Returns
-    -------
-    Path
-        `folder`.
     """
     segments = run(OPTIMISED, np.random.default_rng([seed, 2]))
     folder.mkdir(parents=True, exist_ok=True)
@@ -120,7 +95,7 @@ def _written(
         export.write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
     taken = {op.what: float((last.laid.end[i] - last.laid.start[i]).mean()) for i, op in enumerate(last.plan)}
     layer = bert_counters.write(folder / f"{name}.layer.ncu.csv", phases[-1], taken, label=label)
-    return {**truth(list(kernels.values()), segments, blocks), "ncu": layer}
+    return {**run_truth(list(kernels.values()), segments, blocks), "ncu": layer}
 
 
 def _kernels(phases: Sequence[Phase]) -> dict[str, Kernel]:
@@ -163,17 +138,142 @@ def _timed(folder: Path, segments: Sequence[Segment], rng: np.random.Generator) 
         if each.phase and each.warm:
             gpu[each.phase.batch] = each.laid.length.tolist()
             walls[each.phase.batch] = int(each.begin[-1] + each.laid.length[-1] - each.begin[0])
-    rows_of_gpu = bert_timings.rows(gpu, walls, peak=PEAK["fp32"])
+    rows_of_gpu = timing_rows(gpu, walls, peak=PEAK["fp32"])
     device = {"kind": "cuda", "name": CARD["name"]}
-    bert_timings.write(folder / "timings.json", rows_of_gpu, device=device, label=LAB_LABEL)
+    write_timings(folder / "timings.json", rows_of_gpu, device=device, label=LAB_LABEL)
     cpu = {batch: spread(mean, STEPS, rng).tolist() for batch, mean in CPU_NS.items()}
-    rows_of_cpu = bert_timings.rows(cpu, {batch: sum(times) for batch, times in cpu.items()}, peak=None)
+    rows_of_cpu = timing_rows(cpu, {batch: sum(times) for batch, times in cpu.items()}, peak=None)
     (folder / "cpu").mkdir(exist_ok=True)
     device = {"kind": "cpu", "name": CPU_NAME}
-    bert_timings.write(folder / "cpu" / "timings.json", rows_of_cpu, device=device, label=LAB_LABEL)
+    write_timings(folder / "cpu" / "timings.json", rows_of_cpu, device=device, label=LAB_LABEL)
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(content, indent=1) + "\n")
+    os.replace(part, path)
+
+
+def run_truth(kernels: Sequence[Kernel], segments: Sequence[Segment], blocks: Sequence[Block]) -> dict[str, Any]:
+    """Return what is true of a run, as numbers and text that JSON can hold."""
+    tally = Tally(kernels)
+    for block in blocks:
+        tally.add(block)
+    found = tally.truth()
+    named = {each.phase.name: _phase(each, block) for each, block in _truth_timed(segments, blocks) if each.phase}
+    return {**found, "kernel_rows": _by_name(kernels, blocks), "phases": named}
+
+
+def _truth_timed(segments: Sequence[Segment], blocks: Sequence[Block]) -> list[tuple[Segment, Block]]:
+    return [(each, block) for each, block in zip(segments, blocks, strict=True) if each.phase and each.warm]
+
+
+def _phase(segment: Segment, block: Block) -> dict[str, Any]:
+    if segment.phase is None:
+        raise ValueError("segment: holds no batches")
+    steps = len(segment.begin)
+    known, work = cases(segment.phase), segment.laid.end - segment.laid.start
+    in_kernels = [i for i, op in enumerate(segment.plan) if op.what in known]
+    products = [i for i in in_kernels if known[segment.plan[i].what].is_product]
+    return {
+        "batch": segment.phase.batch,
+        "precision": segment.phase.precision,
+        "in_graph": segment.phase.graph,
+        "latency_ns": segment.laid.length.tolist(),
+        "mean_ns": float(segment.laid.length.mean()),
+        "median_ns": float(np.median(segment.laid.length)),
+        "start_ns": int(segment.begin[0]),
+        "end_ns": int(segment.begin[-1] + segment.laid.length[-1]),
+        "kernels_per_step": len(block.kernels["start"]) // steps,
+        "launches_per_step": sum(op.kind in ("kernel", "graph") for op in segment.plan),
+        "kernel_busy_ns": int(work[in_kernels].sum()),  # one stream: kernels never overlap
+        "product_ns": int(work[products].sum()),
+        "step_flops": batch_flops(segment.phase.batch),
+    }
+
+
+def _by_name(kernels: Sequence[Kernel], blocks: Sequence[Block]) -> list[dict[str, Any]]:
+    """Figures of each full name, whatever its place and batch size, most time first."""
+    kinds = np.concatenate([block.kernels["kernel"] for block in blocks])
+    durations = np.concatenate([block.kernels["end"] - block.kernels["start"] for block in blocks])
+    rows = []
+    for name in sorted({kernels[kind].full_name for kind in np.unique(kinds).tolist()}):
+        own = durations[np.isin(kinds, [i for i, kernel in enumerate(kernels) if kernel.full_name == name])]
+        row = {"full_name": name, "count": len(own), "total_ns": int(own.sum())}
+        rows.append(row | {"median_ns": float(np.median(own)), "min_ns": int(own.min()), "max_ns": int(own.max())})
+    return sorted(rows, key=lambda row: -int(str(row["total_ns"])))
+
+
+UNITS = {
+    "_ns": "nanoseconds",
+    "_flops": "floating-point operations",
+    "_bytes": "bytes",
+    "_count": "a number of things",
+    "_frac": "a fraction of 1",
+    "_per_s": "per second",
+}
+
+
+def batch_flops(batch: int) -> int:
+    """Return the operations of a batch, FLOP.
+
+    Examples
+    --------
+    >>> batch_flops(1)
+    22347644928
+    """
+    layer = 24 * SEQUENCE * HIDDEN**2 + 4 * SEQUENCE**2 * HIDDEN
+    return batch * (LAYERS * layer + 4 * SEQUENCE * HIDDEN)
+
+
+def timing_rows(
+    step_ns: Mapping[int, Sequence[int]], wall_ns: Mapping[int, int], *, peak: float | None
+) -> list[dict[str, Any]]:
+    """Return a row per batch size, as `perfkit.workloads.running.measure` does."""
+    return [_row(batch, np.array(times), wall_ns[batch], peak) for batch, times in step_ns.items()]
+
+
+def _row(batch: int, times: Any, wall_ns: int, peak: float | None) -> dict[str, Any]:
+    low, quarter, middle, three, high = np.percentile(times, [0, 25, 50, 75, 100]).tolist()
+    rate = batch_flops(batch) / (middle / 1e9)
+    return {
+        "batch_count": batch,
+        "steps_count": len(times),
+        "warm_up_count": 1,
+        "step_median_ns": middle,
+        "step_p25_ns": quarter,
+        "step_p75_ns": three,
+        "step_min_ns": low,
+        "step_max_ns": high,
+        "wait_median_ns": 0.0,
+        "wall_ns": float(wall_ns),
+        "samples_per_s": batch * len(times) / (wall_ns / 1e9),
+        "step_flops": batch_flops(batch),
+        "flops_per_s": rate,
+        "peak_flops_per_s": peak,
+        "peak_frac": None if peak is None else rate / peak,
+        "step_ns": [float(each) for each in times.tolist()],
+    }
+
+
+def write_timings(path: Path, found: list[dict[str, Any]], *, device: Mapping[str, Any], label: str) -> None:
+    """Write rows to `path`, with the plan that they are of; `label` says that they are simulated."""
+    content = {
+        "kind": "perfkit workload",
+        "simulated": label,
+        "date": "2025-06-16T15:00:00Z",
+        "device": device,
+        "model": "bert",
+        "mode": "inference",
+        "precision": "fp32",
+        "is_compiled": False,
+        "reads_loss": False,
+        "seed": 0,
+        "size": {"sequence": SEQUENCE, "layers": LAYERS, "hidden": HIDDEN, "heads": HEADS, "vocabulary": VOCABULARY},
+        "units": UNITS,
+        "parameters_count": sum(PARAMETERS),
+        "rows": found,
+    }
     part = path.with_name(f".{path.name}.part")
     part.write_text(json.dumps(content, indent=1) + "\n")
     os.replace(part, path)

@@ -7,11 +7,6 @@ names are those of its section 2.3, the others are what PyTorch and cuBLAS call 
 imply: 469 training steps of SGD with momentum, 79 test batches and one forward pass more, of a network
 784-256-128-10 with a ReLU after every layer. Grids, registers and shared memory are plausible, not measured.
 An entry launched more than once in a step has one grid per launch; the first is the slowest.
-
-Data
-----
-TABLE_5      the 28 rows, by a key of ours
-ALL_REDUCE   a kernel the report lacks, for captures that need communication
 """
 
 from __future__ import annotations

@@ -4,24 +4,6 @@ Conventions
 -----------
 The parts of a span happen in it, one after the other. Operations of the GPU are those of `timeline`. Arguments are as
 PyTorch's profiler prints them; tensors are contiguous unless strides say otherwise.
-
-Data
-----
-BATCH, IMAGE, LAYERS, PARAMETERS    the lab's batch and network
-NODES                               autograd's nodes of a step, which are numbered one by one
-
-Classes
--------
-Part        a span, an operation, a change of memory or a wait
-Input       an argument of an operator
-Allocator   gives tensors their places
-
-Functions
----------
-op, annotation, python            spans
-tensor, scalar, listed, tensors   arguments
-turned                            an operator and what it calls
-kernel, copied, given, taken      what happens in them
 """
 
 from __future__ import annotations
@@ -146,7 +128,7 @@ def turned(matrix: Input, *, sequence: int | None = None) -> Span:
 
 
 def kernel(key: str, slot: int = 0) -> Op:
-    """Return a kernel of `table5`; the slot says which of its launches in a step it is."""
+    """Return a kernel of `kernels`; the slot says which of its launches in a step it is."""
     return Op("kernel", key, "", slot)
 
 

@@ -6,29 +6,31 @@ The capture was never published; its summary was. What the report prints holds t
 Table 5, the first start and the last end of kernels and of copies, and, to the two decimals printed, the means
 of GPU activity and memory bandwidth in both windows of section 2.2. What it implies is built in: 469 training
 steps of 128 images, 79 test batches and one forward pass, launched one by one by a host that mostly waits for
-its DataLoader. All else is drawn at random. The forward pass is also there as counters (`mlp_inference`), and eight
-training steps of a later execution as PyTorch's profiler would have recorded them (`mlp_trace`). The files say that
+its DataLoader. All else is drawn at random. The forward pass is also there as counters (`mlp_counters`), and eight
+training steps of a later execution as PyTorch's profiler would have recorded them (`torch_trace`). The files say that
 they are simulated.
 
-Functions
----------
-mlp_a100    write the captures and their truth
+A sample covers the time since the one before it, 5 ms; percentages are integers as the vendor writes them, so
+that a small mean is a few ones among zeros. The means over the two windows of section 2.2 of the report are
+what the report prints, to its two decimals: SMs active 0.17 % in both, memory read 0.07 and written 0.93 GB/s
+in the kernels' window, 0.09 and 0.96 GB/s in the copies'. The ones stand where the GPU was busiest.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from make import mlp_inference, mlp_samples, mlp_trace, nsys
+from make import mlp_counters, nsys, torch_trace
 from make.activity import KERNELS, Block, Ranges, Rows, calls_in, rows
 from make.mlp_run import Segment, run
-from make.tally import Tally
+from make.tally import Tally, covered_until
 from make.timeline import Int
 from perfkit.simulate import export
 from perfkit.simulate.export import Worker
@@ -47,33 +49,17 @@ def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
 
     It is `mlp_a100.nsys.sqlite`, `mlp_a100.inference.ncu.csv`, `mlp_a100.pt.trace.json.gz` and `mlp_a100.truth.json`.
     Files of these names are replaced, once the new ones are complete; others in the folder stay.
-
-    Parameters
-    ----------
-    folder
-        Made if it does not exist.
-    seed
-        Of all that the report leaves open. The same seed gives the same bytes.
-
-    Returns
-    -------
-    Path
-        `folder`.
-
-    References
-    ----------
-    Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025: Table 5, sections 2.2 and 2.4.
     """
     rng = np.random.default_rng(seed)
     segments = run(rng)
     blocks = list(_blocks(segments))
     ranges = _ranges(segments)
-    times, values = mlp_samples.sample(_joined(blocks), END_NS, rng)
+    times, values = sample_metrics(_joined(blocks), END_NS, rng)
     folder.mkdir(parents=True, exist_ok=True)
     truth = folder / f".{NAME}.truth.json.part"
-    counted = {"ncu": mlp_inference.write(folder / f"{NAME}.inference.ncu.csv")}
+    counted = {"ncu": mlp_counters.write(folder / f"{NAME}.inference.ncu.csv")}
     trace, others = folder / f"{NAME}.pt.trace.json.gz", np.random.default_rng([seed, 1])
-    counted["torch"] = mlp_trace.write(trace, segments, others, t0_unix_ns=TRACE_UNIX_NS)
+    counted["torch"] = torch_trace.write(trace, segments, others, t0_unix_ns=TRACE_UNIX_NS)
     truth.write_text(json.dumps(_truth(blocks, ranges, times, values, seed) | counted, indent=1) + "\n")
     with export.writing(folder / f"{NAME}.nsys.sqlite") as db:
         for block in blocks:
@@ -128,7 +114,7 @@ def _truth(blocks: Sequence[Block], ranges: Ranges, times: Int, values: dict[str
         **tally.truth(),
         "ranges": _by_name(ranges),
         "samples": {name: {"count": len(times), "mean": float(value.mean())} for name, value in values.items()},
-        "report_windows": mlp_samples.windows(times, values),
+        "report_windows": report_windows(times, values),
     }
 
 
@@ -141,3 +127,71 @@ def _by_name(ranges: Ranges) -> dict[str, dict[str, float]]:
         name: {"count": len(durs), "total_ns": sum(durs), "median_ns": float(np.median(durs)), "max_ns": max(durs)}
         for name, durs in found.items()
     }
+
+
+PERIOD_NS, JITTER_NS = 5_000_000, 20_000
+CONTEXT_NS = 9_420_000_000
+IDLE_HZ, CLOCK_HZ, SYSTEM_HZ = 210_000_000, 1_410_000_000, 1_275_000_000
+
+# what the report passed to the script, ns, and the peak the script assumes, GB/s
+KERNEL_WINDOW = (9_644_000_000, 19_448_000_000)
+COPY_WINDOW = (9_531_400_000, 19_448_000_000)
+PEAK_GB_PER_S = 1935
+
+GR, SM = "GR Active [Throughput %]", "SMs Active [Throughput %]"
+WARPS = "Unallocated Warps in Active SMs [Throughput %]"
+READ, WRITE = "DRAM Read Bandwidth [Throughput %]", "DRAM Write Bandwidth [Throughput %]"
+CLOCK, SYSTEM = "GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]"
+
+
+def sample_metrics(kernels: Rows, end_ns: int, rng: np.random.Generator) -> tuple[Int, dict[str, Int]]:
+    """Return when the metrics were read, ns, and the values of those that were not always 0."""
+    times = np.arange(PERIOD_NS, end_ns, PERIOD_NS)
+    times += (JITTER_NS * (2 * rng.random(len(times)) - 1)).astype(np.int64)
+    busy = np.diff(covered_until(kernels["start"], kernels["end"], times), prepend=0)
+    in_kernels = _inside(times, KERNEL_WINDOW)
+    early = _inside(times, COPY_WINDOW) & ~in_kernels
+    running = times >= CONTEXT_NS
+
+    def ones(percent: float, further: float = 0.0) -> Int:
+        """Ones whose mean is `percent` in the kernels' window and `further`, if given, in the copies'."""
+        count = round(percent * in_kernels.sum())
+        before = round(further * _inside(times, COPY_WINDOW).sum()) - count if further else 0
+        return _busiest(busy, in_kernels, count) + _busiest(busy, early, before)
+
+    active = ones(0.17)
+    return times, {
+        CLOCK: np.where(running, CLOCK_HZ, IDLE_HZ),
+        SYSTEM: np.where(running, SYSTEM_HZ, IDLE_HZ),
+        GR: np.rint(100 * busy / PERIOD_NS).astype(np.int64),
+        SM: active,
+        WARPS: active,
+        READ: ones(100 * 0.07 / PEAK_GB_PER_S, 100 * 0.09 / PEAK_GB_PER_S),
+        WRITE: ones(100 * 0.93 / PEAK_GB_PER_S, 100 * 0.96 / PEAK_GB_PER_S),
+    }
+
+
+def _inside(times: Int, window: tuple[int, int]) -> NDArray[np.bool_]:
+    return np.asarray((times >= window[0]) & (times <= window[1]))
+
+
+def _busiest(busy: Int, among: NDArray[np.bool_], count: int) -> Int:
+    """Ones for the `count` busiest samples among those given, the earlier one first where they tie."""
+    chosen = np.argsort(np.where(among, -busy, 1), kind="stable")[:count]
+    return np.isin(np.arange(len(busy)), chosen).astype(np.int64)
+
+
+def report_windows(times: Int, values: Mapping[str, Int]) -> dict[str, dict[str, float]]:
+    """Return the means of SM activity, percent, and of memory bandwidth, GB/s, in the report's two windows."""
+    means = {}
+    for name, window in (("kernels", KERNEL_WINDOW), ("copies", COPY_WINDOW)):
+        inside = _inside(times, window)
+        sm, read, write = (float(values[metric][inside].mean()) for metric in (SM, READ, WRITE))
+        means[name] = {
+            "first_ns": window[0],
+            "last_ns": window[1],
+            "sm_active_percent": sm,
+            "read_gb_per_s": read / 100 * PEAK_GB_PER_S,
+            "write_gb_per_s": write / 100 * PEAK_GB_PER_S,
+        }
+    return means
