@@ -18,11 +18,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from make.kernels import ALL_REDUCE, TABLE_5, Kernel
+from make.kernels import KERNELS
 from make.timeline import Int, Laid, Op, Plan
 from perfkit.simulate.export import Worker
 
-KERNELS: dict[str, Kernel] = {**TABLE_5, "all_reduce": ALL_REDUCE}
 DIRECTIONS = ("H2D", "D2H", "D2D")
 API = (
     "cudaLaunchKernel_v7000",

@@ -17,66 +17,12 @@ from functools import cache
 from math import ceil
 from typing import Literal, NamedTuple
 
-from make.kernels import Kernel
+from make.kernels import Kernel, table
 from perfkit.simulate.export import CARD
 
-Names = tuple[str, str]
+Names = tuple[str, str]  # base name, and full name as in Nsight Systems
 
-
-def _vectorized(functor: str, arrays: int) -> Names:
-    name = "vectorized_elementwise_kernel"
-    return name, f"void at::native::{name}<4, {functor}, std::array<char *, {arrays}>>(int, T2, T3)"
-
-
-def _strided(functor: str) -> Names:
-    name = "elementwise_kernel"
-    inner = f"at::native::gpu_kernel_impl_nocast<{functor}>(at::TensorIteratorBase &, const T1 &)"
-    return name, f"void at::native::{name}<128, 2, {inner}::[lambda(int) (instance 1)]>(int, T3)"
-
-
-def _chosen(outer: int, inner: int, kind: str) -> str:
-    """The lambdas by which PyTorch chooses a functor for a type."""
-    of_type = f"[lambda() (instance {outer})]::operator ()() const::[lambda() (instance {inner})]::operator ()() const"
-    return f"{of_type}::[lambda({kind}) (instance 1)]"
-
-
-def _cast(functor: str) -> Names:
-    name, offsets = "unrolled_elementwise_kernel", "TrivialOffsetCalculator<1, unsigned int>"
-    casts = "at::native::memory::LoadWithCast<1>, at::native::memory::StoreWithCast<1>"
-    inner = f"{functor}, std::array<char *, 2>, 4, {offsets}, {offsets}, {casts}"
-    return name, f"void at::native::{name}<{inner}>(int, T1, T2, T4, T5, T6, T7)"
-
-
-_SUM = "at::native::CUDAFunctor_add<float>"
-_COPIED = "at::native::direct_copy_kernel_cuda(at::TensorIteratorBase &)"
-_GELU = "at::native::GeluCUDAKernelImpl(at::TensorIteratorBase &, at::native::GeluType)"
-_PRODUCT = "at::native::binary_internal::MulFunctor<float>"
-_INFO = "at::cuda::detail::TensorInfo"
-
-ADD = _vectorized(_SUM, 3)
-ADD_STRIDED = _strided(_SUM)
-FROM_ONE = _vectorized(f"at::native::AUnaryFunctor<float, float, float, {_SUM}>", 2)
-SCALE = _vectorized(f"at::native::BUnaryFunctor<float, float, float, {_PRODUCT}>", 2)
-COPY = _strided(f"{_COPIED}::{_chosen(3, 7, 'float')}")
-CAST = _cast(f"{_COPIED}::{_chosen(3, 4, 'long')}")
-GELU = _vectorized(f"{_GELU}::{_chosen(2, 2, 'float')}", 2)
-NORM = (
-    "vectorized_layer_norm_kernel",
-    "void at::native::<unnamed>::vectorized_layer_norm_kernel<float, float>"
-    "(int, T2, const T1 *, const T1 *, const T1 *, T2 *, T2 *, T1 *)",
-)
-SOFTMAX = (
-    "softmax_warp_forward",
-    "void <unnamed>::softmax_warp_forward<float, float, float, 7, 0, 0>"
-    "(T2 *, const T1 *, int, int, int, const bool *, int, bool)",
-)
-LOOK_UP = (
-    "indexSelectLargeIndex",
-    "void at::native::<unnamed>::indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, 1>"
-    f"({_INFO}<T1, T3>, {_INFO}<const T1, T3>, {_INFO}<const T2, T3>, int, int, T3, T3, long)",
-)
-
-
+NAMES: dict[str, Names] = {row["key"]: (row["name"], row["full_name"]) for row in table("bert_kernels")}
 Precision = Literal["fp32", "tf32"]
 
 SIZES = (1, 8, 16, 32)
@@ -184,28 +130,28 @@ def _tokens(names: Names, flops: float = 0) -> Callable[[int], Moving]:
 
 # what a place does with a batch
 PLACES: dict[str, Callable[[int], Product | Moving]] = {
-    "look_up": _hidden(LOOK_UP, per_block=128, registers=32),
+    "look_up": _hidden(NAMES["look_up"], per_block=128, registers=32),
     "look_up_places": lambda n: PLACES["look_up"](1),
-    "add": _hidden(ADD, read=2, flops=1),
-    "norm": _hidden(NORM, flops=8, per_block=HIDDEN, registers=34),
-    "mask_to_float": _tokens(CAST),
-    "mask_from_one": _tokens(FROM_ONE, 1),
-    "mask_scaled": _tokens(SCALE, 1),
+    "add": _hidden(NAMES["add"], read=2, flops=1),
+    "norm": _hidden(NAMES["norm"], flops=8, per_block=HIDDEN, registers=34),
+    "mask_to_float": _tokens(NAMES["cast"]),
+    "mask_from_one": _tokens(NAMES["from_one"], 1),
+    "mask_scaled": _tokens(NAMES["scale"], 1),
     "query": _linear(HIDDEN, HIDDEN),
     "key": _linear(HIDDEN, HIDDEN),
     "value": _linear(HIDDEN, HIDDEN),
-    "copy": _hidden(COPY, per_block=256, registers=20),
+    "copy": _hidden(NAMES["copy"], per_block=256, registers=20),
     "scores": lambda n: Product(SEQUENCE, SEQUENCE, HIDDEN // HEADS, n * HEADS, bias=False),
-    "scaled": _scores(SCALE, flops=1),
-    "masked": _scores(ADD_STRIDED, flops=1, per_block=256, registers=26),
-    "softmax": _scores(SOFTMAX, flops=5, per_block=8 * SEQUENCE, registers=40),
+    "scaled": _scores(NAMES["scale"], flops=1),
+    "masked": _scores(NAMES["add_strided"], flops=1, per_block=256, registers=26),
+    "softmax": _scores(NAMES["softmax"], flops=5, per_block=8 * SEQUENCE, registers=40),
     "context": lambda n: Product(SEQUENCE, HIDDEN // HEADS, SEQUENCE, n * HEADS, bias=False),
     "out": _linear(HIDDEN, HIDDEN),
     "fc1": _linear(HIDDEN, WIDE),
-    "gelu": lambda n: Moving(*GELU, n * SEQUENCE * WIDE, n * SEQUENCE * WIDE, 24, registers=30),
+    "gelu": lambda n: Moving(*NAMES["gelu"], n * SEQUENCE * WIDE, n * SEQUENCE * WIDE, 24, registers=30),
     "fc2": _linear(WIDE, HIDDEN),
     "head": _linear(HIDDEN, 2),
-    "logits": _tokens(COPY),
+    "logits": _tokens(NAMES["copy"]),
 }
 
 
@@ -255,7 +201,7 @@ def case(place: str, batch: int, precision: Precision = "fp32") -> Case:
     read, written = FLOAT_BYTES * work.read, FLOAT_BYTES * work.written
     dur = LEAST_NS["moving"] + round((read + written) / MEMORY * 1e9)
     blocks = ceil(work.written / work.per_block)
-    blocks = min(blocks, MOST_BLOCKS) if work.name == LOOK_UP[0] else blocks
+    blocks = min(blocks, MOST_BLOCKS) if work.name == NAMES["look_up"][0] else blocks
     kernel = _launched(work.name, work.full_name, (blocks, 1), dur, 128, work.registers)
     return Case(kernel, round(work.flops * work.written), read, written, dur, is_product=False)
 

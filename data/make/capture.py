@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from make import mlp_run, nsys, timeline
-from make.activity import KERNELS, Block, Ranges, calls_in, rows
-from make.kernels import TABLE_5, Kernel
+from make.activity import Block, Ranges, calls_in, rows
+from make.kernels import KERNELS, TABLE_5, Kernel
 from make.tally import Tally
 from make.timeline import Int, Laid, Op, Plan, draw_durations, lay_out
 from perfkit.simulate import export

@@ -2,8 +2,8 @@
 
 Conventions
 -----------
-A line names a place of `dlrm_sites` and what is asked for there: kernels by their keys, other operations as
-``kind:bytes``. A memset is made by the call of the kernel behind it. The batch has 2,048 samples of 480 dense features
+A line of `dlrm_steps.csv` names a place of `dlrm_places.csv` and what is asked for there: kernels by their keys, other
+operations as ``kind:bytes``. A memset is made by the call of the kernel behind it. The batch has 2,048 samples of 480 dense features
 and 10 rows of each of four embedding tables; it comes from pageable memory.
 
 One list of operations, in integer ns since the program's start, says everything: stretches in which a thread
@@ -15,87 +15,27 @@ while the autograd engine's thread runs the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
 from make.dlrm_sites import EXIT, KERNELS, MAIN, SPINNING, WORKER, WORKERS, Mark, Sites
+from make.kernels import table
 
-FORWARD = """
-indices           H2D:163840 H2D:163840 H2D:163840 H2D:163840
-offsets           H2D:65536
-dense             H2D:3932160
-bottom.linear     gemm_wide
-bottom.relu       relu
-bottom.linear     gemm_mid
-bottom.relu       relu
-bottom.linear     gemm_small split_k
-bottom.relu       relu
-embedding         embedding_bag embedding_bag embedding_bag embedding_bag
-interact.cat      cat
-interact.bmm      bmm
-interact.index.to H2D:48 H2D:48
-interact.index    index
-interact.join     cat
-top.linear        gemm_mid
-top.relu          relu
-top.linear        gemm_small split_k
-top.relu          relu
-top.linear        gemm_small
-top.sigmoid       sigmoid
-target            H2D:8192
-loss              mse memset:4 mean
-loss.cpu          D2H:4 sync:0
-scores.cpu        D2H:8192 sync:0
-ones_like         fill
-"""
-BACKWARD = """
-grad.mse         mse_back
-grad.sigmoid     sigmoid_back
-grad.bias        memset:512 sum
-grad.addmm       gemm_nt_small gemm_nn
-grad.relu        relu_back
-grad.bias        memset:512 sum
-grad.addmm       gemm_nt_mid split_k gemm_nn
-grad.relu        relu_back
-grad.bias        memset:512 sum
-grad.addmm       gemm_nt_mid gemm_nn
-grad.cat         D2D:524288
-grad.accumulate  add_strided
-grad.index       fill divide radix_sort index_put
-grad.bmm         bmm bmm
-grad.cat         add_strided
-grad.embedding   index_select index_select index_select index_select
-grad.relu        relu_back
-grad.bias        sum
-grad.addmm       gemm_nt_small split_k gemm_nn
-grad.relu        relu_back
-grad.addmm       gemm_nt_mid gemm_nn
-grad.relu        relu_back
-grad.addmm       gemm_nt_wide split_k
-"""
-OPTIMISER = """
-sgd.dense   add add add add add add add add add add add add
-sgd.sparse  index_add index_add index_add index_add
-"""
+Line = tuple[str, list[str]]
+
+
+def _lines(phase: str) -> list[Line]:
+    """Return places and what is asked for there in a phase of a step."""
+    return [(row["place"], row["work"].split()) for row in table("dlrm_steps") if row["phase"] == phase]
+
+
+FORWARD, BACKWARD, OPTIMISER = map(_lines, ("forward", "backward", "optimiser"))
 # weights and biases of 480-512-256-64 and 100-256-128-1, then four tables of 20,000 rows of 64
 PARAMETERS = (983_040, 2_048, 524_288, 1_024, 65_536, 256, 102_400, 1_024, 131_072, 512, 512, 4, *[5_120_000] * 4)
 BLOCKS = (2_097_152, 20_971_520, 20_971_520, 2_097_152)  # what the caching allocator asks the driver for
-
-
-def lines(plan: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line's place and what is asked for there.
-
-    Examples
-    --------
-    >>> list(lines("loss mse memset:4 mean"))
-    [('loss', ['mse', 'memset:4', 'mean'])]
-    """
-    for line in plan.strip().splitlines():
-        name, *works = line.split()
-        yield name, works
 
 
 STEPS = 100
@@ -149,9 +89,9 @@ class _Recorder:
         """A duration near a mean."""
         return int(self.rng.integers(int(mean * (1 - spread)), int(mean * (1 + spread)) + 1))
 
-    def step(self, plan: str, thread: int) -> None:
+    def step(self, plan: Sequence[Line], thread: int) -> None:
         """A thread works through the lines of a plan."""
-        for name, works in lines(plan):
+        for name, works in plan:
             spot, to_set = self.sites.spot(name), 0
             for work in works:
                 what, colon, size = work.partition(":")
@@ -218,7 +158,7 @@ def _starts(recorder: _Recorder) -> None:
     recorder.runs(MAIN_THREAD, spot("cuda").native, recorder.about(2_700 * MS))
     for size in BLOCKS:
         recorder.asks("model.to", MAIN_THREAD, "alloc", size)
-    recorder.step("model.to " + " ".join(f"H2D:{size}" for size in PARAMETERS), MAIN_THREAD)
+    recorder.step([("model.to", [f"H2D:{size}" for size in PARAMETERS])], MAIN_THREAD)
 
 
 def _loads(recorder: _Recorder) -> None:

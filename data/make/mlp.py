@@ -28,7 +28,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from make import mlp_counters, nsys, torch_trace
-from make.activity import KERNELS, Block, Ranges, Rows, calls_in, rows
+from make.activity import Block, Ranges, Rows, calls_in, rows
+from make.kernels import KERNELS
 from make.mlp_run import Segment, run
 from make.tally import Tally, covered_until
 from make.timeline import Int

@@ -25,9 +25,9 @@ from typing import Any
 import numpy as np
 
 from make import kineto, mlp_operators
-from make.activity import API, DIRECTIONS, KERNELS, STREAM, Rows
+from make.activity import API, DIRECTIONS, STREAM, Rows
 from make.execution import FIRST_STEP, SLOWER, STEP, WORKER, Execution, Ran, executed
-from make.kernels import Kernel
+from make.kernels import KERNELS, Kernel
 from make.kineto import Event, Flow, Instant, Mark, Span, described
 from make.mlp_run import Segment
 from make.spans import NODES
