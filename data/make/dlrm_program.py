@@ -2,9 +2,9 @@
 
 Conventions
 -----------
-A line of `dlrm_steps.csv` names a place of `dlrm_places.csv` and what is asked for there: kernels by their keys, other
-operations as ``kind:bytes``. A memset is made by the call of the kernel behind it. The batch has 2,048 samples of 480 dense features
-and 10 rows of each of four embedding tables; it comes from pageable memory.
+A line of `dlrm_steps.csv` names a place of `dlrm_places.csv` and what is asked for there: kernels by their keys,
+other operations as ``kind:bytes``. A memset is made by the call of the kernel behind it. The batch has 2,048 samples
+of 480 dense features and 10 rows of each of four embedding tables; it comes from pageable memory.
 
 One list of operations, in integer ns since the program's start, says everything: stretches in which a thread
 runs in a context, and kernels, copies, memsets, allocations and synchronisations with the context that asked for them.

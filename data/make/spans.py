@@ -8,12 +8,15 @@ PyTorch's profiler prints them; tensors are contiguous unless strides say otherw
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple
 
+from make.kernels import table
 from make.timeline import Op
 
 BATCH = 128
@@ -24,7 +27,7 @@ NODES = 3 * len(LAYERS) + 2  # transposition, product and ReLU of each layer, so
 
 SMALLEST_BYTES = 512  # the caching allocator of PyTorch hands out multiples of it
 FIRST_ADDRESS = 0x7F39_C800_0000
-SIZES = {"float": 4, "long int": 8}
+CATEGORIES = {"operator": "cpu_op", "annotation": "user_annotation", "function": "python_function"}
 
 
 class Input(NamedTuple):
@@ -34,9 +37,6 @@ class Input(NamedTuple):
     dims: Sequence[object] = ()
     strides: Sequence[object] = ()
     concrete: str = ""
-
-
-NONE = Input("")
 
 
 class Memory(NamedTuple):
@@ -73,11 +73,6 @@ class Span(NamedTuple):
 Part = Span | Op | Memory | Wait
 
 
-def op(name: str, *inputs: Input, parts: Sequence[Part] = (), sequence: int | None = None, thread: int = 0) -> Span:
-    """Return an operator."""
-    return Span("cpu_op", name, inputs, tuple(parts), sequence, thread)
-
-
 def annotation(name: str, *parts: Part) -> Span:
     """Return a range that PyTorch or the program names."""
     return Span("user_annotation", name, (), parts)
@@ -88,68 +83,52 @@ def python(name: str, *parts: Part) -> Span:
     return Span("python_function", name, (), parts)
 
 
-def tensor(*dims: int, strides: Sequence[int] | None = None, kind: str = "float") -> Input:
-    """Return a tensor.
-
-    Examples
-    --------
-    >>> tensor(128, 784)
-    Input(kind='float', dims=(128, 784), strides=[784, 1], concrete='')
-    """
-    return Input(kind, dims, contiguous(dims) if strides is None else strides)
-
-
 def contiguous(dims: Sequence[int]) -> list[int]:
     """Return the strides of a tensor whose elements lie one after the other."""
     return [math.prod(dims[i + 1 :]) for i in range(len(dims))]
 
 
-def scalar(text: str) -> Input:
-    """Return a number or truth value."""
-    return Input("Scalar", concrete=text)
+def parts(name: str, section: str) -> tuple[Part, ...]:
+    """Return the parts that a section of a CSV file lists: each stands below the last one that is less deep.
+
+    Inputs are separated by semicolons: ``float[128, 10]`` is a tensor, with ``@[1, 128]`` its strides if its elements
+    do not lie one after the other; ``=1`` a scalar, ``[1, 128]`` a list, ``-`` nothing.
+    """
+    rows = [row for row in table(name) if row["section"] == section]
+    return tuple(_parts(rows, 0, len(rows), 0))
 
 
-def listed(values: Sequence[int]) -> Input:
-    """Return a list of numbers."""
-    return Input("ScalarList", concrete=str(list(values)))
+def _parts(rows: Sequence[dict[str, str]], first: int, end: int, depth: int) -> Iterator[Part]:
+    """Yield the parts of this depth among the rows from `first` to `end`."""
+    starts = [i for i in range(first, end) if int(rows[i]["depth"]) == depth]
+    for start, after in pairwise([*starts, end]):
+        yield _part(rows[start], tuple(_parts(rows, start + 1, after, depth + 1)))
 
 
-def tensors(shapes: Sequence[Sequence[int]]) -> Input:
-    """Return a list of tensors."""
-    return Input("TensorList", list(shapes), [contiguous(shape) for shape in shapes])
+def _part(row: dict[str, str], inner: tuple[Part, ...]) -> Part:
+    kind: Any = row["kind"]
+    size, place = int(row["size"] or 0), row["place"]
+    if kind in CATEGORIES:
+        inputs = tuple(map(_input, filter(None, row["inputs"].split("; "))))
+        sequence = int(row["sequence"]) if row["sequence"] else None
+        category: Any = CATEGORIES[kind]
+        return Span(category, row["name"], inputs, inner, sequence, int(row["thread"] or 0))
+    if kind == "memory":
+        return Memory(row["name"], size, on_gpu=place != "cpu")
+    return Wait() if kind == "wait" else Op(kind, row["name"], "", int(place or 0), size=size)
 
 
-def turned(matrix: Input, *, sequence: int | None = None) -> Span:
-    """Return a transposition of a matrix: a view, no work."""
-    dims, strides = (Input("ScalarList", concrete=str(list(values)[::-1])) for values in (matrix.dims, matrix.strides))
-    viewed = op("aten::as_strided", matrix, dims, strides, NONE)
-    swapped = op("aten::transpose", matrix, scalar("0"), scalar("1"), parts=[viewed])
-    return op("aten::t", matrix, sequence=sequence, parts=[swapped])
-
-
-def kernel(key: str, slot: int = 0) -> Op:
-    """Return a kernel of `kernels`; the slot says which of its launches in a step it is."""
-    return Op("kernel", key, "", slot)
-
-
-def copied(direction: str, size: int) -> tuple[Op, Op]:
-    """Return a copy between pageable memory and the GPU, and the wait for it."""
-    return Op("copy", direction, "", size=size), Op("sync", "cudaStreamSynchronize_v3020", "")
-
-
-def given(name: str, *dims: int, kind: str = "float", on_gpu: bool = True) -> Memory:
-    """Return the allocation of a tensor of that name."""
-    return Memory(name, allocated(math.prod(dims) * SIZES[kind], on_gpu=on_gpu), on_gpu)
-
-
-def taken(name: str, *dims: int, kind: str = "float", on_gpu: bool = True) -> Memory:
-    """Return the end of a tensor of that name."""
-    return Memory(name, -allocated(math.prod(dims) * SIZES[kind], on_gpu=on_gpu), on_gpu)
-
-
-def allocated(size: int, *, on_gpu: bool = True) -> int:
-    """Return what an allocator hands out for so many bytes: PyTorch's own for GPUs rounds up, the CPU's does not."""
-    return -(-size // SMALLEST_BYTES) * SMALLEST_BYTES if on_gpu else size
+def _input(text: str) -> Input:
+    if text[0] in "=[":
+        return Input("Scalar", concrete=text[1:]) if text[0] == "=" else Input("ScalarList", concrete=text)
+    kind, bracket, dims = text.partition("[")
+    if not bracket:
+        return Input(kind.strip("-"))
+    sizes, _, strides = f"[{dims}".partition("@")
+    shape: list[Any] = json.loads(sizes)
+    if kind == "TensorList":
+        return Input(kind, shape, [contiguous(each) for each in shape])
+    return Input(kind, tuple(shape), json.loads(strides) if strides else contiguous(shape))
 
 
 @dataclass
