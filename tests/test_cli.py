@@ -51,7 +51,8 @@ def test_inspect_json_holds_the_same(run: Path) -> None:
     """--json gives rows, devices, missing and notes to programs."""
     content = json.loads(perfkit_command("inspect", run, "--json").output)
     assert 400 == content["profiles"][0]["rows"]["kernels"]
-    assert {"profiles", "devices", "missing", "notes"} == set(content)
+    assert {"schema", "profiles", "devices", "missing", "notes"} == set(content)
+    assert 1 == content["schema"]
 
 
 BROKEN = [

@@ -86,6 +86,7 @@ def test_compare_json(fast: Path) -> None:
     content = json.loads(perfkit_command("compare", fast, fast, "--json").output)
     assert {"no difference seen"} == {row["verdict"] for row in content["steps"]}
     assert ["1: fast.sqlite", "2: fast.sqlite"] == content["labels"]
+    assert 1 == content["schema"]
 
 
 def test_runs_of_one_label_are_repeats(fast: Path, slow: Path) -> None:

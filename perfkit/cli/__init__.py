@@ -33,6 +33,7 @@ def inspect(path: Path, as_json: bool) -> None:
 
     run = load(path)
     content = {
+        "schema": 1,  # goes up when a key goes, or means something else
         "profiles": [
             {
                 "path": str(p.path),

@@ -20,6 +20,7 @@ from perfkit.format import number, printable
 LONGEST = 200  # characters of a name or a reason
 MARKS = {FAIL: "FAIL ", ERROR: "ERROR"}
 MADE_BY = "perfkit check"
+SCHEMA = 1  # of the JSON: goes up when a key goes, or means something else
 # What the files begin with, by which an earlier one is known.
 JSON = f'{{\n "made_by": "{MADE_BY}",'
 JUNIT = f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites name=\"{MADE_BY}\""
@@ -56,7 +57,7 @@ def _line(verdict: Verdict) -> str:
 
 
 def as_json(checked: Checked) -> str:
-    """Return made_by, outcome, exit_code, confidence, cautions and verdicts as JSON; numbers that are none are null.
+    """Return the outcome, the exit status and all verdicts as JSON; numbers that are none are null.
 
     Examples
     --------
@@ -65,6 +66,7 @@ def as_json(checked: Checked) -> str:
     """
     content = {
         "made_by": MADE_BY,
+        "schema": SCHEMA,
         "outcome": checked.outcome,
         "exit_code": checked.exit_code,
         "confidence": checked.confidence,

@@ -32,6 +32,7 @@ from perfkit.selection import Selection, select
 
 LONGEST = 60  # characters of a label or figure's name in a terminal
 CONTENT = "comparison.json"
+SCHEMA = 1  # of its content: goes up when a key goes, or means something else
 MADE_BY = "perfkit compare"  # in the marker of the folder
 LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "times as fast as the first")
 TITLE = "Did the changes help?"
@@ -130,6 +131,7 @@ def as_json(told: Series) -> str:
     whole = told.whole
     frames = {name: getattr(whole, name) for name in ("steps", "families", "kernels", "launches", "paths", "samples")}
     content = {
+        "schema": SCHEMA,
         "labels": list(told.runs),
         "verdict": comparison.sentence(whole),
         "confidence": whole.confidence,

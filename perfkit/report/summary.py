@@ -18,6 +18,8 @@ from perfkit.report.record import Recorded
 from perfkit.report.shown import nothing_found, remarks
 from perfkit.selection import Selection
 
+SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else
+
 
 def inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return what the report was made from: files, tools, devices, choice and remarks."""
@@ -40,6 +42,7 @@ def write(
     `linked` says what shows figures and what they rest on, `failures` why a notebook is missing.
     """
     content = {
+        "schema": SCHEMA,
         "inputs": about,
         "figures": {i: _figure(i, figure, linked) for i, figure in found.figures.items()},
         "findings": found.findings,

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import nbformat
 import pandas as pd
 import pytest
@@ -16,6 +17,9 @@ from make import Shape, capture
 from perfkit import diagnosis, report
 from perfkit.report.notebooks import answering
 
+VALIDATOR = jsonschema.Draft202012Validator(
+    json.loads(Path(report.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
+)
 SCRIPT = "<script>alert(1)</script>"
 HOSTILE = (SCRIPT, "ядро_カーネル_🔥", "k" * 10_000, "a|b`c`*d*_e_ [f](g) </script><!--")
 PARTS = ("computation_ns", "exposed_communication_ns", "exposed_copy_ns", "other_kernels_ns", "idle_ns")
@@ -62,7 +66,8 @@ def test_writes_page_summaries_notebooks_and_tables(built: Path) -> None:
 def test_every_figure_has_value_unit_definition_source_and_notebook(built: Path) -> None:
     """`figures` maps an id to what is needed to believe the number."""
     content = summary(built)
-    assert {"inputs", "figures", "findings", "refusals", "failures"} == set(content)
+    assert {"schema", "inputs", "figures", "findings", "refusals", "failures"} == set(content)
+    assert [] == [f"{e.json_path}: {e.message}" for e in VALIDATOR.iter_errors(content)]
     assert [] == content["failures"]
     needed = {"label", "value", "unit", "definition", "source", "doubt", "notebook", "text", "cell", "tables"}
     assert [] == [i for i, figure in content["figures"].items() if needed != set(figure) or not figure["definition"]]

@@ -42,6 +42,7 @@ def test_json() -> None:
     assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
+    assert 1 == content["schema"]
 
 
 def test_json_of_a_surrogate_can_be_written() -> None:

@@ -1,0 +1,147 @@
+"""`summary.json` is a contract: its schema describes every key, and accepts no summary that lacks one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+import perfkit
+from perfkit import diagnosis
+from perfkit.diagnosis import plain
+from perfkit.report import summary
+from perfkit.report.landing import Report
+from perfkit.report.notebooks import sample
+from perfkit.report.record import Recorded
+
+SCHEMA = json.loads(Path(summary.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
+SAMPLES = ("mlp_a100", "bert_a100", "resnet18_a100", "dlrm_h100", "cpu_workloads/mlp_training")
+PARAMETERS = {
+    "profile": "run",
+    **{name: [] for name in ("ranks", "gpus", "window", "families")},
+    **dict.fromkeys(("baseline", "kernels", "peaks", "published"), ""),
+}
+
+
+def written(name: str, folder: Path) -> dict[str, Any]:
+    """The summary of a sample, made without its notebooks."""
+    view = perfkit.select(perfkit.load(sample(name)))
+    findings = diagnosis.findings(view)
+    figures = {**diagnosis.figures(view), **{e.id: e for f in findings for e in f.evidence}}
+    found = Recorded(
+        {i: {**plain(figure), "notebook": "3_system"} for i, figure in figures.items()},
+        [{**plain(finding), "notebook": "3_system"} for finding in findings],
+        [plain(refusal) for refusal in diagnosis.refusals(view)],
+    )
+    failures = {"5_framework": "ValueError: no"}
+    tables = frozenset(view.run.profiles[0].loaders)
+    summary.write(folder, summary.inputs(view, PARAMETERS), found, Report((), tables), failures)
+    content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    return content
+
+
+@pytest.fixture(scope="module")
+def content(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The summary of one sample, with every part filled."""
+    return written("mlp_a100", tmp_path_factory.mktemp("summary"))
+
+
+def objects(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Every object in a summary with its path; of a list, or of a map from ids, the first one only."""
+    if isinstance(value, dict):
+        yield path, value
+        inner = list(value.items())
+        for key, item in inner[:1] if path == ("figures",) else inner:
+            yield from objects(item, (*path, key))
+    elif isinstance(value, list) and value:
+        yield from objects(value[0], (*path, 0))
+
+
+def at(value: Any, path: tuple[Any, ...]) -> Any:
+    """What lies at a path."""
+    for key in path:
+        value = value[key]
+    return value
+
+
+def described(part: dict[str, Any]) -> dict[str, Any]:
+    """The part of the schema that a reference leads to."""
+    return SCHEMA["$defs"][part["$ref"].rpartition("/")[2]] if "$ref" in part else part
+
+
+def undescribed(value: Any, part: dict[str, Any], path: str = "") -> Iterator[str]:
+    """The keys of a summary that the schema does not name."""
+    part = described(part)
+    if isinstance(value, list):
+        for item in value[:1]:
+            yield from undescribed(item, part.get("items", {}), f"{path}[]")
+    elif isinstance(value, dict):
+        named = next((p for p in part.get("anyOf", []) if "properties" in p), part)
+        for key, item in value.items():
+            inner = named.get("properties", {}).get(key, named.get("additionalProperties"))
+            if inner is None:
+                yield f"{path}.{key}"
+            else:
+                yield from undescribed(item, inner, f"{path}.{key}")
+
+
+def test_the_schema_is_a_schema() -> None:
+    """It is valid itself, and of the version that is written."""
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert summary.SCHEMA == SCHEMA["properties"]["schema"]["const"]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_the_summary_of_a_sample_matches_the_schema(name: str, tmp_path: Path) -> None:
+    """All kinds of samples: timelines, counters, call paths, operators, and a recording of the CPU."""
+    found = written(name, tmp_path)
+    assert [] == [f"{'/'.join(map(str, e.path))}: {e.message}" for e in VALIDATOR.iter_errors(found)]
+    assert found["figures"]
+    assert [] == list(undescribed(found, SCHEMA)), "describe these keys in perfkit/report/summary.schema.json"
+
+
+def test_a_summary_without_a_key_is_rejected(content: dict[str, Any]) -> None:
+    """Each key of each object is required, except the ids of figures and the horizons of advice."""
+    accepted = []
+    for path, found in objects(content):
+        if path == ("figures",) or path[-1:] == ("advice",):
+            continue
+        for key in found:
+            lacking = copy.deepcopy(content)
+            del at(lacking, path)[key]
+            accepted += [(*path, key)] if VALIDATOR.is_valid(lacking) else []
+    assert [] == accepted
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("schema",), 2),
+        (("schema",), "1"),
+        (("inputs", "captures", 0, "dur_ns"), 1.5),
+        (("inputs", "parameters", "window"), [1, 2, 3]),
+        (("findings", 0, "severity"), "severe"),
+        (("findings", 0, "gain", "low"), None),
+        (("findings", 0, "advice"), {"soon": []}),
+        (("refusals", 0, "record"), ""),
+        (("figures", "Not An Id"), {}),
+        (("failures",), {}),
+    ],
+)
+def test_a_wrong_value_is_rejected(content: dict[str, Any], path: tuple[Any, ...], value: Any) -> None:
+    """Types, units, severities and horizons are checked too."""
+    wrong = copy.deepcopy(content)
+    at(wrong, path[:-1])[path[-1]] = value
+    assert not VALIDATOR.is_valid(wrong)
+
+
+def test_the_summary_of_this_test_is_whole(content: dict[str, Any]) -> None:
+    """The tests above change a summary with a figure, a finding, a refusal and a failure, which is valid itself."""
+    assert VALIDATOR.is_valid(content)
+    assert all(content[part] for part in ("figures", "findings", "refusals", "failures"))

@@ -1,0 +1,62 @@
+"""What travels with the package, and what it says of itself in several places, agree."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import perfkit
+
+ROOT = Path(__file__).parents[1]
+CFF = {"cff-version", "message", "title", "type", "authors", "version", "license", "abstract", "keywords"}
+
+
+@pytest.fixture
+def project() -> dict[str, Any]:
+    """The metadata in pyproject.toml."""
+    content: dict[str, Any] = tomllib.loads(beside("pyproject.toml"))["project"]
+    return content
+
+
+def beside(name: str) -> str:
+    """The text of a file of the checkout; it does not travel with the wheel."""
+    if not (ROOT / name).exists():
+        pytest.skip(f"no {name} beside the tests")
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_type_information_is_for_users_too() -> None:
+    """Type checkers read the annotations of a package only if it holds py.typed."""
+    assert (Path(perfkit.__file__).parent / "py.typed").is_file()
+
+
+def test_the_licence_is_one(project: dict[str, Any]) -> None:
+    """LICENSE, pyproject.toml and CITATION.cff name the same licence."""
+    assert "MIT" == project["license"] == yaml.safe_load(beside("CITATION.cff"))["license"]
+    assert beside("LICENSE").startswith("MIT License\n\nCopyright (c) 2026 the perfkit authors\n")
+
+
+def test_the_citation_has_what_cff_1_2_0_requires(project: dict[str, Any]) -> None:
+    """The four required fields, and the version of the package."""
+    citation = yaml.safe_load(beside("CITATION.cff"))
+    assert set(citation) == CFF
+    assert "1.2.0" == citation["cff-version"]
+    assert str(citation["version"]) == project["version"]
+    assert all("name" in author for author in citation["authors"])
+
+
+def test_the_changelog_has_the_form_of_keep_a_changelog(project: dict[str, Any]) -> None:
+    """A section per version, the newest first, with the six kinds of changes only; this version is in it."""
+    text = beside("CHANGELOG.md")
+    versions = re.findall(r"^## \[(.+?)\](?: - (\d{4}-\d\d-\d\d))?$", text, re.MULTILINE)
+    assert versions
+    assert len(versions) == len(re.findall(r"^## ", text, re.MULTILINE))
+    assert all(date or version == "Unreleased" for version, date in versions)
+    kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert set(re.findall(r"^### (.+)$", text, re.MULTILINE)) <= kinds
+    assert project["version"] in text
