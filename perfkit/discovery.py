@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfkit.errors import ReadError
-from perfkit.readers import SUFFIXES, claimants, reader, unrecognised
+from perfkit.readers import SUFFIXES, broken, claimants, reader, rivals, unrecognised
 
 # Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
 FORMS = (
@@ -48,11 +48,12 @@ def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
     if not given:
         raise ValueError("path: an empty list names no profile")
     found: list[Found] = []
-    notes: list[str] = []
+    notes: list[str] = list(broken())
     for item in given:
         _check(item)
         claimed = claimants(item)
         if claimed:
+            notes += rivals(item, claimed)
             found += [Found(_whole(item, name), name) for name in claimed]
         elif item.is_dir():
             found += _inside(item, notes)
@@ -107,6 +108,7 @@ def _inside(folder: Path, notes: list[str]) -> list[Found]:
             continue
         claimed = () if _is_special(item) else claimants(item)
         if claimed:
+            notes += rivals(item, claimed)
             found += [Found(item, name, is_given=False) for name in claimed]
         elif item.suffix in SUFFIXES and not _is_special(item):
             refused.append((item, unrecognised(item)))

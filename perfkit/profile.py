@@ -7,11 +7,25 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 import pandas as pd
 
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
+
+# What a reader reads, its KIND, and what that answers. Only readers know their names; all else asks for a kind.
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "timeline": "when kernels, copies and CUDA calls ran",
+        "counters": "hardware counters of single kernel launches",
+        "call_paths": "which calls of the program lead to the work of CPU and GPU",
+        "framework": "the operators of a framework, and the kernels that they launch",
+        "monitor": "a log of the GPUs: utilisation, memory, power, clocks",
+        "network": "collectives and links between GPUs",
+        "training": "steps, tokens and arithmetic per second, as a training prints them",
+    }
+)
 
 Loader = Callable[[], pd.DataFrame | Checked]
 

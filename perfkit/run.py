@@ -15,7 +15,7 @@ from perfkit.errors import PerfkitError, ReadError
 from perfkit.opening import opened
 from perfkit.profile import Missing, Profile
 from perfkit.ranks import Place, places, unlikely
-from perfkit.readers import READERS
+from perfkit.readers import kind, ordered
 from perfkit.tables import TABLES
 
 if TYPE_CHECKING:
@@ -70,15 +70,25 @@ class Run:
             self._tables[name] = self._joined(name)
         return self._tables[name]
 
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of captures in this run, of `perfkit.profile.KINDS`."""
+        return frozenset(kind(name) for name in {p.reader for p in self.profiles})
+
     def of(self, reader: str) -> Run:
-        """Return the profiles of one reader alone, on the clock of this run: what one tool saw of one execution.
+        """Return the profiles of one reader or of one kind alone, on the clock of this run: what one tool saw.
+
+        Parameters
+        ----------
+        reader
+            Name of a reader, or a kind of `perfkit.profile.KINDS`.
 
         Examples
         --------
-        >>> Run([]).of("torch_trace")
+        >>> Run([]).of("framework")
         <perfkit.Run of 0 profile(s): >
         """
-        part = Run(p for p in self.profiles if p.reader == reader)
+        part = Run(p for p in self.profiles if reader in (p.reader, kind(p.reader)))
         part._clocked = self._clocked
         return part
 
@@ -177,7 +187,7 @@ class Run:
         """SAMPLES of each profile, nothing told twice, and notes on what was left out."""
         frames: list[pd.DataFrame] = []
         notes: list[str] = []
-        for name in READERS:
+        for name in ordered(p.reader for p in self.profiles):
             of_reader = [
                 (p, place) for p, place in zip(self.profiles, self._placed[0], strict=True) if p.reader == name
             ]
@@ -205,7 +215,7 @@ class Run:
 
     def _part(self, profile: Profile, place: Place, name: str) -> pd.DataFrame:
         """Return one profile's table with the run's ranks and clock, empty if an earlier reader has that table."""
-        holders = [r for r in READERS for p in self.profiles if p.reader == r and name in p.loaders]
+        holders = ordered(p.reader for p in self.profiles if name in p.loaders)
         if name not in SHARED and profile.reader not in holders[:1]:
             return TABLES[name].empty()
         frame = profile.table(name)

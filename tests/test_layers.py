@@ -8,16 +8,34 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import perfkit
+from perfkit.profile import KINDS
+from perfkit.readers import READERS
+from perfkit.report.notebooks import BASELINE, NOTEBOOKS, folder
+from perfkit.report.record import NEEDS
+from perfkit.tables import TABLES
 
 ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
     ("errors", "schema"),
     ("tables", "metrics", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
-    ("cache", "opening", "discovery", "ranks", "clocks", "joining", "run", "choice", "selection", "__init__"),
+    (
+        "cache",
+        "opening",
+        "discovery",
+        "ranks",
+        "clocks",
+        "joining",
+        "run",
+        "choice",
+        "selection",
+        "testing",
+        "__init__",
+    ),
     ("diagnosis",),
     ("widgets", "report"),
     ("cli", "__main__"),
@@ -73,12 +91,41 @@ def test_imports_point_down() -> None:
     ]
 
 
+BETWEEN = ("__init__", "outside")  # modules of readers that are none: the list, and readers of other packages
+
+
 def test_a_reader_does_not_import_a_reader() -> None:
     """Each reader knows the tables and nothing of the other readers."""
     for file in (ROOT / "readers").rglob("*.py"):
         own = file.relative_to(ROOT / "readers").parts[0].removesuffix(".py")
-        others = [n for _, n in imports(file) if n.startswith("perfkit.readers.") and n.split(".")[2] != own]
+        others = [n for _, n in imports(file) if n.startswith("perfkit.readers.")]
+        others = [n for n in others if n.split(".")[2] not in (own, *BETWEEN)]
         assert [] == others, f"{file.name} imports {others}"
+
+
+NAMED = ("readers", "simulate", "workloads")  # parts that may name a reader; workloads run programs of that name
+
+
+def test_no_part_but_readers_names_a_reader() -> None:
+    """Whoever asks for a KIND works with readers from outside too; docs and messages name tools, not readers."""
+    found = [
+        f"{file.relative_to(ROOT)}:{node.lineno}: {node.value}"
+        for file in MODULES
+        if part_of(file) not in NAMED
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in READERS
+    ]
+    assert [] == found
+
+
+def test_tags_of_cells_name_tables_and_kinds() -> None:
+    """What a notebook or a cell needs is a table, a kind of a capture, or a baseline: any reader can bring it."""
+    named = {need for needs in NOTEBOOKS.values() for need in needs}
+    for notebook in folder().rglob("*.ipynb"):
+        for cell in nbformat.read(notebook, as_version=4).cells:
+            tags = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
+            named |= {need for tag in tags for need in tag.split("|")}
+    assert named <= {*TABLES, *KINDS, BASELINE}
 
 
 @pytest.mark.parametrize(

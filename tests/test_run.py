@@ -266,9 +266,8 @@ def test_a_rank_whose_category_is_all_missing_can_be_united() -> None:
     assert "pinned" == run.copies["src_memory"].iloc[1]
 
 
-def test_what_two_tools_recorded_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_two_tools_recorded_is_counted_once() -> None:
     """KERNELS of nsys and torch are those of nsys; the torch kernels stay with their profile."""
-    monkeypatch.setattr("perfkit.run.READERS", ("nsys", "torch_trace"))
     torch = profile("torch_trace", KERNELS=kernels({"start_ns": 1, "dur_ns": 1, "name": "torch"}))
     calls = api_calls({"start_ns": 1, "dur_ns": 1})
     torch = Profile(torch.reader, torch.path, torch.capture, {**torch.loaders, "API_CALLS": lambda: calls})

@@ -29,6 +29,7 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def inspect(path: Path, as_json: bool) -> None:
     """Say what a profile or folder holds, and what is missing and how to record it."""
+    from perfkit.readers import kind
     from perfkit.run import load
 
     run = load(path)
@@ -38,6 +39,7 @@ def inspect(path: Path, as_json: bool) -> None:
             {
                 "path": str(p.path),
                 "reader": p.reader,
+                "kind": kind(p.reader),
                 **{
                     k: p.capture[k].astype(object).where(p.capture[k].notna(), None).iloc[0]
                     for k in ("tool", "tool_version", "dur_ns")

@@ -31,6 +31,7 @@ from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.shapes import shape_roofline
 from perfkit.diagnosis.together import together
 from perfkit.diagnosis.weighing import weighed
+from perfkit.readers import kind
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
@@ -64,10 +65,10 @@ TIMELINE = Refusal(
     "no timeline was recorded",
     "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM",
 )
-# What records every operation of graphs, by the reader of the timeline.
+# What records every operation of graphs, by the kind of capture that holds the timeline.
 GRAPH_NODES = {
-    "nsys": "nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM",
-    "torch_trace": (
+    "timeline": "nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM",
+    "framework": (
         "torch.profiler.profile(schedule=torch.profiler.schedule(wait=1, warmup=1, active=1)), so that no replay is "
         "lost, on a current CUDA; or nsys profile --trace=cuda,nvtx --cuda-graph-trace=node PROGRAM"
     ),
@@ -167,9 +168,9 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
 def _graphs(view: Selection) -> list[Refusal]:
     """Return why it is not told how long the GPU was busy, where operations of graphs were not recorded."""
     why = unrecorded(view)
-    reader = next((p.reader for p in view.run.profiles if "KERNELS" in p.loaders), "nsys")
+    held = next((kind(p.reader) for p in view.run.profiles if "KERNELS" in p.loaders), "timeline")
     question = "How long does the GPU compute, and how long is it idle?"
-    return [Refusal(question, why, GRAPH_NODES.get(reader, GRAPH_NODES["nsys"]))] if why else []
+    return [Refusal(question, why, GRAPH_NODES.get(held, GRAPH_NODES["timeline"]))] if why else []
 
 
 def _view(run: Run | Selection) -> Selection:

@@ -25,7 +25,7 @@ from perfkit.selection import Selection
 from perfkit.tables import SAMPLES
 
 PLACES = 400  # of iterations in a picture
-READERS = frozenset({"nccl", "deepspeed"})
+KINDS = frozenset({"network", "training"})
 TRAINING = {
     "iteration_ns": ("baseline_step_ns", "Step time", "ns", "median time of an iteration"),
     "tokens_per_s": ("baseline_tokens_per_s", "Tokens", "1/s", "median tokens of all GPUs per second"),
@@ -165,7 +165,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
 
 def is_baseline(view: Selection) -> bool:
     """Say whether the run holds a benchmark of communication or a log of a training."""
-    return any(profile.reader in READERS for profile in view.run.profiles)
+    return bool(KINDS & view.run.kinds)
 
 
 def _ceilings(found: Machine) -> Iterator[Figure]:

@@ -16,7 +16,7 @@ from perfkit.diagnosis import advice
 from perfkit.diagnosis.finding import Figure, Finding, Gain, severity
 from perfkit.selection import Selection
 
-READERS = frozenset({"nvidia_smi", "rocm_smi", "dcgm"})
+KIND = "monitor"
 MEANINGS = {
     "gpu_busy_frac": ("Time with a kernel (log)", "mean share of the period in which a kernel ran; not how much of it"),
     "sm_active_frac": ("SM active (log)", "mean share of cycles in which an SM had a warp"),
@@ -88,4 +88,4 @@ def findings(view: Selection) -> Iterator[Finding]:
 
 def is_logged(view: Selection) -> bool:
     """Say whether the run holds a log of its GPUs."""
-    return any(profile.reader in READERS for profile in view.run.profiles)
+    return KIND in view.run.kinds

@@ -1,18 +1,22 @@
-"""Readers: one module per format, each with `sniff(path)`, `read(path)` and a VERSION.
+"""Readers: one module per format, each with `sniff(path)`, `read(path)`, a VERSION and a KIND.
 
 `READERS` is the list of their names; its order is the precedence when several claim a file and when
-two profiles of one run hold the same table. A reader that holds its file whole says by LARGEST up to which size, bytes.
+two profiles of one run hold the same table. Readers of other packages (`perfkit.readers.outside`) come after them: on
+equal claim perfkit's own reader reads the file, and a note says so. A reader that holds its file whole says by LARGEST
+up to which size, bytes. Nothing outside of readers knows a reader by its name: it asks for a KIND of `profile.KINDS`.
 """
 
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterable, Sequence
 from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 from perfkit.errors import ReadError
+from perfkit.readers import outside
 
 READERS = ("nsys", "ncu", "hpctoolkit", "torch_trace", "dcgm", "nvidia_smi", "rocm_smi", "nccl", "deepspeed")
 LOGS = ("nccl", "deepspeed")  # read what a program printed, where one file can hold something for each of them
@@ -31,13 +35,43 @@ READABLE = (
 
 
 def reader(name: str) -> ModuleType:
-    """Return the reader module called `name`."""
-    return import_module(f"perfkit.readers.{name}")
+    """Return the reader module called `name`, perfkit's own or one from outside.
+
+    Raises
+    ------
+    LookupError
+        If there is no such reader.
+    """
+    return import_module(f"perfkit.readers.{name}") if name in READERS else outside.module(name)
+
+
+def kind(name: str) -> str:
+    """Return the kind of captures that a reader reads, one of `perfkit.profile.KINDS`.
+
+    Examples
+    --------
+    >>> kind("nsys"), kind("rocm_smi")
+    ('timeline', 'monitor')
+    """
+    return str(reader(name).KIND)
+
+
+def ordered(names: Iterable[str]) -> list[str]:
+    """Return names of readers in the order of precedence: perfkit's own as in READERS, then others by name.
+
+    Examples
+    --------
+    >>> ordered(["my_format", "ncu", "another", "nsys"])
+    ['nsys', 'ncu', 'another', 'my_format']
+    """
+    given = set(names)
+    return [*(name for name in READERS if name in given), *sorted(given - set(READERS))]
 
 
 def recognise(path: Path) -> str | None:
     """Return the name of the reader that claims `path` by its content, or None."""
-    return next((name for name in READERS if reader(name).sniff(path)), None)
+    names = (name for several in (READERS, outside.names(READERS)) for name in several)
+    return next((name for name in names if reader(name).sniff(path)), None)
 
 
 def claimants(path: Path) -> tuple[str, ...]:
@@ -48,8 +82,27 @@ def claimants(path: Path) -> tuple[str, ...]:
     return (first,) if first else ()
 
 
+def rivals(path: Path, claimed: Sequence[str]) -> list[str]:
+    """Return notes on readers from outside that claim a file too, which another reader reads."""
+    others = (name for name in outside.names(READERS) if name not in claimed and reader(name).sniff(path))
+    whose = "perfkit's own reader" if claimed[0] in READERS else "the reader"
+    return [
+        f"{path.name}: {outside.origin(name)} claims this file too; {whose} {claimed[0]} reads it" for name in others
+    ]
+
+
+def broken() -> tuple[str, ...]:
+    """Return notes on readers from outside that do not work."""
+    return outside.problems(READERS)
+
+
 def unrecognised(path: Path) -> ReadError:
     """Return the error that says what a file is that no reader claims, and what to do about it."""
+    unable = broken()
+    return ReadError(f"{_unrecognised(path)}{' Note: ' + '; '.join(unable) + '.' if unable else ''}")
+
+
+def _unrecognised(path: Path) -> ReadError:
     if path.is_dir():
         measured = next((f for f in (path, *sorted(path.iterdir())) if any(f.glob("*.hpcrun"))), None)
         if measured:

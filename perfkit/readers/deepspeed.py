@@ -30,9 +30,10 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import content, lines
 
-__all__ = ["VERSION", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
+KIND = "training"
 LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
 NO_BACKWARD = Missing(

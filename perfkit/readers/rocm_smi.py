@@ -24,9 +24,10 @@ from perfkit.format import printable
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import content, head, line_of
 
-__all__ = ["VERSION", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
+KIND = "monitor"
 LARGEST = 4 * 10**9
 HEAD = 1 << 16
 CARD = re.compile(r"card(\d{1,4})", re.ASCII)

@@ -21,13 +21,13 @@ from perfkit.format import elided
 from perfkit.run import Run
 
 BASELINE = "baseline"
-# Notebook, and the tables or readers of which at least one must have found something for it to have an answer;
+# Notebook, and the tables or kinds of captures of which the run must hold at least one for it to have an answer;
 # BASELINE where an earlier run must have been given.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
-    "1_baseline": ("nccl", "deepspeed"),
-    "2_monitoring": ("nvidia_smi", "rocm_smi", "dcgm"),
-    "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "nsys"),
+    "1_baseline": ("network", "training"),
+    "2_monitoring": ("monitor",),
+    "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "timeline"),
     "3_call_paths": ("CALLTREE",),
     "4_kernels": ("LAUNCHES",),
     "5_framework": ("OPS",),
@@ -56,8 +56,8 @@ def _installed(name: str) -> Path:
 
 
 def recorded(run: Run) -> set[str]:
-    """Return the names of the tables that the profiles of a run hold, and of the readers that found them."""
-    return {name for profile in run.profiles for name in (profile.reader, *profile.loaders)}
+    """Return the names of the tables that the profiles of a run hold, and the kinds of these captures."""
+    return {*run.kinds, *(name for profile in run.profiles for name in profile.loaders)}
 
 
 def answering(run: Run, baseline: Run | None = None) -> list[str]:

@@ -11,7 +11,8 @@ import nbformat
 from perfkit.diagnosis import Figure, Finding, Refusal, plain
 
 MIME = "application/vnd.perfkit.record+json"
-NEEDS = "needs:"  # begins the tag of a cell that has an answer only where one of the tables it names was recorded
+# Begins the tag of a cell that has an answer only where one of the tables, or kinds of captures, it names was recorded.
+NEEDS = "needs:"
 # Tag of a cell for the person at the notebook: the explorer and the prose about it, and what the summary says already.
 LIVE = "live"
 

@@ -40,9 +40,10 @@ from perfkit.readers.dcgm.fields import (
 from perfkit.readers.dcgm.forms import is_answer, is_dmon, is_exposition, read_answer, read_dmon, read_exposition
 from perfkit.readers.text import content, head
 
-__all__ = ["VERSION", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 3
+KIND = "monitor"
 LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
 

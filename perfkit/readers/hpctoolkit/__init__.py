@@ -13,9 +13,10 @@ from perfkit.profile import Profile
 from perfkit.readers.hpctoolkit.database import Database
 from perfkit.readers.hpctoolkit.layout import KINDS, MAGIC, META
 
-__all__ = ["FOLDER", "VERSION", "read", "sniff"]
+__all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
+KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
 
 

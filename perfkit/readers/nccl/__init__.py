@@ -22,9 +22,10 @@ from perfkit.readers.nccl.log import Call, Edge, Facts, Line, Log, calls, decode
 from perfkit.readers.nccl.operations import candidates, operation
 from perfkit.readers.text import content, head
 
-__all__ = ["VERSION", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 3
+KIND = "network"
 LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
 LOOKED_AT = 200_000  # bytes; before the table a log holds what the launcher and the program print

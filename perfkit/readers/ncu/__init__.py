@@ -20,9 +20,10 @@ from perfkit.readers.ncu import fill, launches, log, pages, rep
 from perfkit.readers.ncu.operations import sparse
 from perfkit.readers.ncu.report import Report, whole
 
-__all__ = ["VERSION", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
+KIND = "counters"
 LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes; before its page a log holds what the program prints
 

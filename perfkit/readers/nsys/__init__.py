@@ -17,9 +17,10 @@ from perfkit.readers.nsys.folder import FolderSource, is_export_folder
 from perfkit.readers.nsys.source import Source
 from perfkit.readers.nsys.sqlite import SqliteSource, is_export
 
-__all__ = ["VERSION", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 3
+KIND = "timeline"
 
 
 def sniff(path: Path) -> bool:

@@ -17,9 +17,10 @@ from perfkit.readers.nvidia_smi import dmon, query, text, xml
 from perfkit.readers.nvidia_smi.filling import filled
 from perfkit.readers.nvidia_smi.forms import QUERY, form, refused
 
-__all__ = ["QUERY", "VERSION", "read", "refused", "sniff"]
+__all__ = ["KIND", "QUERY", "VERSION", "read", "refused", "sniff"]
 
 VERSION = 3
+KIND = "monitor"
 LARGEST = 4 * 10**9
 READ = {"dmon": dmon.log, "query": query.log, "text": text.log, "xml": xml.log}
 

@@ -18,9 +18,10 @@ from perfkit.readers.torch_trace import collectives, cpu, gpu, header, memory, s
 from perfkit.readers.torch_trace.reading import Reading, python_spans
 from perfkit.readers.torch_trace.sniffing import outermost_keys, sniff
 
-__all__ = ["VERSION", "outermost_keys", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "outermost_keys", "read", "sniff"]
 
 VERSION = 2
+KIND = "framework"
 
 
 def read(path: Path) -> Profile:

@@ -1,0 +1,215 @@
+"""A stranger's reader: a package of one module is installed, its captures are loaded and reported on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from readers import smi_files
+from readers.outside_files import package, power_log, shown
+
+import perfkit
+
+HERE = Path(perfkit.__file__).parents[1]
+LOAD = """
+import json, sys, perfkit
+run = perfkit.load(sys.argv[1:] if len(sys.argv) > 2 else sys.argv[1])
+print(json.dumps({
+    "readers": [p.reader for p in run.profiles], "kinds": sorted(run.kinds), "notes": run.notes,
+    "missing": [m.record for m in run.missing], "samples": len(run.samples), "mean": float(run.samples["value"].mean()),
+}))
+"""
+
+
+def child(site: Path, *arguments: object, cache: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process of its own, for which the packages in `site` are installed."""
+    path = os.pathsep.join([str(site), str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, **({"PERFKIT_CACHE": str(cache)} if cache else {})}
+    command = [sys.executable, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, cwd=site)
+
+
+def loaded(site: Path, *paths: Path) -> dict[str, Any]:
+    """What perfkit.load makes of captures there."""
+    done = child(site, "-c", LOAD, *paths)
+    assert 0 == done.returncode, done.stderr
+    content: dict[str, Any] = json.loads(done.stdout)
+    return content
+
+
+def refused(site: Path, *paths: Path) -> str:
+    """The error with which perfkit.load refuses captures there."""
+    done = child(site, "-c", LOAD, *paths)
+    assert 1 == done.returncode
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder of installed packages, with the reader that CONTRIBUTING.md shows."""
+    package(tmp_path / "site", "power-log", shown())
+    return tmp_path / "site"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """A capture that only this reader reads."""
+    return power_log(tmp_path / "power.log")
+
+
+def smi(path: Path) -> Path:
+    """A log that a reader of perfkit reads."""
+    return smi_files.query(path, *smi_files.moments())
+
+
+def test_a_strangers_capture_is_loaded(site: Path, log: Path) -> None:
+    """perfkit knows it by the entry point; without the package it does not."""
+    content = loaded(site, log)
+    assert (["power_log"], ["monitor"], 20) == (content["readers"], content["kinds"], content["samples"])
+    assert ["nvidia-smi -L"] == content["missing"]
+    assert [] == content["notes"]
+    assert "no reader recognises this file" in refused(site.parent, log)
+
+
+def test_the_second_load_is_from_the_cache(site: Path, log: Path, tmp_path: Path) -> None:
+    """A copy is kept under the name of the entry point, and read without the reader's help."""
+    first = child(site, "-c", LOAD, log, cache=tmp_path / "kept")
+    (copy,) = (tmp_path / "kept").rglob("SAMPLES.*.parquet")
+    assert copy.parent.name.startswith("power_log-")
+    source = (site / "power_log.py").read_text()
+    (site / "power_log.py").write_text(source.replace("def read(path: Path) -> Profile:", "def read(path):\n    1 / 0"))
+    assert first.stdout == child(site, "-c", LOAD, log, cache=tmp_path / "kept").stdout
+
+
+def test_a_strangers_capture_is_a_part_of_a_run(site: Path, log: Path) -> None:
+    """In a folder beside other captures, its metrics are added to theirs; what two have is taken from perfkit's own."""
+    folder = log.parent / "run"
+    folder.mkdir()
+    log.rename(folder / "power.log")
+    alone = loaded(site, smi(folder / "gpu.csv"))
+    both = loaded(site, folder)
+    assert ["nvidia_smi", "power_log"] == sorted(both["readers"])
+    assert alone["samples"] == both["samples"]  # nvidia-smi has the power too
+    assert 20 == loaded(site, folder / "power.log")["samples"]
+
+
+def test_a_strangers_capture_is_reported_on(site: Path, log: Path, tmp_path: Path) -> None:
+    """`perfkit report` answers what a monitoring log answers: KIND is all that the report asks for."""
+    done = child(site, "-m", "perfkit", "report", log, "--out", tmp_path / "report")
+    assert 0 == done.returncode, done.stderr
+    content = json.loads((tmp_path / "report" / "summary.json").read_text(encoding="utf-8"))
+    assert "power log" == content["inputs"]["captures"][0]["tool"]
+    assert [] == content["failures"]
+    assert (tmp_path / "report" / "notebooks" / "2_monitoring.ipynb").exists()
+    assert "nvidia-smi -L" in {refusal["record"] for refusal in content["refusals"]}
+
+
+def test_a_stranger_runs_the_contract(site: Path, log: Path) -> None:
+    """check_reader accepts the module, as it is imported and as perfkit registered it."""
+    code = "import sys, power_log; from perfkit.testing import check_reader; check_reader(power_log, sys.argv[1:])"
+    assert "" == child(site, "-c", code, log).stderr
+    registered = code.replace(
+        "check_reader(power_log", "import perfkit.readers as r; check_reader(r.reader('power_log')"
+    )
+    assert "" == child(site, "-c", registered, log).stderr
+
+
+def test_import_perfkit_loads_no_reader_from_outside(site: Path) -> None:
+    """A package is imported when a file is looked at, not before."""
+    assert "False\n" == child(site, "-c", "import sys, perfkit; print('power_log' in sys.modules)").stdout
+
+
+BROKEN = {
+    "no_import": ("import no_such_module", "it cannot be imported (ModuleNotFoundError: No module named"),
+    "no_syntax": ("def", "it cannot be imported (SyntaxError"),
+    "raises": ("raise RuntimeError('no licence')", "it cannot be imported (RuntimeError: no licence)"),
+    "bare": ("VERSION = 1", "its module lacks a function sniff(path), a function read(path), KIND (one of timeline,"),
+}
+
+
+def test_a_broken_package_is_named_and_left_out(site: Path, log: Path) -> None:
+    """Other readers, perfkit's own and from outside, go on; a note names the distribution."""
+    for name, (source, _) in BROKEN.items():
+        package(site, name.replace("_", "-"), source)
+    for path in (log, smi(log.parent / "gpu.csv")):
+        notes = [note for note in loaded(site, path)["notes"] if "left out" in note]
+        assert len(BROKEN) == len(notes)
+        for name, (_, words) in BROKEN.items():
+            (note,) = (
+                n for n in notes if n.startswith(f"the reader {name} of {name.replace('_', '-')} 1.2 is left out")
+            )
+            assert words in note
+    (log.parent / "other.txt").write_text("hello")
+    assert "Note: the reader bare of bare 1.2" in refused(site, log.parent / "other.txt")
+
+
+def test_names_that_cannot_be_are_left_out(site: Path, log: Path) -> None:
+    """A reader cannot take the name of perfkit's own, of a kind, of another package's, or of a path."""
+    points = {"nsys": "other_log", "monitor": "other_log", "../x": "other_log", "power_log": "other_log"}
+    package(site, "other-log", shown(), points=points)
+    notes = [note for note in loaded(site, log)["notes"] if "left out" in note]
+    assert 4 == len(notes)
+    assert any("nsys of other-log 1.2 is left out: perfkit has a reader of this name" in note for note in notes)
+    assert any("power_log of power-log 1.2 is left out: another package" in note for note in notes)
+
+
+FAILING = {
+    "zero_log": ("1 / 0", "failed (ZeroDivisionError: division by zero)"),
+    "three_log": ("return 3", "returned int, not a perfkit.profile.Profile"),
+    "key_log": ("{}['x']", "failed (KeyError: 'x')"),
+}
+
+
+def test_a_reader_that_fails_is_named(site: Path, log: Path) -> None:
+    """Whatever `read` raises or returns is a ReadError with the package's name; in a folder the others are read."""
+    folder = log.parent / "run"
+    folder.mkdir()
+    log.rename(folder / "power.log")
+    head, _, _ = shown().partition("def read")
+    for name, (body, _) in FAILING.items():
+        source = f"{head.replace('# power', f'# {name}')}def read(path):\n    {body}\n"
+        package(site, name.replace("_", "-"), source)
+        (folder / f"{name}.txt").write_text(f"# {name} log\n")
+    content = loaded(site, folder)
+    assert ["power_log"] == content["readers"]
+    for name, (_, words) in FAILING.items():
+        told = f"{name}.txt: not part of this run, for it cannot be read: the reader {name} of"
+        (note,) = (note for note in content["notes"] if note.startswith(told))
+        assert words in note
+    error = refused(site, folder / "zero_log.txt")
+    assert error.startswith(f"perfkit.errors.ReadError: {folder / 'zero_log.txt'}: the reader zero_log of zero-log 1.2")
+    assert error.endswith("Report this to the authors of that package, or uninstall it and load again.")
+
+
+def test_a_table_that_fails_is_named(site: Path, log: Path) -> None:
+    """Also a table that is read later and has another shape than it promises."""
+    source = shown().replace("lambda: table", "lambda: table.assign(value='high')")
+    (site / "power_log.py").write_text(source)
+    error = child(site, "-c", LOAD, log).stderr.splitlines()[-1]
+    assert "the reader power_log of power-log 1.2 failed (table 'SAMPLES' does not match its schema" in error
+
+
+def test_on_equal_claim_perfkits_own_reader_reads_the_file(site: Path, log: Path) -> None:
+    """A note says which other reader claims it; of two packages the first by name reads it."""
+    claiming = shown().replace(
+        "        with path.open", "        if path.suffix == '.csv':\n            return True\n        with path.open"
+    )
+    (site / "power_log.py").write_text(claiming)
+    content = loaded(site, smi(log.parent / "gpu.csv"))
+    assert ["nvidia_smi"] == content["readers"]
+    (note,) = (note for note in content["notes"] if "claims" in note)
+    told = "the reader power_log of power-log 1.2 claims this file too; perfkit's own reader nvidia_smi reads it"
+    assert f"gpu.csv: {told}" == note
+    package(site, "a-log", shown())
+    assert ["a_log"] == loaded(site, log)["readers"]
+
+
+def test_a_sniff_that_fails_claims_nothing(site: Path, log: Path) -> None:
+    """The other readers are asked all the same."""
+    package(site, "raising-log", shown().replace("        with path.open", "        1 / 0\n        with path.open"))
+    assert ["power_log"] == loaded(site, log)["readers"]
