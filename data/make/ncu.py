@@ -9,9 +9,6 @@ lacks is an empty field. The file says in its log that it is simulated.
 One launch per case: double precision, packed half (each instruction works on two values), tensor cores dense and
 sparse, both Hopper instruction kinds at once, counted by their sum and by themselves. The numbers are made up so
 that wrong factors and double counting show. FLOP are operations as the vendor's roofline counts them.
-
-The CUDA occupancy rules, on this one GPU: warps of 32 threads, registers given out per warp in units of 256 from
-quarters of the SM, 1 KiB of shared memory per block kept for the system.
 """
 
 from __future__ import annotations
@@ -19,16 +16,14 @@ from __future__ import annotations
 import csv
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from make.kernels import Kernel
-from perfkit.simulate.export import CARD
+from make.kernels import table
 
 Dim = tuple[int, int, int]
 Value = float | str | None
@@ -197,146 +192,21 @@ CASE_CYCLES = 100_000
 CASE_HZ = 1_250_000_000
 CASE_NS = 80_000
 
-_THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
-_TENSOR = "sm__ops_path_tensor_{}.sum"
-
-# name -> counters, and the FLOP they stand for
-_CASES: dict[str, tuple[dict[str, int], dict[str, float]]] = {
-    "daxpy_kernel": (
-        {_THREADS.format(op): n for op, n in (("dadd", 1_000), ("dmul", 2_000), ("dfma", 1_500_000))},
-        {"fp64_flops": 1_000 + 2_000 + 2 * 1_500_000},
-    ),
-    "half2_kernel": (
-        {_THREADS.format(op): n for op, n in (("hadd", 3_000), ("hmul", 5_000), ("hfma", 700_000))},
-        {"fp16_flops": 2 * 3_000 + 2 * 5_000 + 4 * 700_000},
-    ),
-    "dense_gemm_kernel": (
-        {
-            _TENSOR.format("src_fp16_dst_fp32"): 67_108_864,
-            _TENSOR.format("src_fp16_dst_fp32_sparsity_off"): 67_108_864,
-            _TENSOR.format("src_fp16_dst_fp32_sparsity_on"): 0,
-        },
-        {"tensor_flops": 67_108_864},
-    ),
-    "sparse_gemm_kernel": (
-        {
-            _TENSOR.format("src_bf16_dst_fp32"): 33_554_432,
-            _TENSOR.format("src_bf16_dst_fp32_sparsity_off"): 0,
-            _TENSOR.format("src_bf16_dst_fp32_sparsity_on"): 33_554_432,
-        },
-        {"tensor_flops": 33_554_432},
-    ),
-    "hopper_gemm_kernel": (
-        {
-            _TENSOR.format("src_bf16_dst_fp32"): 5_000_000,
-            _TENSOR.format("op_hgmma_src_bf16_dst_fp32_sparsity_off"): 4_000_000,
-            _TENSOR.format("op_hmma_src_bf16_dst_fp32_sparsity_off"): 1_000_000,
-        },
-        {"tensor_flops": 5_000_000},
-    ),
-}
-
 
 def cases(path: Path) -> dict[str, dict[str, float]]:
     """Write one launch per case to `path` and return what is true of each: kernel name -> FLOP by column of LAUNCHES.
 
     A column that is not named was not measured. Every launch takes 80,000 ns: 100,000 cycles at 1.25 GHz.
     """
-    launches = [Launch(name, (128, 1, 1), (256, 1, 1)) for name in _CASES]
-    count = len(launches)
+    rows = table("ncu_cases")
+    names = list(dict.fromkeys(row["kernel"] for row in rows))
+    launches = [Launch(name, (128, 1, 1), (256, 1, 1)) for name in names]
     metrics: dict[str, list[Value]] = {
-        "gpu__time_duration.sum": [CASE_NS] * count,
-        "sm__cycles_elapsed.avg": [CASE_CYCLES] * count,
-        "sm__cycles_elapsed.avg.per_second": [CASE_HZ] * count,
+        "gpu__time_duration.sum": [CASE_NS] * len(names),
+        "sm__cycles_elapsed.avg": [CASE_CYCLES] * len(names),
+        "sm__cycles_elapsed.avg.per_second": [CASE_HZ] * len(names),
     }
-    for i, (counters, _) in enumerate(_CASES.values()):
-        for name, value in counters.items():
-            metrics.setdefault(name, [None] * count)[i] = value
+    for row in rows:
+        metrics.setdefault(row["counter"], [None] * len(names))[names.index(row["kernel"])] = int(row["value"])
     write(path, launches, metrics, label="perfkit's cases of every precision; no GPU ran")
-    return {name: dict(truth) for name, (_, truth) in _CASES.items()}
-
-
-SMS, WARPS, BLOCKS, REGISTERS, SHARED = (
-    int(CARD[name]) for name in ("smCount", "maxWarpsPerSm", "maxBlocksPerSm", "maxRegistersPerSm", "maxShmemPerSm")
-)
-
-
-class Limits(NamedTuple):
-    """Blocks per SM by each limit, as the tool names it."""
-
-    warps_per_block: int
-    warps: int
-    registers: int
-    shared_mem: int
-    blocks: int
-
-    @property
-    def resident(self) -> int:
-        """Blocks that an SM holds at once."""
-        return min(self[1:])
-
-    @property
-    def occupancy(self) -> float:
-        """Theoretical occupancy, 0..1."""
-        return self.resident * self.warps_per_block / WARPS
-
-    @property
-    def limiter(self) -> list[str]:
-        """The fields that are smallest."""
-        return [name for name in self._fields[1:] if getattr(self, name) == self.resident]
-
-
-def occupancy_limits(kernels: Sequence[Kernel]) -> list[Limits]:
-    """Return the limits of each kernel."""
-    return [_limits(kernel) for kernel in kernels]
-
-
-def _limits(kernel: Kernel) -> Limits:
-    warps = ceil(kernel.block / 32)
-    per_warp = ceil(kernel.registers * 32 / 256) * 256
-    at_once = REGISTERS // 4 // per_warp * 4
-    shared = kernel.shared_bytes + kernel.dynamic_shared_bytes + 1024
-    return Limits(warps, WARPS // warps, at_once // warps, SHARED // shared, BLOCKS)
-
-
-def device_metrics() -> Iterator[tuple[str, int | str]]:
-    """Yield what the tool says of the GPU."""
-    yield "device__attribute_display_name", CARD["name"]
-    yield "device__attribute_clock_rate", int(CARD["clockRate"]) // 1000
-    yield "device__attribute_max_gpu_frequency_khz", int(CARD["clockRate"]) // 1000
-    yield "device__attribute_multiprocessor_count", CARD["smCount"]
-    yield "device__attribute_compute_capability_major", CARD["computeMajor"]
-    yield "device__attribute_compute_capability_minor", CARD["computeMinor"]
-    yield "device__attribute_max_warps_per_multiprocessor", CARD["maxWarpsPerSm"]
-    yield "device__attribute_max_blocks_per_multiprocessor", CARD["maxBlocksPerSm"]
-    yield "device__attribute_max_registers_per_multiprocessor", CARD["maxRegistersPerSm"]
-    yield "device__attribute_max_shared_memory_per_multiprocessor", CARD["maxShmemPerSm"]
-    yield "device__attribute_max_threads_per_multiprocessor", 2_048
-    yield "device__attribute_warp_size", CARD["threadsPerWarp"]
-
-
-def launch_metrics(kernels: Sequence[Kernel], slots: Sequence[int]) -> Iterator[tuple[str, Any]]:
-    """Yield the metrics of launch and occupancy: name, and a value per launch or one for all."""
-    grids = np.array([prod(kernel.grids[slot]) for kernel, slot in zip(kernels, slots, strict=True)])
-    blocks = np.array([kernel.block for kernel in kernels])
-    static = np.array([kernel.shared_bytes for kernel in kernels])
-    dynamic = np.array([kernel.dynamic_shared_bytes for kernel in kernels])
-    found = occupancy_limits(kernels)
-    yield "launch__block_size", blocks
-    yield "launch__grid_size", grids
-    yield "launch__thread_count", grids * blocks
-    yield "launch__registers_per_thread", np.array([kernel.registers for kernel in kernels])
-    yield "launch__shared_mem_per_block_driver", 1024
-    yield "launch__shared_mem_per_block_dynamic", dynamic
-    yield "launch__shared_mem_per_block_static", static
-    yield "launch__shared_mem_per_block", static + dynamic + 1024
-    yield "launch__sm_count", SMS
-    for name in ("blocks", "registers", "shared_mem", "warps"):
-        yield f"launch__occupancy_limit_{name}", np.array([getattr(each, name) for each in found])
-    resident = np.array([each.resident for each in found])
-    yield "launch__waves_per_multiprocessor", grids / (resident * SMS)
-    theoretical = np.array([100 * each.occupancy for each in found])
-    yield "sm__maximum_warps_per_active_cycle_pct", theoretical
-    # A grid smaller than the GPU leaves an SM with one block, however many would fit.
-    warps = np.minimum(np.ceil(grids / SMS), resident) * np.ceil(blocks / 32)
-    yield "sm__warps_active.avg.pct_of_peak_sustained_active", np.minimum(97.3 * warps / WARPS, theoretical)
+    return {row["kernel"]: {row["column"]: int(row["flops"])} for row in rows}

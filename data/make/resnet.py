@@ -31,7 +31,7 @@ from make.mlp import CLOCK, CLOCK_HZ, GR, PEAK_GB_PER_S, READ, SM, SYSTEM, SYSTE
 from make.resnet_run import Steps, active_ns
 from make.resnet_work import TENSOR
 from make.tally import Tally
-from make.timeline import Int
+from make.timeline import Float, Int
 from perfkit.simulate import export
 
 NAME = "resnet18_a100"
@@ -101,8 +101,6 @@ def _steps(steps: Steps) -> dict[str, float]:
 def _means(times: Int, values: Mapping[str, Int]) -> dict[str, dict[str, float]]:
     return {name: {"count": len(times), "mean": float(value.mean())} for name, value in values.items()}
 
-
-Float = NDArray[np.float64]
 
 ISSUE, TENSOR_ACTIVE = "SM Issue [Throughput %]", "Tensor Active [Throughput %]"
 WARPS, UNUSED = "Compute Warps in Flight [Throughput %]", "Unallocated Warps in Active SMs [Throughput %]"

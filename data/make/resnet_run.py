@@ -17,14 +17,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from make import resnet_work, timeline
 from make.activity import Block, Ranges, rows
 from make.kernels import Kernel
 from make.mlp_run import copies
 from make.resnet_work import IMAGE, LAUNCHED, NAMES, SMS, Launch, duration_ns
-from make.timeline import Int, Laid, Op, Plan, Times, lay_out
+from make.timeline import Float, Int, Laid, Op, Plan, Times, lay_out
 from perfkit.simulate.export import Worker
 
 IMAGE_BYTES, LABEL_BYTES = 3 * IMAGE**2 * 4, 8
@@ -96,8 +95,6 @@ PASS_NS = 5_322_595  # section 3.2.1: 0.005322594642639161 s
 TAIL_FRAC = 0.985  # of a kernel's time all its SMs are active; in the rest the last blocks run
 TRAINING_BEGIN_NS, INFERENCE_BEGIN_NS = 412_000_000, 31_000_000
 WAITING = timeline.Pace(gap_ns=(24_000, 58_000), call_ns=(4_600, 13_000), delay_ns=(1_400, 4_000))
-
-Float = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

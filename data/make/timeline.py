@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from make.kernels import Kernel
 
 Int = NDArray[np.int64]
+Float = NDArray[np.float64]
 
 SPACING_NS = 900
 RETURN_NS = 2_500
