@@ -12,6 +12,19 @@ latency of a batch is from the copy of its tokens until its logits are back.
 
 The form of its ``timings.json``; times are int64 ns. Mean and median of the steps are the report's latency. Operations
 are those of the products: 24 s h^2 + 4 s^2 h for a layer of a sequence of s tokens, and 4 s h for the head.
+
+An execution of its own, after the one that Nsight Systems saw: the two tools cannot record one process at once.
+Recorded with shapes, without memory and stacks. Kernels last as long as in the timeline's batches of that size, drawn
+anew; the host takes time for every operator, as it does when it is watched. The file says that it is simulated.
+
+`bert_operators.csv` lists the operators of a batch of 32. The kernels are those of `bert_run.answering`, in its
+order, each in the operator that PyTorch launches it in. Names, arguments and nesting are those of PyTorch 2, eager,
+without gradients. What only a CPU needs is left out: copies of the bias, conjugation, scalars as tensors.
+
+The tool holds the clock at its base value, 1.065 GHz, and empties the caches before each kernel: products, which the
+SMs limit, take longer than on the timeline by the ratio of the clocks; what the memory limits takes as long. Operations
+and bytes follow from the shapes: a product's multiply-adds, FP32 on CUDA cores or TF32 on tensor cores; operands and
+results once. Stalls, hit rates and cache traffic are invented, plausible for the kind of kernel.
 """
 
 from __future__ import annotations
@@ -25,12 +38,17 @@ from typing import Any
 
 import numpy as np
 
-from make import bert_counters, bert_trace, nsys
+from make import activity, counters, kineto, timeline, torch_trace
 from make.activity import Block, Ranges, calls_in, rows
-from make.bert_kernels import HEADS, HIDDEN, LAYERS, PEAK, SEQUENCE, SIZES, VOCABULARY
+from make.bert_kernels import HEADS, HIDDEN, LAYERS, PEAK, SEQUENCE, SIZES, VOCABULARY, key, places
 from make.bert_run import LAB, OPTIMISED, PARAMETERS, STEPS, Phase, Segment, cases, run, spread
+from make.counters import CHANNELS, DRAM_PEAK, SECTOR
+from make.execution import OUTSIDE_NS, STEP, Execution, laid_out, moments, run_step
+from make.execution import WORKER as TRACED_WORKER
 from make.kernels import Kernel
+from make.spans import Part, annotation, parts
 from make.tally import Tally
+from make.timeline import Int, Op, Plan
 from perfkit.simulate import export
 from perfkit.simulate.export import CARD, Worker
 
@@ -54,7 +72,7 @@ def bert_a100(folder: Path, *, seed: int = 0) -> Path:
     segments = run(LAB, rng)
     folder.mkdir(parents=True, exist_ok=True)
     counted = _written(folder, "bert_a100", LAB, segments, label=LAB_LABEL)
-    counted["torch"] = bert_trace.write(
+    counted["torch"] = write_trace(
         folder / "bert_a100.pt.trace.json.gz",
         segments[-1],
         _kernels(LAB),
@@ -89,12 +107,12 @@ def _written(
     end = int(last.begin[-1] + last.laid.length[-1]) + AFTER_NS
     with export.writing(folder / f"{name}.nsys.sqlite") as db:
         for block in blocks:
-            nsys.write_block(db, block, list(kernels.values()))
-        nsys.write_ranges(db, _ranges(segments))
+            activity.write_block(db, block, list(kernels.values()))
+        activity.write_ranges(db, _ranges(segments))
         export.write_session(db, label=label, arguments="part4.py", dur_ns=end, workers=[WORKER])
         export.write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
     taken = {op.what: float((last.laid.end[i] - last.laid.start[i]).mean()) for i, op in enumerate(last.plan)}
-    layer = bert_counters.write(folder / f"{name}.layer.ncu.csv", phases[-1], taken, label=label)
+    layer = write_counters(folder / f"{name}.layer.ncu.csv", phases[-1], taken, label=label)
     return {**run_truth(list(kernels.values()), segments, blocks), "ncu": layer}
 
 
@@ -277,3 +295,147 @@ def write_timings(path: Path, found: list[dict[str, Any]], *, device: Mapping[st
     part = path.with_name(f".{path.name}.part")
     part.write_text(json.dumps(content, indent=1) + "\n")
     os.replace(part, path)
+
+
+TRACED = 3
+MOMENT_NS = (1_200, 6_500)  # from one moment of the host to the next, with what recording costs
+
+
+def write_trace(
+    path: Path,
+    segment: Segment,
+    kernels: dict[str, Kernel],
+    rng: np.random.Generator,
+    *,
+    t0_unix_ns: int,
+    label: str,
+) -> dict[str, Any]:
+    """Write the trace to `path` and return what is true of it."""
+    execution = _executed(segment, kernels, rng)
+    named = tuple(kernels.values())
+    header = {"SIMULATED": label, "deviceProperties": [torch_trace.card()], "record_shapes": 1}
+    kineto.write(path, torch_trace.trace_events(execution, named), t0_unix_ns=t0_unix_ns, header=header)
+    tally = Tally(named)
+    tally.add(execution.block)
+    steps = [ran for ran in execution.ran if ran.span.name == STEP]
+    return {
+        "t0_unix_ns": t0_unix_ns,
+        "batch": _batch(segment),
+        "dur_ns": execution.end,
+        "steps": [{"start_ns": ran.start, "dur_ns": ran.end - ran.start} for ran in steps],
+        "operators": torch_trace.operators(execution),
+        "gpu": tally.truth(),
+    }
+
+
+def _batch(segment: Segment) -> int:
+    if segment.phase is None:
+        raise ValueError("segment: holds no batches")
+    return segment.phase.batch
+
+
+def _executed(segment: Segment, kernels: dict[str, Kernel], rng: np.random.Generator) -> Execution:
+    step = list(moments(annotation(STEP, *operators())))
+    plan = tuple(moment.part for moment in step if isinstance(moment.part, Op))
+    times = timeline.draw_times(plan, TRACED, timeline.QUICK, rng)
+    times = times._replace(work=_work(plan, times.work, segment, rng))
+    low, high = MOMENT_NS
+    delays = low + ((high - low) * rng.random((len(step), TRACED)) ** 3).astype(np.int64)
+    laid, at = laid_out(step, plan, times, delays)
+    end = np.cumsum(at[-1] + OUTSIDE_NS)
+    begin = end - at[-1]
+    found = Execution(rows(plan, laid, TRACED_WORKER, begin, 1, kernels=kernels), int(end[-1]) + OUTSIDE_NS)
+    for number, when in enumerate((at + begin).T.tolist()):
+        run_step(found, step, number, when, {})
+    return found
+
+
+def _work(plan: Plan, drawn: Int, segment: Segment, rng: np.random.Generator) -> Int:
+    """Time of the GPU in each operation: of kernels drawn from the timeline's, whose plan is the same."""
+    work = drawn.copy()
+    for i, done in enumerate(segment.plan):
+        if done.kind == "kernel":
+            work[i] = rng.choice(segment.laid.end[i] - segment.laid.start[i], work.shape[1])
+    return _same(plan, segment.plan, work)
+
+
+def _same(plan: Sequence[Op], other: Sequence[Op], work: Int) -> Int:
+    if [(op.kind, op.what) for op in plan] != [(op.kind, op.what) for op in other]:
+        raise ValueError("plan: operators launch other work than the timeline's batches")
+    return work
+
+
+def operators() -> tuple[Part, ...]:
+    """Return the parts of a batch of 32 questions, in order; those of a layer twelve times."""
+    layers = parts("bert_operators", "layer") * LAYERS
+    return (*parts("bert_operators", "before"), *layers, *parts("bert_operators", "after"))
+
+
+BASE_HZ, BOOST_HZ, MEMORY_HZ = 1_065_000_000, int(CARD["clockRate"]), 1_512_000_000
+AGAIN = 8  # how often the SMs ask the L2 cache for what a product reads: each tile needs its rows and columns
+
+
+def write_counters(path: Path, phase: Phase, taken_ns: Mapping[str, float], *, label: str) -> dict[str, Any]:
+    """Write the raw page of a layer to `path`; return what is true of each launch and of all.
+
+    `taken_ns` is the time that each kernel takes on the timeline, by its key.
+    """
+    layer, known = places(phase.batch), cases(phase)
+    keys = [key(place, phase.batch, phase.precision) for place in layer]
+    launched = [known[each] for each in keys]
+    launches = [(each.kernel, 0) for each in launched]
+    product = np.array([each.is_product for each in launched])
+    flops, read, written = (
+        np.array([getattr(c, n) for c in launched]) for n in ("flops", "read_bytes", "written_bytes")
+    )
+    taken = np.array([taken_ns[each] for each in keys])
+    dur = np.round(np.where(product, taken * BOOST_HZ / BASE_HZ, taken)).astype(np.int64)
+    seconds = dur / 1e9
+    on_tensor_cores = product & (phase.precision == "tf32")
+    tensor, fp32 = np.where(on_tensor_cores, flops, 0), np.where(on_tensor_cores, 0, flops)
+    multiplied = np.where(product, fp32 // 2, 0)
+    added = fp32 - 2 * multiplied
+    asked = np.where(product, AGAIN, 1)
+    fma_percent = 100 * fp32 / seconds / (PEAK["fp32"] * BASE_HZ / BOOST_HZ)
+    tensor_percent = 100 * tensor / seconds / (PEAK[phase.precision] * BASE_HZ / BOOST_HZ)
+    dram_percent = 100 * (read + written) / seconds / (DRAM_PEAK * MEMORY_HZ)
+    loaded, stored = asked * read // SECTOR, written // SECTOR
+    dram_cycles = np.round(CHANNELS * dur / 1e9 * MEMORY_HZ)
+    values = {
+        "dur_ns": dur,
+        "cycles": np.round(seconds * BASE_HZ),
+        "hz": BASE_HZ,
+        "sm_percent": np.maximum(np.maximum(fma_percent, tensor_percent), 9.0) + 1.1,
+        "memory_percent": dram_percent + 1.7,
+        "dram_percent": dram_percent,
+        "fma_percent": fma_percent,
+        "tensor_instructions": tensor // 2_048,
+        "tensor_percent": tensor_percent,
+        "fadd": added - added // 2,
+        "fmul": added // 2,
+        "ffma": multiplied,
+        "tf32_flops": tensor,
+        "read": read,
+        "written": written,
+        "dram_cycles": dram_cycles,
+        "dram_cycles_mean": dram_cycles / CHANNELS,
+        "dram_hz": MEMORY_HZ,
+        "loaded": loaded,
+        "stored": stored,
+        "load_requests": loaded // 16,
+        "store_requests": stored // 16,
+        "l2_hit_percent": 100 * (1 - 1 / asked),
+    }
+    kinds = np.where(on_tensor_cores, "tensor", np.where(product, "product", "moving")).tolist()
+    output = [f"Batch size: {phase.batch}", "Device: cuda"]
+    counters.write(path, "bert", launches, kinds, values, label=label, output=output)
+    found = counters.truth(
+        launches,
+        dur_ns=dur.tolist(),
+        fp32_flops=fp32.tolist(),
+        tensor_flops=tensor.tolist(),
+        dram_bytes=(read + written).tolist(),
+        theoretical_occupancy_frac=[counters.limits(each.kernel).occupancy for each in launched],
+    )
+    rows = [{"place": place, **row} for place, row in zip(layer, found["launches"], strict=True)]
+    return {"launches": rows, "totals": found["totals"]}

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from make import mlp_run, nsys, timeline
+from make import activity, mlp_run, timeline
 from make.activity import Block, Ranges, calls_in, rows
 from make.kernels import KERNELS, TABLE_5, Kernel
 from make.tally import Tally
@@ -173,9 +173,9 @@ def capture(path: Path, *, kernels: int, seed: int = 0, shape: Shape = PLAIN) ->
     last = 0
     with export.writing(path) as db:
         for piece in _pieces(crew, kernels, shape, rng):
-            nsys.write_block(db, piece.block, names, calls=shape.calls)
+            activity.write_block(db, piece.block, names, calls=shape.calls)
             if shape.nvtx:
-                nsys.write_ranges(db, _ranges(piece, shape))
+                activity.write_ranges(db, _ranges(piece, shape))
             tally.add(piece.block)
             lengths.append(piece.end - piece.start)
             last = max(last, int(piece.end[-1]))

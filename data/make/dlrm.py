@@ -31,18 +31,24 @@ from typing import Any
 import numpy as np
 
 from make import hpctoolkit
-from make.dlrm_program import CPU_THREADS, ENGINE_THREAD, MAIN_THREAD, ON_DEVICE, STEPS, Op, run
-from make.dlrm_sites import (
+from make.dlrm_program import (
     CLOCK_MHZ,
+    CPU_THREADS,
     ENGINE,
+    ENGINE_THREAD,
     KERNELS,
     MAIN,
+    MAIN_THREAD,
     MOST_WARPS,
     MULTIPROCESSORS,
+    ON_DEVICE,
     PERIOD_CYCLES,
     STALLS,
+    STEPS,
     WORKERS,
     Kernel,
+    Op,
+    run,
 )
 from make.hpctoolkit import NVIDIA, Thread, Trace, Values
 from make.hpctoolkit.database import NOT_RUNNING

@@ -1,7 +1,15 @@
-"""How do some steps run, operator by operator, while PyTorch's profiler records them?
+"""How do some steps of the lab's MLP run, operator by operator, while PyTorch's profiler records them?
 
 Conventions
 -----------
+`mlp_operators.csv` lists them. The kernels are those of `mlp_run`, in its order, each in the operator that PyTorch
+launches it in. Names, arguments and nesting are those of PyTorch 2, eager, with SGD's for-each implementation.
+Autograd's thread runs the backward nodes while the script's waits for them. A node runs in the engine's
+``evaluate_function``, which also sums gradients over what the forward pass broadcast (the bias) and frees what the node
+has used up. Of the data loader only the joining of the images is an operator. Memory is that of the tensors in blocks
+of 512 bytes, of cuBLAS's workspace by CUBLAS_WORKSPACE_CONFIG's default :4096:2:16:8, and of cuBLASLt's for the time of
+a product.
+
 Times are int64 ns since the start of the trace. What the host does in a step is a list of moments: where a span begins
 or ends, memory changes, a call is made. The calls and the GPU's work between them are laid out as in every other
 simulation (`timeline`); kernels take as long as in the training steps of the lab's run, drawn anew, and a step waits
@@ -16,12 +24,39 @@ from typing import NamedTuple
 
 import numpy as np
 
-from make import mlp_operators, timeline
+from make import timeline
 from make.activity import Block, rows
 from make.mlp_run import Segment
-from make.spans import Allocator, Memory, Part, Span, Wait, annotation, python
+from make.spans import BATCH, LAYERS, Allocator, Memory, Part, Span, Wait, annotation, parts, python
 from make.timeline import Int, Laid, Op, Plan, Times, lay_out
 from perfkit.simulate.export import Worker
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def memory_before() -> tuple[Memory, ...]:
+    """Return what lies in the GPU's memory: the model, its momentum and gradients, and what the last step left."""
+    return tuple(part for part in parts("mlp_operators", "before") if isinstance(part, Memory))
+
+
+def operators() -> tuple[Part, ...]:
+    """Return the parts of one step, in order."""
+    return parts("mlp_operators", "step")
+
+
+def product_flops() -> dict[str, int]:
+    """Return the operations of the matrix products of a step, FLOP, by operator: 2 M N K each.
+
+    All layers have a forward product and the gradient of their weights; all but the first that of their input, too.
+
+    Examples
+    --------
+    >>> flops()
+    {'aten::addmm': 60096512, 'aten::mm': 68812800}
+    """
+    each = [2 * BATCH * inputs * outputs for inputs, outputs in LAYERS]
+    return {"aten::addmm": sum(each), "aten::mm": sum(each) + sum(each[1:])}
+
 
 WORKER = Worker(process=3_812_406)
 FIRST_STEP = 10
@@ -77,7 +112,7 @@ class Execution:
 def executed(segments: Sequence[Segment], rng: np.random.Generator) -> Execution:
     """Return an execution of the training steps from `FIRST_STEP` on; `segments` are those of the lab's run."""
     lab = max((s for s in segments if s.part == "train"), key=lambda s: len(s.begin))
-    step = list(moments(annotation(STEP, *mlp_operators.step())))
+    step = list(moments(annotation(STEP, *operators())))
     plan = tuple(m.part._replace(thread=m.thread) for m in step if isinstance(m.part, Op))
     times = timeline.draw_times(plan, len(SLOWER), timeline.EAGER, rng)
     times = times._replace(call=times.call * SLOWER, work=_work(lab, times, rng))
@@ -148,7 +183,7 @@ def _run(execution: Execution, step: Sequence[Moment], at: Int) -> None:
         execution.ran.append(Ran(python(name), name, -1, 0, inset, execution.end - inset, -1, depth - 1))
     allocators = {on_gpu: Allocator() for on_gpu in (True, False)}
     around = (len(PROGRAM) - 1,)
-    for change in mlp_operators.before():
+    for change in memory_before():
         allocators[change.on_gpu].change(change)
     for number, times in enumerate(at.T.tolist()):
         run_step(execution, step, number, times, allocators, around)

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from make import kineto, mlp_operators
+from make import kineto
 from make.activity import API, DIRECTIONS, STREAM, Rows
-from make.execution import FIRST_STEP, SLOWER, STEP, WORKER, Execution, Ran, executed
+from make.execution import FIRST_STEP, LOADER, SLOWER, STEP, WORKER, Execution, Ran, executed, product_flops
 from make.kernels import KERNELS, Kernel
 from make.kineto import Event, Flow, Instant, Mark, Span, described
 from make.mlp_run import Segment
@@ -242,7 +242,7 @@ def execution_truth(execution: Execution) -> dict[str, Any]:
         "dur_ns": execution.end,
         "steps": list(_steps(execution)),
         "operators": operators(execution),
-        "flops": {name: steps * flops for name, flops in mlp_operators.flops().items()},
+        "flops": {name: steps * flops for name, flops in product_flops().items()},
         "memory": _truth_memory(execution),
         "synchronisations": _synchronisations(execution),
         "functions": sum(ran.span.category == "python_function" for ran in execution.ran),
@@ -251,7 +251,7 @@ def execution_truth(execution: Execution) -> dict[str, Any]:
 
 
 def _steps(execution: Execution) -> Iterator[dict[str, Any]]:
-    waits = {ran.step: ran.end - ran.start for ran in execution.ran if ran.name == mlp_operators.LOADER}
+    waits = {ran.step: ran.end - ran.start for ran in execution.ran if ran.name == LOADER}
     for ran in execution.ran:
         if ran.span.name == STEP:
             yield {

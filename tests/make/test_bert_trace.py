@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make import bert, bert_a100_optimised, bert_run, bert_trace
+from make import bert, bert_a100_optimised, bert_run
 from make.execution import moments
 from make.spans import annotation
 from make.timeline import Op
@@ -77,7 +77,7 @@ def test_flops_by_shape_are_those_of_bert(run: perfkit.Run) -> None:
 
 def test_the_gpu_does_what_the_timeline_does() -> None:
     """Kernels, copies and waits of the operators are those of the timeline's batches, in their order."""
-    own = [m.part for m in moments(annotation("step", *bert_trace.operators())) if isinstance(m.part, Op)]
+    own = [m.part for m in moments(annotation("step", *bert.operators())) if isinstance(m.part, Op)]
     expected = [(op.kind, op.what, op.size) for op in bert_run.answering(BATCH)]
     assert expected == [(op.kind, op.what, op.size) for op in own]
 

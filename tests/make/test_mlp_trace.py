@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 
 import perfkit
-from make import mlp_operators, mlp_run, torch_trace
+from make import execution, mlp_run, torch_trace
 from make.execution import moments
 from make.kernels import TABLE_5
 from make.kineto import BASE_STEP_NS
@@ -176,7 +176,7 @@ def test_external_ids_name_the_innermost_operator(run: perfkit.Run, events: list
 
 def test_the_gpu_does_what_the_lab_does() -> None:
     """The kernels, copies and waits of a step are those of every other training step of the simulated run."""
-    step = annotation("step", *mlp_operators.step())
+    step = annotation("step", *execution.operators())
     own = [moment.part for moment in moments(step) if isinstance(moment.part, Op)]
     columns = [(op.kind, op.what, op.slot, op.size) for op in own]
     assert columns == [(op.kind, op.what, op.slot, op.size) for op in mlp_run.training_plan()]
