@@ -9,7 +9,7 @@ SAMPLES        name -> function that writes the sample of that name into a folde
 
 Functions
 ---------
-dlrm           a DLRM's training on an H100, as HPCToolkit would have recorded it
+dlrm_h100      a DLRM's training on an H100, as HPCToolkit would have recorded it
 mlp_a100       the training run of an A100 lab report, as Nsight Systems would have recorded it, with Nsight Compute's
                counters of its forward pass and PyTorch's profile of a few steps
 resnet18_a100  some steps of the ResNet-18 of the same report, and counters of its forward pass
@@ -30,8 +30,8 @@ from pathlib import Path
 
 from make import hpctoolkit, kineto
 from make.bert import bert_a100, bert_a100_optimised
-from make.capture import Shape, capture
-from make.dlrm import dlrm
+from make.captures import Shape, capture
+from make.dlrm import dlrm_h100
 from make.mlp import mlp_a100
 from make.ncu import cases
 from make.resnet import resnet18_a100
@@ -43,7 +43,7 @@ __all__ = [
     "bert_a100_optimised",
     "capture",
     "cases",
-    "dlrm",
+    "dlrm_h100",
     "hpctoolkit",
     "kineto",
     "mlp_a100",
@@ -53,7 +53,7 @@ __all__ = [
 SAMPLES: dict[str, Callable[[Path], Path]] = {
     "bert_a100": bert_a100,
     "bert_a100_optimised": bert_a100_optimised,
-    "dlrm_h100": dlrm,
+    "dlrm_h100": dlrm_h100,
     "mlp_a100": mlp_a100,
     "resnet18_a100": resnet18_a100,
 }

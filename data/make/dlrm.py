@@ -59,7 +59,7 @@ LABEL = "perfkit simulate dlrm: 100 training steps of an invented DLRM on an H10
 T0_UNIX_NS = 1_752_580_800_000_000_000  # noon UTC of the day of the executive summary, 15 July 2025
 
 
-def dlrm(folder: Path, *, seed: int = 0) -> Path:
+def dlrm_h100(folder: Path, *, seed: int = 0) -> Path:
     """Write the database `hpctoolkit-dlrm-database` and `dlrm_h100.truth.json` into `folder`; return it.
 
     Files of these names are replaced, once the new ones are complete; others in the folder stay.

@@ -158,7 +158,7 @@ def test_same_seed_same_bytes(tmp_path: Path) -> None:
 
 def test_steps_are_written_in_bunches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connect: Connect) -> None:
     """Steps of three bunches have numbers 0 to 9 and do not overlap."""
-    monkeypatch.setattr("make.capture.STEPS_AT_ONCE", 4)
+    monkeypatch.setattr("make.captures.STEPS_AT_ONCE", 4)
     truth = capture(tmp_path / "c.sqlite", kernels=280)
     query = "SELECT text, start, end FROM NVTX_EVENTS WHERE text LIKE 'step %' ORDER BY start"
     steps = connect(tmp_path / "c.sqlite").execute(query).fetchall()

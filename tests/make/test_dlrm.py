@@ -15,7 +15,7 @@ from databases import Database
 
 import make
 import perfkit
-from make import SAMPLES, dlrm
+from make import SAMPLES, dlrm_h100
 from perfkit.tables import TABLES
 
 DATABASE, TRUTH = "hpctoolkit-dlrm-database", "dlrm_h100.truth.json"
@@ -26,7 +26,7 @@ GPU_PARTS = ("GKER", "GXCOPY", "GMSET", "GMEM", "GSYNC")
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The simulated run, written once."""
-    return dlrm(tmp_path_factory.mktemp("dlrm") / "dlrm_h100")
+    return dlrm_h100(tmp_path_factory.mktemp("dlrm") / "dlrm_h100")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def below(database: Database, entry: str) -> set[int]:
 
 def test_the_command_writes_it(run: Path, tmp_path: Path) -> None:
     """`python -m make dlrm_h100` is this function, and writes the same bytes again."""
-    assert dlrm is SAMPLES["dlrm_h100"]
+    assert dlrm_h100 is SAMPLES["dlrm_h100"]
     command = [sys.executable, "-m", "make", "dlrm_h100", "--out", str(tmp_path / "again")]
     subprocess.run(command, cwd=Path(make.__file__).parents[1], check=True)
     files = sorted(path.relative_to(run) for path in run.rglob("*") if path.is_file())
@@ -261,7 +261,7 @@ def test_nothing_is_missing(run: Path) -> None:
 
 def test_another_seed_keeps_the_program(tmp_path: Path, truth: dict[str, Any]) -> None:
     """Launches, copies and bytes do not depend on the seed, and durations do."""
-    other = json.loads((dlrm(tmp_path, seed=1) / TRUTH).read_text())
+    other = json.loads((dlrm_h100(tmp_path, seed=1) / TRUTH).read_text())
     assert truth["gpu"]["launches"] == other["gpu"]["launches"]
     assert truth["totals"]["GXCOPY:H2D"] == other["totals"]["GXCOPY:H2D"]
     assert truth["wall_ns"] != other["wall_ns"]
