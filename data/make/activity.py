@@ -13,16 +13,18 @@ same file with the same version of SQLite.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from make.kernels import KERNELS, Kernel
 from make.timeline import Int, Laid, Op, Plan
+from perfkit.simulate import export
 from perfkit.simulate.export import CONTEXT, COPY_KIND, Database, Worker, global_id
 
 DIRECTIONS = ("H2D", "D2H", "D2D")
@@ -60,6 +62,12 @@ class Ranges(NamedTuple):
     names: Sequence[str]
     start: Int
     end: Int
+
+
+def named_ranges(worker: Worker, spans: Iterable[tuple[int, int, str]]) -> Ranges:
+    """Return ranges of start, end and name in order of their starts, those that hold others first."""
+    starts, ends, names = zip(*sorted(spans, key=lambda span: (span[0], -span[1])), strict=True)
+    return Ranges(worker, names, np.array(starts), np.array(ends))
 
 
 def calls_in(plan: Plan) -> int:
@@ -156,6 +164,30 @@ def _function(op: Op) -> str:
 
 NO_EVENT = 0xFFFF_FFFF
 MEMORY = {"H2D": (0, 2), "D2H": (2, 0), "D2D": (2, 2)}
+
+
+def write(
+    path: Path,
+    blocks: Iterable[Block],
+    kernels: Sequence[Kernel],
+    ranges: Ranges,
+    samples: tuple[Int, Mapping[str, Int]] | None = None,
+    *,
+    label: str,
+    arguments: str,
+    dur_ns: int,
+    t0_unix_ns: int,
+) -> None:
+    """Write an export of one worker on one GPU; `samples` are the times and values of the GPU's metrics."""
+    workers = [ranges.worker]
+    with export.writing(path) as db:
+        for block in blocks:
+            write_block(db, block, kernels)
+        write_ranges(db, ranges)
+        export.write_session(db, label=label, arguments=arguments, dur_ns=dur_ns, workers=workers)
+        export.write_gpus(db, t0_unix_ns=t0_unix_ns, gpus=1, workers=workers)
+        if samples:
+            export.write_samples(db, gpu=0, times=samples[0], values=samples[1])
 
 
 def write_block(db: Database, block: Block, kernels: Sequence[Kernel], *, calls: bool = True) -> None:

@@ -29,8 +29,6 @@ results once. Stalls, hit rates and cache traffic are invented, plausible for th
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -39,17 +37,16 @@ from typing import Any
 import numpy as np
 
 from make import activity, counters, kineto, timeline, torch_trace
-from make.activity import Block, Ranges, calls_in, rows
+from make.activity import Block, Ranges, calls_in, named_ranges, rows
 from make.bert_kernels import HEADS, HIDDEN, LAYERS, PEAK, SEQUENCE, SIZES, VOCABULARY, key, places
 from make.bert_run import LAB, OPTIMISED, PARAMETERS, STEPS, Phase, Segment, cases, run, spread
 from make.counters import CHANNELS, DRAM_PEAK, SECTOR
 from make.execution import OUTSIDE_NS, STEP, Execution, laid_out, moments, run_step
 from make.execution import WORKER as TRACED_WORKER
-from make.kernels import Kernel
+from make.kernels import Kernel, save
 from make.spans import Part, annotation, parts
 from make.tally import Tally
 from make.timeline import Int, Op, Plan
-from perfkit.simulate import export
 from perfkit.simulate.export import CARD, Worker
 
 LAB_LABEL = "perfkit simulate bert_a100: made from the latencies of an A100 lab report; no GPU ran"
@@ -81,7 +78,7 @@ def bert_a100(folder: Path, *, seed: int = 0) -> Path:
         label=LAB_LABEL,
     )
     _timed(folder, segments, rng)
-    _save(folder / "bert_a100.truth.json", {"simulated": LAB_LABEL, "seed": seed, **counted})
+    save(folder / "bert_a100.truth.json", {"simulated": LAB_LABEL, "seed": seed, **counted})
     return folder
 
 
@@ -94,7 +91,7 @@ def bert_a100_optimised(folder: Path, *, seed: int = 0) -> Path:
     segments = run(OPTIMISED, np.random.default_rng([seed, 2]))
     folder.mkdir(parents=True, exist_ok=True)
     counted = _written(folder, "bert_a100_optimised", OPTIMISED, segments, label=OPTIMISED_LABEL)
-    _save(folder / "bert_a100_optimised.truth.json", {"simulated": OPTIMISED_LABEL, "seed": seed, **counted})
+    save(folder / "bert_a100_optimised.truth.json", {"simulated": OPTIMISED_LABEL, "seed": seed, **counted})
     return folder
 
 
@@ -105,12 +102,16 @@ def _written(
     kernels, blocks = _kernels(phases), _blocks(phases, segments)
     last = segments[-1]
     end = int(last.begin[-1] + last.laid.length[-1]) + AFTER_NS
-    with export.writing(folder / f"{name}.nsys.sqlite") as db:
-        for block in blocks:
-            activity.write_block(db, block, list(kernels.values()))
-        activity.write_ranges(db, _ranges(segments))
-        export.write_session(db, label=label, arguments="part4.py", dur_ns=end, workers=[WORKER])
-        export.write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
+    activity.write(
+        folder / f"{name}.nsys.sqlite",
+        blocks,
+        list(kernels.values()),
+        _ranges(segments),
+        label=label,
+        arguments="part4.py",
+        dur_ns=end,
+        t0_unix_ns=T0_UNIX_NS,
+    )
     taken = {op.what: float((last.laid.end[i] - last.laid.start[i]).mean()) for i, op in enumerate(last.plan)}
     layer = write_counters(folder / f"{name}.layer.ncu.csv", phases[-1], taken, label=label)
     return {**run_truth(list(kernels.values()), segments, blocks), "ncu": layer}
@@ -144,9 +145,7 @@ def _ranges(segments: Sequence[Segment]) -> Ranges:
             spans += zip(each.begin.tolist(), ends.tolist(), names, strict=True)
         for part, (begin, end) in each.laid.phases.items() if each.warm else ():
             spans += [(a, b, part) for a, b in zip(*((each.begin + t).tolist() for t in (begin, end)), strict=True)]
-    spans.sort(key=lambda span: (span[0], -span[1]))
-    starts, stops, texts = zip(*spans, strict=True)
-    return Ranges(WORKER, texts, np.array(starts), np.array(stops))
+    return named_ranges(WORKER, spans)
 
 
 def _timed(folder: Path, segments: Sequence[Segment], rng: np.random.Generator) -> None:
@@ -164,12 +163,6 @@ def _timed(folder: Path, segments: Sequence[Segment], rng: np.random.Generator) 
     (folder / "cpu").mkdir(exist_ok=True)
     device = {"kind": "cpu", "name": CPU_NAME}
     write_timings(folder / "cpu" / "timings.json", rows_of_cpu, device=device, label=LAB_LABEL)
-
-
-def _save(path: Path, content: dict[str, Any]) -> None:
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(part, path)
 
 
 def run_truth(kernels: Sequence[Kernel], segments: Sequence[Segment], blocks: Sequence[Block]) -> dict[str, Any]:
@@ -292,9 +285,7 @@ def write_timings(path: Path, found: list[dict[str, Any]], *, device: Mapping[st
         "parameters_count": sum(PARAMETERS),
         "rows": found,
     }
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n")
-    os.replace(part, path)
+    save(path, content)
 
 
 TRACED = 3

@@ -20,8 +20,6 @@ driver, whose time HPCToolkit adds to GPUOP all the same.
 
 from __future__ import annotations
 
-import json
-import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -52,6 +50,7 @@ from make.dlrm_program import (
 )
 from make.hpctoolkit import NVIDIA, Thread, Trace, Values
 from make.hpctoolkit.database import NOT_RUNNING
+from make.kernels import save
 
 NAME = "dlrm_h100"
 DATABASE = "hpctoolkit-dlrm-database"
@@ -79,10 +78,8 @@ def dlrm_h100(folder: Path, *, seed: int = 0) -> Path:
     )
     folder.mkdir(parents=True, exist_ok=True)
     found = {"simulated": LABEL, "seed": seed, "t0_unix_ns": T0_UNIX_NS, **run_truth(ops, end, order)}
-    part = folder / f".{NAME}.truth.json.part"
-    part.write_text(json.dumps(found, indent=1) + "\n")
     hpctoolkit.write(folder / DATABASE, database)
-    os.replace(part, folder / f"{NAME}.truth.json")
+    save(folder / f"{NAME}.truth.json", found)
     return folder
 
 

@@ -13,8 +13,11 @@ first is the slowest.
 from __future__ import annotations
 
 import csv
+import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 Grids = tuple[tuple[int, int], ...]
 
@@ -41,6 +44,13 @@ def table(name: str) -> list[dict[str, str]]:
     """Return the rows of a CSV file beside the makers."""
     with Path(__file__).with_name(f"{name}.csv").open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
+
+
+def save(path: Path, content: dict[str, Any]) -> None:
+    """Write an object as JSON to `path`, which appears only when it is complete."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)
 
 
 def _kernel(row: dict[str, str]) -> Kernel:

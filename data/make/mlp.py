@@ -25,8 +25,6 @@ traffic, hit rates, throughput of the SM and stalls are invented, plausible for 
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,20 +33,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from make import activity, counters, torch_trace
-from make.activity import Block, Ranges, Rows, calls_in, rows
+from make.activity import Block, Ranges, Rows, calls_in, named_ranges, rows
 from make.counters import CHANNELS, DRAM_PEAK, SECTOR, SMS
-from make.kernels import KERNELS, TABLE_5, table
+from make.kernels import KERNELS, TABLE_5, save, table
 from make.mlp_run import Segment, run
 from make.tally import Tally, covered_until
 from make.timeline import Int
-from perfkit.simulate import export
 from perfkit.simulate.export import Worker
 
 NAME = "mlp_a100"
 LABEL = "perfkit simulate mlp_a100: made from the figures of an A100 lab report; no GPU ran"
-ARGUMENTS = "part2.py -b 128 -d cuda -w train -e 1"
 END_NS = 19_631_402_118
 T0_UNIX_NS = 1_750_075_200_000_000_000  # noon UTC of the report's date, 16 June 2025
+ABOUT: Mapping[str, Any] = {
+    "label": LABEL,
+    "arguments": "part2.py -b 128 -d cuda -w train -e 1",
+    "dur_ns": END_NS,
+    "t0_unix_ns": T0_UNIX_NS,
+}
 TRACE_UNIX_NS = T0_UNIX_NS + 7_800_000_000_000  # 14:10 UTC
 WORKER = Worker(process=3_799_129)
 
@@ -65,19 +67,12 @@ def mlp_a100(folder: Path, *, seed: int = 0) -> Path:
     ranges = _ranges(segments)
     times, values = sample_metrics(_joined(blocks), END_NS, rng)
     folder.mkdir(parents=True, exist_ok=True)
-    truth = folder / f".{NAME}.truth.json.part"
     counted = {"ncu": write_counters(folder / f"{NAME}.inference.ncu.csv")}
     trace, others = folder / f"{NAME}.pt.trace.json.gz", np.random.default_rng([seed, 1])
     counted["torch"] = torch_trace.write(trace, segments, others, t0_unix_ns=TRACE_UNIX_NS)
-    truth.write_text(json.dumps(_truth(blocks, ranges, times, values, seed) | counted, indent=1) + "\n")
-    with export.writing(folder / f"{NAME}.nsys.sqlite") as db:
-        for block in blocks:
-            activity.write_block(db, block, list(KERNELS.values()))
-        activity.write_ranges(db, ranges)
-        export.write_session(db, label=LABEL, arguments=ARGUMENTS, dur_ns=END_NS, workers=[WORKER])
-        export.write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
-        export.write_samples(db, gpu=0, times=times, values=values)
-    os.replace(truth, folder / f"{NAME}.truth.json")
+    path, kernels = folder / f"{NAME}.nsys.sqlite", list(KERNELS.values())
+    activity.write(path, blocks, kernels, ranges, (times, values), **ABOUT)
+    save(folder / f"{NAME}.truth.json", _truth(blocks, ranges, times, values, seed) | counted)
     return folder
 
 
@@ -104,9 +99,7 @@ def _ranges(segments: Sequence[Segment]) -> Ranges:
         for s in chosen:
             for phase, (first, last) in s.laid.phases.items():
                 spans += _named(s.begin + first, s.begin + last, [phase] * len(s.begin))
-    spans.sort(key=lambda span: (span[0], -span[1]))
-    starts, ends, names = zip(*spans, strict=True)
-    return Ranges(WORKER, names, np.array(starts), np.array(ends))
+    return named_ranges(WORKER, spans)
 
 
 def _named(start: Int, end: Int, names: list[str]) -> list[tuple[int, int, str]]:

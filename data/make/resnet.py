@@ -24,8 +24,6 @@ what they do, so that they count more than the formula. SM clock, cache traffic,
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,12 +34,12 @@ from numpy.typing import NDArray
 from make import activity, counters, resnet_run
 from make.activity import Block, Rows
 from make.counters import CHANNELS, DRAM_PEAK, SECTOR, SMS
+from make.kernels import save
 from make.mlp import CLOCK, CLOCK_HZ, GR, PEAK_GB_PER_S, READ, SM, SYSTEM, SYSTEM_HZ, WRITE
 from make.resnet_run import Steps, active_ns
 from make.resnet_work import TENSOR, TILES, duration_ns
 from make.tally import Tally
 from make.timeline import Float, Int
-from perfkit.simulate import export
 
 NAME = "resnet18_a100"
 LABEL = "perfkit simulate resnet18_a100: made from the figures of an A100 lab report; no GPU ran"
@@ -73,24 +71,18 @@ def resnet18_a100(folder: Path, *, seed: int = 0) -> Path:
     timeline, counters = (inference.with_name(f"{inference.name}{end}") for end in (".nsys.sqlite", ".ncu.csv"))
     truth["inference"] = _write(timeline, passes, INFERENCE_PERIOD_NS, INFERENCE)
     truth["ncu"] = write_counters(counters, label=LABEL)
-    part = folder / f".{NAME}.truth.json.part"
-    part.write_text(json.dumps(truth, indent=1) + "\n")
-    os.replace(part, folder / f"{NAME}.truth.json")
+    save(folder / f"{NAME}.truth.json", truth)
     return folder
 
 
 def _write(path: Path, steps: Steps, period_ns: int, wanted: Wanted) -> dict[str, Any]:
     """Write a capture; return what is true of it."""
     end_ns = int(steps.end[-1]) + REST_NS
-    block, kernels, workers = steps.block(), list(steps.program.kernels.values()), [steps.worker]
+    block, kernels = steps.block(), list(steps.program.kernels.values())
     times, values = sample_metrics(steps, end_ns, period_ns, wanted)
     script = "part3_resnet18_train.py -b 128" if steps.waits else "part3_resnet18_inf.py -b 1"
-    with export.writing(path) as db:
-        activity.write_block(db, block, kernels)
-        activity.write_ranges(db, steps.ranges())
-        export.write_session(db, label=LABEL, arguments=script, dur_ns=end_ns, workers=workers)
-        export.write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=workers)
-        export.write_samples(db, gpu=0, times=times, values=values)
+    about: dict[str, Any] = {"label": LABEL, "arguments": script, "dur_ns": end_ns, "t0_unix_ns": T0_UNIX_NS}
+    activity.write(path, [block], kernels, steps.ranges(), (times, values), **about)
     tally = Tally(kernels)
     tally.add(block)
     return {**tally.truth(), "steps": _steps(steps), "report_window": window_means(steps, times, values)} | {

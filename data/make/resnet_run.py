@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from make import resnet_work, timeline
-from make.activity import Block, Ranges, rows
+from make.activity import Block, Ranges, named_ranges, rows
 from make.kernels import Kernel
 from make.mlp_run import copies
 from make.resnet_work import IMAGE, LAUNCHED, NAMES, SMS, Launch, duration_ns
@@ -124,9 +124,7 @@ class Steps:
                 spans.append((int(self.start[i]), int(self.begin[i]), "data loading"))
             for phase, (first, last) in self.laid.phases.items():
                 spans.append((int(self.begin[i] + first[i]), int(self.begin[i] + last[i]), phase))
-        spans.sort(key=lambda span: (span[0], -span[1]))
-        starts, ends, names = zip(*spans, strict=True)
-        return Ranges(self.worker, names, np.array(starts), np.array(ends))
+        return named_ranges(self.worker, spans)
 
     @property
     def waits(self) -> bool:
