@@ -52,5 +52,6 @@ def _write(path: str, kernels: str, shape: str, seed: str) -> None:
 
 def _simulator() -> str:
     """A name for the simulator as it is: a change to it makes new captures."""
-    sources = sorted(Path(make.__file__).parent.glob("*.py"))
+    folder = Path(make.__file__).parent
+    sources = [*sorted(folder.glob("*.py")), *sorted(folder.glob("*.csv"))]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()[:8]
