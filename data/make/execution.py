@@ -51,7 +51,7 @@ def product_flops() -> dict[str, int]:
 
     Examples
     --------
-    >>> flops()
+    >>> product_flops()
     {'aten::addmm': 60096512, 'aten::mm': 68812800}
     """
     each = [2 * BATCH * inputs * outputs for inputs, outputs in LAYERS]

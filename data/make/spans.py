@@ -22,10 +22,8 @@ from make.timeline import Op
 BATCH = 128
 IMAGE = (1, 28, 28)
 LAYERS = ((784, 256), (256, 128), (128, 10))
-PARAMETERS = tuple(shape for inputs, outputs in LAYERS for shape in ((outputs, inputs), (outputs,)))
 NODES = 3 * len(LAYERS) + 2  # transposition, product and ReLU of each layer, softmax, loss
 
-SMALLEST_BYTES = 512  # the caching allocator of PyTorch hands out multiples of it
 FIRST_ADDRESS = 0x7F39_C800_0000
 CATEGORIES = {"operator": "cpu_op", "annotation": "user_annotation", "function": "python_function"}
 
