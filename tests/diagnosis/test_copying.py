@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from diagnosis.test_planted import run
 from planted.causes import planted
+from planted.test_causes import run
 
 import perfkit
 from perfkit.analysis import timeline

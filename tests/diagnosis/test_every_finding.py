@@ -12,9 +12,9 @@ import pandas as pd
 import pytest
 from diagnosis.test_case_studies import CASES
 from diagnosis.test_diagnosis import _view
-from diagnosis.test_planted import RULES, run
 from frames import copies, kernels
 from planted.causes import planted
+from planted.test_causes import RULES, run
 from readers import nccl_files
 
 import perfkit
