@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from readers import smi_files as smi
@@ -201,3 +202,59 @@ def test_a_long_header_makes_no_long_message(tmp_path: Path) -> None:
     with pytest.raises(ReadError, match=r"a column is there twice \(gpu pwr x") as caught:
         smi.read(path)
     assert len(str(caught.value)) < 500
+
+
+LAYOUTS = {
+    "right": lambda words: " " + "".join(f"{word:>9}" for word in words),
+    "left": lambda words: "".join(f"{word:<9} " for word in words),
+    "both": lambda words: "".join(f"{word:>9}  {'' if i % 2 else ' '}" for i, word in enumerate(words)),
+    "single": lambda words: " ".join(words),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_cell_is_the_word_that_stands_there(layout: str, tmp_path: Path) -> None:
+    """Words of 1 to 5 digits, padded left, right, both or not at all, are the values that were written."""
+    random = np.random.default_rng(0)
+    power, memory = random.integers(0, 900, 500), random.integers(0, 90_000, 500)
+    rows = [
+        (str(i % 4), str(p), "-" if i % 7 == 0 else str(m)) for i, (p, m) in enumerate(zip(power, memory, strict=True))
+    ]
+    text = ["# gpu   pwr   fb", "# Idx   W    MB", *(LAYOUTS[layout](row) for row in rows), ""]
+    path = tmp_path / "gpu.log"
+    path.write_text("\n".join(text))
+    samples = smi.read(path).table("SAMPLES")
+    for gpu in range(4):
+        own = samples[samples["gpu"] == gpu]
+        assert power[gpu::4].tolist() == own.loc[own["metric"] == "power_w", "value"].tolist()
+        there = [m * 2**20 for i, m in enumerate(memory) if i % 4 == gpu and i % 7]
+        assert there == own.loc[own["metric"] == "memory_used_bytes", "value"].tolist()
+
+
+def test_a_line_that_is_no_row_is_found_however_far_it_is_indented(tmp_path: Path) -> None:
+    """A message after 40 spaces and a blank line of 10,000 are no rows; the values around them stay."""
+    path = smi.dmon(tmp_path / "gpu.log", *smi.ticks())
+    plain = smi.read(path).table("SAMPLES")
+    text = path.read_text().splitlines()
+    path.write_text("\n".join([*text[:4], " " * 40 + "Failed to get utilization", " " * 10_000, *text[4:], ""]))
+    profile = smi.read(path)
+    pd.testing.assert_frame_equal(plain, profile.table("SAMPLES"))
+    assert "nvidia-smi said 'Failed to get utilization'" in profile.notes
+
+
+@pytest.mark.parametrize("wrong", ["12:61:00", "24:00:00", "12-30-00", "1a:00:00"])
+def test_a_time_of_day_that_is_none_is_an_error(wrong: str, tmp_path: Path) -> None:
+    """Eight characters that are no time are named with their line."""
+    stamps = [("20260101", "12:00:00"), ("20260101", wrong)]
+    path = smi.dmon(
+        tmp_path / "gpu.log", *[(*s, *smi.ticks(1)[0]) for s in stamps], columns=("Date", "Time", *smi.COLUMNS)
+    )
+    with pytest.raises(ReadError, match=f"line 4: Time is '{wrong}'"):
+        smi.read(path)
+
+
+def test_a_leap_second_is_a_time(tmp_path: Path) -> None:
+    """23:59:60 is a second after 23:59:59."""
+    rows = [("20161231", clock, *smi.ticks(1)[0]) for clock in ("23:59:59", "23:59:60")]
+    path = smi.dmon(tmp_path / "gpu.log", *rows, columns=("Date", "Time", *smi.COLUMNS))
+    assert 10**9 == smi.read(path).capture["dur_ns"].item()

@@ -9,28 +9,78 @@ wrote is of processes: no table has a place for it, `refused` says what to recor
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit import tables
 from perfkit.errors import ReadError
-from perfkit.profile import Profile
-from perfkit.readers.nvidia_smi import dmon, query, text, xml
-from perfkit.readers.nvidia_smi.filling import filled
-from perfkit.readers.nvidia_smi.forms import QUERY, form, refused
+from perfkit.format import duration
+from perfkit.profile import Loader, Missing, Profile
+from perfkit.readers.nvidia_smi.fields import (
+    DMON_COMMAND,
+    FIELDS,
+    QUERY,
+    Column,
+    Log,
+    Unreadable,
+    amounts,
+    throttling,
+    unreadable,
+)
+from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
+from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
+from perfkit.readers.text import head, utf8
 
 __all__ = ["KIND", "QUERY", "VERSION", "read", "refused", "sniff"]
 
 VERSION = 3
 KIND = "monitor"
 LARGEST = 4 * 10**9
-READ = {"dmon": dmon.log, "query": query.log, "text": text.log, "xml": xml.log}
+READ = {"dmon": dmon_log, "query": query_log, "text": text_log, "xml": xml_log}
+
+HEAD = 1 << 16
+HEADLESS = re.compile(r"(?:\d+, )?\d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{3}, ")
+
+Values = dict[str, NDArray[np.float64]]
+
+EXACT = 2.0**53  # up to here every whole number is a float64
+TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
+FAR = 10  # usual distances between rows; where two lie further apart, rows may be missing
+MANY = 10  # distances, at least, that make one of them usual
+INVENTORY = "nvidia-smi -q -x -f gpus.xml"
+IN_MIG_MODE = Missing(
+    "SAMPLES.gpu_busy_frac",
+    "no utilisation: nvidia-smi has none in MIG mode and on some GPUs",
+    "dcgmi dmon -e 1001,1002,1004,1005",
+)
+# Metrics, any of which answers, with what is missing otherwise and what records it.
+ASKED = (
+    (("gpu_busy_frac",), "no utilisation", QUERY),
+    (("memory_used_bytes",), "no memory in use", QUERY),
+    (("memory_total_bytes",), "no size of the memory", INVENTORY),
+    (("power_w",), "no power", QUERY),
+    (("power_limit_w",), "no power limit", INVENTORY),
+    (
+        (
+            *("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
+            *("throttled_sw_power_ns", "throttled_sw_thermal_ns"),
+        ),
+        "nothing that says whether the clock was lowered",
+        DMON_COMMAND,
+    ),
+    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "no PCIe traffic", DMON_COMMAND),
+)
 
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is a log or an inventory of nvidia-smi, by the words of its header."""
-    try:
-        return path.is_file() and form(path) in READ
-    except OSError:
-        return False
+    return form(path) in READ
 
 
 def read(path: Path) -> Profile:
@@ -46,9 +96,227 @@ def read(path: Path) -> Profile:
         If there are no rows, a row is damaged, or the rows of several GPUs cannot be told apart. A line at which the
         file ends is left out, which ``notes`` says.
     """
-    found = form(path)
-    if found not in READ:
+    kind = form(path)
+    if kind not in READ:
         raise ReadError(
             f"{path}: {refused(path) or 'this is no log of nvidia-smi. Record one with `nvidia-smi dmon`.'}"
         )
-    return filled(READ[found](path))
+    return _filled(READ[kind](path))
+
+
+def form(path: Path) -> str | None:
+    """Return the form of a file that is read, by its first line that is not blank; None for any other."""
+    start = utf8(head(path, HEAD)).lstrip()
+    line = _first(start)
+    if is_dmon(line):
+        return "dmon"
+    if start.startswith(b"<") and b"<nvidia_smi_log" in start:
+        return "xml"
+    if re.fullmatch(r"=+NVSMI LOG=+", line):
+        return "text"
+    return "query" if is_query(line) else None
+
+
+def refused(path: Path) -> str | None:
+    """Return what a file of nvidia-smi holds that no table has a place for, with what to record; None for others."""
+    start = utf8(head(path, HEAD)).lstrip()
+    line = _first(start)
+    words = line.removeprefix("#").split()
+    if {"gpu", "pid", "type"} <= set(words):
+        return f"nvidia-smi pmon counts per process, and no table holds that. Record the GPUs with `{DMON_COMMAND}`."
+    if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {*header_names(line)}:
+        return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
+    if HEADLESS.match(line):
+        return (
+            f"rows of nvidia-smi without their header do not say what they are. Record without `noheader`: `{QUERY}`."
+        )
+    if line.startswith("+---") and b"NVIDIA-SMI" in start:
+        return f"the table that nvidia-smi prints is for people. Record `{QUERY}`, or `nvidia-smi -q -x -f GPUS.xml`."
+    if line.startswith(FAILED):
+        return f"nvidia-smi recorded nothing, it said {line[:200]!r}. Mend that and record again."
+    return None
+
+
+def _first(start: bytes) -> str:
+    return start.partition(b"\n")[0].decode(errors="replace").strip()
+
+
+def _filled(log: Log) -> Profile:
+    """Return the profile of a log.
+
+    Raises
+    ------
+    ReadError
+        If a cell is no value of its column, or no column is a metric.
+    """
+    _check_times(log)
+    try:
+        values, absent = _metrics(log)
+        throttled, partly = throttling(log.columns)
+    except Unreadable as e:
+        raise unreadable(log.path, log.where, log.names.get(e.name, e.name), e) from e
+    values |= throttled
+    if not values:
+        raise ReadError(f"{log.path}: no column has a value that is a metric of the GPU. Record `{QUERY}`.")
+    devices = _devices(log, values)
+    loaders: dict[str, Loader] = {"SAMPLES": partial(_samples, log.gpu, log.time_ns, values)}
+    if len(devices):
+        loaders["DEVICES"] = devices.copy
+    return Profile(
+        reader="nvidia_smi",
+        path=log.path,
+        capture=_capture(log),
+        loaders=loaders,
+        missing=_missing(log, values, loaders),
+        notes=(*log.notes, *_holes(log), *partly, *absent, *_unread(log.unread)),
+    )
+
+
+def _check_times(log: Log) -> None:
+    """Refuse a row that is years from the others: the clock was not set, and no window would hold both."""
+    if int(log.time_ns.max()) <= TEN_YEARS_NS:
+        return
+    from_most = log.time_ns - np.median(log.time_ns)
+    row = int(np.abs(from_most).argmax())
+    years = 10 * float(from_most[row]) / TEN_YEARS_NS
+    raise ReadError(
+        f"{log.path}: {log.where(row)} was written {abs(years):.0f} years {'before' if years < 0 else 'after'} most "
+        "others. Take the line out of the log, or record the log again."
+    )
+
+
+def _holes(log: Log) -> list[str]:
+    """Note where rows of the first GPU lie much further apart than usual: what stood between them may be lost."""
+    rows = np.flatnonzero(log.gpu == log.gpu[0])
+    steps = np.diff(log.time_ns[rows])
+    usual = float(np.median(steps)) if len(steps) >= MANY else 0
+    far = np.flatnonzero(steps > FAR * usual) if usual > 0 else steps[:0]
+    if not len(far):
+        return []
+    longest, first = duration(float(steps[far].max())), log.where(int(rows[far[0] + 1]))
+    return [
+        f"a row usually follows after {duration(usual)}, {len(far)} after up to {longest} (the first is {first}): "
+        "rows may be missing"
+    ]
+
+
+def _metrics(log: Log) -> tuple[Values, list[str]]:
+    """Return the values of each metric, and what was not available."""
+    values: Values = {}
+    absent: list[str] = []
+    for metric, names in FIELDS.items():
+        for name in names:
+            if name not in log.columns:
+                continue
+            distinct, codes = _amounts(name, log.columns[name], metric), log.columns[name].codes
+            lacking = int(np.isnan(distinct)[codes].sum()) if np.isnan(distinct).any() else 0
+            if lacking:
+                absent.append(f"{log.names.get(name, name)} {lacking} of {len(codes)}")
+            if lacking < len(codes):
+                values[metric] = distinct[codes]
+                break
+    return values, [f"not available: {', '.join(absent)}"] if absent else []
+
+
+def _amounts(name: str, column: Column, metric: str) -> NDArray[np.float64]:
+    """Return the value of each text of a column."""
+    try:
+        return amounts(column.texts, column.unit, metric)
+    except ValueError as e:
+        raise Unreadable(name, column, e.args[0]) from None
+
+
+def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:
+    """Return SAMPLES, made in its order: a sort of all rows would cost more than reading them."""
+    order = np.lexsort((times, gpu))
+    gpus, starts = np.unique(gpu[order], return_index=True)
+    metrics = sorted(values)
+    time_ns, value = (np.empty(len(gpu) * len(metrics), kind) for kind in (np.int64, np.float64))
+    ends = [0]
+    for rows in np.split(order, starts[1:]):
+        moments = times[rows]
+        for column in (values[metric][rows] for metric in metrics):
+            there = ~np.isnan(column)
+            place = slice(ends[-1], ends[-1] + int(there.sum()))
+            whole = place.stop - place.start == len(rows)
+            time_ns[place], value[place] = (moments, column) if whole else (moments[there], column[there])
+            ends.append(place.stop)
+    counts = np.diff(ends)
+    codes = np.tile(np.arange(len(metrics), dtype=np.int16), len(gpus))
+    frame = {
+        "rank": np.zeros(ends[-1], np.int32),
+        "gpu": np.repeat(np.repeat(gpus, len(metrics)), counts),
+        "time_ns": time_ns[: ends[-1]],
+        "metric": pd.Categorical.from_codes(np.repeat(codes, counts), pd.Index(metrics, dtype=object)),
+        "value": value[: ends[-1]],
+    }
+    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
+
+
+def _devices(log: Log, values: Values) -> pd.DataFrame:
+    """Return DEVICES of the GPUs whose name is recorded."""
+    gpus, first = np.unique(log.gpu, return_index=True)
+    name = log.columns.get("name", log.columns.get("gpu_name"))
+    if name is None:
+        return tables.DEVICES.empty()
+
+    def number(metric: str) -> NDArray[np.float64]:
+        return values.get(metric, np.full(len(log.gpu), np.nan))[first]
+
+    capability = log.columns.get("compute_cap")
+    frame = {
+        "rank": 0,
+        "gpu": gpus,
+        "name": _texts(name, first),
+        "compute_capability": _capabilities(capability, first) if capability else "",
+        "sm_count": pd.array([None] * len(gpus), dtype="Int64"),
+        "memory_bytes": _whole(number("memory_total_bytes")),
+        "memory_bytes_per_s": np.nan,
+        "clock_hz": number("sm_max_clock_hz"),
+    }
+    return tables.DEVICES.make(pd.DataFrame(frame))
+
+
+def _whole(sizes: NDArray[np.float64]) -> pd.arrays.IntegerArray:
+    """Return sizes in bytes as whole numbers, missing where there is none or it is too large to be exact."""
+    known = np.abs(sizes) < EXACT  # False for NaN
+    return pd.arrays.IntegerArray(np.where(known, np.rint(sizes), 0).astype(np.int64), ~known)
+
+
+def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:
+    return [column.texts[code] for code in column.codes[rows]]
+
+
+def _capabilities(column: Column, rows: NDArray[np.int64]) -> list[str]:
+    return [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in _texts(column, rows)]
+
+
+def _capture(log: Log) -> pd.DataFrame:
+    driver = log.columns.get("driver_version")
+    frame = {
+        "rank": 0,
+        "tool": log.tool,
+        "tool_version": driver.texts[0] if driver else "",
+        "path": str(log.path),
+        "t0_unix_ns": pd.array([log.t0_unix_ns], dtype="Int64"),
+        "dur_ns": int(log.time_ns.max()),
+    }
+    return tables.CAPTURE.make(pd.DataFrame(frame))
+
+
+def _missing(log: Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:
+    lacking = [
+        Missing(f"SAMPLES.{metrics[0]}", what, record)
+        for metrics, what, record in ASKED
+        if not any(metric in values for metric in metrics)
+    ]
+    if "utilization.gpu" in log.columns and "gpu_busy_frac" not in values:
+        lacking[0] = IN_MIG_MODE
+    if "DEVICES" not in loaders:
+        lacking.append(Missing("DEVICES", "no names of the GPUs", INVENTORY))
+    return tuple(lacking)
+
+
+def _unread(names: Sequence[str]) -> list[str]:
+    listed = ", ".join(name[:40] for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+    return [f"columns that are no metric: {listed}"] if names else []

@@ -1,27 +1,41 @@
-"""Which metric a column of nvidia-smi is, and how much a cell of it says.
+"""What a column of nvidia-smi is: which metric, in which unit, why the clock was lowered, and of which GPU a row is.
 
-Conventions
------------
 Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` has
-(``temperature.slowdown``, ``pcie.rx``). Of several columns for one metric
-the first in `FIELDS` that has a value is read: ``power.draw`` is a mean over 1 s since Ampere and instantaneous
-before. dmon's MB of memory are MiB; its MB/s and the KB/s of ``-q`` are taken as printed, decimal.
+(``temperature.slowdown``, ``pcie.rx``). Of several columns for one metric the first in `FIELDS` that has a value is
+read: ``power.draw`` is a mean over 1 s since Ampere and instantaneous before. dmon's MB of memory are MiB; its MB/s and
+the KB/s of ``-q`` are taken as printed, decimal.
 
-Functions
----------
-scale        how much a printed unit is in the unit of a metric
-amounts      values of cells in the unit of their metric
-is_missing   whether a cell says that there is no value
+The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference; before driver 535
+nvmlClocksThrottleReasons, with the same values). Power is the software power cap and the hardware power brake, heat
+the software and the hardware thermal slowdown. ``hw_slowdown`` is set with either hardware cause, so it counts as
+another reason only where neither is set. A metric is told where one of its reasons was recorded; with the cause of a
+hardware slowdown unrecorded, power and heat are not denied.
+
+Without ``index`` GPUs are numbered in the order in which they appear, told apart by uuid, bus and name. With nothing
+but a name, equal rows may be of several GPUs, which nvidia-smi prints in bursts, milliseconds apart: the n rows of a
+burst are n GPUs if there are two bursts, every one has n, and lies further from the next than twice its length. Rows
+that are closer than nvidia-smi can sample one GPU and do not come in such bursts cannot be told apart: an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
+
+from perfkit.errors import ReadError
+
+QUERY = (
+    "nvidia-smi --query-gpu=timestamp,index,name,driver_version,utilization.gpu,utilization.memory,"
+    "memory.used,memory.free,memory.total,power.draw,enforced.power.limit,temperature.gpu,temperature.memory,"
+    "clocks.current.sm,clocks.max.sm,clocks.current.memory,clocks_event_reasons.active --format=csv -l 1 -f gpu.csv"
+)
+DMON_COMMAND = "nvidia-smi dmon -s pucvmet -o DT -f LOG"
 
 COUNTERS = "clocks_event_reasons_counters."
 FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -117,6 +131,86 @@ MISSING = (
     "Requested functionality has been deprecated",
 )
 
+BITS = {
+    "gpu_idle": 0x1,
+    "applications_clocks_setting": 0x2,
+    "sw_power_cap": 0x4,
+    "hw_slowdown": 0x8,
+    "sync_boost": 0x10,
+    "sw_thermal_slowdown": 0x20,
+    "hw_thermal_slowdown": 0x40,
+    "hw_power_brake_slowdown": 0x80,
+    "display_clock_setting": 0x100,
+    "display_clocks_setting": 0x100,
+}
+PREFIXES = ("clocks_event_reasons.", "clocks_throttle_reasons.")
+IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
+OTHER = ~(IDLE | POWER | THERMAL)
+THROTTLING = {"throttled_power_frac": POWER, "throttled_thermal_frac": THERMAL, "throttled_other_frac": OTHER}
+STATES = {"Active": 1, "Not Active": 0}
+EVERY = -1  # every bit, as a mask
+
+IDENTITY = ("uuid", "gpu_uuid", "pci.bus_id", "gpu_bus_id")
+NAMED = ("name", "gpu_name")
+MOST_GPUS = 16  # GPUs of a node
+NEAR = 100_000_000  # ns from row to row of a burst
+TOO_CLOSE = 10_000_000  # ns; querying one GPU takes nvidia-smi about that long
+ADD = "add `index` to --query-gpu"
+APPEARING = f"no index: GPUs are numbered in the order in which they appear ({ADD})"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: its distinct texts, which of them stands in each row, and the unit that the header names."""
+
+    codes: NDArray[np.int32]
+    texts: Sequence[str]
+    unit: str = ""
+
+    @classmethod
+    def of(cls, cells: Sequence[str]) -> Column:
+        """Make a column of the text of each row."""
+        texts = list(dict.fromkeys(cells))
+        numbered = {text: i for i, text in enumerate(texts)}
+        return cls(np.array([numbered[cell] for cell in cells], np.int32), texts)
+
+
+class Unreadable(ValueError):
+    """A cell that its column does not allow."""
+
+    def __init__(self, name: str, column: Column, code: int) -> None:
+        self.row = int(np.flatnonzero(column.codes == code)[0])
+        self.text = column.texts[code]
+        self.name = name
+        super().__init__(name, self.text)
+
+
+@dataclass(frozen=True)
+class Log:
+    """Rows of one GPU and one moment each; columns go by the names of ``--query-gpu``.
+
+    ``names`` says what the file itself calls a column, if it is not that, ``where`` where a row stands in it, and
+    ``unread`` which columns of the file are none of these.
+    """
+
+    path: Path
+    tool: str
+    columns: Mapping[str, Column]
+    gpu: NDArray[np.int32]
+    time_ns: NDArray[np.int64]
+    t0_unix_ns: int | None
+    where: Callable[[int], str]
+    names: Mapping[str, str]
+    notes: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+
+def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable) -> ReadError:
+    """Return the error at a cell that is no value of the column `name`."""
+    return ReadError(
+        f"{path}: {where(e.row)}: {name} is {e.text[:40]!r}. Take the line out of the log, or record the log again."
+    )
+
 
 def scale(unit: str, metric: str) -> float | None:
     """Return how much one of a printed unit is in the unit of `metric`, None if it is none of that quantity.
@@ -143,10 +237,6 @@ def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]
     >>> amounts(["17304 MiB", "[Not Supported]"], "MiB", "memory_used_bytes")
     array([1.81445591e+10,            nan])
     """
-    whole = scale(unit, metric)
-    if whole and all(texts) and (together := "".join(texts)).isascii() and together.isdecimal():
-        numbers = np.array([float(text) for text in texts])
-        return numbers / 100 if whole == PERCENT else numbers * whole
     values, by = np.full(len(texts), np.nan), np.ones(len(texts))
     scales: dict[str, float | None] = {}
     for i, text in enumerate(texts):
@@ -165,3 +255,163 @@ def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]
 def is_missing(text: str) -> bool:
     """Say whether a cell says that there is no value: newer versions put brackets around the reason."""
     return text in MISSING or (text.startswith("[") and text.endswith("]"))
+
+
+def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
+    """Return the metrics that the reasons tell, and notes.
+
+    Returns
+    -------
+    tuple
+        Per metric (``throttled_power_frac``, ``throttled_thermal_frac``, ``throttled_other_frac``, ``idle_frac``) an
+        array with 1 or 0 per row, NaN where nothing tells; one note per metric that a part of its reasons tells.
+
+    Raises
+    ------
+    Unreadable
+        At the first cell that is no reason.
+    """
+    named = {name.removeprefix(p): name for p in PREFIXES for name in columns if name.startswith(p)}
+    if "active" in named:
+        active, told = _mask(named["active"], columns[named["active"]])
+        asked = EVERY
+    else:
+        single = {reason: name for reason, name in named.items() if reason in BITS}
+        if not single:
+            return {}, []
+        active, told = _from_singles({BITS[reason]: (name, columns[name]) for reason, name in single.items()})
+        asked = sum({BITS[reason] for reason in single})
+    return _throttling_metrics(active, told), _partly(asked)
+
+
+def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Read the column ``active``: a mask in hexadecimal."""
+    masks = np.zeros(len(column.texts), np.int64)
+    told = np.zeros(len(column.texts), np.int64)
+    for i, text in enumerate(column.texts):
+        if not is_missing(text):
+            try:
+                masks[i], told[i] = int(text, 16), EVERY
+            except (ValueError, OverflowError):
+                raise Unreadable(name, column, i) from None
+            if masks[i] < 0:
+                raise Unreadable(name, column, i)
+    return masks[column.codes], told[column.codes]
+
+
+def _from_singles(columns: Mapping[int, tuple[str, Column]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Join columns of one reason each."""
+    rows = len(next(iter(columns.values()))[1].codes)
+    active, told = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    for bit, (name, column) in columns.items():
+        states = np.full(len(column.texts), -1)
+        for i, text in enumerate(column.texts):
+            if not is_missing(text):
+                if text not in STATES:
+                    raise Unreadable(name, column, i)
+                states[i] = STATES[text]
+        state = states[column.codes]
+        active |= np.where(state == 1, bit, 0)
+        told |= np.where(state >= 0, bit, 0)
+    denied = (told & HARDWARE != 0) & (active & HARDWARE == 0)
+    return active, told | np.where(denied, HARDWARE_CAUSES, 0)
+
+
+def _throttling_metrics(active: NDArray[np.int64], told: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+    explained = active & HARDWARE_CAUSES != 0
+    unexplained = (active & HARDWARE != 0) & ~explained & (told & HARDWARE_CAUSES != HARDWARE_CAUSES)
+    active = np.where(explained, active & ~HARDWARE, active)
+    made = {"idle_frac": np.where(told & IDLE != 0, (active & IDLE != 0).astype(float), np.nan)}
+    for metric, bits in THROTTLING.items():
+        denied = (active & bits == 0) & (unexplained if bits != OTHER else False)
+        value = np.where(denied, np.nan, (active & bits != 0).astype(float))
+        made[metric] = np.where(told & bits != 0, value, np.nan)
+    return {metric: values for metric, values in made.items() if not np.isnan(values).all()}
+
+
+def _partly(asked: int) -> list[str]:
+    """Name the metrics that a part of their reasons decides."""
+    asked |= HARDWARE_CAUSES if asked & HARDWARE else 0
+    names = {bit: name for name, bit in reversed(BITS.items())}
+    notes = []
+    for metric, bits in THROTTLING.items():
+        lacking = [name for bit, name in names.items() if bit & bits and not bit & asked]
+        if lacking and bits & asked and bits != OTHER:
+            notes.append(f"{metric} knows nothing of {', '.join(sorted(lacking))}: query clocks_event_reasons.active")
+    return notes
+
+
+class Mixed(ValueError):
+    """Rows of several GPUs that nothing tells apart."""
+
+
+def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> tuple[NDArray[np.int32], list[str]]:
+    """Return the GPU of each row and notes.
+
+    Raises
+    ------
+    Unreadable
+        If an index is none.
+    Mixed
+        If the rows of several GPUs cannot be told apart.
+    """
+    if "index" in columns:
+        return indices("index", columns["index"]), []
+    rows = len(next(iter(columns.values())).codes)
+    key = np.zeros(rows, np.int64)
+    for column in (columns[name] for name in (*IDENTITY, *NAMED) if name in columns):
+        key = np.unique(key * len(column.texts) + column.codes, return_inverse=True)[1]
+    identified = any(name in columns for name in IDENTITY)
+    if times is not None and not identified:
+        key = key * MOST_GPUS + _positions(key, times)
+    gpu = _in_order(key)
+    if identified:
+        return gpu, [APPEARING]
+    count = int(gpu.max()) + 1
+    return gpu, [f"no index: the rows are taken to be of {count} GPU{'s' * (count > 1)}, in their order ({ADD})"]
+
+
+def indices(name: str, column: Column) -> NDArray[np.int32]:
+    """Return a column of indices as numbers.
+
+    Raises
+    ------
+    Unreadable
+        At the first that is none.
+    """
+    for code, text in enumerate(column.texts):
+        if not (text.isascii() and text.isdecimal() and len(text) < 5):
+            raise Unreadable(name, column, code)
+    return np.array([int(text) for text in column.texts], np.int32)[column.codes]
+
+
+def _positions(key: NDArray[np.int64], times: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each row within the burst of rows with its key."""
+    place = np.zeros(len(key), np.int64)
+    for value in np.unique(key):
+        rows = np.flatnonzero(key == value)
+        place[rows] = np.arange(len(rows)) % _in_burst(times[rows])
+    return place
+
+
+def _in_burst(times: NDArray[np.int64]) -> int:
+    """Return how many rows come together."""
+    steps = np.diff(times)
+    if not len(steps) or steps.min() < 0:
+        return 1
+    for count in range(2, min(MOST_GPUS, len(times) // 2) + 1):
+        between = np.arange(1, len(times)) % count == 0
+        within = int(steps[~between].max())
+        if within < NEAR and steps[between].min() > 2 * within * (count - 1):
+            return count
+    if steps.min() < TOO_CLOSE:
+        raise Mixed
+    return 1
+
+
+def _in_order(key: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Number keys in the order in which they appear."""
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    number = np.empty(len(first), np.int32)
+    number[np.argsort(first)] = np.arange(len(first))
+    return number[inverse]

@@ -1,0 +1,315 @@
+"""What ``nvidia-smi -q`` says of each GPU, as text or XML (``-x``), as rows under the names of ``--query-gpu``.
+
+The text is indented, also of some sections (``-d TEMPERATURE,POWER``) and repeated (``-l``). The XML has a DOCTYPE that
+names NVIDIA's DTD, which is neither needed nor fetched. Entities are not expanded: a document that declares or uses one
+is refused. Documents of ``-l`` follow each other.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.parsers import expat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.errors import ReadError
+from perfkit.format import printable
+from perfkit.readers.nvidia_smi.fields import COUNTERS, Column, Log, is_missing
+from perfkit.readers.nvidia_smi.logs import origin, printed, ticks
+from perfkit.readers.text import CUT, content, utf8
+
+MARGIN = "temperature.slowdown.tlimit"
+# Column of --query-gpu, and its path below a GPU in the text and in the XML, empty where there is none. Of several rows
+# for a column the first that has a value counts. XML's "max" is the threshold that the text calls shutdown.
+NAMES = (
+    ("name", "product name", "product_name"),
+    ("uuid", "gpu uuid", "uuid"),
+    ("utilization.gpu", "utilization/gpu", "utilization/gpu_util"),
+    ("utilization.memory", "utilization/memory", "utilization/memory_util"),
+    ("utilization.encoder", "utilization/encoder", "utilization/encoder_util"),
+    ("utilization.decoder", "utilization/decoder", "utilization/decoder_util"),
+    ("utilization.jpeg", "utilization/jpeg", "utilization/jpeg_util"),
+    ("utilization.ofa", "utilization/ofa", "utilization/ofa_util"),
+    ("fan.speed", "fan speed", "fan_speed"),
+    ("memory.total", "fb memory usage/total", "fb_memory_usage/total"),
+    ("memory.reserved", "fb memory usage/reserved", "fb_memory_usage/reserved"),
+    ("memory.used", "fb memory usage/used", "fb_memory_usage/used"),
+    ("memory.free", "fb memory usage/free", "fb_memory_usage/free"),
+    ("bar1.used", "bar1 memory usage/used", "bar1_memory_usage/used"),
+    ("temperature.gpu", "temperature/gpu current temp", "temperature/gpu_temp"),
+    ("temperature.memory", "temperature/memory current temp", "temperature/memory_temp"),
+    ("temperature.gpu.tlimit", "temperature/gpu t.limit temp", "temperature/gpu_temp_tlimit"),
+    ("temperature.gpu.tlimit", "temperature/gpu current t.limit temp", ""),
+    ("temperature.shutdown", "temperature/gpu shutdown temp", "temperature/gpu_temp_max_threshold"),
+    ("temperature.slowdown", "temperature/gpu slowdown temp", "temperature/gpu_temp_slow_threshold"),
+    ("temperature.max", "temperature/gpu max operating temp", "temperature/gpu_temp_max_gpu_threshold"),
+    (
+        "temperature.slowdown.tlimit",
+        "temperature/gpu slowdown t.limit temp",
+        "temperature/gpu_temp_slow_tlimit_threshold",
+    ),
+    ("power.draw", "power readings/power draw", "power_readings/power_draw"),
+    ("power.draw", "gpu power readings/power draw", "gpu_power_readings/power_draw"),
+    ("power.draw.instant", "gpu power readings/instantaneous power draw", "gpu_power_readings/instant_power_draw"),
+    ("power.draw.average", "gpu power readings/average power draw", "gpu_power_readings/average_power_draw"),
+    ("enforced.power.limit", "power readings/enforced power limit", "power_readings/enforced_power_limit"),
+    ("enforced.power.limit", "gpu power readings/current power limit", "gpu_power_readings/current_power_limit"),
+    ("power.limit", "power readings/power limit", "power_readings/power_limit"),
+    ("clocks.current.sm", "clocks/sm", "clocks/sm_clock"),
+    ("clocks.current.memory", "clocks/memory", "clocks/mem_clock"),
+    ("clocks.max.sm", "max clocks/sm", "max_clocks/sm_clock"),
+    ("pcie.rx", "pci/rx throughput", "pci/rx_util"),
+    ("pcie.tx", "pci/tx throughput", "pci/tx_util"),
+    ("pcie.replays", "pci/replays since reset", "pci/replay_counter"),
+)
+# Words for the reasons that lowered the clock, in the text and in the XML.
+REASONS = (
+    ("gpu_idle", "idle"),
+    ("applications_clocks_setting", "applications clocks setting"),
+    ("sw_power_cap", "sw power cap"),
+    ("hw_slowdown", "hw slowdown"),
+    ("hw_thermal_slowdown", "hw slowdown/hw thermal slowdown"),
+    ("hw_power_brake_slowdown", "hw slowdown/hw power brake slowdown"),
+    ("sync_boost", "sync boost"),
+    ("sw_thermal_slowdown", "sw thermal slowdown"),
+    ("display_clock_setting", "display clock setting"),
+    ("display_clocks_setting", ""),
+)
+COUNTED = (
+    ("sw_power_cap", "sw power capping", "sw_power_cap"),
+    ("hw_power_brake_slowdown", "hw power braking", "hw_power_brake"),
+    ("sw_thermal_slowdown", "sw thermal slowdown", "sw_therm_slowdown"),
+    ("hw_thermal_slowdown", "hw thermal slowdown", "hw_therm_slowdown"),
+    ("sync_boost", "sync boost", "sync_boost"),
+)
+KINDS = ("event", "throttle")  # since driver 535, and before
+TEXT_NAMES = {
+    **{path: column for column, path, _ in NAMES if path},
+    **{f"clocks event reasons counters/{path}": f"{COUNTERS}{reason}" for reason, path, _ in COUNTED},
+    **{
+        f"clocks {kind} reasons/{path}": f"clocks_event_reasons.{reason}"
+        for kind in KINDS
+        for reason, path in REASONS
+        if path
+    },
+}
+XML_NAMES = {
+    **{path: column for column, _, path in NAMES if path},
+    **{
+        f"clocks_event_reasons_counters/clocks_event_reasons_counters_{path}": f"{COUNTERS}{reason}"
+        for reason, _, path in COUNTED
+    },
+    **{
+        f"clocks_{kind}_reasons/clocks_{kind}_reason_{reason}": f"clocks_event_reasons.{reason}"
+        for kind in KINDS
+        for reason, _ in REASONS
+    },
+}
+TITLE = re.compile(r"=+NVSMI LOG=+")
+GPU = re.compile(r"GPU [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f.]+")
+SEPARATOR = re.compile(r" :(?: |$)")
+
+END_CUT = "the end is cut: what is not whole is left out"
+DEEPEST = 8  # elements that may enclose one that is read
+ENDS = (
+    *(expat.errors.XML_ERROR_NO_ELEMENTS, expat.errors.XML_ERROR_UNCLOSED_TOKEN, expat.errors.XML_ERROR_PARTIAL_CHAR),
+)
+
+NO_TIME = "no time: the values are of one moment, the wall clock is not known"
+AGAIN = "Run `nvidia-smi -q -x -f gpus.xml` again"
+
+
+def text_log(path: Path) -> Log:
+    """Read an inventory.
+
+    Raises
+    ------
+    ReadError
+        If it describes no GPU, or one twice in one listing.
+    """
+    *whole, rest = utf8(content(path)).decode(errors="replace").split("\n")
+    inventories: list[Inventory] = []
+    said: dict[str, str] = {}
+    gpus: list[dict[str, str]] = []
+    stack: list[tuple[int, str]] = []
+    there: set[str] = set()
+    for number, line in enumerate(whole, 1):
+        text = line.strip()
+        if TITLE.fullmatch(text):
+            said, gpus, there = {}, [], set()
+            inventories.append(Inventory(said, gpus))
+        elif GPU.fullmatch(text):
+            if text in there:
+                raise ReadError(f"{path}: line {number} describes {text} again, without a title above. {AGAIN}.")
+            there.add(text)
+            said, stack = {}, []
+            gpus.append(said)
+        else:
+            _entered(line, said, stack)
+    return _log(path, inventories, TEXT_NAMES, [CUT] if rest.strip() else [])
+
+
+def _entered(line: str, said: dict[str, str], stack: list[tuple[int, str]]) -> None:
+    """Enter a line under its path: a line belongs to the last one above it that is less indented."""
+    text = line.expandtabs().rstrip()
+    if not text:
+        return
+    indent = len(text) - len(text.lstrip())
+    found = SEPARATOR.search(text, indent)
+    name = text[indent : found.start()] if found else text[indent:]
+    while stack and stack[-1][0] >= indent:
+        stack.pop()
+    stack.append((indent, name.rstrip().lower().removesuffix(" specification")))
+    if found:
+        said.setdefault("/".join(above for _, above in stack), text[found.end() :].strip())
+
+
+def xml_log(path: Path) -> Log:
+    """Read an inventory.
+
+    Raises
+    ------
+    ReadError
+        If it is damaged before its end, has entities, or describes no GPU whole.
+    """
+    parts = [part for part in re.split(rb"(?=<\?xml\b)", utf8(content(path))) if part.strip()]
+    documents = [_Document(path, part) for part in parts]
+    if any(document.cut for document in documents[:-1]):
+        raise ReadError(f"{path}: a document ends before the next begins. {AGAIN}.")
+    notes = [END_CUT] if documents[-1].cut else []
+    return _log(path, [document.inventory for document in documents], XML_NAMES, notes)
+
+
+class _Document:
+    """Reads one document; a GPU counts once its element is closed."""
+
+    def __init__(self, path: Path, data: bytes) -> None:
+        self._path = path
+        self._stack: list[str] = []
+        self._text: list[str] = []
+        self._gpu: dict[str, str] = {}
+        self._places: set[str] = set()
+        self.head: dict[str, str] = {}
+        self.gpus: list[dict[str, str]] = []
+        self.cut = False
+        self._parse(data)
+        self.inventory = Inventory(self.head, self.gpus)
+
+    def _parse(self, data: bytes) -> None:
+        parser = expat.ParserCreate()
+        parser.StartElementHandler = self._start
+        parser.EndElementHandler = self._end
+        parser.CharacterDataHandler = self._text.append
+        parser.EntityDeclHandler = parser.SkippedEntityHandler = self._entity
+        try:
+            parser.Parse(data, False)
+            parser.Parse(b"", True)
+        except expat.ExpatError as e:
+            if expat.ErrorString(e.code) not in ENDS:
+                raise ReadError(f"{self._path}: line {e.lineno} is damaged ({e}). {AGAIN}.") from e
+            self.cut = True
+        except LookupError as e:
+            raise ReadError(f"{self._path}: the encoding that the document names is unknown ({e}). {AGAIN}.") from e
+
+    def _entity(self, name: str, *_: object) -> None:
+        raise ReadError(f"{self._path}: the document has an entity {name[:40]!r}, nvidia-smi none. {AGAIN}.")
+
+    def _start(self, tag: str, attributes: dict[str, str]) -> None:
+        self._stack.append(tag)
+        self._text.clear()
+        if len(self._stack) == 2 and tag == "gpu":
+            self._gpu = {}
+            place = attributes.get("id", "")
+            if place and place in self._places:
+                raise ReadError(f"{self._path}: GPU {place[:40]!r} is described twice. {AGAIN}.")
+            self._places.add(place)
+
+    def _end(self, tag: str) -> None:
+        depth = len(self._stack)
+        if depth == 2 and tag == "gpu":
+            self.gpus.append(self._gpu)
+        elif 2 <= depth <= DEEPEST:
+            text = "".join(self._text).strip()
+            if self._stack[1] == "gpu":
+                self._gpu.setdefault("/".join(self._stack[2:]), text)
+            else:
+                self.head.setdefault("/".join(self._stack[1:]), text)
+        self._text.clear()
+        self._stack.pop()
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """One run of ``nvidia-smi -q``: what it says at first, and of each GPU, by path."""
+
+    head: Mapping[str, str]
+    gpus: Sequence[Mapping[str, str]]
+
+
+def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str], notes: Sequence[str]) -> Log:
+    """Return inventories as a log; `names` maps their paths to columns, the first that a GPU has wins.
+
+    Raises
+    ------
+    ReadError
+        If no GPU is described whole.
+    """
+    rows = [(taken, number) for taken in inventories for number in range(len(taken.gpus))]
+    if not rows:
+        raise ReadError(f"{path}: no GPU is described to its end. {AGAIN}.")
+    named = [_named(taken.gpus[number], names) for taken, number in rows]
+    columns = {name: Column.of([row.get(name, "N/A") for row in named]) for name in dict.fromkeys(names.values())}
+    columns = {name: column for name, column in columns.items() if any(name in row for row in named)}
+    columns["driver_version"] = Column.of([_head(taken, "driver version") for taken, _ in rows])
+    times = [printed(_head(taken, "timestamp")) for taken, _ in rows]
+    gpu = np.array([number for _, number in rows], np.int32)
+    known = [time for time in times if time is not None]
+    if len(known) == len(rows):
+        time_ns, first, said = origin(np.array(known, np.int64))
+    else:
+        time_ns, first, said = ticks(gpu), None, [NO_TIME]
+    return Log(
+        path=path,
+        tool="nvidia-smi -q",
+        columns=columns,
+        gpu=gpu,
+        time_ns=time_ns,
+        t0_unix_ns=first,
+        where=lambda row: f"GPU {gpu[row]}",
+        names={},
+        notes=(*notes, *said, *_numbering(inventories), *_margins(named, gpu)),
+    )
+
+
+def _head(taken: Inventory, words: str) -> str:
+    """Return what is said before the GPUs: the XML joins the words of the text."""
+    return taken.head.get(words, taken.head.get(words.replace(" ", "_"), ""))
+
+
+def _named(gpu: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
+    """Return what is said of a GPU by column; a later path counts only where an earlier one has no value."""
+    found: dict[str, str] = {}
+    for place, name in names.items():
+        if place in gpu and (name not in found or is_missing(found[name])):
+            found[name] = gpu[place]
+    return found
+
+
+def _numbering(inventories: Sequence[Inventory]) -> list[str]:
+    """Note that fewer GPUs are described than the node has: their numbers are not its indices."""
+    for taken in inventories:
+        count, attached = len(taken.gpus), _head(taken, "attached gpus")
+        if attached.isdecimal() and attached.lstrip("0") != str(count):
+            return [f"{count} of {printable(attached, 12)} GPUs are described: they are numbered in their order here"]
+    return []
+
+
+def _margins(named: Sequence[Mapping[str, str]], gpu: NDArray[np.int32]) -> list[str]:
+    """Note limits that are margins: they are no temperatures, nor is the sum of margin and temperature a constant."""
+    found = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
+    listed = ", ".join(f"GPU {number} at {value}" for number, value in found.items() if not is_missing(value))
+    return [f"limits are given as margins, the slowdown of {listed}: see temperature_margin_c"] if listed else []
