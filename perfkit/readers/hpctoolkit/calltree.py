@@ -7,8 +7,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import tables
+from perfkit.readers.columns import category, nullable
 from perfkit.readers.hpctoolkit import names, tree
-from perfkit.readers.hpctoolkit.columns import category, nullable
 from perfkit.readers.hpctoolkit.layout import File, Ints
 from perfkit.readers.hpctoolkit.names import Functions, Listed
 from perfkit.readers.hpctoolkit.tree import FUNCTION, INSTRUCTION, LOOP, Contexts, Entry, Walked
@@ -35,16 +35,17 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
         of_all: Ints = np.r_[np.broadcast_to(of_roots, roots.shape), values].astype(np.int64)
         return of_all[order]
 
+    parent, number = placed(-1, _parents(walked, node, len(entries))), placed(-1, line)
     frame = {
         "rank": np.zeros(len(node), np.int32),
         "node": node[order],
-        "parent": nullable(placed(-1, _parents(walked, node, len(entries)))),
+        "parent": nullable(parent, parent < 0),
         "depth": placed(0, walked.depth).astype(np.int32),
         "entry": category(placed(roots, walked.entry), [e.name for e in entries]),
         "kind": category(placed(ENTRY, kind), KINDS),
         "name": category(placed(len(labels) + roots, called), [*labels, *(e.name for e in entries)]),
         "file": category(placed(-1, file), files.texts),
-        "line": nullable(placed(-1, line)),
+        "line": nullable(number, number < 0),
         "module": category(placed(-1, module), modules.texts),
     }
     return tables.CALLTREE.make(pd.DataFrame(frame, copy=False))

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import tables
-from perfkit.readers.hpctoolkit.columns import category
+from perfkit.readers.columns import category
 from perfkit.readers.hpctoolkit.layout import Ints
 from perfkit.readers.hpctoolkit.names import Metric
 from perfkit.readers.hpctoolkit.tree import Entry

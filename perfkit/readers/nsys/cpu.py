@@ -9,13 +9,13 @@ import pandas as pd
 import pyarrow as pa
 
 from perfkit import tables
+from perfkit.readers.columns import category
 from perfkit.readers.nsys.node import MARK, PUSH_POP, START_END
 from perfkit.readers.nsys.source import (
     LONGEST,
     NEVER,
     Int,
     Source,
-    categorical,
     difference,
     interval,
     ints,
@@ -52,7 +52,7 @@ def api_calls(source: Source) -> pd.DataFrame:
     require(source, RUNTIME, ("start", "end"))
     columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
     codes, labels = texts(source, columns.pop("name"))
-    name = categorical(codes, [SUFFIX.sub("", label) for label in labels])
+    name = category(codes, [SUFFIX.sub("", label) for label in labels])
     rank = np.zeros(len(codes), "int32")
     return tables.API_CALLS.make(pd.DataFrame({"rank": rank, **columns, "name": name}, copy=False))
 
@@ -71,7 +71,7 @@ def os_calls(source: Source) -> pd.DataFrame:
 
     require(source, SYSTEM, ("start", "end"))
     columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)
-    name = categorical(*texts(source, columns.pop("name")))
+    name = category(*texts(source, columns.pop("name")))
     frame = pd.DataFrame({"rank": np.zeros(len(name), "int32"), **columns, "name": name}, copy=False)
     return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
 
@@ -112,11 +112,11 @@ def _names(source: Source, ids: Int) -> pd.Categorical:
     inline = source.text(NVTX, "text")
     codes, labels = texts(source, ids)
     if not inline:
-        return categorical(codes, labels)
+        return category(codes, labels)
     if len(inline) != len(codes):
         raise source.damage(NVTX, f"{NVTX} has {len(codes)} rows and {len(inline)} texts")
     own, distinct = pd.factorize(np.array(inline, object))
-    return categorical(np.where(own >= 0, own + len(labels), codes), [*labels, *distinct])
+    return category(np.where(own >= 0, own + len(labels), codes), [*labels, *distinct])
 
 
 def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
@@ -128,7 +128,7 @@ def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
     domains, ids = pd.factorize(events["domain"].to_numpy(np.int64))
     codes, pairs = pd.factorize((events["process"].to_numpy() << 32) | domains)
     keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
-    return categorical(codes, [known.get((p, d), f"domain {d}" if d else "") for p, d in keys])
+    return category(codes, [known.get((p, d), f"domain {d}" if d else "") for p, d in keys])
 
 
 def _depth(events: pd.DataFrame) -> Int:

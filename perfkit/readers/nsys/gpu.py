@@ -9,16 +9,15 @@ import pandas as pd
 import pyarrow as pa
 
 from perfkit import names, tables
+from perfkit.readers.columns import category, nullable
 from perfkit.readers.nsys.node import Ordinals
 from perfkit.readers.nsys.source import (
     Combined,
     Int,
     Source,
     absent,
-    categorical,
     interval,
     ints,
-    nullable,
     process_of,
     quantity,
     require,
@@ -70,11 +69,14 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
         _frame(
             columns,
             source,
-            name=categorical(codes, named["name"].tolist()),
-            full_name=categorical(codes, labels),
-            family=categorical(codes, named["family"].tolist()),
+            name=category(codes, named["name"].tolist()),
+            full_name=category(codes, labels),
+            family=category(codes, named["family"].tolist()),
             in_graph=columns["in_graph"],
-            **{q: nullable(columns, q) for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")},
+            **{
+                q: nullable(columns[q], columns[f"no {q}"])
+                for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")
+            },
         )
     )
 
@@ -118,7 +120,7 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
             columns,
             source,
             bytes=columns["bytes"],
-            direction=categorical(kinds, labels),
+            direction=category(kinds, labels),
             src_memory=_memory(columns["src_memory"]),
             dst_memory=_memory(columns["dst_memory"]),
             peer_gpu=columns["peer_gpu"],
@@ -174,4 +176,4 @@ def _peer(rows: pa.Table, place: Columns, ordinals: Ordinals, peers: np.ndarray)
 
 def _memory(kinds: Int) -> pd.Categorical:
     known = np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds)
-    return categorical(known, MEMORIES).remove_unused_categories()
+    return category(known, MEMORIES)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.profile import Missing
+from perfkit.readers.columns import category
 from perfkit.readers.nsys.source import (
     LONGEST,
     NEVER,
     Int,
     Source,
     absent,
-    categorical,
     ints,
     require,
     shown,
@@ -239,7 +239,7 @@ def samples(source: Source, numbering: Ordinals) -> pd.DataFrame:
         "rank": np.zeros(len(codes), "int32"),
         "gpu": np.array([*(numbering.by_id.get(kind, kind) for kind in kinds), -1], np.int64)[codes],
         "time_ns": columns["timestamp"],
-        "metric": categorical(codes, labels),
+        "metric": category(codes, labels),
         "value": _in_unit(columns["value"], codes, labels),
     }
     return tables.SAMPLES.make(pd.DataFrame(frame))

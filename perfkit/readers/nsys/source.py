@@ -223,20 +223,9 @@ def _highest(column: Int) -> int:
 def quantity(
     part: pa.Table, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product
 ) -> Columns:
-    """Return `columns` combined as int64 under `name`, and where one is absent, for `nullable`."""
+    """Return `columns` combined as int64 under `name`, and where one is absent, for `columns.nullable`."""
     empty = reduce(np.logical_or, [absent(part, column) for column in columns])
     return {name: combine([ints(part, column, 0) for column in columns]), f"no {name}": empty}
-
-
-def nullable(columns: Columns, name: str) -> pd.arrays.IntegerArray:
-    """Return a `quantity` as a nullable Int64 column."""
-    return pd.arrays.IntegerArray(columns[name], columns[f"no {name}"])
-
-
-def categorical(codes: NDArray[Any], labels: list[str]) -> pd.Categorical:
-    """Return the category `labels[code]` per row, missing for code -1; equal labels become one, sorted."""
-    distinct, number = np.unique(np.array([*labels], object), return_inverse=True)
-    return pd.Categorical.from_codes(np.r_[number, -1][codes], distinct.tolist())
 
 
 def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:

@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from perfkit import tables
-from perfkit.readers.torch_trace.events import LARGEST, Columns, Event, Int, Spans, categorical, integers
+from perfkit.readers.columns import category
+from perfkit.readers.torch_trace.events import LARGEST, Columns, Event, Int, Spans, integers
 
 # c10::ScalarType as PyTorch spells it: the name of the dtype and the bytes of an element.
 ELEMENTS = {
@@ -117,22 +118,22 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
     calls the others' code too, so that RING_LL in a name does not say what ran: both are missing.
     """
     rows = len(columns["start_ns"])
-    nothing = categorical(np.full(rows, -1), [])
+    nothing = category(np.full(rows, -1), [])
     dtypes = [ELEMENTS[dtype][0] for dtype in spans.values("dtype")]
     ranks = columns["ranks"]
     frame = {
         "rank": np.zeros(rows, "int32"),
         "gpu": columns["gpu"],
         "start_ns": pd.array(columns["start_ns"], dtype="Int64"),
-        "operation": categorical(columns["operation"], [operation(name) for name in spans.values("operation")]),
+        "operation": category(columns["operation"], [operation(name) for name in spans.values("operation")]),
         "bytes": columns["bytes"],
-        "dtype": categorical(columns["dtype"], dtypes),
+        "dtype": category(columns["dtype"], dtypes),
         "ranks": pd.arrays.IntegerArray(np.maximum(ranks, 0), ranks < 0),
         "dur_ns": columns["dur_ns"].astype(float),
         "algorithm": nothing,
         "protocol": nothing,
         "placement": nothing,
-        "group": categorical(columns["group"], spans.values("group")),
-        "source": categorical(np.zeros(rows, np.int64), ["trace"]),
+        "group": category(columns["group"], spans.values("group")),
+        "source": category(np.zeros(rows, np.int64), ["trace"]),
     }
     return tables.COLLECTIVES.make(pd.DataFrame(frame, copy=False))

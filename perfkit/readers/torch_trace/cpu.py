@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from perfkit import tables
-from perfkit.readers.torch_trace.events import Columns, Event, Int, Spans, categorical, decoded, integers
+from perfkit.readers.columns import category
+from perfkit.readers.torch_trace.events import Columns, Event, Int, Spans, decoded, integers
 from perfkit.readers.torch_trace.nesting import nesting
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
@@ -74,9 +75,9 @@ def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
             op=numbers,
             parent=np.where(child, numbers[nested.parent], -1),
             self_ns=taken["dur_ns"] - children,
-            name=categorical(taken["name"], spans.values("name")),
+            name=category(taken["name"], spans.values("name")),
             sequence=taken["sequence"],
-            **{name: categorical(taken[name], [_compact(v) for v in spans.values(name)]) for name in RECORDED},
+            **{name: category(taken[name], [_compact(v) for v in spans.values(name)]) for name in RECORDED},
         )
     )
 
@@ -98,7 +99,7 @@ def api_calls(spans: Spans, columns: Columns) -> pd.DataFrame:
     """Return API_CALLS: calls of the CUDA or HIP runtime and driver."""
     names = [SUFFIX.sub("", name) for name in spans.values("name")]
     return tables.API_CALLS.make(
-        _frame(columns, name=categorical(columns["name"], names), correlation=columns["correlation"])
+        _frame(columns, name=category(columns["name"], names), correlation=columns["correlation"])
     )
 
 
@@ -117,9 +118,9 @@ def ranges(spans: Spans, columns: Columns) -> pd.DataFrame:
     return tables.RANGES.make(
         _frame(
             columns,
-            name=categorical(columns["name"], listed),
-            domain=categorical(np.zeros(len(kind), np.int64), [""]),
-            kind=categorical(kind, ["step", "start_end", "push_pop"]).remove_unused_categories(),
+            name=category(columns["name"], listed),
+            domain=category(np.zeros(len(kind), np.int64), [""]),
+            kind=category(kind, ["step", "start_end", "push_pop"]),
             depth=depth,
         )
     )
@@ -130,7 +131,7 @@ def python_calls(spans: Spans, columns: Columns) -> pd.DataFrame:
     nested = nesting(*_times(columns))
     taken = {name: values[nested.order] for name, values in columns.items()}
     return tables.PYTHON_CALLS.make(
-        _frame(taken, name=categorical(taken["name"], spans.values("name")), depth=nested.depth)
+        _frame(taken, name=category(taken["name"], spans.values("name")), depth=nested.depth)
     )
 
 

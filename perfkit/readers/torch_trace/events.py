@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable
 from decimal import Decimal
 from itertools import count
 from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 Int = NDArray[np.int64]
@@ -203,17 +202,3 @@ def quantities(values: Iterable[int | None]) -> Int:
         return np.fromiter(listed, np.int64, len(listed))
     except (TypeError, OverflowError):
         return np.array([UNKNOWN if v is None or abs(v) > LARGEST else v for v in listed], np.int64)
-
-
-def optional(values: Int) -> pd.arrays.IntegerArray:
-    """Return `quantities` as nullable integers."""
-    absent = values == UNKNOWN
-    return pd.arrays.IntegerArray(np.where(absent, 0, values), absent)
-
-
-def categorical(codes: Int, labels: Sequence[str | None]) -> pd.Categorical:
-    """Return the category `labels[code]` per row, missing where the label is None; equal labels become one, sorted."""
-    texts = sorted({label for label in labels if label is not None})
-    position = {label: place for place, label in enumerate(texts)}
-    numbers = np.array([*(-1 if label is None else position[label] for label in labels), -1], np.int64)
-    return pd.Categorical.from_codes(numbers[codes], np.array(texts, object).tolist())

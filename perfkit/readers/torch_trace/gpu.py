@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit import names, tables
+from perfkit.readers.columns import category, nullable
 from perfkit.readers.torch_trace.collectives import Collective, add_collectives
 from perfkit.readers.torch_trace.events import (
     UNKNOWN,
@@ -18,10 +19,8 @@ from perfkit.readers.torch_trace.events import (
     Event,
     Int,
     Spans,
-    categorical,
     decoded,
     integers,
-    optional,
     quantities,
 )
 
@@ -149,12 +148,15 @@ def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFram
         _frame(
             columns,
             process,
-            name=categorical(columns["name"], named["name"].tolist()),
-            full_name=categorical(columns["name"], labels),
-            family=categorical(columns["name"], named["family"].tolist()),
+            name=category(columns["name"], named["name"].tolist()),
+            full_name=category(columns["name"], labels),
+            family=category(columns["name"], named["family"].tolist()),
             in_graph=columns["graph"] | _launched_by(columns, api_calls, GRAPH_LAUNCH),
-            grid_blocks=optional(grid),
-            **{name: optional(columns[name]) for name in ("block_threads", "registers", "shared_bytes")},
+            grid_blocks=nullable(grid, grid == UNKNOWN),
+            **{
+                name: nullable(columns[name], columns[name] == UNKNOWN)
+                for name in ("block_threads", "registers", "shared_bytes")
+            },
         )
     )
 
@@ -170,7 +172,7 @@ def copies(spans: Spans, columns: Columns, process: int) -> pd.DataFrame:
     """Return COPIES: copies and memsets; the size of those without one is 0."""
     told = [_sides(name, kind) for name, kind in spans.values("kind")]
     sides = {
-        column: categorical(columns["kind"], [side[place] for side in told])
+        column: category(columns["kind"], [side[place] for side in told])
         for place, column in enumerate(("direction", "src_memory", "dst_memory"))
     }
     size = columns["bytes"]

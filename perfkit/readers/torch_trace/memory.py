@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from perfkit import tables
+from perfkit.readers.columns import category
 from perfkit.readers.torch_trace.events import (
     UNKNOWN,
     Columns,
     Event,
     Spans,
-    categorical,
     decoded,
     integers,
     quantities,
@@ -53,7 +53,7 @@ def samples(columns: Columns) -> pd.DataFrame:
         "rank": np.zeros(len(metric), "int32"),
         "gpu": np.tile(columns["gpu"], 2)[known],
         "time_ns": np.tile(columns["start_ns"], 2)[known],
-        "metric": categorical(metric, METRICS).remove_unused_categories(),
+        "metric": category(metric, METRICS),
         "value": value[known].astype(float),
     }
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
