@@ -121,3 +121,21 @@ def test_what_only_python_takes_for_a_number_is_refused(number: str, tmp_path: P
     """Prometheus writes neither underscores nor foreign digits."""
     with pytest.raises(ReadError, match="a value of a series is no number"):
         dcgm.read(answer(tmp_path / "gpus.json", series("DCGM_FI_DEV_GPU_TEMP", number)))
+
+
+def test_a_series_without_its_number_belongs_to_its_uuid(tmp_path: Path) -> None:
+    """The power of GPU 1 lost the labels `gpu` and `device`: its UUID, which another series has with them, says 1."""
+    busy, (said, points) = series("DCGM_FI_DEV_GPU_UTIL", 50, gpu=1), series("DCGM_FI_DEV_POWER_USAGE", 70, gpu=1)
+    lost = {name: text for name, text in said.items() if name not in ("gpu", "device")}
+    other = series("DCGM_FI_DEV_POWER_USAGE", 60)
+    samples = dcgm.read(answer(tmp_path / "gpus.json", busy, other, (lost, points))).table("SAMPLES")
+    power = samples[samples["metric"] == "power_w"]
+    assert {0: 60.0, 1: 70.0} == dict(zip(power["gpu"], power["value"], strict=True))
+
+
+def test_a_uuid_that_no_series_numbers_has_a_number_of_its_own(tmp_path: Path) -> None:
+    """Beside GPU 0 a GPU of which only the UUID is known is GPU 1."""
+    said, points = series("DCGM_FI_DEV_POWER_USAGE", 70, gpu=5)
+    lost = {name: text for name, text in said.items() if name not in ("gpu", "device")}
+    path = answer(tmp_path / "gpus.json", (lost, points), series("DCGM_FI_DEV_POWER_USAGE", 60))
+    assert [0, 1] == sorted(dcgm.read(path).table("SAMPLES")["gpu"])

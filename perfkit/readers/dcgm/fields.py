@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -250,21 +251,35 @@ class Raw(NamedTuple):
 
 @dataclass
 class Numbers:
-    """The number of each GPU whose labels hold its UUID alone: the recorded index, else by order of appearance."""
+    """The number of each GPU: the one that its labels say, else that of its UUID, else the first that is free."""
 
-    recorded: dict[str, int]
+    of_uuid: dict[str, int]
+    taken: set[tuple[str, int]]
     given: dict[tuple[str, str], int] = field(default_factory=dict)
 
     def of(self, labels: Labels) -> int | None:
         """Return the number of the GPU with these labels, None if they say one that no GPU has."""
-        gpu, device = labels.get("gpu", ""), labels.get("device", "").removeprefix("nvidia")
-        if gpu or device.isdecimal():
-            return index(gpu or device)
-        uuid = labels.get("UUID") or labels.get("uuid", "")
-        if uuid in self.recorded:
-            return self.recorded[uuid]
-        beside = sum(1 for host, _ in self.given if host == host_of(labels))
-        return self.given.setdefault((host_of(labels), uuid), beside)
+        if number_in(labels):
+            return index(number_in(labels))
+        host, uuid = host_of(labels), uuid_of(labels)
+        if uuid in self.of_uuid:
+            return self.of_uuid[uuid]
+        if (host, uuid) not in self.given:
+            used = self.taken if uuid else set()
+            self.given[host, uuid] = next(n for n in count() if (host, n) not in used)
+            self.taken.add((host, self.given[host, uuid]))
+        return self.given[host, uuid]
+
+
+def number_in(labels: Labels) -> str:
+    """Return the number of the GPU as labels say it, empty if they do not."""
+    device = labels.get("device", "").removeprefix("nvidia")
+    return labels.get("gpu", "") or (device if device.isdecimal() else "")
+
+
+def uuid_of(labels: Labels) -> str:
+    """Return the UUID of the GPU, empty if the labels do not say it."""
+    return labels.get("UUID") or labels.get("uuid", "")
 
 
 def host_of(labels: Labels) -> str:
@@ -274,7 +289,7 @@ def host_of(labels: Labels) -> str:
 
 def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list[Device]]:
     """Return the series of known metrics and what the labels say the GPUs are."""
-    numbers = Numbers(_recorded(found))
+    numbers = _numbers(found)
     series = []
     impossible: list[str] = []
     devices: dict[tuple[str, int], Device] = {}
@@ -297,17 +312,24 @@ def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list
     return series, list(devices.values())
 
 
-def _recorded(found: Sequence[Raw]) -> dict[str, int]:
-    """Return the index of each UUID that nvidia_gpu_exporter names."""
-    recorded: dict[str, int] = {}
-    for one in found:
+def _numbers(series: Sequence[Raw]) -> Numbers:
+    """Return the numbers that the series of a log state: beside a UUID, or in what nvidia_gpu_exporter says of it."""
+    of_uuid: dict[str, int] = {}
+    for one in series:
         uuid = one.labels.get("uuid", "")
         named = index(one.labels.get("index", "")) if one.name == INFO else None
         if named is not None:
-            recorded[uuid] = named
+            of_uuid[uuid] = named
         elif one.name == INDEX and len(one.values) and 0 <= one.values[0] < 10**DIGITS:
-            recorded.setdefault(uuid, int(one.values[0]))
-    return recorded
+            of_uuid.setdefault(uuid, int(one.values[0]))
+    taken: set[tuple[str, int]] = set()
+    for one in series:
+        uuid, number = uuid_of(one.labels), index(number_in(one.labels))
+        if number is not None and uuid:
+            of_uuid.setdefault(uuid, number)
+        if number is not None or uuid in of_uuid:
+            taken.add((host_of(one.labels), of_uuid[uuid] if number is None else number))
+    return Numbers(of_uuid, taken)
 
 
 def driver(found: Sequence[Raw]) -> str:
