@@ -104,7 +104,8 @@ def sniff(path: Path) -> bool:
     except OSError:
         return False
     texts = [end.decode("utf-8", errors="replace") for end in ends]
-    return any(TITLE.search(text) or _has_iteration(text) for text in texts)
+    iterations = (line for text in texts for line in text.splitlines() if SIGN in line)
+    return any(TITLE.search(text) for text in texts) or any(ITERATION.search(line) for line in iterations)
 
 
 def read(path: Path) -> Profile:
@@ -132,7 +133,8 @@ def read(path: Path) -> Profile:
             f"{path}: a title of DeepSpeed's Flops Profiler and no figure after it. "
             "Let the program run past the step that is profiled."
         )
-    samples = _samples(rows)
+    frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"])
+    samples = tables.SAMPLES.make(frame.assign(rank=0, gpu=-1))
     reported = bool(_titles(printed))
     notes += _training_notes(training)
     missing = (NO_BACKWARD,) if reported and not samples["metric"].eq("backward_ns").any() else ()
@@ -155,11 +157,6 @@ def _report_rows(printed: list[str], notes: list[str]) -> list[Row]:
     if not report.whole:
         notes.append("the report ends within its summary")
     return [(0, metric, value) for metric, value in report.figures.items()]
-
-
-def _samples(rows: list[Row]) -> pd.DataFrame:
-    frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"])
-    return tables.SAMPLES.make(frame.assign(rank=0, gpu=-1))
 
 
 def _capture(path: Path, tool: str, samples: pd.DataFrame, t0_unix_ns: int | None) -> pd.DataFrame:
@@ -258,11 +255,6 @@ class Training:
         """When the first line was printed, None unless all lines say it."""
         stamps = [iteration.stamp_ns for iteration in self.iterations]
         return stamps[0] if stamps and None not in stamps and not self.misdated else None
-
-
-def _has_iteration(text: str) -> bool:
-    """Say whether a text holds an iteration line."""
-    return any(ITERATION.search(line) for line in text.splitlines() if "elapsed time per iteration" in line)
 
 
 def _training(printed: Sequence[str]) -> Training:

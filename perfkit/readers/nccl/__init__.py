@@ -99,7 +99,9 @@ def _report(text: str, path: Path) -> Profile:
 def _log(text: str, path: Path) -> Profile:
     log = read_log(text, path)
     benchmarks = read_tables(log.lines)
-    _check_text(benchmarks, path)
+    binary = next((table.binary for table in benchmarks if table.binary is not None), None)
+    if binary is not None:
+        raise ReadError(f"{path}: binary data among the rows of a table, in line {binary}. Copy the log again.")
     facts = facts_of(log.said, (line.text for line in log.lines))
     called, network, failure = calls(log.said, facts), links(log.said), _failure(log.lines)
     frames = {
@@ -135,12 +137,6 @@ def _profile(
     loaders = {name: partial(kept.__getitem__, name) for name in kept}
     node = node_of(next(iter(hosts))) if len(hosts) == 1 else ""
     return Profile("nccl", path, capture, loaders, _missing(set(kept)), tuple(notes), own, node)
-
-
-def _check_text(benchmarks: list[Table], path: Path) -> None:
-    line = next((table.binary for table in benchmarks if table.binary is not None), None)
-    if line is not None:
-        raise ReadError(f"{path}: binary data among the rows of a table, in line {line}. Copy the log again.")
 
 
 def _nothing(path: Path, has_table: bool) -> str:
@@ -262,13 +258,11 @@ def _benchmark_notes(benchmarks: Sequence[Table], path: Path) -> list[str]:
     """Return remarks on tables, each once with the tables it is about."""
     about: dict[str, dict[str, None]] = {}
     for table in benchmarks:
-        for note in _table_notes(table, _collective(table, path)):
-            about.setdefault(note, {})[_quoted(_title(table, path))] = None
+        collective = _collective(table, path)
+        title = table.program or collective or "a table of an unknown collective"
+        for note in _table_notes(table, collective):
+            about.setdefault(note, {})[_quoted(title)] = None
     return [f"{', '.join(titles)}: {note}" for note, titles in about.items()]
-
-
-def _title(table: Table, path: Path) -> str:
-    return table.program or _collective(table, path) or "a table of an unknown collective"
 
 
 def _table_notes(table: Table, collective: str | None) -> list[str]:

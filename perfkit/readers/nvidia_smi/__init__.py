@@ -264,11 +264,12 @@ def _devices(log: Log, values: Values) -> pd.DataFrame:
         return values.get(metric, np.full(len(log.gpu), np.nan))[first]
 
     capability = log.columns.get("compute_cap")
+    capabilities = _texts(capability, first) if capability else [""] * len(first)
     frame = {
         "rank": 0,
         "gpu": gpus,
         "name": _texts(name, first),
-        "compute_capability": _capabilities(capability, first) if capability else "",
+        "compute_capability": [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in capabilities],
         "sm_count": pd.array([None] * len(gpus), dtype="Int64"),
         "memory_bytes": _whole(number("memory_total_bytes")),
         "memory_bytes_per_s": np.nan,
@@ -285,10 +286,6 @@ def _whole(sizes: NDArray[np.float64]) -> pd.arrays.IntegerArray:
 
 def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:
     return [column.texts[code] for code in column.codes[rows]]
-
-
-def _capabilities(column: Column, rows: NDArray[np.int64]) -> list[str]:
-    return [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in _texts(column, rows)]
 
 
 def _capture(log: Log) -> pd.DataFrame:
