@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 import perfkit
 
@@ -48,6 +50,19 @@ def test_the_citation_has_what_cff_1_2_0_requires(project: dict[str, Any]) -> No
     assert "1.2.0" == citation["cff-version"]
     assert str(citation["version"]) == project["version"]
     assert all("name" in author for author in citation["authors"])
+
+
+def test_the_lowest_versions_are_those_that_ci_installs(project: dict[str, Any]) -> None:
+    """Each dependency has a lower bound, and .ci/lowest.txt installs exactly that version."""
+    bounds = {name: spec.specifier for name, spec in ((r.name, r) for r in map(Requirement, project["dependencies"]))}
+    pinned = [Requirement(line) for line in beside(".ci/lowest.txt").splitlines() if not line.startswith("#")]
+    assert list(bounds) == [requirement.name for requirement in pinned]
+    for requirement in pinned:
+        (pin,) = requirement.specifier
+        (least,) = (each.version for each in bounds[requirement.name] if each.operator == ">=")
+        assert "==" == pin.operator
+        assert Version(least) == Version(pin.version), requirement.name
+        assert pin.version in bounds[requirement.name]
 
 
 def test_the_changelog_has_the_form_of_keep_a_changelog(project: dict[str, Any]) -> None:
