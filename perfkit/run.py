@@ -1,18 +1,29 @@
-"""A run: the profiles of one execution, read as one."""
+"""A run: the profiles of one execution, read as one.
+
+Conventions
+-----------
+Captures that were recorded within a minute of each other share a clock, whose zero is the start of the earliest. What
+was recorded farther apart shares no moment with them: such a timeline or trace has a clock of its own, so that nobody
+takes the time between for idle time. A log without operations stays on the clock of the captures that it meets, else
+on
+the first one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
-from perfkit import clocks, joining
+from perfkit.cache import opened
 from perfkit.discovery import Found, discovered, not_read
 from perfkit.errors import PerfkitError, ReadError
-from perfkit.opening import opened
+from perfkit.format import duration
 from perfkit.profile import Missing, Profile
 from perfkit.ranks import Place, places, unlikely
 from perfkit.readers import kind, ordered
@@ -21,11 +32,51 @@ from perfkit.tables import TABLES
 if TYPE_CHECKING:
     from perfkit.readers.hpctoolkit.graph import CallGraph
 
-__all__ = ["Profile", "Run", "load"]
+
+TRACED = {"KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS"}
+APART_NS = 60 * 10**9  # between captures that do not share a clock (convention)
+LISTED = 3  # names in a note
+EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
+QUARTER = 900 * 10**9  # ns
+OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
+ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
+RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`)"
+
+
+class Recorded(NamedTuple):
+    """From when to when a profile was recorded, ns on the axis of the run."""
+
+    name: str
+    start_ns: int
+    end_ns: int
+
+
+SHOWN = 3
+
+
+class _Series(NamedTuple):
+    """The readings [start, stop) of one metric of a device in one of several frames."""
+
+    device: tuple[int, int, str]
+    frame: int
+    start: int
+    stop: int
+    first_ns: int
+    last_ns: int
+
+    @property
+    def readings(self) -> int:
+        """How many there are."""
+        return self.stop - self.start
+
+    def meets(self, other: _Series) -> bool:
+        """Tell whether two have readings of one time; a single reading is of the time of all others."""
+        alone = 1 in (self.readings, other.readings)
+        return alone or (self.first_ns <= other.last_ns and other.first_ns <= self.last_ns)
+
 
 # Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
 SHARED = ("CAPTURE", "SAMPLES", "STALLS")
-
 TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
 
 
@@ -34,7 +85,7 @@ class Run:
 
     Attributes are the tables' names in lower case (`kernels`, `copies`, `api_calls`, ...; see
     `perfkit.tables`). Times of several profiles are on one axis, whose zero is the start of the earliest; captures that
-    lie far apart each begin near 0, which a note says (`perfkit.clocks`). A table that two readers filled is taken from
+    lie far apart each begin near 0, which a note says (`perfkit.run`). A table that two readers filled is taken from
     the first of them, and a metric in `samples` that two sampled too, so that nothing is counted twice; the other stays
     reachable through its profile. Of two tools of one reader that sampled a metric of a GPU at one time, the one with
     more readings is taken.
@@ -93,24 +144,24 @@ class Run:
         return part
 
     @cached_property
-    def recorded(self) -> tuple[clocks.Recorded, ...]:
+    def recorded(self) -> tuple[Recorded, ...]:
         """From when to when each profile was recorded, on the axis of this run; those without times are left out."""
         return self._spans(events=True)
 
     @cached_property
-    def captured(self) -> tuple[clocks.Recorded, ...]:
+    def captured(self) -> tuple[Recorded, ...]:
         """The same as far as CAPTURE tells: no other table is read for it."""
         return self._spans(events=False)
 
-    def _spans(self, *, events: bool) -> tuple[clocks.Recorded, ...]:
-        spans = (clocks.recorded(p, self._shifts[id(p)], events=events) for p in self.profiles)
+    def _spans(self, *, events: bool) -> tuple[Recorded, ...]:
+        spans = (recorded(p, self._shifts[id(p)], events=events) for p in self.profiles)
         return tuple(span for span in spans if span is not None)
 
     @property
     def is_on_one_clock(self) -> bool:
         """Whether equal times of two of its ranks are the same moment, as far as their files tell."""
         by_reader: dict[str, set[int]] = {}
-        for i, zero in clocks.zeros(self._clocked).items():
+        for i, zero in zeros(self._clocked).items():
             if "KERNELS" in self._clocked[i].loaders:
                 by_reader.setdefault(self._clocked[i].reader, set()).add(zero)
         return all(len(different) == 1 for different in by_reader.values())
@@ -118,7 +169,7 @@ class Run:
     @cached_property
     def _shifts(self) -> dict[int, int]:
         """What brings the times of each profile onto the axis of this run, by the profile's identity."""
-        return dict(zip(map(id, self._clocked), clocks.shifts(self._clocked), strict=True))
+        return dict(zip(map(id, self._clocked), shifts(self._clocked), strict=True))
 
     @property
     def missing(self) -> tuple[Missing, ...]:
@@ -131,8 +182,8 @@ class Run:
         """What a reader of the figures should know about the files; tables that no cache holds yet are read for it."""
         said = [*self._notes, *(f"{p.path.name}: {n}" for p in self.profiles for n in (*p.notes, *p.doubts))]
         if len(self.profiles) > 1:
-            said += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *clocks.astray(self.profiles)]
-            said += clocks.distant(self.profiles)
+            said += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
+            said += distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
                 said += self._sampled[1]
@@ -195,7 +246,7 @@ class Run:
             found = [self._part(p, place, "SAMPLES") for p, place in of_reader]
             before = {str(metric) for frame in frames for metric in frame["metric"].unique()}
             found = [_without(frame, before) for frame in found]
-            kept, said = joining.distinct(found, [p.path.name for p, _ in of_reader])
+            kept, said = distinct(found, [p.path.name for p, _ in of_reader])
             frames += kept
             notes += said
         return frames, notes
@@ -210,8 +261,8 @@ class Run:
             return TABLES[name].empty()
         if len(parts) == 1:
             return parts[0]
-        joined = joining.stacked(parts)
-        return TABLES[name].make(joining.devices(joined) if name == "DEVICES" else joined)
+        joined = stacked(parts)
+        return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
 
     def _part(self, profile: Profile, place: Place, name: str) -> pd.DataFrame:
         """Return one profile's table with the run's ranks and clock, empty if an earlier reader has that table."""
@@ -285,3 +336,173 @@ def _opened(found: list[Found], notes: list[str]) -> list[Profile]:
         else:
             notes.append(not_read(path, error))
     return profiles
+
+
+def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Stack frames; categories are united, which plain concatenation would turn into text."""
+    columns = {}
+    for name in parts[0].columns:
+        values = [part[name] for part in parts]
+        if isinstance(values[0].dtype, pd.CategoricalDtype):
+            columns[name] = pd.Series(union_categoricals(values, sort_categories=True))
+        else:
+            columns[name] = pd.concat(values, ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
+
+
+def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
+    """Return SAMPLES of one rank numbering and clock, each without the series that another tells of the same time.
+
+    Of two the one with more readings is kept, of equal ones the first.
+
+    Parameters
+    ----------
+    frames
+        SAMPLES in their order.
+    names
+        What each is called in the notes.
+
+    Returns
+    -------
+    tuple
+        The frames, and notes on what was left out of which.
+    """
+    if len(frames) < 2:
+        return list(frames), []
+    every = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
+    kept: dict[tuple[int, int, str], list[_Series]] = {}
+    masks = [np.ones(len(frame), bool) for frame in frames]
+    left: dict[tuple[int, int], dict[str, None]] = {}
+    for one in every:
+        better = next(
+            (other for other in kept.get(one.device, ()) if other.frame != one.frame and other.meets(one)), None
+        )
+        if better is None:
+            kept.setdefault(one.device, []).append(one)
+        else:
+            masks[one.frame][one.start : one.stop] = False
+            left.setdefault((one.frame, better.frame), {})[one.device[2]] = None
+    notes = [
+        f"{names[less]}: {_listed(list(metrics))} left out, {names[more]} has more readings of the same GPUs"
+        for (less, more), metrics in sorted(left.items())
+    ]
+    return [frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)], notes
+
+
+def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
+    """Return the series of a table whose order puts the readings of each one after the other."""
+    keys = [frame[name].to_numpy() for name in ("rank", "gpu")] + [frame["metric"].cat.codes.to_numpy()]
+    changed = np.logical_or.reduce([np.diff(key) != 0 for key in keys])
+    starts = np.append(0, 1 + np.flatnonzero(changed))[: len(frame)]
+    stops = np.append(starts[1:], len(frame))[: len(starts)]
+    heads, times = frame.iloc[starts], frame["time_ns"].to_numpy()
+    devices = zip(heads["rank"].tolist(), heads["gpu"].tolist(), heads["metric"].astype(str), strict=True)
+    return [
+        _Series(device, number, start, stop, int(times[start]), int(times[stop - 1]))
+        for device, start, stop in zip(devices, starts.tolist(), stops.tolist(), strict=True)
+    ]
+
+
+def _listed(metrics: list[str]) -> str:
+    return ", ".join(metrics[:SHOWN]) + (f" and {len(metrics) - SHOWN} more" if len(metrics) > SHOWN else "")
+
+
+def devices(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return DEVICES with each GPU once, from the row that knows most of it."""
+    known = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
+    order = np.argsort(-known.to_numpy(), kind="stable")
+    return frame.iloc[order].drop_duplicates(["rank", "gpu"]).sort_index()
+
+
+def shifts(profiles: Sequence[Profile]) -> list[int]:
+    """Return what brings the times of each profile onto the axis of the run, ns; 0 where no wall clock is known."""
+    starts_of = zeros(profiles)
+    starts = [profile.capture["t0_unix_ns"].iloc[0] for profile in profiles]
+    return [0 if pd.isna(start) else int(start) - starts_of[i] for i, start in enumerate(starts)]
+
+
+def zeros(profiles: Sequence[Profile]) -> dict[int, int]:
+    """Return when time 0 of each profile with a wall clock was, ns since 1970, by the profile's position."""
+    timed = sorted((i for i, p in enumerate(profiles) if not p.capture["t0_unix_ns"].isna().any()), key=_by(profiles))
+    together: list[list[int]] = []
+    end = 0
+    for i in timed:
+        start, stop = _span(profiles[i])
+        if together and start <= end + APART_NS:
+            together[-1].append(i)
+            end = max(end, stop)
+        else:
+            together.append([i])
+            end = stop
+    begins = {group[0]: _span(profiles[group[0]])[0] for group in together}
+    traced = [group for group in together if any(TRACED & set(profiles[i].loaders) for i in group)]
+    first = (traced or together or [[]])[0]
+    return {i: begins[group[0] if group in traced else first[0]] for group in together for i in group}
+
+
+def _by(profiles: Sequence[Profile]) -> Callable[[int], tuple[int, int]]:
+    return lambda i: _span(profiles[i])
+
+
+def distant(profiles: Sequence[Profile]) -> list[str]:
+    """Return notes on captures that have a clock of their own, since they were recorded long before or after others."""
+    starts_of = zeros(profiles)
+    groups: dict[int, list[str]] = {}
+    for i, zero in starts_of.items():
+        if TRACED & set(profiles[i].loaders):
+            groups.setdefault(zero, []).append(profiles[i].path.name)
+    first = min(groups, default=0)
+    return [
+        f"{', '.join(names[:LISTED])}{' and more' if len(names) > LISTED else ''}: recorded {duration(zero - first)} "
+        f"after {groups[first][0]}, so on a clock of its own: equal times are not the same moment"
+        for zero, names in groups.items()
+        if zero != first
+    ]
+
+
+def recorded(profile: Profile, shift: int, *, events: bool) -> Recorded | None:
+    """Return from when to when a profile was recorded; None without any times.
+
+    With `events` those that lie beyond count too, for which its tables are read.
+    """
+    start, end = 0, int(profile.capture["dur_ns"].iloc[0])
+    for name in EVENTS if events else ():
+        frame = profile.table(name)
+        if frame.empty:
+            continue
+        start = min(start, int(frame["start_ns"].min()))
+        end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
+    return Recorded(profile.path.name, start + shift, end + shift) if end > start else None
+
+
+def astray(profiles: Sequence[Profile]) -> list[str]:
+    """Return notes on the logs of local times that miss the timeline, and would meet it if their clock had an offset.
+
+    Nothing is shifted: the log may be of another run.
+    """
+    spans = [_span(p) for p in profiles if "KERNELS" in p.loaders and not p.capture["t0_unix_ns"].isna().any()]
+    notes = []
+    for profile in profiles:
+        local = any(ZONELESS in note for note in profile.notes) and "KERNELS" not in profile.loaders
+        if not spans or not local or profile.capture["t0_unix_ns"].isna().any():
+            continue
+        start, end = _span(profile)
+        met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
+        if met and 0 not in met:
+            clock = f"at {_zone(met[0])}" if len(met) == 1 else f"between {_zone(met[0])} and {_zone(met[-1])}"
+            notes.append(
+                f"{profile.path.name}: its times, taken as UTC, miss the timeline; as those of a clock {clock} they "
+                f"would meet it. They are left as they are: {RECORD}"
+            )
+    return notes
+
+
+def _span(profile: Profile) -> tuple[int, int]:
+    """Return when a profile begins and ends, ns since 1970."""
+    start = int(profile.capture["t0_unix_ns"].iloc[0])
+    return start, start + int(profile.capture["dur_ns"].iloc[0])
+
+
+def _zone(quarters: int) -> str:
+    hours, rest = divmod(abs(quarters), 4)
+    return f"UTC{'-' if quarters < 0 else '+'}{hours}:{15 * rest:02d}"

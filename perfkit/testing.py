@@ -27,7 +27,7 @@ import pandas as pd
 
 from perfkit.errors import ReadError, SchemaError
 from perfkit.metrics import METRICS
-from perfkit.names import FAMILIES
+from perfkit.names.families import FAMILIES
 from perfkit.profile import Missing, Profile
 from perfkit.readers import claimants, reader
 from perfkit.readers.outside import lacks

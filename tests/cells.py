@@ -9,8 +9,8 @@ from typing import Any
 
 import nbformat
 
+from perfkit.report.entries import LIVE
 from perfkit.report.notebooks import folder
-from perfkit.report.record import LIVE
 
 
 @dataclass

@@ -12,10 +12,9 @@ from readers import deepspeed_files, nccl_files
 from readers import smi_files as smi
 
 import perfkit
-from perfkit.clocks import ZONELESS, astray
 from perfkit.profile import Profile
 from perfkit.readers import deepspeed, nccl
-from perfkit.run import Run
+from perfkit.run import ZONELESS, Run, astray
 from perfkit.tables import CAPTURE
 
 T0 = 1_767_225_600 * 10**9  # 2026-01-01 00:00:00 UTC

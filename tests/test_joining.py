@@ -10,7 +10,7 @@ from readers import smi_files as smi
 from sampled import SECOND, samples
 
 import perfkit
-from perfkit.joining import devices, distinct
+from perfkit.run import devices, distinct
 from perfkit.tables import DEVICES, SAMPLES
 
 

@@ -14,8 +14,8 @@ import pytest
 import perfkit
 from perfkit.profile import KINDS
 from perfkit.readers import READERS
+from perfkit.report.entries import NEEDS
 from perfkit.report.notebooks import BASELINE, NOTEBOOKS, folder
-from perfkit.report.record import NEEDS
 from perfkit.tables import TABLES
 
 ROOT = Path(perfkit.__file__).parent

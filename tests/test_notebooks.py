@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from perfkit.profile import Missing, Profile
-from perfkit.report import start
+from perfkit.report import lab
 from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
 from perfkit.run import Run, load
 
@@ -83,7 +83,7 @@ def test_one_view_a_cell_shows_what_the_explorer_chose(name: str) -> None:
 
 def test_start_leads_to_every_notebook() -> None:
     """The table of a run names each notebook with a link to it, and says what it takes where there is no answer."""
-    made = start.steps(load(sample()))
+    made = lab.analysis_steps(load(sample()))
     assert [f"{name}.ipynb" for name in NOTEBOOKS] == re.findall(r'<a href="([^"]+)">', made.html)
     answers = dict(zip(NOTEBOOKS, made.text.splitlines(), strict=True))
     assert answers["3_system"].endswith("?: yes")
@@ -93,7 +93,7 @@ def test_start_leads_to_every_notebook() -> None:
 def test_what_a_run_says_of_itself_is_escaped() -> None:
     """The command that a profile names is shown as text."""
     lacking = Profile("nsys", Path("p"), pd.DataFrame(), {}, missing=(Missing("LAUNCHES", "counters", "<b>ncu</b>"),))
-    assert "<code>&lt;b&gt;ncu&lt;/b&gt;</code>" in start.steps(Run([lacking])).html
+    assert "<code>&lt;b&gt;ncu&lt;/b&gt;</code>" in lab.analysis_steps(Run([lacking])).html
 
 
 def test_prose_precedes_code(notebook: nbformat.NotebookNode) -> None:

@@ -12,7 +12,7 @@ from readers import hpctoolkit_files
 import perfkit
 from perfkit import diagnosis
 from perfkit.errors import PerfkitError
-from perfkit.names import family
+from perfkit.names.families import family
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
 from perfkit.tables import CAPTURE, OPS, SAMPLES
@@ -146,7 +146,7 @@ def test_family_of_measured_launches_is_judged_from_their_name() -> None:
 
 def test_a_choice_is_its_own_selection() -> None:
     """A cell takes over the choice of an explorer and of what stands in its place alike."""
-    chosen = perfkit.select(perfkit.run.Run([]))
+    chosen = perfkit.select(perfkit.Run([]))
     assert chosen.selection is chosen
 
 

@@ -13,11 +13,11 @@ import traitlets
 from frames import kernels
 
 import perfkit
-from perfkit.charts.searchable import Searchable
+from perfkit.charts.tables import Searchable
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.tables import CAPTURE
-from perfkit.widgets.showing import Shown
+from perfkit.widgets.live import Shown
 
 
 def chosen(run: Run, **choice: Any) -> perfkit.Selection:

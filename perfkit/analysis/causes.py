@@ -18,12 +18,11 @@ detail of a host_wait: the first of these that covers at least half of the wait,
     data_loading  ranges whose name matches DATA_LOADING
     memory        calls that reserve or release memory
     launch        launch calls, back to back
-
-Functions
----------
-attributed     cause, detail, call, range and thread of gaps whose launch call is known
-determinable   whether a capture holds enough calls to speak of causes
-judged         the same of counts
+A *wait* is a stretch [first, last) of one thread. All threads lie end to end on one `Axis`, so that
+a single sorted array answers for all of them; first and last are positions on it (0 and up), last > first.
+Names are those of API_CALLS; the suffixes ``_v2``, ``_ptsz`` and ``_ptds`` do not change what a
+call does. Runtime (cuda), driver (cu) and HIP (hip) calls count alike. A correlation id is unique
+within a (rank, process) only; -1 never matches.
 
 References
 ----------
@@ -33,18 +32,97 @@ Holistic Trace Analysis, ``get_idle_time_breakdown``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.calls import is_graph_launch, is_launch, is_memory, is_sync, numbered_together, started_by, where
 from perfkit.analysis.intervals import Int, Intervals, union
-from perfkit.analysis.waits import Axis, Placed, covered, innermost, longest, placed
+from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS
+
+GRAPH_LAUNCH_CALLS = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"})
+# Runtime, driver and HIP functions that put kernels on the GPU; memory copies and memsets are told by COPY_CALL.
+LAUNCH_CALLS = GRAPH_LAUNCH_CALLS | {
+    "cudaLaunch",
+    "cudaLaunchKernel",
+    "cudaLaunchKernelExC",
+    "cudaLaunchCooperativeKernel",
+    "cudaLaunchCooperativeKernelMultiDevice",
+    "cuLaunch",
+    "cuLaunchGrid",
+    "cuLaunchGridAsync",
+    "cuLaunchKernel",
+    "cuLaunchKernelEx",
+    "cuLaunchCooperativeKernel",
+    "cuLaunchCooperativeKernelMultiDevice",
+    "hipLaunchByPtr",
+    "hipLaunchKernel",
+    "hipLaunchKernelExC",
+    "hipLaunchCooperativeKernel",
+    "hipLaunchCooperativeKernelMultiDevice",
+    "hipExtLaunchKernel",
+    "hipExtLaunchMultiKernelMultiDevice",
+    "hipModuleLaunchKernel",
+    "hipModuleLaunchCooperativeKernel",
+    "hipExtModuleLaunchKernel",
+    "hipHccModuleLaunchKernel",
+    "hipDrvLaunchKernelEx",
+}
+COPY_CALL = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy|set)")
+SYNC_CALL = re.compile(r"(?:cuda|cu|hip)(?:(?:Device|Thread|Ctx|Stream|Event)Synchronize$|Memcpy(?!.*Async))")
+MEMORY_CALL = re.compile(
+    r"(?:cuda|hip)(?:Malloc|Free|Host(?:Alloc|Malloc|Free|Register|Unregister))"
+    r"|(?:cu|hip)Mem(?:Alloc|Free|Create|Release|Map|Unmap|Address|SetAccess|Host(?:Alloc|Register|Unregister))"
+)
+_VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis on which the stretches [low, low + span) of all groups (threads, devices) lie end to end."""
+
+    low: int
+    span: int
+
+    @classmethod
+    def over(cls, groups: int, *times: Int) -> Axis:
+        """Return the axis that holds the times of groups 0 .. groups-1.
+
+        Raises
+        ------
+        PerfkitError
+            If the groups laid end to end do not fit into int64.
+
+        Examples
+        --------
+        >>> Axis.over(2, np.array([100, 140]), np.array([190]))
+        Axis(low=100, span=91)
+        """
+        low = min((int(t.min()) for t in times if len(t)), default=0)
+        span = max((int(t.max()) for t in times if len(t)), default=0) - low + 1
+        if groups * span > np.iinfo(np.int64).max:
+            raise PerfkitError(
+                f"times: {groups} threads or devices of {span} ns each do not fit into int64. "
+                "Count times from the start of the capture."
+            )
+        return cls(low, span)
+
+    def at(self, group: Int, time: Int) -> Int:
+        """Return the position of each time, all of which must be on the axis, in the stretch of its group."""
+        return np.asarray(group * self.span + (time - self.low), np.int64)
+
+
+class Placed(NamedTuple):
+    """Intervals on an axis, by start, the longest first of those that start together, with their table row."""
+
+    start: Int
+    end: Int
+    row: Int
+
 
 CAUSES = ("host_wait", "kernel_wait", "other", "unattributed", "edge")
 DETAILS = ("sync", "data_loading", "memory", "launch", "host_code")
@@ -55,6 +133,14 @@ WAITS = 1 << 17  # explained at once, so that of millions of calls only those ar
 THREAD = ["rank", "process", "thread"]
 # "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
 DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Determinable:
+    """Whether a capture can say what its gaps wait for; if not, `why` says what it lacks."""
+
+    yes: bool
+    why: str = ""
 
 
 def attributed(
@@ -147,14 +233,6 @@ def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]
     return union(intervals.start[keep], intervals.end[keep])
 
 
-@dataclass(frozen=True)
-class Determinable:
-    """Whether a capture can say what its gaps wait for; if not, `why` says what it lacks."""
-
-    yes: bool
-    why: str = ""
-
-
 def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Determinable:
     """Return whether enough operations have their launch call for `idle_gaps` to speak of causes.
 
@@ -205,3 +283,201 @@ def judged(operations: int, without_call: int, graphs: int, without_operation: i
         if lacking > LACKING_LIMIT_FRAC * of:
             return Determinable(False, f"{lacking:,} of {of:,} {what}")
     return Determinable(True)
+
+
+def placed(frame: pd.DataFrame, group: Int, axis: Axis) -> Placed:
+    """Return the rows of a table with start_ns and dur_ns that are not empty as intervals on the axis."""
+    row = np.flatnonzero(frame["dur_ns"].to_numpy() > 0)
+    start = axis.at(group, frame["start_ns"].to_numpy())[row]
+    end = start + frame["dur_ns"].to_numpy()[row]
+    step = np.diff(start)
+    if not ((step > 0) | ((step == 0) & (end[1:] <= end[:-1]))).all():
+        order = np.lexsort((-end, start))
+        row, start, end = row[order], start[order], end[order]
+    return Placed(start, end, row)
+
+
+def covered(cover: Intervals, first: Int, last: Int) -> Int:
+    """Return how much of each wait the disjoint intervals cover, ns.
+
+    Examples
+    --------
+    >>> cover = Intervals(np.array([10, 40]), np.array([20, 60]), np.array([0, 0]))
+    >>> covered(cover, np.array([0, 15]), np.array([50, 40])).tolist()
+    [20, 5]
+    """
+    return _covered_before(cover, last) - _covered_before(cover, first)
+
+
+def _covered_before(cover: Intervals, time: Int) -> Int:
+    begun = np.searchsorted(cover.start, time, side="right")
+    beyond = np.maximum(np.r_[0, cover.end][begun] - time, 0)
+    return np.asarray(np.r_[0, np.cumsum(cover.end - cover.start)][begun] - beyond, np.int64)
+
+
+def longest(intervals: Placed, first: Int, last: Int) -> Int:
+    """Return the table row of the interval that covers most of each wait, -1 where none covers any.
+
+    Of several that cover as much, the one that starts first counts.
+
+    Examples
+    --------
+    >>> calls = Placed(np.array([0, 30]), np.array([20, 90]), np.array([7, 8]))
+    >>> longest(calls, np.array([10, 5, 20]), np.array([50, 33, 30])).tolist()
+    [8, 7, -1]
+    """
+    # An interval inside an earlier one never covers more than that; without such, the ends ascend too.
+    outer = np.flatnonzero(intervals.end > np.r_[-1, np.maximum.accumulate(intervals.end)[:-1]])
+    start, end = intervals.start[outer], intervals.end[outer]
+    lowest = np.searchsorted(end, first, side="right")
+    count = np.maximum(np.searchsorted(start, last, side="left") - lowest, 0)
+    wait, candidate = members(lowest, count)
+    overlap = np.minimum(end[candidate], last[wait]) - np.maximum(start[candidate], first[wait])
+    most = np.zeros(len(count), np.int64)
+    np.maximum.at(most, wait, overlap)
+    hit = np.flatnonzero(overlap == most[wait])[::-1]
+    best = np.full(len(count), -1, np.int64)
+    best[wait[hit]] = intervals.row[outer[candidate[hit]]]
+    return best
+
+
+def members(first: Int, count: Int) -> tuple[Int, Int]:
+    """Return the run and the row of each member of runs of `count` consecutive rows that begin at `first`.
+
+    Examples
+    --------
+    >>> [a.tolist() for a in members(np.array([5, 9]), np.array([2, 1]))]
+    [[0, 0, 1], [5, 6, 9]]
+    """
+    run = np.repeat(np.arange(len(count)), count)
+    return run, np.arange(len(run)) + np.repeat(first - np.cumsum(count) + count, count)
+
+
+def innermost(intervals: Placed, first: Int, last: Int) -> Int:
+    """Return the table row of the innermost interval that covers at least half of each wait, -1 where none does.
+
+    Intervals of a thread are expected to nest; where two overlap in part, the later is taken for the inner one.
+
+    Examples
+    --------
+    >>> ranges = Placed(np.array([0, 10]), np.array([100, 40]), np.array([3, 4]))
+    >>> innermost(ranges, np.array([12, 30]), np.array([60, 60])).tolist()
+    [4, 3]
+    """
+    parent = _parents(intervals)
+    found = np.full(len(first), -1, np.int64)
+    wait = np.arange(len(first))
+    # What covers more than half of a wait contains its middle: climb from the last interval begun by then.
+    place = np.searchsorted(intervals.start, first + (last - first) // 2, side="right") - 1
+    while len(wait := wait[place >= 0]):
+        place = place[place >= 0]
+        overlap = np.minimum(intervals.end[place], last[wait]) - np.maximum(intervals.start[place], first[wait])
+        enough = 2 * overlap >= last[wait] - first[wait]
+        found[wait[enough]] = intervals.row[place[enough]]
+        wait, place = wait[~enough], parent[place[~enough]]
+    return found
+
+
+def _parents(intervals: Placed) -> Int:
+    """Return the place of the enclosing interval of each interval, -1 at the top."""
+    places = np.arange(len(intervals.start))
+    level = places - np.searchsorted(np.sort(intervals.end), intervals.start, side="right")
+    order = np.argsort(level, kind="stable")
+    bounds = np.searchsorted(level[order], np.arange(int(level.max(initial=-1)) + 2))
+    parent = np.full(len(places), -1, np.int64)
+    for below, above, beyond in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        inner = order[above:beyond]
+        parent[inner] = order[below + np.searchsorted(order[below:above], inner) - 1]
+    return parent
+
+
+def is_launch(name: str) -> bool:
+    """Tell whether a call puts a kernel, graph, copy or memset on the GPU.
+
+    Examples
+    --------
+    >>> [is_launch(name) for name in ("cuLaunchKernelEx", "cudaMemsetAsync_ptsz", "cudaEventQuery")]
+    [True, True, False]
+    """
+    return _VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
+
+
+def is_graph_launch(name: str) -> bool:
+    """Tell whether a call launches a graph, which starts many operations at once."""
+    return _VARIANT.sub("", name) in GRAPH_LAUNCH_CALLS
+
+
+def is_sync(name: str) -> bool:
+    """Tell whether a call waits for the GPU: a synchronisation or a copy that is not asynchronous.
+
+    Examples
+    --------
+    >>> [is_sync(name) for name in ("cuCtxSynchronize", "cudaMemcpy", "cudaMemcpyAsync", "cudaEventQuery")]
+    [True, True, False, False]
+    """
+    return SYNC_CALL.match(_VARIANT.sub("", name)) is not None
+
+
+def is_memory(name: str) -> bool:
+    """Tell whether a call reserves, maps or releases device or pinned memory."""
+    return MEMORY_CALL.match(name) is not None
+
+
+def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool_]:
+    """Return which rows of a category column fulfil a condition, asked once per category."""
+    answers = np.array([bool(fulfils(str(name))) for name in names.cat.categories] + [False])
+    return np.asarray(answers[names.cat.codes.to_numpy()], np.bool_)
+
+
+def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[Int]:
+    """Number the combinations of integer columns that occur in the frames, in ascending order.
+
+    Returns
+    -------
+    list of int64 arrays
+        The number, 0 and up, of each row of each frame.
+    """
+    codes = [np.zeros(len(frame), np.int64) for frame in frames]
+    for column in columns:
+        values = [frame[column].to_numpy(np.int64) for frame in frames]
+        distinct = _distinct(values)
+        if len(distinct) > 1:
+            places = (np.searchsorted(distinct, v) for v in values)
+            codes = [code * len(distinct) + place for code, place in zip(codes, places, strict=True)]
+    present = _distinct(codes)
+    return codes if len(present) <= 1 else [np.searchsorted(present, code).astype(np.int64) for code in codes]
+
+
+def _distinct(arrays: Sequence[Int]) -> Int:
+    """Return the distinct values, ascending; cheap where equal values follow each other, as in sorted tables."""
+    changes = (array[np.r_[len(array) > 0, array[1:] != array[:-1]][: len(array)]] for array in arrays)
+    return np.unique(np.concatenate([pd.unique(change) for change in changes]))
+
+
+def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
+    """Return the row (int64 position) of the call that started each operation, -1 where none is recorded.
+
+    Joined on (rank, process, correlation). Many operations may share a call: the nodes of a graph
+    do. Of several calls with one id the first row counts.
+    """
+    ids = operations["correlation"].to_numpy(), api_calls["correlation"].to_numpy()
+    if not len(ids[0]) or not len(ids[1]):
+        return np.full(len(ids[0]), -1, np.int64)
+    groups = numbered_together([operations, api_calls], ["rank", "process"])
+    span = int(max(i.max() for i in ids)) + 2
+    if span * (int(max(g.max() for g in groups)) + 1) >= 2**62:  # the product below would not fit int64
+        wanted, keys = numbered_together([operations, api_calls], ["rank", "process", "correlation"])
+        return _places(wanted, keys, ids)
+    return _places(groups[0] * span + ids[0], groups[1] * span + ids[1], ids)
+
+
+def _places(wanted: Int, keys: Int, ids: tuple[Int, Int]) -> Int:
+    """Return the first row of each wanted key among the keys; rows whose id is negative have none."""
+    rows = np.flatnonzero(ids[1] >= 0)
+    keys = keys[rows]
+    if not (keys[1:] >= keys[:-1]).all():
+        order = np.argsort(keys, kind="stable")
+        rows, keys = rows[order], keys[order]
+    place = np.searchsorted(keys, wanted)
+    found = (np.append(keys, -1)[place] == wanted) & (ids[0] >= 0)
+    return np.where(found, np.append(rows, -1)[place], -1).astype(np.int64)

@@ -29,11 +29,19 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.calls import COPY_CALL, is_launch, numbered_together, where
-from perfkit.analysis.causes import DATA_LOADING
+from perfkit.analysis.causes import (
+    COPY_CALL,
+    DATA_LOADING,
+    Axis,
+    covered,
+    is_launch,
+    longest,
+    numbered_together,
+    placed,
+    where,
+)
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, union
-from perfkit.analysis.waits import Axis, covered, longest, placed
 from perfkit.analysis.window import Window
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START

@@ -26,12 +26,19 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.collectives import skew, stragglers
+from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import intersect, share, total, union
-from perfkit.analysis.statistics import numbered
 from perfkit.analysis.window import Window, devices, ends
 from perfkit.tables import COLLECTIVES, KERNELS
 
-__all__ = ["bandwidth", "overlap", "plateau", "skew", "stragglers", "summary"]
+__all__ = [
+    "bandwidth",
+    "overlap",
+    "plateau",
+    "skew",
+    "stragglers",
+    "summary",
+]
 
 # What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
 _TWICE_ALL_BUT_ONE = ("all_reduce",)

@@ -3,24 +3,31 @@
 Conventions
 -----------
 COUNTERS has one row per launch and metric. A launch is known by its rank and its number. NaN is not measured.
-
-Functions
----------
-wide     one column per metric, one row per launch
-first    of several columns the first that was measured
+The timeline and the counters come from two executions, recorded by two tools that spell names in their
+own ways: ncu writes ``(int)4`` where nsys writes ``4``, and newer ones leave out namespaces. A launch belongs to the
+kernel of the same full name, else of the same short name, else to the only one of the same function name, grid and
+block. Of the launches of a kernel those count whose grid and block occur on the timeline; all, where none does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit import names
+from perfkit.names.parsing import canonical
 from perfkit.tables import COUNTERS, LAUNCHES
 
 Float = NDArray[np.float64]
+MATCHED_BY = ("full_name", "name", "base", "none")
+CONFIGURATION = ["grid_blocks", "block_threads"]
+_CAST = re.compile(r"\([a-z_ ]+\)(?=-?\d)")
+_WORDS = {"true": "1", "false": "0"}
+_BOOL = re.compile(r"\b(?:true|false)\b")
 
 
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
@@ -72,3 +79,89 @@ def first(*columns: Float) -> Float:
     for column in columns[1:]:
         found = np.where(np.isnan(found), column, found)
     return found
+
+
+def spelled(full_name: str) -> str:
+    """Return the full name as both tools would write it: without casts of numbers, spaces and words for bools.
+
+    Examples
+    --------
+    >>> spelled("void f<(int)4, true>(const float *)") == spelled("void f<4, 1>(float const*)")
+    True
+    """
+    plain = _BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))
+    return canonical(plain).replace(" ", "")
+
+
+def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernel of the timeline that each launch belongs to.
+
+    Parameters
+    ----------
+    timeline
+        Distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads`, as in KERNELS.
+    launches
+        LAUNCHES; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per launch, in their order. `name` string, that of the timeline, NA where no kernel matches;
+        `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline
+        under that name; `counts` bool, whether the launch speaks for the kernel.
+
+    Examples
+    --------
+    >>> from perfkit.tables import KERNELS, LAUNCHES
+    >>> matched(KERNELS.empty(), LAUNCHES.empty()).columns.tolist()
+    ['name', 'matched_by', 'same_grid', 'counts']
+    """
+    timeline = timeline.reset_index(drop=True)
+    by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))
+    known = set(timeline["name"].astype(str))
+    named = launches["name"].astype("string").where(launches["name"].isin(known))
+    found = {
+        "full_name": _texts(launches["full_name"], spelled).map(by_full).astype("string"),
+        "name": named,
+        "base": _by_base(timeline, launches),
+    }
+    table = pd.DataFrame({"name": pd.Series(pd.NA, launches.index, dtype="string"), "matched_by": "none"})
+    for how, name in found.items():
+        new = table["name"].isna() & name.notna()
+        table["name"] = table["name"].where(~new, name)
+        table["matched_by"] = table["matched_by"].where(~new, how)
+    table["matched_by"] = table["matched_by"].astype("string")
+    return _chosen(table, timeline, launches)
+
+
+def _by_base(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
+    """Return the only name of the timeline with a launch's function name, grid and block."""
+    there = _configured(timeline).assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
+    keys = ["base", *CONFIGURATION]
+    there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
+    there = there[~there.duplicated(keys, keep=False)].dropna()
+    here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
+    return here.merge(there, on=keys, how="left")["name"].set_axis(launches.index)
+
+
+def _chosen(table: pd.DataFrame, timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
+    """Say which launches have a grid and block of the timeline, and so speak for their kernel."""
+    there = _configured(timeline).assign(name=timeline["name"].astype("string"))
+    here = _configured(launches).assign(name=table["name"])
+    keys = ["name", *CONFIGURATION]
+    seen = pd.MultiIndex.from_frame(here[keys]).isin(pd.MultiIndex.from_frame(there[keys]))
+    table["same_grid"] = seen & table["name"].notna().to_numpy()
+    any_seen = table["name"].isin(table["name"][table["same_grid"]])
+    table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
+    return table
+
+
+def _configured(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[CONFIGURATION].astype("Int64")
+
+
+def _texts(column: pd.Series, change: Callable[[str], str]) -> pd.Series:
+    """Apply `change` to a column of names, once per distinct name."""
+    categories = column.astype("category").cat
+    changed = np.array([*(change(str(text)) for text in categories.categories), ""], object)
+    return pd.Series(changed[categories.codes.to_numpy()], column.index, dtype="string")

@@ -9,13 +9,9 @@ that starts at a gap's end decides the cause, through its launch call, joined on
 correlation); of several that start together, the one whose call comes first in API_CALLS. The
 causes are those of `perfkit.analysis.causes`.
 
-Functions
----------
-idle_gaps       every gap with its cause
-idle_by_cause   their sums per device and cause
-longest         those that last longest
-histogram       their sums per length and cause
-determinable    whether the capture holds enough calls to speak of causes
+Data
+----
+GAPS    the table of idle times, which `perfkit.analysis.gaps` fills
 """
 
 from __future__ import annotations
@@ -25,20 +21,30 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calls import started_by
-from perfkit.analysis.causes import CAUSES as CAUSES
-from perfkit.analysis.causes import DETAILS as DETAILS
-from perfkit.analysis.causes import Determinable as Determinable
-from perfkit.analysis.causes import attributed
-from perfkit.analysis.causes import determinable as determinable
-from perfkit.analysis.gap_sums import GAPS as GAPS
-from perfkit.analysis.gap_sums import histogram as histogram
-from perfkit.analysis.gap_sums import idle_by_cause as idle_by_cause
-from perfkit.analysis.gap_sums import longest as longest
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.waits import Axis, members
+from perfkit.analysis.causes import CAUSES, Axis, attributed, members, started_by
+from perfkit.analysis.grouping import counted, numbered
+from perfkit.analysis.intervals import Int, share
 from perfkit.analysis.window import Window, devices, ends, spans
-from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+from perfkit.schema import Column, Table
+from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, RANGES, RANK, START
+
+GAPS = Table(
+    "GAPS",
+    "an interval in which a device does nothing",
+    (
+        RANK,
+        GPU,
+        START,
+        DUR,
+        Column("cause", "category", "one of CAUSES"),
+        Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
+        Column("api", "category", "CUDA call that covers most of the wait; missing if none covers any"),
+        Column("range", "category", "innermost range over at least half of the wait; missing if there is none"),
+        Column("process", "int64", "process of the launch call; -1 if the gap is unattributed or an edge"),
+        Column("thread", "int64", "thread of the launch call; -1 if the gap is unattributed or an edge"),
+    ),
+    ("rank", "gpu", "start_ns"),
+)
 
 
 class _Operations(NamedTuple):
@@ -164,3 +170,115 @@ def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:
         for key in keys:
             found[key][mine] = table[key].to_numpy()[row[mine] - shift]
     return pd.DataFrame(found)
+
+
+def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return how much of each device's idle time each cause accounts for.
+
+    Parameters
+    ----------
+    gaps
+        Table `GAPS`, as `idle_gaps` returns it; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
+        total_ns within a device: count (gaps), total_ns, max_ns (ns) and share_frac, the part of the device's
+        idle time in `gaps`, 0..1.
+
+    Raises
+    ------
+    SchemaError
+        If `gaps` does not match its schema.
+
+    Examples
+    --------
+    >>> idle_by_cause(GAPS.empty()).columns.tolist()
+    ['rank', 'gpu', 'cause', 'detail', 'count', 'total_ns', 'max_ns', 'share_frac']
+    """
+    found, group = numbered(GAPS.check(gaps), ["rank", "gpu", "cause", "detail"])
+    count, total_ns, longest = counted(gaps["dur_ns"].to_numpy(), group, len(found))
+    found = found.assign(count=count, total_ns=total_ns)
+    idle = found.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
+    found = found.assign(max_ns=longest, share_frac=share(found["total_ns"].to_numpy(), idle))
+    return found.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
+
+
+def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Return the longest gaps, the longest first, ties in their order; of millions without sorting the others.
+
+    Parameters
+    ----------
+    gaps
+        Table `GAPS`, as `idle_gaps` returns it; may be empty.
+    most
+        Number of gaps to return, at least 1; all if there are no more.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows of `gaps`, with their index.
+
+    Raises
+    ------
+    SchemaError, ValueError
+        If `gaps` does not match its schema, or `most` is below 1.
+
+    Examples
+    --------
+    >>> longest(GAPS.empty(), 9).empty
+    True
+    """
+    if most < 1:
+        raise ValueError(f"most: {most} is not at least 1")
+    length = GAPS.check(gaps)["dur_ns"].to_numpy()
+    rows = np.arange(len(length))
+    if len(length) > most:
+        rows = np.flatnonzero(length >= np.partition(length, -most)[-most])
+    return gaps.take(rows[np.argsort(-length[rows], kind="stable")][:most])
+
+
+def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return how many gaps of each length there are, and how long they are together, per cause.
+
+    Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the longest gap.
+
+    Parameters
+    ----------
+    gaps
+        Table `GAPS`, as `idle_gaps` returns it; all its devices are taken together; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns (int64 ns), cause,
+        count (gaps, may be 0), total_ns (ns).
+
+    Raises
+    ------
+    SchemaError
+        If `gaps` does not match its schema.
+
+    Examples
+    --------
+    >>> histogram(GAPS.empty()).columns.tolist()
+    ['lower_ns', 'upper_ns', 'cause', 'count', 'total_ns']
+    """
+    length = GAPS.check(gaps)["dur_ns"].to_numpy()
+    edges = np.array([step * 10**power for power in range(18) for step in (1, 2, 5)])
+    bin_ = np.searchsorted(edges, length, side="right") - 1
+    shown = np.arange(bin_.min(initial=len(edges)), bin_.max(initial=-1) + 1)
+    cause = gaps["cause"].cat.codes.to_numpy()
+    causes = np.unique(cause)
+    cell = (bin_ - shown[0]) * len(causes) + np.searchsorted(causes, cause) if len(shown) else bin_
+    count, total_ns, _ = counted(length, cell, len(shown) * len(causes))
+    return pd.DataFrame(
+        {
+            "lower_ns": np.repeat(edges[shown], len(causes)),
+            "upper_ns": np.repeat(edges[shown + 1], len(causes)),
+            "cause": pd.Categorical.from_codes(np.tile(causes, len(shown)), pd.Index(CAUSES)),
+            "count": count,
+            "total_ns": total_ns,
+        }
+    )

@@ -5,12 +5,18 @@ Conventions
 Statistics pool all ranks, processes and threads unless these are among the keys. Runtime and driver
 calls stand in one table and a nested call counts in its own row and inside its caller's, as do nested
 ranges: totals are inclusive and shares are of the sum of the totals in the table, never of wall time.
-
-Functions
----------
-calls               statistics of the CUDA calls per name
-spans               statistics of the ranges per domain, name and kind
-synchronisations    time each thread is blocked until the GPU is done, per call
+The wait is the time in the loader's ``__next__``, which PyTorch records as
+a range ``enumerate(DataLoader)#...__next__``; ranges a person named for data loading
+(`perfkit.analysis.causes.DATA_LOADING`) count too. It is that of the thread of the rank that spends most time in such
+ranges; time that several of them cover counts once. A rank without any says nothing about its input: NaN.
+One graph launch starts many operations; they are joined with the call on (rank, process, correlation). Profilers lose
+them in two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph``
+records none, and others drop replays when their buffers overflow. Or some nodes are recorded and others are not: then
+the GPU seems to do nothing *inside* a graph, after the launch call returned and before one of the recorded
+operations,
+where nodes of a graph follow one another within microseconds. In both cases the GPU worked while nothing was
+recorded,
+and its idle time is not known.
 """
 
 from __future__ import annotations
@@ -21,14 +27,25 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calls import where
-from perfkit.analysis.statistics import grouped, in_unit, numbered, ranked
+from perfkit.analysis.causes import (
+    DATA_LOADING,
+    KERNEL_WAIT_NS,
+    Axis,
+    covered,
+    is_graph_launch,
+    numbered_together,
+    started_by,
+    where,
+)
+from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.intervals import Int, Intervals, total, union
+from perfkit.analysis.steps import STEPS
 from perfkit.analysis.window import Window, cut
 from perfkit.analysis.window import spans as extent
-from perfkit.tables import API_CALLS, RANGES
+from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
 SPAN_KEYS = ("domain", "name", "kind", "rank", "process", "thread", "depth")
-
 # Calls that return only when the GPU is done, and why (CUDA Runtime and Driver API references, "API
 # synchronization behavior"; HIP follows the same rules). Suffixes _ptsz and _ptds do not matter.
 BLOCKING = {
@@ -171,3 +188,125 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     of_group[group] = thread[blocking]
     table["share_frac"] = table["total_ns"] / np.where(last > first, last - first, np.nan)[of_group]
     return ranked(table, "total_ns", keys)
+
+
+def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return how long the training thread of each step waits for data.
+
+    Parameters
+    ----------
+    ranges
+        RANGES; may be empty.
+    steps
+        What `perfkit.analysis.steps.detect` returned; may be empty. The share of a run is the sum of wait_ns over the
+        sum of dur_ns, best of the steady steps.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per step, in their order: `rank` int32; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64, within the
+        step; `wait_frac` float64, 0..1, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all,
+        wait_frac also where dur_ns is 0.
+
+    Raises
+    ------
+    SchemaError
+        If a table does not match its schema.
+
+    Examples
+    --------
+    >>> summary(RANGES.empty(), STEPS.empty()).columns.tolist()
+    ['rank', 'step', 'start_ns', 'dur_ns', 'wait_ns', 'wait_frac']
+    """
+    spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
+    found = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
+    of_span, of_step = numbered_together([spans, found], ["rank"])
+    wait = _covered(spans, of_span, found, of_step)
+    unknown = ~np.isin(of_step, of_span)
+    found["wait_ns"] = pd.arrays.IntegerArray(wait, unknown)
+    length = found["dur_ns"].to_numpy()
+    share = np.full(len(found), np.nan)
+    found["wait_frac"] = np.divide(wait, length, out=share, where=~unknown & (length > 0))
+    return found
+
+
+def _of_one_thread(spans: pd.DataFrame) -> pd.DataFrame:
+    """Return the spans of the thread of each rank that spends most time in them."""
+    threads, thread = numbered(spans, ["rank", "process", "thread"])
+    start = spans["start_ns"].to_numpy()
+    threads["time"] = total(union(start, start + spans["dur_ns"].to_numpy(), thread), len(threads))
+    most = threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
+    return spans[np.isin(thread, most)].reset_index(drop=True)
+
+
+def _covered(spans: pd.DataFrame, of_span: np.ndarray, steps: pd.DataFrame, of_step: np.ndarray) -> np.ndarray:
+    """Return how much of each step the spans of its rank cover, ns."""
+    edges = [(frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()) for frame in (spans, steps)]
+    (begin, end), (first, last) = ((start, start + dur) for start, dur in edges)
+    axis = Axis.over(1 + int(max(of_span.max(initial=0), of_step.max(initial=0))), begin, end, first, last)
+    waiting: Intervals = union(axis.at(of_span, begin), axis.at(of_span, end))
+    return covered(waiting, axis.at(of_step, first), axis.at(of_step, last))
+
+
+def recorded(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
+) -> pd.DataFrame:
+    """Return how many graphs were launched, how many of them started nothing, and the idle time inside the others.
+
+    Parameters
+    ----------
+    kernels, copies, api_calls
+        KERNELS, COPIES and API_CALLS of one execution; may be empty.
+    window
+        (start_ns, end_ns): graphs launched at least partly in it, and idle time in it; everything when omitted.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank that launched a graph, ascending: `rank` int32; `launch_count` int64; `empty_count` int64,
+        launches without any operation, at most launch_count; `idle_ns` int64, sum over the rank's devices of the gaps
+        of at least 30 us that an operation of a graph ends whose launch call had returned before they began.
+
+    Raises
+    ------
+    SchemaError
+        If a table does not match its schema.
+    ValueError
+        If the window does not end after it starts.
+
+    References
+    ----------
+    AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
+
+    Examples
+    --------
+    >>> recorded(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).columns.tolist()
+    ['rank', 'launch_count', 'empty_count', 'idle_ns']
+    """
+    calls = api_calls[where(API_CALLS.check(api_calls)["name"], is_graph_launch)]
+    frames = [KERNELS.check(kernels), COPIES.check(copies)]
+    rows = [started_by(frame, calls) for frame in frames]
+    empty = np.ones(len(calls) + 1, bool)  # the last for operations of no graph
+    for row in rows:
+        empty[row] = False
+    launches = cut(calls.assign(empty=empty[:-1]), window)
+    table = launches.groupby("rank").agg(launch_count=("empty", "size"), empty_count=("empty", "sum")).astype("int64")
+    inside = pd.Series(dtype="int64")
+    if not empty[:-1].all():
+        gaps = idle_gaps(kernels, copies, API_CALLS.empty(), at_least_ns=KERNEL_WAIT_NS, window=window)
+        inside = _inside(gaps, frames, rows, (calls["start_ns"] + calls["dur_ns"]).to_numpy())
+    table["idle_ns"] = inside.reindex(table.index, fill_value=0)
+    return table.reset_index()
+
+
+def _inside(gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], returned: Int) -> pd.Series:
+    """Return the sum per rank of the gaps that a graph's operation ends whose launch had returned before they began."""
+    place = ["rank", "gpu", "start_ns"]
+    ended = gaps[place].assign(begin_ns=gaps["start_ns"], start_ns=gaps["start_ns"] + gaps["dur_ns"])
+    nodes = []
+    for frame, row in zip(frames, rows, strict=True):
+        at = np.flatnonzero((row >= 0) & np.isin(frame["start_ns"].to_numpy(), ended["start_ns"].to_numpy()))
+        nodes.append(frame[place].take(at).assign(returned_ns=returned[row[at]]))
+    found = ended.merge(pd.concat(nodes), on=place)
+    within = found[found["returned_ns"] <= found["begin_ns"]].drop_duplicates(place)
+    return (within["start_ns"] - within["begin_ns"]).groupby(within["rank"]).sum()

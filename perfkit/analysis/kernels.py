@@ -17,8 +17,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
 from perfkit.analysis.intervals import Int, total, union
-from perfkit.analysis.statistics import grouped, in_unit, numbered, ranked
 from perfkit.analysis.window import Window, cut, devices, spans
 from perfkit.tables import KERNELS
 

@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.causes import members
+from perfkit.analysis.grouping import grouped
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.statistics import grouped
-from perfkit.analysis.waits import members
 
 FEWEST = 3
 # A distance within a quarter of the usual one is even; it lets optional elements come and go.

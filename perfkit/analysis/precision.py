@@ -26,11 +26,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.operators.nesting import launching, parents
-from perfkit.analysis.statistics import grouped, numbered, ranked
+from perfkit.analysis.operators.join import launching, parents
 from perfkit.analysis.window import Window, cut
-from perfkit.names import Decoded, decode
+from perfkit.names.decoding import decode
+from perfkit.names.families import Decoded
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, KERNELS, OPS
 

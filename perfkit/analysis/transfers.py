@@ -22,9 +22,9 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calls import started_by, where
+from perfkit.analysis.causes import started_by, where
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.statistics import grouped, in_unit, numbered, ranked
 from perfkit.analysis.window import Window, cut
 from perfkit.tables import API_CALLS, COPIES
 

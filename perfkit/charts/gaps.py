@@ -18,8 +18,6 @@ import re
 import altair as alt
 import pandas as pd
 
-from perfkit.charts.data import fraction, inline, known, need
-from perfkit.charts.labels import devices
 from perfkit.charts.theme import (
     CAUSE_COLOURS,
     CAUSE_NAMES,
@@ -28,8 +26,13 @@ from perfkit.charts.theme import (
     LABEL_WIDTH,
     WIDTH,
     colours,
+    devices,
+    fraction,
     ink,
+    inline,
+    known,
     layered,
+    need,
     nothing,
     register,
 )

@@ -6,26 +6,51 @@ Frames are CALLTREE and CALL_METRICS. A bar is a calling context, as wide as its
 lies under it, side by side, the largest first; what stays empty under a bar is its own. Lines, loops and
 instructions count in their function, and equal functions under one caller are one bar, because stacks
 of Python programs are hundreds of levels deep: what people look for are frames, functions and GPU operations.
-
-Functions
----------
-tree   the call paths that a metric was spent on
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Any
 
 import altair as alt
+import numpy as np
 import pandas as pd
 
-from perfkit.charts import icicle_words as words
-from perfkit.charts.data import inline, need
-from perfkit.charts.icicle_layout import KERNEL, NATIVE, OPERATION, OTHER, PYTHON, Values, folded, levels, placed, told
-from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, layered, nothing, register
-from perfkit.format import printable
+from perfkit.charts.icicle_layout import (
+    KERNEL,
+    NATIVE,
+    OPERATION,
+    OTHER,
+    PYTHON,
+    Values,
+    folded,
+    levels,
+    outermost,
+    placed,
+    told,
+)
+from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, inline, layered, need, nothing, register
+from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
+from perfkit.names.shortening import short
 
+SPENT = {  # HPCToolkit's metrics; others are called by their names
+    "CPUTIME": "CPU time",
+    "REALTIME": "real time",
+    "CYCLES": "CPU cycles",
+    "GPUOP": "GPU time",
+    "GKER": "kernel time",
+    "GXCOPY": "copy time",
+    "GINS": "GPU instructions",
+    "GCYCLES": "GPU cycles",
+}
+THREADS = ("CPUTIME", "REALTIME", "CYCLES")  # they pass in many threads at once
+LONGEST_NAME, LONGEST_PLACE, LONGEST_LABEL, LONGEST_TITLE = 300, 120, 90, 64  # characters
+LIBRARY = re.compile(r" \[[^\]]*\]$")  # HPCToolkit writes it behind the name of a function
+SCOPES = re.compile(r"^(?:\w+::)+(?=\w+::)")  # all but the last two names
+PYTHON_LINE = re.compile(r"\.py:\d")
+COUNTS = (Unit("", 1), Unit("thousand", 1e3), Unit("million", 1e6), Unit("billion", 1e9))
 COLOURS = {
     PYTHON: "#E9B62F",
     NATIVE: "#9CB0CE",
@@ -39,6 +64,19 @@ ROW = 20  # pixels
 NARROWEST_TEXT = 30  # pixels
 MOST_BARS = 1_500
 NO_PATHS = "No call path holds this metric. Record with `hpcrun -e CPUTIME -e gpu=nvidia`."
+# All text that the field is compared with is data; the expressions themselves hold none of it.
+_FOUND = "!search || indexof(lower(datum.name + ' ' + datum.hidden), lower(search)) >= 0"
+_PIXELS = "width * (min(datum.end, right) - max(datum.begin, left)) / (right - left) - 6"
+_WORDS: dict[str, Any] = {
+    "align": "left",
+    "clip": True,
+    "color": INK,
+    "fontSize": 11,
+    "tooltip": False,
+    "dx": alt.ExprRef("4 + width * max(0, left - datum.begin) / (right - left)"),
+    "limit": alt.ExprRef(f"max(1, {_PIXELS})"),
+    "opacity": alt.ExprRef(f"{_PIXELS} < {NARROWEST_TEXT} ? 0 : 1"),
+}
 
 
 def tree(
@@ -105,15 +143,15 @@ def tree(
     value = _values(shown, call_metrics[call_metrics["metric"] == metric])
     total = float(value[shown["parent"].isna()].sum())
     if not total > 0:
-        return nothing(title or f"No call paths with {words.spent(metric)}", NO_PATHS)
+        return nothing(title or f"No call paths with {spent(metric)}", NO_PATHS)
     register()
     bars, below = _bars(shown, value, depth, at_least_frac * total, fold)
-    scale, drawn = words.scale(total, symbol), words.drawn(bars, shown, total, symbol)
-    whole = f"{words.amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
+    scale, drawn = unit_of(total, symbol), labels_of(bars, shown, total, symbol)
+    whole = f"{amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
     return layered(
-        _layers(drawn, total / scale.size, words.axis(metric, scale.symbol), search),
-        title or words.title(bars, drawn, metric, total),
-        words.explanation(bars, drawn, search, whole, total, below),
+        _layers(drawn, total / scale.size, axis(metric, scale.symbol), search),
+        title or title_of(bars, drawn, metric, total),
+        explanation(bars, drawn, search, whole, total, below),
         picture=f"Icicle of {len(drawn)} calling contexts, callers above what they call",
         size=(WIDTH + LABEL_WIDTH, int(drawn["row"].max() + 1) * ROW),
     )
@@ -182,21 +220,6 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[a
     ]
 
 
-# All text that the field is compared with is data; the expressions themselves hold none of it.
-_FOUND = "!search || indexof(lower(datum.name + ' ' + datum.hidden), lower(search)) >= 0"
-_PIXELS = "width * (min(datum.end, right) - max(datum.begin, left)) / (right - left) - 6"
-_WORDS: dict[str, Any] = {
-    "align": "left",
-    "clip": True,
-    "color": INK,
-    "fontSize": 11,
-    "tooltip": False,
-    "dx": alt.ExprRef("4 + width * max(0, left - datum.begin) / (right - left)"),
-    "limit": alt.ExprRef(f"max(1, {_PIXELS})"),
-    "opacity": alt.ExprRef(f"{_PIXELS} < {NARROWEST_TEXT} ? 0 : 1"),
-}
-
-
 def _params(total: float, search: str) -> list[alt.Parameter]:
     """Return the bar that was clicked, the ends of the axis that follow from it, and the text searched for."""
     field = alt.binding(input="text", name="find ", placeholder="part of a name", autocomplete="off")
@@ -223,3 +246,110 @@ def _coloured(rows: alt.Chart, drawn: pd.DataFrame, places: tuple[alt.X, alt.X2,
         clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_FOUND} ? 1 : 0")
     ).encode(*places, colour, shown)
     return marks
+
+
+def spent(metric: str) -> str:
+    """Return the metric for people."""
+    return SPENT.get(metric, printable(metric, LONGEST_TITLE))
+
+
+def axis(metric: str, unit: str) -> str:
+    """Return the title of the axis."""
+    return f"{spent(metric)}{', summed over threads' * (metric in THREADS)} ({unit})"
+
+
+def unit_of(total: float, symbol: str) -> Unit:
+    """Return the unit of the axis, and how much of the metric's own unit `symbol` it holds."""
+    if symbol == "s":
+        step = unit(1e9 * total, TIME)
+        return Unit(step.symbol, step.size / 1e9)
+    if symbol == "bytes":
+        return unit(total, BYTES)
+    step = unit(total, COUNTS)
+    return Unit(f"{step.symbol} {symbol}".strip(), step.size)
+
+
+def amount(value: float, symbol: str) -> str:
+    """Return a value, given in the metric's own unit `symbol`, as people read it."""
+    if symbol in ("s", "bytes"):
+        return duration(1e9 * value) if symbol == "s" else size(value)
+    step = unit_of(value, symbol)
+    return f"{number(value / step.size)} {step.symbol}"
+
+
+def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: str) -> pd.DataFrame:
+    """Return the place of each bar in the unit of the axis, what it is called, and what its tooltip says."""
+    size = unit_of(total, symbol).size
+    context = calltree.iloc[bars["context"].clip(lower=0)]
+    name = _names(bars, context, several=len(calltree["rank"].unique()) > 1)
+    hidden = [", ".join(_label(calltree["name"].iloc[row], "function") for row in rows) for rows in bars["hidden"]]
+    label = [_label(text, kind) for text, kind in zip(name, context["kind"], strict=True)]
+    return pd.DataFrame(
+        {
+            "row": bars["row"],
+            "begin": (bars["begin"] / size).round(6),
+            "end": (bars["end"] / size).round(6),
+            "label": [f"… {own}" if others else own for own, others in zip(label, hidden, strict=True)],
+            "name": [elided(text, LONGEST_NAME) for text in name],
+            "kind": bars["what"],
+            "value": [amount(value, symbol) for value in bars["value"]],
+            "share": (bars["value"] / total).map(percent),
+            "called": _calling_lines(bars, calltree),
+            "place": _places(bars, context),
+            "hidden": [elided(text, LONGEST_NAME) for text in hidden],
+        }
+    )
+
+
+def _names(bars: pd.DataFrame, context: pd.DataFrame, *, several: bool) -> list[str]:
+    """Return full names; roots with their rank where there are several."""
+    names = context["name"].astype(str).tolist()
+    rows = zip(names, context["kind"], context["rank"], bars["context"], bars["contexts"], strict=True)
+    return [
+        f"{count} smaller" if row < 0 else f"rank {rank} · {name}" if several and kind == "entry" else name
+        for name, kind, rank, row, count in rows
+    ]
+
+
+def _label(name: str, kind: str) -> str:
+    """Return the name for people: of a function without its library, outer scopes and parameters."""
+    if kind != "function" or name.startswith("<"):
+        return printable(name, LONGEST_LABEL)
+    return printable(SCOPES.sub("", short(LIBRARY.sub("", name))), LONGEST_LABEL)
+
+
+def _calling_lines(bars: pd.DataFrame, calltree: pd.DataFrame) -> list[str]:
+    """Return the line that calls each bar's largest context; empty where unknown."""
+    lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)
+    known = zip(lines, bars["site"], bars["sites"], strict=True)
+    return ["" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (n > 1) for line, row, n in known]
+
+
+def _places(bars: pd.DataFrame, context: pd.DataFrame) -> list[str]:
+    """Return the file and line of each bar's context; empty where unknown."""
+    line = ":" + context["line"].astype("string")
+    place = context["file"].astype("string") + line.where(context["line"].gt(0), "")
+    return [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")]
+
+
+def title_of(bars: pd.DataFrame, drawn: pd.DataFrame, metric: str, total: float) -> str:
+    """Name the bar with the largest value of its own, and the closest line of Python that led to it."""
+    own, up = bars["own"].where(bars["context"] >= 0).to_numpy(float), bars["up"].to_numpy()
+    label, called = drawn["label"].tolist(), drawn["called"].tolist()
+    largest = at = int(np.nanargmax(own))
+    of = f"the {spent(metric)}" if metric in SPENT else spent(metric)
+    said = f"{elided(label[largest], LONGEST_TITLE)} takes {percent(own[largest] / total)} of {of}"
+    while at >= 0 and not PYTHON_LINE.search(called[at]):
+        at = int(up[at])
+    return said if at < 0 else f"{said}, called from {printable(called[at], LONGEST_TITLE)}"
+
+
+def explanation(bars: pd.DataFrame, drawn: pd.DataFrame, search: str, whole: str, total: float, below: int) -> str:
+    """Say what the bars with `search` in their names hold, how much the whole is, and what is not drawn."""
+    said = [f"{whole}, each bar with what it calls.", "Click: wider; double click: back."]
+    if search:
+        text = (drawn["name"] + " " + drawn["hidden"]).str.lower()
+        found = outermost(bars, text.str.contains(search.lower(), regex=False).to_numpy(bool))
+        held = percent(bars["value"].to_numpy()[found].sum() / total)
+        said.insert(0, f"Names with “{printable(search, LONGEST_TITLE)}” hold {held}.")
+    return " ".join([*said, *([f"{below} rows below are not drawn."] if below else [])])

@@ -4,10 +4,12 @@ Conventions
 -----------
 Frames are those of `perfkit.analysis.kernels`. A share is of the sum over all kernels of the frame, as in
 the vendors' tables, not of the wall clock.
-
-Functions
----------
-bars   the kernels that take most GPU time
+Frames are those of `perfkit.analysis.precision`. A part is filled if it runs on tensor cores, pale if it does not,
+and
+pale in a dashed outline if that is unknown; the words in it say the same.
+Frames are those of `perfkit.analysis.stalls` and `perfkit.analysis.calltree`. A share is of the launch's warp time
+as the tool counts it, or of a kernel's stall samples, not of the wall clock: warps that wait cost nothing
+while another can issue.
 """
 
 from __future__ import annotations
@@ -15,14 +17,67 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from perfkit.charts.data import inline, known, need
-from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, ink, layered, nothing, register
-from perfkit.format import TIME, duration, elided, percent, printable, unit
+from perfkit.charts import shares
+from perfkit.charts.theme import (
+    FAMILY_COLOURS,
+    WIDTH,
+    colours,
+    fraction,
+    ink,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+    register,
+)
+from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 
+FORMAT_COLOURS = {
+    "fp64": "#5D4E45",
+    "fp32": "#D55E00",
+    "tf32": "#E0A010",
+    "fp16": "#90B7FA",
+    "bf16": "#1F77D4",
+    "fp8": "#744FEA",
+    "int8": "#00B878",
+    "unknown": "#9A9A9A",
+}
+FORMAT_NAMES = {**{key: key.upper() for key in FORMAT_COLOURS}, "unknown": "unknown"}
+TENSOR_CORES = {"yes": "on tensor cores", "no": "not on tensor cores", "unknown": "tensor cores unknown"}
+FAMILIES = {"gemm": "GEMM", "convolution": "convolution", "attention": "attention"}
+SOURCES = {"name": "the kernel's name", "operands": "the operator's inputs", "none": "nothing"}
+DARK = ["fp64", "fp32", "bf16", "fp8"]  # formats on which white text reads better
+OPACITY = {"yes": 1.0, "no": 0.55, "unknown": 0.2}
+DASHES = [[1, 0], [1, 0], [4, 3]]
+LOOKS = {"yes": "yes (filled)", "no": "no (pale)", "unknown": "unknown (dashed)"}
+LEGAL = {"family": FAMILIES, "format": FORMAT_COLOURS, "tensor_cores": TENSOR_CORES, "source": SOURCES}
+ROOM, SMALLEST_LABEL = 0.17, 0.08  # of the longest bar: what all words of a part take, and the format with its share
 LONGEST_LABEL = 62  # characters in front of a bar; wide ones are cut at LABEL_WIDTH pixels
 LABEL_WIDTH = 360
 LONGEST_NAME = 400  # characters in a tooltip
 OTHERS = "other"
+# Okabe and Ito's colours, told apart by colour-blind readers; grey for the rest, as idle elsewhere.
+SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"]
+ISSUING, OTHER_REASONS = "selected", "other reasons"
+LONGEST_STALLED, LONGEST_LEGEND = 46, 20  # characters
+# HPCToolkit's reasons for people, after the descriptions in a database's metrics/default.yaml.
+MEANINGS = {
+    "cmem": "constant memory",
+    "gmem": "global memory",
+    "hid": "hidden by other warps",
+    "idep": "input dependence",
+    "ifet": "next instruction",
+    "inv": "invalid",
+    "mem": "memory",
+    "mthr": "memory queue full",
+    "nsel": "not selected",
+    "othr": "other",
+    "pipe": "compute unit busy",
+    "slp": "sleep",
+    "sync": "synchronisation",
+    "tmem": "texture queue full",
+}
 
 
 def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerChart:
@@ -134,3 +189,288 @@ def _bars(drawn: pd.DataFrame, symbol: str) -> alt.Chart:
 def _figures(drawn: pd.DataFrame) -> alt.Chart:
     marks: alt.Chart = ink(inline(drawn), dx=4).encode(alt.X("time:Q"), _place(drawn), alt.Text("share:N"))
     return marks
+
+
+def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw how the time of GEMMs, convolutions and attention splits by number format, on tensor cores or not.
+
+    Parameters
+    ----------
+    shares
+        Columns family (gemm, convolution or attention), format, tensor_cores (yes, no or unknown), source (name,
+        operands or none), count, total_ns, share_frac (0..1, of the time of all rows); in any order; may be empty.
+    title
+        What is seen; the format with most time when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If a family, format, answer or source is unknown, or a share no fraction.
+    """
+    need(shares, "family", "format", "tensor_cores", "source", "count", "total_ns", "share_frac")
+    for column, legal in LEGAL.items():
+        known(shares, column, legal)
+    fraction(shares, "share_frac")
+    timed = shares[shares["total_ns"] > 0].astype(dict.fromkeys(LEGAL, str))
+    if timed.empty:
+        return nothing(title or "No matrix work", "No GEMM, convolution or attention kernel ran in this window.")
+    register()
+    scale = unit(float(timed.groupby("family")["total_ns"].sum().max()), TIME)
+    drawn = _format_segments(timed, scale)
+    return layered(
+        [_format_bars(drawn, scale), *_words(drawn)],
+        title or _title(timed),
+        _explained(timed),
+        picture=f"Stacked bars of {', '.join(drawn['format'].unique())} for {', '.join(drawn['family'].unique())}",
+        size=(WIDTH - 60, alt.Step(58)),
+    )
+
+
+def _title(timed: pd.DataFrame) -> str:
+    per_format = timed.groupby("format")["share_frac"].sum()
+    first = str(per_format.idxmax())
+    share = percent(min(float(per_format[first]), 1.0))
+    if first == "unknown":
+        return f"The number format of {share} of the matrix work is unknown"
+    return f"{share} of the time of the matrix work is in {FORMAT_NAMES[first]}"
+
+
+def _explained(timed: pd.DataFrame) -> str:
+    """Say what ran on tensor cores, and how that looks."""
+    time = timed.groupby("tensor_cores")["total_ns"].sum()
+    parts = [f"{percent(time[key] / time.sum())} {words}" for key, words in LOOKS.items() if key in time]
+    return (
+        f"Tensor cores: {', '.join(parts)}; of {duration(float(time.sum()))} in {int(timed['count'].sum()):,} kernels."
+    )
+
+
+def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
+    """Return one row per part, end to end within its family; the family with most time first."""
+    place = timed["format"].map(list(FORMAT_COLOURS).index) * len(LOOKS) + timed["tensor_cores"].map(list(LOOKS).index)
+    whole = timed.groupby("family")["total_ns"].transform("sum")
+    order = timed.assign(place=place, whole=whole).sort_values(
+        ["whole", "family", "place"], ascending=[False, True, True], kind="stable"
+    )
+    end = order.groupby("family", sort=False)["total_ns"].cumsum()
+    return pd.DataFrame(
+        {
+            "family": order["family"].map(FAMILIES),
+            "key": order["format"],
+            "format": order["format"].map(FORMAT_NAMES),
+            "cores": order["tensor_cores"].map(TENSOR_CORES),
+            "filled": order["tensor_cores"].map(OPACITY),
+            "source": order["source"].map(SOURCES),
+            "begin": (end - order["total_ns"]) / scale.size,
+            "end": end / scale.size,
+            "count": order["count"],
+            "time": order["total_ns"].map(duration),
+            "share": order["share_frac"].map(percent),
+        }
+    )
+
+
+def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
+    dashed = alt.Scale(domain=list(TENSOR_CORES.values()), range=DASHES)
+    shades = colours(FORMAT_COLOURS, FORMAT_NAMES, drawn["key"])
+    shown = [
+        alt.Tooltip("family:N"),
+        alt.Tooltip("format:N"),
+        alt.Tooltip("cores:N", title="tensor cores"),
+        alt.Tooltip("time:N"),
+        alt.Tooltip("share:N", title="share of the matrix work"),
+        alt.Tooltip("count:Q", title="kernels", format=","),
+        alt.Tooltip("source:N", title="format said by"),
+    ]
+    marks: alt.Chart = (
+        alt.Chart(inline(drawn.drop(columns="key")))
+        .mark_bar(height=alt.RelativeBandSize(band=0.72), strokeWidth=1.5)
+        .encode(
+            alt.X("begin:Q", title=f"time ({scale.symbol})"),
+            alt.X2("end"),
+            _format_place(drawn),
+            alt.Fill("format:N", scale=shades, title=None),
+            alt.Stroke("format:N", scale=shades, title=None),
+            alt.FillOpacity("filled:Q", scale=None),
+            alt.StrokeDash("cores:N", scale=dashed, legend=None),
+            shown,
+        )
+    )
+    return marks
+
+
+def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
+    """Return what the parts are, in two lines: on a pale part in the colour of the page's text."""
+    width = (drawn["end"] - drawn["begin"]) / drawn["end"].max()
+    wide = drawn.assign(
+        middle=(drawn["begin"] + drawn["end"]) / 2,
+        first=(drawn["format"] + " · " + drawn["share"]).where(width >= ROOM, drawn["format"]),
+        second=drawn["cores"].where(width >= ROOM, drawn["share"]),
+    )[width >= SMALLEST_LABEL]
+    filled = wide["cores"] == TENSOR_CORES["yes"]
+    on_dark = filled & wide["key"].isin(DARK)
+    layers = []
+    for rows, colour in ((wide[on_dark], "#FFFFFF"), (wide[filled & ~on_dark], "#000000"), (wide[~filled], "")):
+        for field, down in (("first:N", -7), ("second:N", 8)) if len(rows) else ():
+            marks: alt.Chart = ink(inline(rows)).encode(alt.X("middle:Q"), _format_place(drawn), alt.Text(field))
+            marks.mark.align, marks.mark.dy = "center", down
+            if colour:
+                marks.mark.filled, marks.mark.stroke, marks.mark.color = True, alt.Undefined, colour
+            layers.append(marks)
+    return layers
+
+
+def _format_place(drawn: pd.DataFrame) -> alt.Y:
+    return alt.Y("family:N", title=None, sort=drawn["family"].drop_duplicates().tolist())
+
+
+def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
+    """Draw the stall reasons of the launches that took longest, one bar each.
+
+    Parameters
+    ----------
+    shares
+        Columns rank, launch, reason, share_frac (0..1), as from `analysis.stalls.shares`; may be empty.
+    launches
+        LAUNCHES: their names and durations.
+    top
+        Number of launches with a bar, at least 1.
+    title
+        What is seen; the largest stall of the longest launch when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If `top` is below 1 or a share is no fraction.
+    """
+    need(shares, "rank", "launch", "reason", "share_frac")
+    need(launches, "rank", "launch", "name", "dur_ns")
+    fraction(shares, "share_frac")
+    if top < 1:
+        raise ValueError(f"top: {top} is not at least 1")
+    known = shares[shares["share_frac"] > 0]
+    longest = launches.merge(known[["rank", "launch"]].drop_duplicates(), on=["rank", "launch"])
+    longest = longest.sort_values("dur_ns", ascending=False, kind="stable").head(top)
+    if longest.empty:
+        return nothing(title or "No stall reasons", "No launch was measured with --section WarpStateStats.")
+    names = [f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in enumerate(longest["name"], start=1)]
+    rows = longest[["rank", "launch"]].assign(label=names).merge(known, on=["rank", "launch"])
+    return _drawn(
+        _stall_segments(rows),
+        title,
+        "The longest launches first; waiting warps cost nothing while another one can issue.",
+        whole="warp time",
+        what="launch",
+    )
+
+
+def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
+    """Draw the stall reasons of all kernels together, and of those with most stall samples, one bar each.
+
+    Parameters
+    ----------
+    shares
+        Columns name, reason, share_frac (0..1, of the kernel's stalls) and value (of the reason in the kernel: samples
+        or cycles, not negative): one row per kernel and reason; may be empty.
+    top
+        Number of kernels with a bar, at least 1.
+    title
+        What is seen; the largest stall of all kernels when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If `top` is below 1, a share is no fraction or a value negative.
+    """
+    need(shares, "name", "reason", "share_frac", "value")
+    fraction(shares, "share_frac")
+    if top < 1:
+        raise ValueError(f"top: {top} is not at least 1")
+    if (shares["value"] < 0).any():
+        raise ValueError(f"value: {shares['value'].min()} is negative")
+    known = shares[shares["value"] > 0].astype({"name": str, "reason": str})
+    if known.empty:
+        return nothing(title or "No stall reasons", "No kernel was sampled. Record with `hpcrun -e gpu=nvidia,pc`.")
+    sums = known.groupby("name")["value"].sum().sort_values(ascending=False, kind="stable")
+    labels = {
+        name: f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in enumerate(sums.index[:top], start=1)
+    }
+    rows = known[known["name"].isin(labels)]
+    rows = rows.assign(label=rows["name"].map(labels), order=rows["name"].map(list(labels).index))
+    together = [_together(known, len(sums))] if len(sums) > 1 else []
+    rows = pd.concat([*together, rows.sort_values("order", kind="stable")], ignore_index=True)
+    return _drawn(
+        _stall_segments(rows.assign(reason=rows["reason"].map(_meaning))),
+        title,
+        "Shares of stall samples, not of time: waiting warps cost nothing while another one can issue.",
+        whole="stalls",
+        what="kernel",
+    )
+
+
+def _meaning(reason: str) -> str:
+    return f"{MEANINGS[reason]} ({reason})" if reason in MEANINGS else printable(reason, LONGEST_STALLED)
+
+
+def _together(shares: pd.DataFrame, count: int) -> pd.DataFrame:
+    """Return the reasons of all kernels as one bar."""
+    value = shares.groupby("reason")["value"].sum()
+    return pd.DataFrame({"label": f"All {count} kernels", "share_frac": value / value.sum()}).reset_index()
+
+
+def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str) -> alt.LayerChart:
+    """Return the picture of the segments; its title is the largest stall of the first bar."""
+    register()
+    first = drawn[drawn["label"] == drawn["label"].iloc[0]]
+    stalls = first[first["reason"] != ISSUING]
+    worst = first.loc[(first if stalls.empty else stalls).eval("end - begin").idxmax()]
+    reasons = drawn.drop_duplicates("reason").sort_values("place", kind="stable")["reason"].tolist()
+    shown = [alt.Tooltip("label:N", title=what), alt.Tooltip("reason:N"), alt.Tooltip("share:N")]
+    segments = shares.bars(
+        drawn.drop(columns="place"),
+        "reason",
+        alt.Scale(domain=reasons, range=SHADES[: len(reasons)]),
+        axis=f"share of {whole}",
+        shown=shown,
+        columns=5 if drawn["reason"].str.len().max() < LONGEST_LEGEND else 3,
+    )
+    return layered(
+        [segments],
+        title or f"{worst['label']}: {worst['reason']} is {worst['share']} of {whole}",
+        explanation,
+        picture=f"Stacked bars of stall reasons, {len(drawn['label'].unique())} bars",
+        size=(WIDTH - 120, alt.Step(26)),
+    )
+
+
+def _stall_segments(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per label and reason, placed end to end from 0 to 1; rare reasons are drawn as one."""
+    labels = rows["label"].drop_duplicates().tolist()
+    rows = rows.assign(reason=rows["reason"].astype(str).str.replace("_", " "))
+    totals = rows[rows["reason"] != ISSUING].groupby("reason")["share_frac"].sum()
+    totals = totals.sort_values(ascending=False, kind="stable")
+    kept = [*totals.index[: len(SHADES) - 2], ISSUING]
+    rows["reason"] = rows["reason"].where(rows["reason"].isin(kept), OTHER_REASONS)
+    rows["place"] = rows["reason"].map([*kept, OTHER_REASONS].index)
+    summed = rows.groupby(["label", "place", "reason"], sort=False, as_index=False)["share_frac"].sum()
+    summed = summed.assign(order=summed["label"].map(labels.index)).sort_values(["order", "place"], kind="stable")
+    begin, end = shares.ends(summed["share_frac"], summed["order"])
+    drawn: pd.DataFrame = summed.assign(begin=begin, end=end, share=summed["share_frac"].map(percent))
+    return drawn.drop(columns=["order", "share_frac"]).reset_index(drop=True)

@@ -2,30 +2,43 @@
 
 Conventions
 -----------
-Frames are those of `perfkit.analysis.operations`. Both axes are logarithmic. The solid roof is that of the data sheet,
+Frames are those of `perfkit.analysis.operations`. Both axes are logarithmic. The solid roof is that of the data
+sheet,
 the dashed one what was measured; where there is one of them only, it is drawn solid. Each operation lies on the roof
 that its performance was computed from: as fast as it can be, not as fast as it was.
-
-Functions
----------
-roofline   typical operations on the roof of a machine
+Frames are those of `perfkit.analysis.efficiency`. Both axes are logarithmic, the number of GPUs in steps of two, so
+that the ideal is a straight line and the way down to a run is its efficiency.
 """
 
 from __future__ import annotations
+
+import math
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
-from perfkit.charts import roof_lines
-from perfkit.charts.data import inline, known, need
-from perfkit.charts.roof_lines import BYTES, FLOPS, LEVELS, Frame, precision, rate
-from perfkit.charts.roofline import HEIGHT, ROOF_COLOUR, axes_of
-from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, ink, layered, nothing, register
-from perfkit.format import percent, size
+from perfkit.charts import roofline as charts_roofline
+from perfkit.charts import theme
+from perfkit.charts.monitor_lines import COLOURS
+from perfkit.charts.roofline import BYTES, FLOPS, HEIGHT, LEVELS, ROOF_COLOUR, Frame, axes_of, precision, rate
+from perfkit.charts.theme import (
+    FAMILY_COLOURS,
+    KIND_COLOURS,
+    WIDTH,
+    colours,
+    ink,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+    register,
+)
+from perfkit.format import TIME, Unit, duration, number, percent, printable, size, unit
 
 SHEET, MEASURED = "data sheet", "measured"
-PICTURE = "Roofline on logarithmic axes, a point for each typical operation"
+ROOFLINE_PICTURE = "Roofline on logarithmic axes, a point for each typical operation"
 NO_MACHINE = (
     "Peak and memory bandwidth of the GPU are not known. Measure them with `perfkit baseline gemm` and "
     "`perfkit baseline copy`, and give the CSV file as --peaks."
@@ -33,6 +46,16 @@ NO_MACHINE = (
 LINE = 15  # pixels between two words
 NEAR = 10  # pixels between a point and its word
 SLOPE_WORDS = 0.75  # of the way up the slope, where few operations lie
+MEASURED_COLOUR, GREY = KIND_COLOURS["computation"], "#808080"
+LONGEST_WORK = 30  # characters
+MOST_TICKS = 12
+SCALING_PICTURE = "Points on logarithmic axes, one for each run, beside the ideal line"
+FIGURES = ["gpus", "throughput_per_s", "baseline_gpus", "efficiency_frac"]
+ONE_SIZE = "Scaling compares runs on different numbers of GPUs. Measure the same training on at least two."
+MOST_LOGS = len(COLOURS)
+ITERATIONS_PICTURE = "Points for the times of iterations over the time of the log"
+NO_ITERATION = "The log of a training has a line for each iteration, with the time that it took."
+COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen")
 
 
 def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, title: str = "") -> alt.LayerChart:
@@ -74,13 +97,15 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
         return nothing(title or "No machine to compare with", NO_MACHINE)
     register()
     first = next(iter(roofs.values()))
-    ridges = roof_lines.ridges(first)
-    drawn = _rows(placed)
+    ridges = charts_roofline.ridge_layers(first)
+    drawn = _roofline_rows(placed)
     frame = _frame(drawn, first, ridges)
     drawn = drawn.assign(**_words(drawn, frame))
     axes = axes_of(frame, LEVELS["dram"])
     layers = [*_lines(roofs, frame, axes), *_ridge(ridges, axes), *_operations(drawn, axes)]
-    return layered(layers, title or _title(placed), _left_out(operations), picture=PICTURE, size=(WIDTH, HEIGHT))
+    return layered(
+        layers, title or _roofline_title(placed), _left_out(operations), picture=ROOFLINE_PICTURE, size=(WIDTH, HEIGHT)
+    )
 
 
 def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
@@ -95,7 +120,7 @@ def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
     return found
 
 
-def _title(placed: pd.DataFrame) -> str:
+def _roofline_title(placed: pd.DataFrame) -> str:
     memory = int((placed["bound"] == "memory").sum())
     return f"Memory limits {memory} of {len(placed)} typical operations"
 
@@ -106,7 +131,7 @@ def _left_out(operations: pd.DataFrame) -> str:
     return f"As fast as the roof allows, each tensor moved once. {moved}".strip()
 
 
-def _rows(placed: pd.DataFrame) -> pd.DataFrame:
+def _roofline_rows(placed: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "operation": placed["operation"],
@@ -124,7 +149,7 @@ def _rows(placed: pd.DataFrame) -> pd.DataFrame:
 
 def _frame(drawn: pd.DataFrame, roofs: pd.DataFrame, ridges: pd.DataFrame) -> Frame:
     """Return corners with room below the lowest points for their words."""
-    frame = roof_lines.frame(drawn, roofs, ridges)
+    frame = charts_roofline.frame_of(drawn, roofs, ridges)
     return frame._replace(bottom=frame.bottom / 15)
 
 
@@ -140,7 +165,7 @@ def _words(drawn: pd.DataFrame, frame: Frame) -> dict[str, pd.Series]:
 
 def _lines(roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
     """Return the roofs and the words of the first; a legend tells them apart where there are two."""
-    ends = [roof_lines.lines(found, frame) for found in roofs.values()]
+    ends = [charts_roofline.lines(found, frame) for found in roofs.values()]
     ends = [part.assign(line=part["source"] + part["line"].astype(str)) for part in ends]
     rows = pd.concat(ends)
     dashes = alt.Scale(domain=list(roofs), range=[[1, 0], [5, 4]][: len(roofs)])
@@ -195,3 +220,221 @@ def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Char
     words: alt.Chart = ink(data, dx=3).encode(word_x, word_y, alt.Text("operation:N"))
     words.mark.baseline = "middle"
     return [lead.encode(x, y, alt.X2("word_x"), alt.Y2("word_y")), point.encode(x, y, colour, shown), words]
+
+
+def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+    """Draw how long iterations took over the course of a log, those that were not chosen fainter.
+
+    Of more than 8 logs the first 8 are drawn, which the chart says.
+
+    Parameters
+    ----------
+    frame
+        Columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen: one row per iteration, or per group of
+        neighbours, as from `diagnosis.baseline.iterations`; may be empty.
+    title
+        What is seen; the median of what is chosen beside the first iteration when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    """
+    need(frame, *COLUMNS)
+    if frame.empty:
+        return nothing(title or "No iterations", NO_ITERATION)
+    register()
+    ranks = sorted(set(frame["rank"]))
+    rows = frame[frame["rank"].isin(ranks[:MOST_LOGS])]
+    length = unit(float(rows["most_ns"].max()), TIME)
+    picture = theme.panel(
+        _iteration_layers(_drawn(rows, length), length), "", picture=ITERATIONS_PICTURE, size=(WIDTH, 200)
+    )
+    return theme.together(
+        [picture], title or _iterations_title(rows), _iterations_notes(rows, len(ranks)), picture=ITERATIONS_PICTURE
+    )
+
+
+def _iterations_title(rows: pd.DataFrame) -> str:
+    """Say what an iteration takes in each log, or from least to most where there are several."""
+    chosen = rows[rows["chosen"]]
+    medians = (chosen if len(chosen) else rows).groupby("rank")["median_ns"].median()
+    if len(medians) > 1:
+        return f"The median iteration takes {duration(medians.min())} to {duration(medians.max())}, by log"
+    return f"The median iteration takes {duration(medians.iloc[0])}, the first {duration(rows['median_ns'].iloc[0])}"
+
+
+def _iterations_notes(rows: pd.DataFrame, logs: int) -> list[str]:
+    left_out, every = int(rows.loc[~rows["chosen"], "count"].sum()), int(rows["count"].sum())
+    groups = "Points: medians of neighbouring iterations; bars: from the least to the most."
+    said = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
+    said += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
+    return [*said, f"These are the first {MOST_LOGS} of {logs} logs."] if logs > MOST_LOGS else said
+
+
+def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:
+    time = unit(float(rows["time_ns"].max()), TIME)
+    drawn = {name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")}
+    shade = rows["chosen"].map({True: 1.0, False: 0.3})
+    return pd.DataFrame(
+        {
+            **drawn,
+            "log": "log " + rows["rank"].astype(str),
+            "time": rows["time_ns"] / time.size,
+            "symbol": time.symbol,
+            "count": rows["count"],
+            "told": rows["median_ns"].map(duration),
+            "shade": shade,
+        }
+    )
+
+
+def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
+    data, logs = inline(drawn.drop(columns="symbol")), drawn["log"].unique().tolist()
+    told = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
+    x = alt.X("time:Q", title=told, scale=alt.Scale(nice=False))
+    y = alt.Y("median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True))
+    shades = alt.Scale(domain=logs, range=list(COLOURS[: len(logs)]))
+    colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)
+    shade = alt.Opacity("shade:Q", scale=None, legend=None)
+    shown = [
+        alt.Tooltip("log:N"),
+        alt.Tooltip("told:N", title="time"),
+        alt.Tooltip("count:Q", title="iterations", format=","),
+    ]
+    span = alt.Chart(data).mark_rule(strokeWidth=1.5, tooltip=False)
+    point = alt.Chart(data).mark_point(filled=True, size=45)
+    return [
+        span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, shade),
+        point.encode(x, y, colour, shade, shown),
+    ]
+
+
+def scaling_efficiency(
+    scaling: pd.DataFrame, *, work: str = "work", title: str = ""
+) -> alt.LayerChart | alt.VConcatChart:
+    """Draw the throughput against the number of GPUs, the ideal, and what share of it each run reaches.
+
+    Parameters
+    ----------
+    scaling
+        Columns gpus, throughput_per_s, baseline_gpus, efficiency_frac: one row per run, as from
+        `analysis.efficiency.scaling`; all above 0; may be empty. More than one run on a number of GPUs is possible.
+    work
+        What the throughput counts: tokens, samples, steps.
+    title
+        What is seen; the efficiency on most GPUs when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If a number is not above 0, which a logarithmic axis cannot show.
+    """
+    need(scaling, *FIGURES)
+    for column in FIGURES:
+        if not (scaling[column] > 0).all():
+            raise ValueError(f"{column}: {scaling[column].min()} is not above 0")
+    if scaling["gpus"].nunique() < 2:
+        return nothing(title or "Nothing to compare", ONE_SIZE)
+    register()
+    runs = scaling.sort_values(["gpus", "throughput_per_s"], kind="stable", ignore_index=True)
+    drawn, what = _scaling_rows(runs), f"{printable(work, LONGEST_WORK)}/s"
+    picture = theme.panel(_scaling_layers(drawn, what), "", picture=SCALING_PICTURE, size=(WIDTH, 320))
+    return theme.together([picture], title or _scaling_title(runs), _scaling_notes(runs, what), picture=SCALING_PICTURE)
+
+
+def _scaling_title(runs: pd.DataFrame) -> str:
+    """Say what share of the ideal the most GPUs reach."""
+    most = runs["gpus"].max()
+    return f"{most:,} GPUs reach {_shares(runs.loc[runs['gpus'] == most, 'efficiency_frac'])} of the ideal throughput"
+
+
+def _shares(efficiency: pd.Series) -> str:
+    low, high = percent(efficiency.min()), percent(efficiency.max())
+    return low if low == high else f"{low} to {high}"
+
+
+def _scaling_notes(runs: pd.DataFrame, what: str) -> list[str]:
+    first = runs.iloc[0]
+    base, each = first["baseline_gpus"], first["throughput_per_s"] / first["efficiency_frac"] / first["gpus"]
+    smallest = f"{base:,} GPUs" if base > 1 else "1 GPU"
+    said = f"Dashed: the ideal, {number(each)} {what} for each GPU as on {smallest}; figures: share of the ideal."
+    above = "Above 100 %: check that all runs do the same work per step, and that nothing slowed the smallest."
+    return [said, above] if (runs["efficiency_frac"] > 1).any() else [said]
+
+
+def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs; `words` stand at the slowest on each number of GPUs, which is the first of them."""
+    ideal = runs["throughput_per_s"] / runs["efficiency_frac"]
+    words = runs["gpus"].map(runs.groupby("gpus")["efficiency_frac"].agg(_shares))
+    return pd.DataFrame(
+        {
+            "gpus": runs["gpus"],
+            "throughput": runs["throughput_per_s"],
+            "ideal": ideal,
+            "share": runs["efficiency_frac"].map(percent),
+            "told": runs["throughput_per_s"].map(number),
+            "best": ideal.map(number),
+            "words": words.mask(runs["gpus"].duplicated(), ""),
+        }
+    )
+
+
+def _axes(drawn: pd.DataFrame, what: str) -> tuple[alt.X, alt.Y]:
+    few, most = int(drawn["gpus"].min()), int(drawn["gpus"].max())
+    x = alt.X(
+        "gpus:Q",
+        title="GPUs (count, logarithmic)",
+        scale=alt.Scale(type="log", base=2, domain=[few / 1.2, most * (most / few) ** 0.12], nice=False),
+        axis=alt.Axis(values=_ticks(sorted(set(drawn["gpus"]))), format=",", gridOpacity=0.2),
+    )
+    ends = drawn[["throughput", "ideal"]].agg(["min", "max"]).agg({"throughput": "min", "ideal": "max"})
+    room = alt.Scale(type="log", domain=[ends["throughput"] / 1.4, ends["ideal"] * 1.2], nice=False)
+    y = alt.Y(
+        "throughput:Q",
+        title=f"throughput ({what}, logarithmic)",
+        scale=room,
+        axis=alt.Axis(format="~s", tickCount=6, gridOpacity=0.2),
+    )
+    return x, y
+
+
+def _ticks(gpus: list[int]) -> list[int]:
+    """Return the numbers of GPUs, of many the smallest, its doubles and the largest."""
+    if len(gpus) <= MOST_TICKS:
+        return gpus
+    steps = int(math.log2(gpus[-1] / gpus[0]))
+    return sorted({*(gpus[0] * 2**step for step in range(steps + 1)), gpus[-1]})
+
+
+def _scaling_layers(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
+    """Return the ideal, what is lost, the runs, and their figures."""
+    data, (x, y) = inline(drawn), _axes(drawn, what)
+    ideal = y.copy()
+    ideal.shorthand = "ideal:Q"
+    shown = [
+        alt.Tooltip("gpus:Q", title="GPUs", format=","),
+        alt.Tooltip("told:N", title=f"throughput ({what})"),
+        alt.Tooltip("best:N", title=f"ideal ({what})"),
+        alt.Tooltip("share:N", title="share of the ideal"),
+    ]
+    rows = alt.Chart(data)
+    text: alt.Chart = ink(data, dx=9)
+    text.mark.dy = 9
+    return [
+        rows.mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, tooltip=False).encode(x, ideal),
+        rows.mark_rule(color=MEASURED_COLOUR, opacity=0.35, tooltip=False).encode(x, y, alt.Y2("ideal")),
+        rows.mark_line(color=MEASURED_COLOUR, strokeWidth=1.5, tooltip=False).encode(x, y),
+        rows.mark_point(color=MEASURED_COLOUR, filled=True, size=70, opacity=1).encode(x, y, shown),
+        text.encode(x, y, alt.Text("words:N")),
+    ]

@@ -18,10 +18,8 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import panels
-from perfkit.charts.data import inline, need
-from perfkit.charts.labels import devices
-from perfkit.charts.theme import KIND_COLOURS, WIDTH, ink, nothing, register
+from perfkit.charts import theme
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, ink, inline, need, nothing, register
 from perfkit.format import BYTES, TIME, Unit, duration, size, unit
 
 DEVICE = ["rank", "gpu"]
@@ -85,7 +83,7 @@ def timeline(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt
     height = 240 if len(shown) == 1 else 90
     pictures = [_panel(rows[rows["label"] == peak["label"]], peak, frame, height) for peak in shown.to_dict("records")]
     said = _explained(rows, len(shown), len(known))
-    return panels.together(pictures, title or _title(known.iloc[0]), said, picture=PICTURE)
+    return theme.together(pictures, title or _title(known.iloc[0]), said, picture=PICTURE)
 
 
 def _frame(rows: pd.DataFrame) -> _Frame:
@@ -113,7 +111,7 @@ def _explained(rows: pd.DataFrame, shown: int, known: int) -> list[str]:
 
 def _panel(rows: pd.DataFrame, peak: dict[Hashable, Any], frame: _Frame, height: int) -> alt.LayerChart:
     layers = [*_levels(_drawn(rows, frame), frame), *_peak(peak, frame)]
-    return panels.panel(layers, str(peak["label"]), picture=PICTURE, size=(WIDTH, height))
+    return theme.panel(layers, str(peak["label"]), picture=PICTURE, size=(WIDTH, height))
 
 
 def _drawn(rows: pd.DataFrame, frame: _Frame) -> pd.DataFrame:

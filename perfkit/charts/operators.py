@@ -2,14 +2,12 @@
 
 Conventions
 -----------
-Frames are those of `perfkit.analysis.operators` and `perfkit.analysis.input_wait`. Self time is without that of the
-operators called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU and GPU work at the
+Frames are those of `perfkit.analysis.operators` and `perfkit.analysis.host`. Self time is without that of the
+operators called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU and GPU work at
+the
 same time: their times do not add up to wall time.
-
-Functions
----------
-bars     the operators that take most GPU time, with their CPU time beside it
-steps    the time of each step, split into waiting for data and the rest
+Both axes begin at 0, so that a time in proportion to the batch is a line through the corner, and what a batch costs
+whatever its size is the height at which the line begins.
 """
 
 from __future__ import annotations
@@ -17,13 +15,36 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from perfkit.charts.data import inline, need
-from perfkit.charts.steps import steps
-from perfkit.charts.theme import CAUSE_COLOURS, KIND_COLOURS, WIDTH, colours, ink, layered, nothing, register
-from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
+from perfkit.charts import theme
+from perfkit.charts.theme import (
+    CAUSE_COLOURS,
+    DETAIL_COLOURS,
+    KIND_COLOURS,
+    WIDTH,
+    colours,
+    fraction,
+    ink,
+    inline,
+    layered,
+    need,
+    nothing,
+    register,
+)
+from perfkit.format import TIME, Unit, duration, elided, number, percent, printable, unit
 
-__all__ = ["bars", "steps"]
-
+MEASURED, GREY = KIND_COLOURS["computation"], "#808080"
+HEIGHT = 300
+ROOM = 1.18  # beyond the largest batch and the longest time, for the words
+LATENCY_PICTURE = "Points, one for each batch size, beside a straight line"
+TOO_FEW = "A line needs two batch sizes. Time the same model on at least two, better on four."
+MOST_STEPS, MOST_PANELS = 200, 8
+STEPS_PICTURE = "Columns of step time with the wait for data at the bottom and its share above"
+WIDEST_STEP = 50  # pixels; the share stands above columns of this width
+PARTS = {"waiting for data": DETAIL_COLOURS["data_loading"], "the rest of the step": "#9A9A9A"}
+NO_LOADER = (
+    "No data loading was recorded. PyTorch records the loader of `torch.utils.data`; name another one with "
+    '`torch.profiler.record_function("dataloader")`.'
+)
 GPU, CPU, UNKNOWN = "GPU time of its kernels", "CPU time", "GPU time, no operator recorded"
 SERIES_COLOURS = {GPU: KIND_COLOURS["computation"], CPU: CAUSE_COLOURS["host_wait"], UNKNOWN: "#9A9A9A"}
 COLUMNS = {GPU: "gpu_self_ns", CPU: "cpu_self_ns"}
@@ -67,18 +88,18 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
         return nothing(title or "No operators", "No operator took time in this window.")
     register()
     named = summary[summary["name"].notna()].sort_values(by, ascending=False, kind="stable")
-    drawn = _series(_rows(named, by, top), summary)
+    drawn = _series(_longest(named, by, top), summary)
     scale = unit(float(drawn["time"].max()), TIME)
     return layered(
         _lengths(drawn.assign(time=drawn["time"] / scale.size), scale),
-        title or _title(named.iloc[:1], by, summary),
+        title or _operators_title(named.iloc[:1], by, summary),
         _explained(float(summary["cpu_self_ns"].sum()), float(summary["gpu_self_ns"].sum())),
         picture=f"Bars of GPU and CPU time of {', '.join(drawn['label'].unique()[:8])}",
         size=(WIDTH - 160, alt.Step(13)),
     )
 
 
-def _title(first: pd.DataFrame, by: str, summary: pd.DataFrame) -> str:
+def _operators_title(first: pd.DataFrame, by: str, summary: pd.DataFrame) -> str:
     total, lost = summary[by].sum(), summary.loc[summary["name"].isna(), by].sum()
     if not first[by].any():
         return "No operator was recorded for any kernel"
@@ -94,7 +115,7 @@ def _explained(cpu: float, gpu: float) -> str:
     return f"Self time, without operators called inside: {kernels}."
 
 
-def _rows(named: pd.DataFrame, by: str, top: int) -> pd.DataFrame:
+def _longest(named: pd.DataFrame, by: str, top: int) -> pd.DataFrame:
     """Return the first `top` operators that have time, and one row that sums the rest."""
     shown = named[named[by] > 0].head(top)
     rows = shown[FIGURES].assign(
@@ -142,3 +163,195 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, place, beside, fill, stroke, shown)
     return [marks, ink(inline(drawn), dx=5).encode(length, place, beside, alt.Text("said:N"))]
+
+
+def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+    """Draw the time of each step and how much of it the training thread waits for data.
+
+    The first 200 steps are drawn, and of more than 8 ranks those that wait most, which the chart says.
+
+    Parameters
+    ----------
+    input_wait
+        Columns rank, step, dur_ns, wait_ns, wait_frac (0..1): one row per step; the last two are missing where the
+        rank records no data loading, and such rows are left out; may be empty.
+    title
+        What is seen; the share of all steps when empty.
+
+    Returns
+    -------
+    altair.LayerChart or altair.VConcatChart
+        The latter for several ranks, one panel each.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If a share is no fraction.
+    """
+    need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
+    fraction(input_wait, "wait_frac")
+    known = input_wait[input_wait["wait_frac"].notna()]
+    if known.empty:
+        return nothing(title or "No wait for data was recorded", NO_LOADER)
+    register()
+    waiting = known.groupby("rank")["wait_ns"].sum().sort_values(ascending=False, kind="stable")
+    ranks = sorted(waiting.index[:MOST_PANELS])
+    drawn = known[known["rank"].isin(ranks)].sort_values("step", kind="stable").groupby("rank").head(MOST_STEPS)
+    scale = unit(float(drawn["dur_ns"].max()), TIME)
+    longest, height = float(drawn["dur_ns"].max()), 150 if len(ranks) == 1 else 90
+    pictures = [_panel(drawn[drawn["rank"] == rank], rank, scale, longest, height) for rank in ranks]
+    said = [
+        f"Time of the training thread in the data loader, in % of each step; {_counted(known)}.",
+        *_limits(drawn, known),
+    ]
+    return theme.together(pictures, title or _steps_title(known), said, picture=STEPS_PICTURE)
+
+
+def _steps_title(known: pd.DataFrame) -> str:
+    """Say what share of the time of all steps is spent waiting."""
+    total = float(known["dur_ns"].sum())
+    return (
+        f"Waiting for data takes {percent(float(known['wait_ns'].sum()) / total if total else 0.0)} of the steps' time"
+    )
+
+
+def _counted(known: pd.DataFrame) -> str:
+    ranks = known["rank"].nunique()
+    of_ranks = f" of {ranks} ranks" if ranks > 1 else ""
+    return f"{duration(float(known['dur_ns'].sum()))} in {len(known):,} step{'s' * (len(known) > 1)}{of_ranks}"
+
+
+def _limits(drawn: pd.DataFrame, known: pd.DataFrame) -> list[str]:
+    """Say what is not drawn."""
+    ranks = drawn["rank"].nunique()
+    said = [f"the {ranks} ranks that wait most"] if ranks < known["rank"].nunique() else []
+    if known.groupby("rank").size().max() > MOST_STEPS:
+        said = [f"the first {MOST_STEPS} steps", *said]
+    return [f"Drawn are {' of '.join(said)}."] if said else []
+
+
+def _panel(rows: pd.DataFrame, rank: int, scale: Unit, longest: float, height: int) -> alt.LayerChart:
+    width = WIDEST_STEP * len(rows)
+    layers = [_columns(rows, scale, longest), *([_shares(rows, scale)] if width <= WIDTH else [])]
+    return theme.panel(layers, f"rank {rank}", picture=STEPS_PICTURE, size=(min(width, WIDTH), height))
+
+
+def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:
+    """Return two rectangles per step, the wait below."""
+    drawn = pd.DataFrame({"step": rows["step"], "share": rows["wait_frac"].map(percent)})
+    wait, whole = rows["wait_ns"], rows["dur_ns"]
+    parts = [(0 * wait, wait), (wait, whole)]
+    ends = [
+        drawn.assign(part=part, begin=begin / scale.size, end=end / scale.size, time=(end - begin).map(duration))
+        for part, (begin, end) in zip(PARTS, parts, strict=True)
+    ]
+    shown = [
+        alt.Tooltip("step:O"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("time:N"),
+        alt.Tooltip("share:N", title="share waiting"),
+    ]
+    room = alt.Scale(domain=[0, 1.2 * longest / scale.size], nice=False)
+    marks: alt.Chart = (
+        alt.Chart(inline(pd.concat(ends)))
+        .mark_bar(width=alt.RelativeBandSize(band=0.8))
+        .encode(
+            _place(),
+            alt.Y("begin:Q", title=f"time ({scale.symbol})", scale=room, axis=alt.Axis(tickCount=4)),
+            alt.Y2("end"),
+            alt.Color("part:N", scale=colours(PARTS, {}, PARTS), title=None),
+            shown,
+        )
+    )
+    return marks
+
+
+def _shares(rows: pd.DataFrame, scale: Unit) -> alt.Chart:
+    """Return the waiting share of each step above its column."""
+    drawn = pd.DataFrame(
+        {"step": rows["step"], "end": rows["dur_ns"] / scale.size, "share": rows["wait_frac"].map(percent)}
+    )
+    marks: alt.Chart = ink(inline(drawn)).encode(_place(), alt.Y("end:Q"), alt.Text("share:N"))
+    marks.mark.align, marks.mark.dy = "center", -7
+    return marks
+
+
+def _place() -> alt.X:
+    return alt.X("step:O", title="step", axis=alt.Axis(labelAngle=0, labelOverlap=True, ticks=False))
+
+
+def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title: str = "") -> alt.LayerChart:
+    """Draw latencies against the batch size, and the line intercept + slope x batch.
+
+    Parameters
+    ----------
+    times
+        Columns batch_count and latency_ns: one row per batch size, above 0; may be empty.
+    intercept_ns, slope_ns
+        The line: ns at batch 0, and ns more for each sample.
+    title
+        What is seen; the line in words when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    """
+    need(times, "batch_count", "latency_ns")
+    if times["batch_count"].nunique() < 2:
+        return nothing(title or "No line to draw", TOO_FEW)
+    register()
+    drawn, line = _latency_rows(times, intercept_ns, slope_ns), _line(times, intercept_ns, slope_ns)
+    said = title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample"
+    told = "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip."
+    return layered(_layers(drawn, line), said, told, picture=LATENCY_PICTURE, size=(WIDTH, HEIGHT))
+
+
+def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.DataFrame:
+    rows = times.sort_values("batch_count", ignore_index=True)
+    off = rows["latency_ns"] - (intercept + slope * rows["batch_count"])
+    return pd.DataFrame(
+        {
+            "batch": rows["batch_count"].astype(int),
+            "ms": rows["latency_ns"] / 1e6,
+            "words": rows["latency_ns"].map(duration),
+            "off": [f"{'above' if each > 0 else 'below'} by {duration(abs(each))}" for each in off],
+            "rate": [number(b / (t / 1e9)) for b, t in zip(rows["batch_count"], rows["latency_ns"], strict=True)],
+        }
+    )
+
+
+def _line(times: pd.DataFrame, intercept: float, slope: float) -> pd.DataFrame:
+    ends = [0.0, ROOM * float(times["batch_count"].max())]
+    return pd.DataFrame({"batch": ends, "ms": [(intercept + slope * end) / 1e6 for end in ends]})
+
+
+def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
+    right, top = float(line["batch"].max()), ROOM * max(float(drawn["ms"].max()), float(line["ms"].max()) / ROOM)
+    x = alt.X(
+        "batch:Q",
+        title="batch size (count)",
+        scale=alt.Scale(domain=[0, right], nice=False),
+        axis=alt.Axis(values=sorted(set(drawn["batch"])), gridOpacity=0.2),
+    )
+    low = min(0.0, float(line["ms"].min()))
+    scale = alt.Scale(domain=[low, top], nice=False)
+    y = alt.Y("ms:Q", title="latency of a batch (ms)", scale=scale, axis=alt.Axis(gridOpacity=0.2))
+    shown = [
+        alt.Tooltip("batch:Q", title="batch size"),
+        alt.Tooltip("words:N", title="latency"),
+        alt.Tooltip("rate:N", title="samples/s"),
+        alt.Tooltip("off:N", title="from the line"),
+    ]
+    data = inline(drawn)
+    straight = alt.Chart(inline(line)).mark_line(color=GREY, strokeDash=[5, 4], tooltip=False).encode(x=x, y=y)
+    points = alt.Chart(data).mark_point(color=MEASURED, filled=True, size=80, opacity=1).encode(x=x, y=y, tooltip=shown)
+    text: alt.Chart = ink(data, dx=9)
+    text.mark.dy = 9
+    return [straight, points, text.encode(x, y, alt.Text("words:N"))]

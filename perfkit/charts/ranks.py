@@ -4,12 +4,8 @@ Conventions
 -----------
 Frames are those of `perfkit.analysis`, one row per rank and GPU. Ranks stand side by side, so that 64 of them still
 have a column each; where a rank has several GPUs there is a column for each GPU.
-
-Functions
----------
-bars     one figure per rank, and its mean
-parts    where the time of each rank goes, from `perfkit.charts.rank_parts`
-waits    who comes last to collectives, and how long each rank waits for the others
+Frames are those of `perfkit.analysis.communication`: the bus bandwidth is that of nccl-tests, which compares with the
+speed of the links whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
 """
 
 from __future__ import annotations
@@ -17,18 +13,66 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import columns, panels, roof_lines
-from perfkit.charts.data import fraction, inline, need
-from perfkit.charts.rank_parts import parts
-from perfkit.charts.theme import KIND_COLOURS, ink, layered, nothing, register
-from perfkit.format import BYTES, TIME, Unit, duration, number, percent, unit
+from perfkit.charts import roofline, theme
+from perfkit.charts.shares import NO_WORK, PART_OF
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    KIND_NAMES,
+    WIDTH,
+    colours,
+    fraction,
+    ink,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+    register,
+)
+from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, size, unit
 
-__all__ = ["bars", "parts", "waits"]
-
+OPERATION_COLOURS = {
+    "all_reduce": "#1F77D4",
+    "all_gather": "#D55E00",
+    "reduce_scatter": "#00B878",
+    "all_to_all": "#744FEA",
+    "broadcast": "#E0A010",
+    "reduce": "#884421",
+    "send_recv": "#CB8BC4",
+    "gather": "#276B71",
+    "scatter": "#394B74",
+}
+OPERATION_NAMES = {key: key.replace("_", "-") for key in OPERATION_COLOURS}
+SHAPES = {
+    "all_reduce": "circle",
+    "all_gather": "square",
+    "reduce_scatter": "diamond",
+    "all_to_all": "triangle-up",
+    "broadcast": "cross",
+    "reduce": "triangle-down",
+    "send_recv": "triangle-left",
+    "gather": "triangle-right",
+    "scatter": "arrow",
+}
+PICTURE = "Bus bandwidth over message size, a line for each operation, logarithmic in the size"
+RATES = ("bus_bytes_per_s", "min_bus_bytes_per_s", "max_bus_bytes_per_s")
+UNKNOWN = "unknown group"
+LONGEST_GROUP = 40  # characters
+FADED = 0.08  # opacity of what is not chosen in the legend
+MOST_DASHES = 8  # process groups that dashes can tell apart
+TICK = (
+    "datum.value >= 1e9 ? format(datum.value / 1e9, ',') + ' GB' : "
+    "datum.value >= 1e6 ? format(datum.value / 1e6, ',') + ' MB' : "
+    "datum.value >= 1e3 ? format(datum.value / 1e3, ',') + ' kB' : format(datum.value, ',') + ' B'"
+)
+NO_COLLECTIVE = (
+    "No collective with a known message size and duration. PyTorch traces have the sizes since 2024; "
+    "nccl-tests measures over all sizes."
+)
 # By the suffix of a column; one that ends in another stands before it.
-LADDERS: dict[str, tuple[Unit, ...]] = {
-    "_bytes_per_s": roof_lines.BYTES,
-    "_flops_per_s": roof_lines.FLOPS,
+UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
+    "_bytes_per_s": roofline.BYTES,
+    "_flops_per_s": roofline.FLOPS,
     "_bytes": BYTES,
     "_frac": (Unit("%", 0.01),),
     "_count": (Unit("count", 1),),
@@ -64,16 +108,16 @@ def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
     ValueError
         If the name of `value` ends in none of these units.
     """
-    suffix = next((suffix for suffix in LADDERS if value.endswith(suffix)), None)
+    suffix = next((suffix for suffix in UNITS_OF_SUFFIX if value.endswith(suffix)), None)
     if suffix is None:
-        raise ValueError(f"value: {value!r} does not end in one of {list(LADDERS)}")
+        raise ValueError(f"value: {value!r} does not end in one of {list(UNITS_OF_SUFFIX)}")
     need(frame, "rank", "gpu", value)
     what = value.removesuffix(suffix).replace("_", " ")
-    known = columns.placed(frame[frame[value].notna()])
+    known = theme.placed(frame[frame[value].notna()])
     if known.empty:
         return nothing(title or f"No {what}", "No rank has this figure.")
     register()
-    scale = unit(float(known[value].abs().max()), LADDERS[suffix])
+    scale = unit(float(known[value].abs().max()), UNITS_OF_SUFFIX[suffix])
     known = known.assign(figure=known[value] / scale.size)
     known = known.assign(said=[f"{number(figure)} {scale.symbol}" for figure in known["figure"]])
     left_out = len(frame) - len(known)
@@ -82,7 +126,7 @@ def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
         title or f"{what[:1].upper()}{what[1:]} {_range(known)}",
         f"Not drawn: {left_out} without a value." if left_out else "",
         picture=f"Columns of {what} for {len(known)} GPUs, and their mean as a line",
-        size=(columns.width(known), 220),
+        size=(theme.width(known), 220),
     )
 
 
@@ -100,9 +144,9 @@ def _figures(known: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
     height = alt.Y("figure:Q", title=axis, axis=alt.Axis(tickCount=5))
     shown = [alt.Tooltip("name:N", title="where"), alt.Tooltip("said:N", title=axis.split(" (")[0])]
     bar = alt.Chart(drawn).mark_bar(width=alt.RelativeBandSize(band=0.8), color=colour)
-    layers: list[alt.Chart] = [bar.encode(columns.across(known), height, shown)]
+    layers: list[alt.Chart] = [bar.encode(theme.across(known), height, shown)]
     if len(known) <= MOST_FIGURES:
-        marks: alt.Chart = ink(drawn).encode(columns.across(known), alt.Y("figure:Q"), alt.Text("said:N"))
+        marks: alt.Chart = ink(drawn).encode(theme.across(known), alt.Y("figure:Q"), alt.Text("said:N"))
         marks.mark.align, marks.mark.dy = "center", -7
         layers.append(marks)
     return layers
@@ -144,16 +188,16 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     """
     need(stragglers, "rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count")
     fraction(stragglers, "last_frac")
-    known = columns.placed(stragglers[stragglers["count"] > 0])
+    known = theme.placed(stragglers[stragglers["count"] > 0])
     if known.empty:
         return nothing(title or "No collective says who was late", NO_MEETING)
     register()
     scale = unit(float(known["wait_ns"].max()), TIME)
     last = known.assign(figure=100 * known["last_frac"], said=known["last_frac"].map(percent))
     wait = known.assign(figure=known["wait_ns"] / scale.size, said=known["wait_ns"].map(duration))
-    size = (columns.width(known), 120)
+    size = (theme.width(known), 120)
     pictures = [
-        panels.panel(_figures(rows, axis, shade), name, picture=axis, size=size)
+        theme.panel(_figures(rows, axis, shade), name, picture=axis, size=size)
         for rows, axis, shade, name in (
             (last, "came last (%)", LATE, "Came last, share of the collectives"),
             (wait, f"waited ({scale.symbol})", "#9A9A9A", "Waited for the others"),
@@ -166,7 +210,7 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         if left_out
         else []
     )
-    return panels.together(pictures, title or _latest(known), said, picture="Columns for each rank")
+    return theme.together(pictures, title or _latest(known), said, picture="Columns for each rank")
 
 
 def _latest(known: pd.DataFrame) -> str:
@@ -176,3 +220,232 @@ def _latest(known: pd.DataFrame) -> str:
     row = known.iloc[known["last_frac"].argmax()]
     who = row["name"][:1].upper() + row["name"][1:]
     return f"{who} comes last to {percent(row['last_frac'])} of {row['count']:,} collectives"
+
+
+def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw how the time of each rank splits into work and idleness, in time.
+
+    Parameters
+    ----------
+    breakdown
+        Columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns, exposed_copy_ns,
+        idle_ns: one row per rank and GPU, the parts sum to the span; may be empty.
+    title
+        What is seen; the part that differs most when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If the parts of a row do not sum to its span.
+    """
+    need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
+    wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
+    if len(wrong):
+        raise ValueError(f"breakdown: the parts of {wrong.iloc[0].to_dict()} do not sum to span_ns")
+    seen = theme.placed(breakdown[breakdown["span_ns"] > 0])
+    if seen.empty:
+        return nothing(title or "No activity", NO_WORK)
+    register()
+    scale = unit(float(seen["span_ns"].max()), TIME)
+    drawn = _segments(seen, scale)
+    shown = [
+        alt.Tooltip("name:N", title="where"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("time:N"),
+        alt.Tooltip("share:N", title="share of the span"),
+    ]
+    height = alt.Y("begin:Q", title=f"time ({scale.symbol})", axis=alt.Axis(tickCount=5))
+    colour = alt.Color("part:N", scale=colours(KIND_COLOURS, KIND_NAMES, drawn["key"]), title=None)
+    marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_bar(width=alt.RelativeBandSize(band=0.85))
+    return layered(
+        [marks.encode(theme.across(seen), height, alt.Y2("end"), colour, shown)],
+        title or _most_different(seen),
+        "Communication and copies count only where no computation hides them.",
+        picture=f"Stacked columns for {len(seen)} GPUs of {', '.join(drawn['part'].unique())}",
+        size=(theme.width(seen), 240),
+    )
+
+
+def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
+    """Return one row per column and part that is not empty, one on the other."""
+    ends = seen[list(PART_OF)].cumsum(axis=1)
+    rows = [
+        seen[["place", "name"]].assign(
+            key=kind,
+            part=KIND_NAMES[kind],
+            begin=(ends[column] - seen[column]) / scale.size,
+            end=ends[column] / scale.size,
+            time=seen[column].map(duration),
+            share=(seen[column] / seen["span_ns"]).map(percent),
+        )[seen[column] > 0]
+        for column, kind in PART_OF.items()
+    ]
+    return pd.concat(rows, ignore_index=True)
+
+
+def _most_different(seen: pd.DataFrame) -> str:
+    """Say in which part the rows differ most."""
+    spread = seen[list(PART_OF)].max() - seen[list(PART_OF)].min()
+    column = str(spread.idxmax())
+    part = KIND_NAMES[PART_OF[column]]
+    least, most = (seen.iloc[at] for at in (seen[column].argmin(), seen[column].argmax()))
+    if not spread[column]:
+        return (
+            f"Where the time of {seen['name'].iloc[0]} goes" if len(seen) == 1 else "All ranks spend their time alike"
+        )
+    return (
+        f"{part.capitalize()} time differs most: {duration(least[column])} on {least['name']}, "
+        f"{duration(most[column])} on {most['name']}"
+    )
+
+
+def bandwidth(
+    summary: pd.DataFrame, *, line_rate_bytes_per_s: float | None = None, title: str = ""
+) -> alt.LayerChart | alt.VConcatChart:
+    """Draw the median bus bandwidth of each operation against the message size, and how far single ones lie apart.
+
+    Parameters
+    ----------
+    summary
+        Columns operation, group, ranks, placement, bytes, count, bus_bytes_per_s, min_bus_bytes_per_s,
+        max_bus_bytes_per_s: one row per operation, process group, placement and message size. Rows without a bandwidth
+        or a size are left out, which the chart says; may be empty.
+    line_rate_bytes_per_s
+        What the links of a GPU carry in one direction, bytes/s: a line to compare with; none when omitted.
+    title
+        What is seen; the highest bandwidth when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If an operation with a bandwidth has no colour, or the line rate is not above 0.
+    """
+    need(summary, "operation", "group", "ranks", "placement", "bytes", "count", *RATES)
+    if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:
+        raise ValueError(f"line_rate_bytes_per_s: {line_rate_bytes_per_s} is not above 0")
+    rows = summary[summary["bus_bytes_per_s"].notna() & (summary["bytes"] > 0)]
+    known(rows, "operation", OPERATION_COLOURS)
+    if rows.empty:
+        return nothing(title or "No bandwidth", NO_COLLECTIVE)
+    register()
+    top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)
+    scale = unit(top, roofline.BYTES)
+    drawn = _rows(rows, scale)
+    axes = _axes(drawn, 1.15 * top / scale.size or 1.0, scale)
+    layers = [*_line_rate(line_rate_bytes_per_s, axes[1], scale), *_points(drawn, axes, scale)]
+    picture = theme.panel(layers, "", picture=PICTURE, size=(WIDTH, 300))
+    said = title or _title(rows, line_rate_bytes_per_s)
+    limit = (line_rate_bytes_per_s or float("inf")) / scale.size
+    return theme.together([picture], said, _explained(drawn, len(summary) - len(rows), limit), picture=PICTURE)
+
+
+def _title(rows: pd.DataFrame, line_rate: float | None) -> str:
+    best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
+    fastest = float(best["bus_bytes_per_s"])
+    said = f"{OPERATION_NAMES[best['operation']]} reaches {roofline.rate(fastest, roofline.BYTES)}"
+    beside = f", {percent(fastest / line_rate)} of the line rate" if line_rate else ""
+    return f"{said[:1].upper()}{said[1:]} at {size(best['bytes'])}{beside}"
+
+
+def _explained(drawn: pd.DataFrame, left_out: int, limit: float) -> list[str]:
+    kinds = drawn["kind"].unique()
+    of_kind = f", {kinds[0]}" if len(kinds) == 1 and kinds[0] != UNKNOWN else ""
+    bars = "; bars: from the least to the most of a size" if (drawn["count"] > 1).any() else ""
+    said = [f"Points: {'median ' if bars else ''}bus bandwidth{of_kind}{bars}."]
+    if not drawn["benchmark"].all():
+        said += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
+    if (drawn["rate"] > limit).any():
+        said += ["Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."]
+    if len(set(drawn["operation"])) > 1:
+        said += ["Click an operation in the legend to see it alone, with shift several; double click to see all."]
+    return [*said, f"Not drawn: {left_out} without size or bandwidth."] if left_out else said
+
+
+def _rows(rows: pd.DataFrame, scale: Unit) -> pd.DataFrame:
+    """Return the points; `kind` says process group, ranks and placement, as far as they are known."""
+    group = rows["group"].astype("string").map(lambda name: printable(name, LONGEST_GROUP), na_action="ignore")
+    placement = rows["placement"].astype("string").str.replace("_", " ")
+    told = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
+    kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*told, strict=True)]
+    return pd.DataFrame(
+        {
+            "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
+            "key": rows["operation"].astype(str),
+            "kind": [kind or UNKNOWN for kind in kinds],
+            "benchmark": placement.notna(),
+            "bytes": rows["bytes"],
+            "size": rows["bytes"].map(size),
+            "count": rows["count"],
+            "rate": rows["bus_bytes_per_s"] / scale.size,
+            "least": rows["min_bus_bytes_per_s"] / scale.size,
+            "most": rows["max_bus_bytes_per_s"] / scale.size,
+        }
+    )
+
+
+def _axes(drawn: pd.DataFrame, top: float, scale: Unit) -> tuple[alt.X, alt.Y]:
+    low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
+    steps = [1, 2, 5] if high / low < 1e3 else [1]
+    ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
+    x = alt.X(
+        "bytes:Q",
+        title="message size (logarithmic, unit at each tick)",
+        scale=alt.Scale(type="log", domain=[low, high], nice=False),
+        axis=alt.Axis(labelExpr=TICK, values=ticks),
+    )
+    room = alt.Scale(domain=[0, top], nice=False)
+    return x, alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
+
+
+def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list[alt.Chart]:
+    """Return lines, bars from least to most, and points; dashes tell a few process groups apart."""
+    data, (x, y) = inline(drawn.drop(columns=["key", "benchmark"])), axes
+    present = [key for key in OPERATION_COLOURS if key in set(drawn["key"])]
+    shapes = alt.Scale(domain=[OPERATION_NAMES[key] for key in present], range=[SHAPES[key] for key in present])
+    shades, legend = colours(OPERATION_COLOURS, OPERATION_NAMES, present), alt.Legend(symbolOpacity=1)
+    colour = alt.Color("operation:N", scale=shades, title=None, legend=legend)
+    apart = alt.StrokeDash("kind:N", title=None, legend=alt.Legend(orient="bottom", symbolType="stroke", columns=4))
+    series = apart if 1 < len(drawn["kind"].unique()) <= MOST_DASHES else alt.Detail("kind:N")
+    shown = [
+        alt.Tooltip("operation:N"),
+        alt.Tooltip("kind:N", title="between"),
+        alt.Tooltip("size:N", title="message size"),
+        alt.Tooltip("count:Q", title="collectives", format=","),
+        alt.Tooltip("rate:Q", title=f"median ({scale.symbol})", format=",.4~g"),
+        alt.Tooltip("least:Q", title=f"least ({scale.symbol})", format=",.4~g"),
+        alt.Tooltip("most:Q", title=f"most ({scale.symbol})", format=",.4~g"),
+    ]
+    chosen = alt.selection_point(name="operations", fields=["operation"], bind="legend")
+    strong, weak = (alt.condition(chosen, alt.value(high), alt.value(FADED)) for high in (1, 0.6))
+    line = alt.Chart(data).mark_line(strokeWidth=1.5, tooltip=False)
+    span = alt.Chart(data).mark_rule(strokeWidth=1.5, tooltip=False)
+    point = alt.Chart(data).mark_point(filled=True, size=70)
+    shape = alt.Shape("operation:N", scale=shapes, title=None)
+    return [
+        line.encode(x, y, colour, series, opacity=strong),
+        span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, opacity=weak),
+        point.encode(x, y, colour, shape, shown, opacity=strong).add_params(chosen),
+    ]
+
+
+def _line_rate(line_rate: float | None, y: alt.Y, scale: Unit) -> list[alt.Chart]:
+    if line_rate is None:
+        return []
+    said = f"line rate {roofline.rate(line_rate, roofline.BYTES)}"
+    data = inline(pd.DataFrame({"rate": [line_rate / scale.size], "said": [said]}))
+    rule = alt.Chart(data).mark_rule(color="#808080", strokeDash=[5, 4], strokeWidth=1.5, tooltip=False)
+    words: alt.Chart = ink(data, dx=4)
+    words.mark.dy = -8
+    return [rule.encode(y), words.encode(y, alt.Text("said:N"), x=alt.value(0))]

@@ -5,23 +5,91 @@ Conventions
 A column's unit is the suffix of its name. The header shows the unit chosen for the column's largest
 value, the cells three significant digits in it; fractions become percent. Everything is escaped: names in
 a profile come from outside. A missing value is n/a.
-
-Functions
----------
-show   format a frame
-card   format the first row of a frame, one line per column
+Cells and headers read as in `perfkit.charts.tables`, and everything is escaped. The HTML holds the whole table and a
+link with the CSV, so that it can be read where no script runs; scripts, which are not in it, make it searchable. They
+are those of itables (DataTables) and need no network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from gzip import compress
 from html import escape
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
-from perfkit.charts.cells import LONG, Cells, align, column
-from perfkit.charts.data import need
-from perfkit.format import Shown, printable
+from perfkit.charts.theme import need
+from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
+
+SHORT = 70  # characters of a name in its cell
+SENTENCE = 44  # characters of a sentence on one line
+PROSE = 300  # characters of a sentence, which may take several lines
+LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
+LONG = 400  # characters of it in the tooltip
+_COMMAND = re.compile("`[^`]+`")  # in a sentence that says what to record
+_COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
+
+
+def _with(symbol: str) -> tuple[Unit, ...]:
+    return tuple(Unit(step.symbol + symbol, step.size) for step in _COUNTS)
+
+
+# Longer suffixes first: _bytes_per_s ends in _per_s.
+LADDERS: dict[str, tuple[Unit, ...]] = {
+    "_bytes_per_s": tuple(Unit(f"{step.symbol}/s", step.size) for step in BYTES),
+    "_flops_per_s": _with("FLOP/s"),
+    "_per_s": (Unit("1/s", 1),),
+    "_ns": TIME,
+    "_bytes": BYTES,
+    "_flops": _with("FLOP"),
+    "_hz": _with("Hz"),
+    "_w": (Unit("W", 1),),
+    "_c": (Unit("°C", 1),),
+}
+# Numbers that name something are shown as they are, without separators.
+IDENTIFIERS = frozenset(
+    {
+        "rank",
+        "gpu",
+        "peer_gpu",
+        "process",
+        "thread",
+        "stream",
+        "correlation",
+        "step",
+        "launch",
+        "node",
+        "parent",
+        "line",
+    }
+)
+MOMENTS = frozenset({"start_ns", "time_ns"})  # of which the difference matters
+MOST_DIGITS = 6  # of a moment, behind the point
+# Columns that are nothing but a unit.
+BARE = {
+    "bytes": "size_bytes",
+    "bytes_per_s": "bandwidth_bytes_per_s",
+    "flops": "work_flops",
+    "flops_per_s": "performance_flops_per_s",
+}
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A formatted column: its header, cells and whether they are numbers."""
+
+    header: str
+    cells: list[str]
+    numeric: bool
+
 
 STYLE = (
     ".perfkit-table{overflow-x:auto;max-width:100%}"
@@ -36,6 +104,33 @@ STYLE = (
     ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:14em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
 )
+PAGE = 10  # rows seen at once
+MOST = 1_000  # rows: some 0.2 MB of HTML
+CLASS = "perfkit-searchable"
+LOOKS = (
+    ".perfkit-searchable:not([data-ready]){max-height:27em;overflow-y:auto}"
+    ".perfkit-searchable .perfkit-caption{font-weight:600;padding:.3em 0}"
+    ".perfkit-searchable .dt-layout-row{display:flex;flex-wrap:wrap;align-items:center;gap:.3em 1.5em;margin:.4em 0}"
+    ".perfkit-searchable .dt-layout-table{display:block}"
+    ".perfkit-searchable .dt-layout-row:empty,.perfkit-searchable colgroup{display:none}"
+    ".perfkit-searchable nav{background:none;border:0;padding:0}"  # the report has a nav of its own, with a frame
+    ".perfkit-searchable input,.perfkit-searchable button{font:inherit;color:inherit;background:none;"
+    "border:1px solid rgba(128,128,128,.5);border-radius:4px;padding:.15em .6em}"
+    ".perfkit-searchable input{width:18em}.perfkit-searchable button{cursor:pointer;margin-left:.2em}"
+    ".perfkit-searchable button.current{font-weight:600;border-color:currentColor}"
+    ".perfkit-searchable button.disabled{opacity:.4;cursor:default}"
+    ".perfkit-searchable .dt-column-header{display:inline-flex;gap:.3em}"
+    ".perfkit-searchable th .dt-column-title{cursor:pointer}"
+    ".perfkit-searchable .dt-ordering-asc .dt-column-order::after{content:'▲'}"
+    ".perfkit-searchable .dt-ordering-desc .dt-column-order::after{content:'▼'}"
+    "@media print{.perfkit-searchable .dt-search,.perfkit-searchable .dt-paging,.perfkit-searchable a,"
+    ".perfkit-searchable .perfkit-dot{display:none}}"
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Searchable(Shown):
+    """A table for which the page holds `library` and `script`; without them it is seen whole."""
 
 
 def show(
@@ -119,3 +214,216 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
 
 def _empty(total: int) -> str:
     return "" if total else "<p>No rows.</p>"
+
+
+def column(values: pd.Series, name: str, header: str | None) -> Cells:
+    """Return the cells of a column under its header, which is made of its name unless one is given."""
+    if name.endswith("_frac") and _numeric(values):
+        return Cells(f"{header or _title(name, '_frac')} (%)", _each(values, _percent), True)
+    name = BARE.get(name, name)
+    suffix = next((s for s in LADDERS if name.endswith(s)), None)
+    if suffix and _numeric(values):
+        largest = float(values.abs().max()) if values.notna().any() else 0.0
+        chosen = unit(largest, LADDERS[suffix])
+        shown = _moment(values, chosen) if name in MOMENTS else number
+        cells = _each(values, lambda value: shown(value / chosen.size))
+        return Cells(f"{header or _title(name, suffix)} ({chosen.symbol})", cells, True)
+    if pd.api.types.is_bool_dtype(values):
+        return Cells(header or _title(name), _each(values, lambda value: "yes" if value else "no"), False)
+    if name in IDENTIFIERS and pd.api.types.is_integer_dtype(values):
+        return Cells(header or _title(name), _each(values, str), True)
+    if pd.api.types.is_integer_dtype(values):
+        return Cells(header or _title(name), _each(values, lambda value: f"{value:,}"), True)
+    if _numeric(values):
+        return Cells(header or _title(name), _each(values, number), True)
+    return Cells(header or _title(name), _each(values, _text), False)
+
+
+def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:
+    """Return how to write moments, so that those of a column can be told apart wherever they lie."""
+    apart = np.diff(np.unique(values.dropna()))
+    if not len(apart):
+        return number
+    digits = min(max(math.ceil(-math.log10(float(apart.min()) / chosen.size)), 0), MOST_DIGITS)
+    return lambda value: f"{value:,.{digits}f}"
+
+
+def _numeric(values: pd.Series) -> bool:
+    return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+
+
+def _title(name: str, suffix: str = "") -> str:
+    return printable(name.removesuffix(suffix).replace("_", " ").strip(), SHORT)
+
+
+def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
+    return [MISSING if pd.isna(value) else shown(value) for value in values]
+
+
+def _percent(value: float) -> str:
+    return percent(value).removesuffix(" %")
+
+
+def _text(value: object) -> str:
+    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip.
+
+    What is `Shown` is HTML already.
+    """
+    if isinstance(value, Shown):
+        return value.html
+    long = printable(value, LONG)
+    if _is_prose(long):
+        return f'<div class="t">{escape(printable(value, PROSE))}</div>'
+    short = elided(value, SHORT)
+    return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
+
+
+def _is_prose(text: str) -> bool:
+    """Say whether a text is a sentence too long for a line, rather than a name, whose words are longer."""
+    if len(text) <= (SENTENCE if text.endswith(".") else SHORT):
+        return False
+    return bool(_COMMAND.search(text)) or max(map(len, text.split())) <= LONGEST_WORD
+
+
+def align(cells: Cells) -> str:
+    """Return the class of a cell as an attribute."""
+    return ' class="n"' if cells.numeric else ""
+
+
+def searchable(
+    frame: pd.DataFrame,
+    *,
+    columns: Sequence[str] | Mapping[str, str] | None = None,
+    caption: str = "",
+    rows: int = MOST,
+    total: int | None = None,
+) -> Searchable:
+    """Format a frame as a table that a reader searches, sorts and downloads.
+
+    The search finds the whole of a name of which the cell shows a part. The CSV holds the same rows with the frame's
+    column names, which end in their units, and all digits; a text in it that a spreadsheet would take for a formula
+    is preceded by an apostrophe.
+
+    Parameters
+    ----------
+    frame, columns, caption
+        As in `perfkit.charts.tables.show`.
+    rows
+        Most rows, at least 1; a line under the table says how many more there are.
+    total
+        How many rows there are, if the frame holds only the first of them.
+
+    Returns
+    -------
+    Searchable
+        Displays itself as HTML.
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If `rows` is below 1.
+
+    Examples
+    --------
+    >>> show(pd.DataFrame({"name": ["<b>"], "total_ns": [2_500_000]}), caption="Kernels")
+    Kernels: 1 row of name, total (ms)
+    """
+    if rows < 1:
+        raise ValueError(f"rows: {rows} is not at least 1")
+    names = list(frame.columns) if columns is None else list(columns)
+    need(frame, *names)
+    given = columns if isinstance(columns, Mapping) else {}
+    seen = frame[names].head(rows)
+    made = [column(seen[name], str(name), given.get(name)) for name in names]
+    every = len(frame) if total is None else total
+    count = f"{every:,} row" if every == 1 else f"{every:,} rows"
+    text = f"{caption or 'Table'}: {count} of {', '.join(column.header for column in made)}"
+    return Searchable(_searchable_html(seen, made, caption, every), text)
+
+
+@cache
+def library() -> str:
+    """Return the script of itables, 0.6 MB, that sets ``window.perfkitTables``; it leaves nothing else behind."""
+    from itables.utils import read_package_file
+
+    source = str(read_package_file("html/dt_bundle.js"))
+    exported = re.search(r"\bexport\s*\{([^}]*)\};?", source)
+    name = re.search(r"([\w$]+) as ITable\b", exported[1]) if exported else None
+    if exported is None or name is None:
+        raise RuntimeError("itables: its bundle exports no ITable. Install a version from 2.9 on, below 3.")
+    body = f"{source[: exported.start()]};window.perfkitTables={name[1]};"
+    # Inside a script element neither may stand as it is; in JavaScript's strings and patterns both spellings are one.
+    safe = re.sub("</(script)", r"<\\/\1", body, flags=re.IGNORECASE).replace("<!--", r"<\!--")
+    return "(()=>{" + safe + "})();"
+
+
+def script() -> str:
+    """Return the script that makes the tables of a page searchable, to be run after `library`."""
+    return Path(__file__).with_suffix(".js").read_text("utf-8")
+
+
+@cache
+def loader() -> str:
+    """Return an element, 0.2 MB, for a notebook's output that loads the library unless the page has it."""
+    packed = b64encode(compress(library().encode(), mtime=0)).decode()
+    return (
+        "<script>window.perfkitTables??=(async()=>{"
+        f'const packed=Uint8Array.from(atob("{packed}"),c=>c.charCodeAt(0));'
+        'const plain=new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));'
+        'const type={type:"text/javascript"};'
+        "const url=URL.createObjectURL(new Blob([await new Response(plain).arrayBuffer()],type));"
+        "await import(url);URL.revokeObjectURL(url);return window.perfkitTables;"
+        f"}})();{script()}</script>"
+    )
+
+
+def again() -> str:
+    """Return the element after a table that makes it searchable as soon as the library is there."""
+    return "<script>window.perfkitSearchable?.();</script>"
+
+
+def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, total: int) -> str:
+    head = "".join(f'<th scope="col"{align(c)}>{escape(c.header)}</th>' for c in made)
+    columns = [_cells(seen.iloc[:, place], cells) for place, cells in enumerate(made)]
+    body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
+    label = escape(printable(caption or "Table", LONG))
+    named = f'<div class="perfkit-caption">{label}</div>' if caption else ""
+    left_out = f"{total - len(seen):,} more rows are neither in the table nor in the CSV"
+    # the dot goes where the link goes: a printed page has neither
+    more = f'<span class="perfkit-dot"> · </span>{left_out}' if total > len(seen) else ""
+    return (
+        f'<div class="perfkit-table {CLASS}" role="region" aria-label="{label}" tabindex="0">'
+        f'<style>{STYLE}{LOOKS}</style>{named}<table data-rows="{PAGE}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table><p>{_link(seen, caption)}{more}</p></div>"
+    )
+
+
+def _cells(values: pd.Series, made: Cells) -> list[str]:
+    """Return the cells with what they are sorted by, or found by."""
+    if made.numeric:
+        keys = ["" if pd.isna(value) else str(value) for value in values]
+        return [f'<td class="n" data-order="{key}">{cell}</td>' for key, cell in zip(keys, made.cells, strict=True)]
+    if pd.api.types.is_bool_dtype(values):
+        return [f"<td>{cell}</td>" for cell in made.cells]
+    # DataTables reads what it searches as HTML once more, hence the second escape.
+    found = [escape(escape(MISSING if pd.isna(value) else printable(value, LONG))) for value in values]
+    return [f'<td data-search="{key}">{cell}</td>' for key, cell in zip(found, made.cells, strict=True)]
+
+
+def _link(seen: pd.DataFrame, caption: str) -> str:
+    name = "_".join(re.findall(r"[a-z0-9]+", caption.lower())[:6]) or "table"
+    texts = {str(c): seen[c].astype(object).map(_harmless) for c in seen if _is_text(seen[c])}
+    text = seen.assign(**texts).to_csv(index=False)
+    packed = b64encode(text.encode("utf-8", "replace")).decode()
+    return f'<a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{packed}">Download as CSV</a>'
+
+
+def _is_text(values: pd.Series) -> bool:
+    return not (pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values))
+
+
+def _harmless(value: object) -> object:
+    """Return a text that no spreadsheet takes for a formula."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

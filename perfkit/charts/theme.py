@@ -6,31 +6,27 @@ A colour means the same thing in every chart. Within each palette, colours stay 
 and for the three kinds of colour blindness (tests/charts/test_theme.py computes it), and every chart
 says the same with labels. The theme sets sizes and places only: text keeps the surroundings' colour, so
 that charts read on light and on dark pages.
-
-Functions
----------
-register   make Altair show charts as perfkit does, once per process
-layered    layers as one chart with title and description
-ink        text marks that read on light and on dark
-colours    a scale of fixed colours
-nothing    the chart that says why there is nothing to draw
+Chart fields are named by the chart modules, never by the data. Values travel inside the specification,
+so that a chart needs no file and no network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import altair as alt
+import pandas as pd
+from altair.utils.schemapi import debug_mode
+
+from perfkit.errors import SchemaError
 
 # JupyterLab draws this type without network access and papermill stores it; Altair's own type for
 # Vega-Lite 6 has neither property. The version in it only selects JupyterLab's viewer.
 MIME = "application/vnd.vegalite.v5+json"
-
 WIDTH = 640
 LABEL_WIDTH = 260
-
 KIND_COLOURS: dict[str, str] = {
     "computation": "#1F77D4",
     "communication": "#D55E00",
@@ -45,7 +41,6 @@ KIND_NAMES: dict[str, str] = {
     "other_kernels": "other kernels",
     "idle": "idle",
 }
-
 FAMILY_COLOURS: dict[str, str] = {
     "gemm": KIND_COLOURS["computation"],
     "convolution": "#90B7FA",
@@ -60,7 +55,6 @@ FAMILY_COLOURS: dict[str, str] = {
     "copy": KIND_COLOURS["copy"],
     "other": "#9A9A9A",
 }
-
 CAUSE_COLOURS: dict[str, str] = {
     "host_wait": "#7B3FA0",
     "kernel_wait": "#E0A010",
@@ -89,6 +83,8 @@ DETAIL_NAMES: dict[str, str] = {
     "launch": "host wait: launch calls back to back",
     "host_code": "host wait: other code on the CPU",
 }
+WIDEST = 60  # pixels of a column
+MOST_ROWS = 20_000
 
 
 @cache
@@ -200,3 +196,125 @@ def nothing(title: str, why: str) -> alt.LayerChart:
     register()
     blank: alt.Chart = alt.Chart(alt.InlineData(values=[{}])).mark_point(opacity=0, tooltip=False)
     return layered([blank], title, why, picture="Nothing to draw", size=(WIDTH, 1))
+
+
+def devices(frame: pd.DataFrame) -> pd.Series:
+    """Return a label per row from rank, gpu and, if there, stream; the rank only if there are several.
+
+    Examples
+    --------
+    >>> devices(pd.DataFrame({"rank": [0, 1], "gpu": [0, -1], "stream": [7, -1]})).tolist()
+    ['rank 0 · GPU 0 · stream 7', 'rank 1 · unknown GPU · unknown stream']
+    """
+    label = _numbered(frame["gpu"], "GPU")
+    if len(frame["rank"].unique()) > 1:
+        label = "rank " + frame["rank"].astype(str) + " · " + label
+    return label + " · " + _numbered(frame["stream"], "stream") if "stream" in frame else label
+
+
+def _numbered(values: pd.Series, what: str) -> pd.Series:
+    """`what` and its number; -1 stands for one that was not recorded."""
+    return (f"{what} " + values.astype(str)).where(values != -1, f"unknown {what}")
+
+
+def need(frame: pd.DataFrame, *columns: str) -> None:
+    """Raise SchemaError naming all of `columns` that the frame lacks."""
+    lacking = [column for column in columns if column not in frame]
+    if lacking:
+        raise SchemaError(f"chart data: columns {lacking} are missing. It has {list(frame.columns)}.")
+
+
+def known(frame: pd.DataFrame, column: str, legal: Collection[str]) -> None:
+    """Raise ValueError if `column` holds a value outside `legal`; missing values pass."""
+    strange = sorted(set(frame[column].dropna().astype(str)) - set(legal))
+    if strange:
+        raise ValueError(f"{column}: {strange[:5]} are not among {list(legal)}")
+
+
+def fraction(frame: pd.DataFrame, column: str) -> None:
+    """Raise ValueError if `column` leaves 0..1 by more than rounding; it is never clipped."""
+    outside = frame[column][(frame[column] < 0) | (frame[column] > 1 + 1e-9)]
+    if len(outside):
+        raise ValueError(f"{column}: {outside.iloc[0]} is not a fraction between 0 and 1")
+
+
+def inline(frame: pd.DataFrame) -> alt.InlineData:
+    """Return the rows of `frame` as data of a chart; missing values become null.
+
+    Raises
+    ------
+    ValueError
+        Above 20,000 rows: a browser would stall. Charts take aggregated frames.
+    """
+    if len(frame) > MOST_ROWS:
+        raise ValueError(f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels.")
+    values = frame.astype(object)
+    rows = values.where(values.notna(), None).to_dict("records")
+    # Altair checks every value against its schema, which takes a second for a thousand rows; these are scalars. A chart
+    # copies lists and all that is in them again and again, tuples not.
+    with debug_mode(False):
+        return alt.InlineData(values=tuple({str(name): value for name, value in row.items()} for row in rows))
+
+
+def placed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows by rank and gpu with `place`, the words below their column, and `name`.
+
+    Examples
+    --------
+    >>> placed(pd.DataFrame({"rank": [1, 0], "gpu": [1, 0]}))[["place", "name"]].to_numpy().tolist()
+    [['0', 'rank 0'], ['1', 'rank 1']]
+    """
+    rows = frame.sort_values(["rank", "gpu"], kind="stable", ignore_index=True)
+    rank, gpu, counted = rows["rank"].astype(str), rows["gpu"].astype(str).where(rows["gpu"] != -1, "?"), _counted(rows)
+    place = {"rank": rank, "GPU": gpu}.get(counted, rank + " · " + gpu)
+    return rows.assign(place=place, name="rank " + rank if counted == "rank" else devices(rows))
+
+
+def across(rows: pd.DataFrame) -> alt.X:
+    """Return the axis below the columns of what `placed` returned; labels that would overlap are left out."""
+    axis = alt.Axis(labelAngle=0, labelOverlap=True, ticks=False)
+    return alt.X("place:N", title=_counted(rows), sort=rows["place"].drop_duplicates().tolist(), axis=axis)
+
+
+def width(rows: pd.DataFrame) -> int:
+    """Return the width of the picture, pixels."""
+    return min(WIDEST * rows["place"].nunique(), WIDTH)
+
+
+def _counted(rows: pd.DataFrame) -> str:
+    """Return what tells the columns apart."""
+    if not rows["rank"].duplicated().any():
+        return "rank"
+    return "rank · GPU" if (rows["rank"] != rows["rank"].iloc[0]).any() else "GPU"
+
+
+def panel(layers: Iterable[alt.Chart], name: str, *, picture: str, size: tuple[int, int | alt.Step]) -> alt.LayerChart:
+    """Return the layers as one picture of several, named above it; the other arguments are those of `layered`."""
+    chart = layered(layers, name, "", picture=picture, size=size)
+    chart.title = alt.TitleParams(text=name, fontSize=12)
+    return chart
+
+
+def together(
+    panels: Sequence[alt.LayerChart], title: str, explanation: Sequence[str], *, picture: str
+) -> alt.LayerChart | alt.VConcatChart:
+    """Return the panels below each other under title and explanation, one line each.
+
+    Parameters
+    ----------
+    panels
+        At least one; a single one loses its small title.
+    title, explanation
+        What is seen, and under it how to read it.
+    picture
+        What kind of picture a panel is, for the description that screen readers speak.
+    """
+    several = f"{picture}, {len(panels)} panels" if len(panels) > 1 else picture
+    said = {
+        "title": alt.TitleParams(text=title, subtitle=list(explanation)),
+        "description": " ".join([f"{text.rstrip('.')}." for text in (title, several, *explanation)]),
+    }
+    if len(panels) == 1:
+        return panels[0].properties(**said)
+    whole: alt.VConcatChart = alt.VConcatChart(vconcat=list(panels), spacing=10).properties(**said)
+    return whole

@@ -5,32 +5,24 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfkit.diagnosis import (
-    balance,
     baseline,
-    baseline_rules,
-    checkpointing,
     comparison,
-    copying,
     framework,
-    framework_rules,
-    kernel,
+    kernels,
     launching,
     monitor,
-    path_rules,
     paths,
     replayed,
     system,
-    throughput,
+    transfers,
 )
-from perfkit.diagnosis.figures import doubted, sampled, system_figures, unrecorded
-from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, plain
+from perfkit.diagnosis.confidence import weighed
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
-from perfkit.diagnosis.kept import kept
-from perfkit.diagnosis.kernel import Roofline, roof
+from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
-from perfkit.diagnosis.shapes import shape_roofline
-from perfkit.diagnosis.together import together
-from perfkit.diagnosis.weighing import weighed
+from perfkit.diagnosis.replayed import together
+from perfkit.diagnosis.timeline import doubted, sampled, system_figures, unrecorded
 from perfkit.readers import kind
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -111,10 +103,10 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
 @kept
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
     further = (
-        *kernel.figures(view, peaks=peaks),
+        *kernels.figures(view, peaks=peaks),
         *paths.figures(view),
         *framework.figures(view, peaks=peaks),
-        *balance.figures(view),
+        *transfers.figures(view),
     )
     further += (*monitor.figures(view), *baseline.figures(view, peaks=peaks))
     return doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
@@ -137,11 +129,18 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     """
     view = _view(run)
     known = figures(view, peaks=peaks)
-    found = [*launching.findings(view, known), *system.findings(view, known, launching.told(view, known))]
-    found += [*checkpointing.findings(view), *copying.findings(view, known), *balance.findings(view, known)]
-    found += [*throughput.findings(view, known), *baseline_rules.findings(known)]
-    found += [*kernel.findings(view, known, peaks=peaks), *path_rules.findings(view, known)]
-    found += [*framework_rules.findings(view, known), *monitor.findings(view)]
+    found = [
+        *launching.launch_findings(view, known),
+        *system.findings(view, known, launching.launch_causes(view, known)),
+    ]
+    found += [
+        *launching.checkpoint_findings(view),
+        *transfers.copy_findings(view, known),
+        *transfers.balance_findings(view, known),
+    ]
+    found += [*system.throughput_findings(view, known), *baseline.findings(known)]
+    found += [*kernels.findings(view, known, peaks=peaks), *paths.findings(view, known)]
+    found += [*framework.findings(view, known), *monitor.findings(view)]
     told = [weighed(view, known, finding) for finding in found]
     return sorted(replayed.gains(view, told), key=_urgency)
 

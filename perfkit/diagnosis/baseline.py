@@ -1,26 +1,38 @@
 """Figures of step 1: what the machine can do, how fast its GPUs communicate, and how fast a training runs.
 
+Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue
+212), and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below
+0.4,
+half of what a ring reaches, severely (conventions). Dense trainings in 16 bits on A100 and H100: a share of the peak
+(MFU) below 0.2 is poor, below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever published, above 1
+impossible
+and refused (facts of the sources, section 4; the guide's symptom of bottleneck 1 is below 0.4).
+
 Conventions
 -----------
-Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are medians
+Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are
+medians
 over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in
-it. Its share of the peak is held against the 16-bit tensor peak, in which such trainings compute most; the logs do not
+it. Its share of the peak is held against the 16-bit tensor peak, in which such trainings compute most; the logs do
+not
 say it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
 
 from perfkit.analysis import communication, efficiency
-from perfkit.diagnosis.finding import Figure, Refusal
+from perfkit.analysis import scaling as analysis_scaling
+from perfkit.diagnosis import rules
+from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing
 from perfkit.diagnosis.machine import LineRate, Machine, line_rate, machine, spoken
 from perfkit.errors import PerfkitError
-from perfkit.format import size
+from perfkit.format import percent, size
 from perfkit.selection import Selection
 from perfkit.tables import SAMPLES
 
@@ -44,6 +56,21 @@ MEMORY = {
     "memory_used_bytes": "highest reading of the device memory in use, of all processes",
     "memory_reserved_bytes": "highest reading of the memory that the framework's allocator holds",
 }
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of the peak of each training; None if it is refused, and why."""
+
+    table: pd.DataFrame | None
+    why: str
+
+
+LOW_RATE, POOR_RATE = 0.6, 0.4
+LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
+STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
+MFU, RATE = "baseline_mfu_frac", "_ratio"
+OF_LINKS = "a benchmark says how fast the links are, not how much of its time a program communicates"
 
 
 def trainings(view: Selection) -> pd.DataFrame:
@@ -105,14 +132,6 @@ def iterations(view: Selection) -> pd.DataFrame:
     return table[["rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen"]]
 
 
-@dataclass(frozen=True)
-class Share:
-    """The share of the peak of each training; None if it is refused, and why."""
-
-    table: pd.DataFrame | None
-    why: str
-
-
 def share(view: Selection, *, peaks: str = "") -> Share:
     """Return the share of the dense 16-bit tensor peak that each log of a training comes to, or why it is refused.
 
@@ -149,7 +168,7 @@ def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
     told = trainings(view).dropna(subset=["gpus"])
     work = "tokens" if told["tokens_per_s"].notna().all() else "samples"
     runs = told.rename(columns={f"{work}_per_s": "throughput_per_s"})[["gpus", "throughput_per_s"]].dropna()
-    return efficiency.scaling(efficiency.RUNS.make(runs)), work
+    return analysis_scaling.scaling(analysis_scaling.RUNS.make(runs)), work
 
 
 def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
@@ -262,3 +281,58 @@ def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
         if limit.bytes_per_s is None:
             question = "How close do collectives come to the speed of the links?"
             yield Refusal(question, limit.why, "nvidia-smi nvlink --status; ibstat")
+
+
+def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield what benchmarks of communication and logs of trainings show."""
+    yield from _bandwidth(known)
+    for name, share in known.items():
+        if name.startswith(MFU):
+            yield from _training(share)
+
+
+def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """One finding for all operations that are far below the line rate, the slowest first."""
+    rates = [figure for name, figure in known.items() if name.startswith("baseline_") and name.endswith(RATE)]
+    low = sorted((figure for figure in rates if figure.value < LOW_RATE), key=lambda figure: figure.value)
+    if not low:
+        return
+    slowest = low[0]
+    reached = [known[figure.id.removesuffix(RATE) + "_bytes_per_s"] for figure in low]
+    title = f"{reached[0].label} is {slowest.text} of the line rate of the links"
+    listed = ", ".join(f"{figure.label} {figure.text}" for figure in reached[:5])
+    others = f"; {len(rates) - len(low)} other operations reach more" if len(rates) > len(low) else ""
+    text = f"Of the largest messages, as bus bandwidth: {listed}{others}. {slowest.label}: {slowest.definition}."
+    level = "high" if slowest.value < POOR_RATE else "medium"
+    gain = Gain(1.0, float("inf"), OF_LINKS)
+    evidence = tuple(figure for pair in zip(low, reached, strict=True) for figure in pair)
+    yield Finding("bus_bandwidth", title, level, text, evidence, "above 75 %", gain, rules.LINKS)
+
+
+def _training(share: Figure) -> Iterator[Finding]:
+    text = f"{share.label}: {share.definition}."
+    of = share.label.partition(", ")[2]
+    whose = f" of {of}" if of else ""
+    if share.value > SUSPICIOUS_MFU:
+        title = f"An MFU{whose} of {share.text} is more than any published training reaches"
+        gain = Gain(1.0, 1.0, "the figure is in doubt, not the program: with the right peak or count it is lower")
+        yield Finding("training_mfu_suspicious", title, "low", text, (share,), "35 to 55 %", gain, rules.MFU_IN_DOUBT)
+    if share.value >= LOW_MFU:
+        return
+    level = "high" if share.value < POOR_MFU else "medium"
+    title = f"The training{whose} uses {share.text} of the GPU's arithmetic (MFU)"
+    reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; at least nothing, if this one cannot"
+    gain = removing(1 - share.value / GOOD_MFU, reason)
+    yield Finding("training_mfu", title, level, text, (share,), "35 to 55 %", gain, rules.LOW_MFU)
+
+
+def growing(view: Selection) -> str:
+    """Return why the largest messages may not show what the links carry, empty if they do: the curve is not flat."""
+    crossing = communication.plateau(view.collectives)
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0]
+    growth = crossing.loc[crossing["ranks"].eq(crossing["ranks"].max()), "growth_frac"]
+    if growth.isna().all():
+        return "one size of messages was measured: whether larger ones reach more is not known"
+    if growth.max() < STILL_GROWING:
+        return ""
+    return f"the bandwidth still grows by {percent(float(growth.max()))} up to the largest messages"

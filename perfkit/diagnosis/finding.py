@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import wraps
+from threading import RLock
+from typing import Any, TypeVar, cast
+from weakref import WeakKeyDictionary
 
-from perfkit.analysis.speedup import bounds
+from perfkit.analysis.grouping import speedup_bounds
 from perfkit.format import duration, number, percent, size
+from perfkit.selection import Selection
 
 HORIZONS = ("immediate", "medium-term", "long-term")
 SEVERITIES = ("high", "medium", "low")
@@ -91,35 +95,6 @@ class Gain:
         return f"{self.low:.1f}x to {_factor(self.high)}x"
 
 
-def _factor(value: float) -> str:
-    """Return a speed-up with one decimal, or as many as show that it is above 1."""
-    excess = value - 1
-    decimals = -math.floor(math.log10(excess)) if 1e-6 < excess < 0.05 else 1
-    return number(value) if value >= 10 else f"{value:.{decimals}f}"
-
-
-def removing(share: float, reason: str) -> Gain:
-    """Return the gain of removing at most this share of the run's time (Amdahl), and at least nothing.
-
-    Examples
-    --------
-    >>> removing(0.5, "").text
-    '1.0x to 2.0x'
-    """
-    return Gain(*bounds([share], [1.0])._replace(low=1.0), reason, share)
-
-
-def severity(share: float) -> str:
-    """Return how much a share of the time matters: a tenth is worth a look, three tenths are severe (conventions).
-
-    Examples
-    --------
-    >>> [severity(share) for share in (0.3, 0.1, 0.05)]
-    ['high', 'medium', 'low']
-    """
-    return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
-
-
 @dataclass(frozen=True)
 class Finding:
     """Something that costs time, the figures that show it, what mending it can gain, and what to do.
@@ -151,6 +126,49 @@ class Refusal:
     record: str
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class _Answer:
+    """What was worked out, once it was; whoever works it out holds the lock."""
+
+    def __init__(self) -> None:
+        self.lock, self.is_there = RLock(), False
+        self.made: Any = None
+
+
+_KEPT: WeakKeyDictionary[Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDictionary()
+
+
+def _factor(value: float) -> str:
+    """Return a speed-up with one decimal, or as many as show that it is above 1."""
+    excess = value - 1
+    decimals = -math.floor(math.log10(excess)) if 1e-6 < excess < 0.05 else 1
+    return number(value) if value >= 10 else f"{value:.{decimals}f}"
+
+
+def removing(share: float, reason: str) -> Gain:
+    """Return the gain of removing at most this share of the run's time (Amdahl), and at least nothing.
+
+    Examples
+    --------
+    >>> removing(0.5, "").text
+    '1.0x to 2.0x'
+    """
+    return Gain(*speedup_bounds([share], [1.0])._replace(low=1.0), reason, share)
+
+
+def severity(share: float) -> str:
+    """Return how much a share of the time matters: a tenth is worth a look, three tenths are severe (conventions).
+
+    Examples
+    --------
+    >>> [severity(share) for share in (0.3, 0.1, 0.05)]
+    ['high', 'medium', 'low']
+    """
+    return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
+
+
 def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
     """Return an item as a dictionary of JSON values, figures with the text people read."""
     values = asdict(item)
@@ -160,3 +178,21 @@ def plain(item: Figure | Finding | Refusal) -> dict[str, Any]:
         values["evidence"] = [figure.id for figure in item.evidence]
         values["gain"]["text"] = item.gain.text
     return values
+
+
+def kept(made: F) -> F:
+    """Return a function of a selection that works out its answer once for each selection and its other arguments.
+
+    Of two threads that ask, the second waits for the first. The answer is shared: callers change nothing in it. A
+    selection never changes; a new one is asked anew.
+    """
+
+    @wraps(made)
+    def once(view: Selection, **options: Any) -> Any:
+        answer = _KEPT.setdefault(view, {}).setdefault((made, *sorted(options.items())), _Answer())
+        with answer.lock:
+            if not answer.is_there:
+                answer.made, answer.is_there = made(view, **options), True
+        return answer.made
+
+    return cast(F, once)

@@ -1,36 +1,51 @@
 """Figures at the level of the framework: operators, synchronisation, number formats, input, memory, arithmetic.
 
+Thresholds: a tenth of the time is worth a look and three tenths are severe (conventions). Four rules are the case
+studies of the course's chapter on GPU profiling: input that is waited for (case 1; where the GPU's gaps show it, the
+system's rule for idle time says so), operators that are too small (case 2, in `launching`), attention that is
+computed
+step by step (case 3) and preparation on the CPU (case 4); each fires on its evidence alone. Gains refer to the time
+that is looked at: at most the time of what is found disappears, and of what the CPU does only that in which the GPU
+is
+idle.
+
 Conventions
 -----------
 What was not recorded is absent, never 0. Shares of matrix work are of the time of GEMM, convolution and attention
-kernels. Operations are counted from the shapes of the operators' inputs; what has no model counts for nothing, so that
+kernels. Operations are counted from the shapes of the operators' inputs; what has no model counts for nothing, so
+that
 rates and utilisation are lower bounds. Over several GPUs a share is the sum of the parts over the sum of the spans.
+Functions, ranges and operators are known by their names. One that launches kernels is more than preparation, such as
+a
+script whose name speaks of tokens, and does not count; nor does what a data loader does inside its own range, which
+is
+waiting for input. Only idle time of the GPU counts: data that is prepared while it works cost nothing.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit import hardware
-from perfkit.analysis import (
-    communication,
-    flops,
-    input_wait,
-    memory,
-    operators,
-    precision,
-    steps,
-)
-from perfkit.analysis.calls import is_memory, where
-from perfkit.analysis.window import cut
-from perfkit.diagnosis.figures import detected, span_ns, unrecorded
-from perfkit.diagnosis.finding import Figure
-from perfkit.diagnosis.kept import kept
+from perfkit.analysis import collectives, communication, flops, host, memory, operators, precision, steps, timeline
+from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, Axis, is_launch, is_memory, numbered_together, where
+from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.intervals import Intervals, intersect, subtract, total, union
+from perfkit.analysis.window import cut, devices
+from perfkit.diagnosis import rules
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.timeline import detected, span_ns, unrecorded
 from perfkit.errors import PerfkitError
+from perfkit.format import percent, printable
 from perfkit.selection import Selection
-from perfkit.tables import COLLECTIVES
+from perfkit.tables import API_CALLS, COLLECTIVES
 
 # Peaks by the type of an operator's inputs; fp32 may run as TF32, whose peak is then the bound.
 PRECISIONS = {
@@ -39,6 +54,14 @@ PRECISIONS = {
     "fp32": ("tf32_tensor", "fp32"),
     "fp64": ("fp64_tensor", "fp64"),
 }
+WORDS = re.compile(r"tokeni[sz]|preprocess|collate|augment|imdecode|jpeg|image\.open|transforms?[/\\.]", re.IGNORECASE)
+PLACE = ["rank", "process", "thread"]
+Bool = NDArray[np.bool_]
+NOTABLE = 0.1
+SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
+PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
+AT_MOST = "at most all of this time disappears; at least none, if the GPU then waits for something else"
+UNSEEN = "not all operations of graphs were recorded, so their share of the time is unknown"
 
 
 def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
@@ -127,12 +150,12 @@ def _precision(view: Selection) -> Iterator[Figure]:
 
 def _input(view: Selection) -> Iterator[Figure]:
     steady = steps.steady(detected(view))
-    waits = input_wait.summary(view.ranges, steady).dropna(subset=["wait_frac"])
+    waits = host.input_wait(view.ranges, steady).dropna(subset=["wait_frac"])
     total = int(waits["dur_ns"].sum())
     if total:
         definition = "time of the training thread in the data loader over the time of the steady steps"
         share = float(waits["wait_ns"].sum() / total)
-        yield Figure("input_wait_frac", "Waiting for input", share, "1", definition, "input_wait.summary")
+        yield Figure("input_wait_frac", "Waiting for input", share, "1", definition, "host.input_wait")
 
 
 def _memory(view: Selection) -> Iterator[Figure]:
@@ -217,6 +240,177 @@ def stragglers(view: Selection) -> pd.DataFrame:
     """Return `communication.stragglers` of a selection; empty where the ranks never met, as with clocks apart."""
     on_one_clock = view.framework.run.is_on_one_clock
     try:
-        return communication.stragglers(view.framework.collectives if on_one_clock else COLLECTIVES.empty())
+        return collectives.stragglers(view.framework.collectives if on_one_clock else COLLECTIVES.empty())
     except PerfkitError:
-        return communication.stragglers(COLLECTIVES.empty())
+        return collectives.stragglers(COLLECTIVES.empty())
+
+
+def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Yield what the framework's operators show, rule by rule."""
+    view = view.framework
+    if view.ops.empty:
+        return
+    yield from _waiting_for_input(view, known)
+    yield from _attention(view)
+    yield from _low_precision(view, known)
+    if not unrecorded(view) and _idle_frac(view) >= NOTABLE:
+        yield from _preparation(view)
+
+
+def _idle_frac(view: Selection) -> float:
+    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
+    return 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() or math.nan))
+
+
+def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Case 1: the training thread sits in the data loader."""
+    wait, told = known.get("input_wait_frac"), known.get("idle_data_loading_frac")
+    if wait is None or wait.value < NOTABLE or (told is not None and told.value >= NOTABLE):
+        return
+    text = f"{wait.label}: {wait.definition}."
+    idle = None if unrecorded(view) else loading(view)
+    if idle is None:
+        gain = replace(removing(wait.value, f"of the steps' time: {AT_MOST}"), share=None)
+    else:
+        gain = removing(idle, f"the GPU is idle meanwhile for {percent(idle)} of the time: {AT_MOST}")
+    level = severity(wait.value if idle is None else idle)
+    title = f"Each step waits for its data for {wait.text} of its time"
+    yield Finding("input", title, level, text, (wait,), "under 10 %", gain, rules.DATA_LOADING)
+
+
+def _attention(view: Selection) -> Iterator[Finding]:
+    """Case 3: scores, softmax and values are kernels of their own, which write and read the N x N matrix."""
+    kernels = cut(view.kernels, view.window)
+    spent = gpu_time(view).merge(view.ops[["rank", "op", "name"]], on=["rank", "op"], how="left")
+    steps = _steps_of_attention(kernels, *(where(spent["name"], p.fullmatch) for p in (SOFTMAX, PRODUCT)))
+    time, fused = spent["gpu_ns"].to_numpy(), kernels["family"].eq("attention").any()
+    if fused or not steps.any() or time[steps].sum() < NOTABLE * time.sum():
+        return
+    share = float(time[steps].sum() / time.sum())
+    definition = "kernel time of softmax and batched matrix products over all kernel time"
+    figure = Figure("unfused_attention_frac", "Attention step by step", share, "1", definition, "operators.kernels_of")
+    title = f"Attention is computed step by step: softmax and its products take {figure.text} of the kernel time"
+    text = "No fused attention kernel ran, so that the matrix of scores is written to memory and read again."
+    gain, level = _removing(view, kernels[steps], "these kernels' time disappears; a fused kernel computes the same")
+    yield Finding("attention", title, level, text, (figure,), "one fused kernel", gain, rules.ATTENTION)
+
+
+def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
+    """Tell which kernels lie in a stretch where a softmax comes between batched products and no other matrix work does.
+
+    A softmax that chooses experts follows a linear layer, and the experts' products come after it.
+    """
+    other = kernels["family"].isin(precision.FAMILIES).to_numpy() & ~product
+    seen = np.flatnonzero(softmax | product | other)
+    _, (device,) = devices(kernels.take(seen))
+    stretch = np.cumsum(other[seen] | (np.diff(device, prepend=0) != 0))
+    place = pd.Series(np.where(product[seen], seen, np.nan))
+    first, last = (place.groupby(stretch).transform(end).to_numpy() for end in ("min", "max"))
+    between = softmax[seen] & (first < seen) & (seen < last)
+    found = np.zeros(len(kernels), bool)
+    found[seen] = np.isin(stretch, stretch[between]) & ~other[seen]
+    return found
+
+
+def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    shares = formats(view)
+    found, kernels = precision.mixed(shares), cut(view.kernels, view.window)
+    if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum():
+        return
+    figure = known["reduced_precision_frac"]
+    told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
+    title = f"Mixed precision is not active: {figure.text} of the matrix work runs in 16 or 8 bits"
+    part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
+    text = f"The matrix work is {part} of the kernel time, most of it in {told}."
+    matrix = kernels[kernels["family"].isin(precision.FAMILIES)]
+    gain, level = _removing(view, matrix, "the matrix work disappears; tensor cores leave some of it")
+    yield Finding("precision", title, level, text, (figure,), "above 50 %", gain, rules.PRECISION)
+
+
+def _removing(view: Selection, kernels: pd.DataFrame, what: str) -> tuple[Gain, str]:
+    """Return what the run gains at most without these kernels, and how much that matters."""
+    if unrecorded(view):
+        return Gain(1.0, math.inf, UNSEEN), "low"
+    busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
+    share = float(busy["kernel_busy_ns"].sum() / span_ns(view))
+    return removing(share, f"at most {what}"), severity(share)
+
+
+def _preparation(view: Selection) -> Iterator[Finding]:
+    """Case 4: the CPU prepares data (tokenises, decodes, collates) while the GPU has nothing to do."""
+    found = preparing(view)
+    if found is None or found.value < NOTABLE:
+        return
+    title = f"The GPU is idle for {found.text} of the time while the CPU prepares data"
+    text = f"{found.label}: {found.definition}."
+    gain = removing(found.value, AT_MOST)
+    level = severity(found.value)
+    yield Finding("preparation", title, level, text, (found,), "under 10 %", gain, rules.PREPARATION)
+
+
+def loading(view: Selection) -> float | None:
+    """Return the share of the span in which a thread is in a data loader and the GPU idle; None without a GPU."""
+    return _idle_share(view, _loaders(view), _loaders(view).iloc[:0])
+
+
+def preparing(view: Selection) -> Figure | None:
+    """Return the share of the span in which the GPU is idle while a thread prepares data; None if none does.
+
+    Time that several threads spend at once counts once.
+    """
+    parts = [_named(frame) for frame in (view.ranges, view.python_calls, view.ops)]
+    named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
+    named = named[~_launching(named, view.api_calls)]
+    share = _idle_share(view, named, _loaders(view))
+    if named.empty or share is None:
+        return None
+    definition = (
+        "time in which the GPU is idle and a thread tokenises, decodes, augments or collates, by the names of "
+        "functions and ranges, outside of data loaders, over the span"
+    )
+    longest = str(named.groupby("name")["dur_ns"].sum().idxmax())
+    label = f"Idle while preparing data ({printable(longest, 60)})"
+    return Figure("preparing_idle_frac", label, share, "1", definition, "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps")
+
+
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    found = frame[where(frame["name"], WORDS.search)]
+    return found[[*PLACE, "start_ns", "dur_ns", "name"]].astype({"name": "string"})
+
+
+def _loaders(view: Selection) -> pd.DataFrame:
+    return view.ranges[where(view.ranges["name"], DATA_LOADING.search)]
+
+
+def _launching(named: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell in which of the functions or ranges their thread launches a kernel."""
+    kernel = where(api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
+    launches = api_calls[kernel]
+    of_named, of_launch = numbered_together([named, launches], PLACE)
+    begin, at = named["start_ns"].to_numpy(), launches["start_ns"].to_numpy()
+    end = begin + named["dur_ns"].to_numpy()
+    axis = Axis.over(1 + int(max(of_named.max(initial=0), of_launch.max(initial=0))), begin, end, at)
+    moments = np.sort(axis.at(of_launch, at))
+    first, last = (np.searchsorted(moments, axis.at(of_named, edge)) for edge in (begin, end))
+    return np.asarray(first < last)
+
+
+def _idle_share(view: Selection, spans: pd.DataFrame, without: pd.DataFrame) -> float | None:
+    """Return the idle time of the GPUs that lies in spans of their rank and not in others, over the time looked at."""
+    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
+    if not busy["span_ns"].sum():
+        return None
+    idle = idle_gaps(view.all_kernels, view.copies, API_CALLS.empty(), window=view.window)
+    _, (gpu, of_gap) = devices(busy, idle)
+    gpus = busy[["rank"]].assign(device=gpu)
+    wanted = subtract(_per_gpu(spans, gpus), _per_gpu(without, gpus))
+    start = idle["start_ns"].to_numpy()
+    both = intersect(wanted, union(start, start + idle["dur_ns"].to_numpy(), of_gap))
+    return float(total(both, len(busy)).sum() / busy["span_ns"].sum())
+
+
+def _per_gpu(spans: pd.DataFrame, gpus: pd.DataFrame) -> Intervals:
+    """Return the time that the spans cover, once for each GPU of their rank."""
+    of = spans[["rank", "start_ns", "dur_ns"]].merge(gpus, on="rank")
+    start = of["start_ns"].to_numpy()
+    return union(start, start + of["dur_ns"].to_numpy(), of["device"].to_numpy())

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from perfkit.analysis import monitoring
-from perfkit.diagnosis import advice
+from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, severity
 from perfkit.selection import Selection
 
@@ -24,11 +24,11 @@ MEANINGS = {
     "pipe_active_frac": ("Arithmetic pipes active (log)", "mean share of cycles in which the busiest pipe worked"),
 }
 REMEDIES = {
-    "utilisation": advice.LOW_UTILISATION,
-    "memory": advice.MEMORY_FULL,
-    "power": advice.IDLE_GPU,
-    "throttling": advice.THROTTLING,
-    "traffic": advice.COPIES,
+    "utilisation": rules.LOW_UTILISATION,
+    "memory": rules.MEMORY_FULL,
+    "power": rules.IDLE_GPU,
+    "throttling": rules.THROTTLING,
+    "traffic": rules.COPIES,
 }
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
 NO_GAIN = "a log says that it happens, not what it costs: record a timeline"

@@ -1,21 +1,25 @@
 """How much would mending a finding gain? The run is replayed with the change, and the tighter range is told.
 
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
-streams, launches and waits as they are, so that it knows what else bounds it. Where the two exclude each other, or the
+streams, launches and waits as they are, so that it knows what else bounds it. Where the two exclude each other, or
+the
 replay refuses, the bound stays and its reason says so. Of a run of very many kernels a stretch of steady steps is
-replayed that stands for the others (`perfkit.analysis.whatif.stretch`); the reason says which, and why it does.
+replayed that stands for the others (`perfkit.analysis.whatif.repeated_steps`); the reason says which, and why it
+does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from perfkit.analysis import whatif
-from perfkit.analysis.whatif import Change, Prepared, Replay, Stretch
-from perfkit.diagnosis.figures import detected
-from perfkit.diagnosis.finding import Finding, Gain
-from perfkit.diagnosis.kept import kept
+from perfkit.analysis.grouping import speedup_bounds
+from perfkit.analysis.whatif.changes import Change
+from perfkit.analysis.whatif.repeated_steps import Stretch
+from perfkit.analysis.whatif.schedule import Prepared, Replay
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.timeline import detected
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
@@ -38,6 +42,8 @@ CHANGES: dict[str, tuple[str, Change]] = {
 }
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
+# What remains however well everything else is hidden: the first of these that is known.
+FLOORS = ("computation_frac", "paths_kernel_wall_frac")
 
 
 def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
@@ -164,3 +170,30 @@ def _prepared(whole: Selection) -> Prepared | str:
 
 def _refused(why: PerfkitError) -> str:
     return f"the replay refuses: {str(why).partition('. ')[0]}"
+
+
+def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None) -> Gain | None:
+    """Return the gain of mending all findings at once; None where fewer than two say what they could remove.
+
+    Parameters
+    ----------
+    findings
+        Their gains' shares are of the time of the run, and may overlap.
+    figures
+        Figures by id; the share of the time in which the GPU computes cannot be removed.
+    view
+        The selection they were found in: the bound is then narrowed by one replay with all changes.
+
+    References
+    ----------
+    `analysis.speedup.bounds`.
+    """
+    found = list(findings)
+    shares = [f.gain.share for f in found if f.gain.share]
+    if len(shares) < 2:
+        return None
+    floor = next((figures[i].value for i in FLOORS if i in figures), 0.0)
+    high = min(speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf"))
+    reason = "the shares overlap, so their gains are not multiplied; the kernels' own time remains"
+    bound = Gain(1.0, high, reason)
+    return combined(view, found, bound) if view else bound

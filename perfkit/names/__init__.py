@@ -15,9 +15,16 @@ table    short name and family of many names
 """
 
 from perfkit.names.decoding import decode, table
-from perfkit.names.families import FAMILIES, family
+from perfkit.names.families import FAMILIES, Decoded, family
 from perfkit.names.parsing import base
 from perfkit.names.shortening import short
-from perfkit.names.traits import Decoded
 
-__all__ = ["FAMILIES", "Decoded", "base", "decode", "family", "short", "table"]
+__all__ = [
+    "FAMILIES",
+    "Decoded",
+    "base",
+    "decode",
+    "family",
+    "short",
+    "table",
+]

@@ -31,7 +31,7 @@ _FILLERS = re.compile(
 )
 _REACH = 400  # longer names and arguments of arguments say nothing about the library
 
-RULES: tuple[tuple[str, str], ...] = (
+LIBRARY_RULES: tuple[tuple[str, str], ...] = (
     ("NCCL", r"^[nr]ccl"),
     ("NVSHMEM", r"^nvshmem"),
     ("DeepEP", r"^deep_ep::"),
@@ -77,7 +77,7 @@ RULES: tuple[tuple[str, str], ...] = (
     ("PyTorch", r"^distribution_elementwise_grid_stride_kernel |^fmha_cutlass[FB]_"),
     ("Apex", r"^multi_tensor_apply_kernel TensorListMetadata|^apex::"),
 )
-_COMPILED = tuple((library, re.compile(pattern, re.DOTALL)) for library, pattern in RULES)
+_COMPILED_LIBRARIES = tuple((library, re.compile(pattern, re.DOTALL)) for library, pattern in LIBRARY_RULES)
 
 
 @lru_cache(maxsize=4096)
@@ -92,7 +92,7 @@ def library_of(full_name: str) -> str:
     parts = qualified(full_name)
     args = ", ".join(parts[-1].args)[:_REACH]
     text = "::".join(part.name for part in parts)[:_REACH] + (" " + args if args else "")
-    return next((library for library, pattern in _COMPILED if pattern.search(text)), "")
+    return next((library for library, pattern in _COMPILED_LIBRARIES if pattern.search(text)), "")
 
 
 def is_library(namespace: str) -> bool:

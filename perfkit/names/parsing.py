@@ -6,21 +6,14 @@ Kernel names come from outside and may be cut, unbalanced or no C++ at all: noth
 them, and every step takes time linear in their length. `canonical` brings the spellings of nsys,
 ncu and CUPTI's own demangler (as in Kineto traces) to one text, so that one kernel has one name
 whichever tool recorded it.
-
-Functions
----------
-base        function name alone, nsys's shortName
-canonical   one spelling for the demanglers' different ones
-path        the parts of a qualified name, outermost first
-split       the pieces of a text between separators outside brackets
-qualified   the parts of a kernel's name
-template_names   the templates in a mangled name
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 
 _PARTNER = {">": "<", ")": "(", "]": "[", "}": "{"}
@@ -223,3 +216,20 @@ def template_names(mangled: str) -> list[str]:
             if mangled[at : at + 1] == "I":
                 found.append(mangled[name_at:at])
     return found
+
+
+def matching(names: Iterable[str], pattern: str) -> list[bool]:
+    """Say of each name whether it contains `pattern`, or matches it where it holds ``*`` or ``?``.
+
+    Upper and lower case are alike.
+
+    Examples
+    --------
+    >>> matching(["sgemm_tn", "Softmax"], "soft"), matching(["sgemm_tn", "Softmax"], "*GEMM_?n")
+    ([False, True], [True, False])
+    """
+    wanted = pattern.casefold()
+    folded = (str(name).casefold() for name in names)
+    if any(sign in wanted for sign in "*?"):
+        return [fnmatchcase(name, wanted) for name in folded]
+    return [wanted in name for name in folded]

@@ -1,11 +1,9 @@
 """The report: notebooks run without a person, and one page made of them."""
 
-from perfkit.report.build import build
-from perfkit.report.promised import against_promised
-from perfkit.report.published import against_published
-from perfkit.report.record import record
-from perfkit.report.shown import (
+from perfkit.report.blocks import (
     about,
+    against_promised,
+    against_published,
     comparison_table,
     figure_table,
     key_findings,
@@ -17,6 +15,8 @@ from perfkit.report.shown import (
     refusals,
     sentences,
 )
+from perfkit.report.build import build
+from perfkit.report.entries import record
 
 __all__ = [
     "about",

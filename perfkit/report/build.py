@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -14,17 +17,20 @@ import pyarrow.parquet as pq
 from perfkit.errors import PerfkitError
 from perfkit.format import elided
 from perfkit.hardware import load_peaks
-from perfkit.report import html, landing, links, notebooks, output, privacy, summary
-from perfkit.report.notebooks import Failure
+from perfkit.report import html, links, notebooks, output, privacy, summary
+from perfkit.report.blocks import published as published_figures
+from perfkit.report.entries import collect, presentable
+from perfkit.report.links import presented
+from perfkit.report.notebooks import Failure, end
 from perfkit.report.output import TEXT
-from perfkit.report.pdf import browser, printed
-from perfkit.report.places import presented
-from perfkit.report.published import published as published_figures
-from perfkit.report.record import collect, presentable
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
+LIMIT = 180  # s
+DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
+QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-pdf-header-footer")
 MADE_BY = "perfkit report"  # in the marker of the folder
 LONGEST = 300  # characters of a failure in a message
 
@@ -148,19 +154,19 @@ def _write(
     if not executed:
         name, failure = next(iter(failures.items()))
         raise PerfkitError(f"{Path(parameters['profile']).name}: all notebooks failed; {name}: {failure}.")
-    tables = _write_tables(view, earlier, made / landing.FOLDER)
+    tables = _write_tables(view, earlier, made / links.FOLDER)
     done("tables")
     kept = {name: presentable(n, _told(name, view.run, earlier)) for name, n in executed.items()}
-    linked = landing.Report(presented(executed, kept), frozenset(tables))
+    linked = links.Report(presented(executed, kept), frozenset(tables))
     (made / "notebooks").mkdir()
     for name, notebook in executed.items():
-        content = nbformat.writes(landing.beside(notebook, linked)) + "\n"
+        content = nbformat.writes(links.beside(notebook, linked)) + "\n"
         (made / "notebooks" / f"{name}.ipynb").write_text(content, **TEXT)
     found = collect(executed.items())
     why = {name: str(failure) for name, failure in failures.items()}
     summary.write(made, summary.inputs(view, parameters), found, linked, why)
     sources = ((id, figure["source"]) for id, figure in found.figures.items())
-    parts = landing.page(kept, linked, sources)
+    parts = links.page(kept, linked, sources)
     parts |= {name: notebooks.failed(name, failure) for name, failure in failures.items()}
     shown = [(notebooks.title(parts[name]), parts[name]) for name in names]
     title = f"perfkit: {Path(parameters['profile']).name}"
@@ -213,3 +219,59 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[st
                 pq.write_table(pa.Table.from_pandas(frame, preserve_index=False), file, compression="zstd")
             written.append(path)
     return written
+
+
+def browser() -> str:
+    """Return the browser that prints.
+
+    Raises
+    ------
+    PerfkitError
+        If there is none on the PATH.
+    """
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if found is None:
+        raise PerfkitError(
+            f"pdf: no browser on the PATH ({', '.join(BROWSERS)}). Install Chromium, or print index.html yourself."
+        )
+    return found
+
+
+def printed(page: Path, target: Path) -> Path:
+    """Print an HTML page to a PDF file and return the file.
+
+    Raises
+    ------
+    PerfkitError
+        If there is no browser, or it writes no PDF; nothing is left then.
+    """
+    program = browser()
+    with tempfile.TemporaryDirectory(prefix="perfkit-pdf-") as folder:
+        made = Path(folder, "page.pdf")
+        # In containers the browser's own sandbox is not available; the page holds no scripts but perfkit's.
+        options = [*QUIET, "--no-sandbox", f"--user-data-dir={folder}", f"--virtual-time-budget={DRAWING}"]
+        command = [program, *options, f"--print-to-pdf={made}", page.absolute().as_uri()]
+        said = (_run(command).strip().splitlines() or ["nothing"])[-1]
+        if not made.is_file() or made.read_bytes()[:5] != b"%PDF-":
+            raise PerfkitError(f"pdf: {program} wrote no PDF and said: {said}. Print index.html yourself.")
+        shutil.copyfile(made, target)
+    return target
+
+
+def _run(command: list[str]) -> str:
+    """Run a browser and return what it printed; its own processes end with it, however this function ends."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.communicate(timeout=LIMIT)[1]
+        except subprocess.TimeoutExpired as e:
+            raise PerfkitError(f"pdf: {command[0]} took more than {LIMIT} s. Print index.html yourself.") from e
+        finally:
+            end(process)

@@ -3,26 +3,28 @@
 Conventions
 -----------
 An experiment that was recorded lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One
-that was not is simulated, at once and the same every time, and says so. Repeats of a run are taken as a group: of three
+that was not is simulated, at once and the same every time, and says so. Repeats of a run are taken as a group: of
+three
 or more the interval is between runs.
+In perfkit's cache, by the code that simulates them, so that a newer one makes them anew; without a cache in a
+temporary
+folder. They appear there only when they are complete, whoever else makes them at the same time.
 
 Classes
 -------
 Trial       a run of an experiment, with its repeats
-
-Functions
----------
-card        the question, what to look at, and how to record it oneself
-trials      the runs by their labels
-overview    a row per run
-compared    what differs between the first and the last
-by_sample   the ledger of the runs by sample, whatever their batch sizes
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
+import hashlib
 import json
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
@@ -32,16 +34,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from perfkit import cache
 from perfkit import simulate as simulated
 from perfkit.analysis import compare, steps, timeline
-from perfkit.diagnosis import comparison
+from perfkit.diagnosis import comparison, verdict
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
-from perfkit.report import simulations
+from perfkit.report import output
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
-from perfkit.workloads.experiment import REPEATS, repeats_of
-from perfkit.workloads.experiments import find
+from perfkit.workloads.experiments import REPEATS, find, repeats_of
 from perfkit.workloads.plan import DEVICES
 from perfkit.workloads.running import TIMINGS
 
@@ -141,7 +143,7 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     if recorded and place.is_dir():
         labels = _labels(name, place)
         return {label: _recorded(repeats_of(label, place)) for label in labels}
-    made = simulations.folder(told.name)
+    made = folder(told.name)
     return {label: _simulated(made / label) for label in simulated.labels(told.name)}
 
 
@@ -226,7 +228,7 @@ def compared(found: Mapping[str, Trial]) -> comparison.Comparison:
     """Return what differs between the first run and the last."""
     first, *_, last = found.values()
     before, after = ([each.view for each in trial.every] for trial in (first, last))
-    return comparison.attempted(before, after)
+    return verdict.attempted(before, after)
 
 
 def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
@@ -246,3 +248,55 @@ def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
 def _shared(trial: Trial) -> pd.DataFrame:
     """Return the steps with their time by sample."""
     return trial.steps.assign(dur_ns=(trial.steps["dur_ns"] / trial.batch_count).round().astype("int64"))
+
+
+def folder(name: str) -> Path:
+    """Return the folder with the simulated runs of an experiment, made when it is first asked for.
+
+    Raises
+    ------
+    ValueError
+        If there is no such experiment.
+    """
+    try:
+        return _made(name, _root())
+    except PerfkitError:  # a cache that is full or cannot be written is none
+        return _made(name, _temporary())
+
+
+def _made(name: str, top: Path) -> Path:
+    """Return the folder of an experiment's runs in `top`, made if it is not there."""
+    place = top / name
+    if not place.is_dir():
+        try:
+            with output.replacing(place, None) as made:
+                simulated.write(name, made)
+        except PerfkitError:
+            if not place.is_dir():  # else another process was quicker, and its runs are the same
+                raise
+    return place
+
+
+def _root() -> Path:
+    """Return where they all lie."""
+    top = cache.root()
+    if top is not None:
+        with suppress(OSError):  # a cache that cannot be written is none
+            (place := top / "experiments" / _code()).mkdir(parents=True, exist_ok=True)
+            return place
+    return _temporary()
+
+
+@functools.cache
+def _temporary() -> Path:
+    """Return a folder that is gone when Python ends."""
+    folder = tempfile.mkdtemp(prefix="perfkit-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+@functools.cache
+def _code() -> str:
+    """Return a digest of the modules that simulate."""
+    package = Path(simulated.__file__).parent
+    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))).hexdigest()[:16]

@@ -7,11 +7,8 @@ policy lets a browser load nothing else. Prose and code are ours. Outputs show w
 charts and Markdown are escaped here, HTML comes from `perfkit.charts.tables`, which escapes; should a
 script or an event handler reach the page all the same, the policy, which names the page's own scripts by
 their hash, keeps it from running.
-
-Functions
----------
-page    one notebook
-pages   several notebooks, with a table of contents
+A chart stays in the notebook as data for those who can draw it; its picture stands beside it, with its description
+for those who do not see it. Nothing is fetched.
 """
 
 from __future__ import annotations
@@ -28,12 +25,15 @@ from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
-from perfkit.charts import searchable
+import nbformat
+
+from perfkit.charts import tables as charts_tables
 from perfkit.charts.theme import MIME
 
 if TYPE_CHECKING:
     from nbconvert import HTMLExporter
     from nbformat import NotebookNode
+
 
 TEMPLATES = Path(__file__).parent / "template"
 VEGA_LITE = "6.4"
@@ -53,6 +53,28 @@ class _Section:
     failed: bool
     charts: bool
     tables: bool
+
+
+class _Aside:
+    """Long tables while nbconvert works: it parses all that it has made once more, which takes seconds for them."""
+
+    def __init__(self) -> None:
+        self._mark, self._kept = token_hex(16), [""]
+
+    def put(self, html: str) -> str:
+        """Return what stands for `html` until `back`."""
+        if charts_tables.CLASS not in html:
+            return html
+        self._kept.append(html)
+        return f"{self._mark}-{len(self._kept) - 1}."
+
+    def back(self, body: str) -> str:
+        """Return `body` with what was put aside."""
+        return re.sub(rf"{self._mark}-(\d+)\.", lambda found: self._kept[int(found[1])], body)
+
+
+PADDING = 16  # pixels: where the picture is looked at, its letters may be wider than where it was made
+PICTURES = {"text/html", "image/svg+xml", "image/png"}
 
 
 def page(notebook: NotebookNode, *, title: str) -> str:
@@ -118,24 +140,6 @@ def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
     )
 
 
-class _Aside:
-    """Long tables while nbconvert works: it parses all that it has made once more, which takes seconds for them."""
-
-    def __init__(self) -> None:
-        self._mark, self._kept = token_hex(16), [""]
-
-    def put(self, html: str) -> str:
-        """Return what stands for `html` until `back`."""
-        if searchable.CLASS not in html:
-            return html
-        self._kept.append(html)
-        return f"{self._mark}-{len(self._kept) - 1}."
-
-    def back(self, body: str) -> str:
-        """Return `body` with what was put aside."""
-        return re.sub(rf"{self._mark}-(\d+)\.", lambda found: self._kept[int(found[1])], body)
-
-
 def _exporter(aside: _Aside) -> HTMLExporter:
     """Return nbconvert's exporter with the template and the filters it uses."""
     import nbconvert
@@ -166,7 +170,7 @@ def _section(exporter: HTMLExporter, aside: _Aside, number: int, title: str, not
     outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
     failed = any(output.output_type == "error" for output in outputs)
     charts = any(MIME in output.get("data", {}) for output in outputs)
-    tables = any(searchable.CLASS in output.get("data", {}).get("text/html", "") for output in outputs)
+    tables = any(charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs)
     return _Section(f"section-{number}", title, _question(notebook), aside.back(body), failed, charts, tables)
 
 
@@ -204,7 +208,7 @@ def _alternative(output: Mapping[str, Any]) -> str:
 
 def _scripts(charts: bool, tables: bool) -> list[str]:
     drawing = [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")] if charts else []
-    return drawing + ([searchable.library(), searchable.script()] if tables else [])
+    return drawing + ([charts_tables.library(), charts_tables.script()] if tables else [])
 
 
 @cache
@@ -230,3 +234,38 @@ def _policy(scripts: Sequence[str]) -> str:
             "form-action 'none'",
         ]
     )
+
+
+def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[nbformat.NotebookNode, dict[str, Any]]:
+    """Return the notebook with a picture (SVG, as HTML) beside each chart that has none.
+
+    Parameters
+    ----------
+    notebook
+        An executed notebook; it is changed.
+    resources
+        nbconvert's, handed on.
+
+    Raises
+    ------
+    ValueError
+        If a chart's data lie elsewhere: they are not fetched.
+
+    Notes
+    -----
+    For nbconvert, and so for nbgrader's feedback: ``c.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]``.
+    """
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if MIME in data and not PICTURES & set(data):
+                data["text/html"] = _picture(data[MIME])
+    return notebook, resources
+
+
+def _picture(spec: dict[str, Any]) -> str:
+    from vl_convert import vegalite_to_svg
+
+    drawing = vegalite_to_svg({**spec, "padding": PADDING}, vl_version=VEGA_LITE, allowed_base_urls=[])
+    said = escape(str(spec.get("description", "a chart without description")))
+    return f'<img alt="{said}" src="data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}">'

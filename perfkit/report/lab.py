@@ -2,12 +2,6 @@
 
 A folder belongs to the run that the parameters cell of its first page names: `start.ipynb`, else the first notebook
 that names one. perfkit keeps no other record of it: what a person writes into that cell holds.
-
-Functions
----------
-prepare       the folder of a run's notebooks, made if there is none
-description   lines that say which run the notebooks of a folder read
-command       run JupyterLab on a folder until it ends
 """
 
 from __future__ import annotations
@@ -21,14 +15,17 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from itertools import count
 from pathlib import Path
 
 import nbformat
 
 from perfkit.errors import PerfkitError
-from perfkit.format import printable
-from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
+from perfkit.format import Shown, printable
+from perfkit.readers.nvidia_smi.fields import QUERY
+from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample, title
+from perfkit.run import Run
 
 FOLDER = Path("perfkit-lab")  # holds a folder per run; earlier versions put the notebooks of one run into it
 NAMES = (START, *NOTEBOOKS)
@@ -36,6 +33,20 @@ LONGEST = 60  # characters of a folder's name
 LONGEST_PATH = 300  # characters of a path in a message
 GRACE = 15.0  # s that JupyterLab has to end its kernels
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
+# What it takes to answer a notebook, where no profile of the run is of a tool that says so itself.
+RECORD = {
+    "1_baseline": "`perfkit baseline gemm` and `copy`, `all_reduce_perf` of nccl-tests, or the log of a training",
+    "2_monitoring": f"`{QUERY}` while the program runs",
+    "3_system": "`nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM`",
+    "3_call_paths": "`hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM`, then `hpcstruct` and `hpcprof`",
+    "4_kernels": "`ncu --set full --launch-count 50 -o report PROGRAM`",
+    "5_framework": "a trace of PyTorch's profiler, by the lines that `perfkit record torch` prints",
+    "6_compare": "a recording before a change and one after it; name the earlier one in the parameter `baseline`",
+}
+STYLE = (
+    "<style>.perfkit-steps th,.perfkit-steps td{text-align:left!important;white-space:normal!important;"
+    "vertical-align:top;padding:.4em 1.2em .4em 0}</style>"
+)
 
 
 def prepare(target: Path | None, profile: Path | None) -> Path:
@@ -233,3 +244,54 @@ def _ended(running: subprocess.Popen[bytes]) -> int:
     except (subprocess.TimeoutExpired, KeyboardInterrupt):
         running.kill()
         return running.wait()
+
+
+def analysis_steps(run: Run) -> Shown:
+    """Return the notebooks in their order: step, question, and whether the run can answer it, else what to record.
+
+    Parameters
+    ----------
+    run
+        The run at hand.
+
+    Returns
+    -------
+    Shown
+        A table with links to the notebooks, which lie beside the page.
+
+    Examples
+    --------
+    >>> steps(Run([])).text.splitlines()[0]
+    '0 Executive summary: yes'
+    """
+    able = answering(run)
+    rows = [(*_named(name), name, _answer(run, name, name in able)) for name in NOTEBOOKS]
+    body = "".join(
+        f'<tr><td>{number}</td><td>{_safe(question)}</td><td><a href="{name}.ipynb">{name}</a></td>'
+        f"<td>{_safe(answer)}</td></tr>"
+        for number, question, name, answer in rows
+    )
+    head = "".join(f'<th scope="col">{each}</th>' for each in ("step", "question", "notebook", "this run answers it"))
+    table = f'{STYLE}<table class="perfkit-steps"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return Shown(table, "\n".join(f"{number} {question}: {answer}" for number, question, _, answer in rows))
+
+
+def _named(name: str) -> tuple[str, str]:
+    """Return a notebook's step and its question."""
+    heading = title(nbformat.read(folder() / f"{name}.ipynb", as_version=4))
+    question = heading.partition(": ")[2] or heading
+    return name.partition("_")[0], question[:1].upper() + question[1:]
+
+
+def _answer(run: Run, name: str, is_able: bool) -> str:
+    """Return yes, or no and what to record: in the words of the profile that lacks it, if there is one."""
+    if is_able:
+        return "yes"
+    own = [f"`{missing.record}`" for missing in run.missing if missing.table in NOTEBOOKS[name]]
+    return f"not yet; what it takes: {(own or [RECORD[name]])[0]}"
+
+
+def _safe(text: str) -> str:
+    """Return text as HTML, with what stands between backquotes as code."""
+    parts = escape(text).split("`")
+    return "".join(f"<code>{part}</code>" if number % 2 else part for number, part in enumerate(parts))

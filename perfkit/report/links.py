@@ -1,36 +1,164 @@
-"""Numbers as links to the cell that shows them and the tables behind them.
+"""What lies behind a figure: the tables it was made of, and the code of the notebooks' cells that show it.
 
 Conventions
 -----------
-A notebook cannot know where its report will be: it shows a figure as a link to the notebook beside it, which JupyterLab
+A figure's source names tables and the analysis that worked it out, such as ``KERNELS, COPIES; timeline.busy``; one
+that
+names an analysis alone rests on the tables given here. A table of the framework's profiler is ``framework/KERNELS``:
+where another tool recorded kernels too, the report keeps both. That of the earlier run of a comparison is
+``baseline/KERNELS``.
+A cell shows a figure that its code names in a table of figures, else one whose analysis it calls (`behind`). Step
+notebooks alone are asked: the summary leads to them. No cell needs a mark of its own.
+A notebook cannot know where its report will be: it shows a figure as a link to the notebook beside it, which
+JupyterLab
 follows, and marks the names of tables. `resolved` turns both into links of the page or of the executed notebooks, and
 into plain text where they would lead nowhere. All that comes from outside is escaped before; a name from a profile
 therefore cannot pass for one of these marks.
+Every number of the summary leads to a cell of a step's notebook. Under such a cell stand the numbers that lead there,
+which are links back, and the tables that they rest on, which are links to their files. On the page a cell is an
+anchor;
+an executed notebook leads to the file of another.
 
 Classes
 -------
 Known      what a link knows of its figure
-
-Functions
----------
-figure          a figure's text as a link
-tables          a figure's source with its tables marked
-resolved        HTML with links that lead somewhere
-without_files   HTML without the links to files
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from html import escape, unescape
 from typing import NamedTuple
 
-from perfkit.diagnosis import Figure
+import nbformat
+from nbformat import NotebookNode
+
+from perfkit.diagnosis.finding import Figure
 from perfkit.format import Shown, printable
-from perfkit.report.behind import behind
-from perfkit.report.places import href, place, stored
+from perfkit.report import notebooks
+from perfkit.report.entries import LIVE
 from perfkit.tables import TABLES
+
+WORD = re.compile(r"[A-Za-z_]+(?:\.[a-z_]+)?")
+REMARK = re.compile(r"\([^)]*\)")
+
+
+class Behind(NamedTuple):
+    """Names of tables, and pieces of the code of cells that show the figure, the most telling first."""
+
+    tables: tuple[str, ...]
+    code: tuple[str, ...]
+
+
+TIMELINE = ("KERNELS", "COPIES")
+CALLS = (*TIMELINE, "API_CALLS", "RANGES")
+TREE = ("CALLTREE", "CALL_METRICS")
+TRACED = ("framework/OPS", "framework/KERNELS", "framework/API_CALLS")
+BOTH = ("KERNELS", "baseline/KERNELS")
+# By the id of a figure, an analysis or a table; the first of these that is here holds.
+SHOWN: dict[str, Behind] = {
+    "dram_used_frac": Behind(("SAMPLES",), ("diagnosis.sampled(",)),
+    "paths_launch_low_frac": Behind(TREE, ("launches.launch_efficiency(",)),
+    "paths_launch_high_frac": Behind(TREE, ("launches.launch_efficiency(",)),
+    "timeline.busy": Behind(TIMELINE, ("timeline.busy(",)),
+    "timeline.breakdown": Behind(TIMELINE, ("shares.parts(",)),
+    "timeline.samples_mean": Behind(("SAMPLES",), ("diagnosis.sampled(", "monitoring.summary(")),
+    "transfers.summary": Behind(("COPIES",), ("views.transfers(",)),
+    "communication.overlap": Behind(("KERNELS",), ("communication.overlap(",)),
+    "communication.plateau": Behind(("COLLECTIVES",), ("views.collectives(",)),
+    "communication.summary": Behind(("framework/COLLECTIVES",), ("views.ranks(", "views.collectives(")),
+    "collectives.imbalance": Behind(("framework/COLLECTIVES",), ("views.ranks(",)),
+    "gaps.idle_gaps": Behind(CALLS, ("views.gaps(",)),
+    "checkpoints.detect": Behind((*TIMELINE, "RANGES", "OS_CALLS"), ("views.gaps(",)),
+    "steps.detect": Behind(("RANGES", "KERNELS"), ("steps.detect(",)),
+    "calltree.gpu_summary": Behind(TREE, ("shares.gpu_time(",)),
+    "calltree.utilisation": Behind(("TRACE",), ("shares.host_and_gpu(",)),
+    "calltree.hot_path": Behind(TREE, ("views.call_paths(",)),
+    "dossier.covered": Behind(("KERNELS", "LAUNCHES"), ("dossier.kernels(",)),
+    "roofline.points": Behind(("LAUNCHES",), ("views.roofline(",)),
+    "roofline.bound": Behind(("LAUNCHES",), ("views.roofline(",)),
+    "stalls.shares": Behind(("STALLS", "LAUNCHES"), ("stalls.shares(",)),
+    "flops.coverage": Behind(TRACED, ("flops.roofline(",)),
+    "flops.mfu": Behind(TRACED, ("flops.roofline(",)),
+    "flops.roofline": Behind(TRACED, ("flops.roofline(",)),
+    "host.input_wait": Behind(("framework/RANGES",), ("operators.steps(",)),
+    "memory.peak": Behind(("framework/SAMPLES",), ("views.memory(",)),
+    "memory.fragmentation": Behind(("framework/SAMPLES",), ("views.memory(",)),
+    "operators.kernels_of": Behind(TRACED, ("views.operators(",)),
+    "operators.many_small": Behind(TRACED, ("operators.many_small(",)),
+    "operators.synchronisations": Behind(CALLS, ("operators.synchronisations(", "host.synchronisations(")),
+    "precision.shares": Behind(TRACED, ("precision.shares(",)),
+    "precision.mixed": Behind(TRACED, ("precision.shares(",)),
+    "monitoring.at_limit": Behind(("SAMPLES", "DEVICES"), ("monitoring.at_limit(",)),
+    "monitoring.checks": Behind(("SAMPLES",), ("views.monitor(",)),
+    "monitoring.idle": Behind(("SAMPLES",), ("monitoring.utilisation(",)),
+    "monitoring.throttling": Behind(("SAMPLES",), ("monitoring.throttling(",)),
+    "monitoring.utilisation": Behind(("SAMPLES",), ("monitoring.utilisation(",)),
+    "operations.ceilings": Behind(("DEVICES",), ("views.machine(",)),
+    "efficiency.reported_mfu": Behind(("SAMPLES",), ("views.training(",)),
+    "compare.steps": Behind(("RANGES", "baseline/RANGES", *BOTH), ('part="steps"',)),
+    "compare.parts": Behind(("RANGES", "baseline/RANGES", *BOTH, "COPIES", "baseline/COPIES"), ('part="steps"',)),
+    "compare.families": Behind(BOTH, ('part="families"',)),
+    "compare.kernels": Behind(BOTH, ('part="kernels"',)),
+    "compare.launches": Behind(("LAUNCHES", "baseline/LAUNCHES"), ('part="launches"',)),
+    "compare.figures": Behind((), ('part="figures"',)),
+    "KERNELS": Behind(("KERNELS",), ("views.kernels(",)),
+    "LAUNCHES": Behind(("LAUNCHES",), ("occupancy.limits(",)),
+    "OPS": Behind(("framework/OPS",), ("views.operators(",)),
+    "STALLS": Behind(("STALLS",), ("calltree.kernel_stalls(",)),
+    "TRACE": Behind(("TRACE",), ("calltree.threads(",)),
+    "SAMPLES": Behind(("SAMPLES",), ("views.training(",)),
+}
+
+
+def behind(figure: str, source: str) -> Behind:
+    """Return the tables that a figure rests on, and the code of the cells that show it.
+
+    Parameters
+    ----------
+    figure, source
+        Its id and its source.
+
+    Returns
+    -------
+    Behind
+        Tables that the source names before a semicolon, else those of its analyses as well; code by the id, then the
+        analyses, then the tables.
+
+    Examples
+    --------
+    >>> behind("idle_frac", "KERNELS, COPIES; timeline.breakdown")
+    Behind(tables=('KERNELS', 'COPIES'), code=('breakdown.parts(', 'views.kernels('))
+    >>> behind("step_count", "steps.detect (nvtx)").tables
+    ('RANGES', 'KERNELS')
+    """
+    words = WORD.findall(REMARK.sub("", source))
+    named = [word for word in words if word in TABLES]
+    known = [SHOWN[word] for word in (figure, *(word for word in words if "." in word), *named) if word in SHOWN]
+    implied = [] if named and ";" in source else [table for one in known for table in one.tables]
+    code = (piece for one in known for piece in one.code)
+    return Behind(tuple(dict.fromkeys([*named, *implied])), tuple(dict.fromkeys(code)))
+
+
+SUMMARY = "0_executive_summary"
+FIGURES = "figure_table("
+
+
+class Cell(NamedTuple):
+    """A cell of code: the name of its notebook, its id and its code."""
+
+    notebook: str
+    id: str
+    code: str
+
+    @property
+    def anchor(self) -> str:
+        """The cell's name on the report's page."""
+        return f"{self.notebook}-{self.id}"
+
 
 QUIET = "color:inherit;text-decoration:underline dotted;text-underline-offset:.2em;white-space:nowrap"
 LONGEST = 200  # characters of a text or a source
@@ -39,7 +167,6 @@ _FIGURE = re.compile(
 )
 _FILE = re.compile(r'<a class="perfkit-data" href="[^"]*">([^<]*)</a>')
 _TABLE = re.compile(r'<span class="perfkit-data" data-table="([\w/]+)">([^<]*)</span>')
-
 File = Callable[[str], str]
 
 
@@ -53,16 +180,6 @@ class Known(NamedTuple):
 
 
 Target = Callable[[Known], str]
-
-
-def figure(known: Figure, *, text: str = "") -> Shown:
-    """Return a figure's text, or another, as a link to the cell that shows it; plain where none does."""
-    cell, told = place(known.id, known.source, stored()), printable(text or known.marked, LONGEST)
-    if cell is None:
-        return Shown(escape(told), told)
-    names = (f'data-{name}="{escape(getattr(known, name))}"' for name in ("id", "source", "label"))
-    html = f'<a class="perfkit-figure" {" ".join(names)} href="{href(cell)}" style="{QUIET}">{escape(told)}</a>'
-    return Shown(html, told)
 
 
 def tables(known: Figure) -> Shown:
@@ -84,6 +201,143 @@ def called(table: str) -> str:
     """
     folder, _, name = table.rpartition("/")
     return f"{name} before" if folder == "baseline" else name
+
+
+FOLDER = "tables"
+MOST = 12  # numbers that a cell names as leading to it
+
+
+@dataclass(frozen=True)
+class Report:
+    """The cells that the page shows, and the names of the tables that are files, such as ``baseline/KERNELS``."""
+
+    cells: Sequence[Cell]
+    tables: frozenset[str] = frozenset()
+
+    def cell(self, figure: str, source: str) -> Cell | None:
+        """Return the cell that shows a figure."""
+        return place(figure, source, self.cells)
+
+    def files(self, figure: str, source: str) -> dict[str, str]:
+        """Return the tables behind a figure and their paths, as `file`."""
+        found = {table: self.file(table) for table in behind(figure, source).tables}
+        return {table: path for table, path in found.items() if path}
+
+    def file(self, table: str) -> str:
+        """Return the path of a table from the folder of the report; empty where it has no file of it.
+
+        What no other tool recorded too lies among the run's own tables, not in a folder of the framework's.
+        """
+        own = table.removeprefix("framework/")
+        found = next((name for name in (table, own) if name in self.tables), "")
+        return f"{FOLDER}/{found.lower()}.parquet" if found else ""
+
+
+@dataclass
+class _Led:
+    """A number that leads to a cell: its own anchor in the summary, empty elsewhere, what it is, and its tables."""
+
+    anchor: str
+    known: Known
+    files: dict[str, str]
+
+
+@dataclass
+class _Trail:
+    """What leads where on a page; `led` holds by the anchor of a cell the figures that lead there."""
+
+    report: Report
+    led: dict[str, dict[str, _Led]] = field(default_factory=dict)
+
+    def of(self, notebook: str) -> Callable[[str, str], str]:
+        """Return what resolves the HTML of a notebook's cells."""
+
+        def linked(html: str, cell: str) -> str:
+            def target(known: Known) -> str:
+                return self._target(known, f"{notebook}-{cell}", is_summary=notebook == SUMMARY)
+
+            return resolved(html, target, self.report.file)
+
+        return linked
+
+    def _target(self, known: Known, at: str, *, is_summary: bool) -> str:
+        """Return the attributes of a figure's link; the first of a figure in the summary can be led back to."""
+        cell, anchor = self.led_to(known, is_summary=is_summary)
+        own = f'id="{anchor}" ' if anchor else ""
+        return f'{own}href="#{cell}"' if cell and cell != at else ""
+
+    def led_to(self, known: Known, *, is_summary: bool = False) -> tuple[str, str]:
+        """Note that a figure leads to its cell, and return the anchor of that, and its own, empty for none."""
+        cell = self.report.cell(known.id, known.source)
+        if cell is None:
+            return "", ""
+        there = self.led.setdefault(cell.anchor, {})
+        if known.id in there:
+            return cell.anchor, ""
+        anchor = f"figure-{sum(map(len, self.led.values()))}" if is_summary else ""
+        there[known.id] = _Led(anchor, known, self.report.files(known.id, known.source))
+        return cell.anchor, anchor
+
+    def back(self, anchor: str) -> str:
+        """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
+        found = self.led[anchor].values()
+        back = [f'<a href="#{led.anchor}">{escape(led.known.label)}</a>' for led in found if led.anchor]
+        more = f" and {len(back) - MOST} more" if len(back) > MOST else ""
+        files = {table: path for led in found for table, path in led.files.items()}
+        data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for name, path in files.items()]
+        said = [f"↑ In the summary: {', '.join(back[:MOST])}{more}"] if back else []
+        return " · ".join([*said, *([f"Data: {', '.join(data)}"] if data else [])])
+
+
+def cells(found: Iterable[tuple[str, nbformat.NotebookNode]]) -> list[Cell]:
+    """Return the cells of code of step notebooks, given with their names, that are not for the explorer."""
+    return [
+        Cell(name, cell.id, cell.source)
+        for name, notebook in found
+        for cell in notebook.cells
+        if name != SUMMARY and cell.cell_type == "code" and LIVE not in cell.metadata.get("tags", [])
+    ]
+
+
+@cache
+def stored() -> tuple[Cell, ...]:
+    """Return the cells of the notebooks as they are stored; copies for a person keep their ids."""
+    paths = ((name, notebooks.folder() / f"{name}.ipynb") for name in notebooks.NOTEBOOKS)
+    return tuple(cells((name, nbformat.read(path, as_version=4)) for name, path in paths if path.is_file()))
+
+
+def presented(executed: Mapping[str, nbformat.NotebookNode], kept: Mapping[str, nbformat.NotebookNode]) -> list[Cell]:
+    """Return the cells of executed notebooks that are kept for the page, with their own code."""
+    ids = {(name, cell.id) for name, notebook in kept.items() for cell in notebook.cells}
+    return [cell for cell in cells(executed.items()) if (cell.notebook, cell.id) in ids]
+
+
+def place(figure: str, source: str, among: Sequence[Cell]) -> Cell | None:
+    """Return the cell that shows a figure of this id and source, or None where no cell does.
+
+    Examples
+    --------
+    >>> place("idle_frac", "KERNELS, COPIES; timeline.breakdown", stored()).notebook
+    '3_system'
+    """
+    named = (cell for cell in among if FIGURES in cell.code and f'"{figure}"' in cell.code)
+    calling = (cell for piece in behind(figure, source).code for cell in among if piece in cell.code)
+    return next(named, None) or next(calling, None)
+
+
+def href(cell: Cell) -> str:
+    """Return the link that JupyterLab follows from a notebook to a cell of one beside it."""
+    return f"{cell.notebook}.ipynb#cell-id={cell.id}"
+
+
+def figure(known: Figure, *, text: str = "") -> Shown:
+    """Return a figure's text, or another, as a link to the cell that shows it; plain where none does."""
+    cell, told = place(known.id, known.source, stored()), printable(text or known.marked, LONGEST)
+    if cell is None:
+        return Shown(escape(told), told)
+    names = (f'data-{name}="{escape(getattr(known, name))}"' for name in ("id", "source", "label"))
+    html = f'<a class="perfkit-figure" {" ".join(names)} href="{href(cell)}" style="{QUIET}">{escape(told)}</a>'
+    return Shown(html, told)
 
 
 def without_files(html: str) -> str:
@@ -121,3 +375,63 @@ def resolved(html: str, target: Target, file: File) -> str:
         return f'<a class="perfkit-data" href="{escape(path)}">{found[2]}</a>' if path else found[2]
 
     return _TABLE.sub(data, _FIGURE.sub(link, html))
+
+
+def beside(notebook: NotebookNode, report: Report) -> NotebookNode:
+    """Return an executed notebook whose links lead to the notebooks beside it, and to the tables of the report."""
+
+    def target(known: Known) -> str:
+        cell = report.cell(known.id, known.source)
+        return f'href="{href(cell)}"' if cell else ""
+
+    def file(table: str) -> str:
+        return f"../{path}" if (path := report.file(table)) else ""
+
+    return _mapped(notebook, lambda html, _: resolved(html, target, file))
+
+
+def page(
+    notebooks: Mapping[str, NotebookNode], report: Report, figures: Iterable[tuple[str, str]] = ()
+) -> dict[str, NotebookNode]:
+    """Return notebooks, given by their names, as parts of one page: links lead to its cells and back, and to files.
+
+    Parameters
+    ----------
+    notebooks
+        As `record.presentable` returns them, the summary first.
+    report
+        The cells and tables that there are.
+    figures
+        Id and source of further figures that lead there, such as those of the summary in other forms.
+
+    Returns
+    -------
+    dict
+        Copies; cells that numbers lead to have ``landing`` in their metadata: ``anchor``, and ``html`` for below them.
+    """
+    trail = _Trail(report)
+    made = {name: _mapped(notebook, trail.of(name)) for name, notebook in notebooks.items()}
+    for id, source in figures:
+        trail.led_to(Known(id, source, "", ""))
+    for name, notebook in made.items():
+        for cell in notebook.cells:
+            anchor = f"{name}-{cell.get('id')}"
+            if anchor in trail.led:
+                cell.metadata["landing"] = {"anchor": anchor, "html": trail.back(anchor)}
+    return made
+
+
+def _mapped(notebook: NotebookNode, change: Callable[[str, str], str]) -> NotebookNode:
+    """Return a copy of a notebook in which the HTML of outputs is what `change` makes of it and of the cell's id."""
+    made: NotebookNode = nbformat.from_dict(notebook)
+    for cell, output in _outputs(made):
+        if "text/html" in output.get("data", {}):
+            html = output["data"]["text/html"]
+            output["data"]["text/html"] = change("".join(html), str(cell.get("id")))
+    return made
+
+
+def _outputs(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
+    for cell in notebook.cells:
+        for output in cell.get("outputs", []):
+            yield cell, output

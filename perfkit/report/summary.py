@@ -10,12 +10,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from perfkit.diagnosis import HORIZONS
+from perfkit.diagnosis.finding import HORIZONS
 from perfkit.format import printable
-from perfkit.report.landing import Report
+from perfkit.report.blocks import nothing_found, remarks
+from perfkit.report.entries import Recorded
+from perfkit.report.links import Report
 from perfkit.report.output import TEXT
-from perfkit.report.record import Recorded
-from perfkit.report.shown import nothing_found, remarks
 from perfkit.selection import Selection
 
 SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else

@@ -2,7 +2,12 @@
 
 from perfkit.widgets import views
 from perfkit.widgets.explorer import explorer
-from perfkit.widgets.live import live_monitor
-from perfkit.widgets.showing import follow
+from perfkit.widgets.live import follow
+from perfkit.widgets.log import live_monitor
 
-__all__ = ["explorer", "follow", "live_monitor", "views"]
+__all__ = [
+    "explorer",
+    "follow",
+    "live_monitor",
+    "views",
+]

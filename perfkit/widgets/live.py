@@ -1,137 +1,403 @@
-"""A log of the GPUs while it is being written.
+"""What a view puts on the page: once, or again whenever the explorer's choice changes.
 
-Functions
----------
-live_monitor   the log as it grows, or a still picture where nobody watches
+Conventions
+-----------
+A view makes *parts*: charts, tables, and sentences. Names in them come from outside: tables escape theirs, sentences
+are escaped here.
+
+Classes
+-------
+Later      one thing that is made once
+Pending    raised by who needs it and does not want to wait
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from html import escape
-from pathlib import Path
-from typing import Any
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import ipywidgets
+import numpy as np
+import pandas as pd
+from IPython.core.getipython import get_ipython
 
-from perfkit.analysis.sampling import bins
-from perfkit.charts import live, monitor
+from perfkit.analysis import operators as of_operators
+from perfkit.analysis.causes import Determinable, determinable
+from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.intervals import Int
+from perfkit.analysis.lanes.spans import Idle
+from perfkit.analysis.operators.totals import Operators
+from perfkit.charts import tables
+from perfkit.charts.tables import Searchable
 from perfkit.charts.theme import MIME
-from perfkit.format import duration, printable
-from perfkit.run import load
-from perfkit.widgets.logs import Log, is_growing
-from perfkit.widgets.showing import is_watched
+from perfkit.errors import PerfkitError
+from perfkit.format import Shown as Table
+from perfkit.format import printable
+from perfkit.run import Run
+from perfkit.selection import Selection
 
-SECOND = 1_000_000_000
-TICK = 1.0  # s of the clock
-BINS, STILL_BINS = 120, 300
-SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
-LONGEST, LONGEST_PROBLEM = 60, 400  # characters
+if TYPE_CHECKING:
+    from perfkit.widgets.explorer.choice import Explorer
 
 
-def live_monitor(source: str | Path) -> LiveMonitor | live.Still:
-    """Show a log of the GPUs and follow it while it is being written.
+T = TypeVar("T")
+Heard = Callable[[], None]
 
-    perfkit follows a file that was changed in the last 10 s, such as the one that ``nvidia-smi ... -l 1 -f gpu.csv``
-    is writing. Of any other log it shows a chart.
 
-    Parameters
-    ----------
-    source
-        The path of a log, or of a folder.
+class Later(Generic[T]):
+    """What `make` returns, made at most once; `made` is None until it is there, `failed` says why it never will be."""
 
-    Returns
-    -------
-    LiveMonitor or altair.VConcatChart or altair.LayerChart
-        Controls and a picture; a chart of the whole log if it does not grow, or where nobody can press Play (papermill,
-        nbconvert, a program).
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make: Callable[[], T] | None = make
+        self._begun, self._over = False, Event()
+        self._changing = Lock()
+        self._listeners: list[tuple[Heard, asyncio.AbstractEventLoop]] = []
+        self.made: T | None = None
+        self.failed: PerfkitError | None = None
 
-    Raises
-    ------
-    ReadError
-        If nothing is at the path, or no reader can read it.
+    def now(self) -> T | None:
+        """Make it, or wait for it; None if it failed."""
+        if self._is_mine():
+            self._work()
+        self._over.wait()
+        return self.made
+
+    def soon(self) -> T | None:
+        """Begin to make it; return it if it is there."""
+        if self._is_mine():
+            Thread(target=self._work, daemon=True).start()
+        return self.made
+
+    def then(self, heard: Heard) -> bool:
+        """Call `heard` once, when it is there or failed, in the loop that runs now; say whether that will be.
+
+        Without a loop nobody is called, nor is who asks when it is over.
+        """
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False
+        with self._changing:
+            if self._over.is_set():
+                return False
+            if (heard, loop) not in self._listeners:
+                self._listeners.append((heard, loop))
+            return True
+
+    def _is_mine(self) -> bool:
+        """Say whether nobody makes it yet: then the one who asked does."""
+        with self._changing:
+            begun, self._begun = self._begun, True
+        return not begun
+
+    def _work(self) -> None:
+        try:
+            self.made = self._make() if self._make else None
+        except PerfkitError as e:
+            self.failed = e
+        finally:
+            self._make = None  # and with it what it was made of
+            with self._changing:
+                self._over.set()
+            for heard, loop in self._listeners:
+                with suppress(RuntimeError):  # the loop is closed: nobody is there any more
+                    loop.call_soon_threadsafe(heard)
+
+
+class Pending(Exception):
+    """`later` is not there yet; the message says so to people."""
+
+    def __init__(self, later: Later[Any], said: str) -> None:
+        super().__init__(said)
+        self.later = later
+
+
+MANY = 200_000  # kernels up to which a person waits for an index without being told
+_IDLE: WeakKeyDictionary[Run, Later[Idle]] = WeakKeyDictionary()
+_OPERATORS: WeakKeyDictionary[Run, Later[Operators]] = WeakKeyDictionary()
+PAUSE = 0.1  # s without a change of the choice before a live view draws it
+KEPT = 8  # answers of a live view: who returns to a choice does not wait again
+LONGEST = 600  # characters of a sentence
+UNTIL = "Until then the choice before is shown, paler."
+OLD = "perfkit-old"  # the class of what is shown of the choice before
+PALE = f"<style>.{OLD}{{opacity:.45}}</style>"
+
+
+class Chart(Protocol):
+    """A chart of `perfkit.charts`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its specification."""
+        ...
+
+
+Part = Chart | Table | str
+Make = Callable[[Selection], Sequence[Part]]
+
+
+class Shown:
+    """Parts in their order, as a notebook and the report show them."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = tuple(parts)
+
+    def __repr__(self) -> str:
+        return "\n".join(str(bundle(part)["text/plain"]) for part in self.parts)
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        scripts = tables.loader() if is_watched() else ""
+        for part in self.parts:
+            display(bundle(part, scripts=scripts), raw=True)
+            if scripts and isinstance(part, Searchable):
+                scripts = tables.again()
+
+
+class Live:
+    """Parts that are made again when the choice changes; `view` is the widget, `parts` what it shows.
+
+    Several changes in a row are drawn once: a view waits until the choice has rested and the kernel is free. While an
+    answer is made beside all else, the one before it stays, paler, below a sentence.
     """
-    path = Path(source)
-    if is_watched() and is_growing(path):
-        return LiveMonitor(Log(path))
-    return monitor.dashboard(bins(load(path).samples, bins=STILL_BINS))
 
-
-class LiveMonitor:
-    """A log that grows, shown up to where the slider stands (`slider.value`, s).
-
-    Play follows the log: a slider at the end moves on with it, one that was moved back stays. The browser keeps the
-    time, from when Play is pressed: it counts ticks in ``play.value``, so that nothing runs when the page is closed.
-    `view` holds the controls and the picture.
-    """
-
-    def __init__(self, log: Log) -> None:
-        self.source = log
-        self.play = ipywidgets.Play(max=2**31 - 1, interval=round(1000 * TICK), show_repeat=False)
-        self.slider = ipywidgets.FloatSlider(
-            description="until (s)", continuous_update=False, readout_format=".1f", layout={"flex": "1 1 220px"}
-        )
-        self.span = ipywidgets.Dropdown(
-            options=list(SPANS), value="last 5 min", description="show", layout={"width": "210px"}
-        )
-        self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
-        row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
-        self.view = ipywidgets.VBox([row, self.status, self.picture])
-        self._renewed()
-        self.slider.value = self.slider.max
+    def __init__(self, explorer: Explorer, make: Make) -> None:
+        self.explorer, self._make = explorer, make
+        self._answer: tuple[Part, ...] = ()
+        self._wait = ""
+        self._kept: dict[tuple[object, ...], tuple[Part, ...]] = {}
+        self.view = ipywidgets.VBox()
+        self._scripts = ipywidgets.Output(layout={"display": "none"})
+        self._said = ipywidgets.HTML()
+        self._drawn: tuple[object, ...] = ()
+        self._waiting: asyncio.TimerHandle | None = None
         self._draw()
-        self.play.observe(self._ticked, "value")
-        self.play.observe(self._say, "playing")
-        self.slider.observe(self._draw, "value")
-        self.span.observe(self._draw, "value")
+        explorer.observe(self._changed, ["selection", "problem"])
+        self._replace()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.view._repr_mimebundle_(**options)
 
-    def step(self) -> None:
-        """Read what was added to the log; a slider at the end moves to the new end."""
-        before, follows = self.slider.value, self._follows()
-        if not self.source.renew():
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is shown: the answer to the choice, or the sentence that it is awaited and the answer before it."""
+        return (self._wait, *self._answer) if self._wait else self._answer
+
+    def close(self) -> None:
+        """Stop following the explorer."""
+        self.explorer.unobserve(self._changed, ["selection", "problem"])
+        if self._waiting:
+            self._waiting.cancel()
+
+    def _replace(self) -> None:
+        """Close what an earlier run of the same cell made: it is seen no more, yet would still be drawn."""
+        request = _request()
+        cell, run = request.get("metadata", {}).get("cellId"), request.get("header", {}).get("msg_id")
+        if not cell:
             return
-        self._renewed()
-        if follows:
-            self.slider.value = self.slider.max
-        if self.slider.value == before:
+        before, made = _MADE.get(cell, (run, []))
+        for view in made if before != run else []:
+            view.close()
+        _MADE[cell] = run, [*(made if before == run else []), self]
+
+    def _changed(self, _: Any) -> None:
+        """Draw when the choice has rested; at once where there is no loop to wait in."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self._draw()
+            return
+        if self._waiting:
+            self._waiting.cancel()
+        self._waiting = loop.call_later(PAUSE, self._draw)
+
+    def _draw(self) -> None:
+        """Make the parts of the present choice; those that did not change are not sent to the page again."""
+        chosen = self.explorer.selection, self.explorer.problem
+        if self._drawn == chosen:
+            return
+        self._drawn, self._wait = chosen, ""
+        try:
+            self._answer = self._made(*chosen)
+        except Pending as pending:
+            self._wait = f"{pending} {UNTIL}" if self._answer else str(pending)
+        self._say()
+        if any(isinstance(part, Searchable) for part in self._answer):
+            self._scripts.outputs = (_output({"text/html": tables.loader()}),)
+        places = list(self.view.children[2 : 2 + len(self._answer)])
+        places += [ipywidgets.Output() for _ in self._answer[len(places) :]]
+        for place, part in zip(places, self._answer, strict=True):
+            place.outputs = (_output(bundle(part, scripts=tables.again())),)
+        self.view.children = [self._scripts, self._said, *places]
+
+    def _say(self) -> None:
+        """Say above what is shown that the answer is awaited, or nothing."""
+        self._said.value = f'{PALE}<span role="status">{escape(self._wait)}</span>' if self._wait else ""
+        self._said.layout.display = None if self._wait else "none"
+        for place in self.view.children[2:]:
+            (place.add_class if self._wait else place.remove_class)(OLD)
+
+    def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
+        """Return the parts of a choice; Pending where somebody waits for them and will be called."""
+        if selection is None:
+            return (problem or "Nothing is chosen.",)
+        choice = (selection.ranks, selection.gpus, selection.window, selection.pattern, selection.families)
+        if choice not in self._kept:
+            try:
+                made = _made(selection, self._make)
+            except Pending as pending:
+                if pending.later.then(partial(self._again, selection)):
+                    raise
+                made = _waited(selection, self._make)
+            except ValueError as e:
+                return (str(e),)
+            if len(self._kept) == KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[choice] = made
+        return self._kept[choice]
+
+    def _again(self, selection: Selection) -> None:
+        """Draw a choice that had to wait, unless another one is seen by now."""
+        if self._drawn[:1] == (selection,):
+            self._drawn = ()
             self._draw()
 
-    def _follows(self) -> bool:
-        return bool(self.slider.value == self.slider.max)
 
-    def _ticked(self, change: Any) -> None:
-        """Step; Play's button to stop sets its ticks back to 0, which is no step."""
-        if change["new"] > change["old"]:
-            self.step()
+_MADE: dict[str, tuple[str, list[Live]]] = {}  # by cell: which run of it made these views
 
-    def _renewed(self) -> None:
-        """Set the ends of the slider, and how high each metric goes."""
-        samples = self.source.samples
-        self._seen = samples[samples["metric"].isin(list(live.NAMES))]
-        tops = self._seen.groupby("metric", observed=True)["value"].max()
-        self._tops = {str(metric): float(top) for metric, top in tops.items()}
-        times = self._seen["time_ns"]
-        first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
-        with self.slider.hold_trait_notifications():
-            self.slider.min, self.slider.max = first / SECOND, last / SECOND
-            self.slider.step = max((last - first) / SECOND / 1000, 0.001)
 
-    def _draw(self, _: Any = None) -> None:
-        first, until = (round(limit * SECOND) for limit in (self.slider.min, self.slider.value))
-        span = SPANS[self.span.value]
-        window = first if span is None else max(first, until - span), until + 1  # half open
-        drawn = live.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
-        text = str(drawn["description"])
-        output = {"output_type": "display_data", "data": {MIME: drawn, "text/plain": text}, "metadata": {}}
-        self.picture.outputs = (output,)
-        self._say()
+def is_watched() -> bool:
+    """Return whether a person watches: a program that runs a notebook (papermill, nbconvert) answers no questions."""
+    return bool(_request().get("content", {}).get("allow_stdin"))
 
-    def _say(self, _: Any = None) -> None:
-        """Write how much of the log is shown, and why the reader cannot read more."""
-        past, whole = (duration((end - self.slider.min) * SECOND) for end in (self.slider.value, self.slider.max))
-        waits = "; press Play to follow it" if self._follows() and not self.play.playing else ""
-        lines = [f"{printable(self.source.name, LONGEST)}: {past} of {whole}{waits}"]
-        lines += [printable(self.source.problem, LONGEST_PROBLEM)] if self.source.problem else []
-        self.status.value = "<br>".join(escape(line) for line in lines)
+
+def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
+    """Return the parts that `make` makes of a choice: still of a Selection, live of an Explorer.
+
+    Parameters
+    ----------
+    source
+        A choice, or the controls that make one.
+    make
+        Turns a choice into parts, the same for the same choice. It may raise PerfkitError: its message is then shown in
+        their place; or Pending: a still view waits, a live one shows the message until what it needs is there.
+
+    Returns
+    -------
+    Shown or Live
+        What the last line of a notebook's cell shows.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> shown(perfkit.select(perfkit.run.Run([])), lambda seen: [seen.description])
+    all GPUs, the whole recording, all kernels
+    """
+    return Shown(_waited(source, make)) if isinstance(source, Selection) else Live(source, make)
+
+
+def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
+    """Return what a function makes of a choice, such as `perfkit.report.about`: again whenever an Explorer changes.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> follow(perfkit.select(perfkit.run.Run([])), lambda view: view.description)
+    all GPUs, the whole recording, all kernels
+    """
+    return shown(source, lambda selection: [make(selection)])
+
+
+def bundle(part: Part, *, scripts: str = "") -> dict[str, Any]:
+    """Return a part as the page takes it, by MIME type; `scripts` go with a table that can be searched."""
+    if isinstance(part, str):
+        sentence = printable(part, LONGEST)
+        return {"text/html": f'<p class="perfkit-sentence">{escape(sentence)}</p>', "text/plain": sentence}
+    if isinstance(part, Table):
+        html = part.html + scripts if isinstance(part, Searchable) else part.html
+        return {"text/html": html, "text/plain": part.text}
+    spec = part.to_dict()
+    return {MIME: spec, "text/plain": str(spec.get("description", "a chart"))}
+
+
+def _output(data: dict[str, Any]) -> dict[str, Any]:
+    return {"output_type": "display_data", "data": data, "metadata": {}}
+
+
+def _request() -> dict[str, Any]:
+    """Return the message that the kernel is answering; empty outside a kernel."""
+    asked: dict[str, Any] = getattr(get_ipython(), "get_parent", dict)()
+    return asked
+
+
+def _waited(selection: Selection, make: Make) -> tuple[Part, ...]:
+    """Make the parts, however long what they need takes."""
+    while True:
+        try:
+            return _made(selection, make)
+        except Pending as pending:
+            pending.later.now()
+
+
+def _made(selection: Selection, make: Make) -> tuple[Part, ...]:
+    try:
+        return tuple(make(selection))
+    except PerfkitError as e:
+        return (str(e),)
+
+
+def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, Determinable]:
+    """Return GAPS of a choice, and whether its causes can be told, as `perfkit.analysis.gaps` does.
+
+    Parameters
+    ----------
+    source
+        What a view was made of: who looks at one choice asks the analysis, who moves from choice to choice an index.
+    view
+        The choice.
+
+    Raises
+    ------
+    Pending
+        If the index of a large run is not there yet.
+    """
+    if isinstance(source, Selection):
+        tables = (view.all_kernels, view.copies, view.api_calls)
+        return idle_gaps(*tables, window=view.window, ranges=view.ranges), determinable(*tables)
+    run = view.run
+    index = _index_of(_IDLE, run, lambda: Idle(run.kernels, run.copies, run.api_calls, ranges=run.ranges), "idle times")
+    devices = {"ranks": view.ranks, "gpus": view.gpus}
+    return index.gaps(window=view.window, **devices), index.determinable(**devices)
+
+
+def operators(source: Selection | Explorer, view: Selection, *, by: str | Sequence[str]) -> pd.DataFrame:
+    """Return what `perfkit.analysis.operators.summary` says of a choice; arguments and Pending as in `gaps`."""
+    traced = view.framework
+    if isinstance(source, Selection):
+        return of_operators.summary(traced.ops, traced.kernels, traced.api_calls, by=by, window=traced.window)
+    run = traced.run
+    index = _index_of(_OPERATORS, view.run, lambda: Operators(run.ops, run.kernels, run.api_calls), "operators")
+    rows = {"ops": _rows(traced.ops, run.ops), "kernels": _rows(traced.kernels, run.kernels)}
+    return index.summary(by=by, window=traced.window, **rows)
+
+
+def _rows(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
+    """Return the positions of chosen rows of a table, None for all of them."""
+    return None if chosen is every else np.flatnonzero(every.index.isin(chosen.index))
+
+
+def _index_of(kept: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callable[[], T], what: str) -> T:
+    """Return the index of a run."""
+    later = kept.setdefault(run, Later(make))
+    found = later.now() if len(run.kernels) <= MANY else later.soon()
+    if later.failed:
+        raise later.failed
+    if found is None:
+        raise Pending(later, f"The {what} of {len(run.kernels):,} kernels are being looked for. They follow here.")
+    return found

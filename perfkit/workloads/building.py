@@ -1,9 +1,10 @@
 """A model, and what one step of training or inference does with a batch.
 
-Functions
----------
-model       the model of a plan, on the CPU, with random weights
-workload    it on the device, with its step
+Conventions
+-----------
+Samples are drawn once, from a seed, and each is prepared when it is asked for, as one of a real data set would be:
+images are stored as bytes and become floats from -1 to 1; tokens are as they are. Labels are random, so a model can
+only learn them by heart.
 """
 
 from __future__ import annotations
@@ -11,14 +12,44 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from perfkit import hardware
 from perfkit.errors import PerfkitError
-from perfkit.workloads.data import CLASSES, Batch
+from perfkit.workloads.baseline import Device
 from perfkit.workloads.plan import Plan
-from perfkit.workloads.precision import autocast
 
+KEPT = 256  # samples that are drawn; later ones are the same again
+EPOCH = 100  # batches until the DataLoader starts again, and with it workers that do not persist
+CLASSES = {"mlp": 10, "cnn": 10, "resnet18": 1000, "bert": 2}
+Batch = tuple[Any, Any]
+
+
+class Synthetic:
+    """A data set for the DataLoader: `length` samples with their labels."""
+
+    def __init__(self, torch: Any, plan: Plan, length: int) -> None:
+        drawn = torch.Generator().manual_seed(plan.seed)
+        self.samples = _samples(torch, plan, drawn)
+        self.labels = torch.randint(CLASSES[plan.model], (KEPT,), generator=drawn)
+        self.is_text = plan.model == "bert"
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Batch:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        sample, label = self.samples[index % KEPT], self.labels[index % KEPT]
+        return (sample if self.is_text else sample.float().div_(127.5).sub_(1)), label
+
+
+HALVES = {"fp16": "float16", "bf16": "bfloat16"}
+# Compute capability from which tensor cores know the format (CUDA C++ Programming Guide, warp matrix functions).
+TENSOR_SINCE = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0)}
 CXX, CC = ("c++", "g++", "clang++"), ("cc", "gcc", "clang")  # where CXX and CC name none
 
 
@@ -35,18 +66,18 @@ def model(plan: Plan) -> Any:
 
     torch.manual_seed(plan.seed)
     if plan.model == "mlp":
-        from perfkit.workloads.models.mlp import SimpleMLP
+        from perfkit.workloads.models import SimpleMLP
 
         return SimpleMLP()
     if plan.model == "cnn":
-        from perfkit.workloads.models.cnn import SimpleCNN
+        from perfkit.workloads.models import SimpleCNN
 
         return SimpleCNN()
     if plan.model == "resnet18":
-        from perfkit.workloads.models.resnet import ResNet18
+        from perfkit.workloads.models import ResNet18
 
         return ResNet18(classes=CLASSES["resnet18"])
-    from perfkit.workloads.models.bert import BertClassifier
+    from perfkit.workloads.models import BertClassifier
 
     names = ("layers", "hidden", "heads", "vocabulary")
     return BertClassifier(classes=CLASSES["bert"], **{name: getattr(plan.size, name) for name in names})
@@ -114,3 +145,91 @@ def _check_compiler(device: str) -> None:
         )
     if device == "cuda" and importlib.util.find_spec("triton") is None:
         raise PerfkitError("compile: Triton is not installed. Install `triton`, or leave --compile out.")
+
+
+def batches(torch: Any, plan: Plan, batch: int) -> Generator[Batch]:
+    """Yield batches of inputs and labels without end, on the device of the plan."""
+    options = plan.loader
+    loader = torch.utils.data.DataLoader(
+        Synthetic(torch, plan, batch * EPOCH),
+        batch_size=batch,
+        num_workers=options.workers,
+        pin_memory=options.pin_memory,
+        prefetch_factor=options.prefetch,
+        persistent_workers=options.persistent,
+    )
+    if options.resident:
+        kept = _moved(next(iter(loader)), plan)
+        while True:
+            yield kept
+    while True:
+        for loaded in loader:
+            yield _moved(loaded, plan)
+
+
+def _samples(torch: Any, plan: Plan, drawn: Any) -> Any:
+    if plan.model == "bert":
+        return torch.randint(plan.size.vocabulary, (KEPT, plan.size.sequence), generator=drawn)
+    shape = (3, plan.size.image, plan.size.image) if plan.model == "resnet18" else (1, 28, 28)
+    return torch.randint(256, (KEPT, *shape), generator=drawn, dtype=torch.uint8)
+
+
+def _moved(loaded: Batch, plan: Plan) -> Batch:
+    """Copy a batch to the device; from pinned memory the host does not wait for it."""
+    inputs, labels = (part.to(plan.device, non_blocking=plan.loader.pin_memory) for part in loaded)
+    return inputs, labels
+
+
+@contextmanager
+def computing(used: Device, plan: Plan) -> Iterator[None]:
+    """Let matrix products and convolutions of FP32 numbers be computed as such, or in TF32, on a GPU.
+
+    PyTorch alone computes convolutions in TF32 and matrix products in FP32; both are set, and set back afterwards.
+
+    Raises
+    ------
+    PerfkitError
+        If the GPU has no tensor cores for TF32.
+    """
+    if used.capability is None:
+        yield
+        return
+    if plan.precision == "tf32" and used.capability < TENSOR_SINCE["tf32"]:
+        raise PerfkitError(f"precision: {used.name} does not compute in TF32. Choose fp32 or fp16.")
+    torch = used.torch
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if plan.precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = plan.precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def autocast(torch: Any, plan: Plan) -> Any:
+    """Return a context in which products are computed in FP16 or BF16, or one that changes nothing."""
+    half = HALVES.get(plan.precision)
+    return torch.autocast(plan.device, dtype=getattr(torch, half or "bfloat16"), enabled=half is not None)
+
+
+def peak_flops(used: Device, plan: Plan, *, table: Iterable[hardware.Peaks] | None = None) -> float | None:
+    """Return the dense peak of the device in this precision, FLOP/s, or None if it is not known.
+
+    That of tensor cores where the GPU has them for the precision. A CPU has one only in a table of one's own, as
+    `perfkit baseline gemm` measures it.
+
+    Parameters
+    ----------
+    used
+        The device.
+    plan
+        With the precision.
+    table
+        Peaks to look in, such as those of `hardware.load_peaks`; those of perfkit when omitted.
+    """
+    sheet = hardware.peaks(used.name, table=table)
+    since = TENSOR_SINCE.get(plan.precision)
+    in_tensor_cores = since is not None and used.capability is not None and used.capability >= since
+    name = f"{plan.precision}_tensor" if in_tensor_cores else plan.precision
+    return sheet.flops_per_s.get(name) if sheet else None

@@ -33,13 +33,12 @@ from typing import Any
 
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.workloads import commands, flops, precision, timing
-from perfkit.workloads.baseline import timing as baseline
-from perfkit.workloads.baseline.saving import UNITS
-from perfkit.workloads.building import Workload, workload
-from perfkit.workloads.data import batches
+from perfkit.workloads import baseline, building, flops, timing
+from perfkit.workloads import plan as workloads_plan
+from perfkit.workloads.building import Workload, batches, workload
 from perfkit.workloads.plan import Plan
 from perfkit.workloads.record import torch_profile
+from perfkit.workloads.saved_baseline import UNITS
 
 Row = dict[str, Any]
 
@@ -75,9 +74,9 @@ def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool
         If PyTorch, the GPU or a compiler is missing, a batch does not fit, or a rate is above the peak.
     """
     used = device(plan)
-    peak = precision.peak(used, plan, table=peaks)
+    peak = building.peak_flops(used, plan, table=peaks)
     rows = []
-    with precision.computing(used, plan):
+    with building.computing(used, plan):
         for batch in plan.batches:
             try:
                 times = _times(used.torch, plan, batch, is_marked=is_marked)
@@ -184,7 +183,7 @@ def _row(plan: Plan, batch: int, times: timing.Times, name: str, peak: float | N
 @contextmanager
 def _steady(used: baseline.Device, plan: Plan) -> Iterator[tuple[Workload, Iterator[Any]]]:
     """Yield a warmed-up workload and the batches of its last size."""
-    with precision.computing(used, plan), closing(batches(used.torch, plan, plan.batches[-1])) as loaded:
+    with building.computing(used, plan), closing(batches(used.torch, plan, plan.batches[-1])) as loaded:
         work = workload(used.torch, plan)
         timing.timed(work.step, loaded, plan.warming, timing.clock(used.torch, plan.device))
         yield work, loaded
@@ -193,16 +192,16 @@ def _steady(used: baseline.Device, plan: Plan) -> Iterator[tuple[Workload, Itera
 def _captures(used: baseline.Device, plan: Plan, out: Path, *, gpu_metrics: bool) -> dict[str, str]:
     """Record with the tools that there are; say what each made or why it made nothing."""
     made = {}
-    for tool, wanted in commands.captures(plan, out, gpu_metrics=gpu_metrics).items():
-        failed = _absent(tool, plan) or next(filter(None, map(commands.run, wanted)), None)
+    for tool, wanted in workloads_plan.captures(plan, out, gpu_metrics=gpu_metrics).items():
+        failed = _absent(tool, plan) or next(filter(None, map(workloads_plan.run, wanted)), None)
         made[tool] = failed or ", ".join(command.makes.name for command in wanted)
     failed = _absent("nvidia-smi", plan)
     if not failed:
-        with _steady(used, plan) as (work, loaded), commands.logging(out):
+        with _steady(used, plan) as (work, loaded), workloads_plan.logging(out):
             end = time.monotonic() + LOGGED_S
             while time.monotonic() < end:
                 work.step(next(loaded))
-    return {**made, "nvidia-smi": failed or commands.LOG}
+    return {**made, "nvidia-smi": failed or workloads_plan.LOG}
 
 
 def _absent(tool: str, plan: Plan) -> str | None:

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from frames import ranges
 
-from perfkit.analysis.annotations import iterations
+from perfkit.analysis.steps import iterations
 from perfkit.tables import RANGES
 
 NONE = np.zeros(0, np.int64)

@@ -7,15 +7,7 @@ import pandas as pd
 import pytest
 from frames import api_calls, kernels
 
-from perfkit.analysis.calls import (
-    is_graph_launch,
-    is_launch,
-    is_memory,
-    is_sync,
-    numbered_together,
-    started_by,
-    where,
-)
+from perfkit.analysis.causes import is_graph_launch, is_launch, is_memory, is_sync, numbered_together, started_by, where
 
 CALLS = {
     is_launch: "cudaLaunchKernel cudaLaunchKernelExC cuLaunchKernelEx cudaLaunchCooperativeKernel cudaGraphLaunch"

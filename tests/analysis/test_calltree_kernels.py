@@ -7,7 +7,7 @@ import pytest
 from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, toy_metrics, toy_tree
 
 from perfkit.analysis import calltree as paths
-from perfkit.analysis.contexts import call_paths
+from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.stalls import main, words
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE, STALLS

@@ -10,7 +10,7 @@ import pytest
 from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree
 
 from perfkit.analysis import calltree as paths
-from perfkit.analysis.calltree.paths import described, nearest, parents, rows_of
+from perfkit.analysis.calltree.totals import described, nearest, parents, rows_of
 
 KINDS = ["function", "function", "line", "loop", "instruction"]
 Row = dict[str, object]

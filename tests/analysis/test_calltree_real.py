@@ -12,7 +12,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis import calltree as paths
-from perfkit.analysis.contexts import call_paths
+from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.stalls import shares
 
 GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"

@@ -7,7 +7,8 @@ import math
 import pandas as pd
 import pytest
 
-from perfkit.analysis.compare import COMPARED_FIGURES, FIGURES, direction, figures, of_interval, of_values
+from perfkit.analysis.compare import COMPARED_FIGURES, FIGURES, figures
+from perfkit.analysis.compare.resampling import direction, of_interval, of_values
 from perfkit.errors import SchemaError
 
 

@@ -8,18 +8,15 @@ import pytest
 from sampled import samples, together
 
 from perfkit import hardware
-from perfkit.analysis.efficiency import (
+from perfkit.analysis.efficiency import expected_tokens_per_s, hfu, implied_peak_ratio, mfu, reported_mfu
+from perfkit.analysis.training_work import (
     active_parameters,
-    expected_tokens_per_s,
+    credible,
     flops_per_token,
-    hfu,
-    implied_peak_ratio,
-    mfu,
-    reported_mfu,
     samples_per_s,
     tokens_per_s,
+    verdict,
 )
-from perfkit.analysis.efficiency.credible import credible, verdict
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import Peaks
 from perfkit.tables import SAMPLES

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.efficiency import RUNS, scaling, scaling_fit
+from perfkit.analysis.scaling import RUNS, scaling, scaling_fit
 from perfkit.errors import PerfkitError, SchemaError
 
 GPUS = [1, 2, 4, 8, 16]

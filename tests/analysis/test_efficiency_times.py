@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from perfkit import hardware
-from perfkit.analysis.efficiency import (
-    all_reduce_time,
-    checkpoint_time,
-    decode_floor,
-    expected_tokens_per_s,
-    training_time,
-)
+from perfkit.analysis.efficiency import expected_tokens_per_s
+from perfkit.analysis.scaling import all_reduce_time, checkpoint_time, decode_floor, training_time
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
 

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from perfkit.analysis.flops.attention import FORMS, attention
 from perfkit.analysis.flops.models import gemm
 from perfkit.analysis.flops.shapes import Inputs
+from perfkit.analysis.flops.work import FORMS, attention
 
 FLASH = FORMS["aten::_scaled_dot_product_flash_attention"]
 FLASH_BACKWARD = FORMS["aten::_scaled_dot_product_flash_attention_backward"]

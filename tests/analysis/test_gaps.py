@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels, ranges
 
-from perfkit.analysis.gaps import CAUSES, GAPS, determinable, histogram, idle_by_cause, idle_gaps, longest
+from perfkit.analysis.causes import CAUSES, determinable
+from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps, longest
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 

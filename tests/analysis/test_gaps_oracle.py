@@ -8,8 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.calls import is_launch, is_memory, is_sync
-from perfkit.analysis.causes import DATA_LOADING
+from perfkit.analysis.causes import DATA_LOADING, is_launch, is_memory, is_sync
 from perfkit.analysis.gaps import GAPS, histogram, idle_by_cause, idle_gaps
 from perfkit.analysis.timeline import breakdown
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES

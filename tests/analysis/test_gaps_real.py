@@ -11,7 +11,8 @@ import pytest
 from real import WITH_KERNELS as CAPTURES
 
 import perfkit
-from perfkit.analysis.gaps import GAPS, determinable, idle_by_cause, idle_gaps
+from perfkit.analysis.causes import determinable
+from perfkit.analysis.gaps import GAPS, idle_by_cause, idle_gaps
 
 LONGER_THAN_NS = {"gt_10us": 10_000, "gt_100us": 100_000, "gt_1ms": 1_000_000}
 

@@ -10,7 +10,7 @@ import pytest
 from frames import api_calls, copies, kernels
 
 import perfkit
-from perfkit.analysis.graphs import recorded
+from perfkit.analysis.host import recorded
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 

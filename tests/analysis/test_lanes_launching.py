@@ -8,7 +8,7 @@ import numpy as np
 from frames import api_calls
 
 import perfkit
-from perfkit.analysis.calls import started_by
+from perfkit.analysis.causes import started_by
 from perfkit.analysis.lanes import Launching
 
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"

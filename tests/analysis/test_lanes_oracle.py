@@ -14,7 +14,7 @@ from real import WITH_KERNELS
 import perfkit
 from perfkit.analysis import timeline
 from perfkit.analysis.lanes import Lanes, lane
-from perfkit.choice import named
+from perfkit.selection import named
 
 DEVICES = [(0, 0), (0, 1), (3, 0)]
 NAMES = ["alpha", "beta", "gamma", None]

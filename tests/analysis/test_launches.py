@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 from frames import api_calls, kernels
 
-from perfkit.analysis.launches import LATENCY, LAUNCH_CALLS, is_launch, latency, queue_depth, summary, unlaunched
+from perfkit.analysis.causes import LAUNCH_CALLS, is_launch
+from perfkit.analysis.launches import LATENCY, latency, queue_depth, summary, unlaunched
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS
 

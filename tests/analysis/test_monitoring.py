@@ -7,11 +7,7 @@ import pandas as pd
 import pytest
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.monitoring import (
-    energy,
-    summary,
-    utilisation,
-)
+from perfkit.analysis.monitoring.summaries import energy, summary, utilisation
 from perfkit.analysis.timeline import samples_mean
 from perfkit.errors import SchemaError
 from perfkit.tables import SAMPLES

@@ -8,7 +8,7 @@ import pytest
 from frames import kernels
 from sampled import samples, together
 
-from perfkit.analysis.monitoring import clock_drops, clock_under_kernels, throttled_kernels
+from perfkit.analysis.monitoring.alignment import clock_drops, clock_under_kernels, throttled_kernels
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import KERNELS, SAMPLES
 

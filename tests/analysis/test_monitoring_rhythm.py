@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.monitoring import cycles, dips, idle, imbalance, periods
+from perfkit.analysis.monitoring import summaries
+from perfkit.analysis.monitoring.summaries import dips, idle, imbalance, periods
 from perfkit.errors import SchemaError
 from perfkit.tables import SAMPLES
 
@@ -119,7 +120,7 @@ def test_where_nothing_repeats_there_is_no_period(values: list[float]) -> None:
 
 def test_a_long_log_has_a_coarser_grid(monkeypatch: pytest.MonkeyPatch) -> None:
     """3000 readings of 1 ms on at most 1100 points: a step of 3 ms, rounded up, and the period to that precision."""
-    monkeypatch.setattr(cycles, "POINTS", 1100)
+    monkeypatch.setattr(summaries, "POINTS", 1100)
     found = periods(samples(every=10**6, gpu_busy_frac=wave(100, 3000, 70))).iloc[0]
     assert -(-3000 * 10**6 // 1100) == found["step_ns"]
     assert abs(found["period_ns"] - 100 * 10**6) <= found["step_ns"]

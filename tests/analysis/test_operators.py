@@ -11,8 +11,7 @@ from frames import api_calls, copies, kernels
 from ops import launch, launched, op, ops, random_launches, random_operators
 
 from perfkit.analysis import operators
-from perfkit.analysis.operators import kernels_of
-from perfkit.analysis.operators.nesting import outermost, parents, rolled_up
+from perfkit.analysis.operators.join import kernels_of, outermost, parents, rolled_up
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 

@@ -10,7 +10,7 @@ import pytest
 from frames import ranges
 from ops import launch, launched, op, ops
 
-from perfkit.analysis.operators import backward
+from perfkit.analysis.operators.totals import backward
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from ops import random_launches, random_operators
 
-from perfkit.analysis.operators import Operators, summary
+from perfkit.analysis.operators.totals import Operators, summary
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 

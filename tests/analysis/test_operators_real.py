@@ -31,7 +31,7 @@ from readers.torch_real import (
     read,
 )
 
-from perfkit.analysis import input_wait, memory, operators, precision, steps
+from perfkit.analysis import host, memory, operators, precision, steps
 
 QWEN_H100 = "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
 NORMALISATION = "TraceLens__perf_model__normalization__normalization_layer_test.json.gz"
@@ -225,7 +225,7 @@ def test_workers_end_the_wait_for_data(profiles: Path) -> None:
     share = {}
     for name in (V100_BEFORE, V100_AFTER):
         ranges, kernels = tables(profiles, name, "RANGES", "KERNELS")
-        found = input_wait.summary(ranges, steps.detect(ranges, kernels))
+        found = host.input_wait(ranges, steps.detect(ranges, kernels))
         spans = complete(profiles, name, "operator")
         waits = sum(int(s["dur"]) * 1000 for s in spans if s["name"].startswith("enumerate(DataLoader)#"))
         assert waits == found["wait_ns"].sum()

@@ -10,8 +10,7 @@ import pytest
 from frames import api_calls, kernels, ranges
 from ops import launch, launched, op, ops, random_launches, random_operators
 
-from perfkit.analysis.operators import summary
-from perfkit.analysis.operators.totals import KEYS
+from perfkit.analysis.operators.totals import KEYS, summary
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.roofline import bound, ceilings, points
+from perfkit.analysis.roofline import bound, points
+from perfkit.analysis.roofs import ceilings
 
 BERT = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
 

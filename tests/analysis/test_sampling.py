@@ -12,7 +12,7 @@ from frames import ranges
 
 import perfkit
 from perfkit.analysis import monitoring
-from perfkit.analysis.sampling import bins
+from perfkit.analysis.monitoring.alignment import bins
 from perfkit.errors import SchemaError
 from perfkit.tables import SAMPLES
 

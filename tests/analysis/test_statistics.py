@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.statistics import counted, grouped, in_unit, numbered, ranked
+from perfkit.analysis.grouping import counted, grouped, in_unit, numbered, ranked
 
 
 def test_worked_by_hand() -> None:

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from counted import counters, launches, stalls
 
-from perfkit.analysis.targets import TARGETS, VERDICTS, check
+from perfkit.analysis.access import TARGET_VERDICTS, TARGETS, target_checks
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import COUNTERS, LAUNCHES
 
@@ -20,7 +20,7 @@ def verdicts(
     row: dict[str, Any], recorded: dict[str, float] | None = None, reasons: dict[str, float] | None = None
 ) -> pd.DataFrame:
     """The six checks of one launch, by name of the check."""
-    table = check(launches(row), counters(recorded or {}), None if reasons is None else stalls(reasons))
+    table = target_checks(launches(row), counters(recorded or {}), None if reasons is None else stalls(reasons))
     return table.set_index(table["check"].astype(str))
 
 
@@ -77,7 +77,9 @@ def test_verdicts_equal_a_comparison_row_by_row() -> None:
     columns = ["sm_frac", "tensor_frac", "achieved_occupancy_frac"]
     rows = [dict(zip(columns, random.random(3), strict=True)) | {"name": "sgemm"} for _ in range(200)]
     hits = [float(value) for value in random.uniform(0, 100, 200)]
-    found = check(launches(*rows), counters(*({HIT: hit} for hit in hits))).set_index(["launch", "check"])["verdict"]
+    found = target_checks(launches(*rows), counters(*({HIT: hit} for hit in hits))).set_index(["launch", "check"])[
+        "verdict"
+    ]
     for i, (row, hit) in enumerate(zip(rows, hits, strict=True)):
         asked = {"sm_throughput": row["sm_frac"], "tensor_use": row["tensor_frac"], "l2_hit": hit / 100}
         asked["occupancy"] = row["achieved_occupancy_frac"]
@@ -87,15 +89,17 @@ def test_verdicts_equal_a_comparison_row_by_row() -> None:
 
 def test_each_launch_gets_its_own_counters() -> None:
     """The second of two launches has a hit rate, the first has not."""
-    found = check(launches({}, {}), counters({}, {HIT: 75}))
+    found = target_checks(launches({}, {}), counters({}, {HIT: 75}))
     assert ["not measured", "met"] == found.loc[found["check"] == "l2_hit", "verdict"].tolist()
 
 
 def test_empty_tables() -> None:
     """No launches make no checks, with all columns and categories."""
-    found = check(LAUNCHES.empty(), COUNTERS.empty())
+    found = target_checks(LAUNCHES.empty(), COUNTERS.empty())
     assert 0 == len(found)
-    assert (list(TARGETS), list(VERDICTS)) == tuple(found[c].cat.categories.tolist() for c in ("check", "verdict"))
+    assert (list(TARGETS), list(TARGET_VERDICTS)) == tuple(
+        found[c].cat.categories.tolist() for c in ("check", "verdict")
+    )
     assert "float64" == found["value_frac"].dtype == found["target_frac"].dtype
 
 
@@ -110,6 +114,6 @@ def test_impossible_values_are_reported() -> None:
 def test_wrong_tables_are_refused() -> None:
     """Tables in the wrong order are errors that name the table."""
     with pytest.raises(SchemaError, match="table 'LAUNCHES' does not match"):
-        check(COUNTERS.empty(), LAUNCHES.empty())
+        target_checks(COUNTERS.empty(), LAUNCHES.empty())
     with pytest.raises(SchemaError, match="table 'STALLS' does not match"):
-        check(LAUNCHES.empty(), COUNTERS.empty(), COUNTERS.empty())
+        target_checks(LAUNCHES.empty(), COUNTERS.empty(), COUNTERS.empty())

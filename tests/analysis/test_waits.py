@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from perfkit.analysis.causes import Axis, Placed, covered, innermost, longest, members, placed
 from perfkit.analysis.intervals import union
-from perfkit.analysis.waits import Axis, Placed, covered, innermost, longest, members, placed
 from perfkit.errors import PerfkitError
 
 

@@ -17,8 +17,8 @@ from statistics import median
 import pandas as pd
 
 import perfkit
-from perfkit.readers.nsys import gpu
-from perfkit.readers.nsys.source import Combined
+from perfkit.readers.nsys import tables
+from perfkit.readers.nsys.sources import Combined
 from tests.bench import captures, fresh
 from tests.bench.table import Row
 
@@ -72,9 +72,9 @@ def pandas_rows(path: str, some: str) -> int:
 
 def _query() -> str:
     """Return the query for the columns that the reader asks for, before it combines any."""
-    asked = [c.columns if isinstance(c, Combined) else (c,) for c in gpu.KERNEL_COLUMNS]
+    asked = [c.columns if isinstance(c, Combined) else (c,) for c in tables.KERNEL_COLUMNS]
     once = dict.fromkeys(name for columns in asked for name in columns)
-    return f"SELECT {', '.join(once)} FROM {gpu.KERNEL}"
+    return f"SELECT {', '.join(once)} FROM {tables.KERNEL}"
 
 
 def _compiled() -> Path | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from browser.lab import RUN, Page
 
 from perfkit.report.lab import prepare
-from perfkit.report.places import place, stored
+from perfkit.report.links import place, stored
 
 SOURCE = "KERNELS, COPIES; timeline.breakdown"
 CELL = f"""from perfkit.diagnosis import Figure

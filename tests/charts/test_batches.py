@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from perfkit.charts.batches import latency
+from perfkit.charts.operators import latency
 from perfkit.errors import SchemaError
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]

@@ -15,7 +15,7 @@ from charts.test_theme import SIGHT, _contrast, _lab, _linear
 
 import perfkit
 from perfkit.analysis import communication
-from perfkit.charts.collectives import OPERATION_COLOURS, SHAPES, bandwidth
+from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth
 from perfkit.errors import SchemaError
 from perfkit.tables import COLLECTIVES
 

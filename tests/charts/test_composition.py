@@ -17,8 +17,9 @@ from charts.test_theme import SIGHT, _contrast, _lab, _linear
 
 import perfkit
 from perfkit.analysis import calltree
-from perfkit.charts import composition
-from perfkit.charts.composition import gpu_time, host_and_gpu, launch_efficiency
+from perfkit.charts import shares
+from perfkit.charts.launches import launch_efficiency
+from perfkit.charts.shares import gpu_time, host_and_gpu
 from perfkit.errors import SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE
 
@@ -30,7 +31,7 @@ NAN = float("nan")
 def summary(**columns: list[float]) -> pd.DataFrame:
     """Rows of `calltree.gpu_summary` by entry; what is not given was not recorded."""
     count = len(next(iter(columns.values())))
-    times = [column for column in composition.PARTS if column != "other_ns"] + ["operation_ns", "host_ns"]
+    times = [column for column in shares.PARTS if column != "other_ns"] + ["operation_ns", "host_ns"]
     frame = pd.DataFrame({"rank": 0, **{column: columns.get(column, [NAN] * count) for column in times}})
     return frame.assign(entry=[f"entry {n}" for n in range(count)])
 
@@ -212,8 +213,8 @@ def test_the_charts_take_what_the_analyses_return(checked: Check) -> None:
 
 def test_parts_stay_apart() -> None:
     """Any two parts differ by 15 or more for every sight and show on light and dark pages."""
-    for palette in (composition.PART_COLOURS, composition.SERIES_COLOURS):
-        shown = [palette[key] for key in palette if palette is composition.PART_COLOURS or key in composition.SERIES]
+    for palette in (shares.PART_COLOURS, shares.SERIES_COLOURS):
+        shown = [palette[key] for key in palette if palette is shares.PART_COLOURS or key in shares.SERIES]
         for sight in SIGHT.values():
             seen = [_lab(np.array(sight) @ _linear(colour)) for colour in shown]
             assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15

@@ -11,8 +11,7 @@ import pandas as pd
 import pytest
 from vl_convert import vegalite_to_svg
 
-from perfkit.charts.detail import BINS, CHOSEN, SPANS, canvas, timeline
-from perfkit.charts.detail.words import COLOURS, NAMES
+from perfkit.charts.detail import BINS, CHOSEN, COLOURS, NAMES, SPANS, canvas, timeline
 from perfkit.errors import SchemaError
 
 NO_BINS = pd.DataFrame(columns=[*BINS])

@@ -17,8 +17,8 @@ from frames import kernels
 
 import perfkit
 from perfkit.analysis import precision
-from perfkit.charts import formats
-from perfkit.charts.formats import bars
+from perfkit.charts import kernels as charts_kernels
+from perfkit.charts.kernels import formats
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -41,7 +41,7 @@ def drawn(view: dict[str, Any], *fields: str) -> list[tuple[Any, ...]]:
 def test_formats_lie_end_to_end_in_their_family(checked: Check) -> None:
     """GEMM 20 µs in FP32 and 60 in BF16, convolutions 20: the longest family first, formats in the palette's order."""
     frame = shares(("convolution", "tf32", "yes", 20), ("gemm", "bf16", "yes", 60), ("gemm", "fp32", "no", 20))
-    spec = checked(bars(frame))
+    spec = checked(formats(frame))
     assert [
         ("GEMM", "FP32", 0.0, 20.0, "20.0 %"),
         ("GEMM", "BF16", 20.0, 80.0, "60.0 %"),
@@ -57,7 +57,7 @@ def test_formats_lie_end_to_end_in_their_family(checked: Check) -> None:
 def test_tensor_cores_are_told_without_colour(checked: Check) -> None:
     """Yes, no and unknown differ in how much they are filled, unknown in its outline; words say the same."""
     answers = ("yes", "no", "unknown")
-    spec = checked(bars(shares(*(("gemm", "fp16", answer, 10) for answer in answers))))
+    spec = checked(formats(shares(*(("gemm", "fp16", answer, 10) for answer in answers))))
     assert [("on tensor cores", 1.0), ("not on tensor cores", 0.55), ("tensor cores unknown", 0.2)] == drawn(
         spec["layer"][0], "cores", "filled"
     )
@@ -70,7 +70,7 @@ def test_tensor_cores_are_told_without_colour(checked: Check) -> None:
 def test_words_read_on_their_ground(checked: Check) -> None:
     """White on filled dark formats, black on filled light ones, the page's ink where the page shines through."""
     frame = shares(("gemm", "bf16", "yes", 10), ("gemm", "fp16", "yes", 10), ("gemm", "fp32", "no", 10))
-    views = checked(bars(frame))["layer"][1:]
+    views = checked(formats(frame))["layer"][1:]
     inks = {row["format"]: view["mark"].get("color", "page") for view in views for row in view["rows"]}
     assert {"BF16": "#FFFFFF", "FP16": "#000000", "FP32": "page"} == inks
 
@@ -78,35 +78,35 @@ def test_words_read_on_their_ground(checked: Check) -> None:
 def test_words_shrink_with_the_room(checked: Check) -> None:
     """Of 100 µs, 80 hold all words, 15 the format and its share, 5 none."""
     frame = shares(("gemm", "bf16", "yes", 80), ("gemm", "fp8", "yes", 15), ("gemm", "int8", "yes", 5))
-    words = {pair for view in checked(bars(frame))["layer"][1:] for pair in drawn(view, "first", "second")}
+    words = {pair for view in checked(formats(frame))["layer"][1:] for pair in drawn(view, "first", "second")}
     assert {("BF16 · 80.0 %", "on tensor cores"), ("FP8", "15.0 %")} == words
 
 
 def test_what_is_unknown_is_said(checked: Check) -> None:
     """Where most time has no known format the title says that, and invents none."""
-    spec = checked(bars(shares(("gemm", "unknown", "unknown", 3), ("gemm", "fp32", "no", 1))))
+    spec = checked(formats(shares(("gemm", "unknown", "unknown", 3), ("gemm", "fp32", "no", 1))))
     assert "The number format of 75.0 % of the matrix work is unknown" == spec["title"]["text"]
 
 
 def test_without_matrix_work_the_chart_says_so(checked: Check) -> None:
     """No such kernel, or none that took time, is a sentence."""
     for frame in (shares(), shares(("gemm", "fp32", "no", 0))):
-        assert "No GEMM, convolution or attention kernel" in checked(bars(frame))["title"]["subtitle"][0]
+        assert "No GEMM, convolution or attention kernel" in checked(formats(frame))["title"]["subtitle"][0]
 
 
 @pytest.mark.parametrize("column", ["family", "format", "tensor_cores", "source"])
 def test_unknown_values_are_refused(column: str) -> None:
     """A family, format, answer or source that the picture cannot show is an error."""
     with pytest.raises(ValueError, match=rf"{column}: \['magic'\] are not among"):
-        bars(shares(("gemm", "fp32", "no", 1)).assign(**{column: "magic"}))
+        formats(shares(("gemm", "fp32", "no", 1)).assign(**{column: "magic"}))
 
 
 def test_wrong_frames_are_refused() -> None:
     """A missing column and a share above 1 are errors that say so."""
     with pytest.raises(SchemaError, match="tensor_cores"):
-        bars(shares().drop(columns="tensor_cores"))
+        formats(shares().drop(columns="tensor_cores"))
     with pytest.raises(ValueError, match=r"share_frac: 1\.5 is not a fraction"):
-        bars(shares(("gemm", "fp32", "no", 1)).assign(share_frac=1.5))
+        formats(shares(("gemm", "fp32", "no", 1)).assign(share_frac=1.5))
 
 
 def test_the_values_are_those_of_the_analysis() -> None:
@@ -118,13 +118,13 @@ def test_the_values_are_those_of_the_analysis() -> None:
         "source": precision.SOURCES,
     }
     assert {column: set(values) for column, values in known.items()} == {
-        column: set(values) for column, values in formats.LEGAL.items()
+        column: set(values) for column, values in charts_kernels.LEGAL.items()
     }
 
 
 def test_formats_stay_apart() -> None:
     """Any two colours differ by 15 or more for every sight and show on light and dark pages."""
-    palette = list(formats.FORMAT_COLOURS.values())
+    palette = list(charts_kernels.FORMAT_COLOURS.values())
     for sight in SIGHT.values():
         seen = [_lab(np.array(sight) @ _linear(colour)) for colour in palette]
         assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
@@ -135,10 +135,10 @@ def test_the_chart_takes_what_the_analysis_returns(checked: Check) -> None:
     """A GEMM on tensor cores, by its name; and nothing at all."""
     name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas"
     gemm = kernels({"start_ns": 0, "dur_ns": 400, "family": "gemm", "name": name})
-    spec = checked(bars(precision.shares(OPS.empty(), gemm, API_CALLS.empty())))
+    spec = checked(formats(precision.shares(OPS.empty(), gemm, API_CALLS.empty())))
     assert "100 % of the time of the matrix work is in BF16" == spec["title"]["text"]
     empty = precision.shares(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
-    assert "Nothing to draw" in checked(bars(empty))["description"]
+    assert "Nothing to draw" in checked(formats(empty))["description"]
 
 
 def test_the_real_capture(profiles: Path, checked: Check) -> None:
@@ -146,7 +146,7 @@ def test_the_real_capture(profiles: Path, checked: Check) -> None:
     device = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())["devices"]["0"]
     longest = {k["time"] for k in device["top5"] if k["name"].startswith(("sm90_xmma_gemm_bf16", "void pytorch_flash"))}
     run = perfkit.load(profiles / "torch" / QWEN)
-    spec = checked(bars(precision.shares(run.ops, run.kernels, run.api_calls)))
+    spec = checked(formats(precision.shares(run.ops, run.kernels, run.api_calls)))
     rows = [row for row in spec["layer"][0]["rows"] if row["format"] == "BF16"]
     assert longest == {round((row["end"] - row["begin"]) * 1e6) for row in rows}
     assert {"on tensor cores"} == {row["cores"] for row in rows}

@@ -10,8 +10,8 @@ import pandas as pd
 import pytest
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.sampling import bins
-from perfkit.charts.live import NAMES, strips
+from perfkit.analysis.monitoring.alignment import bins
+from perfkit.charts.monitor_lines import NAMES, strips
 from perfkit.errors import SchemaError
 from perfkit.metrics import METRICS
 

@@ -15,10 +15,11 @@ from charts.test_theme import SIGHT, _contrast, _lab, _linear
 
 import perfkit
 from perfkit import metrics
-from perfkit.analysis import monitoring, sampling
-from perfkit.charts import monitor_lines, throttled
-from perfkit.charts.collectives import OPERATION_COLOURS
-from perfkit.charts.monitor import BESIDE, METRICS, dashboard
+from perfkit.analysis import monitoring
+from perfkit.analysis.monitoring import alignment
+from perfkit.charts import monitor, monitor_lines
+from perfkit.charts.monitor import BESIDE, DRAWN_METRICS, dashboard
+from perfkit.charts.ranks import OPERATION_COLOURS
 from perfkit.errors import SchemaError
 from perfkit.tables import SAMPLES
 
@@ -36,7 +37,7 @@ def samples(metric: str, *values: float, gpu: int = 0, rank: int = 0) -> pd.Data
 
 def bins(*tables: pd.DataFrame, number: int = 300) -> pd.DataFrame:
     """The bins of several metrics or devices."""
-    return sampling.bins(SAMPLES.make(pd.concat(tables)), bins=number)
+    return alignment.bins(SAMPLES.make(pd.concat(tables)), bins=number)
 
 
 def limits(quantity: str, limit: float, at_limit: float, gpu: int = 0) -> pd.DataFrame:
@@ -161,8 +162,8 @@ def test_the_order_of_the_bins_does_not_matter() -> None:
 
 def test_every_metric_of_a_panel_is_canonical_and_has_a_unit(checked: Check) -> None:
     """All that the dashboard draws, or draws with it, are metrics that readers give; each can be drawn."""
-    assert not set(METRICS + BESIDE) - set(metrics.METRICS)
-    spec = checked(dashboard(bins(*(samples(metric, 0.5, 1) for metric in METRICS))))
+    assert not set(DRAWN_METRICS + BESIDE) - set(metrics.METRICS)
+    spec = checked(dashboard(bins(*(samples(metric, 0.5, 1) for metric in DRAWN_METRICS))))
     assert 14 == len(spec["vconcat"])
 
 
@@ -332,7 +333,7 @@ def test_without_a_course_over_time_the_chart_says_so(checked: Check) -> None:
     assert "Node 3" == none["title"]["text"]
     assert "nvidia-smi dmon" in none["title"]["subtitle"][0]
     assert "read once" in checked(dashboard(bins(samples("power_w", 300))))["title"]["subtitle"][0]
-    assert "nvidia-smi dmon" in checked(dashboard(sampling.bins(SAMPLES.empty())))["title"]["subtitle"][0]
+    assert "nvidia-smi dmon" in checked(dashboard(alignment.bins(SAMPLES.empty())))["title"]["subtitle"][0]
 
 
 def test_wrong_frames_are_refused() -> None:
@@ -349,7 +350,7 @@ def test_wrong_frames_are_refused() -> None:
 def test_gpus_and_causes_stay_apart() -> None:
     """Colours of GPUs are those of a tested palette; causes differ by 15 for every sight and show on every page."""
     assert set(monitor_lines.COLOURS) <= set(OPERATION_COLOURS.values())
-    palette = list(throttled.COLOURS.values())
+    palette = list(monitor.THROTTLED_COLOURS.values())
     for sight in SIGHT.values():
         seen = [_lab(np.array(sight) @ _linear(colour)) for colour in palette]
         assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
@@ -360,13 +361,13 @@ def test_causes_are_those_of_the_analysis() -> None:
     """Every metric that the analysis of throttling counts has a cause here, and no other."""
     from perfkit.analysis.monitoring.limits import CAUSES
 
-    assert set(throttled.CAUSES) == {metric for of_cause in CAUSES.values() for metric in of_cause}
+    assert set(monitor.CAUSES) == {metric for of_cause in CAUSES.values() for metric in of_cause}
 
 
 def test_the_real_log(profiles: Path, checked: Check) -> None:
     """A training run on an RTX 4090: the title has the mean that the analysis finds, the limit is the data sheet's."""
     run = perfkit.load(profiles / "monitor" / RUN)
-    table = sampling.bins(run.samples)
+    table = alignment.bins(run.samples)
     spec = checked(dashboard(table, limits=monitoring.at_limit(run.samples, run.devices)))
     summary = monitoring.summary(run.samples).set_index("metric")
     assert f"GPU 0 is busy {summary.loc['gpu_busy_frac', 'mean']:.1%}".replace("%", " %") in spec["title"]["text"]

@@ -164,17 +164,17 @@ def test_the_charts_take_what_the_analyses_return(checked: Check) -> None:
     """Two operators that launch kernels, a kernel without; a step of 10 ns, 4 of them in the loader; nothing at all."""
     kernels, calls = launched(launch(2, 20, 30), launch(12, 60, 60, "b"), launch(90, 200, 10))
     table = ops(op("aten::a", 0, 10), op("aten::b", 10, 20))
-    spec = checked(bars(analysis.operators.summary(table, kernels, calls)))
+    spec = checked(bars(analysis.operators.totals.summary(table, kernels, calls)))
     assert "aten::b launches 60.0 % of the GPU time; 10.0 % has no operator recorded" == spec["title"]["text"]
-    empty = analysis.operators.summary(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
+    empty = analysis.operators.totals.summary(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
     assert "Nothing to draw" in checked(bars(empty))["description"]
     spans = ranges(
         {"start_ns": 0, "dur_ns": 10, "name": "ProfilerStep#1", "kind": "step"},
         {"start_ns": 1, "dur_ns": 4, "name": "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"},
     )
     found = analysis.steps.detect(spans, KERNELS.empty())
-    assert "Waiting for data takes 40.0 %" in checked(steps(analysis.input_wait.summary(spans, found)))["title"]["text"]
-    none = analysis.input_wait.summary(RANGES.empty(), STEPS.empty())
+    assert "Waiting for data takes 40.0 %" in checked(steps(analysis.host.input_wait(spans, found)))["title"]["text"]
+    none = analysis.host.input_wait(RANGES.empty(), STEPS.empty())
     assert "Nothing to draw" in checked(steps(none))["description"]
 
 
@@ -183,7 +183,7 @@ def test_real_operators(profiles: Path, checked: Check) -> None:
     truth = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())
     assert 45_432_698 == truth["devices"]["0"]["kernel_time_sum"]
     run = perfkit.load(profiles / "torch" / QWEN)
-    spec = checked(bars(analysis.operators.summary(run.ops, run.kernels, run.api_calls)))
+    spec = checked(bars(analysis.operators.totals.summary(run.ops, run.kernels, run.api_calls)))
     assert "45.4 ms of kernels" in spec["title"]["subtitle"][0]
     assert "aten::mul launches 14.9 % of the GPU time; 30.1 % has no operator recorded" == spec["title"]["text"]
 
@@ -191,6 +191,6 @@ def test_real_operators(profiles: Path, checked: Check) -> None:
 def test_real_steps(profiles: Path, checked: Check) -> None:
     """ResNet-50 without workers: 272,769 us in the loader's ranges of 917,731 us in the steps, as in the trace."""
     run = perfkit.load(profiles / "torch" / RESNET)
-    found = analysis.input_wait.summary(run.ranges, analysis.steps.detect(run.ranges, run.kernels))
+    found = analysis.host.input_wait(run.ranges, analysis.steps.detect(run.ranges, run.kernels))
     spec = checked(steps(found))
     assert f"Waiting for data takes {100 * 272_769 / 917_731:.1f} % of the steps' time" == spec["title"]["text"]

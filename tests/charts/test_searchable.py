@@ -17,8 +17,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.charts import searchable, tables
-from perfkit.charts.searchable import again, library, loader, script, show
+from perfkit.charts import tables
+from perfkit.charts.tables import again, library, loader, script, searchable
 from perfkit.errors import SchemaError
 
 HOSTILE = [
@@ -63,7 +63,7 @@ def csv(html: str) -> str:
 def test_cells_are_those_of_short_tables() -> None:
     """Header with unit and formatted values; a number keeps its exact value to be sorted by."""
     frame = pd.DataFrame({"total_ns": [2_500_001.0, np.nan], "count": [12_345, 1], "in_graph": [True, False]})
-    short, long = _Table(tables.show(frame).html), _Table(show(frame).html)
+    short, long = _Table(tables.show(frame).html), _Table(searchable(frame).html)
     assert [text for text, _ in short.cells] == [text for text, _ in long.cells]
     keys = [attributes.get("data-order") for _, attributes in long.cells]
     assert [None, None, None, "2500001.0", "12345", None, "", "1", None] == keys
@@ -72,7 +72,7 @@ def test_cells_are_those_of_short_tables() -> None:
 def test_large_integers_keep_their_order() -> None:
     """Times in ns since 1970 are integers above 2**53: no digit of them is lost on the way to the page or the CSV."""
     frame = pd.DataFrame({"start_ns": pd.array([1_750_075_200_000_000_001, None], dtype="Int64")})
-    html = show(frame).html
+    html = searchable(frame).html
     assert 'data-order="1750075200000000001"' in html
     assert "start_ns\n1750075200000000001\n" in csv(html)
 
@@ -80,7 +80,7 @@ def test_large_integers_keep_their_order() -> None:
 def test_hostile_names_are_text() -> None:
     """No element and no attribute begins in a cell, a header, a caption or the name of the file."""
     frame = pd.DataFrame({"name": HOSTILE, "<b>_ns": range(4)})
-    html = show(frame, caption=HOSTILE[0] + '"x').html
+    html = searchable(frame, caption=HOSTILE[0] + '"x').html
     parsed = _Table(html)
     assert not {"script", "img", "svg", "b"} & set(parsed.tags)
     assert not [a for a in parsed.attributes if {"onerror", "onload"} & set(a)]
@@ -93,7 +93,9 @@ def test_what_is_searched_is_escaped_twice() -> None:
     """DataTables takes it for HTML and reads the text of that: the attribute's value must still be harmless then."""
     frame = pd.DataFrame({"name": HOSTILE})
     values = [
-        attributes["data-search"] for _, attributes in _Table(show(frame).html).cells if "data-search" in attributes
+        attributes["data-search"]
+        for _, attributes in _Table(searchable(frame).html).cells
+        if "data-search" in attributes
     ]
     assert HOSTILE == [unescape(value) for value in values]
     assert not [value for value in values if "<" in value]
@@ -102,7 +104,7 @@ def test_what_is_searched_is_escaped_twice() -> None:
 def test_the_search_finds_what_a_cell_elides() -> None:
     """A long name is cut in its cell and whole in what is searched."""
     name = "gemm_" + "x" * 200 + "_needle_" + "y" * 100
-    (_, (cell, attributes)) = _Table(show(pd.DataFrame({"name": [name]})).html).cells
+    (_, (cell, attributes)) = _Table(searchable(pd.DataFrame({"name": [name]})).html).cells
     assert "needle" not in cell
     assert name == attributes["data-search"]
 
@@ -110,7 +112,7 @@ def test_the_search_finds_what_a_cell_elides() -> None:
 def test_csv_holds_all_digits_under_the_names_with_units() -> None:
     """What was shown as 0.333 s is read back exactly."""
     frame = pd.DataFrame({"name": ["a,b\n", None], "total_ns": [1e9 / 3, np.nan], "count": [1, 2]})
-    read = pd.read_csv(io.StringIO(csv(show(frame, columns={"total_ns": "time", "name": "who"}).html)))
+    read = pd.read_csv(io.StringIO(csv(searchable(frame, columns={"total_ns": "time", "name": "who"}).html)))
     assert ["total_ns", "name"] == list(read)
     assert frame["total_ns"][0] == read["total_ns"][0]
     assert "a,b\n" == read["name"][0]
@@ -121,7 +123,7 @@ def test_csv_holds_all_digits_under_the_names_with_units() -> None:
 def test_csv_holds_no_formula(text: str) -> None:
     """A spreadsheet would run it; a negative number is left alone."""
     for names in (pd.Series([text]), pd.Series([text], dtype="category"), pd.Series([text], dtype="string")):
-        html = show(pd.DataFrame({"name": names, "gain_frac": [-0.5]})).html
+        html = searchable(pd.DataFrame({"name": names, "gain_frac": [-0.5]})).html
         assert {"name": "'" + text, "gain_frac": -0.5} == pd.read_csv(io.StringIO(csv(html)), lineterminator="\n").iloc[
             0
         ].to_dict()
@@ -129,16 +131,18 @@ def test_csv_holds_no_formula(text: str) -> None:
 
 def test_rows_beyond_the_limit_are_counted() -> None:
     """Neither the page nor the CSV holds them, and the line below says so."""
-    html = show(pd.DataFrame({"count": range(7)}), rows=3).html
+    html = searchable(pd.DataFrame({"count": range(7)}), rows=3).html
     assert 3 == html.count("<td")
     assert "4 more rows are neither in the table nor in the CSV" in html
     assert "count\n0\n1\n2\n" == csv(html)
-    assert "more rows" not in show(pd.DataFrame({"count": range(7)})).html
+    assert "more rows" not in searchable(pd.DataFrame({"count": range(7)})).html
 
 
 def test_an_empty_table_has_its_header() -> None:
     """Nothing to show is no mistake."""
-    made = show(pd.DataFrame({"name": pd.Series(dtype="category"), "total_ns": pd.Series(dtype="int64")}), caption="K")
+    made = searchable(
+        pd.DataFrame({"name": pd.Series(dtype="category"), "total_ns": pd.Series(dtype="int64")}), caption="K"
+    )
     assert ["name", "total (ns)"] == [text for text, _ in _Table(made.html).cells]
     assert "K: 0 rows of name, total (ns)" == repr(made)
     assert "name,total_ns\n" == csv(made.html)
@@ -147,14 +151,14 @@ def test_an_empty_table_has_its_header() -> None:
 def test_wrong_arguments() -> None:
     """A column that is not there, and no rows, are refused."""
     with pytest.raises(SchemaError, match="name"):
-        show(pd.DataFrame({"count": [1]}), columns=["name"])
+        searchable(pd.DataFrame({"count": [1]}), columns=["name"])
     with pytest.raises(ValueError, match="rows: 0 is not at least 1"):
-        show(pd.DataFrame({"count": [1]}), rows=0)
+        searchable(pd.DataFrame({"count": [1]}), rows=0)
 
 
 def test_the_table_can_be_read_without_its_scripts() -> None:
     """The HTML holds all rows and no script, and is what a notebook shows by itself."""
-    made = show(pd.DataFrame({"count": range(50)}))
+    made = searchable(pd.DataFrame({"count": range(50)}))
     assert 50 == made.html.count("<td")
     assert "<script" not in made.html
     assert made.html == made._repr_html_()
@@ -192,11 +196,11 @@ def test_a_library_that_exports_something_else(monkeypatch: pytest.MonkeyPatch) 
     for source in ("var a=1;export{a as Other};", "var a=1;"):
         monkeypatch.setattr(itables.utils, "read_package_file", lambda *_, source=source: source)
         with pytest.raises(RuntimeError, match=r"itables: its bundle exports no ITable\. Install"):
-            searchable.library.__wrapped__()
+            tables.library.__wrapped__()
 
 
 def test_rows_that_were_left_out_before_are_counted() -> None:
     """Two rows of a table of 5,000: the line under it says how many more there are."""
-    table = searchable.show(pd.DataFrame({"name": ["a", "b"]}), caption="Longest", total=5000)
+    table = tables.searchable(pd.DataFrame({"name": ["a", "b"]}), caption="Longest", total=5000)
     assert "Longest: 5,000 rows of name" == str(table)
     assert "4,998 more rows" in table.html

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 from perfkit.charts import theme
-from perfkit.charts.data import fraction, inline, known, need
+from perfkit.charts.theme import fraction, inline, known, need
 from perfkit.errors import SchemaError
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
@@ -68,15 +68,15 @@ def test_every_key_has_a_name_and_a_colour() -> None:
 
 def test_causes_are_those_of_the_analysis() -> None:
     """The analysis of gaps knows the same causes and details as the charts."""
-    from perfkit.analysis import gaps
+    from perfkit.analysis import causes
 
-    assert set(gaps.CAUSES) == set(theme.CAUSE_COLOURS)
-    assert set(gaps.DETAILS) == set(theme.DETAIL_COLOURS)
+    assert set(causes.CAUSES) == set(theme.CAUSE_COLOURS)
+    assert set(causes.DETAILS) == set(theme.DETAIL_COLOURS)
 
 
 def test_families_are_those_of_the_names() -> None:
     """Every family that a kernel's name can tell has a colour, and no other."""
-    from perfkit.names import FAMILIES
+    from perfkit.names.families import FAMILIES
 
     assert set(FAMILIES) == set(theme.FAMILY_COLOURS)
 

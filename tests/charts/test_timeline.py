@@ -9,7 +9,8 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from perfkit.charts.timeline import lanes, parts
+from perfkit.charts.shares import parts
+from perfkit.charts.timeline import lanes
 from perfkit.errors import SchemaError
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]

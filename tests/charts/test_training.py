@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from perfkit.charts.training import iterations
+from perfkit.charts.machine import iterations
 from perfkit.errors import SchemaError
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]

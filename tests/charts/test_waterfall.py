@@ -10,9 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.compare import ledger
+from perfkit.analysis.compare.step_times import ledger
 from perfkit.analysis.steps import STEPS
-from perfkit.charts.waterfall import steps, utilisation
+from perfkit.charts.comparison import steps, utilisation
 from perfkit.errors import SchemaError
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]

@@ -9,6 +9,7 @@ import pytest
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import baseline
+from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.errors import ReadError
 from perfkit.report.notebooks import sample
 
@@ -64,7 +65,7 @@ def test_a_benchmark_against_data_sheet_and_line_rate(profiles: Path) -> None:
 def test_a_network_has_no_line_rate(profiles: Path) -> None:
     """Two nodes of four A100: the log has no speed of the network, and NVLink is not what limits."""
     view = seen(profiles / "monitor" / POLARIS)
-    limit = baseline.line_rate(view)
+    limit = diagnosis_machine.line_rate(view)
     assert limit.bytes_per_s is None
     assert "8 ranks on nodes of 4 GPUs cross a network" in limit.why
     assert "How close do collectives come to the speed of the links?" in [r.question for r in diagnosis.refusals(view)]
@@ -73,12 +74,12 @@ def test_a_network_has_no_line_rate(profiles: Path) -> None:
 
 def test_what_has_no_bandwidth_has_no_line_rate(profiles: Path) -> None:
     """NCCL's own log times nothing."""
-    assert "no bus bandwidth is known" == baseline.line_rate(seen(profiles / "monitor" / NETWORKED)).why
+    assert "no bus bandwidth is known" == diagnosis_machine.line_rate(seen(profiles / "monitor" / NETWORKED)).why
 
 
 def test_names_of_older_drivers_have_a_line_rate(profiles: Path) -> None:
     """A100-SXM4-40GB has NVLink of 600 GB/s both ways: 300 GB/s one way."""
-    assert 300e9 == baseline.line_rate(seen(profiles / "monitor" / OLD_NAME)).bytes_per_s
+    assert 300e9 == diagnosis_machine.line_rate(seen(profiles / "monitor" / OLD_NAME)).bytes_per_s
 
 
 def test_measured_beside_the_data_sheet(profiles: Path, tmp_path: Path) -> None:
@@ -87,7 +88,7 @@ def test_measured_beside_the_data_sheet(profiles: Path, tmp_path: Path) -> None:
     view = seen(profiles / "monitor" / H100)
     found = diagnosis.figures(view, peaks=own)
     assert ["72.6 %", "86.6 %"] == [found[f"baseline_{part}_frac"].text for part in ("peak", "memory")]
-    machine = baseline.machine(view, peaks=own)
+    machine = diagnosis_machine.machine(view, peaks=own)
     assert machine.operations is not None
     assert 718e12 == machine.operations["attainable_flops_per_s"].max()
     assert {"718 TFLOP/s", "2.90 TB/s"} <= set(machine.table["measured"])
@@ -96,9 +97,9 @@ def test_measured_beside_the_data_sheet(profiles: Path, tmp_path: Path) -> None:
 def test_what_is_said_of_other_peaks(profiles: Path, tmp_path: Path) -> None:
     """Peaks of another GPU do not count for this one; twice the data sheet is refused, and the data sheet stays."""
     view = seen(profiles / "monitor" / H100)
-    other = baseline.machine(view, peaks=peaks(tmp_path, "mine,1,1"))
+    other = diagnosis_machine.machine(view, peaks=peaks(tmp_path, "mine,1,1"))
     assert "the file of peaks does not hold NVIDIA H100 80GB HBM3, but mine" == other.why
-    sparse = baseline.machine(view, peaks=peaks(tmp_path, "NVIDIA H100 80GB HBM3,1979,3350"))
+    sparse = diagnosis_machine.machine(view, peaks=peaks(tmp_path, "NVIDIA H100 80GB HBM3,1979,3350"))
     assert "measured is 2 of the data sheet's peak" in sparse.why
     for machine in (other, sparse):
         assert machine.operations is not None
@@ -121,7 +122,7 @@ def test_share_of_the_peak_of_a_gpu_that_is_given(profiles: Path, tmp_path: Path
     view = seen(profiles / "monitor" / MEGATRON)
     own = peaks(tmp_path, "NVIDIA A100-SXM4-80GB,250,1800")
     assert 149.11 / 312 == pytest.approx(diagnosis.figures(view, peaks=own)["baseline_mfu_frac"].value, rel=1e-12)
-    several = baseline.machine(view, peaks=peaks(tmp_path, "a,1,1", "b,1,1"))
+    several = diagnosis_machine.machine(view, peaks=peaks(tmp_path, "a,1,1", "b,1,1"))
     assert "the run does not name its GPU, and no file holds the peaks of one" == several.why
 
 
@@ -179,4 +180,4 @@ def test_another_run_has_no_baseline(tmp_path: Path) -> None:
     assert baseline.trainings(view).empty
     assert baseline.scaling(view)[0].empty
     with pytest.raises(ReadError, match=r"absent\.csv"):
-        baseline.machine(view, peaks=str(tmp_path / "absent.csv"))
+        diagnosis_machine.machine(view, peaks=str(tmp_path / "absent.csv"))

@@ -9,7 +9,7 @@ from readers import nccl_files
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis import Finding
+from perfkit.diagnosis.finding import Finding
 
 PUBLISHED = (
     "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log",

@@ -24,7 +24,7 @@ from ops import op, python_calls
 
 import perfkit
 from perfkit import diagnosis, report
-from perfkit.diagnosis import Finding
+from perfkit.diagnosis.finding import Finding
 from perfkit.run import Run
 
 CASES: dict[str, Callable[[], Run]] = {

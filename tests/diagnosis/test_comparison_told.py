@@ -11,39 +11,40 @@ from sampled import devices, samples
 from trained import run, training
 
 import perfkit
-from perfkit.diagnosis import Figure, comparison
+from perfkit.diagnosis import comparison, verdict
+from perfkit.diagnosis.finding import Figure
 from perfkit.tables import KERNELS
 
 
 def facts(found: comparison.Comparison) -> dict[str, Figure]:
     """The figures of a comparison by their ids."""
-    return {figure.id: figure for figure in comparison.facts(found)}
+    return {figure.id: figure for figure in verdict.facts(found)}
 
 
 def test_without_a_baseline() -> None:
     """No earlier run: a sentence with what would tell, empty frames and no figure."""
-    found = comparison.attempted(None, training())
+    found = verdict.attempted(None, training())
     assert (
         "Did the change help? Not told: no baseline was given. What would tell: perfkit report RUN --baseline EARLIER."
-        == comparison.sentence(found)
+        == verdict.sentence(found)
     )
     assert {0} == {len(getattr(found, name)) for name in ("figures", "steps", "families", "kernels", "paths")}
-    assert [] == comparison.facts(found)
-    assert ["", ""] == comparison.overview(None, training())["before"].tolist()[:2]
+    assert [] == verdict.facts(found)
+    assert ["", ""] == verdict.overview(None, training())["before"].tolist()[:2]
 
 
 def test_nothing_shared() -> None:
     """A timeline and a log: the sentence says what each has."""
     log = run("nvidia_smi", samples=samples(power_w=[1, 2]))
-    found = comparison.attempted(training(), log)
-    assert "Not told: the one has a timeline, the other sampled metrics." in comparison.sentence(found)
+    found = verdict.attempted(training(), log)
+    assert "Not told: the one has a timeline, the other sampled metrics." in verdict.sentence(found)
     assert ["Did the change help?"] == [refusal.question for refusal in found.refusals]
 
 
 def test_a_sentence_with_doubts() -> None:
     """The verdict on the median step, its ratio and interval, and why the comparison is doubtful."""
-    found = comparison.attempted(training(), training(8, gpu="H100", seed=1))
-    said = comparison.sentence(found)
+    found = verdict.attempted(training(), training(8, gpu="H100", seed=1))
+    said = verdict.sentence(found)
     assert said.startswith("The median step takes 8.")
     assert ": better (ratio 0.8" in said
     assert said.endswith("Confidence in the comparison: low (different GPUs: A100 before, H100 after).")
@@ -52,17 +53,17 @@ def test_a_sentence_with_doubts() -> None:
 def test_without_steps_figures_are_counted() -> None:
     """A run without steps beside itself: no figure is better, worse or changed, and the sentence counts that."""
     one = run(kernels=kernels({"start_ns": 0, "dur_ns": 10}), devices=devices("A100"))
-    said = comparison.sentence(comparison.attempted(one, one))
+    said = verdict.sentence(verdict.attempted(one, one))
     assert "No step times compare; of " in said
     assert " figures 0 are better, 0 worse and 0 changed, not tested. " in said
     shorter = run(kernels=kernels({"start_ns": 0, "dur_ns": 5}), devices=devices("A100"))
-    (changed,) = (1 for v in comparison.attempted(one, shorter).figures["verdict"] if v == "changed, not tested")
-    assert f" {changed} changed, not tested. " in comparison.sentence(comparison.attempted(one, shorter))
+    (changed,) = (1 for v in verdict.attempted(one, shorter).figures["verdict"] if v == "changed, not tested")
+    assert f" {changed} changed, not tested. " in verdict.sentence(verdict.attempted(one, shorter))
 
 
 def test_side_rows() -> None:
     """Worse before better; of one verdict those with an interval first; totals and what is 0 twice are left out."""
-    rows = comparison.side_rows(comparison.attempted(training(), training(12, seed=1)))
+    rows = verdict.side_rows(verdict.attempted(training(), training(12, seed=1)))
     assert {"step_median_ns", "step_mean_ns"} == set(rows["id"][:2])
     ranks = rows["verdict"].map(
         ["worse", "better", "changed, not tested", "cannot tell", "new", "gone", "no difference seen"].index
@@ -74,14 +75,14 @@ def test_side_rows() -> None:
 
 def test_main_rows() -> None:
     """Step times and parts come first, whatever their verdict; the rest differs, and what is tested comes before."""
-    found = comparison.attempted(training(), training(12, seed=1))
-    rows = comparison.main_rows(found)
+    found = verdict.attempted(training(), training(12, seed=1))
+    rows = verdict.main_rows(found)
     assert ["step_median_ns", "step_mean_ns", "part_computation_ns", "part_idle_ns"] == rows["id"][:4].tolist()
     assert {"worse", "changed, not tested"} >= set(rows["verdict"][4:])
     assert "family_gemm_ns" == rows["id"][4]
-    assert (8, 4) == (len(rows), len(comparison.main_rows(found, most=0)))
+    assert (8, 4) == (len(rows), len(verdict.main_rows(found, most=0)))
     alone = run(kernels=kernels({"start_ns": 0, "dur_ns": 10}), devices=devices("A100"))
-    assert comparison.main_rows(comparison.attempted(alone, alone)).empty
+    assert verdict.main_rows(verdict.attempted(alone, alone)).empty
 
 
 def test_facts() -> None:
@@ -89,7 +90,7 @@ def test_facts() -> None:
     before, after = training(), training(8, seed=1)
     extra = [{"name": "new", "start_ns": int(ns), "dur_ns": 10} for ns in after.ranges["start_ns"]]
     more = KERNELS.make(pd.concat([frame.astype({"name": object}) for frame in (after.kernels, kernels(*extra))]))
-    found = comparison.attempted(before, run(kernels=more, ranges=after.ranges, devices=after.devices))
+    found = verdict.attempted(before, run(kernels=more, ranges=after.ranges, devices=after.devices))
     known = facts(found)
     assert 0.8 == pytest.approx(known["compare_step_frac"].value, abs=0.01)
     assert known["compare_step_low_frac"].value < known["compare_step_frac"].value
@@ -102,14 +103,14 @@ def test_facts() -> None:
 def test_alike_keeps_the_choice_but_the_window() -> None:
     """Another run is seen with the same kernels, whole, also where it has none of them."""
     view = perfkit.select(training(), window=(0, 50_000_000), families=["gemm"])
-    earlier = comparison.alike(run(kernels=kernels({"start_ns": 0, "dur_ns": 10})), view)
+    earlier = verdict.alike(run(kernels=kernels({"start_ns": 0, "dur_ns": 10})), view)
     assert (None, ("gemm",), 0) == (earlier.window, earlier.families, len(earlier.kernels))
 
 
 def test_sample_rows() -> None:
     """Metrics in their units; those that are 0 twice are left out."""
     logs = [run("nvidia_smi", samples=samples(gpu_busy_frac=[share] * 3, power_w=[80] * 3)) for share in (0.2, 0.9)]
-    rows = comparison.sample_rows(comparison.attempted(*logs)).set_index("metric")
+    rows = verdict.sample_rows(verdict.attempted(*logs)).set_index("metric")
     assert ["20.0 %", "90.0 %"] == rows.loc["gpu busy", ["before", "after"]].tolist()
     assert "80.0 W" == rows.loc["power", "after"]
 
@@ -120,6 +121,6 @@ def test_overview_of_real_runs(profiles: Path) -> None:
         perfkit.load(profiles / f"nsys/openhackathons-org__AI-Profiler__{name}.sqlite")
         for name in ("baseline_nvtx", "secondOptimization.window5.0-7.0s")
     ]
-    told = comparison.overview(*pair).set_index("what")
+    told = verdict.overview(*pair).set_index("what")
     assert ["NVIDIA A100-SXM4-80GB"] * 2 == told.loc["GPUs"].tolist()
     assert "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite" == told.loc["run", "before"]

@@ -8,7 +8,7 @@ from planted.test_causes import run
 
 import perfkit
 from perfkit.analysis import timeline
-from perfkit.diagnosis.copying import exposed, kinds, moved
+from perfkit.diagnosis.transfers import exposed, kinds, moved
 
 
 @pytest.mark.parametrize("part", [(0.0, 1.0), (0.25, 0.75)], ids=["whole", "window"])

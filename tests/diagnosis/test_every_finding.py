@@ -19,16 +19,16 @@ from readers import nccl_files
 
 import perfkit
 from perfkit import diagnosis, report
-from perfkit.diagnosis import CONFIDENCES, HORIZONS, SEVERITIES, Finding, copying, measure_next, system
-from perfkit.diagnosis.finding import SPOKEN
+from perfkit.diagnosis import rules, system, transfers
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, SPOKEN, Finding
 from perfkit.diagnosis.monitor import REMEDIES
-from perfkit.diagnosis.thresholds import THRESHOLDS, threshold
+from perfkit.diagnosis.rules import THRESHOLDS, threshold
 
 MS = 1_000_000
 IDS = sorted(
     {rule for rule in THRESHOLDS if not rule.endswith("_")}
     | {f"idle_{cause}" for cause in system.CAUSES}
-    | {f"copies_{kind}" for kind in copying.KINDS}
+    | {f"copies_{kind}" for kind in transfers.KINDS}
 )
 Found = Callable[[Path, Path], tuple[perfkit.Selection, str]]  # profiles, a folder: what to look at, a file of peaks
 UNITS = {"1": "_frac|_ratio|log_check_.*", "bytes/s": "_bytes_per_s|log_check_.*", "1/s": "_per_s"}
@@ -165,7 +165,7 @@ def test_words_for_every_finding(rule: str) -> None:
     """A threshold names its source, or says that it is a convention; what to measure next is meant for this finding."""
     source = r"convention|guide|chapter|vendor|Nsight Compute|NVML|CUDA Runtime|NVIDIA/|PaLM|published"
     assert re.search(source, threshold(rule))
-    assert measure_next.measure_next(rule) != measure_next.OTHERWISE
+    assert rules.measure_next(rule) != rules.OTHERWISE
 
 
 @pytest.mark.parametrize("rule", PRODUCED)

@@ -6,7 +6,7 @@ import pytest
 from diagnosis.traces import BF16, GEMM, US, in_turn, run, unfused_attention, work
 
 from perfkit import diagnosis
-from perfkit.diagnosis import Finding
+from perfkit.diagnosis.finding import Finding
 from perfkit.run import Run
 
 PLAIN = {"dtypes": BF16}

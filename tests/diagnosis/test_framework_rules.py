@@ -26,7 +26,7 @@ from frames import ranges
 from ops import op, python_calls
 
 from perfkit import diagnosis
-from perfkit.diagnosis import Finding
+from perfkit.diagnosis.finding import Finding
 from perfkit.run import Run
 
 GRAPHS = [{"start_ns": i * 200 * US, "dur_ns": US, "name": "cudaGraphLaunch"} for i in range(10)]

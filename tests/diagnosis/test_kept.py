@@ -8,7 +8,7 @@ from threading import Event
 import pytest
 
 import perfkit
-from perfkit.diagnosis.kept import kept
+from perfkit.diagnosis.finding import kept
 from perfkit.run import Run
 
 

@@ -12,7 +12,7 @@ from callpaths import thread_metrics, threads, toy_metrics, toy_tree, trace
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis import Figure
+from perfkit.diagnosis.finding import Figure
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.tables import CAPTURE

@@ -26,7 +26,7 @@ def course(root: Path) -> NbGraderAPI:
     config.CourseDirectory.root = str(root)
     config.CourseDirectory.course_id = "gpu"
     config.Execute.timeout = 300
-    config.HTMLExporter.preprocessors = ["perfkit.report.stills.drawn"]
+    config.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]
     return NbGraderAPI(CourseDirectory(config=config), config=config)
 
 

@@ -23,7 +23,7 @@ from make.kineto import BASE_STEP_NS
 from make.mlp_run import run as lab_run
 from make.spans import BATCH, IMAGE, LAYERS, annotation
 from make.timeline import Op
-from perfkit.analysis import flops, input_wait, kernels, memory, operators, steps, timeline
+from perfkit.analysis import flops, host, kernels, memory, operators, steps, timeline
 
 TRACE, TRUTH = "mlp_a100.pt.trace.json.gz", "mlp_a100.truth.json"
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
@@ -88,7 +88,7 @@ def test_copies_and_calls_are_the_truths(run: perfkit.Run, truth: dict[str, Any]
 
 def test_steps_and_their_waits_are_the_truths(run: perfkit.Run, found: pd.DataFrame, truth: dict[str, Any]) -> None:
     """Eight steps, the first two not steady, and the time of each in the data loader."""
-    waits = input_wait.summary(run.ranges, found)
+    waits = host.input_wait(run.ranges, found)
     rows = found.assign(wait_ns=waits["wait_ns"].astype("int64")).astype({"name": "string"})
     assert truth["steps"] == rows[["name", "start_ns", "dur_ns", "wait_ns", "steady"]].to_dict("records")
     assert [f"ProfilerStep#{n}" for n in range(10, 18)] == found["name"].tolist()
@@ -101,7 +101,7 @@ def test_steps_wait_as_in_the_lab(mlp: Path, run: perfkit.Run, found: pd.DataFra
     theirs = lab[lab["name"].isin([f"step {n}" for n in range(10, 18)])].sort_values("start_ns")
     loading = lab[(lab["name"] == "data loading") & lab["start_ns"].isin(theirs["start_ns"])].sort_values("start_ns")
     expected = loading["dur_ns"].to_numpy() / theirs["dur_ns"].to_numpy()
-    assert pytest.approx(expected, rel=0.01) == input_wait.summary(run.ranges, found)["wait_frac"].to_numpy()
+    assert pytest.approx(expected, rel=0.01) == host.input_wait(run.ranges, found)["wait_frac"].to_numpy()
 
 
 def test_flops_are_those_of_the_network(run: perfkit.Run, truth: dict[str, Any]) -> None:

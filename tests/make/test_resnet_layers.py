@@ -55,7 +55,7 @@ def test_operations_are_the_formulas(batch: int) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed (perfkit[torch])")
 def test_layers_are_the_workloads() -> None:
     """The model that `perfkit.workloads` trains has the same convolutions, in the same order."""
-    from perfkit.workloads.models.resnet import ResNet18
+    from perfkit.workloads.models import ResNet18
 
     found = [p.shape for name, p in ResNet18(classes=1000).named_parameters() if p.ndim == 4]
     assert Counter((c.outputs, c.inputs, c.kernel, c.kernel) for c in CONVOLUTIONS) == Counter(map(tuple, found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.names import FAMILIES, family
+from perfkit.names.families import FAMILIES, family
 
 ELEMENTWISE = "void at::native::vectorized_elementwise_kernel<4, {}, std::array<char*, 2ul> >(int)"
 FOREACH = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<2>, {}, float>(int)"

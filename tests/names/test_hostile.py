@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.names import FAMILIES, base, decode
+from perfkit.names.decoding import decode
+from perfkit.names.families import FAMILIES
+from perfkit.names.parsing import base
 from perfkit.names.shortening import LONGEST
 
 LENGTH = 10_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.names import base
-from perfkit.names.parsing import canonical, path, split, template_names
+from perfkit.names.parsing import base, canonical, path, split, template_names
 
 BASES = {
     "void at::native::<unnamed>::max_pool_backward_nchw<float, float>(const T1 *, int)": "max_pool_backward_nchw",

@@ -13,7 +13,7 @@ from planted.causes import CAUSES, HEALTHY, Tables, healthy, planted
 import perfkit
 from perfkit import diagnosis
 from perfkit.analysis import gaps
-from perfkit.diagnosis import Finding
+from perfkit.diagnosis.finding import Finding
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.tables import CAPTURE
@@ -230,5 +230,5 @@ def test_a_window_is_diagnosed_as_the_whole() -> None:
     whole = run(planted("pageable copies"))
     first, last = (int(at) for at in (whole.kernels["start_ns"].min(), whole.kernels["start_ns"].max()))
     window = first + (last - first) // 4, last - (last - first) // 4
-    shares = [diagnosis.copying.exposed(perfkit.select(whole, window=chosen))["pageable"] for chosen in ((), window)]
+    shares = [diagnosis.transfers.exposed(perfkit.select(whole, window=chosen))["pageable"] for chosen in ((), window)]
     assert shares[0] == pytest.approx(shares[1], abs=0.1)

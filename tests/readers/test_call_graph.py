@@ -20,8 +20,8 @@ from callpaths import MAIN, WORKER
 
 import perfkit
 from perfkit.errors import PerfkitError, SchemaError
+from perfkit.readers.hpctoolkit.contexts import measured
 from perfkit.readers.hpctoolkit.graph import CallGraph, graph_frame
-from perfkit.readers.hpctoolkit.names import measured
 from perfkit.run import Run
 from perfkit.tables import CALL_METRICS, CALLTREE
 

@@ -12,8 +12,7 @@ from readers import smi_files as smi
 
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
-from perfkit.readers.nvidia_smi import QUERY
-from perfkit.readers.nvidia_smi.fields import BITS
+from perfkit.readers.nvidia_smi.fields import BITS, QUERY
 from perfkit.readers.nvidia_smi.logs import KNOWN
 
 SECOND = 1_000_000_000

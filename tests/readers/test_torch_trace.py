@@ -17,8 +17,8 @@ from readers.torch_files import Write, every_form
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import torch_trace
-from perfkit.readers.torch_trace import blocks, text
-from perfkit.readers.torch_trace.text import Text
+from perfkit.readers.torch_trace import stream
+from perfkit.readers.torch_trace.stream import Text
 from perfkit.tables import TABLES
 
 CUT = "the file ends before its trace does"
@@ -61,7 +61,7 @@ def test_blocks_of_any_size_give_the_same(
     path = write(tmp_path / "trace.json", trace)
     expected = torch_trace.read(path)
     monkeypatch.setattr(Text.__init__, "__defaults__", (size,))
-    monkeypatch.setattr(blocks, "NEAR_END", 2 * size)
+    monkeypatch.setattr(stream, "NEAR_END", 2 * size)
     found = torch_trace.read(path)
     assert not is_cut(found)
     assert "CUDA 11.8" == found.capture["tool_version"].iloc[0]
@@ -99,13 +99,13 @@ def test_numbers_without_a_value_are_passed_over(number: str, tmp_path: Path) ->
 def test_python_functions_are_read_in_a_pass_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reading opens the file once; asking for the Python functions opens it a second time, and no third."""
     opened: list[Path] = []
-    original = blocks.Source.__init__
+    original = stream.Source.__init__
 
-    def counted(self: blocks.Source, path: Path) -> None:
+    def counted(self: stream.Source, path: Path) -> None:
         opened.append(path)
         original(self, path)
 
-    monkeypatch.setattr(blocks.Source, "__init__", counted)
+    monkeypatch.setattr(stream.Source, "__init__", counted)
     found = torch_trace.read(made.printed(tmp_path / "trace.json", made.sample()))
     assert 1 == len(opened)
     assert [0, 1] == found.table("PYTHON_CALLS")["depth"].tolist()
@@ -218,7 +218,7 @@ def test_a_damaged_gzip_is_refused(tmp_path: Path) -> None:
 
 def test_an_event_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A bracket that never closes is not searched for through the whole of a large file."""
-    monkeypatch.setattr(blocks, "LONGEST", 2000)
+    monkeypatch.setattr(stream, "LONGEST", 2000)
     monkeypatch.setattr(Text.__init__, "__defaults__", (500,))
     path = tmp_path / "trace.json"
     path.write_text('{"schemaVersion": 1, "traceEvents": [{"ph": "X", "args": {' + '"a": 1, ' * 1000)
@@ -285,7 +285,7 @@ def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some kilobytes of gzip hold megabytes of blanks or letters: reading stops at the limit, wherever they stand."""
-    monkeypatch.setattr(text, "MOST", 1 << 20)
+    monkeypatch.setattr(stream, "MOST", 1 << 20)
     whole = json.dumps(made.trace(made.op("a", 1, 2), made.op("b", 3, 2))).encode()
     before = {"head": b'"traceEvents"', "between": b', {"ph"', "tail": b"]}", "text": b'aten", "pid"'}
     marks = {**before, "text": b'"b", "pid"'}
@@ -299,7 +299,7 @@ def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(
 
 def test_more_than_a_header_after_the_events_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of zero bytes behind the events is not read into memory."""
-    monkeypatch.setattr(blocks, "LONGEST", 1 << 16)
+    monkeypatch.setattr(stream, "LONGEST", 1 << 16)
     monkeypatch.setattr(Text.__init__, "__defaults__", (1 << 14,))
     path = made.printed(tmp_path / "trace.json", made.sample())
     path.write_bytes(path.read_bytes().rstrip(b"}\n") + bytes(1 << 20))

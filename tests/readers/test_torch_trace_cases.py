@@ -30,7 +30,7 @@ from readers.torch_real import (
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.readers import torch_trace
-from perfkit.readers.torch_trace.reading import CATEGORIES
+from perfkit.readers.torch_trace import CATEGORIES
 
 
 @pytest.mark.parametrize(

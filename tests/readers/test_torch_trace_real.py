@@ -17,7 +17,7 @@ from readers.torch_real import BERT_H100, EARLY_2021, RESNET_MI300, TRACES, V100
 import perfkit
 from perfkit.analysis import timeline
 from perfkit.profile import Profile
-from perfkit.readers.torch_trace.reading import CATEGORIES
+from perfkit.readers.torch_trace import CATEGORIES
 from perfkit.tables import TABLES
 
 NAME_LENGTH = 300  # of the names in the truth

@@ -7,7 +7,7 @@ import math
 from xml.etree import ElementTree
 
 from perfkit.diagnosis.check import Checked, Verdict
-from perfkit.report.checked import as_json, junit, text
+from perfkit.report.comparison import check_json, check_text, junit
 
 WORSE = Verdict(
     "step_median_ns", "Median step", "ns", 1e6, 1.2e6, 1.2, 1.1, 1.3, "at most 1.05 times the baseline", "fail", "slow"
@@ -22,23 +22,23 @@ ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",)
 
 def test_text() -> None:
     """A headline, a line per figure with values, ratio, limit and reason, and the cautions."""
-    lines = text(ALL).splitlines()
+    lines = check_text(ALL).splitlines()
     assert "ERROR: 1 of 3 worse, 1 of 3 could not be judged (confidence: low)" == lines[0]
     assert "  FAIL  Median step: 1.00 ms -> 1.20 ms, ratio 1.20; at most 1.05 times the baseline; slow" == lines[2]
     assert "caution: different GPUs: A before, B� after" == lines[-1]
-    assert text(Checked((FINE,))).startswith("PASS: none of 1 figures is worse (confidence: high)\n  pass ")
+    assert check_text(Checked((FINE,))).startswith("PASS: none of 1 figures is worse (confidence: high)\n  pass ")
 
 
 def test_text_of_foreign_names() -> None:
     """Control characters of a name do not reach the terminal."""
-    assert "�[31m</x>" in text(ALL)
-    assert text(ALL).isprintable() is False  # the line breaks alone
-    assert text(ALL).replace("\n", "").isprintable()
+    assert "�[31m</x>" in check_text(ALL)
+    assert check_text(ALL).isprintable() is False  # the line breaks alone
+    assert check_text(ALL).replace("\n", "").isprintable()
 
 
 def test_json() -> None:
     """Outcome, exit status and all verdicts; numbers that are none are null."""
-    content = json.loads(as_json(ALL))
+    content = json.loads(check_json(ALL))
     assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
@@ -47,7 +47,7 @@ def test_json() -> None:
 
 def test_json_of_a_surrogate_can_be_written() -> None:
     """A name with half a character is escaped, so that the file is UTF-8 all the same."""
-    assert as_json(ALL).encode("utf-8")
+    assert check_json(ALL).encode("utf-8")
 
 
 def test_junit() -> None:
@@ -73,5 +73,5 @@ def test_junit_of_foreign_names() -> None:
 def test_nothing_was_judged() -> None:
     """Without a verdict the outcome is an error, never a pass."""
     none = Checked(())
-    assert ("ERROR: nothing was judged", 2) == (text(none), json.loads(as_json(none))["exit_code"])
+    assert ("ERROR: nothing was judged", 2) == (check_text(none), json.loads(check_json(none))["exit_code"])
     assert "0" == ElementTree.fromstring(junit(none))[0].attrib["tests"]

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 from perfkit import report
-from perfkit.report.places import SUMMARY
+from perfkit.report.links import SUMMARY
 
 FIGURE = "perfkit-figure"
 # Path, path of a baseline, and a figure that is on the page.

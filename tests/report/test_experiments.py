@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.diagnosis import comparison
+from perfkit.diagnosis import verdict
 from perfkit.errors import PerfkitError
-from perfkit.report import experiments, simulations
+from perfkit.report import experiments
 from perfkit.report.notebooks import sample
 from perfkit.simulate import PAIRS, write
 from perfkit.workloads.experiments import EXPERIMENTS
@@ -62,7 +62,7 @@ def test_without_a_cache_they_are_temporary(monkeypatch: pytest.MonkeyPatch, tmp
     (tmp_path / "file").write_text("no folder")
     for setting in ("off", str(tmp_path / "file")):
         monkeypatch.setenv("PERFKIT_CACHE", setting)
-        assert simulations.folder("measuring").is_dir()
+        assert experiments.folder("measuring").is_dir()
     assert ["file"] == [path.name for path in tmp_path.iterdir()]
 
 
@@ -75,8 +75,8 @@ def test_another_process_was_quicker(kept: Path, monkeypatch: pytest.MonkeyPatch
         place.mkdir()
         (place / "theirs").mkdir()
 
-    monkeypatch.setattr("perfkit.report.simulations.simulate.write", write_slowly)
-    place = simulations.folder("sync")
+    monkeypatch.setattr("perfkit.simulate.write", write_slowly)
+    place = experiments.folder("sync")
     assert ["theirs"] == [path.name for path in place.iterdir()]
     assert [place] == list(place.parent.iterdir())
 
@@ -107,14 +107,14 @@ def test_repeats_are_a_group(kept: Path, recorded: Path) -> None:
     assert (3, 3) == told.repeats
     median = told.steps.iloc[0]
     assert median["ratio_low"] == median["ratio"] == median["ratio_high"], "equal runs do not differ"
-    assert "by how much runs" not in comparison.sentence(told)
+    assert "by how much runs" not in verdict.sentence(told)
     steady = sum(int(each.steps["steady"].sum()) for each in found["before"].every)
     assert steady == experiments.by_sample(found)["count"].iloc[0]
 
 
 def test_single_runs_are_told(kept: Path) -> None:
     """An interval from steps within two runs knows nothing of how runs differ, and the sentence says so."""
-    said = comparison.sentence(experiments.compared(experiments.trials("measuring")))
+    said = verdict.sentence(experiments.compared(experiments.trials("measuring")))
     assert "by how much runs of one program differ is not in it, which 3 repeats of each would show" in said
 
 

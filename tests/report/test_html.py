@@ -18,7 +18,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from perfkit.charts import kernels, searchable, tables
+from perfkit.charts import kernels, tables
 from perfkit.report.html import page, pages
 
 MIME = "application/vnd.vegalite.v5+json"
@@ -98,10 +98,10 @@ def test_the_policy_allows_the_pages_own_scripts_and_nothing_else() -> None:
 
 def test_long_tables_bring_their_scripts_once() -> None:
     """Two tables on two sections: both scripts once, allowed by their hash, and no chart library without a chart."""
-    table = _shown({"text/html": searchable.show(SUMMARY, caption="Kernels").html})
+    table = _shown({"text/html": tables.searchable(SUMMARY, caption="Kernels").html})
     html = pages([("A", _notebook(table)), ("B", _notebook(table))], title="Run")
     own = _Page(html).scripts
-    assert [searchable.library(), searchable.script()] == own
+    assert [tables.library(), tables.script()] == own
     hashes = " ".join(f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in own)
     assert f"default-src 'none'; script-src {hashes}; " in html
     assert len(html) < 700_000
@@ -109,7 +109,7 @@ def test_long_tables_bring_their_scripts_once() -> None:
 
 def test_long_tables_are_not_changed() -> None:
     """The page holds to the letter what `charts.searchable` made, whatever stands in it: it is not parsed."""
-    tables_ = [searchable.show(SUMMARY, caption=caption).html for caption in (r"\1 \g<0>", HOSTILE)]
+    tables_ = [tables.searchable(SUMMARY, caption=caption).html for caption in (r"\1 \g<0>", HOSTILE)]
     html = page(_notebook(*(_shown({"text/html": table}) for table in tables_)), title="Run")
     first, second = (html.find(f'<div class="html">{table}</div>') for table in tables_)
     assert 0 < first < second

@@ -16,13 +16,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis import Figure
-from perfkit.report import landing, links
-from perfkit.report.behind import SHOWN, behind
-from perfkit.report.landing import Report
+from perfkit.diagnosis.finding import Figure
+from perfkit.report import links
+from perfkit.report.entries import NEEDS
+from perfkit.report.links import SHOWN, SUMMARY, Cell, Report, behind, cells, place, presented, stored
 from perfkit.report.notebooks import NOTEBOOKS, answering, folder, recorded, sample
-from perfkit.report.places import SUMMARY, Cell, cells, place, presented, stored
-from perfkit.report.record import NEEDS
 from perfkit.tables import TABLES
 
 IDLE = Figure("idle_frac", "GPU <b>idle</b>", 0.5, "1", "what", "KERNELS, COPIES; timeline.breakdown")
@@ -92,7 +90,7 @@ def test_every_figure_of_a_run_has_a_cell_and_a_table(path: Path) -> None:
 def test_every_figure_of_a_comparison_has_a_cell() -> None:
     """What a comparison records leads to the notebook that compares."""
     run = perfkit.load(sample())
-    facts = diagnosis.comparison.facts(diagnosis.comparison.attempted(run, run))
+    facts = diagnosis.verdict.facts(diagnosis.verdict.attempted(run, run))
     assert {"6_compare"} == {cell.notebook for f in facts if (cell := place(f.id, f.source, stored()))}
     assert [] == [f.id for f in facts if place(f.id, f.source, stored()) is None]
 
@@ -167,7 +165,7 @@ def test_links_of_a_page_lead_to_the_cell_and_back() -> None:
     one = links.figure(IDLE).html + links.tables(IDLE).html
     given = dict([notebook(SUMMARY, one, one), notebook("3_system", one)])
     report = Report(presented(given, given), frozenset({"KERNELS"}))
-    made = landing.page(given, report)
+    made = links.page(given, report)
     first, second = (cell.outputs[0]["data"]["text/html"] for cell in made[SUMMARY].cells[1:])
     assert '<a class="perfkit-figure" id="figure-0" href="#3_system-cell0">50.0 %</a>' in first
     assert '<a class="perfkit-figure" href="#3_system-cell0">50.0 %</a>' in second
@@ -185,7 +183,7 @@ def test_links_of_an_executed_notebook_lead_to_files() -> None:
     given = dict([notebook(SUMMARY, one), notebook("3_system", one)])
     alone = {SUMMARY: given[SUMMARY]}
     html, plain = (
-        landing.beside(given[SUMMARY], Report(cells(which.items()), tables)).cells[1].outputs[0]["data"]["text/html"]
+        links.beside(given[SUMMARY], Report(cells(which.items()), tables)).cells[1].outputs[0]["data"]["text/html"]
         for which, tables in ((given, frozenset({"COPIES"})), (alone, frozenset[str]()))
     )
     assert 'href="3_system.ipynb#cell-id=cell0"' in html

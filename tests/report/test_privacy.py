@@ -23,8 +23,8 @@ import make
 import perfkit
 from perfkit import report
 from perfkit.report import privacy
+from perfkit.report.build import BROWSERS
 from perfkit.report.notebooks import sample
-from perfkit.report.pdf import BROWSERS
 
 USER, HOST = "ann-of-the-tests", "node-4711.of-the-tests"
 HAS_BROWSER = any(map(shutil.which, BROWSERS))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from perfkit.diagnosis import Figure, Finding, Gain, plain
+from perfkit.diagnosis.finding import Figure, Finding, Gain, plain
 from perfkit.report import summary
-from perfkit.report.shown import key_findings, nothing_found
+from perfkit.report.blocks import key_findings, nothing_found
 
 SURE = Finding(
     "rule", "The <b>GPU</b> waits", "high", "For data.", (), "none", Gain(1.0, 2.0, "why"), {}, next="A log."

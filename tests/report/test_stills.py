@@ -12,7 +12,7 @@ from nbconvert import HTMLExporter
 from traitlets.config import Config
 
 from perfkit.charts.theme import MIME
-from perfkit.report.stills import drawn
+from perfkit.report.html import drawn
 
 SPEC = {
     "$schema": "https://vega.github.io/schema/vega-lite/v6.json",
@@ -61,7 +61,7 @@ def test_data_from_elsewhere_are_not_fetched() -> None:
 def test_nbconvert_takes_it_by_name() -> None:
     """The line of the instructor's page, without nbgrader: the page holds a picture in place of the description."""
     config = Config()
-    config.HTMLExporter.preprocessors = ["perfkit.report.stills.drawn"]
+    config.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]
     page, _ = HTMLExporter(config=config).from_notebook_node(notebook({MIME: SPEC, "text/plain": "chart: bars"}))
     assert 1 == len(re.findall(r"<img alt=[^>]+ src=.data:image/svg\+xml;base64,", page))
     assert "chart: bars" not in page

@@ -6,7 +6,7 @@ import asyncio
 from threading import Event
 
 from perfkit.errors import PerfkitError
-from perfkit.widgets.later import Later
+from perfkit.widgets.live import Later
 
 
 def test_it_is_made_once_and_who_waits_is_called_once() -> None:

@@ -16,21 +16,22 @@ from readers.smi_files import moments, query
 
 from perfkit.charts.theme import MIME
 from perfkit.errors import ReadError
-from perfkit.widgets import live_monitor, logs, showing
-from perfkit.widgets.live import LiveMonitor
+from perfkit.widgets import live
+from perfkit.widgets import log as widgets_log
+from perfkit.widgets.log import LiveMonitor, live_monitor
 
 
 @pytest.fixture
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook in front of a person."""
     asked = {"content": {"allow_stdin": True}}
-    monkeypatch.setattr(showing, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))
+    monkeypatch.setattr(live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that grows is read again without a rest."""
-    monkeypatch.setattr(logs, "REST", 0)
+    monkeypatch.setattr(widgets_log, "REST", 0)
 
 
 @pytest.fixture
@@ -146,7 +147,7 @@ def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
 
 def test_a_long_log_is_read_less_often(watched: None, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a reading the file rests for a multiple of the time that it took."""
-    monkeypatch.setattr(logs, "REST", 1e9)
+    monkeypatch.setattr(widgets_log, "REST", 1e9)
     view = opened(log)
     query(log, *moments(4))
     view.play.value = 1
@@ -185,7 +186,7 @@ def test_a_log_that_does_not_grow_is_a_chart(watched: None, log: Path) -> None:
 @pytest.mark.parametrize("shell", [None, SimpleNamespace(), SimpleNamespace(get_parent=dict)])
 def test_is_a_still_picture_where_nobody_watches(log: Path, monkeypatch: pytest.MonkeyPatch, shell: Any) -> None:
     """A program, a shell without notebook, or papermill, which answers no questions, gets the chart of all of it."""
-    monkeypatch.setattr(showing, "get_ipython", lambda: shell)
+    monkeypatch.setattr(live, "get_ipython", lambda: shell)
     chart = live_monitor(log)
     assert isinstance(chart, alt.VConcatChart)
     assert MIME in chart._repr_mimebundle_()

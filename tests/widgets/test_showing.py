@@ -13,12 +13,12 @@ import traitlets
 
 import perfkit
 from perfkit import charts
-from perfkit.charts.searchable import again, loader
+from perfkit.charts.tables import again, loader
 from perfkit.charts.theme import MIME
 from perfkit.errors import PerfkitError
 from perfkit.run import Run
-from perfkit.widgets import showing
-from perfkit.widgets.showing import Live, Part, Shown, bundle, follow, is_watched, shown
+from perfkit.widgets import live as widgets_live
+from perfkit.widgets.live import Live, Part, Shown, bundle, follow, is_watched, shown
 
 KERNELS = pd.DataFrame({"name": ["gemm"], "family": "gemm", "count": 1, "total_ns": [3], "share_frac": [1.0]})
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -34,15 +34,15 @@ class Chooser(traitlets.HasTraits):
 @pytest.fixture(autouse=True)
 def forgotten() -> Iterator[None]:
     """No cell has made a view before."""
-    showing._MADE.clear()
+    widgets_live._MADE.clear()
     yield
-    showing._MADE.clear()
+    widgets_live._MADE.clear()
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *, cell: str = "", run: str = "", person: bool = True) -> None:
     """Let a cell be run, by a person or not."""
     request = {"content": {"allow_stdin": person}, "metadata": {"cellId": cell}, "header": {"msg_id": run}}
-    monkeypatch.setattr(showing, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request))
+    monkeypatch.setattr(widgets_live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: request))
 
 
 def choice(kernels: str = "") -> perfkit.Selection:
@@ -85,12 +85,12 @@ def test_sentences_are_escaped() -> None:
     """What stood in a file is text, on one line and not without end."""
     assert "<img" not in bundle(HOSTILE)["text/html"]
     assert "&lt;img" in bundle(HOSTILE)["text/html"]
-    assert len(bundle("x" * 10_000)["text/plain"]) == showing.LONGEST
+    assert len(bundle("x" * 10_000)["text/plain"]) == widgets_live.LONGEST
 
 
 def test_scripts_are_stored_only_where_a_person_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first table of a cell brings the library, the next ones do not; a notebook run by papermill holds none."""
-    view = Shown([charts.tables.show(KERNELS), charts.searchable.show(KERNELS), charts.searchable.show(KERNELS)])
+    view = Shown([charts.tables.show(KERNELS), charts.tables.searchable(KERNELS), charts.tables.searchable(KERNELS)])
     asked(monkeypatch)
     still, first, second = (data["text/html"] for data in displayed(monkeypatch, view))
     assert "<script" not in still
@@ -167,7 +167,7 @@ def test_live_draws_once_per_change() -> None:
 
 def test_live_waits_until_the_choice_rests(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a kernel, where changes come one after the other, only the last of them is drawn."""
-    monkeypatch.setattr(showing, "PAUSE", 0.01)
+    monkeypatch.setattr(widgets_live, "PAUSE", 0.01)
     made: list[str] = []
     explorer = Chooser(selection=choice("0"))
 
@@ -220,7 +220,7 @@ def test_live_sends_what_changed() -> None:
 def test_live_tables_have_their_library_once() -> None:
     """It is in a place of its own that is not drawn again; tables carry a call of it."""
     explorer = Chooser(selection=choice("1"))
-    live = Live(explorer, lambda view: [charts.searchable.show(KERNELS, caption=view.pattern)])
+    live = Live(explorer, lambda view: [charts.tables.searchable(KERNELS, caption=view.pattern)])
     (library,) = live.view.children[0].outputs
     sent: list[Any] = []
     live.view.children[0].observe(sent.append, "outputs")
@@ -251,7 +251,7 @@ def test_a_cell_that_runs_again_replaces_its_views(monkeypatch: pytest.MonkeyPat
 
 def test_views_outside_a_notebook_all_follow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no cell is named, none replaces another."""
-    monkeypatch.setattr(showing, "get_ipython", lambda: None)
+    monkeypatch.setattr(widgets_live, "get_ipython", lambda: None)
     explorer = Chooser(selection=choice("0"))
     lives = [Live(explorer, named) for _ in range(2)]
     explorer.selection = choice("1")

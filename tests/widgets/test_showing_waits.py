@@ -10,9 +10,8 @@ import traitlets
 
 import perfkit
 from perfkit.run import Run
-from perfkit.widgets import showing
-from perfkit.widgets.later import Later, Pending
-from perfkit.widgets.showing import Live, Part, shown
+from perfkit.widgets import live as widgets_live
+from perfkit.widgets.live import Later, Live, Part, Pending, shown
 
 
 class Chooser(traitlets.HasTraits):
@@ -44,7 +43,7 @@ def test_live_view_that_has_to_wait_says_so_and_follows() -> None:
         live = shown(chooser, slow)
         seen = [live.parts]
         chooser.selection = choice("second")
-        await asyncio.sleep(4 * showing.PAUSE)
+        await asyncio.sleep(4 * widgets_live.PAUSE)
         seen.append(live.parts)
         begin.set()
         for _ in range(600):
@@ -75,12 +74,12 @@ def test_what_was_shown_stays_until_the_answer_is_there() -> None:
         places[1].observe(sent.append, "outputs")
         assert ("none", "") == (said.layout.display, said.value)
         chooser.selection = choice("<b>")
-        await asyncio.sleep(4 * showing.PAUSE)
-        assert (f"<b> is being made. {showing.UNTIL}", "first", "the same") == live.parts
+        await asyncio.sleep(4 * widgets_live.PAUSE)
+        assert (f"<b> is being made. {widgets_live.UNTIL}", "first", "the same") == live.parts
         assert said.layout.display is None
         assert "&lt;b&gt; is being made" in said.value
         assert [places[0], places[1]] == [*live.view.children[2:]]
-        assert all(showing.OLD in place._dom_classes for place in places)
+        assert all(widgets_live.OLD in place._dom_classes for place in places)
         begin.set()
         for _ in range(600):
             if live.parts == ("<b>", "the same"):
@@ -88,7 +87,7 @@ def test_what_was_shown_stays_until_the_answer_is_there() -> None:
             await asyncio.sleep(0.1)
         assert ("<b>", "the same") == live.parts
         assert ("none", "", []) == (said.layout.display, said.value, sent)
-        assert not any(showing.OLD in place._dom_classes for place in places)
+        assert not any(widgets_live.OLD in place._dom_classes for place in places)
 
     asyncio.run(watched())
 
@@ -121,7 +120,7 @@ def test_a_choice_seen_before_is_not_made_again() -> None:
     for name in ("b", "a"):
         chooser.selection = choice(name)
     assert (("a",), ["a", "b"]) == (live.parts, asked_for)
-    for number in range(showing.KEPT):
+    for number in range(widgets_live.KEPT):
         chooser.selection = choice(str(number))
     chooser.selection = choice("a")
     assert ("a", 2) == (asked_for[-1], asked_for.count("a"))

@@ -12,7 +12,7 @@ from frames import kernels, ranges
 from zoomed import gesture, labels, opened, rows, table, title
 
 from perfkit.charts.detail import CHOSEN, CLICKED, RESET
-from perfkit.widgets.timeline.levels import MOST
+from perfkit.widgets.timeline import MOST
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from zoomed import Chooser, gesture, rows, table
 import perfkit
 from perfkit.charts.detail import CLICKED
 from perfkit.errors import PerfkitError
-from perfkit.widgets.timeline import levels, zoomable
+from perfkit.widgets import timeline
+from perfkit.widgets.timeline import zoomable
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +28,7 @@ def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bars at once, and a click is answered once the calls are there: then the bars have them too."""
-    monkeypatch.setattr(levels, "MANY", 0)
+    monkeypatch.setattr(timeline, "MANY", 0)
     read = Event()
     found = run_of(tmp_path, table())
     whole = type(found).table

@@ -10,7 +10,7 @@ import perfkit
 from perfkit.analysis import dossier
 from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.selection import select
-from perfkit.widgets.timeline.clicked import Dossiers
+from perfkit.widgets.timeline_data import Dossiers
 
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
 

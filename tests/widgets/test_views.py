@@ -15,12 +15,12 @@ from viewed import Chooser, chosen, csv, recorded, sentences, specs, still, titl
 import perfkit
 from make.kineto import ranks as simulated_ranks
 from perfkit import analysis
-from perfkit.charts.searchable import Searchable
+from perfkit.charts.tables import Searchable
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.tables import COLLECTIVES
 from perfkit.widgets import views
-from perfkit.widgets.showing import Live, bundle
+from perfkit.widgets.live import Live, bundle
 
 DATA = Path(__file__).parents[2] / "data"
 WINDOW = 9_700_000_000, 12_000_000_000  # ns; some fifty steps of the sample run

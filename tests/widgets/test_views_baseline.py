@@ -16,7 +16,7 @@ from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table
 from perfkit.run import Run
 from perfkit.widgets import views
-from perfkit.widgets.showing import Live, Shown, bundle
+from perfkit.widgets.live import Live, Shown, bundle
 
 H100 = "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"
 NETWORKED = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"

@@ -12,10 +12,10 @@ from trained import training
 from viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
 
 import perfkit
-from perfkit.diagnosis import comparison
+from perfkit.diagnosis import comparison, verdict
 from perfkit.run import Run
 from perfkit.widgets import views
-from perfkit.widgets.showing import Live, Shown, bundle
+from perfkit.widgets.live import Live, Shown, bundle
 from perfkit.widgets.views import comparison as view_of_two
 
 PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures")
@@ -134,9 +134,9 @@ def test_hostile_names_are_text() -> None:
 def test_live_parts_follow_and_compare_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each gesture is compared once for all parts; a window is of this run alone: before, 20 of 110 ns were busy."""
     asked: list[perfkit.Selection] = []
-    compared = comparison.pairing.compared  # type: ignore[attr-defined]
+    compared = comparison.compared  # type: ignore[attr-defined]
     monkeypatch.setattr(
-        comparison.told,  # type: ignore[attr-defined]
+        verdict,  # type: ignore[attr-defined]
         "compared",
         lambda before, after, **options: [asked.append(before), compared(before, after, **options)][1],
     )
@@ -156,7 +156,7 @@ def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     """A sentence stands until the comparison is there; a choice that was left meanwhile is not compared."""
     run, baseline = small(50), small()
     asked: list[perfkit.Selection] = []
-    against = comparison.against
+    against = verdict.against
     monkeypatch.setattr(comparison, "against", lambda view, **given: [asked.append(view), against(view, **given)][1])
 
     async def explored() -> list[str]:

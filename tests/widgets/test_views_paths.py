@@ -6,7 +6,7 @@ from pathlib import Path
 
 import perfkit
 from perfkit.widgets import views
-from perfkit.widgets.showing import Shown
+from perfkit.widgets.live import Shown
 
 SAMPLE = Path(__file__).parents[2] / "data" / "dlrm_h100"
 

@@ -18,10 +18,9 @@ from click.testing import CliRunner
 from perfkit.cli import main
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import load_peaks
-from perfkit.workloads.baseline import ceilings, copies, copy, gemm, held, products, saved, saving, timing
-from perfkit.workloads.baseline.copies import COPY_RATES
-from perfkit.workloads.baseline.products import GEMMS
-from perfkit.workloads.baseline.timing import Device
+from perfkit.workloads import baseline, saved_baseline
+from perfkit.workloads.baseline import COPY_RATES, GEMMS, Device, ceilings, copy, gemm
+from perfkit.workloads.saved_baseline import held, saved
 
 A100 = "NVIDIA A100-SXM4-80GB"  # 19.5 TFLOP/s in FP32, 2,039 GB/s
 KIB, MS, TERA = 1024, 1e6, 1e12
@@ -65,7 +64,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], None]:
     """Put a device in the place of this machine's."""
 
     def put(made: Device) -> None:
-        for module in (products, copies, saving):
+        for module in (baseline, baseline, saved_baseline):
             monkeypatch.setattr(module, "device", lambda: made)
 
     return put
@@ -77,8 +76,8 @@ def rated(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]) -> Cal
 
     def put(rates: Rates) -> None:
         use(stand_in())
-        monkeypatch.setattr(products, "_precisions", lambda used: [("fp32", used.torch.float32)])
-        monkeypatch.setattr(products, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / rates(rows)] * 5)
+        monkeypatch.setattr(baseline, "_precisions", lambda used: [("fp32", used.torch.float32)])
+        monkeypatch.setattr(baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / rates(rows)] * 5)
 
     return put
 
@@ -127,7 +126,7 @@ def test_gemm_sets_the_precision_of_float32_back(torch: Any, monkeypatch: pytest
     monkeypatch.setattr(Device, "times", lambda self, work, seconds: fail(seconds))
     for precision in ("tf32_tensor", "fp32"):
         with pytest.raises(ZeroDivisionError):
-            products._products(used, precision, torch.float32, 2, 1)
+            baseline._products(used, precision, torch.float32, 2, 1)
     assert ["high", "highest"] == seen
     assert before == torch.get_float32_matmul_precision()
 
@@ -157,7 +156,7 @@ def test_gemm_ends_with_its_time(rated: Callable[[Rates], None]) -> None:
 
 def test_gemm_leaves_half_of_the_memory_free(monkeypatch: pytest.MonkeyPatch, use: Callable[[Device], None]) -> None:
     """Three matrices of 512 rows of 4 bytes are 3 MiB: with 6 MiB free they are measured, with less not."""
-    monkeypatch.setattr(products, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / TERA] * 5)
+    monkeypatch.setattr(baseline, "_products", lambda used, p, d, rows, s: [2e9 * rows**3 / TERA] * 5)
     for free, sizes in ((6 * 2**20, [256, 512]), (6 * 2**20 - 1, [256])):
         use(stand_in((7, 0), free=free))
         found = gemm(seconds=60)
@@ -191,7 +190,7 @@ def test_precisions_are_those_of_the_device(
     capability: tuple[int, int] | None, hip: str, precisions: list[str]
 ) -> None:
     """Tensor cores came with 7.0, BF16 and TF32 with 8.0; AMD's have no TF32 in PyTorch."""
-    assert precisions == [precision for precision, _ in products._precisions(stand_in(capability, hip=hip))]
+    assert precisions == [precision for precision, _ in baseline._precisions(stand_in(capability, hip=hip))]
 
 
 def test_ceilings_are_the_highest_rates() -> None:
@@ -284,7 +283,7 @@ def test_gpu_is_timed_by_its_events() -> None:
 def test_repeats_fit_into_the_time(monkeypatch: pytest.MonkeyPatch, seconds: float, repeats: int) -> None:
     """Repeats of 1 ms: as many as fit, but 5 at least and 100 at most."""
     clock = iter(range(0, 10**12, 10**6))
-    monkeypatch.setattr(timing.time, "perf_counter_ns", lambda: next(clock))
+    monkeypatch.setattr(baseline.time, "perf_counter_ns", lambda: next(clock))
     assert [MS] * repeats == Device(None, "cpu", "").times(lambda: None, seconds)
 
 
@@ -295,9 +294,9 @@ def test_cpu_has_a_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: s
     """It is that of Linux, elsewhere the processor's as Python knows it."""
     if text is not None:
         (tmp_path / "cpuinfo").write_text(text)
-    monkeypatch.setattr(timing, "CPU_INFO", tmp_path / "cpuinfo")
-    monkeypatch.setattr(timing.platform, "processor", lambda: "kind")
-    assert name == timing.cpu_name()
+    monkeypatch.setattr(baseline, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(baseline.platform, "processor", lambda: "kind")
+    assert name == baseline.cpu_name()
 
 
 def test_saved_peaks_are_those_that_were_measured(tmp_path: Path, use: Callable[[Device], None]) -> None:
@@ -388,7 +387,7 @@ def test_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch, t
 
 def test_commands_measure_and_save(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`perfkit baseline gemm` and `copy` say their rates and make peaks of this machine that load."""
-    monkeypatch.setattr(copies, "CPU_BYTES", KIB * KIB)
+    monkeypatch.setattr(baseline, "CPU_BYTES", KIB * KIB)
     for command, said in (("gemm", "fp32: "), ("copy", "H2H pageable: ")):
         options = ["--seconds", "0.01", "--out", str(tmp_path / "a.json")]
         result = CliRunner().invoke(main, ["baseline", command, *options])

@@ -20,7 +20,7 @@ from perfkit.analysis import compare, steps
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.report.experiments import Trial, compared, trials
-from perfkit.workloads import experiment
+from perfkit.workloads import experiments
 from perfkit.workloads.__main__ import _parser, _plan, main
 from perfkit.workloads.experiments import EXPERIMENTS, find
 from perfkit.workloads.plan import DEVICES, Loader, Plan
@@ -38,7 +38,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
     monkeypatch.delenv("RANK", raising=False)
     monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setattr(experiment, "BASES", {"cpu": TINY})
+    monkeypatch.setattr(experiments, "BASES", {"cpu": TINY})
 
 
 def test_topics_are_those_that_are_simulated() -> None:
@@ -85,9 +85,9 @@ def test_repeats_are_found_in_their_order(tmp_path: Path) -> None:
     for name in ("batch 8-10", "batch 8-9", "batch 8-1", "batch 8-1-old", "batch 80-1", "before-1"):
         (tmp_path / name).mkdir()
     (tmp_path / "batch 8-2").write_text("a file")
-    found = experiment.repeats_of("batch 8", tmp_path)
+    found = experiments.repeats_of("batch 8", tmp_path)
     assert ["batch 8-1", "batch 8-9", "batch 8-10"] == [path.name for path in found]
-    assert [] == experiment.repeats_of("after", tmp_path)
+    assert [] == experiments.repeats_of("after", tmp_path)
 
 
 def test_the_trace_is_long_enough_for_an_interval() -> None:
@@ -115,7 +115,7 @@ def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing is run; question and commands of each experiment."""
     assert 0 == main(["experiment", "sync", "fusion", "--device", "cuda", "--out", "here", "--print-commands"])
     said = capsys.readouterr().out.splitlines()
-    assert [*EXPERIMENTS["sync"].lines("cuda", "here", experiment.REPEATS).values()] == said[1:7]
+    assert [*EXPERIMENTS["sync"].lines("cuda", "here", experiments.REPEATS).values()] == said[1:7]
     assert "# Kernel fusion: " in said[7]
 
 
@@ -167,5 +167,5 @@ def test_a_run_that_fails_is_told(tiny: None, tmp_path: Path) -> None:
     taken.mkdir(parents=True)
     (taken / "notes.txt").write_text("mine")
     with pytest.raises(PerfkitError, match=r"measuring, after-1: the run failed: .*not empty.*Its command: .*--seed 1"):
-        experiment.record(find("measuring"), "cpu", tmp_path)
+        experiments.record(find("measuring"), "cpu", tmp_path)
     assert len(perfkit.load(tmp_path / "measuring" / "before-1").ranges)

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from perfkit.workloads import flops
-from perfkit.workloads.building import model, workload
-from perfkit.workloads.data import CLASSES, batches
+from perfkit.workloads.building import CLASSES, batches, model, workload
 from perfkit.workloads.plan import MODELS, SIZES, Loader, Plan
 
 BATCH = 4
@@ -87,7 +86,7 @@ def test_resnet_halves_the_image_five_times(torch: Any) -> None:
 
 def test_attention_is_that_of_its_formula(torch: Any) -> None:
     """softmax(Q K^T / sqrt(64)) V per head, written out, gives what the layer gives, to the rounding of FP32."""
-    from perfkit.workloads.models.bert import Attention
+    from perfkit.workloads.models import Attention
 
     torch.manual_seed(0)
     layer, x = Attention(128, 2), torch.randn(1, 5, 128)

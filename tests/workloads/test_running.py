@@ -17,13 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 import perfkit
-from perfkit.analysis.flops import operators
+from perfkit.analysis.flops.work import operators
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.workloads import building, commands, flops, precision, running
+from perfkit.workloads import building, flops, running
+from perfkit.workloads import plan as workloads_plan
 from perfkit.workloads.__main__ import main
-from perfkit.workloads.baseline.timing import Device
+from perfkit.workloads.baseline import Device
 from perfkit.workloads.plan import MODELS, MODES, SIZES, TRACED, Loader, Plan
 from perfkit.workloads.running import measure, record
 
@@ -160,7 +161,7 @@ def test_commands_are_printed_without_pytorch(
     monkeypatch.setitem(sys.modules, "torch", None)
     assert 0 == main(["mlp", "--device", "cuda", "--record", "run", "--print-commands"])
     printed = capsys.readouterr().out.splitlines()
-    assert commands.lines(Plan("mlp", device="cuda"), Path("run")) == printed
+    assert workloads_plan.lines(Plan("mlp", device="cuda"), Path("run")) == printed
     assert not Path("run").exists()
 
 
@@ -239,7 +240,7 @@ def test_share_of_a_peak_of_ones_own(torch: Any) -> None:
 def test_peak_is_that_of_the_precision(name: str, capability: tuple[int, int], expected: float) -> None:
     """An A100's dense peaks; a GPU without tensor cores for FP16 is compared with its other units."""
     used = Device(None, "cuda", "NVIDIA A100 80GB PCIe", capability)
-    assert expected == precision.peak(used, Plan("mlp", device="cuda", precision=name))
+    assert expected == building.peak_flops(used, Plan("mlp", device="cuda", precision=name))
 
 
 def test_precision_of_fp32_products_is_set_and_set_back() -> None:
@@ -252,7 +253,7 @@ def test_precision_of_fp32_products_is_set_and_set_back() -> None:
     )
     used = Device(torch, "cuda", "NVIDIA A100 80GB PCIe", (8, 0))
     for name, expected in (("fp32", ("highest", False)), ("tf32", ("high", True))):
-        with precision.computing(used, Plan("mlp", device="cuda", precision=name)):
+        with building.computing(used, Plan("mlp", device="cuda", precision=name)):
             assert expected == (told[-1], cudnn.allow_tf32)
         assert ("highest", True) == (told[-1], cudnn.allow_tf32)
 
@@ -262,7 +263,7 @@ def test_tf32_needs_a_gpu_that_has_it() -> None:
     used = Device(None, "cuda", "Tesla V100-SXM2-16GB", (7, 0))
     with (
         pytest.raises(PerfkitError, match="Tesla V100-SXM2-16GB does not compute in TF32"),
-        precision.computing(used, Plan("mlp", device="cuda", precision="tf32")),
+        building.computing(used, Plan("mlp", device="cuda", precision="tf32")),
     ):
         pass
 
@@ -306,11 +307,11 @@ def test_tools_that_are_there_are_called(torch: Any, tmp_path: Path, monkeypatch
     """Each capture is made, or it is said why not: here nsys works, ncu fails, and nvidia-smi is absent."""
     ran = []
 
-    def run(command: commands.Command) -> str | None:
+    def run(command: workloads_plan.Command) -> str | None:
         ran.append(command.argv[0])
         return "==ERROR== ERR_NVGPUCTRPERM" if command.argv[0] == "ncu" else None
 
-    monkeypatch.setattr(commands, "run", run)
+    monkeypatch.setattr(workloads_plan, "run", run)
     monkeypatch.setattr(running.shutil, "which", lambda name: None if name == "nvidia-smi" else name)
     plan = Plan("mlp", device="cuda")
     made = running._captures(Device(torch, "cuda", "a GPU", (8, 0)), plan, tmp_path, gpu_metrics=False)

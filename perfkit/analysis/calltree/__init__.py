@@ -29,20 +29,21 @@ References
 HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
 """
 
-from perfkit.analysis.calltree.comparison import TREE_SUMS, tree_sums
-from perfkit.analysis.calltree.gpu import gpu_summary, host_metric, launch_cost
-from perfkit.analysis.calltree.hot import HOT_PATH, hot_path
-from perfkit.analysis.calltree.kernels import (
+from perfkit.analysis.calltree.gpu import UTILISATION, gpu_summary, host_metric, launch_cost, utilisation
+from perfkit.analysis.calltree.kernel_sites import (
     KERNEL_STALLS,
     LAUNCH_SITES,
+    STALL_SHARES,
     TREE_KERNELS,
+    TREE_SUMS,
     kernel_stalls,
     kernels,
     launch_sites,
+    stall_shares,
+    tree_sums,
 )
+from perfkit.analysis.calltree.paths import HOT_PATH, hot_path
 from perfkit.analysis.calltree.totals import BY_THREAD, EXCLUSIVE, TOTALS, exclusive, inclusive, threads
-from perfkit.analysis.calltree.utilisation import UTILISATION, utilisation
-from perfkit.analysis.calltree.waits import STALL_SHARES, stall_shares
 
 __all__ = [
     "BY_THREAD",

@@ -1,20 +1,16 @@
-"""What did the GPU do, and what did its launches cost the host?
-
-Functions
----------
-gpu_summary    GPU times, counts, bytes and samples per rank or entry point
-launch_cost    host time of the launches, as a range
-host_metric    the metric that says how long the host worked
-"""
+"""What did the GPU do, and what did its launches cost the host?"""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calltree.totals import inclusive
-from perfkit.analysis.calltree.values import recorded
-from perfkit.tables import CALL_METRICS
+from perfkit.analysis.calltree.totals import Bool, inclusive, labelled, nearest, parents, recorded, rows_of
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.intervals import total, union
+from perfkit.errors import PerfkitError
+from perfkit.schema import Column, Table
+from perfkit.tables import CALL_METRICS, RANK, THREADS, TRACE
 
 TIMES = {
     "kernel_ns": "GKER",
@@ -39,6 +35,26 @@ BY = {"rank": ["rank"], "entry": ["rank", "entry"]}
 COLUMNS = [
     *(*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns"),
 ]
+WORK = ["kernel_ns", "copy_ns", "implicit_copy_ns", "memset_ns"]
+IDLE = ("<gpu sync>", "<gpu alloc>", "<gpu delete>")  # in a stream's trace, but nothing the GPU works on
+RECORD = "Record a trace with `hpcrun -t`"
+AGREE = 1e-6  # relative difference of two clocks' sums that is no contradiction
+UTILISATION = Table(
+    "UTILISATION",
+    "the GPUs of a rank",
+    (
+        RANK,
+        Column("wall_ns", "float64", "length of the run, ns"),
+        Column("gpus", "int64", "GPUs, count"),
+        Column("denominator_ns", "float64", "wall_ns x gpus"),
+        Column("operation_ns", "float64", "sum of the durations of kernels, copies and memsets"),
+        Column("low_ns", "float64", "the GPUs were busy at least this long; NaN without a trace"),
+        Column("high_ns", "float64", "the GPUs were busy at most this long"),
+        Column("low_frac", "float64", "low_ns over denominator_ns"),
+        Column("high_frac", "float64", "high_ns over denominator_ns"),
+    ),
+    ("rank",),
+)
 
 
 def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str = "rank") -> pd.DataFrame:
@@ -187,3 +203,140 @@ def host_metric(call_metrics: pd.DataFrame) -> str:
     """
     known = recorded(CALL_METRICS.check(call_metrics))
     return next((metric for metric in HOST if metric in known), "")
+
+
+def utilisation(
+    calltree: pd.DataFrame,
+    call_metrics: pd.DataFrame,
+    trace: pd.DataFrame | None = None,
+    threads: pd.DataFrame | None = None,
+    *,
+    wall_ns: float | None = None,
+    gpus: int | None = None,
+) -> pd.DataFrame:
+    """Return the time in which the GPUs worked over wall time x GPUs: meaning (a) of "GPU utilisation".
+
+    Work is kernels, copies and memsets. The sum of their durations is never less than the time in which any of them
+    ran, and equals it where nothing overlaps: it is the upper bound, or the union of all operations in the trace if
+    that is shorter. The lower bound is the union of the operations whose length is certain. HPCToolkit's trace has
+    wrong lengths where a stream delivered its operations out of order: such a row is followed directly by
+    another operation (not `ended`), or was moved to 1 ns after its predecessor. These are left out.
+
+    Parameters
+    ----------
+    calltree, call_metrics
+        CALLTREE and CALL_METRICS; may be empty.
+    trace, threads
+        TRACE and THREADS of the same profile, for the lower bound.
+    wall_ns
+        Length of the run, ns, such as `CAPTURE.dur_ns`; without it the span of `trace`.
+    gpus
+        Number of GPUs of each rank; without it the GPU contexts among the `threads` of the rank, idle GPUs left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        UTILISATION, a row per rank that has GPU operations: times float64 ns, `gpus` int64, `low_frac` and `high_frac`
+        float64 in 0..1, the first NaN where no stream was traced.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not what its table promises.
+    PerfkitError
+        If wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the GPUs
+        worked longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
+
+    References
+    ----------
+    HPCToolkit, hpcrun, gpu_trace_start_adjust: an operation that starts before the end of the previous one is moved.
+
+    Examples
+    --------
+    >>> from perfkit.tables import CALL_METRICS, CALLTREE
+    >>> utilisation(CALLTREE.empty(), CALL_METRICS.empty(), wall_ns=1e9, gpus=1).columns.tolist()[:3]
+    ['rank', 'wall_ns', 'gpus']
+    """
+    TRACE.check(trace := TRACE.empty() if trace is None else trace)
+    THREADS.check(threads := THREADS.empty() if threads is None else threads)
+    table = _operations(calltree, call_metrics)
+    streams = threads[threads["kind"].eq("gpu")]
+    context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
+    streams = streams.assign(gpu=streams["mpi_rank"].astype("string").fillna("") + " " + context)
+    table["wall_ns"] = _wall(trace, wall_ns) if len(table) else np.nan
+    table["gpus"] = _gpus(table["rank"], streams, gpus)
+    table["denominator_ns"] = table["wall_ns"] * table["gpus"]
+    busy = _busy(calltree, trace, streams)
+    for end in ("low", "high"):
+        table[f"{end}_ns"] = table["rank"].map(busy[end]).astype("float64")
+    return _bounded(table)
+
+
+def _operations(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the ranks that have GPU operations, with the sum of their durations."""
+    summary = gpu_summary(calltree, call_metrics)
+    table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
+    if len(table) and table["operation_ns"].isna().all():
+        raise PerfkitError("call_metrics: no GPU operations were measured. Record with `hpcrun -e gpu=nvidia`.")
+    return table.dropna().reset_index(drop=True)
+
+
+def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
+    if wall_ns is None and len(trace):
+        return float((trace["start_ns"] + trace["dur_ns"]).max() - trace["start_ns"].min())
+    if wall_ns is None or not wall_ns > 0:
+        raise PerfkitError(f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=.")
+    return float(wall_ns)
+
+
+def _gpus(rank: pd.Series, streams: pd.DataFrame, gpus: int | None) -> pd.Series:
+    found = (
+        rank.map(streams.groupby("rank")["gpu"].nunique()).fillna(0) if gpus is None else pd.Series(gpus, rank.index)
+    )
+    if (found < 1).any():
+        raise PerfkitError(f"gpus: {found.min():g} GPUs are known. {RECORD}, or give gpus=.")
+    return found.astype("int64")
+
+
+def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) -> pd.DataFrame:
+    """Return the union of the certain and of all operations of each rank's streams, per GPU, ns, by rank."""
+    rows = trace.merge(streams[["rank", "thread", "gpu"]], on=["rank", "thread"]).sort_values(
+        ["rank", "thread", "start_ns"], kind="stable", ignore_index=True
+    )
+    before = (rows["start_ns"] + rows["dur_ns"]).groupby([rows["rank"], rows["thread"]]).shift()
+    rows["certain"] = rows["ended"] & ~(rows["start_ns"] - before <= 1)
+    rows = rows[_works(calltree, rows)]
+    device, group = numbered(rows, ["rank", "gpu"])
+    start, certain = rows["start_ns"].to_numpy(), rows["certain"].to_numpy()
+    end = start + rows["dur_ns"].to_numpy()
+    device["low"] = total(union(start[certain], end[certain], group[certain]), len(device))
+    device["high"] = total(union(start, end, group), len(device))
+    return device.groupby("rank")[["low", "high"]].sum()
+
+
+def _works(calltree: pd.DataFrame, rows: pd.DataFrame) -> Bool:
+    """Whether each operation is one on which the GPU works; one that is not in the tree counts as such."""
+    names = calltree["name"]
+    idle = nearest(parents(calltree), labelled(names, [name in IDLE for name in names.cat.categories]))
+    at = rows_of(calltree, rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
+    return np.append(idle, -1)[at] < 0
+
+
+def _bounded(table: pd.DataFrame) -> pd.DataFrame:
+    """Bound the busy time from above by the operations' sum, and refuse what cannot be."""
+    for row in table[table["low_ns"] > table["operation_ns"] * (1 + AGREE)].to_dict("records"):
+        raise PerfkitError(
+            f"trace: the GPUs of rank {row['rank']} were busy for {row['low_ns']:g} ns, but their operations add up to "
+            f"{row['operation_ns']:g} ns. Give the trace and the metrics of one profile."
+        )
+    high = np.fmin(table["high_ns"].to_numpy(), table["operation_ns"].to_numpy())
+    table = table.assign(high_ns=np.fmax(high, table["low_ns"].to_numpy()))
+    for end in ("low", "high"):
+        table[f"{end}_frac"] = table[f"{end}_ns"] / table["denominator_ns"]
+    for row in table[table["high_frac"] > 1].to_dict("records"):
+        untraced = "Operations of several streams overlap: give the trace, or " if np.isnan(row["low_ns"]) else ""
+        raise PerfkitError(
+            f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x {row['wall_ns']:g} ns. "
+            f"{untraced or 'Give '}the right wall_ns= and gpus=."
+        )
+    return UTILISATION.make(table)

@@ -1,169 +1,241 @@
-"""How do the contexts of a call tree lie below one another?
+"""Down which calls does most of a metric go?
 
 Conventions
 -----------
-A context is meant by its row in CALLTREE, counted from 0; -1 is none. Nothing here recurses, and a chain of contexts
-costs its length once, or the logarithm of it per context.
-
-Functions
----------
-rows_of      the rows of contexts named by rank and node
-parents      the row of the context that encloses each
-nearest      the row of the nearest context, from each one upwards, that is wanted
-of_kind      whether each context is of one of some kinds
-text         the text of a column at some rows
-within       the row of the function, entry or GPU operation that each context belongs to
-described    the path of calls to a context, as text
-called       a host function's name without its arguments
+A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the inclusive GKER
+and GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has exactly one, else to a kernel
+without
+a name, called `<gpu kernel>`. Contexts without time and launches, which only a trace refers to, are left out.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from functools import cache
-from itertools import groupby
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
+from perfkit.analysis.calltree.totals import (
+    PYTHON,
+    Floats,
+    called,
+    labelled,
+    measured,
+    nearest,
+    of_kind,
+    parents,
+    recorded,
+    text,
+    within,
+)
 from perfkit.analysis.intervals import Int
-from perfkit.names.parsing import qualified
+from perfkit.schema import Column, Table
+from perfkit.tables import CALL_METRICS, CALLTREE, NODE, RANK
 
-Bool = NDArray[np.bool_]
-
-PYTHON = "<logical python>"  # the module HPCToolkit gives to frames of the Python interpreter's own stack
-SEPARATOR = " > "
-_SPREAD, _ROOM = 16, 2**20  # contexts numbered more sparsely are looked up by hashing, which is slower
-# HPCToolkit's marks of functions without line information and without a name.
-_LIBRARY = re.compile(r"(?<=\S) (\[[^\[\]]*\.so[^\[\]]*\])\Z")
-_UNKNOWN = "<unknown procedure>"
-
-
-def rows_of(calltree: pd.DataFrame, rank: Int, node: Int) -> Int:
-    """Return the row of each context (`rank`, `node`) in the CALLTREE; -1 for one that is not in it.
-
-    Examples
-    --------
-    >>> tree = pd.DataFrame({"rank": [0, 0, 1], "node": [3, 8, 3]})
-    >>> rows_of(tree, np.array([1, 0, 0]), np.array([3, 8, 9])).tolist()
-    [2, 1, -1]
-    """
-    ranks, nodes = (calltree[key].to_numpy(np.int64) for key in ("rank", "node"))
-    if not len(nodes):
-        return np.full(len(node), -1, np.int64)
-    lowest, low, span = ranks.min(), nodes.min(), int(nodes.max() - nodes.min()) + 1
-    keys = (ranks - lowest) * span + (nodes - low)
-    inside = (rank >= lowest) & (rank <= ranks.max()) & (node >= low) & (node - low < span)
-    wanted = np.where(inside, (rank - lowest) * span + (node - low), -1)
-    if (slots := int(keys.max()) + 1) > _SPREAD * len(keys) + _ROOM:
-        return np.asarray(pd.Index(keys).get_indexer(wanted), np.int64)
-    at = np.full(slots + 1, -1, np.int64)  # the last one answers for what is not in the tree
-    at[keys] = np.arange(len(keys))
-    return np.asarray(at[wanted])
+AT_LEAST = 0.5  # hpcviewer's and Hatchet's threshold
+HOT_PATH = Table(
+    "HOT_PATH",
+    "a context on the hot path",
+    (
+        RANK,
+        Column("depth", "int32", "distance from the root"),
+        NODE,
+        Column("kind", "category", "kind of context"),
+        Column("name", "category", "name of the context"),
+        Column("file", "category", "source file; missing when unknown"),
+        Column("line", "Int64", "source line; NA when unknown"),
+        Column("module", "category", "load module; missing when unknown"),
+        Column("unit", "category", "unit of the metric"),
+        Column("inclusive", "float64", "value with everything called from here"),
+        Column("share_frac", "float64", "share of the root's value"),
+    ),
+    ("depth",),
+)
+KERNEL = "<gpu kernel>"
+TIME, LAUNCHES = "GKER", "GKER:COUNT"
+OPERATOR = "at::_ops::"  # PyTorch's dispatcher has one such function per operator
+_STEP = re.compile(r"::(?:call|redispatch)$")
+# The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
+_LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
 
 
-def parents(calltree: pd.DataFrame) -> Int:
-    """Return the row of each context's parent; -1 for a root, and where the parent is not in the table.
+class Found(NamedTuple):
+    """Rows of kernels, and of the placeholder each belongs to: its own for one without a name."""
 
-    Examples
-    --------
-    >>> tree = pd.DataFrame({"rank": 0, "node": [3, 8], "parent": pd.array([8, None], "Int64")})
-    >>> parents(tree).tolist()
-    [1, -1]
-    """
-    above = calltree["parent"].fillna(-1).to_numpy(np.int64)
-    return rows_of(calltree, calltree["rank"].to_numpy(np.int64), above)
+    row: Int
+    placeholder: Int
 
 
-def nearest(parent: Int, wanted: Bool) -> Int:
-    """Return the row of the first wanted context on the way from each context, itself included, to its root.
+def hot_path(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, entry: str = "", at_least: float = AT_LEAST
+) -> pd.DataFrame:
+    """Return the way down from the root with the largest value, always into the child with the largest.
 
-    Every step doubles the stretch that is looked at, so a chain of 5,000 contexts takes 13 steps.
+    It ends where the largest child has less than `at_least` of its parent's inclusive value: from there on the value
+    is spread over several children or is the context's own.
 
-    Examples
-    --------
-    >>> nearest(np.array([-1, 0, 1, 2]), np.array([False, True, False, False])).tolist()
-    [-1, 1, 1, 1]
-    """
-    at = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)  # the last one stands for "none"
-    for _ in range(len(parent).bit_length()):
-        above = at[at]
-        if np.array_equal(above, at):
-            break
-        at = above
-    # Contexts that enclose each other, of which no file should speak, have none.
-    return np.where(np.append(wanted, False)[at[:-1]], at[:-1], -1)
+    Parameters
+    ----------
+    calltree, call_metrics
+        CALLTREE and CALL_METRICS; may be empty.
+    metric
+        A metric of `call_metrics`.
+    entry
+        Start at the root of this entry point; empty for the largest of all entry points and ranks.
+    at_least
+        Part of the parent's value, 0 to 1.
 
+    Returns
+    -------
+    pandas.DataFrame
+        HOT_PATH, root first; without rows where no root has a value above 0. `inclusive` float64 in `unit`;
+        `share_frac` float64 of the root's value.
 
-def of_kind(calltree: pd.DataFrame, *kinds: str) -> Bool:
-    """Whether each context is of one of the `kinds`.
+    Raises
+    ------
+    SchemaError
+        If a frame is not what its table promises.
+    ValueError
+        If `metric` was not recorded, `entry` is none of the tree, or `at_least` lies outside 0..1.
 
-    Examples
-    --------
-    >>> of_kind(pd.DataFrame({"kind": pd.Categorical(["line", "loop"])}), "loop", "entry").tolist()
-    [False, True]
-    """
-    return labelled(calltree["kind"], [kind in kinds for kind in calltree["kind"].cat.categories])
-
-
-def labelled(column: pd.Series, which: Iterable[bool]) -> Bool:
-    """Whether the category of each row is one of those that `which` marks; a missing one never is."""
-    return np.array([*which, False], bool)[column.cat.codes.to_numpy()]
-
-
-def text(column: pd.Series, at: Int) -> pd.Series:
-    """Return the text of the rows `at`, NA where that is -1."""
-    codes = np.append(column.cat.codes.to_numpy(), -1)[at]
-    return pd.Series(pd.Categorical.from_codes(codes, categories=column.cat.categories)).astype("string")
-
-
-def within(calltree: pd.DataFrame, parent: Int) -> Int:
-    """Return the row of the function, GPU operation or entry point that each context is or belongs to."""
-    return nearest(parent, of_kind(calltree, "function", "gpu_operation", "entry"))
-
-
-def described(calltree: pd.DataFrame, parent: Int, rows: Int, own: Iterable[str]) -> list[str]:
-    """Return the path to each of `rows`: entry point and functions from the root down, joined by " > ".
-
-    The last step is the row's text in `own`. Lines, loops, instructions and GPU placeholders are left out, and of
-    equal steps that follow each other all but one.
+    References
+    ----------
+    HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).
 
     Examples
     --------
-    >>> columns = {"name": pd.Categorical(["main", "f(int)"]), "kind": pd.Categorical(["entry", "function"])}
-    >>> described(pd.DataFrame(columns), np.array([-1, 0]), np.array([1]), ["f"])
-    ['main > f']
+    >>> from perfkit.tables import CALL_METRICS, CALLTREE
+    >>> len(hot_path(CALLTREE.empty(), CALL_METRICS.empty(), metric="CPUTIME"))
+    0
     """
-    shown = of_kind(calltree, "function", "entry")
-    codes, categories = calltree["name"].cat.codes.to_numpy(), calltree["name"].cat.categories
-    spoken = cache(lambda code: called(str(categories[code])))
-    texts = []
-    for row, last in zip(rows.tolist(), own, strict=True):
-        steps, at = [last], int(parent[row])
-        for _ in range(len(parent)):
-            if at < 0:
-                break
-            if shown[at] and codes[at] >= 0:
-                steps.append(spoken(int(codes[at])))
-            at = int(parent[at])
-        texts.append(SEPARATOR.join(step for step, _ in groupby(reversed(steps))))
-    return texts
+    if not 0 <= at_least <= 1:
+        raise ValueError(f"at_least: {at_least} is not within 0 to 1")
+    found = measured(calltree, call_metrics, metric)
+    value = np.full(len(calltree), np.nan)
+    value[found.row] = found.inclusive
+    parent = parents(calltree)
+    root = _root(calltree, value, entry)
+    rows = np.array(list(_down(root, value, _largest_child(parent, value), at_least)), np.int64)
+    table = calltree.iloc[rows][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
+    return HOT_PATH.make(table.assign(unit=found.unit, inclusive=value[rows], share_frac=value[rows] / value[rows[:1]]))
 
 
-def called(name: str) -> str:
-    """Return a host function's name without template arguments, parameters and library; the library if that is all.
+def _root(calltree: pd.DataFrame, value: Floats, entry: str) -> int:
+    """Return the row of the root with the largest value; -1 where none has one above 0."""
+    roots = calltree["parent"].isna().to_numpy()
+    if entry and len(calltree):
+        named = calltree["entry"].astype("string")
+        if entry not in (known := sorted(named[roots].unique())):
+            raise ValueError(f"entry: {entry!r} is not one of {known}")
+        roots = roots & named.eq(entry).to_numpy(bool)
+    candidates = np.flatnonzero(roots & (value > 0))
+    return int(candidates[np.argmax(value[candidates])]) if len(candidates) else -1
 
-    Examples
-    --------
-    >>> called("at::native::add<float>(at::Tensor&) [libtorch_cuda.so]")
-    'at::native::add'
-    >>> called("<unknown procedure> 0x98fa80 [libcublas.so.12]")
-    '[libcublas.so.12]'
+
+def _largest_child(parent: Int, value: Floats) -> Int:
+    """Return the row of the child with the largest value of each context, the first of equals; -1 for none."""
+    rows = np.flatnonzero((parent >= 0) & ~np.isnan(value))[::-1]
+    most = np.full(len(parent), -np.inf)
+    np.maximum.at(most, parent[rows], value[rows])
+    rows = rows[value[rows] == most[parent[rows]]]
+    largest = np.full(len(parent), -1, np.int64)
+    largest[parent[rows]] = rows  # of several that are written to one place the last stays
+    return largest
+
+
+def _down(row: int, value: Floats, largest: Int, at_least: float) -> Iterator[int]:
+    while row >= 0:
+        yield row
+        child = int(largest[row])
+        row = child if child >= 0 and value[child] > 0 and value[child] >= at_least * value[row] else -1
+
+
+def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per context of a kernel.
+
+    Parameters
+    ----------
+    calltree, call_metrics
+        CALLTREE and CALL_METRICS; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        In order of the tree. `row` int64, position in `calltree`; `entry`, `full_name` string; `total_ns`,
+        `launch_count` float64, NaN where the metric was not recorded at all; `file` string and `line` Int64 of the
+        nearest Python line above, `function` string, the Python function it is in; `site` string, the nearest PyTorch
+        operator above, else the nearest function that is no call of the GPU's runtime. NA where there is none.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not what its table promises.
     """
-    library = _LIBRARY.search(name)
-    if name.startswith(_UNKNOWN):
-        return library.group(1) if library else name
-    bare = name[: library.start()] if library else name
-    return "::".join(part.name for part in qualified(bare)) or name
+    CALLTREE.check(calltree)
+    known = recorded(CALL_METRICS.check(call_metrics))
+    parent = parents(calltree)
+    found = _contexts(calltree, parent)
+    amounts = {m: _amount(calltree, call_metrics, m, found) for m in (TIME, LAUNCHES) if m in known}
+    if amounts:
+        did = np.any([amount > 0 for amount in amounts.values()], axis=0)
+        found = Found(found.row[did], found.placeholder[did])
+        amounts = {metric: amount[did] for metric, amount in amounts.items()}
+    unknown = np.full(len(found.row), np.nan)
+    table = calltree.iloc[found.row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
+    table = table.reset_index(drop=True).assign(row=found.row)
+    table["total_ns"] = amounts.get(TIME, unknown) * 1e9
+    table["launch_count"] = amounts.get(LAUNCHES, unknown)
+    owner = within(calltree, parent)
+    python = _python(calltree, parent, owner, found.placeholder)
+    return table.assign(site=_sites(calltree, parent, found.placeholder), **python)
+
+
+def _contexts(calltree: pd.DataFrame, parent: Int) -> Found:
+    """Return the contexts of kernels: what is below placeholders, and placeholders that have not one kernel."""
+    holds = labelled(calltree["name"], calltree["name"].cat.categories == KERNEL)
+    below = np.flatnonzero(np.append(holds, False)[parent])
+    children = np.bincount(parent[below], minlength=len(parent))
+    row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
+    return Found(row, np.where(holds[row], row, parent[row]))
+
+
+def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, found: Found) -> Floats:
+    """Return a metric's value of each kernel, 0 where none was stored."""
+    values = measured(calltree, call_metrics, metric)
+    inclusive, alone = np.zeros((2, len(calltree)))
+    inclusive[values.row] = np.nan_to_num(values.inclusive)
+    alone[values.row] = np.nan_to_num(values.exclusive)
+    nameless = found.row == found.placeholder
+    single = np.bincount(found.placeholder, minlength=len(calltree))[found.placeholder] == 1
+    return np.where(nameless, 0.0, inclusive[found.row]) + np.where(nameless | single, alone[found.placeholder], 0.0)
+
+
+def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict[str, pd.Series]:
+    """Return file, line and function of the nearest line of Python at or above each row of `start`."""
+    module, file = calltree["module"], calltree["file"]
+    frame = labelled(module, module.cat.categories == PYTHON)
+    script = labelled(file, [str(name).endswith(".py") for name in file.cat.categories])
+    line = of_kind(calltree, "line") & (script | np.append(frame, False)[owner])
+    at = nearest(parent, line)[start]
+    function = np.where(at >= 0, np.append(owner, -1)[at], -1)
+    function[~np.append(frame, False)[function]] = -1
+    return {
+        "file": text(file, at),
+        "line": calltree["line"].iloc[np.maximum(at, 0)].mask(at < 0).reset_index(drop=True),
+        "function": text(calltree["name"], function),
+    }
+
+
+def _sites(calltree: pd.DataFrame, parent: Int, start: Int) -> pd.Series:
+    """Return what launched, for each row of `start`."""
+    names, module = calltree["name"], calltree["module"]
+    host = of_kind(calltree, "function") & ~labelled(module, module.cat.categories == PYTHON)
+    operator = host & labelled(names, [str(name).startswith(OPERATOR) for name in names.cat.categories])
+    other = host & ~labelled(names, [bool(_LAUNCHING.match(str(name))) for name in names.cat.categories])
+    at = nearest(parent, operator)[start]
+    at = np.where(at >= 0, at, nearest(parent, other)[start])
+    found = text(names, at)
+    said = {name: _STEP.sub("", called(name)) for name in found.dropna().unique()}
+    return found.map(said).astype("string")

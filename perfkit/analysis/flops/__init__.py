@@ -16,9 +16,15 @@ coverage     share of the GPU time whose operator has a model
 mfu          operations per second over the peak
 """
 
-from perfkit.analysis.flops.attribution import GPU_TIME
-from perfkit.analysis.flops.totals import OPERATOR_POINTS, coverage, roofline
-from perfkit.analysis.flops.utilisation import mfu
+from perfkit.analysis.flops.totals import GPU_TIME, OPERATOR_POINTS, coverage, mfu, roofline
 from perfkit.analysis.flops.work import WORK, operators
 
-__all__ = ["GPU_TIME", "OPERATOR_POINTS", "WORK", "coverage", "mfu", "operators", "roofline"]
+__all__ = [
+    "GPU_TIME",
+    "OPERATOR_POINTS",
+    "WORK",
+    "coverage",
+    "mfu",
+    "operators",
+    "roofline",
+]

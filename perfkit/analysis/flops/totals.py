@@ -1,23 +1,31 @@
-"""What rates do the operators reach, and how much of the GPU time does that speak for?
-
-Functions
----------
-roofline    operations, bytes, GPU time and rates per operator name and type
-coverage    share of the GPU time whose operator has a model
-"""
+"""What rates do the operators reach, and how much of the GPU time does that speak for?"""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.flops.attribution import spent, summed
-from perfkit.analysis.flops.work import counted
-from perfkit.analysis.intervals import share
-from perfkit.analysis.statistics import numbered
+from perfkit.analysis.flops.work import Counted, counted
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.intervals import Int, share
+from perfkit.analysis.operators.join import enclosing
+from perfkit.analysis.training_work import credible
+from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import RANK
 
+GPU_TIME = Table(
+    "GPU_TIME",
+    "a kernel, or all kernels that an operator itself launched",
+    (
+        RANK,
+        Column("op", "int64", "innermost operator that launched it, as in OPS; -1 none"),
+        Column("gpu_ns", "int64", "duration of the kernels, ns"),
+    ),
+    ("rank", "op"),
+)
 OPERATOR_POINTS = Table(
     "OPERATOR_POINTS",
     "all operators of a name, model and type",
@@ -137,3 +145,124 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     for column in ("flops", "bytes"):
         table[f"{column}_frac"] = share(table[f"{column}_ns"].to_numpy(), table["gpu_ns"].to_numpy())
     return table
+
+
+def spent(ops: pd.DataFrame, found: Counted, gpu_time: pd.DataFrame) -> Int:
+    """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
+    launching = _rows(ops, GPU_TIME.check(gpu_time))
+    own = summed(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
+    place = np.full(len(ops), -1)
+    place[found.row] = np.arange(len(found.row))
+    launched = np.flatnonzero(own)
+    time = np.zeros(len(found.row), np.int64)
+    for who, at in enclosing(found.parent, launched):
+        here = place[at] >= 0
+        np.add.at(time, place[at[here]], own[launched[who[here]]])
+    return time
+
+
+def _rows(ops: pd.DataFrame, named: pd.DataFrame) -> Int:
+    """Return the row in `ops` of each operator that `named` has by rank and op, -1 where it is not there."""
+    pairs = [(frame["rank"].to_numpy(np.int64), frame["op"].to_numpy()) for frame in (ops, named)]
+    span = max(int(op.max(initial=0)) for _, op in pairs) + 1
+    key, wanted = (rank * span + op for rank, op in pairs)
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], wanted)
+    there = (np.append(key[order], -1)[place] == wanted) & (pairs[1][1] >= 0)
+    return np.where(there, np.append(order, -1)[place], -1)
+
+
+def summed(values: Int, group: Int, groups: int) -> Int:
+    """Return the exact sum of the int64 values of each group."""
+    total = np.zeros(groups, np.int64)
+    np.add.at(total, group, values)
+    return total
+
+
+def mfu(
+    points: pd.DataFrame,
+    coverage: pd.DataFrame,
+    *,
+    peak_flops_per_s: float | None,
+    span_ns: int,
+    gpus: int = 1,
+    recomputed_flops: float = 0.0,
+) -> pd.DataFrame:
+    """Return the model FLOP utilisation: operations of the operators per second, over the peak of all GPUs.
+
+    hfu = flops / (span x gpus x peak), with all that the operators executed. Where activations are computed a second
+    time for the backward pass (checkpointing), that is more than the model needs: mfu leaves `recomputed_flops` out.
+    Both are lower bounds as far as the coverage is below 1, since operators without a model count for nothing.
+
+    Parameters
+    ----------
+    points, coverage
+        Of `roofline` and `coverage`, for the same operators and kernels; may hold several ranks.
+    peak_flops_per_s
+        Dense peak of one GPU in the precision of the operators, FLOP/s, such as
+        ``hardware.peaks(name).flops("bf16_tensor")``. There is no default: None is refused.
+    span_ns
+        Wall time in which the kernels ran, ns, such as that of some whole steps.
+    gpus
+        GPUs that the ranks of `points` used, count.
+    recomputed_flops
+        What of the operations the model would not need, FLOP.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU;
+        `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose
+        operators' FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
+
+    Raises
+    ------
+    PerfkitError
+        If no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be.
+    ValueError
+        If the span is not positive, there is no GPU, or more is recomputed than there is.
+
+    References
+    ----------
+    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+
+    Examples
+    --------
+    >>> mfu(OPERATOR_POINTS.empty(), OPERATOR_POINTS.empty(), peak_flops_per_s=None, span_ns=1)
+    Traceback (most recent call last):
+    ...
+    perfkit.errors.PerfkitError: mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision.
+    """
+    OPERATOR_POINTS.check(points)
+    flops = float(points["flops"].sum())
+    _possible(flops, peak_flops_per_s, span_ns, gpus, recomputed_flops)
+    hfu = flops / (span_ns / 1e9 * gpus * (peak_flops_per_s or math.nan))
+    note = credible(hfu, what="mfu", gpus=gpus)
+    timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
+    return pd.DataFrame(
+        {
+            "flops": [flops],
+            "span_ns": [int(span_ns)],
+            "gpus": [int(gpus)],
+            "peak_flops_per_s": [peak_flops_per_s],
+            "mfu_frac": [hfu * (1 - recomputed_flops / flops)],
+            "hfu_frac": [hfu],
+            "coverage_frac": [modelled / timed if timed else math.nan],
+            "note": pd.array([note], "string"),
+        }
+    )
+
+
+def _possible(flops: float, peak: float | None, span_ns: int, gpus: int, recomputed: float) -> None:
+    """Raise if there is nothing to divide, or nothing to divide by."""
+    if peak is None or not 0 < peak < math.inf:
+        raise PerfkitError("mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision.")
+    if not flops > 0:
+        raise PerfkitError(
+            "mfu: no operator has both known operations and GPU time. Record with `record_shapes=True`, and with CUDA "
+            "activities."
+        )
+    if not span_ns > 0 or not gpus >= 1:
+        raise ValueError(f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU")
+    if not 0 <= recomputed <= flops:
+        raise ValueError(f"recomputed_flops: {recomputed} is not within 0 and the operations, {flops}")

@@ -5,39 +5,37 @@ Conventions
 A stream runs one operation after the other. A lane is either *serial*, as that says, or *tangled*: operations that
 overlap, because several processes number their streams alike or the profiler did not record streams. All operations
 of a lane last longer than 0 ns; the *latest end* of one is the latest end of it and all that start before it.
+A work is a name of KERNELS with its full name and family. Works are numbered as the categories of the column `name`;
+after these come what differs from that: further full names or families of a name, kernels without a name, and last
+the directions of COPIES.
 
 Classes
 -------
 Key                what the operations of a lane have in common
 Columns            the operations
 Serial, Tangled    the operations with what was summed up of them
-
-Functions
----------
-blocks             slices of rows that fit into a processor's cache
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.intervals import Int
+from perfkit.analysis.timeline import KINDS
+from perfkit.names.families import FAMILIES
+from perfkit.names.parsing import matching
 
 KEPT = 4  # answers of a lane
 BLOCK = 1 << 16  # rows that are worked on at once: their columns fit into a processor's cache
 Numbers = NDArray[np.integer]
 Bool = NDArray[np.bool_]
-
-
-def blocks(count: int) -> Iterator[slice]:
-    """Yield slices of so many rows, block by block."""
-    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
 
 
 class Key(NamedTuple):
@@ -211,6 +209,107 @@ class Tangled(Lane):
         return np.concatenate(added), latest
 
 
+UNSEEN = -2  # a missing text has code -1
+COLUMNS = ("name", "full_name", "family")
+
+
+class Works:
+    """The works of a run, and the number of the work of each row of KERNELS and COPIES."""
+
+    def __init__(self, kernels: pd.DataFrame, copies: pd.DataFrame) -> None:
+        codes = [np.asarray(kernels[column].cat.codes) for column in COLUMNS]
+        self._texts = [[str(text) for text in kernels[column].cat.categories] for column in COLUMNS]
+        self._directions = [str(text) for text in copies["direction"].cat.categories]
+        number, (self._name, self._full_name, self._family) = _numbered(codes, len(self._texts[0]))
+        direction = np.asarray(copies["direction"].cat.codes, np.int64)
+        # A copy without a direction is the one after the last.
+        of_copies = np.where(direction < 0, len(self._directions), direction) + self.kernels
+        self.of_rows = tuple(rows.astype(np.min_scalar_type(self.count), copy=False) for rows in (number, of_copies))
+
+    @property
+    def kernels(self) -> int:
+        """Number of works of kernels; the copies' come after."""
+        return len(self._name)
+
+    @property
+    def count(self) -> int:
+        """Number of works of kernels and copies."""
+        return self.kernels + len(self._directions) + 1
+
+    def matching(self, pattern: str, families: Sequence[str]) -> Bool:
+        """Say which works of kernels have a short or full name that matches, and one of the families."""
+        unknown = [one for one in families if one not in FAMILIES]
+        if unknown:
+            raise ValueError(f"families: {', '.join(map(repr, unknown))} is not one of {list(FAMILIES)}")
+        name, full_name, family = self._texts
+        chosen = np.ones(self.kernels, bool)
+        if pattern:
+            chosen &= _matches(name, pattern)[self._name] | _matches(full_name, pattern)[self._full_name]
+        if families:
+            chosen &= np.array([*(text in families for text in family), False], bool)[self._family]
+        return chosen
+
+    def mask(self, names: NDArray[np.bool_] | None) -> Bool | None:
+        """Return which works, copies too, a choice by name keeps; None if it keeps all."""
+        if names is None:
+            return None
+        chosen = np.asarray(names)
+        categories = len(self._texts[0])
+        if chosen.dtype != bool or chosen.shape not in ((categories,), (self.kernels,)):
+            raise ValueError(
+                f"names: {chosen.dtype} of shape {chosen.shape} is not a bool for each of the {categories} names"
+            )
+        if len(chosen) != self.kernels:
+            chosen = np.append(chosen, False)[self._name]
+        return None if chosen.all() else np.append(chosen, np.ones(self.count - self.kernels, bool))
+
+    def by_name(self, per_work: Int) -> Int:
+        """Add up, per name, what was counted per work; what has no name comes last."""
+        found = np.zeros(len(self._texts[0]) + 1, np.int64)
+        np.add.at(found, self._name, per_work[: self.kernels])
+        return found
+
+    def names(self, chosen: Int) -> pd.DataFrame:
+        """Return name and family (missing where kernels of several families share it) of names by their number."""
+        several = np.full(len(self._texts[0]) + 1, -2)
+        several[self._name] = self._family
+        mixed = self._name[several[self._name] != self._family]
+        several[mixed] = -1
+        name = np.where(chosen < len(self._texts[0]), chosen, -1)
+        return pd.DataFrame(
+            {
+                "name": pd.Categorical.from_codes(name, pd.Index(self._texts[0])),
+                "family": pd.Categorical.from_codes(several[chosen], pd.Index(self._texts[2])),
+            }
+        )
+
+    def described(self, work: Numbers) -> pd.DataFrame:
+        """Return name, or direction of a copy, and family of works by their number."""
+        distinct, place = np.unique(work, return_inverse=True)
+        texts = np.array([self._text(one) for one in distinct.tolist()], object)
+        family = np.append(self._family, np.full(self.count - self.kernels, -1))[work]
+        return pd.DataFrame(
+            {
+                "name": pd.Categorical(texts[place]),
+                "family": pd.Categorical.from_codes(family, pd.Index(self._texts[2])),
+            }
+        )
+
+    def _text(self, work: int) -> str | None:
+        of_kernel = work < self.kernels
+        texts, code = (self._texts[0], self._name[work]) if of_kernel else (self._directions, work - self.kernels)
+        return texts[code] if 0 <= code < len(texts) else None
+
+
+MOST = 1 << 16  # range of streams' numbers up to which
+COMPUTATION, COMMUNICATION, COPY = range(len(KINDS))
+
+
+def blocks(count: int) -> Iterator[slice]:
+    """Yield slices of so many rows, block by block."""
+    return (slice(first, first + BLOCK) for first in range(0, count, BLOCK))
+
+
 def parts(at: Int) -> Iterator[tuple[slice, slice]]:
     """Yield the rows and edges of bins by bins of about a block, where bin i begins with row at[i]."""
     cuts = np.unique([0, *np.searchsorted(at, np.arange(at[0], at[-1], BLOCK)), len(at) - 1]).tolist()
@@ -224,3 +323,134 @@ def sums(values: Numbers, at: Int) -> Int:
     if len(filled):
         found[filled] = np.add.reduceat(values, (at - at[0])[filled], dtype=np.int64)
     return found
+
+
+def lanes(frames: tuple[pd.DataFrame, pd.DataFrame], devices: list[Int], works: Works) -> list[Lane]:
+    """Return the lanes of KERNELS and COPIES, sorted by device (its number is given for each row), stream and kind."""
+    kernels, copies = frames
+    kinds = (
+        _either(kernels["family"], "communication", COMMUNICATION, COMPUTATION),
+        _either(copies["direction"], "memset", COMPUTATION, COPY),
+    )
+    found: dict[Key, list[Columns]] = {}
+    for frame, device, kind, work in zip(frames, devices, kinds, works.of_rows, strict=True):
+        for key, columns in _split(frame, device, kind, work):
+            found.setdefault(key, []).append(columns)
+    return [lane for key in sorted(found) for lane in _lanes(key, found.pop(key), works.count)]
+
+
+def _either(column: pd.Series, category: str, yes: int, no: int) -> tuple[Numbers, NDArray[np.uint8]]:
+    """Return the codes of a column and what each stands for: `yes` for a category, else `no`."""
+    of_code = np.append(column.cat.categories == category, False)
+    return column.cat.codes.to_numpy(), np.where(of_code, yes, no).astype(np.uint8)
+
+
+def _split(
+    frame: pd.DataFrame, device: Int, kind: tuple[Numbers, NDArray[np.uint8]], work: Numbers
+) -> Iterator[tuple[Key, Columns]]:
+    """Yield the operations of each device, stream and kind, in the order of their rows."""
+    stream = frame["stream"].to_numpy()
+    streams = _streams(stream)
+    number = _places(streams)
+    shape = (int(device.max(initial=0)) + 1, max(len(streams), 1), len(KINDS))
+    # As narrow as can be: numpy sorts 16-bit integers by radix.
+    code = np.empty(len(frame), np.min_scalar_type(shape[0] * shape[1] * shape[2]))
+    for rows in blocks(len(frame)):
+        code[rows] = (device[rows] * shape[1] + number(stream[rows])) * shape[2] + kind[1].take(kind[0][rows])
+    order = np.argsort(code, kind="stable")
+    last = np.cumsum(np.bincount(code, minlength=1))
+    start, dur = frame["start_ns"].to_numpy(), _narrow(frame["dur_ns"].to_numpy())
+    row = np.arange(len(frame), dtype=np.min_scalar_type(len(frame)))
+    for lane in np.flatnonzero(np.diff(last, prepend=0)).tolist():
+        of_device, of_stream, of_kind = map(int, np.unravel_index(lane, shape))
+        of_lane = order[last[lane - 1] if lane else 0 : last[lane]]
+        yield Key(of_device, int(streams[of_stream]), of_kind), Columns(start, dur, work, row).taken(of_lane)
+
+
+def _streams(stream: Int) -> Int:
+    """Return the streams, ascending."""
+    low, high = (int(stream.min()), int(stream.max())) if len(stream) else (0, 0)
+    if high - low >= MOST:
+        return np.unique(stream)
+    seen = np.zeros(high - low + 1, bool)
+    for rows in blocks(len(stream)):
+        offset = stream[rows] - low
+        if not seen.take(offset).all():
+            seen[offset] = True
+    return low + np.flatnonzero(seen)
+
+
+def _places(streams: Int) -> Callable[[Int], Int]:
+    """Return what finds the number of a stream: a look-up table where their range is small."""
+    if not len(streams) or streams[-1] - streams[0] >= MOST:
+        return lambda stream: np.searchsorted(streams, stream)
+    low = streams[0]
+    number = np.zeros(int(streams[-1] - low) + 1, np.int64)
+    number[streams - low] = np.arange(len(streams))
+    return lambda stream: number.take(stream - low)
+
+
+def _narrow(values: Int) -> Numbers:
+    """Return the values in 32 bits if they fit."""
+    return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
+
+
+def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
+    """Yield the lane of the operations that run one after the other, and the lane of the others."""
+    columns = parts[0] if len(parts) == 1 else Columns(*map(np.concatenate, zip(*parts, strict=True)))
+    if not columns.dur.all():
+        columns = columns.taken(np.flatnonzero(columns.dur))
+    if (columns.start[1:] < columns.start[:-1]).any():
+        columns = columns.taken(np.argsort(columns.start, kind="stable"))
+    overlaps = _overlaps(columns)
+    if not overlaps.any():
+        yield from [Serial(key, columns, works)] if len(columns.dur) else []
+        return
+    tangled = np.append(False, overlaps) | np.append(overlaps, False)
+    yield Tangled(key, columns.taken(np.flatnonzero(tangled)), works)
+    if not tangled.all():
+        yield Serial(key, columns.taken(np.flatnonzero(~tangled)), works)
+
+
+def _overlaps(operations: Columns) -> Bool:
+    """Say of all operations but the first whether they start before all earlier ones have ended."""
+    end = operations.start + operations.dur
+    overlaps = operations.start[1:] < end[:-1]
+    return operations.start[1:] < np.maximum.accumulate(end)[:-1] if overlaps.any() else overlaps
+
+
+def _matches(texts: list[str], pattern: str) -> Bool:
+    """Say which texts match; the answer for a missing one is the last."""
+    return np.array([*matching(texts, pattern), False], bool)
+
+
+def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:
+    """Return the work of each kernel, and the codes of name, full name and family of each work."""
+    name = codes[0]
+    known = [np.full(names + 1, UNSEEN) for _ in COLUMNS[1:]]
+    found = [_others(codes, known, rows) for rows in blocks(len(name))]
+    other = np.concatenate([np.zeros(0, np.int64), *found])
+    keys = pd.DataFrame({column: code[other] for column, code in zip(COLUMNS, codes, strict=True)})
+    extra = keys.drop_duplicates().sort_values([*COLUMNS])
+    number = name.astype(np.int64) if len(other) else name
+    if len(other):
+        number[other] = names + keys.groupby([*COLUMNS], sort=True).ngroup().to_numpy()
+    usual = [np.arange(names), *(np.maximum(of_name[:names], -1) for of_name in known)]
+    return number, [np.append(a, extra[c]).astype(np.int64) for a, c in zip(usual, COLUMNS, strict=True)]
+
+
+def _others(codes: list[Numbers], known: list[Int], rows: slice) -> Int:
+    """Return the rows without a name, and those whose full name or family differ from what is known of the name.
+
+    Of a name that is seen for the first time they become known.
+    """
+    name = codes[0][rows].astype(np.intp)
+    other = name < 0
+    for of_name, code in zip(known, codes[1:], strict=True):
+        differs = of_name.take(name) != code[rows]
+        if differs.any():
+            new = np.flatnonzero(differs & (of_name.take(name) == UNSEEN))
+            of_name[name[new]] = code[rows][new]
+            differs = of_name.take(name) != code[rows]
+        other |= differs
+    return np.asarray(rows.start + np.flatnonzero(other), np.int64)

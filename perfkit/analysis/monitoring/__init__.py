@@ -28,10 +28,8 @@ throttled_kernels      time of kernels under a throttled clock, by cause
 """
 
 from perfkit.analysis.monitoring.alignment import clock_drops, clock_under_kernels, throttled_kernels
-from perfkit.analysis.monitoring.cycles import periods
 from perfkit.analysis.monitoring.limits import at_limit, throttling
-from perfkit.analysis.monitoring.rhythm import dips, idle, imbalance
-from perfkit.analysis.monitoring.summaries import energy, summary, utilisation
+from perfkit.analysis.monitoring.summaries import dips, energy, idle, imbalance, periods, summary, utilisation
 from perfkit.analysis.monitoring.verdicts import checks
 
 __all__ = [

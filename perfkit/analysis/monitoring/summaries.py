@@ -1,11 +1,4 @@
-"""What did each metric of each device do?
-
-Functions
----------
-summary       statistics of every metric
-utilisation   the four meanings of GPU utilisation
-energy        energy of each device
-"""
+"""Does the work repeat, and how often?"""
 
 from __future__ import annotations
 
@@ -15,9 +8,14 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, means, of_each, readings, wide
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, means, of_each, readings, stretches, wide
 from perfkit.analysis.window import Window
 
+POINTS = 2**17  # of the grid on which a period is looked for, at most
+FEWEST_PERIODS = 3
+# Autocorrelation of a period, and by how much it must rise above what lies before: a slow trend correlates too.
+LEAST, RISE, AS_GOOD = 0.3, 0.3, 0.9
+NOISE = 4.0  # standard deviations of the autocorrelation of white noise, 1 / sqrt(points)
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 BUSY = ("gpu_busy_frac", "graphics_active_frac")
 PIPES = ("tensor_active_frac", "fp64_active_frac", "fp32_active_frac", "fp16_active_frac")
@@ -25,6 +23,233 @@ PIPES = ("tensor_active_frac", "fp64_active_frac", "fp32_active_frac", "fp16_act
 SAMPLING_ERROR = 0.05
 # A log is regular if at least this share of three intervals or more lies so near to the usual one.
 REGULAR, EVEN, FEWEST = 0.9, 0.25, 3
+COMPARED = ("gpu_busy_frac", "sm_active_frac", "tensor_active_frac", "power_w", "memory_used_bytes", "sm_clock_hz")
+
+
+def periods(samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", window: Window | None = None) -> pd.DataFrame:
+    """Return the period with which a metric of each device repeats, where it does, from its autocorrelation.
+
+    The readings are averaged over a grid of their usual interval (coarser beyond 131,072 points). The period is the
+    shortest lag, of at most a third of the span, at which the autocorrelation peaks within a tenth of its highest
+    peak. There is none where that peak is below 0.3, or below four standard deviations of white noise
+    (4 / sqrt(points)), or does not rise by 0.3 above what lies before it.
+
+    Parameters
+    ----------
+    samples, metric, window
+        As in `dips`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32) with the metric, ascending: `period_ns` Int64, NA where there is none;
+        `correlation` float64, the autocorrelation at that lag, 0.3..1, NaN where there is none; `step_ns` int64, the
+        grid, which is the precision of the period.
+
+    Raises
+    ------
+    SchemaError, ValueError
+        As in `dips`.
+
+    References
+    ----------
+    Box, Jenkins: Time Series Analysis, 1976, chapter 2 (autocorrelation, and Bartlett's standard deviation of it).
+
+    Examples
+    --------
+    >>> from perfkit.tables import SAMPLES
+    >>> periods(SAMPLES.empty()).columns.tolist()[2:]
+    ['period_ns', 'correlation', 'step_ns']
+    """
+    found = readings(samples, metric, window=window)
+    rows = [_period(*_gridded(found, number)) for number in range(len(found.first))]
+    table = pd.DataFrame(rows, columns=["period_ns", "correlation", "step_ns"])
+    table = table.astype({"period_ns": "Int64", "correlation": "float64", "step_ns": "int64"})
+    return pd.concat([found.series[DEVICE], table], axis=1)
+
+
+def _gridded(found: Readings, number: int) -> tuple[Float, int]:
+    """Return the mean of a series in each step of a grid, and the step, ns."""
+    rows = slice(found.first[number], found.stop[number])
+    time, hold = found.time[rows], found.hold[rows]
+    span = int(time[-1] + hold[-1] - time[0])
+    step = max(int(found.usual[number]), -(-span // POINTS), 1)
+    edges = np.arange(span // step + 1) * step
+    reached = np.append(0, np.cumsum(hold))
+    integral = np.append(0.0, np.cumsum(found.value[rows] * hold))
+    return np.diff(np.interp(edges, reached, integral)) / step, step
+
+
+def _period(value: Float, step: int) -> tuple[int | None, float, int]:
+    """Return the period, its autocorrelation and the step; None and NaN where there is none."""
+    correlation = _autocorrelation(value)
+    before = np.minimum.accumulate(correlation)
+    inner = correlation[1:-1]
+    peak = np.flatnonzero((inner > correlation[:-2]) & (inner >= correlation[2:])) + 1
+    least = max(LEAST, NOISE / np.sqrt(max(len(value), 1)))
+    peak = peak[(correlation[peak] >= least) & (correlation[peak] - before[peak] >= RISE)]
+    if not len(peak):
+        return None, np.nan, step
+    lag = peak[correlation[peak] >= AS_GOOD * correlation[peak].max()][0]
+    return int(lag) * step, float(correlation[lag]), step
+
+
+def _autocorrelation(value: Float) -> Float:
+    """Return the autocorrelation at lags 0 and up to a third of the length; nothing for what does not vary."""
+    above = value - value.mean() if len(value) else value
+    lags = len(value) // FEWEST_PERIODS + 1
+    power = float(np.mean(above**2)) if len(value) else 0.0
+    if lags < 3 or power <= 1e-24 * float(np.max(value**2)):
+        return np.zeros(2)
+    spectrum = np.fft.rfft(above, 2 ** int(2 * len(value) - 1).bit_length())
+    products = np.fft.irfft(np.abs(spectrum) ** 2)[:lags]
+    return np.asarray(products / (len(value) - np.arange(lags)) / power, np.float64)
+
+
+def dips(
+    samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", below: float = 0.5, window: Window | None = None
+) -> pd.DataFrame:
+    """Return the stretches in which a metric of a device is below a share of its median.
+
+    A stretch reaches from its first low reading to the next reading that is not low.
+
+    Parameters
+    ----------
+    samples
+        SAMPLES in any order; may be empty.
+    metric
+        Metric that is looked at.
+    below
+        Share of the time-weighted median that counts as low, above 0, at most 1.
+    window
+        (start_ns, end_ns), half open: readings in it; all when omitted.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per stretch, by rank, gpu (int32) and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
+        `lowest`, `median` float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
+
+    Raises
+    ------
+    SchemaError
+        If `samples` is not a SAMPLES table.
+    ValueError
+        If `below` is not within 0 and 1, or the window does not end after it starts.
+
+    Examples
+    --------
+    >>> from perfkit.tables import SAMPLES
+    >>> dips(SAMPLES.empty()).columns.tolist()[2:]
+    ['start_ns', 'dur_ns', 'count', 'lowest', 'median']
+    """
+    if not 0 < below <= 1:
+        raise ValueError(f"below: {below} is not within 0 and 1")
+    found = readings(samples, metric, window=window)
+    median = percentiles(found, {"p50": 0.5})["p50"]
+    low = stretches(found, found.value < below * median[found.row_series])
+    table = found.series[DEVICE].take(low.series).reset_index(drop=True)
+    bounds = np.stack([low.first, low.stop], axis=1).ravel()
+    # reduceat answers for what lies between two stretches as well; 0 stands behind the last value for its end.
+    lowest = np.minimum.reduceat(np.append(found.value, 0), bounds)[::2] if len(bounds) else np.zeros(0)
+    return table.assign(
+        start_ns=found.time[low.first],
+        dur_ns=_end(found, low.stop) - found.time[low.first],
+        count=low.stop - low.first,
+        lowest=lowest,
+        median=median[low.series],
+    )
+
+
+def _end(found: Readings, stop: Int) -> Int:
+    return np.asarray(found.time[stop - 1] + found.hold[stop - 1], np.int64)
+
+
+def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return the share of the time in which no kernel ran on each device: readings of utilisation that are 0.
+
+    Parameters
+    ----------
+    samples, window
+        As in `dips`; gpu_busy_frac counts, for devices that lack it graphics_active_frac.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32) with utilisation, ascending: `idle_frac` float64, 0..1; `idle_ns` int64, the
+        time; `longest_ns` int64, the longest stretch without a reading above 0; `count` int64, stretches.
+
+    Raises
+    ------
+    SchemaError, ValueError
+        As in `dips`.
+
+    Examples
+    --------
+    >>> from perfkit.tables import SAMPLES
+    >>> idle(SAMPLES.empty()).columns.tolist()[2:]
+    ['idle_frac', 'idle_ns', 'longest_ns', 'count']
+    """
+    found = readings(samples, *BUSY, window=window)
+    none = stretches(found, found.value == 0)
+    length = _end(found, none.stop) - found.time[none.first]
+    longest = np.zeros(len(found.first), np.int64)
+    np.maximum.at(longest, none.series, length)
+    spent = np.bincount(none.series, length, len(found.first)).astype(np.int64)
+    count = np.bincount(none.series, minlength=len(found.first))
+    table = found.series[DEVICE].assign(idle_frac=means(found, found.value == 0))
+    table = table.assign(idle_ns=spent, longest_ns=longest, count=count.astype(np.int64))
+    return table[found.series["metric"].eq(BUSY[0]) | ~found.series.duplicated(DEVICE, keep=False)].reset_index(
+        drop=True
+    )
+
+
+def imbalance(
+    samples: pd.DataFrame, *, metrics: tuple[str, ...] = COMPARED, window: Window | None = None
+) -> pd.DataFrame:
+    """Return by how much the time-weighted means of the devices differ, metric by metric.
+
+    Parameters
+    ----------
+    samples, window
+        As in `dips`.
+    metrics
+        Metrics that are compared.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per metric (category) that two devices at least have, in the order of `metrics`: `devices` int64, how
+        many; `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
+        `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, 0..1, NaN where the
+        highest is 0.
+
+    Raises
+    ------
+    SchemaError, ValueError
+        As in `dips`.
+
+    Examples
+    --------
+    >>> from perfkit.tables import SAMPLES
+    >>> imbalance(SAMPLES.empty()).columns.tolist()[:5]
+    ['metric', 'devices', 'lowest', 'mean', 'highest']
+    """
+    found = readings(samples, *metrics, window=window)
+    mean = wide(found, means(found), metrics)
+    rows = [(metric, *_spread(mean[metric].dropna())) for metric in metrics if mean[metric].notna().sum() > 1]
+    places = [f"{which}_{key}" for which in ("lowest", "highest") for key in DEVICE]
+    figures = ["lowest", "mean", "highest", "spread_frac"]
+    table = pd.DataFrame(rows, columns=["metric", "devices", *figures[:3], *places, figures[3]])
+    kinds = {"devices": "int64"} | dict.fromkeys(figures, "float64") | dict.fromkeys(places, "int32")
+    return table.astype(kinds).assign(metric=pd.Categorical(table["metric"], metrics))
+
+
+def _spread(mean: pd.Series) -> tuple[object, ...]:
+    low, high = mean.min(), mean.max()
+    share = (high - low) / high if high > 0 else np.nan
+    lowest, highest = (mean.index.to_numpy()[at] for at in (mean.argmin(), mean.argmax()))
+    return len(mean), low, mean.mean(), high, *lowest, *highest, share
 
 
 def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:

@@ -25,17 +25,10 @@ References
 PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
 """
 
-from perfkit.analysis.operators.attribution import HOW, kernels_of, launched
-from perfkit.analysis.operators.gradients import backward
-from perfkit.analysis.operators.index import Operators
-from perfkit.analysis.operators.short_kernels import SHORT_NS, many_small
-from perfkit.analysis.operators.synchronising import (
-    SYNCHRONISATIONS,
-    synchronisation_summary,
-    synchronisations,
-)
-from perfkit.analysis.operators.totals import summary
-from perfkit.analysis.operators.unusual import CHECKS, unexpected
+from perfkit.analysis.operators.join import HOW, kernels_of, launched
+from perfkit.analysis.operators.suspects import CHECKS, SHORT_NS, many_small, unexpected
+from perfkit.analysis.operators.synchronising import SYNCHRONISATIONS, synchronisation_summary, synchronisations
+from perfkit.analysis.operators.totals import Operators, backward, summary
 
 __all__ = [
     "CHECKS",

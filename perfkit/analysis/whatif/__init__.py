@@ -13,17 +13,9 @@ Prepared, Replay, Stretch                                                    wha
 Kernels, Copies, Launches, Host, Synchronisations, Communication             the changes
 """
 
-from perfkit.analysis.whatif.changes import (
-    Change,
-    Communication,
-    Copies,
-    Host,
-    Kernels,
-    Launches,
-    Synchronisations,
-)
-from perfkit.analysis.whatif.replay import LIMIT_FRAC, Prepared, Replay, changed, prepared, replay
-from perfkit.analysis.whatif.stretch import Stretch, around, stretch
+from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
+from perfkit.analysis.whatif.repeated_steps import Stretch, around, stretch
+from perfkit.analysis.whatif.schedule import LIMIT_FRAC, Prepared, Replay, changed, prepared, replay
 
 __all__ = [
     "LIMIT_FRAC",

@@ -5,6 +5,9 @@ Conventions
 A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns are regular expressions searched for in
 names; an empty one matches every name. What a change promises is taken as given: whether it can be had is another
 question.
+Moved operations of one sort follow each other on a stream of their own per device. What comes after a moved operation
+in its old stream waits for it no longer, except in the view HIGH, in which it is needed at once. A call
+that waited for a moved copy waits for what came before it.
 
 Data
 ----
@@ -22,12 +25,18 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import DATA_LOADING
-from perfkit.names import FAMILIES
+from perfkit.analysis.causes import DATA_LOADING, Axis, covered, numbered_together, where
+from perfkit.analysis.intervals import Int, union
+from perfkit.analysis.whatif.plan import FETCHED, GONE, SENT, STAYS, Edges, Plan
+from perfkit.analysis.whatif.program import EVENT_SYNC, LAUNCH, MEMORY, STREAM_SYNC, Bool
+from perfkit.analysis.whatif.waits import HIGH, NONE, HostWaits, joined, predecessor, usual_launch
+from perfkit.names.families import FAMILIES
 
 COPY_MEASURES = ("faster", "overlapped", "removed")
 LAUNCH_MEASURES = ("fused", "graph")
@@ -183,3 +192,233 @@ def _check_pattern(pattern: str) -> None:
 def _check_one_of(name: str, value: str, legal: tuple[str, ...]) -> None:
     if value not in legal:
         raise ValueError(f"{name}: {value!r} is not one of {', '.join(legal)}")
+
+
+class Tables(NamedTuple):
+    """KERNELS, COPIES, API_CALLS and RANGES of the program."""
+
+    kernels: pd.DataFrame
+    copies: pd.DataFrame
+    api_calls: pd.DataFrame
+    ranges: pd.DataFrame
+
+
+def altered(plan: Plan, change: Change, tables: Tables) -> int:
+    """Make a change to the plan; return how many kernels, copies, launches saved, gaps or calls it concerns."""
+    if isinstance(change, Kernels):
+        return _alter_kernels(plan, change, tables)
+    if isinstance(change, Copies):
+        return _alter_copies(plan, change, tables)
+    if isinstance(change, Launches):
+        return alter_launches(plan, change, _matching(plan, tables, change.pattern))
+    if isinstance(change, Host):
+        return _alter_host(plan, change, tables)
+    if isinstance(change, Synchronisations):
+        return _alter_synchronisations(plan, change, tables.api_calls)
+    return _alter_communication(plan, change, tables)
+
+
+def _matching(plan: Plan, tables: Tables, pattern: str) -> Bool:
+    """Tell the operations that are kernels whose full name matches."""
+    return _of_rows(plan, tables, kernels=where(tables.kernels["full_name"], re.compile(pattern).search))
+
+
+def _of_rows(plan: Plan, tables: Tables, *, kernels: Bool | None = None, copies: Bool | None = None) -> Bool:
+    """Tell the operations whose row of KERNELS or COPIES is chosen."""
+    kernels = np.zeros(len(tables.kernels), bool) if kernels is None else kernels
+    copies = np.zeros(len(tables.copies), bool) if copies is None else copies
+    return np.asarray(np.r_[kernels, copies][plan.program.ops.row], np.bool_)
+
+
+def _scale(plan: Plan, chosen: Bool, factor: float) -> None:
+    plan.dur[chosen] = np.rint(plan.dur[chosen] * factor).astype(np.int64)
+
+
+def _alter_kernels(plan: Plan, change: Kernels, tables: Tables) -> int:
+    chosen = _matching(plan, tables, change.pattern)
+    if change.family:
+        chosen &= _of_rows(plan, tables, kernels=(tables.kernels["family"] == change.family).to_numpy())
+    if change.rows is not None:
+        chosen &= np.isin(plan.program.ops.row, change.rows)
+    _scale(plan, chosen, change.factor)
+    return int(chosen.sum())
+
+
+def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
+    direction = tables.copies["direction"]
+    meant = direction == change.direction if change.direction else direction != "memset"
+    chosen, to_host = (_of_rows(plan, tables, copies=rows.to_numpy()) for rows in (meant, direction == "D2H"))
+    _scale(plan, chosen, change.factor)
+    if change.measure == "removed":
+        plan.moved[chosen] = GONE
+        plan.dur[chosen] = 0
+        plan.launch[:, chosen & (predecessor(plan.program.ops.stream) >= 0)] = NONE
+        plan.space[:, chosen] = np.minimum(plan.space[:, chosen], 0)
+    elif change.measure == "overlapped":
+        plan.moved[chosen] = np.where(to_host, SENT, FETCHED)[chosen]
+    if change.measure != "faster":
+        _drop_waits(plan, chosen, removed=change.measure == "removed")
+    return int(chosen.sum())
+
+
+def _drop_waits(plan: Plan, copies: Bool, *, removed: bool) -> None:
+    """Let calls that start only these copies return at once, and leave out a synchronisation that follows for them."""
+    calls, waits = plan.program.calls, plan.host_waits
+    own = launching(plan, copies)
+    plan.cost[own] = 0 if removed else np.minimum(plan.cost[own], usual_launch(plan.program))
+    follows = np.zeros(len(own), bool)
+    follows[1:] = own[:-1] & (calls.thread[1:] == calls.thread[:-1]) & (calls.kind[1:] == STREAM_SYNC)
+    plan.cost[follows] = 0
+    plan.host_waits = waits.only(~follows[waits.call] & ~(waits.own & copies[waits.op]))
+
+
+def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
+    calls = plan.program.calls
+    inside = plan.gap.clip(0)
+    if change.pattern:
+        inside = _covered(plan, tables, change.pattern)
+    if not change.workers:
+        plan.gap = plan.gap - np.rint(inside * (1 - change.factor)).astype(np.int64)
+        return int((inside > 0).sum())
+    plan.gap = plan.gap - inside
+    for rank in np.unique(calls.rank[inside > 0]):
+        call = np.flatnonzero((inside > 0) & (calls.rank == rank))
+        call = call[np.argsort(calls.start[call], kind="stable")]
+        begin = calls.start[calls.rank == rank].min()
+        done = begin + np.rint(np.cumsum(inside[call]) * (change.factor / change.workers)).astype(np.int64)
+        plan.ready[call] = np.maximum(plan.ready[call], done)
+    return int((inside > 0).sum())
+
+
+def _covered(plan: Plan, tables: Tables, pattern: str) -> Int:
+    """Return how much of the work before each call lies in ranges of its thread whose name matches, ns."""
+    calls = plan.program.calls
+    named = tables.ranges[where(tables.ranges["name"], re.compile(pattern, re.IGNORECASE).search)]
+    of_call, of_range = numbered_together([tables.api_calls, named], ["rank", "process", "thread"])
+    thread = of_call[calls.row]
+    first, last = calls.start - plan.gap.clip(0), calls.start
+    start, end = named["start_ns"].to_numpy(), (named["start_ns"] + named["dur_ns"]).to_numpy()
+    axis = Axis.over(1 + int(max(of_call.max(initial=0), of_range.max(initial=0))), first, last, start, end)
+    cover = union(axis.at(of_range, start), axis.at(of_range, end))
+    return covered(cover, axis.at(thread, first), axis.at(thread, last))
+
+
+def _alter_synchronisations(plan: Plan, change: Synchronisations, api_calls: pd.DataFrame) -> int:
+    calls, waits = plan.program.calls, plan.host_waits
+    chosen = where(api_calls["name"], re.compile(change.pattern).search)[calls.row] & (calls.kind >= EVENT_SYNC)
+    plan.cost[chosen] = 0
+    plan.host_waits = waits.only(~chosen[waits.call])
+    return int(chosen.sum())
+
+
+def _alter_communication(plan: Plan, change: Communication, tables: Tables) -> int:
+    chosen = _of_rows(plan, tables, kernels=(tables.kernels["family"] == "communication").to_numpy())
+    _scale(plan, chosen, change.factor)
+    plan.moved[chosen] = SENT
+    return int(chosen.sum())
+
+
+def alter_launches(plan: Plan, change: Launches, kernels: Bool) -> int:
+    """Let one call launch what a group of calls did; return how many calls are saved.
+
+    `kernels` tells the operations that may be in a group; a graph takes all copies and memsets nobody waits for, too.
+    """
+    calls, waits = plan.program.calls, plan.host_waits
+    members = launching(plan, kernels | (plan.program.ops.is_copy & (change.measure == "graph")))
+    members &= calls.kind == LAUNCH
+    members[waits.call[waits.own]] = False
+    call, first = _groups(plan, change, members)
+    follows = np.flatnonzero(first != call)
+    leader = np.arange(len(members) + 1)
+    leader[call[follows]] = first[follows]
+    between = np.zeros(len(members) + 1, np.int64)
+    np.add.at(between, call[follows - 1] + 1, 1)
+    np.add.at(between, call[follows] + 1, -1)
+    gone = np.cumsum(between)[:-1] > 0
+    if change.measure == "fused":
+        plan.doubtful_gap[gone] += plan.gap[gone]
+    plan.gap[gone] = plan.cost[gone] = 0
+    plan.host_waits = waits.only(~gone[waits.call])  # of a full queue
+    _relaunch(plan, np.append(leader[:-1], -1), fused=change.measure == "fused")
+    return len(follows)
+
+
+def launching(plan: Plan, ops: Bool) -> Bool:
+    """Tell the calls that launch such operations and no others."""
+    called = plan.call >= 0
+    calls = len(plan.program.calls.start)
+    launched, meant = (np.bincount(plan.call[rows], minlength=calls) for rows in (called, ops & called))
+    return np.asarray((launched > 0) & (launched == meant), np.bool_)
+
+
+def _groups(plan: Plan, change: Launches, members: Bool) -> tuple[Int, Int]:
+    """Return the calls that are members, in order, and the first of the group of each."""
+    calls = plan.program.calls
+    ends_group = ((calls.kind >= LAUNCH) & ~members) | (calls.kind >= MEMORY)
+    ends_group[plan.handovers.call] = True
+    call = np.flatnonzero(members)
+    broken, worked = np.cumsum(ends_group)[call], np.cumsum(plan.gap)[call]
+    new = np.diff(calls.thread[call], prepend=-1) != 0
+    new[1:] |= (np.diff(broken) != 0) | (np.diff(worked) > change.at_most_gap_ns)
+    place = np.arange(len(call))
+    if change.at_most:
+        new |= (place - np.maximum.accumulate(np.where(new, place, 0))) % change.at_most == 0
+    return call, call[np.maximum.accumulate(np.where(new, place, 0))]
+
+
+def _relaunch(plan: Plan, leader: Int, *, fused: bool) -> None:
+    """Launch operations by the leaders of their calls, and keep no more than the usual distance between them."""
+    ops = plan.program.ops
+    op = np.flatnonzero((plan.call >= 0) & (leader[plan.call] != plan.call) & (plan.moved == STAYS))
+    plan.call[op] = leader[plan.call[op]]
+    held = ops.start[op] - plan.program.calls.start[plan.call[op]]
+    for view in range(len(plan.launch)):
+        led = np.flatnonzero((ops.call >= 0) & ~plan.lags.held & (plan.launch[view] > NONE))
+        latency = np.full(len(leader), np.iinfo(np.int64).max)
+        np.minimum.at(latency, ops.call[led], plan.launch[view, led])
+        latency[latency == np.iinfo(np.int64).max] = 0
+        plan.launch[view, op] = np.where(plan.lags.held[op], held, latency[plan.call[op]])
+        plan.space[view, op] = np.minimum(plan.space[view, op], 0 if fused else plan.lags.typical_space[op])
+
+
+def moved_edges(plan: Plan, view: int, before: Int) -> list[Edges]:
+    """Return the edges from and to moved operations, without their own time.
+
+    `before` is the last operation that stays, before each one in its old stream; -1 without any.
+    """
+    ops, moved = plan.program.ops, plan.moved
+    apart = np.flatnonzero(moved > GONE)
+    line = (ops.device[apart] * 2 + ops.is_copy[apart]) * 4 + moved[apart]
+    order = np.lexsort((ops.start[apart], line))
+    line, apart = line[order], apart[order]
+    behind = np.flatnonzero(np.diff(line, prepend=-1) == 0)
+    follows = apart[(before[apart] >= 0) & ((moved[apart] == SENT) | (view == HIGH))]
+    needs = np.flatnonzero((moved <= GONE) & (view == HIGH))
+    needed = predecessor(ops.stream)[needs]
+    needs = needs[(needed >= 0) & (np.append(moved, GONE)[needed] > GONE)]
+    return [
+        Edges(apart[behind], apart[behind - 1], np.zeros(len(behind), np.int64)),
+        Edges(follows, before[follows], np.maximum(plan.lags.typical_space[follows], 0)),
+        Edges(needs, needs - 1, plan.lags.typical_space[needs]),
+        _held(plan, before),
+    ]
+
+
+def _held(plan: Plan, before: Int) -> Edges:
+    """Keep what is first now from starting before what was first, where that found the stream at work."""
+    ops, moved = plan.program.ops, plan.moved
+    was = np.flatnonzero(plan.lags.held & (moved > GONE))
+    now = np.flatnonzero((moved <= GONE) & (before < 0) & np.isin(ops.stream, ops.stream[was]))
+    was = was[np.searchsorted(ops.stream[was], ops.stream[now])]
+    return Edges(now, was, -plan.dur[was])
+
+
+def waits_under(plan: Plan, view: int) -> HostWaits:
+    """Return the waits that hold under a view: those that are not sure only in HIGH."""
+    ops = plan.program.ops
+    waits = plan.host_waits.only(plan.host_waits.sure | (view == HIGH))
+    moved = plan.moved[waits.op]
+    instead = waits._replace(op=predecessor(ops.stream, plan.moved <= GONE)[waits.op])
+    replaced = (moved > GONE) & ~waits.own & (instead.op >= 0)
+    kept = (moved <= GONE) | ~ops.is_copy[waits.op] | (view == HIGH)
+    return joined([waits.only(kept), instead.only(replaced)])

@@ -1,23 +1,60 @@
 """What a program does and waits for, in a form that changes can be made to.
 
-Functions
----------
-as_recorded    the plan of a program in which nothing was changed
+Conventions
+-----------
+Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one of another stream
+of its rank has ended, and later than all that is known to have released it, is taken to have waited for that one. It
+surely has if both are copies of one device: they share an engine.
+
+Of the communication kernels with the same name the k-th on each device belong together, if several devices have a
+k-th
+and all are in it at one moment: none can leave it before all have come.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.causes import Axis
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.whatif.lags import MID, NONE, Lags, launch_lags
-from perfkit.analysis.whatif.program import Bool, Program
-from perfkit.analysis.whatif.streams import Meetings, StreamWaits, meetings, stream_waits
-from perfkit.analysis.whatif.threads import Handovers, handovers
-from perfkit.analysis.whatif.waits import HostWaits, host_waits, own_copies
+from perfkit.analysis.whatif.program import Bool, Handovers, Operations, Program, handovers
+from perfkit.analysis.whatif.waits import MID, NONE, HostWaits, Lags, host_waits, launch_lags, own_copies
+
+_SLICE = 200_000  # edges as Python integers at a time: they take ten times the memory
+
+
+class Edges(NamedTuple):
+    """Node `to` is at least `lag` ns after node `source`."""
+
+    to: Int
+    source: Int
+    lag: Int
+
+
+RIGHT_AFTER_NS = 10_000  # the length of a small gap
+_LOOK_BACK = 8
+
+
+class StreamWaits(NamedTuple):
+    """Operation `op` starts `lag` ns after operation `after` of another stream has ended; `sure`: both are copies."""
+
+    op: Int
+    after: Int
+    lag: Int
+    sure: Bool
+
+
+class Meetings(NamedTuple):
+    """Operation `op` takes part in the meeting with this number; numbers count from 0."""
+
+    op: Int
+    meeting: Int
+
 
 STAYS, GONE, FETCHED, SENT = range(4)
 
@@ -96,3 +133,84 @@ def as_recorded(program: Program, api_names: pd.Series, *, pageable: Bool, commu
         space=space,
         moved=np.full(len(ops.start), STAYS),
     )
+
+
+def stream_waits(ops: Operations, lags: Lags) -> StreamWaits:
+    """Return the operations that waited for another stream of their rank."""
+    axis = Axis.over(1 + int(ops.rank.max(initial=0)), ops.start, ops.end)
+    ends = axis.at(ops.rank, ops.end)
+    order = np.argsort(ends, kind="stable")
+    op = np.flatnonzero(ops.start > lags.released)
+    place = np.searchsorted(ends[order], axis.at(ops.rank[op], ops.start[op]), side="right") - 1
+    since = np.maximum(lags.released, ops.start - RIGHT_AFTER_NS)[op]
+    after = np.full(len(op), -1, np.int64)
+    left = np.arange(len(op))
+    for _ in range(_LOOK_BACK):
+        left = left[place[left] >= 0]
+        mine, other = op[left], order[place[left]]
+        near = (ops.end[other] > since[left]) & (ops.rank[other] == ops.rank[mine])
+        fits = near & (ops.stream[other] != ops.stream[mine]) & (ops.start[other] < ops.start[mine])
+        after[left[fits]] = other[fits]
+        left = left[near & ~fits]
+        place[left] -= 1
+    op, after = op[after >= 0], after[after >= 0]
+    sure = ops.is_copy[op] & ops.is_copy[after] & (ops.device[op] == ops.device[after])
+    return StreamWaits(op, after, ops.start[op] - ops.end[after], sure)
+
+
+def meetings(ops: Operations, communicates: Bool) -> Meetings:
+    """Return the operations that meet; `communicates` tells the communication kernels."""
+    op = np.flatnonzero(communicates)
+    op = op[np.lexsort((ops.start[op], ops.device[op], ops.name[op]))]
+    place = np.arange(len(op))
+    new = (np.diff(ops.name[op], prepend=-1) != 0) | (np.diff(ops.device[op], prepend=-1) != 0)
+    turn = place - np.maximum.accumulate(np.where(new, place, 0))
+    _, number, size = np.unique(ops.name[op] * (len(op) + 1) + turn, return_inverse=True, return_counts=True)
+    last_start, first_end = np.zeros(len(size), np.int64), np.full(len(size), np.iinfo(np.int64).max)
+    np.maximum.at(last_start, number, ops.start[op])
+    np.minimum.at(first_end, number, ops.end[op])
+    together = ((size > 1) & (last_start < first_end))[number]
+    return Meetings(op[together], np.unique(number[together], return_inverse=True)[1])
+
+
+def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
+    """Return the earliest time of each node that satisfies all edges, ns.
+
+    Parameters
+    ----------
+    measured
+        When each node was. Edges point forward in this order; those that do not are left out. A node without any
+        edge stays where it was.
+    sort
+        Order of the nodes that were at the same time.
+    edges
+        Any number of sets; those of lag NONE do not count.
+
+    Examples
+    --------
+    >>> one = np.array([1])
+    >>> moments(np.array([5, 9]), np.array([0, 0]), [Edges(one, one - 1, one + 9)]).tolist()
+    [5, 15]
+    """
+    to, source, lag = (np.concatenate(columns) for columns in zip(*edges, strict=True))
+    used = np.zeros(len(measured), bool)
+    used[to] = used[source] = True
+    node = np.flatnonzero(used)
+    node = node[np.lexsort((sort[node], measured[node]))]
+    position = np.zeros(len(measured), np.int64)
+    position[node] = np.arange(len(node))
+    to, source = position[to], position[source]
+    kept = np.flatnonzero((source < to) & (lag > NONE // 2))
+    kept = kept[np.argsort(to[kept], kind="stable")]
+    to, source, lag = to[kept], source[kept], lag[kept]
+    free = np.ones(len(node), bool)
+    free[to] = False
+    time = np.where(free, measured[node], NONE).tolist()
+    for first in range(0, len(to), _SLICE):
+        part = slice(first, first + _SLICE)
+        for at, before, after in zip(to[part].tolist(), source[part].tolist(), lag[part].tolist(), strict=True):
+            if (reached := time[before] + after) > time[at]:
+                time[at] = reached
+    found = measured.copy()
+    found[node] = time
+    return found

@@ -7,10 +7,10 @@ what a nested call started or waited for is theirs. Queries of events in a row, 
 longer than the GPU's own delay, are one call that waits. Operations (kernels, copies, memsets) are in the order of
 their streams, calls in that of their threads; times are int64 ns. Streams, threads and processes are numbered from 0
 over all ranks.
-
-Functions
----------
-recorded    the program of a capture, or of what lies in a window of it
+Threads of a process pass a baton: PyTorch's main thread waits while another runs the backward pass. A thread goes on
+*after* another when it had been silent for at least `RUN` calls of other threads in a row, makes at least `RUN`
+calls in a row itself, and began once the last of these had returned; so does, whatever their number, a
+thread that makes its first call. What lies between the two calls is the CPU's work.
 """
 
 from __future__ import annotations
@@ -21,14 +21,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.calls import is_launch, is_memory, is_sync, numbered_together, started_by
-from perfkit.analysis.causes import KERNEL_WAIT_NS
+from perfkit.analysis.causes import KERNEL_WAIT_NS, Axis, is_launch, is_memory, is_sync, numbered_together, started_by
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.waits import Axis
 from perfkit.analysis.window import Window, bounds
 
 Bool = NDArray[np.bool_]
-
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
 OTHER, QUERY, LAUNCH, BLOCKING_COPY, MEMORY, FREE, EVENT_SYNC, STREAM_SYNC, DEVICE_SYNC = range(9)
 POLL_NS = 100_000
@@ -79,6 +76,17 @@ class Program(NamedTuple):
     def launched(self) -> Int:
         """When the call of each operation began; its own start where the call was not recorded."""
         return np.where(self.ops.call >= 0, np.append(self.calls.start, 0)[self.ops.call], self.ops.start)
+
+
+RUN = 3
+
+
+class Handovers(NamedTuple):
+    """A `call` begins `lag` ns after the call `after` of another thread has returned."""
+
+    call: Int
+    after: Int
+    lag: Int
 
 
 def recorded(
@@ -164,3 +172,26 @@ def _inside(program: Program, window: Window) -> Program:
     number = np.append(np.where(kept, np.cumsum(kept) - 1, -1), -1)
     ops = Operations(*(column[keep] for column in ops))
     return Program(ops._replace(call=number[ops.call]), Calls(*(column[kept] for column in calls)))
+
+
+def handovers(calls: Calls) -> Handovers:
+    """Return the calls with which a thread goes on after another of its process.
+
+    Examples
+    --------
+    >>> start, thread = np.arange(0, 80, 10), np.array([0, 0, 0, 1, 1, 1, 0, 0])
+    >>> order = np.lexsort((start, thread))
+    >>> other = np.zeros(8, np.int64)
+    >>> handovers(Calls(start[order], start[order] + 4, other, other, thread[order], other, other))
+    Handovers(call=array([5]), after=array([2]), lag=array([6]))
+    """
+    order = np.lexsort((calls.start, calls.process))
+    thread, process = calls.thread[order], calls.process[order]
+    begins = np.flatnonzero(np.diff(thread, prepend=-1))
+    many = np.diff(begins, append=len(order)) >= RUN
+    begins, many, before_many = begins[1:], many[1:], many[:-1]
+    call, after = order[begins], order[begins - 1]
+    first_of_thread = np.diff(calls.thread, prepend=-1)[call] != 0
+    passed = first_of_thread | (many & before_many)
+    passed &= (process[begins] == process[begins - 1]) & (calls.end[after] <= calls.start[call])
+    return Handovers(call[passed], after[passed], (calls.start[call] - calls.end[after])[passed])

@@ -3,18 +3,152 @@
 Record with ``hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM``, then ``hpcstruct MEASUREMENTS`` and ``hpcprof
 MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tried with what 2023 to 2026 wrote for
 CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads and streams are read.
+
+Takes the totals of every metric, by its name: `unit`, `whole` above all entry points, `entries` added over them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 
-from perfkit.profile import Profile
-from perfkit.readers.hpctoolkit.database import Database
-from perfkit.readers.hpctoolkit.layout import KINDS, MAGIC, META
+import numpy as np
+import pandas as pd
 
-__all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
+from perfkit import tables
+from perfkit.errors import ReadError
+from perfkit.format import percent, printable
+from perfkit.profile import Missing, Profile
+from perfkit.readers.hpctoolkit import contexts, metrics
+from perfkit.readers.hpctoolkit.contexts import calltree
+from perfkit.readers.hpctoolkit.files import AGAIN, CCT, KINDS, MAGIC, META, PROFILE, TRACE, File, Profiles, Traces
 
+CONSERVED = 1e-9  # how far the entry points may be from the whole, relative to it: rounding of sums
+PRINTED = 1e-4  # of a total: experiment.xml has six digits of it
+SHOWN = 3  # of the metrics that do not add up
+LONGEST = 200  # characters of a text from the database
+GPU = "hpcrun -e gpu=nvidia,pc"
+NEEDED = {  # what a metric of these names answers, and what records one
+    ("CPUTIME", "REALTIME", "CYCLES"): Missing(
+        "CALL_METRICS.CPUTIME", "no CPU time of the call paths", "hpcrun -e CPUTIME"
+    ),
+    ("GPUOP", "GKER", "GXCOPY", "GSYNC", "GMEM", "GMSET"): Missing(
+        "CALL_METRICS.GPUOP", "no GPU operations of the call paths", GPU
+    ),
+}
+TABLES = (
+    Missing("STALLS", "no stall reasons of the GPU code", GPU),
+    Missing("TRACE", "no traces, so no timeline of threads and streams", "hpcrun -t"),
+)
+SIMULATED = "SIMULATED "  # what the description of a made database begins with
+TAKEN, EXPECTED, DROPPED = "GSAMP:TOT", "GSAMP:EXP", "GSAMP:DRP"
+WHOLE = 0  # the context above all entry points
+
+
+class Database:
+    """An open database; its tables are made when first asked for, and no part of a file is read twice."""
+
+    def __init__(self, folder: Path) -> None:
+        _check(folder)
+        self._meta = File(folder, META)
+        self._profiles = Profiles(File(folder, PROFILE))
+        self._has_cct = (folder / CCT.name).exists()
+        if self._has_cct:
+            File(folder, CCT)  # the values of profile.db in another order: only checked to be whole
+        self._metrics = contexts.metrics(self._meta)
+        self._kinds = contexts.identities(self._meta)
+        self._entries = contexts.entries(self._meta)
+        self._made_up = simulated(contexts.description(self._meta))
+        traces = Traces(File(folder, TRACE), len(self._profiles)) if (folder / TRACE.name).exists() else None
+        self._traces = traces if traces and traces.exist else None
+
+    @cached_property
+    def calltree(self) -> pd.DataFrame:
+        """CALLTREE; nothing else needs meta.db after it."""
+        made = calltree(self._meta, self._entries)
+        self._meta.forget()
+        return made
+
+    @cached_property
+    def call_metrics(self) -> pd.DataFrame:
+        """CALL_METRICS."""
+        return metrics.call_metrics(self._profiles, self._metrics, self.calltree)
+
+    def stalls(self) -> pd.DataFrame:
+        """Return STALLS."""
+        return metrics.stalls(self.call_metrics)
+
+    def threads(self) -> pd.DataFrame:
+        """Return THREADS."""
+        return metrics.threads(self._profiles, self._kinds)
+
+    def thread_metrics(self) -> pd.DataFrame:
+        """Return THREAD_METRICS."""
+        return metrics.thread_metrics(self._profiles, self._metrics, self._entries)
+
+    def trace(self) -> pd.DataFrame:
+        """Return TRACE."""
+        return self._traces.table() if self._traces else tables.TRACE.empty()
+
+    def capture(self, path: Path) -> pd.DataFrame:
+        """Return CAPTURE: its clock is that of the traces, if there are any."""
+        traces = self._traces
+        frame = {
+            "rank": [0],
+            "tool": ["HPCToolkit"],
+            "tool_version": [f"database 4.{self._meta.minor}"],
+            "path": [str(path)],
+            "t0_unix_ns": pd.array([traces.start if traces else None], dtype="Int64"),
+            "dur_ns": [traces.end - traces.start if traces else 0],
+        }
+        return tables.CAPTURE.make(pd.DataFrame(frame))
+
+    @cached_property
+    def _totals(self) -> pd.DataFrame:
+        """Every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`)."""
+        nodes = np.array([WHOLE, *(e.node for e in self._entries)], np.int64)
+        context, metric, value = metrics.named(self._profiles.of(nodes), [m.summary for m in self._metrics])
+        value = value * np.array([m.factor for m in self._metrics])[metric]
+        above, count = context == WHOLE, len(self._metrics)
+        columns = {
+            "unit": [m.unit for m in self._metrics],
+            "whole": np.bincount(metric[above], value[above], count),
+            "entries": np.bincount(metric[~above], value[~above], count),
+        }
+        return pd.DataFrame(columns, index=[m.name for m in self._metrics])
+
+    def recorded(self) -> set[str]:
+        """Return the names of the tables that have rows."""
+        measured = self._totals.index[self._totals["entries"] != 0]
+        has_threads = bool(self._profiles.threads)
+        there = {
+            "CALLTREE": bool(self._entries),
+            "CALL_METRICS": len(measured) > 0,
+            "STALLS": any(metrics.reason(name) for name in measured),
+            "THREADS": has_threads,
+            "THREAD_METRICS": has_threads and len(measured) > 0,
+            "TRACE": self._traces is not None,
+        }
+        return {name for name, has_rows in there.items() if has_rows}
+
+    def missing(self) -> tuple[Missing, ...]:
+        """Return what was not recorded, with the option of ``hpcrun`` that records it."""
+        return missing(self._totals, self.recorded())
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of the figures should know about this database."""
+        without = [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
+        return (*self._made_up, *lost(self._totals), *unsampled(self._totals), *without)
+
+
+__all__ = [
+    "FOLDER",
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 VERSION = 2
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
@@ -80,3 +214,57 @@ def read(path: Path) -> Profile:
         missing=database.missing(),
         notes=database.notes(),
     )
+
+
+def _check(folder: Path) -> None:
+    """Raise the error that says which file a database cannot be read without."""
+    for kind in (META, PROFILE):
+        if not (folder / kind.name).exists():
+            raise ReadError(f"{folder / kind.name}: the database lacks this file. {AGAIN}")
+
+
+def missing(totals: pd.DataFrame, recorded: Collection[str]) -> tuple[Missing, ...]:
+    """Return what was not recorded, with the option of ``hpcrun`` that records it."""
+    measured = {str(name).upper() for name in totals.index[totals["entries"] != 0]}
+    lacking = [lack for known, lack in NEEDED.items() if measured.isdisjoint(known)]
+    return (*lacking, *(table for table in TABLES if table.table not in recorded))
+
+
+def simulated(description: str) -> list[str]:
+    """Say that no program was measured, if the database says so."""
+    is_made = description.startswith(SIMULATED)
+    return [f"simulated, not measured: {printable(description.removeprefix(SIMULATED), LONGEST)}"] if is_made else []
+
+
+def lost(totals: pd.DataFrame) -> list[str]:
+    """Say which metrics do not add up: then the tree does not hold all that was measured."""
+    tolerated = CONSERVED * np.maximum(totals["whole"].abs(), totals["entries"].abs())
+    apart = totals[(totals["whole"] - totals["entries"]).abs() > tolerated]
+    said = [
+        f"{printable(name, LONGEST)}: the entry points have {has:.12g} {unit} together, the whole program "
+        f"{whole:.12g}: the call paths do not hold all that was measured"
+        for name, unit, whole, has in apart[["unit", "whole", "entries"]].itertuples()
+    ]
+    return said[:SHOWN] + ([f"{len(said) - SHOWN} more metrics do not add up"] if len(said) > SHOWN else [])
+
+
+def incomplete(totals: pd.DataFrame, files: int) -> list[str]:
+    """Say that metric files are missing: together they do not have what experiment.xml says of all threads."""
+    apart = totals[(totals["stored"] - totals["stated"]).abs() > PRINTED * totals["stated"].abs()]
+    return [
+        f"{printable(name, LONGEST)}: the {files} metric files have {stored:.6g} {unit} together, experiment.xml says "
+        f"{stated:.6g}: these are not the files of all its threads. Copy the database whole"
+        for name, unit, stored, stated in apart[["unit", "stored", "stated"]].head(1).itertuples()
+    ]
+
+
+def unsampled(totals: pd.DataFrame) -> list[str]:
+    """Say how many samples of the GPU's program counters are lacking."""
+    taken, expected, dropped = (float(totals["entries"].get(name, 0.0)) for name in (TAKEN, EXPECTED, DROPPED))
+    said = []
+    if taken < expected:
+        share = f"{percent(taken / expected)} of the expected samples of GPU instructions were taken"
+        said.append(f"{share} ({taken:,.0f} of {expected:,.0f})")
+    if dropped > 0:
+        said.append(f"samples of GPU instructions that were dropped: {dropped:,.0f}")
+    return said

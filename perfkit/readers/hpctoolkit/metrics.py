@@ -11,10 +11,8 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.readers.columns import category
-from perfkit.readers.hpctoolkit.layout import Ints
-from perfkit.readers.hpctoolkit.names import Metric
-from perfkit.readers.hpctoolkit.tree import Entry
-from perfkit.readers.hpctoolkit.values import Profiles, Values
+from perfkit.readers.hpctoolkit.contexts import Entry, Metric
+from perfkit.readers.hpctoolkit.files import Ints, Profiles, Values
 
 Floats = NDArray[np.float64]
 # Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE is not stalled.

@@ -4,31 +4,94 @@ Hatchet reads the tree and the values. From experiment.xml come what it loses: t
 calls microseconds and seconds both ``time``), the names of functions (it puts the line of the call before them) and
 the files of lines (it takes the file of the function it met last). Of the values only the inclusive ones are used:
 `hpcprof` counts what a loop has alone for the function around it too, and Hatchet leaves it there.
+
+Hatchet does not check: it repeats the values of a cut metric file to fill it up, and writes outside its memory where
+a
+context has a number that no metric file has.
 """
 
 from __future__ import annotations
 
+import glob
+import re
+import struct
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from xml.etree import ElementTree
+from xml.parsers import expat
 
 import numpy as np
 import pandas as pd
 
 from perfkit import tables
+from perfkit.errors import ReadError
 from perfkit.profile import Profile
-from perfkit.readers.hpctoolkit import by_hatchet, names, remarks
-from perfkit.readers.hpctoolkit.experiment import (
-    EXPERIMENT,
-    FIRST_STREAM,
-    HEADER,
-    KINDS,
-    Experiment,
-    Metric,
-    Threads,
-    described,
-    metric_files,
-)
+from perfkit.readers import hpctoolkit
+from perfkit.readers.hpctoolkit import contexts
+from perfkit.readers.hpctoolkit.files import AGAIN
+
+EXPERIMENT = "experiment.xml"
+METRIC_DB = re.compile(r"-(\d+)-(\d+)-\w+-\d+-\d\.metric-db$")  # PROGRAM-RANK-THREAD-HOST-PROCESS-0
+HEADER = struct.Struct(">18s5ssii")  # magic, version, byte order, contexts, metrics
+MAGIC = (b"HPCPROF-metricdb__", b"00.10", b"b")
+KINDS = {"PF": "function", "Pr": "function", "L": "loop", "S": "line"}
+CALL_SITE = "C"
+FIRST_STREAM = 500  # threads from here on are GPU streams
+Threads = dict[tuple[int, int], Path]  # rank and thread of each metric file
+
+
+@dataclass(frozen=True)
+class Metric:
+    """An inclusive metric: its column in the metric files, its name, unit and the factor into it.
+
+    `total` is what experiment.xml says that all threads have together, None where it does not.
+    """
+
+    column: int
+    name: str
+    unit: str
+    factor: float
+    total: float | None = None
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What experiment.xml says beside the tree: metrics, and name and file by the number of the context."""
+
+    path: Path
+    version: str
+    metrics: list[Metric]
+    columns: int
+    numbers: frozenset[int]
+    function: dict[int, str]
+    file: dict[int, str]
+
+
+UNREADABLE = (ArithmeticError, AttributeError, LookupError, NameError, OSError, StopIteration, TypeError, ValueError)
+_ALONE = threading.Lock()  # Hatchet's reader keeps what it reads in global variables
+
+
+class _Pool:
+    """A pool of processes as Hatchet uses it, without processes."""
+
+    def __init__(self, initializer: Callable[..., None], initargs: tuple[Any, ...]) -> None:
+        initializer(*initargs)
+
+    def map(self, function: Callable[[Any], None], arguments: Iterable[Any]) -> None:
+        for argument in arguments:
+            function(argument)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
 
 LOOKED_AT = 4096  # bytes; the description of the format may stand before the first element
 WHOLE = 1  # the context above all entry points
@@ -63,7 +126,7 @@ def read(path: Path) -> Profile:
     """
     experiment = described(_experiment(path))
     files = metric_files(experiment)
-    rows, values = by_hatchet.rows(experiment, files)
+    rows, values = hatchet_rows(experiment, files)
     tree = _calltree(rows, experiment)
     inclusive = values.groupby(rows["nid"]).sum()
     at_roots = values[rows["nid"].isin(tree.loc[tree["parent"].isna(), "node"])]
@@ -80,8 +143,8 @@ def read(path: Path) -> Profile:
         path=path,
         capture=_capture(path, experiment),
         loaders=loaders,
-        missing=remarks.missing(totals, loaders),
-        notes=(*remarks.incomplete(totals, len(files)), *remarks.lost(totals)),
+        missing=hpctoolkit.missing(totals, loaders),
+        notes=(*hpctoolkit.incomplete(totals, len(files)), *hpctoolkit.lost(totals)),
     )
 
 
@@ -104,7 +167,7 @@ def _calltree(rows: pd.DataFrame, experiment: Experiment) -> pd.DataFrame:
 
 def _context(row: Any, above: dict[str, Any] | None, experiment: Experiment) -> dict[str, object]:
     file = experiment.file.get(row.nid, UNKNOWN[0])
-    place = f"{'loop at ' if row.type == 'L' else ''}{names.place(file, row.line)}"
+    place = f"{'loop at ' if row.type == 'L' else ''}{contexts.place(file, row.line)}"
     name = experiment.function.get(row.nid, place)
     return {
         "rank": 0,
@@ -201,3 +264,194 @@ def _capture(path: Path, experiment: Experiment) -> pd.DataFrame:
         "dur_ns": [0],
     }
     return tables.CAPTURE.make(pd.DataFrame(frame))
+
+
+def damaged(path: Path, why: str) -> ReadError:
+    """Return the error that says why a file cannot be read."""
+    return ReadError(f"{path}: {why}. {AGAIN}")
+
+
+def described(path: Path) -> Experiment:
+    """Return what experiment.xml says."""
+    root = _parsed(path)
+    try:
+        databases = {int(m.attrib["i"]): m.attrib for m in root.iter("MetricDB")}
+        listed = [dict(databases[number]) for number in sorted(databases)]
+        functions = {p.attrib["i"]: p.attrib["n"] for p in root.iter("Procedure")}
+        files = {f.attrib["i"]: f.attrib["n"] for f in root.iter("File")}
+        data = next(root.iter("SecCallPathProfileData"))
+        summed = {m.attrib["i"]: m.attrib["n"] for m in root.iter("Metric")}
+        totals = {summed.get(m.attrib["n"], ""): float(m.attrib["v"]) for m in data.findall("M")}
+        contexts = list(_contexts(data))
+        function = {number: functions[e.attrib["n"]] for number, e, _ in contexts if e.tag in ("PF", "Pr")}
+        file = {number: files[above] for number, _, above in contexts if above is not None}
+    except (KeyError, ValueError, StopIteration) as e:
+        raise damaged(path, f"the file lacks an element or attribute, or has another value there ({e!r})") from e
+    numbers = frozenset(number for number, _, _ in contexts)
+    if len(numbers) < len(contexts):
+        raise damaged(path, "a context is there more than once")
+    return Experiment(path, root.get("version", ""), _metrics(listed, totals), len(listed), numbers, function, file)
+
+
+def _parsed(path: Path) -> ElementTree.Element:
+    try:
+        _refuse_entities(path)
+        return ElementTree.parse(path).getroot()
+    except (ElementTree.ParseError, expat.ExpatError, LookupError, ValueError) as e:
+        raise damaged(path, f"the file is cut or damaged: {e}") from e
+    except OSError as e:
+        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+
+
+def _refuse_entities(path: Path) -> None:
+    """Refuse declared entities before anything expands them; no `hpcprof` writes one."""
+
+    def declared(name: str, *_: object) -> None:
+        raise ReadError(
+            f"{path}: the file declares an XML entity ({name!r}), which no `hpcprof` does. Do not trust this file."
+        )
+
+    parser = expat.ParserCreate()
+    parser.EntityDeclHandler = declared
+    with path.open("rb") as file:
+        parser.ParseFile(file)
+
+
+def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Element, str | None]]:
+    """Yield the number, element and file of every context below `data`."""
+    waiting: list[tuple[ElementTree.Element, str | None]] = [(data, None)]
+    while waiting:
+        above, file = waiting.pop()
+        for element in above:
+            if element.tag in (*KINDS, CALL_SITE):
+                own = element.get("f", file)
+                yield int(element.attrib["i"]), element, own
+                waiting.append((element, own))
+
+
+def _metrics(listed: Iterable[dict[str, str]], totals: Mapping[str, float]) -> list[Metric]:
+    found: dict[str, Metric] = {}
+    for column, told in enumerate(listed):
+        if told.get("t") == "inclusive":
+            text = told["n"].removesuffix("(I)").strip()
+            name, unit, factor = contexts.measured(text)
+            # Two metrics may differ in their unit only.
+            name = text if name in found else name
+            found[name] = Metric(column, name, unit, factor, totals.get(f"{text}:Sum (I)"))
+    return list(found.values())
+
+
+def metric_files(experiment: Experiment) -> Threads:
+    """Return the metric files in the order of their rank and thread, all of them whole."""
+    folder = experiment.path.parent
+    found: Threads = {}
+    for path in sorted(folder.glob("*.metric-db")):
+        told = METRIC_DB.search(path.name)
+        if not told:
+            raise ReadError(f"{path}: the name does not end with rank, thread, host, process and number. Restore it.")
+        if (int(told[1]), int(told[2])) in found:
+            raise ReadError(f"{path}: another file is of the same rank and thread. Remove the one of another run.")
+        found[int(told[1]), int(told[2])] = path
+        _check_whole(path, experiment)
+    if not found:
+        raise ReadError(
+            f"{folder}: there is no *.metric-db file beside {EXPERIMENT}. "
+            "Copy the database whole, or make it with `hpcprof --metric-db=yes`."
+        )
+    return dict(sorted(found.items()))
+
+
+def _check_whole(path: Path, experiment: Experiment) -> None:
+    """Check a metric file: Hatchet fills up a cut one with its own values again."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEADER.size)
+        size = path.stat().st_size
+    except OSError as e:
+        raise ReadError(f"{path}: the file cannot be opened ({e.strerror}). Check its permissions.") from e
+    if len(head) < HEADER.size:
+        raise damaged(path, f"the file has {size} bytes, which is less than its header")
+    *magic, contexts, columns = HEADER.unpack(head)
+    if tuple(magic) != MAGIC:
+        raise damaged(path, f"the file starts with {head[:24]!r}, not {b''.join(MAGIC)!r}")
+    if columns != experiment.columns:
+        raise damaged(path, f"the file has {columns} metrics, {EXPERIMENT} {experiment.columns}")
+    strange = [number for number in experiment.numbers if not 0 < number <= contexts]
+    if strange:
+        raise damaged(path, f"the file has {contexts} contexts, not the {strange[0]} of {EXPERIMENT}")
+    if size != HEADER.size + 8 * contexts * columns:
+        raise damaged(path, f"the file has {size} bytes, its header says {HEADER.size + 8 * contexts * columns}")
+
+
+def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return a row per context and thread, and beside them the inclusive metrics by name.
+
+    Returns
+    -------
+    tuple of pandas.DataFrame
+        ``node`` (of Hatchet), ``rank``, ``thread``, ``nid`` (the number in experiment.xml), ``type``, ``line`` and
+        ``module``, contexts after the one above them; and the metrics, as stored.
+
+    Raises
+    ------
+    ReadError
+        If Hatchet cannot read the database, or not all threads of it.
+    """
+    _check_even(experiment.path.parent, files)
+    frame = _frame(experiment.path)
+    metrics = {m.name: frame.iloc[:, m.column].to_numpy() for m in experiment.metrics}
+    places = frame.index.to_frame(index=False)
+    places = places if "thread" in places else places.assign(thread=0)
+    if set(zip(places["rank"], places["thread"], strict=True)) != set(files):
+        raise _uneven(experiment.path.parent, len(files))
+    told = frame[["nid", "type", "line", "module"]].reset_index(drop=True)
+    return places.join(told), pd.DataFrame(metrics, index=places.index)
+
+
+def _check_even(folder: Path, files: Threads) -> None:
+    """Check that every rank has the same threads: elsewhere Hatchet writes the values of one over those of another."""
+    ranks, threads = ({identity[i] for identity in files} for i in (0, 1))
+    cpu = sum(thread < FIRST_STREAM for thread in threads)
+    expected = [*range(cpu), *range(FIRST_STREAM, FIRST_STREAM + len(threads) - cpu)]
+    if set(product(range(len(ranks)), expected)) != set(files):
+        raise _uneven(folder, len(files))
+
+
+def _uneven(folder: Path, count: int) -> ReadError:
+    return ReadError(
+        f"{folder}: its {count} *.metric-db files are not of the same threads, numbered from 0 on, of every rank: "
+        "Hatchet cannot read them. Copy the database whole, with all metric files."
+    )
+
+
+def _frame(xml: Path) -> pd.DataFrame:
+    import hatchet
+
+    folder = str(xml.parent)
+    if glob.escape(folder) != folder:
+        raise ReadError(f"{folder}: Hatchet takes *, ? and [ in a path for a pattern. Rename the folder.")
+    try:
+        with _in_turn():
+            frame: pd.DataFrame = hatchet.GraphFrame.from_hpctoolkit(folder).dataframe
+    except RecursionError as e:
+        raise ReadError(
+            f"{xml}: the call paths are deeper than Hatchet can follow at Python's recursion limit of "
+            f"{sys.getrecursionlimit()}. Raise it with sys.setrecursionlimit."
+        ) from e
+    except UNREADABLE as e:
+        raise damaged(xml, f"Hatchet cannot read this database ({e!r})") from e
+    return frame
+
+
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    """Let Hatchet read the metric files here: its pool of processes forks one that may have threads."""
+    from hatchet.readers import hpctoolkit_reader
+
+    with _ALONE, pd.option_context("mode.copy_on_write", False):  # it writes into the values of a frame
+        theirs = hpctoolkit_reader.mp
+        hpctoolkit_reader.mp = SimpleNamespace(Pool=_Pool, sharedctypes=theirs.sharedctypes)
+        try:
+            yield
+        finally:
+            hpctoolkit_reader.mp = theirs

@@ -16,11 +16,16 @@ import numpy as np
 import pandas as pd
 
 from perfkit.profile import Profile
-from perfkit.readers.ncu import fill, launches, log, pages, rep
-from perfkit.readers.ncu.operations import sparse
+from perfkit.readers.ncu import log, pages, rep, tables
 from perfkit.readers.ncu.report import Report, whole
+from perfkit.readers.ncu.tables import sparse
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
+__all__ = [
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 
 VERSION = 2
 KIND = "counters"
@@ -60,21 +65,21 @@ def read(path: Path) -> Profile:
     # A number that is too large becomes infinite, which the schema's ranges find.
     with np.errstate(over="ignore", invalid="ignore"):
         report = whole(rep.read(path) if is_report else pages.read(path))
-        rows = launches.table(report)
+        rows = tables.table(report)
     made: dict[str, Callable[[], pd.DataFrame]] = {
         "LAUNCHES": partial(_same, rows),
-        **({"COUNTERS": partial(fill.counters, report)} if fill.has_counters(report) else {}),
+        **({"COUNTERS": partial(tables.counters, report)} if tables.has_counters(report) else {}),
     }
-    for name, make in (("STALLS", fill.stalls), ("RULES", fill.rules), ("DEVICES", fill.devices)):
+    for name, make in (("STALLS", tables.stalls), ("RULES", tables.rules), ("DEVICES", tables.devices)):
         frame = make(report)
         if len(frame):
             made[name] = partial(_same, frame)
     return Profile(
         reader="ncu",
         path=path,
-        capture=fill.capture(report, path),
+        capture=tables.capture(report, path),
         loaders=made,
-        missing=fill.missing(rows, set(made)),
+        missing=tables.missing(rows, set(made)),
         notes=(*report.notes, *_sparse(report)),
     )
 

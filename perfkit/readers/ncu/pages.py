@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
 from perfkit.readers.ncu import log
-from perfkit.readers.ncu.labels import metric
-from perfkit.readers.ncu.report import Launch, Report, Rule, blocks, joined
-from perfkit.readers.ncu.units import base, misprints, notation, numbers
+from perfkit.readers.ncu.log import base, misprints, notation, numbers
+from perfkit.readers.ncu.report import Launch, Report, Rule, blocks, joined, metric
 
 LEADING = {
     *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Kernel Time", "Context", "Stream"),

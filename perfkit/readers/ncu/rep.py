@@ -21,10 +21,9 @@ import numpy as np
 import pandas as pd
 
 from perfkit.errors import ReadError
-from perfkit.readers.ncu.log import clean
+from perfkit.readers.ncu.log import base, clean
 from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
 from perfkit.readers.ncu.report import Launch, Report, Rule
-from perfkit.readers.ncu.units import base
 
 MAGIC = b"NVR\0"
 CAPABILITY = "device__attribute_compute_capability"

@@ -11,13 +11,18 @@ from functools import partial
 from pathlib import Path
 
 from perfkit.profile import Profile, node_of
-from perfkit.readers.nsys import cpu, gpu, node
+from perfkit.readers.nsys import node, tables
 from perfkit.readers.nsys.export import MAGIC, exported
 from perfkit.readers.nsys.folder import FolderSource, is_export_folder
-from perfkit.readers.nsys.source import Source
+from perfkit.readers.nsys.sources import Source
 from perfkit.readers.nsys.sqlite import SqliteSource, is_export
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
+__all__ = [
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 
 VERSION = 3
 KIND = "timeline"
@@ -55,11 +60,11 @@ def read(path: Path) -> Profile:
     ordinals = node.ordinals(source, gpus, doubts)
     capture = node.capture(source, path, doubts)
     makers = {
-        "KERNELS": partial(gpu.kernels, source, ordinals),
-        "COPIES": partial(gpu.copies, source, ordinals),
-        "API_CALLS": partial(cpu.api_calls, source),
-        "OS_CALLS": partial(cpu.os_calls, source),
-        "RANGES": partial(cpu.ranges, source, int(capture["dur_ns"].iloc[0])),
+        "KERNELS": partial(tables.kernels, source, ordinals),
+        "COPIES": partial(tables.copies, source, ordinals),
+        "API_CALLS": partial(tables.api_calls, source),
+        "OS_CALLS": partial(tables.os_calls, source),
+        "RANGES": partial(tables.ranges, source, int(capture["dur_ns"].iloc[0])),
         "SAMPLES": partial(node.samples, source, ordinals),
         "DEVICES": partial(node.devices, gpus),
     }

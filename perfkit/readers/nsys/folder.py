@@ -18,9 +18,10 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.source import (
+from perfkit.readers.nsys.sources import (
     MARKERS,
     NOTHING,
+    Columns,
     Combined,
     Made,
     available,
@@ -32,7 +33,6 @@ from perfkit.readers.nsys.source import (
     stored,
     unambiguous,
 )
-from perfkit.readers.nsys.stack import Columns
 
 FORMS = (".parquet", ".arrow", ".arrows")
 ARROW_FILE, ARROW_STREAM = b"ARROW1", b"\xff\xff\xff\xff"  # what the two forms of Arrow IPC start with

@@ -15,19 +15,7 @@ from numpy.typing import NDArray
 from perfkit import tables
 from perfkit.profile import Missing
 from perfkit.readers.columns import category
-from perfkit.readers.nsys.source import (
-    LONGEST,
-    NEVER,
-    Int,
-    Source,
-    absent,
-    ints,
-    require,
-    shown,
-    text,
-    whole,
-)
-from perfkit.readers.nsys.stack import Columns
+from perfkit.readers.nsys.sources import LONGEST, NEVER, Columns, Int, Source, absent, ints, require, shown, text, whole
 
 ACTIVITY = {
     "KERNELS": ("CUPTI_ACTIVITY_KIND_KERNEL",),

@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.source import (
+from perfkit.readers.nsys.sources import (
     MARKERS,
     NOTHING,
+    Columns,
     Combined,
     Made,
+    Stack,
     available,
     damaged,
     integers,
@@ -33,7 +35,6 @@ from perfkit.readers.nsys.source import (
     stored,
     unambiguous,
 )
-from perfkit.readers.nsys.stack import Columns, Stack
 
 THREADS = 2  # more gain little: SQLite's own locks are shared
 PART_ROWS = 1 << 17

@@ -7,19 +7,142 @@ AMD GPUs, plain and gzip, also as rewritten by other programs (minified, keys in
 
 from __future__ import annotations
 
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
-from perfkit import tables
-from perfkit.profile import Profile
-from perfkit.readers.torch_trace import collectives, cpu, gpu, header, memory, said
-from perfkit.readers.torch_trace.reading import Reading, python_spans
-from perfkit.readers.torch_trace.sniffing import outermost_keys, sniff
+from perfkit import tables as perfkit_tables
+from perfkit.errors import ReadError
+from perfkit.format import printable
+from perfkit.profile import Missing, Profile
+from perfkit.readers.torch_trace import header, tables
+from perfkit.readers.torch_trace.events import TEN_YEARS, Columns, Event, Spans, nanoseconds
+from perfkit.readers.torch_trace.header import Header
+from perfkit.readers.torch_trace.header import header as header_header
+from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Source, Text, depths
+from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
 
-__all__ = ["KIND", "VERSION", "outermost_keys", "read", "sniff"]
+# Category of an event, in the spelling of 2021 and in that of today, and the table it belongs to.
+CATEGORIES = {
+    **dict.fromkeys(("cpu_op", "Operator"), "OPS"),
+    **dict.fromkeys(("cuda_runtime", "cuda_driver", "Runtime"), "API_CALLS"),
+    **dict.fromkeys(("kernel", "Kernel"), "KERNELS"),
+    **dict.fromkeys(("gpu_memcpy", "gpu_memset", "Memcpy", "Memset"), "COPIES"),
+    "user_annotation": "RANGES",
+    "python_function": "PYTHON_CALLS",
+    "[memory]": "SAMPLES",
+}
+# The profiler's own window and cost; ranges and waits repeated on the GPU's streams, which are no work.
+IGNORED = {"Trace", "overhead", "gpu_user_annotation", "cuda_sync"}
 
+
+class Reading:
+    """What a pass over a trace found: columns by table, the header, and how many events of which category are neither.
+
+    Of Python functions only the extent is kept: they are most of a trace and read when asked for.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.source = Source(path)
+        self.spans: defaultdict[str, Spans] = defaultdict(Spans)
+        self.left_out: Counter[str] = Counter()
+        self.extents: list[tuple[int, int]] = []
+        self.header = Header()
+        self.python_calls = 0
+        self.misdated = 0
+        self.limits: tuple[int, int] | None = None
+        with _explained(path):
+            for events in self.source.blocks():
+                for category, some in _grouped(events).items():
+                    self._add(category, some)
+            self.header = header_header(self.source.header)
+        self.extents += [spans.extent() for spans in self.spans.values() if len(spans)]
+        if not self.extents and not self.source.finished:
+            raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
+        if self.last - self.first > TEN_YEARS:
+            self._limit()
+
+    def _add(self, category: str, events: list[Event]) -> None:
+        table = CATEGORIES.get(category, "")
+        if table == "OPS":
+            tables.add_operators(self.spans["OPS"], self.spans["RANGES"], events)
+        elif table == "API_CALLS":
+            tables.add_calls(self.spans["API_CALLS"], events)
+        elif table == "KERNELS":
+            tables.add_kernels(self.spans["KERNELS"], self.spans["COLLECTIVES"], events)
+        elif table == "COPIES":
+            tables.add_copies(self.spans["COPIES"], events)
+        elif table == "RANGES":
+            self.spans["RANGES"].add(events)
+        elif table == "SAMPLES":
+            header.add_memory(self.spans["SAMPLES"], events)
+        elif table == "PYTHON_CALLS":
+            self.python_calls += len(events)
+            start, dur = (nanoseconds([getattr(event, name) for event in events]) for name in ("ts", "dur"))
+            self.extents.append((int(start.min()), int((start + dur).max())))
+        elif category not in IGNORED:
+            self.left_out[category] += len(events)
+
+    def _limit(self) -> None:
+        """Leave out events ten years away from most others, which would make zero and end of the tables theirs."""
+        python = python_spans(self.path) if self.python_calls else Spans()
+        usual = int(np.median(np.concatenate([python.starts, *(spans.starts for spans in self.spans.values())])))
+        self.limits = usual - TEN_YEARS, usual + TEN_YEARS
+        for spans in (python, *self.spans.values()):
+            spans.limit(*self.limits)
+        self.python_calls = len(python)
+        self.misdated = sum(spans.misdated for spans in (python, *self.spans.values()))
+        self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
+        self.extents = [spans.extent() for spans in (python, *self.spans.values()) if len(spans)]
+
+    @property
+    def first(self) -> int:
+        """The first start, ns on the trace's own clock: zero of the tables."""
+        return min((first for first, _ in self.extents), default=0)
+
+    @property
+    def last(self) -> int:
+        """The last end, ns on the trace's own clock."""
+        return max((last for _, last in self.extents), default=0)
+
+    def columns(self, table: str) -> Columns:
+        """Return the columns of a table, with times since the first start."""
+        columns = self.spans[table].joined()
+        columns["start_ns"] = columns["start_ns"] - self.first
+        return columns
+
+
+GPU_ACTIVITY = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
+REMEDIES = {
+    "KERNELS": ("no GPU kernels", GPU_ACTIVITY),
+    "COPIES": ("no copies between host and device", GPU_ACTIVITY),
+    "API_CALLS": ("no CUDA calls of the CPU, so idle time has no cause", GPU_ACTIVITY),
+    "OPS": ("no operators", GPU_ACTIVITY),
+    "RANGES": ("no profiler steps and no annotations", "prof.step() after every step, or record_function"),
+    "PYTHON_CALLS": ("no Python stacks", "torch.profiler.profile(with_stack=True)"),
+    "SAMPLES": ("no memory of the allocators", "torch.profiler.profile(profile_memory=True)"),
+    "DEVICES": ("no description of the GPUs, so no peaks", "a PyTorch that writes deviceProperties into its traces"),
+}
+HEAD = 1 << 16
+KEY = re.compile(rb'"([^"\\]*)"\s*:')
+CATEGORY = re.compile(rb'"cat"\s*:\s*"(\w+)"')
+HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
+MARK = b"\xef\xbb\xbf"
+BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
+__all__ = [
+    "KIND",
+    "VERSION",
+    "outermost_keys",
+    "read",
+    "sniff",
+]
 VERSION = 2
 KIND = "framework"
 
@@ -51,8 +174,8 @@ def read(path: Path) -> Profile:
         path=path,
         capture=capture,
         loaders=loaders,
-        missing=said.missing(set(loaders)),
-        notes=said.notes(reading, frames),
+        missing=missing(set(loaders)),
+        notes=notes(reading, frames),
         rank=reading.header.rank,
     )
 
@@ -62,19 +185,19 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     spans = {table: found for table, found in reading.spans.items() if len(found)}
     columns = {table: reading.columns(table) for table in spans}
     frames = {"DEVICES": header.devices(reading.header)}
-    for table, make in (("API_CALLS", cpu.api_calls), ("OPS", cpu.ops), ("RANGES", cpu.ranges)):
+    for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
         if table in spans:
             frames[table] = make(spans[table], columns.pop(table))
     process = _only_process(frames)
     if "KERNELS" in spans:
-        calls = frames.get("API_CALLS", tables.API_CALLS.empty())
-        frames["KERNELS"] = gpu.kernels(spans["KERNELS"], columns.pop("KERNELS"), process, calls)
+        calls = frames.get("API_CALLS", perfkit_tables.API_CALLS.empty())
+        frames["KERNELS"] = tables.kernels(spans["KERNELS"], columns.pop("KERNELS"), process, calls)
     if "COPIES" in spans:
-        frames["COPIES"] = gpu.copies(spans["COPIES"], columns.pop("COPIES"), process)
+        frames["COPIES"] = tables.copies(spans["COPIES"], columns.pop("COPIES"), process)
     if "SAMPLES" in spans:
-        frames["SAMPLES"] = memory.samples(columns.pop("SAMPLES"))
+        frames["SAMPLES"] = header.samples(columns.pop("SAMPLES"))
     if "COLLECTIVES" in spans:
-        frames["COLLECTIVES"] = collectives.collectives(spans["COLLECTIVES"], columns.pop("COLLECTIVES"))
+        frames["COLLECTIVES"] = header.collectives(spans["COLLECTIVES"], columns.pop("COLLECTIVES"))
     return frames
 
 
@@ -88,4 +211,181 @@ def _only_process(frames: dict[str, pd.DataFrame]) -> int:
 def _python_calls(path: Path, zero: int, limits: tuple[int, int] | None) -> pd.DataFrame:
     spans = python_spans(path, limits)
     columns = spans.joined()
-    return cpu.python_calls(spans, {**columns, "start_ns": columns["start_ns"] - zero})
+    return tables.python_calls(spans, {**columns, "start_ns": columns["start_ns"] - zero})
+
+
+def missing(present: set[str]) -> tuple[Missing, ...]:
+    """Return what the trace did not record, with the option that records it."""
+    return tuple(Missing(table, *REMEDIES[table]) for table in REMEDIES if table not in present)
+
+
+def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
+    """Return what a reader of the figures should know about this trace."""
+    amd = reading.header.amd
+    old_memory = "SAMPLES" in reading.spans and "SAMPLES" not in frames
+    totals = ["memory events carry no totals, as in traces of 2021, so there are no SAMPLES"] if old_memory else []
+    return (
+        *_of_the_file(reading),
+        *totals,
+        *_of_the_options(frames),
+        *_of_the_gpus(frames, amd),
+        *_of_the_launches(frames),
+    )
+
+
+def _of_the_file(reading: Reading) -> list[str]:
+    said = []
+    simulated = reading.source.header.get("SIMULATED")
+    if isinstance(simulated, str):
+        said.append(f"simulated, not measured: {printable(simulated, 200)}")
+    if not reading.source.finished or reading.source.packed_end_lost:
+        said.append(
+            "the file ends before its trace does (a killed job, or a copy cut short): it is read up to its last "
+            f"whole event, and {reading.source.dropped} bytes of what follows are dropped"
+        )
+    backwards = sum(spans.backwards for spans in reading.spans.values())
+    if backwards:
+        said.append(f"events that end before they start are left out ({backwards})")
+    if reading.header.distributed.rank is not None and reading.header.rank is None:
+        said.append(f"the trace states rank {reading.header.distributed.rank}, which is none: left out")
+    if reading.misdated:
+        said.append(
+            f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
+        )
+    if reading.left_out:
+        listed = ", ".join(f"{n} {category or 'without category'}" for category, n in reading.left_out.most_common(5))
+        said.append(f"events of categories that no table holds are left out ({listed})")
+    return said
+
+
+def _of_the_options(frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Name the options of the profiler that would have told more about operators and steps."""
+    said = []
+    if "OPS" in frames and frames["OPS"]["shapes"].isna().all():
+        said.append("no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) records them")
+    if "RANGES" in frames and not (frames["RANGES"]["kind"] == "step").any():
+        said.append("no profiler steps were recorded: prof.step() after every step of the program marks them")
+    return said
+
+
+def _of_the_gpus(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
+    said = []
+    used = {int(gpu) for table in ("KERNELS", "COPIES") if table in frames for gpu in frames[table]["gpu"].unique()}
+    if used and amd:
+        numbers = ", ".join(map(str, sorted(used)))
+        said.append(
+            f"gpu of kernels and copies is AMD's number of the device ({numbers}), "
+            "which need not be its number in DEVICES and in SAMPLES"
+        )
+    if "COPIES" in frames and (unsized := int((frames["COPIES"]["bytes"] == 0).sum())):
+        said.append(f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes are 0")
+    if "KERNELS" in frames:
+        known = len(frames.get("COLLECTIVES", ()))
+        silent = int((frames["KERNELS"]["family"] == "communication").sum()) - known
+        if silent > 0:
+            said.append(
+                f"{silent} of {silent + known} collective kernels tell no message size (PyTorch 2.4 or newer does) "
+                "and are not in COLLECTIVES"
+            )
+    return said
+
+
+def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
+    """Say how many operations have no call that launched them, and how many graph launches no kernels."""
+    ids = [frames[table]["correlation"].to_numpy() for table in ("KERNELS", "COPIES") if table in frames]
+    if not ids:
+        return []
+    operations = np.concatenate(ids)
+    if "API_CALLS" not in frames:
+        return [f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"]
+    calls = frames["API_CALLS"]
+    said = []
+    orphans = int((~np.isin(operations, calls["correlation"])).sum())
+    if orphans:
+        share = f"{orphans / len(operations):.1%}"
+        said.append(f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them")
+    names = [name for name in calls["name"].cat.categories if GRAPH_LAUNCH in name]
+    graphs = calls.loc[calls["name"].isin(names), "correlation"]
+    empty = int((~graphs.isin(operations)).sum())
+    if empty:
+        said.append(
+            f"{empty} of {len(graphs)} graph launches have no kernels in the trace: "
+            "idle time of the GPU cannot be determined"
+        )
+    if (calls["process"] != calls["process"].iloc[0]).any():
+        said.append("several processes made CUDA calls, and kernels do not say which of them launched one")
+    return said
+
+
+def sniff(path: Path) -> bool:
+    """Say whether `path` is a PyTorch profiler's trace, by the first 64 KB of its text.
+
+    It is one if its object has Kineto's ``schemaVersion`` beside another key of Kineto's header, or
+    ``traceEvents`` of which one has a category of Kineto's.
+    """
+    try:
+        text = _head(path) if path.is_file() else b""
+    except (OSError, ReadError):
+        return False
+    found = set(_keys(text))
+    if "schemaVersion" in found and found & HEADER:
+        return True
+    categories = {category[1].decode() for category in CATEGORY.finditer(text)}
+    return "traceEvents" in found and not categories.isdisjoint({*CATEGORIES, "ac2g", "fwdbwd"})
+
+
+def outermost_keys(path: Path) -> list[str]:
+    """Return the keys of the object in a JSON file, as far as they begin in the first 64 KB; empty for other files."""
+    try:
+        return _keys(_head(path))
+    except ReadError:
+        return []
+
+
+def _head(path: Path) -> bytes:
+    """Return the beginning of the text if it may be an object."""
+    with path.open("rb") as file:
+        if not file.read(len(GZIP)).startswith(BEGINS):
+            return b""
+    text = next(iter(Text(path, HEAD)), b"").removeprefix(MARK).lstrip()
+    return text if text.startswith(b"{") else b""
+
+
+def _keys(text: bytes) -> list[str]:
+    """Return the keys at the first level that begin in `text`."""
+    marks, depth = depths(text)
+    keys = [(key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1) for key in KEY.finditer(text)]
+    return [key for key, before in keys if before >= 0 and depth[before] == 1]
+
+
+def python_spans(path: Path, limits: tuple[int, int] | None = None) -> Spans:
+    """Read the Python functions of a trace, in a pass of their own, those between two times if there are limits."""
+    spans = Spans()
+    with _explained(path):
+        for events in Source(path).blocks():
+            spans.add(_grouped(events).get("python_function", []))
+    if limits:
+        spans.limit(*limits)
+    return spans
+
+
+def _grouped(events: list[Event]) -> dict[str, list[Event]]:
+    """Return the complete events by category, and the memory events among the instants."""
+    groups: defaultdict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if event.ph == "X":
+            groups[event.cat or ""].append(event)
+        elif event.ph == "i" and event.name == "[memory]":
+            groups["[memory]"].append(event)
+    return groups
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn values of a wrong type into ReadError."""
+    try:
+        yield
+    except UNREADABLE as e:
+        raise ReadError(
+            f"{path}: the trace holds what no PyTorch profiler writes ({e}). Copy it again, or record it again."
+        ) from e

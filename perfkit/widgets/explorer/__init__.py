@@ -11,11 +11,14 @@ from pathlib import Path
 
 from perfkit.run import Run
 from perfkit.selection import Selection, select
-from perfkit.widgets.explorer.choosing import Explorer
+from perfkit.widgets.explorer.choice import Explorer
 from perfkit.widgets.explorer.page import maker
-from perfkit.widgets.showing import is_watched
+from perfkit.widgets.live import is_watched
 
-__all__ = ["Explorer", "explorer"]
+__all__ = [
+    "Explorer",
+    "explorer",
+]
 
 
 def explorer(

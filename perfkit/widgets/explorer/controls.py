@@ -1,4 +1,4 @@
-"""The pickers: each shows a choice of the explorer, and sets it.
+"""The axis of time of slider and overview: numbers that people read, and the exact ns behind them.
 
 Conventions
 -----------
@@ -7,20 +7,73 @@ A picker of which nothing can be chosen is not shown. In a list nothing marked m
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import ipywidgets
 import traitlets
 
-from perfkit.format import percent
-from perfkit.widgets.explorer.axis import Axis
-from perfkit.widgets.explorer.storage import CHOICES
+from perfkit.format import TIME, percent, unit
+from perfkit.widgets.explorer.choice import CHOICES
 
 if TYPE_CHECKING:
-    from perfkit.widgets.explorer.choosing import Explorer
-    from perfkit.widgets.explorer.offer import Offer
+    from perfkit.widgets.explorer.choice import Explorer, Offer
+
+
+STEPS = 1000  # positions of an edge: finer than the pixels of an overview
+Shown = tuple[float, float]
+Window = tuple[int, ...]
+
+
+class Axis:
+    """From `start` to `end` (ns), shown in one unit.
+
+    A control sends back what it was shown, rounded to its own steps: an edge that was moved by less than half a step
+    was not moved by a person and keeps its ns.
+    """
+
+    def __init__(self, start: int, end: int) -> None:
+        self.start, self.end = start, end
+        self.unit = unit(end - start, TIME)
+        self.step = (end - start) / STEPS / self.unit.size
+
+    @property
+    def ends(self) -> Shown:
+        """Both ends of the axis, as shown."""
+        return self.start / self.unit.size, self.end / self.unit.size
+
+    def shown(self, window: Window) -> Shown:
+        """Return what a control shows of a window (empty: all), as far as it is on the axis, one step at least."""
+        if not window:
+            return self.ends
+        low, high = self.ends
+        first, last = (min(max(edge / self.unit.size, low), high) for edge in window)
+        first = min(first, high - self.step)
+        return first, max(last, first + self.step)
+
+    def chosen(self, moved: Sequence[float], window: Window) -> Window:
+        """Return the window after a control that showed `window` says that its edges are at `moved`.
+
+        Examples
+        --------
+        >>> Axis(0, 2_000_000).chosen((0.5, 1.9999), (123_456, 1_999_999)), Axis(0, 2_000_000).chosen((0, 2), (5, 9))
+        ((500000, 1999999), ())
+        """
+        before, exact = self.shown(window), window or (self.start, self.end)
+        stayed = [abs(new - old) < self.step / 2 for new, old in zip(moved, before, strict=True)]
+        if all(stayed):
+            return window
+        if all(abs(new - end) < self.step / 2 for new, end in zip(moved, self.ends, strict=True)):
+            return ()
+        first, last = (
+            edge if same else min(max(round(new * self.unit.size), self.start), self.end)
+            for new, same, edge in zip(moved, stayed, exact, strict=True)
+        )
+        least = max(round(self.step * self.unit.size), 1)
+        return (first, last) if last > first else (min(first, self.end - least), min(first, self.end - least) + least)
+
 
 MOST_NAMES = 1000  # completions, those with the most time on the GPU
 LONGEST_NAME = 300
@@ -94,6 +147,62 @@ class Controls:
             yield
         finally:
             self._is_showing = False
+
+
+EAGER = 1_000_000  # kernels up to which steps are found before anyone asks: about 0.2 s
+
+
+class Steps:
+    """`number` and `button` jump; in a large run the first press finds the steps."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.number = ipywidgets.BoundedIntText(
+            description="step", tooltip="Number of the iteration, from 0", layout={"width": "170px"}
+        )
+        self.button = ipywidgets.Button(
+            description="Find steps", tooltip="Find the iterations of the program", layout={"width": "auto"}
+        )
+        self.said = ipywidgets.HTML()
+        self.view = ipywidgets.HBox([self.number, self.button, self.said], layout={"flex_flow": "row wrap"})
+        self._is_known = False
+        self.button.on_click(self._pressed)
+        self.number.observe(self._moved, "value")
+        self._begin()
+
+    def _begin(self) -> None:
+        run = self.explorer.run
+        if run.kernels.empty and run.ranges.empty:
+            self.view.layout.display = "none"
+        elif len(run.kernels) <= EAGER:
+            self._find()
+        else:
+            self.number.disabled = True
+
+    def _find(self) -> None:
+        found, self._is_known = self.explorer.steps, True
+        if found.empty:
+            self.view.layout.display = "none"
+            return
+        self.number.max, self.number.disabled = int(found["step"].max()), False
+        self.button.description, self.button.tooltip = "Jump to step", "Set the window to this iteration"
+        how = ", ".join(sorted({str(one) for one in found["how"]}))
+        self.said.value = escape(f"0 to {self.number.max}, found by {how}")
+
+    def _pressed(self, _: Any) -> None:
+        if self._is_known:
+            self._jump()
+        else:
+            self._find()
+
+    def _moved(self, _: Any) -> None:
+        self._jump()
+
+    def _jump(self) -> None:
+        try:
+            self.explorer.jump(self.number.value)
+        except ValueError as e:
+            self.said.value = escape(str(e))
 
 
 def _list(description: str, options: list[tuple[str, Any]], tooltip: str, *, least: int) -> Any:

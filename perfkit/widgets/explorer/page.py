@@ -1,52 +1,171 @@
-"""The explorer as a page: pickers, overview, buttons, and the view of the notebook's step.
-
-Functions
----------
-page     the widget
-maker    the view of a name
-"""
+"""The explorer as a page: pickers, overview, buttons, and the view of the notebook's step."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from html import escape
+from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import ipywidgets
+import pandas as pd
 
+from perfkit.charts import timeline
 from perfkit.format import duration, printable
-from perfkit.widgets.explorer.axis import Axis
-from perfkit.widgets.explorer.controls import Controls
-from perfkit.widgets.explorer.overview import Overview
-from perfkit.widgets.explorer.parameters import place, texts
-from perfkit.widgets.explorer.reporting import Reporting
-from perfkit.widgets.explorer.steps import Steps
-from perfkit.widgets.explorer.storage import CHOICES
+from perfkit.widgets.explorer import choice
+from perfkit.widgets.explorer.choice import CHOICES, arguments, place, texts
+from perfkit.widgets.explorer.controls import Axis, Controls, Steps
 
 if TYPE_CHECKING:
-    from perfkit.widgets.explorer.choosing import Explorer
+    from perfkit.widgets.explorer.choice import Explorer
+
+
+BINS, LEAST = 320, 40
+MOST_ROWS = 4000  # rows of all GPUs together: what the page draws without delay
+
+
+class Overview:
+    """One chart for as long as the explorer lives: `chart` is drawn again when something else than its brush chose."""
+
+    def __init__(self, explorer: Explorer, axis: Axis) -> None:
+        self.explorer, self.axis = explorer, axis
+        choice.enable_brush()
+        self._brush: tuple[int, ...] = explorer.window
+        self._of: Any = self._choice()
+        self._bins = self._busy()
+        self.chart = timeline.brushed(self._drawn())
+        self._watch()
+        explorer.observe(self._changed, choice.CHOICES)
+
+    def _choice(self) -> Any:
+        """What the strips depend on."""
+        chosen = self.explorer.parameters
+        return [chosen[name] for name in ("ranks", "gpus", "kernels", "families")]
+
+    def _busy(self) -> pd.DataFrame:
+        """Return the bins of what is chosen, over the whole axis."""
+        lanes, asked = self.explorer.lanes, self.explorer.on_lanes
+        if asked is None:
+            return lanes.busy(bins=1).iloc[:0]
+        return lanes.busy(bins=max(LEAST, min(BINS, MOST_ROWS // len(lanes.devices))), **asked)
+
+    def _drawn(self) -> Any:
+        axis, window = self.axis, self.explorer.window
+        shown = axis.shown(window) if window else None
+        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown)
+
+    def _watch(self) -> None:
+        """Follow the brush: a chart that is drawn anew has a new one."""
+        if hasattr(self.chart.selections, "brush"):
+            self.chart.selections.observe(self._brushed, ["brush"])
+
+    def _brushed(self, change: Any) -> None:
+        """Set the window to the brush; the page repeats what it was told to show, which moves nothing."""
+        edges = change["new"].value.get("start")
+        self._brush = self.axis.chosen(edges, self.explorer.window) if edges else ()
+        self.explorer.window = self._brush
+
+    def _changed(self, _: Any) -> None:
+        """Draw again unless only the window changed, and that by the brush."""
+        of = self._choice()
+        if of != self._of:
+            self._of, self._bins = of, self._busy()
+        elif self.explorer.window == self._brush:
+            return
+        self._brush = self.explorer.window
+        self.chart.chart = self._drawn()
+        self._watch()
+
+
+LONGEST_FAILURE = 600  # characters of what went wrong
+TICK = 1.0  # s between two looks at the process
+COMMAND = (sys.executable, "-P", "-m", "perfkit", "report")  # -P: a folder called perfkit beside the notebook is not it
+NO_PATH = "This run was not read from one file or folder of its own, so no command can read it again."
+
+
+class Reporting:
+    """`button` starts a report, `status` says how it goes, and `link` leads to its page.
+
+    The report goes to a folder beside the notebook that is named after the choice: the same choice again replaces it.
+    """
+
+    def __init__(self, explorer: Explorer) -> None:
+        self.explorer = explorer
+        self.button = ipywidgets.Button(
+            description="Report this window",
+            tooltip="Run all notebooks on the present choice and write one page, in the background",
+            icon="file-text",
+            layout={"width": "auto"},
+        )
+        self.status, self.link = ipywidgets.HTML(), ipywidgets.Output()
+        self.view = ipywidgets.VBox([self.status, self.link])
+        self.thread: Thread | None = None
+        self.button.on_click(self.start)
+        explorer.observe(self._allow, "selection")
+        self._allow()
+
+    def start(self, _: Any = None) -> None:
+        """Start a report of the present choice, unless one is being made."""
+        if self.button.disabled:
+            return
+        path = place(self.explorer.run)
+        if path is None:
+            self._say(NO_PATH)
+            return
+        chosen = {**self.explorer.parameters, **self.explorer.files}
+        name = hashlib.sha256(repr((str(path), chosen)).encode()).hexdigest()[:8]
+        out = Path.cwd() / f"report-{name}"
+        self.thread = Thread(target=self._make, args=([str(path), "--out", str(out), *arguments(chosen)], out))
+        self.thread.daemon = True
+        self.button.disabled, self.link.outputs = True, ()
+        self.thread.start()
+
+    def _allow(self, _: Any = None) -> None:
+        """Offer the button where there is something to report, and no report is being made."""
+        if self.thread is None:
+            self.button.disabled = self.explorer.selection is None
+
+    def _make(self, options: list[str], out: Path) -> None:
+        try:
+            problem = self._run([*COMMAND, *options])
+        except (OSError, ValueError) as e:
+            problem = str(e)
+        if problem:
+            self._say(f"The report could not be made: {printable(problem, LONGEST_FAILURE)}")
+        else:
+            self._say("The report is ready. JupyterLab draws its charts once `Trust HTML` above the page is pressed.")
+            self.link.outputs = (_link(out / "index.html"),)
+        self.thread = None
+        self._allow()
+
+    def _run(self, command: list[str]) -> str:
+        """Wait for the process and return what it said went wrong, empty if nothing did."""
+        began = time.monotonic()
+        pipe = subprocess.PIPE
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
+        while True:
+            self._say(f"The report is being made ({time.monotonic() - began:.0f} s).")
+            try:
+                _, said = process.communicate(timeout=TICK)
+            except subprocess.TimeoutExpired:
+                continue
+            lines = said.strip().splitlines()
+            return "" if process.returncode == 0 else (lines or [f"it ended with status {process.returncode}"])[-1]
+
+    def _say(self, text: str) -> None:
+        self.status.value = f'<span role="status">{escape(text)}</span>'
+
 
 LONGEST, SHORT = 600, 80  # characters of a sentence, and of a button
 VIEWS = "perfkit.widgets.views"
 NOTHING_TO_CHOOSE = "Nothing can be chosen: this run has one rank, no GPUs to tell apart, and no course over time."
-
-
-def maker(show: str) -> Callable[[Explorer], Any] | None:
-    """Return the view of this name, None if it is empty.
-
-    Raises
-    ------
-    ValueError
-        If `perfkit.widgets.views` has none of this name.
-    """
-    views = importlib.import_module(VIEWS)
-    if not show:
-        return None
-    if show not in views.__all__:
-        raise ValueError(f"show: {show!r} is no view. Choose from {', '.join(views.__all__)}.")
-    found: Callable[[Explorer], Any] = getattr(views, show)
-    return found
 
 
 class Page(ipywidgets.VBox):  # type: ignore[misc]
@@ -98,6 +217,23 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             self.parameters.value = texts(chosen, place(self.explorer.run))
 
 
+def maker(show: str) -> Callable[[Explorer], Any] | None:
+    """Return the view of this name, None if it is empty.
+
+    Raises
+    ------
+    ValueError
+        If `perfkit.widgets.views` has none of this name.
+    """
+    views = importlib.import_module(VIEWS)
+    if not show:
+        return None
+    if show not in views.__all__:
+        raise ValueError(f"show: {show!r} is no view. Choose from {', '.join(views.__all__)}.")
+    found: Callable[[Explorer], Any] = getattr(views, show)
+    return found
+
+
 def page(explorer: Explorer, show: str) -> Page:
     """Return the widget of an explorer with the view of this name below; of none if it is empty."""
     return Page(explorer, show)
@@ -142,3 +278,10 @@ def _button(description: str, tooltip: str, icon: str, pressed: Callable[[Any], 
     button = ipywidgets.Button(description=description, tooltip=tooltip, icon=icon, layout={"width": "auto"})
     button.on_click(pressed)
     return button
+
+
+def _link(page: Path) -> dict[str, Any]:
+    """Return an output that leads to the page: JupyterLab takes the path as one beside the notebook."""
+    target = quote(f"{page.parent.name}/{page.name}")
+    html = f'<a href="{target}" target="_blank">{escape(page.parent.name)}/{page.name}</a> ({escape(str(page))})'
+    return {"output_type": "display_data", "data": {"text/html": html, "text/plain": str(page)}, "metadata": {}}

@@ -21,14 +21,9 @@ collectives  how fast GPUs communicate
 training     how fast a training runs
 """
 
-from perfkit.widgets.views.baseline import collectives, machine, training
 from perfkit.widgets.views.comparison import compare
-from perfkit.widgets.views.counters import roofline
-from perfkit.widgets.views.framework import memory, operators
-from perfkit.widgets.views.log import monitor
-from perfkit.widgets.views.parallel import ranks
-from perfkit.widgets.views.paths import call_paths
-from perfkit.widgets.views.system import gaps, kernels, timeline, transfers
+from perfkit.widgets.views.hardware import collectives, machine, monitor, roofline, training
+from perfkit.widgets.views.system import call_paths, gaps, kernels, memory, operators, ranks, timeline, transfers
 
 __all__ = [
     "call_paths",

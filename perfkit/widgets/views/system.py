@@ -1,28 +1,261 @@
-"""Views of the timeline: what ran when, which kernels take the time, when the GPU was idle, what copies cost."""
+"""What a view says where there is nothing to show: that it was not recorded, and what records it, or not chosen."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
+
+import pandas as pd
 
 from perfkit import analysis, charts, diagnosis
+from perfkit import run as perfkit_run
 from perfkit.analysis.window import cut
+from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table
+from perfkit.readers.nvidia_smi.fields import QUERY
+from perfkit.run import Run
 from perfkit.selection import Selection
-from perfkit.widgets import indexed
-from perfkit.widgets.showing import Live, Part, Shown, shown
-from perfkit.widgets.views.absent import some
+from perfkit.widgets import live
+from perfkit.widgets.live import Live, Part, Shown, shown
 
 if TYPE_CHECKING:
     import ipywidgets
-    import pandas as pd
 
     from perfkit.analysis.causes import Determinable
-    from perfkit.widgets.explorer import Explorer
+    from perfkit.widgets.explorer.choice import Explorer
 
+
+NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
+TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"
+NCCL_TESTS = "all_reduce_perf -b 8 -e 8G -f 2 -g 8 of nccl-tests, or NCCL_DEBUG=INFO PROGRAM"
+# What records a table where no profile in the run is of a tool that could have.
+RECORD = {
+    "KERNELS": NSYS,
+    "COPIES": NSYS,
+    "LAUNCHES": "ncu --set full --launch-count 50 -o report PROGRAM, then ncu --import report.ncu-rep --csv --page raw",
+    "OPS": TORCH,
+    "COLLECTIVES": f"{TORCH}, on every rank",
+    "CALLTREE": "hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM, then hpcstruct and hpcprof",
+    "SAMPLES": f"{QUERY}, or nsys profile --gpu-metrics-devices=all PROGRAM",
+    "SAMPLES.memory": TORCH,
+    "BENCHMARK": NCCL_TESTS,
+    "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",
+}
+OPERATOR_COLUMNS = ["name", "count", "cpu_self_ns", "gpu_self_ns", "gpu_total_ns", "kernel_count", "gpu_share_frac"]
+ALONE = f"The run has one rank and no collective. To compare ranks, record every rank: {RECORD['COLLECTIVES']}."
+UNMATCHED = (
+    "Who waits for whom cannot be told: it takes collectives of several ranks, recorded over the same steps with their "
+    "message sizes. Choose all ranks, or record them."
+)
+PATH_COLUMNS = ["depth", "name", "kind", "inclusive", "unit", "share_frac"]
+NO_GPU = "No GPU operation was recorded. What records them: hpcrun -e gpu=nvidia,pc."
+NO_HOST = "No CPU time was recorded. What records it: hpcrun -e CPUTIME."
+FUNCTION_COLUMNS = ["name", "kind", "count", "exclusive", "unit", "share_frac"]
+_MADE: WeakKeyDictionary[Run, list[Part]] = WeakKeyDictionary()
 STILL_BINS = 320
 KERNEL_COLUMNS = ["name", "family", "count", "total_ns", "share_frac", "mean_ns", "median_ns", "min_ns", "max_ns"]
 GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "detail", "api", "range"]
 COPY_COLUMNS = ["direction", "src_memory", "dst_memory", "count", "bytes", "total_ns", "bytes_per_s", "median_bytes"]
+
+
+def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None) -> pd.DataFrame:
+    """Return `rows` if there are any.
+
+    Parameters
+    ----------
+    rows
+        What a view shows.
+    view
+        The choice they were made from.
+    table
+        Where they come from, a key of `RECORD`.
+    what
+        What they are, in the plural.
+    recorded
+        Whether the run holds any, chosen or not; whether the table has rows when omitted.
+
+    Raises
+    ------
+    PerfkitError
+        If there are none; the message says what to record, or what to choose.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> some(pd.DataFrame(), perfkit.select(perfkit.run.Run([])), "OPS", "operators")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    perfkit.errors.PerfkitError: No operators were recorded. What records them: torch.profiler.profile, ...
+    """
+    if len(rows):
+        return rows
+    if recorded is None:
+        recorded = not view.run.table(table).empty
+    if recorded:
+        raise PerfkitError(f"No {what} in what is chosen ({view.description}). Choose more of the run.")
+    own = [missing.record for missing in view.run.missing if missing.table == table]
+    raise PerfkitError(f"No {what} were recorded. What records them: {(own or [RECORD[table]])[0]}.")
+
+
+def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) -> Shown | Live:
+    """Show where the time goes by operator: CPU and GPU time as bars, all operators in a table.
+
+    Parameters
+    ----------
+    source
+        A choice, or the controls that make one.
+    by
+        What the table has rows of: ``name``, or ``shapes`` for each name and shapes of inputs.
+    top
+        Most bars, at least 1.
+
+    Raises
+    ------
+    ValueError
+        If `by` is neither.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> operators(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
+    No operators were recorded. What records them: torch.profiler.profile, ...
+    """
+    if by not in ("name", "shapes"):
+        raise ValueError(f"by: {by!r} is neither 'name' nor 'shapes'")
+    return shown(source, lambda view: _operators(source, view, by, top))
+
+
+def memory(source: Selection | Explorer) -> Shown | Live:
+    """Show how much memory tensors occupied and the framework's allocator held, over time.
+
+    Parameters
+    ----------
+    source
+        As in `operators`.
+    """
+    return shown(source, lambda view: _memory(view.framework))
+
+
+def _operators(source: Selection | Explorer, view: Selection, by: str, top: int) -> list[Part]:
+    some(view.framework.run.ops, view, "OPS", "operators")
+    summary = some(live.operators(source, view, by="name"), view, "OPS", "operators")
+    time = "GPU time" if summary["gpu_total_ns"].any() else "CPU time of their own"
+    columns, rows, caption = OPERATOR_COLUMNS, summary, f"Operators by {time}, with what they call"
+    if by == "shapes":
+        columns = ["name", "shapes", *OPERATOR_COLUMNS[1:]]
+        rows = live.operators(source, view, by=("name", "shapes"))
+        caption = f"Operators and shapes of their inputs by {time}, with what they call"
+    table = charts.tables.searchable(rows, columns=columns, caption=caption)
+    return [charts.operators.bars(summary, top=top), table]
+
+
+def _memory(view: Selection) -> list[Part]:
+    readings = analysis.memory.timeline(view.samples, window=view.window)
+    held = analysis.memory.timeline(view.run.samples)
+    some(readings, view, "SAMPLES.memory", "readings of the allocator's memory", recorded=bool(len(held)))
+    peaks = analysis.memory.peak(view.samples, window=view.window)
+    return [charts.memory.timeline(analysis.memory.bins(readings), peaks)]
+
+
+def ranks(source: Selection | Explorer) -> Shown | Live:
+    """Show where the time of each rank goes, who comes last to collectives, and their bandwidth.
+
+    Parameters
+    ----------
+    source
+        A choice, or the controls that make one.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> ranks(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
+    The run has one rank and no collective. To compare ranks, record every rank: ...
+    """
+    return shown(source, _ranks)
+
+
+def _ranks(view: Selection) -> list[Part]:
+    if len(set(view.run.capture["rank"])) < 2 and view.run.collectives.empty:
+        return [ALONE]
+    traced = view.framework
+    seen = (traced.kernels, traced.copies)
+    parts = analysis.timeline.breakdown(*seen, window=traced.window, others=traced.other_kernels)
+    held = _collectives(traced)
+    rates = analysis.communication.summary(held)
+    some(parts if len(parts) else rates, view, "KERNELS", "kernels")
+    made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
+    if len(rates):
+        caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
+        made += [_waits(held, traced.run), *_bandwidth(rates), charts.tables.searchable(rates, caption=caption)]
+    return made
+
+
+def _collectives(view: Selection) -> pd.DataFrame:
+    """Return the collectives that began in the window; a benchmark, whose have no time of day, is in none."""
+    rows = view.collectives
+    if view.window is None:
+        return rows
+    return rows[rows["start_ns"].between(*view.window, inclusive="left").fillna(False).astype(bool)]
+
+
+def _waits(held: pd.DataFrame, run: Run) -> Part:
+    if not run.is_on_one_clock:
+        return f"Who waits for whom cannot be told: {'; '.join(perfkit_run.distant(run.profiles))}."
+    try:
+        late = analysis.collectives.stragglers(held)
+    except PerfkitError as e:  # the clocks of the ranks do not agree
+        return f"Who waits for whom cannot be told: {e}"
+    return charts.ranks.waits(late) if late["count"].any() else UNMATCHED
+
+
+def _bandwidth(rates: pd.DataFrame) -> list[Part]:
+    known = rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)
+    return [charts.ranks.bandwidth(rates)] if known.any() else []
+
+
+def call_paths(source: Selection | Explorer) -> Shown | Live:
+    """Show the hot path, the tree of GPU time and that of CPU time, and functions by their own time.
+
+    Path and functions are of the GPU's time, or of the CPU's where no GPU was recorded.
+
+    Parameters
+    ----------
+    source
+        A choice, or the controls that make one. Call paths are sums over the whole run: choices do not apply to them.
+
+    Examples
+    --------
+    >>> import perfkit
+    >>> call_paths(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
+    No call paths were recorded. What records them: hpcrun -e CPUTIME ...
+    """
+    return shown(source, _of_run)
+
+
+def _of_run(view: Selection) -> list[Part]:
+    """Make the parts once per run: what is chosen of it changes nothing."""
+    if view.run not in _MADE:
+        _MADE[view.run] = _call_paths(view)
+    return _MADE[view.run]
+
+
+def _call_paths(view: Selection) -> list[Part]:
+    tree, metrics = some(view.run.calltree, view, "CALLTREE", "call paths"), view.run.call_metrics
+    followed, host = diagnosis.path_metric(view), analysis.calltree.gpu.host_metric(metrics)
+    if not followed:
+        return ["Neither GPU operations nor CPU time were recorded: hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM."]
+    path = analysis.calltree.paths.hot_path(tree, metrics, metric=followed)
+    known = path[~path["kind"].eq("line") | path["line"].gt(0)]
+    functions = analysis.calltree.totals.exclusive(tree, metrics, metric=followed)
+    caption = "Functions by their own time, without what they call"
+    drawn = [metric for metric in dict.fromkeys((followed, host)) if metric]
+    return [
+        charts.tables.show(known, columns=PATH_COLUMNS, rows=60, caption="The hot path"),
+        *(charts.icicle.tree(tree, metrics, metric=metric) for metric in drawn),
+        *([NO_GPU] if followed == host else []),
+        *([] if host else [NO_HOST]),
+        charts.tables.searchable(functions, columns=FUNCTION_COLUMNS, caption=caption),
+    ]
 
 
 def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidget:
@@ -67,7 +300,7 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
     source
         As in `timeline`. Which kernels are chosen does not matter: the others keep the GPU busy all the same.
     """
-    return shown(source, lambda view: _gaps(view, *indexed.gaps(source, view)))
+    return shown(source, lambda view: _gaps(view, *live.gaps(source, view)))
 
 
 def transfers(source: Selection | Explorer) -> Shown | Live:
@@ -90,7 +323,7 @@ def _timeline(view: Selection) -> list[Part]:
 
 def _kernels(view: Selection, top: int) -> list[Part]:
     summary = some(analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels")
-    table = charts.searchable.show(summary, columns=KERNEL_COLUMNS, caption="Kernels by total time")
+    table = charts.tables.searchable(summary, columns=KERNEL_COLUMNS, caption="Kernels by total time")
     return [charts.kernels.bars(summary, top=top), table]
 
 
@@ -103,9 +336,9 @@ def _gaps(view: Selection, found: pd.DataFrame, known: Determinable) -> list[Par
         return [f"When the GPU was idle cannot be told: {why}."]
     by_cause = analysis.gaps.idle_by_cause(found)
     causes = charts.gaps.causes(by_cause) if known.yes else f"Why the GPU was idle cannot be told: {known.why}."
-    longest = analysis.gaps.longest(found, charts.searchable.MOST)
+    longest = analysis.gaps.longest(found, charts.tables.MOST)
     caption = "Idle gaps, the longest first, and the range and call they fall in"
-    table = charts.searchable.show(longest, columns=GAP_COLUMNS, caption=caption, total=len(found))
+    table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(found))
     return [causes, charts.gaps.histogram(analysis.gaps.histogram(found)), table]
 
 
@@ -117,7 +350,7 @@ def _transfers(view: Selection) -> list[Part]:
     return [
         charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
         _or_none(small[small["count"] > 0], "Copies of at most 64 KiB", "No copy is of 64 KiB or less."),
-        charts.searchable.show(pageable, caption=waiting)
+        charts.tables.searchable(pageable, caption=waiting)
         if len(pageable)
         else "No asynchronous copy has to wait because its memory is pageable.",
     ]

@@ -9,8 +9,8 @@ import pytest
 from explored import run_of, tables
 
 import perfkit
-from perfkit.widgets import showing
-from perfkit.widgets.explorer import page, storage
+from perfkit.widgets import live
+from perfkit.widgets.explorer import choice, page
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def run(tmp_path: Path) -> perfkit.Run:
 @pytest.fixture(autouse=True)
 def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
-    monkeypatch.setattr(storage, "enable_brush", lambda: None)
+    monkeypatch.setattr(choice, "enable_brush", lambda: None)
     views = SimpleNamespace(__all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view"))
     monkeypatch.setattr(page.importlib, "import_module", lambda name: views)
 
@@ -33,4 +33,4 @@ def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 def watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A notebook in front of a person."""
     asked = {"content": {"allow_stdin": True}}
-    monkeypatch.setattr(showing, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))
+    monkeypatch.setattr(live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))

@@ -13,11 +13,12 @@ from frames import kernels
 from sampled import samples
 
 import perfkit
-from perfkit.names import FAMILIES
+from perfkit.names.families import FAMILIES
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.tables import LAUNCHES
-from perfkit.widgets.explorer import Explorer, explorer
+from perfkit.widgets.explorer import explorer
+from perfkit.widgets.explorer.choice import Explorer
 
 
 def test_is_a_selection_where_nobody_watches(run: Run) -> None:

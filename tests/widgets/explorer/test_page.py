@@ -13,7 +13,8 @@ from frames import kernels, ranges
 from sampled import samples
 
 from perfkit.run import Run
-from perfkit.widgets.explorer import Explorer, steps
+from perfkit.widgets.explorer import controls
+from perfkit.widgets.explorer.choice import Explorer
 
 
 def brush(explorer: Explorer, *edges: float) -> None:
@@ -143,7 +144,7 @@ def test_steps_are_jumped_to(run: Run) -> None:
 
 def test_steps_of_a_large_run_are_found_when_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first press finds them, the second jumps; those of a rank without any are refused in words."""
-    monkeypatch.setattr(steps, "EAGER", 3)
+    monkeypatch.setattr(controls, "EAGER", 3)
     live = Explorer(run)
     assert ("", True) == (live.view.steps.said.value, live.view.steps.number.disabled)
     live.view.steps.button.click()

@@ -12,12 +12,13 @@ import pytest
 from explored import MS, run_of, tables
 
 from perfkit.run import Run
-from perfkit.widgets.explorer import Explorer, reporting
+from perfkit.widgets.explorer import page
+from perfkit.widgets.explorer.choice import Explorer
 
 
 def command(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """Run this program instead."""
-    monkeypatch.setattr(reporting, "COMMAND", (sys.executable, "-c", program))
+    monkeypatch.setattr(page, "COMMAND", (sys.executable, "-c", program))
 
 
 def pressed(explorer: Explorer) -> Any:
@@ -72,7 +73,7 @@ def test_says_what_went_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None
     assert (False, ()) == (part.button.disabled, part.link.outputs)
     command(monkeypatch, "import sys; sys.exit(3)")
     assert "it ended with status 3" in pressed(Explorer(run)).status.value
-    monkeypatch.setattr(reporting, "COMMAND", ("/no/such/program",))
+    monkeypatch.setattr(page, "COMMAND", ("/no/such/program",))
     assert "No such file" in pressed(Explorer(run)).status.value
 
 
@@ -88,7 +89,7 @@ def test_a_pattern_that_no_command_can_carry(run: Run) -> None:
 
 def test_one_report_at_a_time(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The button is disabled meanwhile, choices or not; the kernel is free, and time passes."""
-    monkeypatch.setattr(reporting, "TICK", 0.05)
+    monkeypatch.setattr(page, "TICK", 0.05)
     command(monkeypatch, "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
     live = Explorer(run)
     part = live.view.reporting
@@ -116,5 +117,5 @@ def test_nothing_to_report(run: Run, tmp_path: Path) -> None:
 
 def test_python_m_perfkit_is_the_command() -> None:
     """The button's command exists."""
-    done = subprocess.run([*reporting.COMMAND, "--help"], capture_output=True, text=True, check=True)
+    done = subprocess.run([*page.COMMAND, "--help"], capture_output=True, text=True, check=True)
     assert "Usage: perfkit report" in done.stdout

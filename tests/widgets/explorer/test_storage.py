@@ -14,9 +14,10 @@ import pytest
 from explored import MS, run_of, tables
 
 import perfkit
-from perfkit.charts import overview
+from perfkit.charts import timeline
 from perfkit.run import Run
-from perfkit.widgets.explorer import Explorer, storage
+from perfkit.widgets.explorer import choice
+from perfkit.widgets.explorer.choice import Explorer
 
 CHOICE = {"ranks": [0], "gpus": [1], "window": [0, 50 * MS], "kernels": "gemm", "families": ["gemm"]}
 ALL = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
@@ -134,7 +135,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(run: Run, cache: Path, monke
     def full(*_: Any) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(storage.os, "replace", full)
+    monkeypatch.setattr(choice.os, "replace", full)
     Explorer(run).choose(**CHOICE)
     assert [] == [*folder.iterdir()]
 
@@ -159,8 +160,8 @@ def of_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_owner(found: os.stat_result) -> os.stat_result:
         return os.stat_result((*found[:4], os.getuid() + 1, *found[5:10])) if found.st_ino == inode else found
 
-    monkeypatch.setattr(storage.os, "fstat", lambda descriptor: with_owner(opened(descriptor)))
-    monkeypatch.setattr(storage.Path, "lstat", lambda of: with_owner(asked(of)))
+    monkeypatch.setattr(choice.os, "fstat", lambda descriptor: with_owner(opened(descriptor)))
+    monkeypatch.setattr(choice.Path, "lstat", lambda of: with_owner(asked(of)))
 
 
 def writable(path: Path, _: pytest.MonkeyPatch) -> None:
@@ -202,7 +203,7 @@ def test_a_choice_of_another_user_is_not_read(
 def test_users_do_not_meet_in_a_shared_cache(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has the last choice that was made by that user."""
     Explorer(run).choose(**CHOICE)
-    monkeypatch.setattr(storage.os, "getuid", lambda: 4711)
+    monkeypatch.setattr(choice.os, "getuid", lambda: 4711)
     assert {} == Explorer(run).last
 
 
@@ -212,21 +213,21 @@ def programs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.undo()
     monkeypatch.setenv("PERFKIT_CACHE", str(cache))
     given: list[str] = []
-    monkeypatch.setattr(overview, "enable", lambda program="": given.append(program) or program or "draws")
+    monkeypatch.setattr(timeline, "enable", lambda program="": given.append(program) or program or "draws")
     return given
 
 
 def test_the_program_is_put_together_once(programs: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next process takes it from the cache; a file that was changed is not what it was."""
     for _ in range(2):
-        storage.enable_brush()
+        choice.enable_brush()
     (file,) = cache.glob("user-*/charts/*")
     file.write_text("steals")
-    storage.enable_brush()
+    choice.enable_brush()
     assert ["", "draws", ""] == programs
     assert "draws" == file.read_text()
     monkeypatch.setenv("PERFKIT_CACHE", "off")
-    storage.enable_brush()
+    choice.enable_brush()
     assert "" == programs[-1]
 
 
@@ -241,8 +242,8 @@ def test_the_program_of_another_user_is_not_run(
     is_folder: bool,
 ) -> None:
     """Its name fits its content, yet whoever can write there chooses both."""
-    storage.enable_brush()
+    choice.enable_brush()
     (file,) = cache.glob("user-*/charts/*")
     plant(file.parents[1] if is_folder else file, monkeypatch)
-    storage.enable_brush()
+    choice.enable_brush()
     assert ["", ""] == programs

@@ -1,0 +1,396 @@
+"""Which kernels of two runs are the same, which are new or gone, and where did their time move?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit import names
+from perfkit.analysis.causes import started_by
+from perfkit.analysis.compare.resampling import (
+    CHANGED,
+    CONFIDENCE,
+    GONE,
+    MATTERS,
+    NEW,
+    RESAMPLES,
+    TOLERANCE,
+    Floats,
+    Resampling,
+    ratio,
+)
+from perfkit.analysis.compare.step_times import HIGH, LOW, RATIO, VERDICT, Frames, compared
+from perfkit.analysis.grouping import grouped, numbered
+from perfkit.analysis.intervals import Int
+from perfkit.analysis.kernels import KEYS
+from perfkit.analysis.steps import STEPS
+from perfkit.schema import Column, Table
+from perfkit.tables import API_CALLS, KERNELS, LAUNCHES
+
+FAMILIES = Table(
+    "FAMILIES",
+    "a family of kernels in two runs",
+    (
+        Column("family", "category", "kind of work"),
+        Column("before_ns", "float64", "kernel time before, ns per step of a rank, or per run without steps"),
+        Column("after_ns", "float64", "kernel time after, ns per step of a rank, or per run without steps"),
+        Column("difference_ns", "float64", "after less before, ns: the time that moved"),
+        RATIO,
+        LOW,
+        HIGH,
+        VERDICT,
+    ),
+    (),  # the largest difference first
+)
+SAME = "same"
+STATUS = (CHANGED, SAME, NEW, GONE)
+ORDER = [*KEYS["grid"], "nth"]
+MATCHED_BY = {**KEYS, "order": ORDER}
+SIDES = ("before", "after")
+VALUES = ["count", "total_ns", "median_ns"]
+TYPES = {"grid_blocks": "Int64", "block_threads": "Int64", "nth": "int64", **dict.fromkeys(VALUES, "float64")}
+
+
+def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float = TOLERANCE) -> pd.DataFrame:
+    """Return the kernels of two runs side by side: launches, time and median, what changed, what is new or gone.
+
+    Parameters
+    ----------
+    before, after
+        KERNELS, or what `in_steps` returned, or a sequence of such frames, one per repeat; may be empty. Counts and
+        totals are per step of a rank where kernels have a `step`, else per repeat: of runs recorded for different
+        lengths only the medians compare.
+    by
+        What makes a kernel the same: "name", "full_name", "family", "grid" (full name, blocks, threads of a block),
+        or "order": in addition its place among the launches of that grid in its step.
+    tolerance
+        Relative difference of total or count up to which a kernel is "same".
+
+    Returns
+    -------
+    pandas.DataFrame
+        By falling size of the difference, ties by name. The key columns, and `name` and `family` category, the family
+        missing where a name has several; `count_before`, `count_after`, `total_before_ns`, `total_after_ns` float64, 0
+        where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches, NaN there;
+        `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after over before, NaN for new
+        kernels, the second for gone ones too; `status` category: changed, same, new or gone.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not KERNELS.
+    ValueError
+        If `by` is none of the five, "order" without steps, or one side has steps and the other has none.
+
+    Examples
+    --------
+    >>> from perfkit.tables import KERNELS
+    >>> kernels(KERNELS.empty(), KERNELS.empty()).columns.tolist()[:4]
+    ['name', 'family', 'count_before', 'count_after']
+    """
+    _known(by, MATCHED_BY)
+    old, new = stepwise(before), stepwise(after)
+    same_unit(old, new)
+    if by == "order" and not all("step" in frame for frame in (*old, *new)):
+        raise ValueError("by: 'order' needs kernels with a step. Pass them through in_steps.")
+    if by == "order":
+        old, new = ([_numbered(frame) for frame in frames] for frames in (old, new))
+    return _side_by_side([_totals(old, MATCHED_BY[by]), _totals(new, MATCHED_BY[by])], MATCHED_BY[by], tolerance)
+
+
+def launches(before: Frames, after: Frames, *, by: str = "grid", tolerance: float = TOLERANCE) -> pd.DataFrame:
+    """Return the kernels of two reports of counters side by side; times are those measured under the counters.
+
+    Parameters
+    ----------
+    before, after
+        LAUNCHES, or a sequence of such frames, one per repeat; may be empty. Launches without a duration are left out.
+    by
+        "name", "full_name", "family" or "grid".
+    tolerance
+        As in `kernels`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As from `kernels`.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not LAUNCHES.
+    ValueError
+        If `by` is none of the four.
+
+    Examples
+    --------
+    >>> launches(LAUNCHES.empty(), LAUNCHES.empty(), by="name")["status"].tolist()
+    []
+    """
+    _known(by, KEYS)
+    sides = [_totals([_timed(frame) for frame in _frames(side)], KEYS[by]) for side in (before, after)]
+    return _side_by_side(sides, KEYS[by], tolerance)
+
+
+def _known(by: str, legal: dict[str, list[str]]) -> None:
+    if by not in legal:
+        raise ValueError(f"by: {by!r} is not one of {list(legal)}")
+
+
+def _frames(given: Frames) -> Sequence[pd.DataFrame]:
+    return [given] if isinstance(given, pd.DataFrame) else given
+
+
+def _timed(launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the launches that have a duration, with the family of their name."""
+    timed = LAUNCHES.check(launches)[launches["dur_ns"].notna()]
+    family = [names.family(str(name)) for name in timed["full_name"].cat.categories]
+    of_row = np.array([*family, "other"], object)[timed["full_name"].cat.codes.to_numpy()]
+    return timed.assign(family=pd.Categorical(of_row))
+
+
+def _numbered(kernels: pd.DataFrame) -> pd.DataFrame:
+    """Add `nth`: the place of each launch among those of its kernel and grid in its step on its GPU, from 0."""
+    group = numbered(kernels, ["rank", "gpu", "step", *KEYS["grid"]])[1]
+    order = np.argsort(group, kind="stable")  # the kernels of a GPU are in the order of their starts
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    place = np.arange(len(group)) - np.repeat(first, np.diff(first, append=len(group)))
+    nth = np.empty(len(group), np.int64)
+    nth[order] = place
+    return kernels.assign(nth=nth)
+
+
+def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
+    """Return count, total and median of each kernel of one side, per step or per repeat."""
+    columns = list(dict.fromkeys([*keys, "name", "family"]))
+    kept = [frame[[*columns, "dur_ns"]].astype(dict.fromkeys(_text(columns), "category")) for frame in frames]
+    units = sum(_units(frame) for frame in frames)
+    whole = _stacked(kept, _text(columns))
+    if whole is None:
+        return pd.DataFrame({column: pd.Series(dtype=TYPES.get(column, "object")) for column in [*columns, *VALUES]})
+    table, group = numbered(whole, keys)
+    figures = grouped(whole["dur_ns"].to_numpy(), group, len(table))
+    for column in {"name", "family"} - set(keys):
+        table[column] = _only(whole[column], group, len(table))
+    table = table.astype(dict.fromkeys(_text(columns), object))
+    return table.assign(count=figures["count"] / units, total_ns=figures["total"] / units, median_ns=figures["median"])
+
+
+def _text(columns: list[str]) -> list[str]:
+    return [column for column in columns if column in ("name", "full_name", "family")]
+
+
+def _units(frame: pd.DataFrame) -> int:
+    return len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1
+
+
+def _stacked(frames: Sequence[pd.DataFrame], texts: list[str]) -> pd.DataFrame | None:
+    """Return the frames one after the other, their names as categories of one set; None for no frame."""
+    if len(frames) < 2:
+        return frames[0] if frames and len(frames[0]) else None
+    for column in texts:
+        every = pd.Index(np.unique(np.concatenate([frame[column].cat.categories.astype(str) for frame in frames])))
+        frames = [frame.assign(**{column: frame[column].cat.set_categories(every)}) for frame in frames]
+    whole = pd.concat(frames, ignore_index=True)
+    return whole if len(whole) else None
+
+
+def _only(column: pd.Series, group: Int, groups: int) -> pd.Series:
+    """Return the value that all rows of a group have, missing where they differ."""
+    code = column.cat.codes.to_numpy(np.int64)
+    low, high = np.full(groups, np.iinfo(np.int64).max), np.full(groups, -1, np.int64)
+    np.minimum.at(low, group, code)
+    np.maximum.at(high, group, code)
+    alike = np.where(low == high, high, -1)
+    return pd.Series(pd.Categorical.from_codes(alike, categories=column.cat.categories))
+
+
+def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) -> pd.DataFrame:
+    """Return one row per kernel of either side."""
+    others = [column for column in ("name", "family") if column not in keys]
+    named = [
+        side.rename(columns={column: f"{column}_{which}" for column in [*VALUES, *others]})
+        for which, side in zip(SIDES, sides, strict=True)
+    ]
+    table = named[0].merge(named[1], on=keys, how="outer")
+    for column in others:
+        table[column] = table[f"{column}_after"].where(table[f"{column}_after"].notna(), table[f"{column}_before"])
+    made = table[list(dict.fromkeys([*keys[:1], *others, *keys[1:]]))].assign(**_values(table))
+    made["status"] = pd.Categorical(_status(made, tolerance), categories=STATUS)
+    made = made.astype(dict.fromkeys(_text([str(name) for name in made]), "category"))
+    order = np.lexsort([*(made[key].astype(str) for key in reversed(keys)), -made["difference_ns"].abs()])
+    return made.iloc[order].reset_index(drop=True)
+
+
+def _values(table: pd.DataFrame) -> dict[str, pd.Series]:
+    """Return counts, totals and medians of both sides, and what lies between them."""
+    made = {}
+    for value, missing in (("count", 0.0), ("total_ns", 0.0), ("median_ns", np.nan)):
+        stem, unit = value.removesuffix("_ns"), "_ns" * value.endswith("_ns")
+        for side in SIDES:
+            made[f"{stem}_{side}{unit}"] = table[f"{value}_{side}"].astype("float64").fillna(missing)
+    total, median = ((made[f"{stem}_before_ns"], made[f"{stem}_after_ns"]) for stem in ("total", "median"))
+    made["difference_ns"] = total[1] - total[0]
+    for name, (old, new) in (("ratio", total), ("median_ratio", median)):
+        made[name] = new / old.where(old > 0)
+    return made
+
+
+def _status(made: pd.DataFrame, tolerance: float) -> NDArray[np.str_]:
+    """Say what became of each kernel."""
+    old, new = made["count_before"], made["count_after"]
+    moved = (new - old).abs() > tolerance * old
+    moved |= made["difference_ns"].abs() > tolerance * made["total_before_ns"]
+    return np.select([old == 0, new == 0, moved], [NEW, GONE, CHANGED], default=SAME)
+
+
+def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return the kernels of the steady steps, with the step they belong to.
+
+    A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and
+    the call was recorded: the GPU may run it later. Else it belongs to the step in which it began itself.
+
+    Parameters
+    ----------
+    kernels
+        KERNELS; may be empty.
+    steps
+        What `analysis.steps.detect` returned; may be empty.
+    api_calls
+        API_CALLS of the same run; without it every kernel counts by its own start.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows of KERNELS that belong to a steady step, with `step` int64, its number in the rank.
+
+    Raises
+    ------
+    SchemaError
+        If a table is not what it should be.
+
+    Examples
+    --------
+    >>> in_steps(KERNELS.empty(), STEPS.empty()).columns[-1]
+    'step'
+    """
+    STEPS.check(steps)
+    start = KERNELS.check(kernels)["start_ns"].to_numpy()
+    if api_calls is not None and not steps["how"].eq("kernel sequence").all():
+        start = _called(kernels, API_CALLS.check(api_calls), start)
+    place = np.full(len(kernels), -1, np.int64)
+    rank = kernels["rank"].to_numpy()
+    for one, spans in steps[steps["steady"]].groupby("rank"):
+        mine = np.flatnonzero(rank == one)
+        begin = spans["start_ns"].to_numpy()
+        at = np.searchsorted(begin, start[mine], side="right") - 1
+        inside = (at >= 0) & (start[mine] < (begin + spans["dur_ns"].to_numpy())[at])
+        place[mine[inside]] = spans["step"].to_numpy()[at[inside]]
+    found = np.flatnonzero(place >= 0)
+    chosen = kernels if len(found) == len(kernels) else kernels.take(found).reset_index(drop=True)
+    return chosen.assign(step=place[found])
+
+
+def _called(kernels: pd.DataFrame, api_calls: pd.DataFrame, start: Int) -> Int:
+    """Return when each kernel was launched, where that is known; else when it started."""
+    place = started_by(kernels, api_calls)
+    launched = np.append(api_calls["start_ns"].to_numpy(), -1)[place]
+    return np.where((place >= 0) & (launched <= start), launched, start)
+
+
+def families(
+    before: Frames,
+    after: Frames,
+    *,
+    statistic: str = "mean",
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return the kernel time of each family before and after, per step, with an interval for the ratio.
+
+    The time of a family in a step is the sum of the durations of its kernels; kernels that run at once count in full.
+    Means add up: the differences of all families sum to that of all kernel time.
+
+    Parameters
+    ----------
+    before, after
+        What `in_steps` returned, or KERNELS, or a sequence of such frames, one per repeat; may be empty. Of KERNELS
+        without steps the time is that of the whole run, which says nothing where runs were recorded for different
+        lengths, and has an interval from three repeats on.
+    statistic
+        "mean" or "median" over the steps.
+    confidence, resamples, seed, matters
+        As in `compare.steps`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        FAMILIES, by falling size of the difference, ties by name: times float64 ns; `ratio` NaN for a new family, its
+        interval NaN too where there are too few steps; `verdict` also "new" and "gone".
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not KERNELS.
+    ValueError
+        If one side has steps and the other has none, or an argument cannot be used.
+
+    Examples
+    --------
+    >>> len(families(KERNELS.empty(), KERNELS.empty()))
+    0
+    """
+    how = Resampling(statistic, confidence, resamples, seed).checked()
+    old, new = stepwise(before), stepwise(after)
+    same_unit(old, new)
+    spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
+    rows = []
+    for family in sorted({name for side in spent for run in side for name, times in run.items() if times.any()}):
+        was, now = ([_of(run, family) for run in side] for side in spent)
+        row = compared(ratio(was, now, how), "_ns", matters)
+        if not row["before_ns"] > 0 or not row["after_ns"] > 0:
+            row["verdict"] = GONE if row["before_ns"] > 0 else NEW
+        rows.append({"family": family, **row})
+    table = FAMILIES.make(pd.DataFrame(rows, columns=FAMILIES.column_names))
+    order = np.lexsort([table["family"].astype(str), -table["difference_ns"].abs()])
+    return table.iloc[order].reset_index(drop=True)
+
+
+def stepwise(given: Frames) -> list[pd.DataFrame]:
+    """Return the frames of a side, those without a kernel left out."""
+    frames: Sequence[pd.DataFrame] = [given] if isinstance(given, pd.DataFrame) else list(given)
+    return [frame for frame in frames if len(KERNELS.check(frame))]
+
+
+def same_unit(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame]) -> None:
+    """Refuse to compare kernels per step with kernels per run."""
+    stepped = {"step" in frame for frame in (*old, *new)}
+    if len(stepped) > 1:
+        raise ValueError("before, after: some have a column step and some have none. Pass all through in_steps.")
+
+
+def _per_step(kernels: pd.DataFrame) -> dict[str, Floats]:
+    """Return the time of each family in each step in order, ns, mean over the ranks; without steps, of the run."""
+    family = kernels["family"].astype("category").cat
+    count = len(family.categories)
+    code = family.codes.to_numpy(np.int64)
+    if "step" not in kernels:
+        table = np.bincount(code, kernels["dur_ns"], count).astype(np.float64)[None, :]
+    else:
+        unit, number = numbered(kernels, ["step", "rank"])
+        spent = np.bincount(number * count + code, kernels["dur_ns"], len(unit) * count).reshape(-1, count)
+        step, place = np.unique(unit["step"], return_inverse=True)
+        sums = np.zeros((len(step), count))
+        np.add.at(sums, place, spent)
+        table = sums / np.bincount(place)[:, None]
+    return dict(zip(family.categories.astype(str), table.T, strict=True))
+
+
+def _of(run: dict[str, Floats], family: str) -> Floats:
+    """Return the times of a family, zeros where the run has none of it."""
+    return run.get(family, np.zeros(max(map(len, run.values()), default=1)))

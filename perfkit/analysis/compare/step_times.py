@@ -1,0 +1,395 @@
+"""From which parts of the steps did time move: computing, communication, copies, or idleness?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.compare.resampling import (
+    CONFIDENCE,
+    MATTERS,
+    RESAMPLES,
+    STATISTICS,
+    UNSEEN,
+    Ratio,
+    Resampling,
+    Runs,
+    interval,
+    of_interval,
+    ratio,
+)
+from perfkit.analysis.intervals import Int, Intervals, merge, union
+from perfkit.analysis.steps import STEPS
+from perfkit.analysis.window import devices, ends
+from perfkit.schema import Column, Table
+from perfkit.tables import COPIES, KERNELS
+
+Frames = pd.DataFrame | Sequence[pd.DataFrame]
+VERDICT = Column("verdict", "category", "better, worse, no difference seen or cannot tell")
+RATIO = Column("ratio", "float64", "after over before")
+LOW = Column("ratio_low", "float64", "lower end of the ratio's interval; NaN: too few values")
+HIGH = Column("ratio_high", "float64", "upper end of the ratio's interval; NaN: too few values")
+COMPARED_STEPS = Table(
+    "COMPARED_STEPS",
+    "a statistic of the step times of two runs",
+    (
+        Column("statistic", "category", "median or mean"),
+        Column("before_count", "int64", "steady steps before, of all runs"),
+        Column("after_count", "int64", "steady steps after, of all runs"),
+        Column("before_ns", "float64", "step time before, ns"),
+        Column("after_ns", "float64", "step time after, ns"),
+        Column("difference_ns", "float64", "after less before, ns"),
+        RATIO,
+        LOW,
+        HIGH,
+        VERDICT,
+    ),
+    (),  # the median first
+)
+LEDGER = Table(
+    "LEDGER",
+    "a run of a series",
+    (
+        Column("place", "int64", "place in the series, from 0"),
+        Column("label", "string", "what was changed"),
+        Column("count", "int64", "steady steps"),
+        Column("step_ns", "float64", "median step, ns; NaN without steady steps"),
+        Column("step_low_ns", "float64", "lower end of its interval, ns; NaN: too few steps"),
+        Column("step_high_ns", "float64", "upper end of its interval, ns; NaN: too few steps"),
+        Column("change_ns", "float64", "step time less that of the run before, ns; NaN for the first"),
+        Column("ratio", "float64", "step time over that of the run before; NaN for the first"),
+        LOW,
+        HIGH,
+        VERDICT,
+        Column("cumulative_ratio", "float64", "step time over that of the first run"),
+        Column("cumulative_low", "float64", "lower end of its interval"),
+        Column("cumulative_high", "float64", "upper end of its interval"),
+        Column("speedup", "float64", "step time of the first run over this one's"),
+        Column("utilisation_frac", "float64", "utilisation as given; NaN where none was"),
+    ),
+    ("place",),
+)
+_NONE = Ratio(*[math.nan] * 5)
+NAMES = ("computation", "exposed_communication", "other_kernels", "exposed_copy", "idle")
+STEP_PARTS = Table(
+    "STEP_PARTS",
+    "a steady step, split into parts that sum to its time",
+    (
+        Column("step", "int64", "number of the step"),
+        *(Column(f"{name}_ns", "float64", f"{name.replace('_', ' ')}, ns of a GPU") for name in NAMES),
+    ),
+    ("step",),
+)
+PARTS = Table(
+    "PARTS",
+    "a part of the steps' time in two runs",
+    (
+        Column("part", "category", "computation, exposed communication, other kernels, exposed copy or idle"),
+        Column("before_ns", "float64", "time before, ns of a GPU per step"),
+        Column("after_ns", "float64", "time after, ns of a GPU per step"),
+        Column("difference_ns", "float64", "after less before, ns: the time that moved"),
+        RATIO,
+        LOW,
+        HIGH,
+        VERDICT,
+    ),
+    (),  # in the order of `NAMES`
+)
+
+
+def in_parts(
+    kernels: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame, *, others: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return what the GPUs did in each steady step, in parts that sum to the step's time.
+
+    The parts are those of `timeline.breakdown`, between the start and the end of each step: the GPU may then still
+    work on the step before, which evens out over the steps.
+
+    Parameters
+    ----------
+    kernels, copies, others
+        As in `timeline.breakdown`; may be empty.
+    steps
+        What `analysis.steps.detect` returned; may be empty.
+
+    Returns
+    -------
+    pandas.DataFrame
+        STEP_PARTS: a row per steady step that a rank with a GPU takes; float64, ns, the mean over the GPUs of all ranks
+        that take it, at least 0.
+
+    Raises
+    ------
+    SchemaError
+        If a table is not what it should be.
+
+    Examples
+    --------
+    >>> in_parts(KERNELS.empty(), COPIES.empty(), STEPS.empty()).columns.tolist()[:2]
+    ['step', 'computation_ns']
+    """
+    steady = STEPS.check(steps)[steps["steady"]]
+    others = kernels.iloc[:0] if others is None else others
+    frames = [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
+    index, groups = devices(*frames)
+    layers = list(accumulate(_layers(frames, groups), merge))
+    of_rank = dict(iter(steady.groupby("rank")))
+    made = [_device(layers, place, of_rank[rank]) for place, rank in enumerate(index["rank"]) if rank in of_rank]
+    if not made:
+        return STEP_PARTS.empty()
+    return STEP_PARTS.make(pd.concat(made).groupby("step", as_index=False).mean())
+
+
+def _layers(frames: Sequence[pd.DataFrame], groups: Sequence[Int]) -> list[Intervals]:
+    """Return computing, communication, other kernels and copies: each counts where none before it does."""
+    kernels, copies, others = ((*ends(f, None), group) for f, group in zip(frames, groups, strict=True))
+    talks = (frames[0]["family"] == "communication").to_numpy()
+    sets = (frames[1]["direction"] == "memset").to_numpy()
+    computing = merge(_where(kernels, ~talks), _where(copies, sets))
+    return [computing, _where(kernels, talks), union(*others), _where(copies, ~sets)]
+
+
+def _where(operations: tuple[Int, Int, Int], rows: NDArray[np.bool_]) -> Intervals:
+    start, end, group = (column[rows] for column in operations)
+    return union(start, end, group)
+
+
+def _device(layers: Sequence[Intervals], place: int, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the parts of the steps on one device."""
+    start, end = ends(steps, None)
+    reach = [_until(covered, place, end) - _until(covered, place, start) for covered in layers]
+    parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
+    return pd.DataFrame({"step": steps["step"].to_numpy(), **{f"{n}_ns": p for n, p in zip(NAMES, parts, strict=True)}})
+
+
+def _until(covered: Intervals, place: int, time: Int) -> Int:
+    """Return how much of a device's time before each of these times is covered."""
+    mine = slice(*np.searchsorted(covered.group, [place, place + 1]))
+    start, end = covered.start[mine], covered.end[mine]
+    whole, at = np.append(0, np.cumsum(end - start)), np.searchsorted(start, time, side="right")
+    last = np.append(time.min(initial=0), end)[at]  # before the first start nothing is covered
+    return np.asarray(whole[at] - np.maximum(last - time, 0), np.int64)
+
+
+def parts(
+    before: Frames,
+    after: Frames,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return the parts of the steps' time before and after, with an interval for the ratio.
+
+    Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
+    up: the differences of all parts sum to that of the mean step of a GPU.
+
+    Parameters
+    ----------
+    before, after
+        What `in_parts` returned, or a sequence of such frames, one per repeat; may be empty.
+    confidence, resamples, seed
+        As in `compare.steps`.
+    matters
+        As in `compare.steps`; a part must also move by this share of the step before, since less hardly moves the step.
+
+    Returns
+    -------
+    pandas.DataFrame
+        PARTS: a row per part that either run has; float64 ns, means over the steps; `ratio` NaN for what was 0 before,
+        its interval NaN too where there are too few steps. Empty where a side has no steps.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not STEP_PARTS.
+
+    Examples
+    --------
+    >>> len(parts(STEP_PARTS.empty(), STEP_PARTS.empty()))
+    0
+    """
+    old, new = _stepped(before), _stepped(after)
+    how = Resampling("mean", confidence, resamples, seed).checked()
+    if not old or not new:
+        return PARTS.empty()
+    step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
+    rows = []
+    for name in NAMES:
+        was, now = ([frame[f"{name}_ns"].to_numpy(np.float64) for frame in side] for side in (old, new))
+        row = compared(ratio(was, now, how), "_ns", matters)
+        if abs(row["difference_ns"]) < matters * step_ns:
+            row["verdict"] = UNSEEN
+        rows += [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
+    return PARTS.make(pd.DataFrame(rows, columns=PARTS.column_names))
+
+
+def _stepped(given: Frames) -> list[pd.DataFrame]:
+    frames = [given] if isinstance(given, pd.DataFrame) else list(given)
+    return [frame for frame in frames if len(STEP_PARTS.check(frame))]
+
+
+def steps(
+    before: Frames,
+    after: Frames,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return how the steady steps of two runs, or of two groups of repeats, compare.
+
+    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike:
+    they are resampled in blocks; of three repeats or more the repeats are (`resampling`).
+
+    Parameters
+    ----------
+    before, after
+        What `analysis.steps.detect` returned, or a sequence of such frames, one per repeat; steps that are not steady
+        are left out, and repeats without steady steps.
+    confidence
+        Of the interval, above 0 and below 1.
+    resamples
+        How many, at least 100.
+    seed
+        Of the random numbers: the same seed gives the same interval.
+    matters
+        The verdict is better or worse only where the whole interval of the ratio lies further than this from 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which
+        the time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after /
+        before, its interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not what `detect` returns.
+    ValueError
+        If the confidence or the number of resamples cannot be used.
+
+    Examples
+    --------
+    >>> len(steps(STEPS.empty(), STEPS.empty()))
+    0
+    """
+    old, new = series(before), series(after)
+    how = Resampling("median", confidence, resamples, seed).checked()
+    if not old or not new:
+        return COMPARED_STEPS.empty()
+    count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
+    rows = []
+    for statistic in STATISTICS:
+        found = ratio(old, new, how._replace(statistic=statistic))
+        rows.append({"statistic": statistic, **count, **compared(found, "_ns", matters)})
+    return COMPARED_STEPS.make(pd.DataFrame(rows))
+
+
+def compared(found: Ratio, unit: str, matters: float) -> dict[str, Any]:
+    """Return a ratio as columns before, after and difference with their unit, the interval and the verdict."""
+    return {
+        f"before{unit}": found.before,
+        f"after{unit}": found.after,
+        f"difference{unit}": found.after - found.before,
+        "ratio": found.ratio,
+        "ratio_low": found.low,
+        "ratio_high": found.high,
+        "verdict": of_interval(found.low, found.high, matters=matters),
+    }
+
+
+def series(given: Frames) -> Runs:
+    """Return the durations of the steady steps of each run in order, ns; of several ranks the slowest one's."""
+    frames = [given] if isinstance(given, pd.DataFrame) else list(given)
+    found = []
+    for frame in frames:
+        steady = STEPS.check(frame)[frame["steady"]]
+        slowest = steady.groupby("step")["dur_ns"].max()
+        found.append(slowest.to_numpy(np.float64))
+    return [run for run in found if len(run)]
+
+
+def ledger(
+    runs: Mapping[str, Frames],
+    *,
+    utilisation: Mapping[str, float] | None = None,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return a series of runs, each with one more change: step time, and change against the run before and the first.
+
+    Cumulative ratios compare with the first run directly: they are no products of single ones.
+
+    Parameters
+    ----------
+    runs
+        Label -> steps of that run, or of its repeats, as in `steps`; in the order of the changes; may be empty.
+    utilisation
+        Label -> utilisation of that run, 0..1, of any one meaning.
+    confidence, resamples, seed, matters
+        As in `steps`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        LEDGER, a row per run in their order; step times are medians. A run without steady steps has NaN, and the next
+        is compared with the last that has some; verdicts are against that run.
+
+    Raises
+    ------
+    SchemaError
+        If a frame is not what `detect` returns.
+    ValueError
+        If a utilisation is outside 0..1 or of no run, or an argument cannot be used.
+
+    Examples
+    --------
+    >>> ledger({"baseline": STEPS.empty()}, utilisation={"baseline": 0.65})["utilisation_frac"].tolist()
+    [0.65]
+    """
+    used = _checked(runs, utilisation or {})
+    how = Resampling("median", confidence, resamples, seed).checked()
+    rows: list[dict[str, Any]] = []
+    known: list[Runs] = []
+    for place, (label, frames) in enumerate(runs.items()):
+        found = series(frames)
+        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), interval(found, how), strict=True))
+        last = ratio(known[-1], found, how) if known and found else _NONE
+        first = ratio(known[0], found, how) if known and found else _NONE
+        told = compared(last, "_ns", matters) if known and found else dict.fromkeys(COMPARED_STEPS.column_names)
+        row = {"place": place, "label": label, "count": sum(map(len, found)), **step}
+        row |= {"change_ns": told["difference_ns"], **{key: told[key] for key in ("ratio", "ratio_low", "ratio_high")}}
+        row |= {"verdict": told["verdict"], "utilisation_frac": used.get(label, math.nan)}
+        rows.append(row | _cumulative(first, has_steps=bool(found)))
+        known += [found] if found else []
+    return LEDGER.make(pd.DataFrame(rows, columns=LEDGER.column_names))
+
+
+def _cumulative(first: Ratio, *, has_steps: bool) -> dict[str, float]:
+    """Return the comparison with the first run; that of the first with itself is 1."""
+    own = 1.0 if has_steps and math.isnan(first.ratio) else math.nan
+    whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))
+    speedup = 1 / whole if whole else math.nan
+    return {"cumulative_ratio": whole, "cumulative_low": low, "cumulative_high": high, "speedup": speedup}
+
+
+def _checked(runs: Mapping[str, Frames], utilisation: Mapping[str, float]) -> Mapping[str, float]:
+    strange = [label for label in utilisation if label not in runs]
+    if strange:
+        raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
+    outside = {label: share for label, share in utilisation.items() if not 0 <= share <= 1}
+    if outside:
+        raise ValueError(f"utilisation: {outside} is not between 0 and 1")
+    return utilisation

@@ -1,0 +1,279 @@
+"""How well does the training use the GPUs, how does it scale, and how long will it take?
+
+Conventions
+-----------
+Rates are of all GPUs together, never of one. Operations are those that the model needs (model FLOP), peaks the dense
+ones of the precision that ran; there is no default for either. Communication is not FLOP: it lowers a share of the
+peak, and is never counted into one. A share above 1 is refused, one above 0.7 is flagged. Times are ns.
+
+The share of the peak of a traced run, from the shapes of its operators, is `perfkit.analysis.flops.mfu`.
+
+References
+----------
+Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from perfkit.analysis.causes import where
+from perfkit.analysis.training_work import VERDICTS, credible, positive, verdict
+from perfkit.errors import PerfkitError
+from perfkit.hardware import Peaks
+from perfkit.tables import SAMPLES
+
+_RATES = ["forward_flops_per_s", "training_flops_per_s"]
+_TIMES = ["forward_ns", "backward_ns", "iteration_ns"]
+
+
+def mfu(*, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str) -> pd.DataFrame:
+    """Return the model FLOP utilisation: tokens per second x FLOP per token / (GPUs x dense peak).
+
+    Parameters
+    ----------
+    tokens_per_s
+        Tokens of all GPUs per second (`tokens_per_s`). For a model without tokens samples or images per second, with
+        the FLOP of one of these in `flops_per_token`.
+    flops_per_token
+        Of `flops_per_token`, FLOP.
+    gpus
+        All GPUs of the run, whatever the parallelism.
+    peaks
+        Dense peaks of one GPU, such as ``hardware.peaks(name)``, or measured ones in ``hardware.Peaks``. There is no
+        default: None is refused.
+    precision
+        The one in which most of the arithmetic runs, such as "bf16_tensor": a key of ``hardware.PRECISIONS``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row: `tokens_per_s`, `flops_per_token` float64; `gpus` int64; `precision` string; `peak_flops_per_s`
+        float64, of one GPU; `mfu_frac` float64, above 0, at most 1; `verdict` category: poor (below 0.2), low (0.35),
+        typical (0.45), good (0.55), excellent (0.7), suspicious, which holds for dense language models in BF16 on A100
+        and H100; `note` string, what to check where it is suspicious, else empty.
+
+    Raises
+    ------
+    PerfkitError
+        If the peak is not known, or the result is above 1, which cannot be.
+    ValueError
+        If a number is not above 0, or the precision is none.
+
+    References
+    ----------
+    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+
+    Examples
+    --------
+    A model of 70e9 parameters, 16384 tokens and one H100 in 8.5 s; in 2.5 s it would be more than there is. That
+    arithmetic counts the tokens of a replica, which takes many GPUs (16 bytes per parameter are 1.12 TB), for one GPU.
+
+    >>> h100 = Peaks("H100", {"bf16_tensor": 989e12})
+    >>> found = mfu(tokens_per_s=16384 / 8.5, flops_per_token=6 * 70e9, gpus=1, peaks=h100, precision="bf16_tensor")
+    >>> found["mfu_frac"].round(4).item(), found["verdict"].item()
+    (0.8186, 'suspicious')
+    >>> mfu(tokens_per_s=16384 / 2.5, flops_per_token=6 * 70e9, gpus=1, peaks=h100, precision="bf16_tensor")
+    Traceback (most recent call last):
+    ...
+    perfkit.errors.PerfkitError: mfu: 2.783 of the peak is impossible, that takes at least 3 such GPUs and 1 are \
+counted. Check that work, time and GPUs are all global or all those of one GPU, that the peak is that of this GPU and \
+of the precision that ran, and that no work is counted that is not done, such as inactive parameters and look-ups.
+    """
+    positive(tokens_per_s=tokens_per_s, flops_per_token=flops_per_token, gpus=gpus)
+    peak = peak_flops(peaks, precision, what="mfu")
+    share = tokens_per_s * flops_per_token / (gpus * peak)
+    note = credible(share, what="mfu", gpus=gpus)
+    return pd.DataFrame(
+        {
+            "tokens_per_s": [float(tokens_per_s)],
+            "flops_per_token": [float(flops_per_token)],
+            "gpus": [int(gpus)],
+            "precision": pd.array([precision], "string"),
+            "peak_flops_per_s": [peak],
+            "mfu_frac": [share],
+            "verdict": pd.Categorical([verdict(share)], VERDICTS),
+            "note": pd.array([note], "string"),
+        }
+    )
+
+
+def hfu(
+    *,
+    tokens_per_s: float,
+    flops_per_token: float,
+    gpus: int,
+    peaks: Peaks | None,
+    precision: str,
+    recomputed_frac: float,
+) -> pd.DataFrame:
+    """Return the hardware FLOP utilisation beside the model's: hfu = mfu x (1 + recomputed_frac / 3).
+
+    A third of the operations of training are forward; activation checkpointing computes `recomputed_frac` of that
+    third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is. Communication is not in it.
+
+    Parameters
+    ----------
+    tokens_per_s, flops_per_token, gpus, peaks, precision
+        As in `mfu`.
+    recomputed_frac
+        Share of the forward pass that is computed a second time, 0..1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The row of `mfu`, with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which
+        remains that of `mfu_frac`; `note` is about `hfu_frac`.
+
+    Raises
+    ------
+    PerfkitError, ValueError
+        As in `mfu`, the share of the peak being `hfu_frac`; ValueError also if `recomputed_frac` is outside 0..1.
+
+    References
+    ----------
+    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+
+    Examples
+    --------
+    >>> a100 = Peaks("A100", {"bf16_tensor": 312e12})
+    >>> run = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peaks": a100}
+    >>> found = hfu(**run, precision="bf16_tensor", recomputed_frac=1)
+    >>> found[["mfu_frac", "hfu_frac"]].round(4).to_numpy().tolist()
+    [[0.4765, 0.6353]]
+    """
+    if not 0 <= recomputed_frac <= 1:
+        raise ValueError(f"recomputed_frac: {recomputed_frac} is not within 0 and 1")
+    found = mfu(tokens_per_s=tokens_per_s, flops_per_token=flops_per_token, gpus=gpus, peaks=peaks, precision=precision)
+    share = float(found["mfu_frac"].iloc[0]) * (1 + recomputed_frac / 3)
+    note = pd.array([credible(share, what="hfu", gpus=gpus)], "string")
+    both = found.drop(columns=["verdict", "note"]).assign(recomputed_frac=float(recomputed_frac), hfu_frac=share)
+    return both.assign(verdict=found["verdict"], note=note)
+
+
+def peak_flops(peaks: Peaks | None, precision: str, *, what: str) -> float:
+    """Return the dense peak of `precision`, FLOP/s, or raise PerfkitError if there is none."""
+    if peaks is None:
+        raise PerfkitError(
+            f"{what}: no peak is known. Pass peaks=hardware.peaks(name of the GPU), or your own with hardware.Peaks."
+        )
+    return peaks.flops(precision)
+
+
+def expected_tokens_per_s(
+    *, mfu_frac: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str
+) -> float:
+    """Return the tokens per second of all GPUs at a share of the peak: mfu x GPUs x dense peak / FLOP per token.
+
+    Parameters
+    ----------
+    mfu_frac
+        Share of the peak, above 0, at most 1.
+    flops_per_token, gpus, peaks, precision
+        As in `mfu`.
+
+    Raises
+    ------
+    PerfkitError, ValueError
+        As in `mfu`.
+
+    Examples
+    --------
+    The step time of 16384 tokens at 45 %, s:
+
+    >>> h100 = Peaks("H100", {"bf16_tensor": 989e12})
+    >>> run = {"flops_per_token": 6 * 70e9, "gpus": 1, "peaks": h100, "precision": "bf16_tensor"}
+    >>> round(16384 / expected_tokens_per_s(mfu_frac=0.45, **run), 4)
+    15.4618
+    """
+    positive(mfu_frac=mfu_frac, flops_per_token=flops_per_token, gpus=gpus)
+    credible(mfu_frac, what="mfu_frac", gpus=gpus)
+    return mfu_frac * gpus * peak_flops(peaks, precision, what="expected_tokens_per_s") / flops_per_token
+
+
+def implied_peak_ratio(*, speedup: float, before_frac: float, after_frac: float) -> float:
+    """Return by how much peak over FLOP per token must have grown for two shares of the peak to fit a speed-up.
+
+    With the same model on the same GPUs in the same precision the share of the peak grows as the throughput does, and
+    the ratio speedup / (after_frac / before_frac) is 1. Any other value says that peak or model are not the same in
+    the two shares, which are not comparable then, or that a figure is wrong.
+
+    Parameters
+    ----------
+    speedup
+        Throughput after over throughput before.
+    before_frac, after_frac
+        Share of the peak before and after.
+
+    Raises
+    ------
+    ValueError
+        If an argument is not above 0.
+
+    Examples
+    --------
+    From 22 % to 58 % with 3.75 times the throughput: the peak cannot have been the same one.
+
+    >>> round(implied_peak_ratio(speedup=3.75, before_frac=0.22, after_frac=0.58), 2)
+    1.42
+    """
+    positive(speedup=speedup, before_frac=before_frac, after_frac=after_frac)
+    return speedup / (after_frac / before_frac)
+
+
+def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) -> pd.DataFrame:
+    """Return the share of the peak that DeepSpeed or Megatron report: printed FLOP/s of one GPU / its dense peak.
+
+    Neither prints a utilisation of its own. DeepSpeed counts the operations of the forward pass and takes twice as
+    many for the backward pass; Megatron prints the rate of the iteration, in which older versions count recomputed
+    activations. Several reports of a rank (profiled steps, iterations) are averaged.
+
+    Parameters
+    ----------
+    samples
+        SAMPLES with `forward_flops_per_s` or `training_flops_per_s`; may be empty. Other metrics are passed over.
+    peaks, precision
+        Dense peaks of one GPU and the precision that ran, as in `mfu`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu (int32) with such a report, ascending: `peak_flops_per_s` float64, of one GPU;
+        `forward_frac`, `mfu_frac`, `iteration_mfu_frac` float64, 0..1: of the forward pass, of what the report calls
+        training (forward and backward pass in DeepSpeed's), and of the iteration, which ends after the optimizer's
+        step; NaN where the report lacks the lines for it;
+        `note` string, what to check where one of them is suspicious, else empty.
+
+    Raises
+    ------
+    SchemaError
+        If `samples` is not a SAMPLES table.
+    PerfkitError
+        If the peak is not known, or a share is above 1, which cannot be.
+    ValueError
+        If the precision is none.
+
+    References
+    ----------
+    DeepSpeed, Flops Profiler; Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+
+    Examples
+    --------
+    >>> reported_mfu(SAMPLES.empty(), peaks=Peaks("A100", {"fp16_tensor": 312e12}), precision="fp16_tensor").empty
+    True
+    """
+    peak = peak_flops(peaks, precision, what="reported_mfu")
+    wanted = SAMPLES.check(samples)[where(samples["metric"], {*_RATES, *_TIMES}.__contains__)]
+    named = wanted.astype({"metric": "string"})
+    printed = named.pivot_table(index=["rank", "gpu"], columns="metric", values="value", aggfunc="mean")
+    printed = printed.reindex(columns=[*_RATES, *_TIMES]).dropna(subset=_RATES, how="all")
+    passes = printed["forward_ns"] + printed["backward_ns"]
+    shares = {
+        "forward_frac": printed["forward_flops_per_s"] / peak,
+        "mfu_frac": printed["training_flops_per_s"] / peak,
+        "iteration_mfu_frac": printed["training_flops_per_s"] / peak * passes / printed["iteration_ns"],
+    }
+    table = pd.DataFrame({"peak_flops_per_s": peak, **shares}, index=printed.index)
+    highest = table[list(shares)].max(axis=1)
+    table["note"] = pd.array([credible(share, what="reported_mfu") for share in highest], "string")
+    return table.reset_index().astype({"rank": "int32", "gpu": "int32", **dict.fromkeys(shares, "float64")})

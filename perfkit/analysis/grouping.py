@@ -1,0 +1,280 @@
+"""What are the count, total, mean, median, extremes and spread of the values of each group?
+
+Conventions
+-----------
+Values are int64 or float64 without missing values; groups are codes 0 .. groups-1. The median is the
+mean of the two middle values; the standard deviation is that of a sample (n - 1), NaN for one value
+(vendor tables print 0.0). Values of several ranks are pooled, so that a median is a true median.
+Shares are of one timeline of length 1, and may overlap. A measure removes a fraction of its share. The gain
+of several measures is a range, because what of the shares overlaps is not known from the shares alone. It is
+never the product of the single gains: time that two measures remove is there only once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.intervals import Int
+
+
+class SpeedupBounds(NamedTuple):
+    """The least and the greatest speed-up: old time over new time, at least 1; infinite where nothing is left."""
+
+    low: float
+    high: float
+
+
+MOST = 2**62
+Values = NDArray[np.int64] | NDArray[np.float64]
+
+
+def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
+    """Return count, total, mean, median, min, max and standard deviation of the values of each group.
+
+    The standard deviation is taken around the group's mean in a second pass.
+
+    Parameters
+    ----------
+    values
+        int64 or float64, any order, no NaN; may be empty.
+    group
+        Integer code of each value, 0 .. groups-1.
+    groups
+        How many groups there are; those without a value get a row too.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Row i is group i. `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty
+        group; `mean`, `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are
+        exact up to 2**53); `std` float64, NaN for fewer than two values.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ, a code lies outside 0 .. groups-1 or a value is NaN.
+
+    Examples
+    --------
+    >>> grouped(np.array([4, 1, 7, 2]), np.array([0, 0, 0, 1]), groups=2)
+       count  total  mean  median  min  max  std
+    0      3     12   4.0     4.0  1.0  7.0  3.0
+    1      1      2   2.0     2.0  2.0  2.0  NaN
+    """
+    _check(values, group, groups)
+    count = np.bincount(group, minlength=groups).astype(np.int64, copy=False)
+    filled = np.flatnonzero(count)
+    found = _of_sorted(_sorted_within(values, group, count), count[filled])
+    frame = pd.DataFrame({"count": count})
+    for name, column in found.items():
+        whole = np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
+        whole[filled] = column
+        frame[name] = whole
+    return frame
+
+
+def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
+    """Return count, exact sum and greatest of the values of each group, all int64: what needs no sorting.
+
+    Parameters
+    ----------
+    values
+        int64, 0 and up; may be empty.
+    group, groups
+        As in `grouped`. Count, sum and greatest of an empty group are 0.
+
+    Raises
+    ------
+    ValueError
+        As in `grouped`.
+
+    Examples
+    --------
+    >>> [column.tolist() for column in counted(np.array([4, 1, 7]), np.array([0, 0, 2]), groups=3)]
+    [[2, 0, 1], [5, 0, 7], [4, 0, 7]]
+    """
+    _check(values, group, groups)
+    total, greatest = np.zeros(groups, np.int64), np.zeros(groups, np.int64)
+    np.add.at(total, group, values)
+    np.maximum.at(greatest, group, values)
+    return np.bincount(group, minlength=groups).astype(np.int64, copy=False), total, greatest
+
+
+def _check(values: Values, group: Int, groups: int) -> None:
+    if len(values) != len(group):
+        raise ValueError(f"group: {len(group)} codes for {len(values)} values. Give one code per value.")
+    if len(group) and (group.min() < 0 or group.max() >= groups):
+        raise ValueError(f"group: codes {group.min()} to {group.max()} are not all within 0 to {groups - 1}.")
+    if values.dtype.kind == "f" and np.isnan(values).any():
+        raise ValueError("values: some are NaN. Leave missing values out.")
+
+
+def _sorted_within(values: Values, group: Int, count: Int) -> Values:
+    """Return the values ordered by group, and by size within a group."""
+    if not len(values):
+        return values
+    low = int(values.min()) if values.dtype.kind == "i" else 0
+    bits = (int(values.max()) - low).bit_length() if values.dtype.kind == "i" else 64
+    if bits + len(count).bit_length() > 63:
+        return values[np.lexsort((values, group))]
+    # One number that holds group and value sorts several times faster than two keys.
+    packed = np.sort((group.astype(np.int64, copy=False) << bits) | (values.astype(np.int64, copy=False) - low))
+    return (packed & ((1 << bits) - 1)) + low
+
+
+def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
+    """Return the statistics of groups that follow each other, none of them empty."""
+    if not len(count):
+        nothing = np.zeros(0)
+        return {"total": values, **dict.fromkeys(("mean", "median", "min", "max", "std"), nothing)}
+    last = np.cumsum(count) - 1
+    first = last - count + 1
+    total = np.add.reduceat(values, first)
+    # Around the smallest value: of large integers that differ little no digit is lost.
+    above = values - np.repeat(values[first], count)
+    deviation = above - np.repeat(np.add.reduceat(above, first) / count, count)
+    squares = np.add.reduceat(deviation**2, first)
+    std = np.full(len(count), np.nan)
+    several = count > 1
+    std[several] = np.sqrt(squares[several] / (count[several] - 1))
+    low, high = values[first + (count - 1) // 2], values[first + count // 2]
+    median = low + (high - low) / 2
+    return {
+        "total": total,
+        "mean": total / count,
+        "median": median,
+        "min": values[first],
+        "max": values[last],
+        "std": std,
+    }
+
+
+def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
+    """Return what `grouped` found for integers, no group empty, as columns total_<unit>, mean_<unit>, ...
+
+    Returns
+    -------
+    pandas.DataFrame
+        `count` as it is; total, min and max int64, mean, median and std float64, all with the unit as suffix.
+
+    Examples
+    --------
+    >>> in_unit(grouped(np.array([4, 1]), np.array([0, 0]), groups=1), "ns").columns.tolist()
+    ['count', 'total_ns', 'mean_ns', 'median_ns', 'min_ns', 'max_ns', 'std_ns']
+    """
+    whole = statistics.astype({"min": "int64", "max": "int64"})
+    return whole.rename(columns={name: f"{name}_{unit}" for name in whole if name != "count"})
+
+
+def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
+    """Return the distinct combinations of the columns `keys` and the number of the one in each row.
+
+    Returns
+    -------
+    combinations : DataFrame
+        The key columns with their dtypes, one row per combination in order of first appearance; missing
+        values are a value of their own.
+    group : int64 array
+        For each row of `frame` the row of `combinations`.
+
+    Examples
+    --------
+    >>> combinations, group = numbered(pd.DataFrame({"a": [5, 5, 3], "b": ["x", "y", "x"]}), ["a", "b"])
+    >>> combinations.to_numpy().tolist(), group.tolist()
+    ([[5, 'x'], [5, 'y'], [3, 'x']], [0, 1, 2])
+    """
+    group, span = np.zeros(len(frame), np.int64), 1
+    for key in keys:
+        column = frame[key]
+        of_key = column.cat.codes if isinstance(column.dtype, pd.CategoricalDtype) else pd.factorize(column)[0]
+        code = np.asarray(of_key, np.int64)
+        if (values := int(code.max(initial=0)) + 2) > MOST // span:  # numbered anew, the product fits
+            group, span = pd.factorize(group)[0].astype(np.int64, copy=False), max(len(frame), 1)
+        group, span = group * values + code + 1, span * values
+    group = pd.factorize(group)[0].astype(np.int64, copy=False)
+    first = np.zeros(int(group.max(initial=-1)) + 1, np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]
+    return frame[keys].iloc[first].reset_index(drop=True), group
+
+
+def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:
+    """Return the rows by falling `total`, ties by falling count, then by the text of the keys.
+
+    Examples
+    --------
+    >>> ranked(pd.DataFrame({"name": ["b", "a"], "count": [1, 1], "total_ns": [9, 9]}), "total_ns", ["name"])
+      name  count  total_ns
+    0    a      1         9
+    1    b      1         9
+    """
+    texts = [pd.factorize(frame[key].astype(str), sort=True)[0] for key in reversed(keys)]
+    order = np.lexsort([*texts, -frame["count"].to_numpy(), -frame[total].to_numpy()])
+    return frame.iloc[order].reset_index(drop=True)
+
+
+def speedup_bounds(
+    shares: Sequence[float], removed: Sequence[float], *, exclusive: Sequence[float] | None = None
+) -> SpeedupBounds:
+    """Return the range of the speed-up if a fraction of each share of one timeline is removed.
+
+    With shares p, removed fractions r and exclusive parts x (what no other share covers):
+    low = 1 / (1 - sum of r x), high = 1 / max(largest p (1 - r), 1 - sum of r p). What remains of one share takes its
+    time whatever becomes of the others, and no more than the sum can be removed.
+
+    Parameters
+    ----------
+    shares
+        Share of the timeline of each measure's target, 0..1; may be empty.
+    removed
+        Fraction of its share that each measure removes, 0..1.
+    exclusive
+        The part of each share that none of the others covers, 0..share. Without it the least that is possible
+        for any overlap: the share less the sum of the others, and at least 0.
+
+    Returns
+    -------
+    Bounds
+        1 <= low <= high; (1, 1) without measures.
+
+    Raises
+    ------
+    ValueError
+        If the lengths differ or a value lies outside its range.
+
+    References
+    ----------
+    G. M. Amdahl, "Validity of the single processor approach to achieving large scale computing
+    capabilities" (1967), applied to sets of intervals.
+
+    Examples
+    --------
+    >>> bounds([0.784], [0.6]).high.__round__(3)
+    1.888
+    >>> [round(each, 3) for each in bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]
+    [1.29, 3.189]
+    """
+    alone = _alone(shares) if exclusive is None else list(exclusive)
+    if not len(shares) == len(removed) == len(alone):
+        raise ValueError(f"removed: {len(removed)} fractions and {len(alone)} exclusive parts for {len(shares)} shares")
+    for share, fraction, own in zip(shares, removed, alone, strict=True):
+        if not (0 <= share <= 1 and 0 <= fraction <= 1 and 0 <= own <= share):
+            raise ValueError(f"shares: {share}, {fraction} removed, {own} exclusive; fractions lie between 0 and 1")
+    saved = sum(r * x for r, x in zip(removed, alone, strict=True))
+    left = max((p * (1 - r) for p, r in zip(shares, removed, strict=True)), default=1.0)
+    least = max(left, 1 - sum(r * p for p, r in zip(shares, removed, strict=True)))
+    return SpeedupBounds(_inverse(1 - saved), _inverse(least))
+
+
+def _alone(shares: Sequence[float]) -> list[float]:
+    total = sum(shares)
+    return [max(0.0, share - (total - share)) for share in shares]
+
+
+def _inverse(time: float) -> float:
+    return 1 / time if time > 0 else math.inf

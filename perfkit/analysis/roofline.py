@@ -1,0 +1,374 @@
+"""How far is each kernel from what the GPU can do, and what holds it back: arithmetic, memory or latency?
+
+Conventions
+-----------
+A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per byte.
+Sums come before quotients: FLOP / time, FLOP / bytes; rates and ratios are never added or averaged. A roof
+is a peak per precision and a bandwidth per memory level, of a data sheet or measured in the report; there
+is no default. Tensor work is named by its operands' type (fp16_tensor accumulates in FP32,
+fp16_tensor_acc16 in FP16) because each type has a roof of its own.
+
+References
+----------
+Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Yang, Kurth, Williams:
+Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 2020.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit import names
+from perfkit.analysis import occupancy, roofs
+from perfkit.analysis.counters import wide
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.roofs import CEILINGS, LEVELS, RECORD
+from perfkit.format import number, percent
+from perfkit.schema import Column, Table
+from perfkit.tables import COUNTERS, DUR, GPU, LAUNCHES, RANK
+
+Floats = NDArray[np.float64]
+POINTS = Table(
+    "POINTS",
+    "a launch, or all launches of a kernel, in one precision",
+    (
+        RANK,
+        GPU,
+        Column("launch", "int64", "number of the launch in the report; -1 for several together"),
+        Column("name", "category", "short name; 'all kernels' for a whole GPU"),
+        Column("full_name", "category", "demangled name; missing for several together"),
+        Column("family", "category", "kind of work, from the name; missing for a whole GPU"),
+        Column("precision", "category", "fp64, fp32, fp16, fp16_tensor, ...; missing where no FLOP was counted"),
+        Column("count", "int64", "launches"),
+        Column(DUR.name, "float64", "sum of the launches' durations, ns"),
+        Column("flops", "float64", "operations in this precision, FLOP; NaN not measured"),
+        Column(
+            "dram_bytes", "float64", "device-memory bytes of the launches, all precisions together; NaN not measured"
+        ),
+        Column("l2_bytes", "float64", "bytes through the L2 cache; NaN not measured"),
+        Column("l1_bytes", "float64", "bytes through the L1 cache; NaN not measured"),
+        Column("flops_per_s", "float64", "flops over dur_ns, FLOP/s"),
+        Column("dram_intensity", "float64", "flops over dram_bytes, FLOP/byte; infinite where no byte moved"),
+        Column("l2_intensity", "float64", "flops over l2_bytes, FLOP/byte"),
+        Column("l1_intensity", "float64", "flops over l1_bytes, FLOP/byte"),
+        Column("sm_frac", "float64", "compute throughput over its peak; mean over time of several launches"),
+        Column("memory_frac", "float64", "memory throughput over its peak; mean over time of several launches"),
+        Column("waves", "float64", "times the grid fills the GPU; mean over time of several launches"),
+    ),
+    ("rank", "gpu", "launch", "name", "full_name", "precision"),
+)
+BY = {
+    "launch": ["rank", "gpu", "launch", "name", "full_name"],
+    "full_name": ["rank", "gpu", "name", "full_name"],
+    "name": ["rank", "gpu", "name"],
+    "gpu": ["rank", "gpu"],
+}
+_WAVES = "launch__waves_per_multiprocessor"
+_FLOPS = {"fp64_flops": "fp64", "fp32_flops": "fp32", "fp16_flops": "fp16"}
+_LEVELS = ("dram", "l2", "l1")
+_SUMS = ["dur_ns", *(f"{level}_bytes" for level in _LEVELS)]
+_MEANS = ["sm_frac", "memory_frac", "waves"]
+Row = dict[Any, Any]
+_UNCOUNTED = f" Its FLOP were not counted: record with {RECORD}."
+BOUNDS = ("compute", "memory", "balanced", "latency", "small_grid", "refused", "not measured")
+HIGH, BUSY, APART = 0.8, 0.6, 0.1  # the vendor's rule SOLBottleneck: 80 %, 60 %, 10 points
+LATENCY_BELOW = 0.6
+REFUSED_ABOVE = 1.1  # measuring a little over the roof happens, a lot over it means that the roof is wrong
+_SHARES = ["compute_share_frac", *(f"{level}_share_frac" for level in LEVELS)]
+
+
+def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: str = "launch") -> pd.DataFrame:
+    """Return performance and arithmetic intensity of each launch, or group of launches, per precision.
+
+    flops_per_s = sum of FLOP / sum of time, intensity = sum of FLOP / sum of bytes. A launch that computed in
+    several precisions has a point in each, all with the whole launch's bytes and time; one that computed in none,
+    or of which no FLOP were counted, has one row without precision.
+
+    Parameters
+    ----------
+    launches
+        LAUNCHES; may be empty.
+    counters
+        COUNTERS, for the types of tensor operations and the waves; without it names tell the types.
+    by
+        "launch"; "name", "full_name": all launches of it on a GPU; "gpu": all launches of a GPU.
+
+    Returns
+    -------
+    pandas.DataFrame
+        POINTS: `flops` above 0, or 0 (counted, none), or NaN (not counted); `dur_ns` ns; bytes; `flops_per_s`;
+        intensities in FLOP/byte. A sum of which one part was not measured is NaN.
+
+    Raises
+    ------
+    SchemaError
+        If a table is not of its kind.
+    ValueError
+        If `by` is not one of the four.
+
+    References
+    ----------
+    Yang, Kurth, Williams: Hierarchical roofline analysis for GPUs, 2020.
+
+    Examples
+    --------
+    >>> points(LAUNCHES.empty()).columns.tolist()[5:10]
+    ['family', 'precision', 'count', 'dur_ns', 'flops']
+    """
+    if by not in BY:
+        raise ValueError(f"by: {by!r} is not one of {list(BY)}")
+    LAUNCHES.check(launches)
+    counters = COUNTERS.empty() if counters is None else counters
+    operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
+    operations = pd.concat([operations, roofs.flops(launches, counters)], axis=1)
+    # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
+    waves = occupancy.limits(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
+    measures = launches[[*_SUMS, "sm_frac", "memory_frac"]].assign(waves=waves.to_numpy())
+    keys, group = numbered(launches, BY[by])
+    groups = pd.concat([_with_names(keys), _grouped(measures, group, len(keys))], axis=1)
+    work = np.column_stack([_sum(operations[name], group, len(keys)) for name in operations.columns])
+    return POINTS.make(_divided(_per_precision(groups, work, operations.columns.tolist())))
+
+
+def _with_names(keys: pd.DataFrame) -> pd.DataFrame:
+    """Return the keys of the groups with the columns that they do not tell apart filled in."""
+    missing = pd.Series(pd.NA, index=keys.index, dtype="string")
+    name = keys["name"].astype("string") if "name" in keys else missing
+    full = keys["full_name"].astype("string") if "full_name" in keys else missing
+    told = full.fillna(name)
+    family = told.map({text: names.family(text) for text in told.dropna().unique()}).astype("string")
+    launch = keys.get("launch", -1)
+    return keys[["rank", "gpu"]].assign(launch=launch, name=name.fillna("all kernels"), full_name=full, family=family)
+
+
+def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Floats:
+    """Return the sum of each group; NaN if any part is."""
+    return np.bincount(group, values.to_numpy("float64"), groups).astype(np.float64, copy=False)
+
+
+def _grouped(measures: pd.DataFrame, group: NDArray[np.int64], groups: int) -> pd.DataFrame:
+    sums = pd.DataFrame({name: _sum(measures[name], group, groups) for name in _SUMS})
+    weighted = {name: _sum(measures[name] * measures["dur_ns"], group, groups) for name in _MEANS}
+    means = pd.DataFrame(weighted).div(sums["dur_ns"].where(sums["dur_ns"] > 0), axis=0)
+    return pd.concat([sums, means, pd.Series(np.bincount(group, minlength=groups), name="count")], axis=1)
+
+
+def _per_precision(groups: pd.DataFrame, flops: Floats, precisions: list[str]) -> pd.DataFrame:
+    """Return a row per group and precision with operations, and one for each group that has none."""
+    group, column = np.nonzero(flops > 0)
+    bare = np.flatnonzero(~(flops > 0).any(axis=1))
+    none = np.where(np.isnan(flops[bare]).all(axis=1), np.nan, 0.0)
+    rows = groups.iloc[np.append(group, bare)].reset_index(drop=True)
+    named = np.append(np.array(precisions, object)[column], np.full(len(bare), None))
+    return rows.assign(precision=named, flops=np.append(flops[group, column], none))
+
+
+def _divided(table: pd.DataFrame) -> pd.DataFrame:
+    """Add performance and intensities to `table`, which is this module's own."""
+    for level in _LEVELS:
+        table[f"{level}_intensity"] = table["flops"] / table[f"{level}_bytes"]
+    table["flops_per_s"] = table["flops"] / (table["dur_ns"].where(table["dur_ns"] > 0) / 1e9)
+    return table
+
+
+def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return what limits each point, its share of each roof, and the reason in a sentence.
+
+    The vendor's rule on compute and memory throughput decides where both were recorded (see `speed_of_light`).
+    Else the roof does: a share under 60 % is latency, else an intensity under the ridge is memory, else compute.
+    A launch with several precisions gets one verdict, that of its point nearest to the roof. A launch with a point
+    above 110 % of its roof is refused, whatever the throughputs say: its figures contradict each other.
+
+    Parameters
+    ----------
+    points
+        POINTS of `points`; may be empty.
+    ceilings
+        CEILINGS of `ceilings`; without it there are no shares, and only the vendor's rule can decide.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge` FLOP/byte;
+        `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`, `l1_share_frac` of each
+        level's bandwidth; `roof_share_frac`, performance over attainable performance min(peak, intensity x DRAM
+        bandwidth), which is the larger of compute and dram. They are in 0..1.1; l2 and l1 are NaN above.
+        `bound` category, one of BOUNDS; `rule` category: speed of light, roofline, or missing; `reason` string.
+
+    Raises
+    ------
+    SchemaError
+        If a table is not of its kind.
+
+    References
+    ----------
+    Vendor's rule: Nsight Compute, SOLBottleneck. Roof: Williams, Waterman, Patterson, 2009.
+
+    Examples
+    --------
+    >>> bound(POINTS.empty())["bound"].tolist()
+    []
+    """
+    table = pd.concat([POINTS.check(points), _shares(points, ceilings)], axis=1)
+    launch = table.groupby(POINTS.column_names[:5], observed=True, dropna=False, sort=False).ngroup()
+    over = table[["compute_share_frac", "dram_share_frac"]].max(axis=1)
+    refused = _of_launch(over > REFUSED_ABOVE, launch)
+    vendor = speed_of_light(table["sm_frac"], table["memory_frac"], table["waves"])
+    roof = _by_roof(table, launch)
+    verdict = vendor.where(vendor != "not measured", roof).mask(refused, "refused")
+    rule = pd.Series("speed of light", table.index).where(vendor != "not measured", "roofline")
+    measured = ceilings is not None and bool((ceilings["count"] > 0).any())
+    nearest = table["roof_share_frac"] == table["roof_share_frac"].groupby(launch).transform("max")
+    rows = table.assign(verdict=verdict, rule=rule, measured=measured, nearest=nearest).to_dict("records")
+    return table.assign(
+        **{name: table[name].mask(refused | (table[name] > REFUSED_ABOVE)) for name in (*_SHARES, "roof_share_frac")},
+        bound=pd.Categorical(verdict, BOUNDS),
+        rule=rule.mask(verdict.isin(["refused", "not measured"])).astype("category"),
+        reason=pd.array([_reason(row) for row in rows], "string"),
+    )
+
+
+def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series) -> pd.Series:
+    """Return the verdict of the vendor's rule on compute and memory throughput, "not measured" where one is NaN.
+
+    One at 80 % or above: the larger names the bound. Else one at 60 % or above: the larger names it if it leads by
+    10 points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid does not fill the GPU once.
+
+    Parameters
+    ----------
+    sm_frac, memory_frac
+        Throughput over its peak, of one index.
+    waves
+        Times the grid fills the GPU; NaN, not recorded, counts as one that does.
+
+    Examples
+    --------
+    >>> column = pd.Series
+    >>> speed_of_light(column([0.78, 0.2, 0.2]), column([0.46, 0.3, 0.3]), column([9.0, 2.0, 0.5])).tolist()
+    ['compute', 'latency', 'small_grid']
+    """
+    # Rounded to what the reports print, so that 0.7 - 0.6 is the ten points it is.
+    lead = (sm_frac - memory_frac).round(9)
+    top = np.fmax(sm_frac, memory_frac)
+    larger = np.select([lead > 0, lead < 0], ["compute", "memory"], "balanced")
+    clear = np.where(lead.abs() >= APART, larger, "balanced")
+    waiting = np.where(waves < 1, "small_grid", "latency")
+    chosen = np.select([lead.isna(), top >= HIGH, top >= BUSY], ["not measured", larger, clear], waiting)
+    return pd.Series(chosen, sm_frac.index, dtype=object)
+
+
+def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame:
+    """Return the ridge and the share of every roof for each point."""
+    roofs = CEILINGS.empty() if ceilings is None else CEILINGS.check(ceilings)
+    precision = points["precision"].astype(object)
+    peak = _peak(points, precision, roofs, "flops_per_s")
+    # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is the same.
+    peak = peak.fillna(_peak(points, precision.astype("string").str.removesuffix("_acc16"), roofs, "flops_per_s"))
+    seconds = points["dur_ns"].where(points["dur_ns"] > 0) / 1e9
+    shares = {"compute_share_frac": (points["flops_per_s"] / peak).mask(points["flops"] == 0, 0.0)}
+    bandwidth = {level: _peak(points, pd.Series(level, points.index), roofs, "bytes_per_s") for level in LEVELS}
+    shares |= {f"{level}_share_frac": points[f"{level}_bytes"] / seconds / bandwidth[level] for level in LEVELS}
+    nearest = np.fmax(shares["compute_share_frac"], shares["dram_share_frac"])
+    return pd.DataFrame({"ridge": peak / bandwidth["dram"], **shares, "roof_share_frac": nearest})
+
+
+def _peak(points: pd.DataFrame, roof: pd.Series, roofs: pd.DataFrame, unit: str) -> pd.Series:
+    """Return the peak of the named roof of each point's device, NaN where there is none."""
+    known = roofs.set_index([roofs["rank"], roofs["gpu"], roofs["roof"].astype(object)])[unit]
+    wanted = pd.MultiIndex.from_arrays([points["rank"], points["gpu"], roof.astype(object)])
+    return pd.Series(known.reindex(wanted).to_numpy("float64"), points.index)
+
+
+def _of_launch(flag: pd.Series, launch: pd.Series) -> pd.Series:
+    """Return whether any point of the same launch has the flag."""
+    return flag.groupby(launch).transform("any")
+
+
+def _by_roof(table: pd.DataFrame, launch: pd.Series) -> pd.Series:
+    """Return the verdict of the roof; it needs both shares unless the one that is known is high."""
+    share, best = table["roof_share_frac"], table["roof_share_frac"].groupby(launch).transform("max")
+    memory = table["dram_share_frac"] > table["compute_share_frac"].fillna(0.0)
+    at_memory = _of_launch(memory & (share == best), launch)
+    whole = ~_of_launch(table[["compute_share_frac", "dram_share_frac"]].isna().any(axis=1), launch)
+    chosen = np.select(
+        [best.isna() | (best < LATENCY_BELOW) & ~whole, best < LATENCY_BELOW, at_memory],
+        ["not measured", "latency", "memory"],
+        "compute",
+    )
+    return pd.Series(chosen, table.index, dtype=object)
+
+
+def _reason(row: Row) -> str:
+    if row["verdict"] == "refused":
+        return refusal(row)
+    if row["verdict"] == "not measured":
+        return unmeasured(row)
+    return speed_of_light_reason(row) if row["rule"] == "speed of light" else roofline_reason(row)
+
+
+def speed_of_light_reason(row: Row) -> str:
+    """Return the sentence for a verdict of the vendor's rule; `row` has verdict, sm_frac, memory_frac and waves."""
+    sm, memory = percent(row["sm_frac"]), percent(row["memory_frac"])
+    both = f"compute throughput is {sm} and memory throughput {memory} of its peak"
+    said = {
+        "compute": f"Arithmetic limits it: {both}.",
+        "memory": f"Memory limits it: {both}.",
+        "balanced": f"Neither leads by 10 points: {both}.",
+        "latency": f"It waits: {both}, both under 60 %, though the grid fills the GPU.",
+        "small_grid": f"The grid has too few blocks to fill the GPU ({_waves(row['waves'])} waves): {both}.",
+    }[row["verdict"]]
+    if row["verdict"] == "latency" and pd.isna(row["waves"]):
+        said = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
+    return said + (_UNCOUNTED if pd.isna(row["flops"]) else "")
+
+
+def _waves(waves: float) -> str:
+    return number(waves) if waves > 0 else "under 0.01"
+
+
+def roofline_reason(row: Row) -> str:
+    """Return the sentence for a verdict of the roof; `row` has verdict, shares, dram_intensity and ridge."""
+    memory = percent(row["dram_share_frac"])
+    if pd.isna(row["flops"]):
+        reached = f"it reaches {memory} of the DRAM bandwidth; its FLOP were not counted (record with {RECORD})"
+    else:
+        reached = f"it reaches {percent(row['compute_share_frac'])} of the peak and {memory} of the DRAM bandwidth"
+    place = ""
+    if pd.notna(row["dram_intensity"]) and pd.notna(row["ridge"]):
+        side = "left" if row["dram_intensity"] < row["ridge"] else "right"
+        place = f", {side} of the ridge ({number(row['dram_intensity'])} and {number(row['ridge'])} FLOP/byte)"
+    other = "" if row["nearest"] else "in another precision "
+    return {
+        "compute": f"Arithmetic {other}limits it: {reached}{place}.",
+        "memory": f"Memory limits it: {reached}{place}.",
+        "latency": f"It waits for neither: {reached}{place}, under 60 % of its roof.",
+    }[row["verdict"]]
+
+
+def refusal(row: Row) -> str:
+    """Return why a launch above its roof is refused; the cause depends on the roof and on how it is known."""
+    arithmetic, memory = row["compute_share_frac"], row["dram_share_frac"]
+    what, share = ("peak", arithmetic) if not arithmetic < memory else ("DRAM bandwidth", memory)
+    over = (
+        f"Refused: it would reach {percent(share)} of the {what}" if share > 1.1 else "Refused with its other precision"
+    )
+    causes = ["operations counted with sparsity against a dense peak"] if "tensor" in str(row["precision"]) else []
+    if row["measured"]:
+        causes.append("the clock changed between the profiler's passes (record with `--clock-control base`)")
+    else:
+        causes.append("the peaks are another GPU's, or its clock was above the data sheet's boost clock")
+    return f"{over}. Likely cause: {'; or '.join(causes)}."
+
+
+def unmeasured(row: Row) -> str:
+    """Return what is lacking for a verdict and how to record it."""
+    if pd.isna(row["flops"]):
+        return f"Not measured: neither its FLOP nor its throughputs were recorded. Record with {RECORD}."
+    if pd.isna(row["dram_bytes"]):
+        return f"Not measured: its DRAM bytes were not counted. Record with {RECORD}."
+    precision = "its precision" if pd.isna(row["precision"]) else row["precision"]
+    return f"Not measured: no roof of {precision} is known. Pass ceilings, or peaks that have one."

@@ -1,0 +1,385 @@
+"""The picture of how each device's time splits up; reached as `perfkit.charts.timeline.parts`.
+
+Conventions
+-----------
+Frames are those of `perfkit.analysis.calltree`: sums over all threads and operations of a rank or entry point,
+which may overlap. None of them is wall time, and no ratio of them a utilisation. NaN: not recorded.
+A row of the frame is a segment: `label` (its bar), `begin` and `end` in 0..1, and columns that tooltips show. Bars
+stand in the order of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import altair as alt
+import pandas as pd
+
+from perfkit.charts.theme import (
+    CAUSE_COLOURS,
+    KIND_COLOURS,
+    KIND_NAMES,
+    WIDTH,
+    colours,
+    devices,
+    ink,
+    inline,
+    layered,
+    need,
+    nothing,
+    register,
+)
+from perfkit.format import TIME, Unit, duration, percent, printable, unit
+
+PART_OF = {
+    "computation_ns": "computation",
+    "exposed_communication_ns": "communication",
+    "other_kernels_ns": "other_kernels",
+    "exposed_copy_ns": "copy",
+    "idle_ns": "idle",
+}
+NO_WORK = "No kernel or copy ran in this window."
+SMALLEST_LABEL = 0.055  # of the span: a narrower part has no room for its figure
+LABEL_WIDTH = 320  # pixels
+PARTS = {
+    "kernel_ns": "kernels",
+    "copy_ns": "copies",
+    "implicit_copy_ns": "implicit copies",
+    "memset_ns": "memset",
+    "allocation_ns": "allocation",
+    "synchronisation_ns": "synchronisation",
+    "other_ns": "other operations",
+}
+PART_COLOURS = {
+    "kernels": KIND_COLOURS["computation"],
+    "copies": KIND_COLOURS["copy"],
+    "implicit copies": "#8CD9B8",
+    "memset": "#E0A010",
+    "allocation": KIND_COLOURS["other_kernels"],
+    "synchronisation": "#7A4A2E",
+    "other operations": "#9A9A9A",
+}
+DARK = ["kernels", "allocation", "synchronisation"]  # parts on which white text reads better
+SERIES = {"CPU threads": "host_ns", "kernels": "kernel_ns", "copies": "copy_ns", "other operations": "other_ns"}
+SERIES_COLOURS = {"CPU threads": CAUSE_COLOURS["host_wait"], **PART_COLOURS}
+NO_GPU = "No GPU operation was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
+NO_CPU = "CPU time was not recorded: `hpcrun -e CPUTIME` does."
+LONGEST_LABEL = 46
+
+
+def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw how the time of each device splits into work and idleness.
+
+    Parameters
+    ----------
+    breakdown
+        Columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
+        exposed_copy_ns, idle_ns: one row per device, the parts sum to the span; may be empty.
+    title
+        What is seen; the devices' idle share when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If the parts of a device do not sum to its span.
+    """
+    need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
+    wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
+    if len(wrong):
+        raise ValueError(f"breakdown: the parts of {wrong.iloc[0].to_dict()} do not sum to span_ns")
+    seen = breakdown[breakdown["span_ns"] > 0]
+    if seen.empty:
+        return nothing(title or "No activity", NO_WORK)
+    register()
+    drawn = _device_segments(seen)
+    return layered(
+        [_bars(drawn), _figures(drawn)],
+        title or _idle_title(seen),
+        "Communication and copies count only where no computation hides them.",
+        picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
+        size=(WIDTH, alt.Step(34)),
+    )
+
+
+def _device_segments(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per device and part that is not empty, placed end to end from 0 to 1."""
+    shares = breakdown[list(PART_OF)].div(breakdown["span_ns"], axis=0)
+    ends = shares.cumsum(axis=1)
+    rows = [
+        pd.DataFrame(
+            {
+                "device": devices(breakdown),
+                "key": kind,
+                "part": KIND_NAMES[kind],
+                "begin": ends[column] - shares[column],
+                "end": ends[column],
+                "middle": ends[column] - shares[column] / 2,
+                "share": shares[column].map(percent),
+                "figure": shares[column].map(percent).where(shares[column] >= SMALLEST_LABEL, ""),
+                "time": breakdown[column].map(duration),
+            }
+        )[breakdown[column] > 0]
+        for column, kind in PART_OF.items()
+    ]
+    return pd.concat(rows, ignore_index=True)
+
+
+def _idle_title(breakdown: pd.DataFrame) -> str:
+    idle = breakdown["idle_ns"] / breakdown["span_ns"]
+    if len(idle) == 1:
+        return f"The GPU is idle {percent(idle.iloc[0])} of {duration(breakdown['span_ns'].iloc[0])}"
+    return f"The {len(idle)} GPUs are idle {percent(idle.min())} to {percent(idle.max())} of the time"
+
+
+def _bars(drawn: pd.DataFrame) -> alt.Chart:
+    shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
+    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    shown = [alt.Tooltip("device:N"), alt.Tooltip("part:N"), alt.Tooltip("share:N"), alt.Tooltip("time:N")]
+    place = alt.Y("device:N", title=None, sort=None)
+    marks: alt.Chart = (
+        alt.Chart(inline(drawn.drop(columns="key")))
+        .mark_bar(height=alt.RelativeBandSize(band=0.72))
+        .encode(share, alt.X2("end"), place, alt.Color("part:N", scale=shades, title=None), shown)
+    )
+    return marks
+
+
+def _figures(drawn: pd.DataFrame) -> alt.Chart:
+    """Figures in white on the dark colours, in black on the others."""
+    dark = alt.FieldOneOfPredicate(field="part", oneOf=[KIND_NAMES["computation"], KIND_NAMES["other_kernels"]])
+    ink = alt.condition(dark, alt.value("#FFFFFF"), alt.value("#000000"))
+    marks: alt.Chart = (
+        alt.Chart(inline(drawn.drop(columns="key")))
+        .mark_text(fontSize=11, tooltip=False)
+        .encode(alt.X("middle:Q"), alt.Y("device:N", sort=None), alt.Text("figure:N"), color=ink)
+    )
+    return marks
+
+
+def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw the CPU time of each rank or entry point beside the time of the GPU operations that it started.
+
+    Parameters
+    ----------
+    summary
+        Columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry: one row per rank or entry point;
+        NaN where not recorded; may be empty.
+    title
+        What is seen; both sums when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If a time is negative, or kernels and copies exceed all operations by more than rounding.
+    """
+    need(summary, "rank", "host_ns", "kernel_ns", "copy_ns", "operation_ns")
+    parts = ["kernel_ns", "copy_ns"]
+    rows = _checked(summary, ["host_ns", *parts], parts)
+    host, gpu = rows["host_ns"].sum(min_count=1), rows["operation_ns"].sum(min_count=1)
+    if not host > 0 and not gpu > 0:
+        return nothing(title or "No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
+    register()
+    drawn = _series(rows)
+    scale = unit(float(drawn["time"].max()), TIME)
+    drawn = drawn.assign(time=drawn["time"] / scale.size)
+    return layered(
+        _lengths(drawn, scale),
+        title or _both(host, gpu),
+        "Sums over all threads and over all GPU operations: neither is wall time, their ratio is no utilisation.",
+        picture=f"Bars of {', '.join(drawn['series'].unique())} for {', '.join(drawn['label'].unique()[:8])}",
+        size=(WIDTH - 60, alt.Step(22)),
+    )
+
+
+def _both(host: float, gpu: float) -> str:
+    """Say how much time each had."""
+    if not gpu > 0:
+        return f"{duration(host)} of CPU time, no GPU operation recorded"
+    beside = f"{duration(host)} of CPU time beside" if host > 0 else "CPU time was not recorded;"
+    return f"{beside} {duration(gpu)} of GPU operations"
+
+
+def _checked(summary: pd.DataFrame, times: list[str], parts: list[str]) -> pd.DataFrame:
+    """Return the rows with their `label` and, in `other_ns`, what of the operations is in none of `parts`."""
+    if (summary[[*times, "operation_ns"]] < 0).any(axis=None):
+        raise ValueError(f"summary: a time is {summary[[*times, 'operation_ns']].min().min()} ns, below 0")
+    rest = summary["operation_ns"] - summary[parts].sum(axis=1)
+    rounding = 1e-9 * summary["operation_ns"]
+    wrong = summary[rest < -rounding]
+    if len(wrong):
+        raise ValueError(f"summary: {wrong[[*parts, 'operation_ns']].iloc[0].to_dict()}: the parts exceed operation_ns")
+    other = rest.mask(rest <= rounding, 0.0)
+    return summary[[*times, "operation_ns"]].astype("float64").assign(other_ns=other, label=_labels(summary))
+
+
+def _labels(summary: pd.DataFrame) -> list[str]:
+    """Return the entry point of each row, or the rank; both where there are several ranks."""
+    ranks = [f"rank {rank}" for rank in summary["rank"]]
+    if "entry" not in summary:
+        return ranks
+    entries = [printable(entry, LONGEST_LABEL) for entry in summary["entry"]]
+    if len(set(ranks)) == 1:
+        return entries
+    return [f"{rank} · {entry}" for rank, entry in zip(ranks, entries, strict=True)]
+
+
+def _series(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per label and series with time, the label with most time first."""
+    whole = rows[["host_ns", "operation_ns"]].sum(axis=1)
+    order = rows.iloc[whole.argsort(kind="stable")[::-1]].rename(columns={v: k for k, v in SERIES.items()})
+    drawn = order.melt("label", list(SERIES), var_name="series", value_name="time")
+    drawn = drawn[drawn["time"] > 0]
+    return drawn.assign(told=drawn["time"].map(duration))
+
+
+def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
+    """Return bars and their times; the outline keeps a bar visible that is too short beside the others."""
+    room = alt.Scale(domain=[0, 1.18 * float(drawn["time"].max())], nice=False)
+    shades = colours(SERIES_COLOURS, {}, drawn["series"])
+    length = alt.X("time:Q", title=f"sum of times ({scale.symbol})", scale=room)
+    label = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
+    beside = alt.YOffset("series:N", sort=list(SERIES), scale=alt.Scale(paddingInner=0.2))
+    shown = [
+        alt.Tooltip("label:N", title="where"),
+        alt.Tooltip("series:N", title="what"),
+        alt.Tooltip("told:N", title="time"),
+    ]
+    fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
+    marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, label, beside, fill, stroke, shown)
+    return [marks, ink(inline(drawn), dx=5).encode(length, label, beside, alt.Text("told:N"))]
+
+
+def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw what the GPU's time is made of, one bar per rank or entry point, and one of all if there are several.
+
+    Parameters
+    ----------
+    summary
+        Columns rank, kernel_ns, copy_ns, implicit_copy_ns, memset_ns, allocation_ns, synchronisation_ns,
+        operation_ns (all of these and others) and, if there, entry: one row per rank or entry point; NaN where not
+        recorded; rows without operations are left out; may be empty.
+    title
+        What is seen; the largest part of all when empty.
+
+    Returns
+    -------
+    altair.LayerChart
+
+    Raises
+    ------
+    SchemaError
+        If a column is missing.
+    ValueError
+        If a time is negative, or the parts exceed all operations by more than rounding.
+    """
+    parts = [column for column in PARTS if column != "other_ns"]
+    need(summary, "rank", *parts, "operation_ns")
+    rows = _checked(summary, parts, parts)
+    rows = rows[rows["operation_ns"] > 0]
+    if rows.empty:
+        return nothing(title or "No GPU time", NO_GPU)
+    register()
+    drawn = _bar_segments(_with_all(rows))
+    whole = drawn[drawn["label"] == drawn["label"].iloc[0]]
+    largest = whole.loc[(whole["end"] - whole["begin"]).idxmax()]
+    said = str(largest["part"]).capitalize()
+    verb = "take" if said.endswith("s") else "takes"
+    shown = [
+        alt.Tooltip("label:N", title="where"),
+        alt.Tooltip("part:N"),
+        alt.Tooltip("share:N"),
+        alt.Tooltip("told:N", title="time"),
+    ]
+    shades = colours(PART_COLOURS, {}, drawn["part"])
+    return layered(
+        [
+            bars(drawn, "part", shades, axis="share of the time of GPU operations", shown=shown),
+            figures(drawn, "part", DARK),
+        ],
+        title or f"{said} {verb} {largest['share']} of the GPU's time",
+        f"Of {duration(float(rows['operation_ns'].sum()))} in GPU operations; those that overlap count in full.",
+        picture=f"Stacked bars of {', '.join(drawn['part'].unique())}",
+        size=(WIDTH, alt.Step(34)),
+    )
+
+
+def _with_all(rows: pd.DataFrame) -> pd.DataFrame:
+    """Put the sum of several rows above them."""
+    if len(rows) == 1:
+        return rows
+    whole = rows.drop(columns="label").sum().to_frame().T.assign(label="all")
+    return pd.concat([whole, rows], ignore_index=True)
+
+
+def _bar_segments(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return one row per bar and part that is not empty, placed end to end from 0 to 1."""
+    long = rows.melt(["label", "operation_ns"], list(PARTS), var_name="column", value_name="time")
+    long = long[long["time"] > 0]
+    place = long["label"].map(rows["label"].tolist().index)
+    long = long.assign(place=place, share_frac=long["time"] / long["operation_ns"]).sort_values("place", kind="stable")
+    begin, end = ends(long["share_frac"], long["place"])
+    return pd.DataFrame(
+        {
+            "label": long["label"],
+            "part": long["column"].map(PARTS),
+            "begin": begin,
+            "end": end,
+            "share": long["share_frac"].map(percent),
+            "told": long["time"].map(duration),
+        }
+    )
+
+
+def ends(shares: pd.Series, label: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Return begin and end of segments that lie end to end within each label, in the order of the rows."""
+    end = shares.groupby(label, sort=False).cumsum()
+    return end - shares, end
+
+
+def bars(
+    drawn: pd.DataFrame, part: str, shades: alt.Scale, *, axis: str, shown: Sequence[alt.Tooltip], columns: int = 5
+) -> alt.Chart:
+    """Return the segments, coloured by `part`; `axis` names the whole, `columns` are those of the legend."""
+    share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    colour = alt.Color(f"{part}:N", scale=shades, title=None, legend=alt.Legend(columns=columns))
+    marks: alt.Chart = (
+        alt.Chart(inline(drawn))
+        .mark_bar(height=alt.RelativeBandSize(band=0.76))
+        .encode(share, alt.X2("end:Q"), _place(drawn), colour, list(shown))
+    )
+    return marks
+
+
+def figures(drawn: pd.DataFrame, part: str, dark: Collection[str]) -> alt.Chart:
+    """Return the column `share` as text: white on the `dark` parts, black on the others, none where it is narrow."""
+    width = drawn["end"] - drawn["begin"]
+    wide = drawn.assign(middle=drawn["begin"] + width / 2)[width >= SMALLEST_LABEL]
+    on_dark = alt.FieldOneOfPredicate(field=part, oneOf=list(dark))
+    marks: alt.Chart = (
+        alt.Chart(inline(wide))
+        .mark_text(fontSize=11, tooltip=False)
+        .encode(
+            alt.X("middle:Q"),
+            _place(drawn),
+            alt.Text("share:N"),
+            color=alt.condition(on_dark, alt.value("#FFFFFF"), alt.value("#000000")),
+        )
+    )
+    return marks
+
+
+def _place(drawn: pd.DataFrame) -> alt.Y:
+    labels = drawn["label"].drop_duplicates().tolist()
+    return alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=LABEL_WIDTH))

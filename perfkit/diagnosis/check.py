@@ -1,0 +1,293 @@
+"""Is a run worse than its baseline, or over its budget? The verdict for continuous integration.
+
+Conventions
+-----------
+A figure fails where it is worse by more than the tolerance, 5 % by default: where it has an interval, the whole
+interval must lie beyond, so that noise does not fail a build. Judged are, without a budget, the figures with an
+interval and, where none has one, the times of call paths, of the kernels in both runs and the shares of a log. A
+budget adds limits of single figures. Exit status: 0 nothing failed, 1 something is worse, 2 something could not be
+judged.
+
+A budget is a TOML file::
+
+    tolerance = 0.05                 # relative, for every figure
+
+    [figures.step_median_ns]
+    tolerance = 0.02                 # for this one
+    max = 160e6                      # in the unit of the figure
+
+    [figures.device_busy_frac]
+    min = 0.6
+
+    [figures.family_copy_ns]
+    ignore = true
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from perfkit.analysis.compare.resampling import TOLERANCE, WORSE, of_interval, of_values
+from perfkit.diagnosis.comparison import Comparison, Given, compared
+from perfkit.diagnosis.finding import SPOKEN
+from perfkit.errors import PerfkitError, ReadError
+from perfkit.format import number, percent, printable
+
+KEYS = {"tolerance": "a number of at least 0", "max": "a number", "min": "a number", "ignore": "true or false"}
+
+
+@dataclass(frozen=True)
+class Budget:
+    """Limits: a tolerance for all figures, and what is said of single ones, by id."""
+
+    path: str = ""
+    tolerance: float = TOLERANCE
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+PASS, FAIL, ERROR = "pass", "fail", "error"
+EXIT = {PASS: 0, FAIL: 1, ERROR: 2}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A figure that was judged: its values, its limit in words, the outcome (pass, fail or error) and why."""
+
+    id: str
+    label: str
+    unit: str
+    before: float
+    after: float
+    ratio: float
+    low: float
+    high: float
+    limit: str
+    outcome: str
+    reason: str
+
+    @property
+    def values(self) -> str:
+        """The values before and after as people read them."""
+        said = [SPOKEN[self.unit](v) if self.unit in SPOKEN and v == v else "none" for v in (self.before, self.after)]
+        return f"{said[0]} -> {said[1]}"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """All verdicts, the failed ones first, and what makes the comparison doubtful."""
+
+    verdicts: tuple[Verdict, ...]
+    cautions: tuple[str, ...] = ()
+    confidence: str = "high"
+
+    @property
+    def outcome(self) -> str:
+        """The worst outcome of all: pass, fail or error."""
+        return max((verdict.outcome for verdict in self.verdicts), key=EXIT.__getitem__, default=ERROR)
+
+    @property
+    def exit_code(self) -> int:
+        """0 if all passed, 1 if one is worse, 2 if one could not be judged."""
+        return EXIT[self.outcome]
+
+
+# Judged unless the budget names others: times that a change is meant to shorten; shares of a log where it is all there
+# is. A share of a timeline is not: it can fall because the work got faster.
+TIMES = ("step_*_ns", "family_*_ns", "matched_kernels_ns", "paths_wall_ns", "paths_host_ns", "paths_operation_ns")
+WITHOUT_INTERVAL = (*TIMES, "log_*_frac")
+SMALL_FRAC = 0.01  # of all kernel time: a smaller family is not judged unless the budget names it
+
+
+def check(
+    run: Given,
+    baseline: Given | None = None,
+    budget: str | Path | Budget | None = None,
+    *,
+    peaks: str = "",
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Checked:
+    """Return the verdicts on a run: against its baseline, and against the limits of a budget.
+
+    Parameters
+    ----------
+    run, baseline
+        As in `diagnosis.compared`; without a baseline only the `max` and `min` of the budget are judged.
+    budget
+        A TOML file, see the module, or what `load_budget` returned; none for 5 % on everything.
+    peaks, confidence, seed
+        As in `diagnosis.compared`.
+
+    Returns
+    -------
+    Checked
+
+    Raises
+    ------
+    PerfkitError
+        If baseline and budget are both missing, the runs share nothing, or nothing of them can be judged.
+    ReadError
+        If the budget cannot be used.
+    """
+    limits = budget if isinstance(budget, Budget) else load_budget(budget) if budget else Budget()
+    if baseline is None and not limits.figures:
+        raise PerfkitError("check: there is neither a baseline nor a budget with limits. Give --baseline or --budget.")
+    found = compared(run if baseline is None else baseline, run, peaks=peaks, confidence=confidence, seed=seed)
+    verdicts = [*_against(found, limits)] if baseline is not None else []
+    verdicts += [*_limited(found, limits, baseline is not None)]
+    if not verdicts:
+        raise PerfkitError(
+            "check: nothing that both runs recorded can be judged. Record steps (NVTX ranges or prof.step()), or name "
+            "the figures with max or min in a budget."
+        )
+    ordered = sorted(verdicts, key=lambda verdict: -EXIT[verdict.outcome])
+    return Checked(tuple(ordered), found.cautions if baseline is not None else (), found.confidence)
+
+
+def _against(found: Comparison, budget: Budget) -> Iterator[Verdict]:
+    """Yield the verdict on each figure that is judged against the baseline."""
+    for row in _chosen(found, budget):
+        yield _on(row, budget)
+    known = set(found.figures["id"])
+    for name, own in budget.figures.items():
+        if name not in known and "tolerance" in own:
+            yield missing(name, f"tolerance {percent(float(own['tolerance']))}")
+
+
+def _on(row: Mapping[str, Any], budget: Budget) -> Verdict:
+    """Return the verdict on one figure against the baseline."""
+    tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
+    better = row["better"]
+    if not isinstance(better, str):
+        reason = f"neither way is better for {row['id']}: give it max or min"
+        return judged(row, f"tolerance {percent(tolerance)}", ERROR, reason)
+    if math.isnan(row["before"]) or math.isnan(row["after"]):
+        which = "baseline" if math.isnan(row["before"]) else "run"
+        return judged(row, _allowed(better, tolerance), ERROR, f"the {which} has no such figure")
+    outcome, reason = _outcome(row, better, tolerance)
+    return judged(row, _allowed(better, tolerance), outcome, reason)
+
+
+def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
+    """Return the figures to judge: the times that have an interval, else those without, and what the budget names."""
+    table = found.figures
+    named = table["id"].map(lambda name: "tolerance" in budget.figures.get(name, {})).astype(bool)
+    ignored = table["id"].map(lambda name: bool(budget.figures.get(name, {}).get("ignore"))).astype(bool)
+    certain = table["ratio_low"].notna() & _matching(table, TIMES) & ~_small(table)
+    if not certain.any():
+        certain = table[["before", "after"]].notna().all(axis=1) & _matching(table, WITHOUT_INTERVAL) & ~_small(table)
+    rows = table[((certain & table["better"].notna()) | named) & ~ignored]
+    return _records(rows)
+
+
+def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Return rows of COMPARED_FIGURES as dictionaries, NaN for what is missing."""
+    return [{str(key): value for key, value in row.items()} for row in rows.astype(object).to_dict("records")]
+
+
+def _matching(table: pd.DataFrame, patterns: tuple[str, ...]) -> pd.Series:
+    matches = [any(fnmatchcase(name, pattern) for pattern in patterns) for name in table["id"]]
+    return pd.Series(matches, table.index, dtype=bool)
+
+
+def _small(table: pd.DataFrame) -> pd.Series:
+    """Say which figures are of families of kernels that hardly count."""
+    family = table["id"].str.startswith("family_").astype(bool)
+    most = table[["before", "after"]].max(axis=1)
+    return family & (most < SMALL_FRAC * table.loc[family, "before"].sum())
+
+
+def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str, str]:
+    """Return whether a figure fails, and why."""
+    if math.isnan(row["ratio_low"]):
+        said = of_values(row["before"], row["after"], better=better, unit=row["unit"], matters=tolerance)
+        ends = "no interval: too few values"
+    else:
+        said = of_interval(row["ratio_low"], row["ratio_high"], better=better, matters=tolerance)
+        ends = f"ratio within {number(row['ratio_low'])} to {number(row['ratio_high'])}"
+    return (FAIL, f"worse by more than {percent(tolerance)}; {ends}") if said == WORSE else (PASS, ends)
+
+
+def _allowed(better: str, tolerance: float) -> str:
+    if better == "lower":
+        return f"at most {number(1 + tolerance)} times the baseline"
+    return f"at least {number(1 / (1 + tolerance))} times the baseline"
+
+
+def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[Verdict]:
+    """Yield the verdict on each figure whose value the budget limits."""
+    rows = {row["id"]: row for row in _records(found.figures)}
+    for name, own in budget.figures.items():
+        row = rows.get(name)
+        for side in (side for side in ("max", "min") if side in own and not own.get("ignore")):
+            if row is None or math.isnan(row["after"]):
+                yield missing(name, f"{side} {own[side]:g}")
+            else:
+                yield _within(row if has_baseline else {**row, "before": math.nan, "ratio": math.nan}, side, own[side])
+
+
+def _within(row: Mapping[str, Any], side: str, limit: float) -> Verdict:
+    """Return the verdict on a figure with a largest ("max") or smallest ("min") value."""
+    spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
+    beyond = row["after"] > limit if side == "max" else row["after"] < limit
+    reason = ("above the limit" if side == "max" else "below the limit") if beyond else "within the limit"
+    return judged(row, f"{side} {spoken}", FAIL if beyond else PASS, reason)
+
+
+def load_budget(path: str | Path) -> Budget:
+    """Read a budget.
+
+    Raises
+    ------
+    ReadError
+        If the file cannot be read, is no TOML, or holds an unknown key or a value that is none; the message names
+        the file, the key and what it can be.
+    """
+    try:
+        content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        raise ReadError(f"{path}: the budget cannot be read: {printable(e, 200)}. Write it as TOML.") from e
+    legal = {"tolerance": KEYS["tolerance"], "figures": "tables, one per figure"}
+    _known(path, "", content, legal)
+    figures = content.get("figures", {})
+    for name, limits in figures.items():
+        _known(path, f"figures.{name}.", limits, KEYS)
+    return Budget(str(path), float(content.get("tolerance", TOLERANCE)), figures)
+
+
+def _known(path: str | Path, place: str, table: object, legal: Mapping[str, str]) -> None:
+    """Refuse a key that has no meaning, and a value that is none for its key."""
+    if not isinstance(table, dict):
+        name = printable(place.rstrip("."), 80)
+        raise ReadError(f"{path}: {name} is {printable(table, 40)!r}, no table. Give it {', '.join(legal)}.")
+    for key, value in table.items():
+        name = printable(f"{place}{key}", 80)
+        if key not in legal:
+            raise ReadError(f"{path}: the key {name} is unknown. Use {', '.join(legal)}.")
+        plain = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        fits = {"ignore": isinstance(value, bool), "figures": isinstance(value, dict)}.get(key, plain)
+        if not fits or (key == "tolerance" and value < 0):
+            raise ReadError(f"{path}: {name} is {printable(value, 40)!r}. Give {legal[key]}.")
+
+
+def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str) -> Verdict:
+    """Return the verdict on a row of COMPARED_FIGURES."""
+    before, after, ratio, low, high = (
+        float(row[name]) for name in ("before", "after", "ratio", "ratio_low", "ratio_high")
+    )
+    told = str(row["id"]), str(row["label"]), str(row["unit"])
+    return Verdict(*told, before, after, ratio, low, high, limit, outcome, reason)
+
+
+def missing(name: str, limit: str) -> Verdict:
+    """Return the verdict on a figure that the budget names and the run does not have."""
+    unknown = dict.fromkeys(("before", "after", "ratio", "ratio_low", "ratio_high"), math.nan)
+    return judged({"id": name, "label": name, "unit": "", **unknown}, limit, ERROR, "the run has no such figure")

@@ -1,0 +1,402 @@
+"""Two runs of any kind, or two groups of repeats, side by side: what they share, what differs, how sure that is.
+
+Conventions
+-----------
+What both runs recorded is compared, by the analyses of `perfkit.analysis.compare`; what only one has is refused. Runs
+on other GPUs, of other profilers or of steps found another way are compared all the same, with a caution that
+lowers the confidence (`doubts`). Of three repeats or more each figure has an interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import compare, steps
+from perfkit.analysis.compare.resampling import CONFIDENCE, SEVERAL, Resampling, enough, ratio
+from perfkit.diagnosis.finding import Figure, Refusal
+from perfkit.diagnosis.timeline import unrecorded
+from perfkit.errors import PerfkitError
+from perfkit.run import Run
+from perfkit.selection import Selection, select
+
+Given = Run | Selection | Sequence[Run | Selection]
+KINDS = {
+    "kernels": "a timeline",
+    "launches": "counters",
+    "calltree": "call paths",
+    "samples": "sampled metrics",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run or its repeats, with their steps, the kernels of these, and the parts of their time."""
+
+    views: list[Selection]
+    steps: list[pd.DataFrame] = field(default_factory=list)
+    kernels: list[pd.DataFrame] = field(default_factory=list)
+    parts: list[pd.DataFrame] = field(default_factory=list)
+
+    def table(self, name: str) -> list[pd.DataFrame]:
+        """Return a table of each repeat, as chosen."""
+        return [getattr(view if hasattr(view, name) else view.run, name) for view in self.views]
+
+    def has(self, name: str) -> bool:
+        """Say whether every repeat has rows in a table."""
+        return all(len(frame) for frame in self.table(name))
+
+    @property
+    def is_of_host(self) -> bool:
+        """Whether every repeat has ranges, which can be steps, and none has kernels: a recording of the CPU alone."""
+        return self.has("ranges") and not any(map(len, self.table("kernels")))
+
+
+RECORD = {
+    "kernels": "nsys profile --trace=cuda,nvtx PROGRAM",
+    "launches": "ncu --set full -o report PROGRAM",
+    "calltree": "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM",
+    "samples": "nvidia-smi dmon -s pucm -o DT, while the program runs",
+}
+STEPS = Refusal(
+    "Did the steps get faster?",
+    "",
+    "torch.profiler with prof.step(), NVTX ranges around the steps, or a timeline of at least "
+    f"{compare.FEWEST} steps after warm-up",
+)
+UNALIKE = 1.5  # times as many launches in a step: the steps are hardly the same work
+Ends = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What differs between two runs; frames of what they do not share are empty.
+
+    `figures` is COMPARED_FIGURES, `steps` COMPARED_STEPS, `parts` PARTS, `families` FAMILIES; `kernels` is per step
+    where both runs have steps; `launches`, `paths` (of the metric `paths_metric`) and `samples` as from
+    `analysis.compare`. `cautions` lower the `confidence`: high, medium or low. `repeats`: the runs before and after.
+    """
+
+    figures: pd.DataFrame
+    steps: pd.DataFrame
+    parts: pd.DataFrame
+    families: pd.DataFrame
+    kernels: pd.DataFrame
+    launches: pd.DataFrame
+    paths: pd.DataFrame
+    paths_metric: str
+    samples: pd.DataFrame
+    confidence: str
+    cautions: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+    repeats: tuple[int, int] = (0, 0)
+
+
+def side(name: str, given: Given) -> Side:
+    """Return a side from a run, a selection or a sequence of them; refuse an empty one."""
+    runs = [given] if isinstance(given, Run | Selection) else list(given)
+    if not runs:
+        raise ValueError(f"{name}: there is no run")
+    return Side([run if isinstance(run, Selection) else select(run) for run in runs])
+
+
+def common(old: Side, new: Side) -> list[str]:
+    """Return the kinds of recording that both sides have."""
+    return [name for name in KINDS if old.has(name) and new.has(name)]
+
+
+def timed(old: Side, new: Side) -> tuple[Side, Side]:
+    """Return both sides with steps and the kernels in them; with all kernels where a repeat has no steps."""
+    found = [[steps.detect(v.ranges, v.all_kernels, window=v.window) for v in one.views] for one in (old, new)]
+    if not all(frame["steady"].any() for frames in found for frame in frames):
+        return _whole(old), _whole(new)
+    return _stepped(old, found[0]), _stepped(new, found[1])
+
+
+def _whole(one: Side) -> Side:
+    return replace(one, kernels=one.table("kernels"))
+
+
+def _stepped(one: Side, found: list[pd.DataFrame]) -> Side:
+    pairs = zip(one.views, found, strict=True)
+    inside = [compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs]
+    return replace(one, steps=found, kernels=inside, parts=_parted(one, found))
+
+
+def _parted(one: Side, found: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return the parts of the steps' time; none where it is not known of every repeat when its GPUs worked."""
+    if any(map(unrecorded, one.views)):
+        return []
+    pairs = zip(one.views, found, strict=True)
+    return [compare.in_parts(view.kernels, view.copies, frame, others=view.other_kernels) for view, frame in pairs]
+
+
+def compared(
+    before: Given,
+    after: Given,
+    *,
+    peaks: str = "",
+    confidence: float = 0.95,
+    seed: int = 0,
+    matters: float = compare.MATTERS,
+    tolerance: float = compare.TOLERANCE,
+) -> Comparison:
+    """Return what differs between two runs of one kind, or two groups of repeats.
+
+    Parameters
+    ----------
+    before, after
+        A run, a selection of one, or a sequence of them: repeats of one program.
+    peaks
+        As in `diagnosis.figures`.
+    confidence, seed, matters
+        As in `analysis.compare.steps`.
+    tolerance
+        As in `analysis.compare.figures`, for what has no interval.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    PerfkitError
+        If the two share nothing that could be compared.
+    ValueError
+        If there is no run on a side, or a number cannot be used.
+    """
+    old, new = side("before", before), side("after", after)
+    shared = common(old, new)
+    if not shared:
+        raise PerfkitError(f"before, after: {lacking(old, new)}. Record both with the same profiler.")
+    how = Resampling("median", confidence, seed=seed).checked()
+    if "kernels" in shared or (old.is_of_host and new.is_of_host):
+        old, new = timed(old, new)
+    rest, metric = _others(old, new, shared, tolerance)
+    tables = {**_moved(old, new, how, matters, tolerance), **rest}
+    doubts = list(cautions(old, new))
+    unanswered = list(untimed(old, new, tables["steps"]))
+    return Comparison(
+        figures=side_by_side(old, new, tables, how, peaks=peaks, tolerance=tolerance, matters=matters),
+        **tables,
+        paths_metric=metric,
+        confidence=sureness(doubts, unanswered),
+        cautions=tuple(text for text, _ in doubts),
+        refusals=(*unanswered, *unshared(old, new)),
+        repeats=(len(old.views), len(new.views)),
+    )
+
+
+def nothing(refusal: Refusal) -> Comparison:
+    """Return a comparison of nothing, and why."""
+    empty = Side([]), Side([])
+    how = Resampling("median", CONFIDENCE)
+    return Comparison(
+        figures=compare.COMPARED_FIGURES.empty(),
+        **_moved(*empty, how, compare.MATTERS, compare.TOLERANCE),
+        launches=compare.launches([], []),
+        paths=compare.PATHS.empty(),
+        paths_metric="",
+        samples=compare.COMPARED_SAMPLES.empty(),
+        confidence="low",
+        cautions=(),
+        refusals=(refusal,),
+        repeats=(0, 0),
+    )
+
+
+def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, pd.DataFrame]:
+    """Return steps, their parts, families and kernels side by side."""
+    chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters}
+    return {
+        "steps": compare.steps(old.steps, new.steps, **chosen),
+        "parts": compare.parts(old.parts, new.parts, **chosen),
+        "families": compare.families(old.kernels, new.kernels, **chosen),
+        "kernels": compare.kernels(old.kernels, new.kernels, by="grid", tolerance=tolerance),
+    }
+
+
+def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tuple[dict[str, pd.DataFrame], str]:
+    """Return what is no timeline: counters, call paths (of the first repeats) and samples, and the paths' metric."""
+    from perfkit.diagnosis.paths import metric
+
+    empty = [[frame.iloc[:0] for frame in side.table("launches")] for side in (old, new)]
+    pair = [side.table("launches") for side in (old, new)] if "launches" in shared else empty
+    runs = [side.views[0].run for side in (old, new)]
+    named = metric(new.views[0]) if "calltree" in shared else ""
+    if named != metric(old.views[0]) or not named:
+        named = ""
+    trees = [(run.calltree, run.call_metrics) if named else _no_paths(run) for run in runs]
+    samples = [side.views[0].samples for side in (old, new)]
+    return {
+        "launches": compare.launches(*pair, tolerance=tolerance),
+        "paths": compare.paths(*trees, metric=named, tolerance=tolerance),
+        "samples": compare.samples(*(frame if "samples" in shared else frame.iloc[:0] for frame in samples)),
+    }, named
+
+
+def _no_paths(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
+    return run.calltree.iloc[:0], run.call_metrics.iloc[:0]
+
+
+def lacking(old: Side, new: Side) -> str:
+    """Say what each side has, where they share nothing."""
+    told = [" and ".join(text for name, text in KINDS.items() if side.has(name)) or "nothing" for side in (old, new)]
+    return f"the one has {told[0]}, the other {told[1]}"
+
+
+def unshared(old: Side, new: Side) -> Iterator[Refusal]:
+    """Yield what one side alone recorded."""
+    for name, text in KINDS.items():
+        if old.has(name) != new.has(name):
+            which = "before" if old.has(name) else "after"
+            yield Refusal(question(name), f"only the run {which} has {text}", RECORD[name])
+
+
+def question(name: str) -> str:
+    """Return the question that a kind of recording answers, of `KINDS`."""
+    return f"What differs in {KINDS[name]}?"
+
+
+def untimed(old: Side, new: Side, steps: pd.DataFrame) -> Iterator[Refusal]:
+    """Yield why the step times do not compare, where the sides have kernels; `steps` is COMPARED_STEPS."""
+    if steps.empty and (old.kernels or new.kernels):
+        why = "no steady steps were found in both runs: totals depend on how long each was recorded"
+        yield replace(STEPS, reason=why)
+    elif len(steps) and steps["ratio_low"].isna().all():
+        yield replace(STEPS, reason=f"a run has fewer than {compare.FEWEST} steady steps")
+
+
+def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
+    """Yield what makes the comparison doubtful, and how sure it leaves one: medium or low."""
+    gpus = [_gpus(side) for side in (old, new)]
+    if all(gpus) and gpus[0] != gpus[1]:
+        yield f"different GPUs: {', '.join(gpus[0])} before, {', '.join(gpus[1])} after", "low"
+    elif not all(gpus) and not (old.is_of_host and new.is_of_host):
+        yield "not every run names its GPU: whether it is the same is not known", "medium"
+    counts = [{len(f[["rank", "gpu"]].drop_duplicates()) for f in side.table("all_kernels")} for side in (old, new)]
+    if counts[0] != counts[1]:
+        yield "different numbers of GPUs with kernels", "low"
+    tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
+    if tools[0] != tools[1]:
+        told = [", ".join(sorted(side)) for side in tools]
+        yield f"different profilers, which cost different time: {told[0]} before, {told[1]} after", "low"
+    yield from _unlike(old, new)
+
+
+def _gpus(side: Side) -> list[str]:
+    """Return the names of the GPUs of a side that worked, sorted."""
+    return sorted({str(name) for view in side.views for name in view.devices["name"] if str(name)})
+
+
+def _unlike(old: Side, new: Side) -> Iterator[tuple[str, str]]:
+    """Yield why the steps of both sides may not be the same thing."""
+    found = [{str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)]
+    if found[0] != found[1]:
+        told = [", ".join(sorted(side)) for side in found]
+        yield f"steps were found another way: {told[0] or 'none'} before, {told[1] or 'none'} after", "medium"
+    if not (old.steps and new.steps):
+        return
+    launches = [np.mean([frame.groupby(["rank", "step"]).size().median() for frame in s.kernels]) for s in (old, new)]
+    if max(launches) > UNALIKE * min(launches):
+        yield (
+            f"a step has {launches[0]:,.0f} kernels before and {launches[1]:,.0f} after: is it the same work?",
+            "medium",
+        )
+
+
+def sureness(cautions: Sequence[tuple[str, str]], refusals: Sequence[Refusal]) -> str:
+    """Return how sure a comparison is: high, medium or low."""
+    levels = [level for _, level in cautions]
+    if "low" in levels or levels.count("medium") > 1:
+        return "low"
+    return "medium" if levels or refusals else "high"
+
+
+def side_by_side(
+    old: Side,
+    new: Side,
+    tables: Mapping[str, pd.DataFrame],
+    how: Resampling,
+    *,
+    peaks: str,
+    tolerance: float,
+    matters: float,
+) -> pd.DataFrame:
+    """Return COMPARED_FIGURES of both sides: means over repeats, with the figures of the comparison's own `tables`."""
+    from perfkit.diagnosis import figures
+
+    found = [[figures(view, peaks=peaks) for view in side.views] for side in (old, new)]
+    means = [_mean(side) for side in found]
+    intervals = _of_repeats(found[0], found[1], how)
+    moving = {name: matters * float(tables["parts"]["before_ns"].sum()) for name in _part_ids(tables)}
+    for figure, value, ends in _own(tables):
+        for column, amount in zip(means, value, strict=True):
+            if not np.isnan(amount):
+                column[figure.id] = replace(figure, value=amount)
+        if ends:
+            intervals[figure.id] = ends
+    before, after = (pd.DataFrame(list(side.values()), columns=compare.FIGURES.column_names) for side in means)
+    frames = compare.FIGURES.make(before), compare.FIGURES.make(after)
+    return compare.figures(*frames, intervals=intervals, least=moving, tolerance=tolerance, matters=matters)
+
+
+def _mean(repeats: Sequence[Mapping[str, Figure]]) -> dict[str, Figure]:
+    """Return the mean of each figure over the repeats that have it."""
+    every = {key: figure for run in reversed(repeats) for key, figure in run.items()}
+    order = dict.fromkeys(key for run in repeats for key in run)
+    return {
+        key: replace(every[key], value=float(np.mean([run[key].value for run in repeats if key in run])))
+        for key in order
+    }
+
+
+def _of_repeats(
+    old: Sequence[Mapping[str, Figure]], new: Sequence[Mapping[str, Figure]], how: Resampling
+) -> dict[str, Ends]:
+    """Return the intervals of the figures that three repeats or more on both sides have."""
+    if min(len(old), len(new)) < SEVERAL:
+        return {}
+    common = set.intersection(*({*run} for run in (*old, *new)))
+    found = {}
+    for key in sorted(common):
+        sides = [[np.array([run[key].value]) for run in side] for side in (old, new)]
+        if all(value[0] >= 0 for side in sides for value in side) and all(map(enough, sides)):
+            ends = ratio(sides[0], sides[1], how)
+            found[key] = (ends.low, ends.high)
+    return found
+
+
+def _own(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[Figure, Ends, Ends | None]]:
+    """Yield the figures of the comparison itself: as before, their values, and the ends of the ratio's interval."""
+    for row in tables["steps"].to_dict("records"):
+        label, definition = f"{str(row['statistic']).capitalize()} step", f"{row['statistic']} of the steady steps"
+        figure = Figure(f"step_{row['statistic']}_ns", label, 0.0, "ns", definition, "compare.steps")
+        yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
+    for name, row in zip(_part_ids(tables), tables["parts"].to_dict("records"), strict=True):
+        definition = "mean over the steady steps, time of a GPU between the start and the end of a step"
+        figure = Figure(name, f"{str(row['part']).capitalize()} per step", 0.0, "ns", definition, "compare.parts")
+        ends = (row["ratio_low"], row["ratio_high"]) if row["before_ns"] else None
+        yield figure, (row["before_ns"], row["after_ns"]), ends
+    for row in tables["families"].to_dict("records") if len(tables["steps"]) else []:
+        family = str(row["family"])
+        definition = f"mean sum of the durations of {family} kernels in a steady step"
+        figure = Figure(f"family_{family}_ns", f"{family} per step", 0.0, "ns", definition, "compare.families")
+        yield figure, (row["before_ns"], row["after_ns"]), (row["ratio_low"], row["ratio_high"])
+    for name in ("kernels", "launches"):
+        both = tables[name][(tables[name]["count_before"] > 0) & (tables[name]["count_after"] > 0)]
+        if len(both):
+            mean_ns = both["total_after_ns"] / both["count_after"]
+            value = float(both["total_before_ns"].sum()), float((mean_ns * both["count_before"]).sum())
+            definition = "kernels of one name and grid in both runs: each with its mean, as often as before"
+            figure = Figure("matched_kernels_ns", "Kernels in both runs", 0.0, "ns", definition, f"compare.{name}")
+            yield figure, value, None
+            return
+
+
+def _part_ids(tables: Mapping[str, pd.DataFrame]) -> list[str]:
+    return [f"part_{str(part).replace(' ', '_')}_ns" for part in tables["parts"]["part"]]

@@ -1,0 +1,236 @@
+"""Figures and findings at the level of the kernel: place under the roof, main stall, occupancy.
+
+Conventions
+-----------
+Counters are measured launch by launch, in an execution of their own and usually under a clock locked to
+base. Over several launches, FLOP, bytes and times are summed before any quotient is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pandas as pd
+
+from perfkit import hardware
+from perfkit.analysis import dossier, flops, occupancy, roofline, roofs, stalls
+from perfkit.analysis.roofs import CEILINGS
+from perfkit.diagnosis import rules
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.framework import PRECISIONS, gpu_time
+from perfkit.errors import PerfkitError
+from perfkit.format import percent
+from perfkit.selection import Selection
+
+# A grid too small to fill the GPU is the commonest way of waiting for latency; the reason says which it is.
+VERDICTS = {"latency": ("latency", "small_grid"), "memory": ("memory",), "compute": ("compute", "balanced")}
+REMEDIES = {"latency": rules.LATENCY, "memory": rules.MEMORY_BOUND, "compute": rules.COMPUTATION}
+BETTER_HALF = 0.5
+LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Points with their verdicts, the roofs (None if refused), and where the roofs come from or why there is none."""
+
+    points: pd.DataFrame
+    ceilings: pd.DataFrame | None
+    source: str
+
+
+@kept
+def roof(view: Selection, *, peaks: str = "") -> Roofline:
+    """Return the roofline of the measured launches.
+
+    The roofs are those of the user's file of peaks, else of the data sheet of the GPU that the report names, else
+    those measured in the report itself. There is no default GPU.
+
+    Parameters
+    ----------
+    view
+        A selection with launches.
+    peaks
+        A CSV file of peaks, see `hardware.load_peaks`; empty for none.
+    """
+    points = roofline.points(view.launches, view.counters)
+    name = next(iter(view.devices["name"]), "")
+    sheet = hardware.peaks(name, table=hardware.load_peaks(peaks) if peaks else None)
+    source = f"data sheet of {sheet.name}, dense peaks" if sheet else "measured in the report, at its own clock"
+    try:
+        ceilings = roofs.ceilings(view.launches, view.counters, peaks=sheet)
+    except PerfkitError as e:
+        return Roofline(roofline.bound(points), None, str(e))
+    return Roofline(roofline.bound(points, ceilings), ceilings, source)
+
+
+def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
+    """Yield the kernel-level figures of a selection; what was not measured is absent."""
+    launches = view.launches
+    if launches.empty:
+        return
+    yield Figure("measured_count", "Launches measured", len(launches), "count", "launches with counters", "LAUNCHES")
+    if len(view.kernels):
+        joined = dossier.kernels(view.kernels, launches, devices=view.devices)
+        covered = dossier.covered(joined)
+        definition = "share of the timeline's kernel time whose kernels were measured"
+        yield Figure("measured_frac", "Kernel time measured", covered, "1", definition, "dossier.covered")
+    for total, label in (("flops", "FLOP counted"), ("dram_bytes", "DRAM traffic"), ("dur_ns", "Measured time")):
+        yield from _total(roofline.points(launches, view.counters), total, label)
+    yield from _together(roofline.points(launches, view.counters))
+    yield from _roof_share(roof(view, peaks=peaks))
+    yield from _stall(view)
+    yield from _occupancy(launches)
+
+
+def _total(points: pd.DataFrame, column: str, label: str) -> Iterator[Figure]:
+    once = points if column == "flops" else points.drop_duplicates(["rank", "gpu", "launch"])
+    if once[column].notna().any():
+        unit = {"flops": "FLOP", "dram_bytes": "bytes", "dur_ns": "ns"}[column]
+        source = "LAUNCHES; roofline.points"
+        yield Figure(f"measured_{column}", label, float(once[column].sum()), unit, "sum over measured launches", source)
+
+
+def _together(points: pd.DataFrame) -> Iterator[Figure]:
+    """Yield performance and intensity of all launches together: sums first, one quotient last."""
+    once = points.drop_duplicates(["rank", "gpu", "launch"])
+    flops, time, moved = points["flops"].sum(), once["dur_ns"].sum(), once["dram_bytes"].sum()
+    source = "LAUNCHES; roofline.points"
+    if flops and time:
+        definition = "sum of FLOP over sum of measured time"
+        yield Figure("measured_flops_per_s", "Performance", float(flops / time * 1e9), "FLOP/s", definition, source)
+    if flops and moved:
+        definition = "sum of FLOP over sum of DRAM bytes"
+        yield Figure(
+            "measured_intensity", "Arithmetic intensity", float(flops / moved), "FLOP/byte", definition, source
+        )
+
+
+def _roof_share(found: Roofline) -> Iterator[Figure]:
+    points = found.points[found.points["roof_share_frac"].notna()]
+    if points.empty or not points["dur_ns"].sum():
+        return
+    weighted = float((points["roof_share_frac"] * points["dur_ns"]).sum() / points["dur_ns"].sum())
+    definition = f"performance over the roof at each launch's intensity, weighted by time; roof: {found.source}"
+    yield Figure("roof_share_frac", "Share of the roof", weighted, "1", definition, "roofline.bound")
+
+
+def _stall(view: Selection) -> Iterator[Figure]:
+    shares = stalls.shares(view.stalls)
+    shares = shares.merge(view.launches[["rank", "launch", "dur_ns"]], on=["rank", "launch"])
+    shares = shares[shares["place"].notna() & shares["dur_ns"].notna()]
+    if shares.empty:
+        return
+    weighted = (shares["share_frac"] * shares["dur_ns"]).groupby(shares["reason"], observed=True).sum()
+    total = shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum()
+    reason = str(weighted.idxmax())
+    label = f"Main stall: {reason.replace('_', ' ')}"
+    definition = "share of warp time, not of time, spent on this stall; launches weighted by their time"
+    yield Figure("main_stall_frac", label, float(weighted.max() / total), "1", definition, "stalls.shares")
+
+
+def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
+    known = launches[launches["achieved_occupancy_frac"].notna() & launches["dur_ns"].notna()]
+    if len(known) and known["dur_ns"].sum():
+        value = float((known["achieved_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
+        definition = "resident warps over the most an SM holds, while active; weighted by time"
+        yield Figure("achieved_occupancy_frac", "Achieved occupancy", value, "1", definition, "LAUNCHES")
+    known = known[known["theoretical_occupancy_frac"].notna()]
+    if len(known) and known["dur_ns"].sum():
+        value = float((known["theoretical_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
+        definition = "resident warps that block size, registers and shared memory allow; weighted by time"
+        yield Figure("theoretical_occupancy_frac", "Possible occupancy", value, "1", definition, "LAUNCHES")
+
+
+def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> Iterator[Finding]:
+    """Yield what bounds the kernels that were measured, if one bound covers at least half of their time.
+
+    Where the GPU computes less than half of the time, faster kernels cannot help much, and severity is low.
+    """
+    if view.launches.empty:
+        return
+    points = roof(view, peaks=peaks).points.drop_duplicates(["rank", "gpu", "launch"])
+    time = points["dur_ns"].groupby(points["bound"].astype(object)).sum()
+    for bound, verdicts in VERDICTS.items():
+        share = float(time.reindex(verdicts, fill_value=0.0).sum() / time.sum()) if time.sum() else 0.0
+        if share >= BETTER_HALF:
+            yield _finding(bound, share, points[points["bound"].isin(verdicts)], known, REMEDIES[bound])
+    yield from _few_warps(view, known)
+
+
+def binding(known: Mapping[str, Figure]) -> bool:
+    """Tell whether launches reach at least half of the warps they may have: else the grid is what is too small."""
+    achieved, possible = (known.get(f"{which}_occupancy_frac") for which in ("achieved", "theoretical"))
+    return achieved is not None and possible is not None and achieved.value >= BETTER_HALF * possible.value
+
+
+def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """The launch configuration leaves the SMs with few warps to hide waiting behind."""
+    achieved, possible = known.get("achieved_occupancy_frac"), known.get("theoretical_occupancy_frac")
+    if achieved is None or possible is None or possible.value >= LOW_OCCUPANCY or not binding(known):
+        return
+    found = occupancy.limits(view.launches, view.counters)["limiter"].dropna()
+    limit = f", most often by {found.mode().iloc[0].replace('_', ' ')}" if len(found) else ""
+    text = f"{achieved.text} of the warps are resident, of {possible.text} that the launches allow{limit}."
+    computing = known["computation_frac"].value if "computation_frac" in known else 1.0
+    severity = "medium" if computing >= BETTER_HALF else "low"
+    title = f"The launches allow no more than {possible.text} of the warps that an SM can hold"
+    gain = Gain(1.0, float("inf"), "of kernel time: how much more warps help, only a measurement tells")
+    evidence = (possible, achieved)
+    yield Finding("low_occupancy", title, severity, text, evidence, "above 50 %", gain, rules.OCCUPANCY)
+
+
+def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure], remedies: rules.Advice) -> Finding:
+    definition = "measured time of launches with this verdict over all measured time"
+    figure = Figure(f"{bound}_bound_frac", f"Kernel time bound by {bound}", share, "1", definition, "roofline.bound")
+    evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
+    longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+    title = f"The measured kernels are bound by {bound} for {percent(share)} of their time"
+    roof_share = known["roof_share_frac"].value if "roof_share_frac" in known else float("nan")
+    high = 1 / roof_share if 0 < roof_share <= 1 else float("inf")
+    gain = Gain(1.0, high, "of kernel time: at most up to the roof at the present intensity, never the whole program")
+    computing = known["computation_frac"].value if "computation_frac" in known else 1.0
+    severity = "medium" if bound == "latency" and computing >= BETTER_HALF else "low"
+    text = f"Longest: {longest['name']}. {longest['reason']}"
+    return Finding(f"{bound}_bound", title, severity, text, (figure, *evidence), "near the roof", gain, remedies)
+
+
+def shape_roofline(view: Selection, *, peaks: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the points of the operators and the roofs of the GPU's data sheet, as `charts.roofline` takes them.
+
+    Parameters
+    ----------
+    view
+        A selection with operators.
+    peaks
+        A CSV file of peaks, see `hardware.load_peaks`; empty for the data sheets perfkit knows.
+
+    Returns
+    -------
+    tuple of DataFrame
+        Points: one row per operator, model and type with kernel time and operations: name, family, precision (that of
+        the peak it is held against), count, dur_ns, flops, flops_per_s, dram_intensity. Ceilings: empty where the GPU
+        or its peaks are not known; never those of another GPU.
+    """
+    sheet = hardware.peaks(next(iter(view.devices["name"]), ""), table=hardware.load_peaks(peaks) if peaks else None)
+    points = flops.roofline(view.framework.ops, gpu_time(view))
+    points = points[points["flops"].notna()]
+    known = sheet.flops_per_s if sheet else {}
+    precision = [_precision(str(dtype), known) for dtype in points["dtype"]]
+    renamed = points.rename(columns={"model": "family", "gpu_ns": "dur_ns", "intensity": "dram_intensity"})
+    family = renamed["family"].astype("string").str.extract("(gemm|convolution|attention)")[0].fillna("other")
+    renamed = renamed.assign(precision=pd.Categorical(precision), family=family.astype("category"))
+    if sheet is None:
+        return renamed, CEILINGS.empty()
+    used = [name for name in dict.fromkeys(precision) if name in known]
+    rows = [(name, known[name], float("nan")) for name in used]
+    if sheet.memory_bytes_per_s:
+        rows.append(("dram", float("nan"), sheet.memory_bytes_per_s))
+    roofs = pd.DataFrame(rows, columns=["roof", "flops_per_s", "bytes_per_s"])
+    return renamed, roofs.assign(source=f"data sheet of {sheet.name}, dense peaks")
+
+
+def _precision(dtype: str, known: Mapping[str, float]) -> str:
+    """Return the peak that operators of a type are held against: the highest in which they may have run."""
+    names = PRECISIONS.get(dtype, (dtype,))
+    return next((name for name in names if name in known), names[0])

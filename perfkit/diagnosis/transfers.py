@@ -1,0 +1,209 @@
+"""Rules about copies: which kind of them holds up the GPU, and what that kind asks for.
+
+Thresholds: copies beside no kernel for a tenth of the span are worth a look and three tenths are severe
+(conventions);
+a copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first
+of:
+small, pageable, synchronous, serial. Copies from or to pageable memory are told even where they cost little, with low
+severity, as soon as they move half of the bytes: they bind the host as well, and one option mends it. Copies of
+checkpoints are told by the rule for these.
+
+Thresholds: a tenth is worth a look and three tenths are severe (conventions); exposed communication above 0.2 of the
+time exceeds the guide's target of less than 20 to 30 % (step 3). On average a rank waits for the slowest by what that
+computes above the mean: this part of the communication is told as imbalance, what is waiting for a rank that saves a
+checkpoint as that, and only the rest as communication.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import collectives, timeline
+from perfkit.analysis.causes import is_sync, started_by, where
+from perfkit.analysis.intervals import Int, Intervals, merge, subtract, union
+from perfkit.analysis.transfers import SMALL_BYTES
+from perfkit.analysis.window import Window, cut, devices, ends
+from perfkit.diagnosis import launching, rules
+from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.timeline import busy, span_ns, unrecorded
+from perfkit.format import percent, size
+from perfkit.selection import Selection
+
+NOTABLE_IMBALANCE = 0.1
+NOTABLE, MOST_BYTES = 0.1, 0.5
+LINK = ("H2D", "D2H")
+KINDS = {
+    "pageable": ("Copies from or to pageable memory hold up the GPU", rules.PAGEABLE),
+    "small": ("Many small copies hold up the GPU", rules.SMALL_COPIES),
+    "synchronous": ("Copies that the host waits for hold up the GPU", rules.SYNC_COPIES),
+    "serial": ("Copies run before or after computation, not beside it", rules.COPIES),
+}
+
+
+@kept
+def moved(view: Selection) -> pd.DataFrame:
+    """Return COPIES in the window, cut at its edges."""
+    return cut(view.copies, view.window)
+
+
+@kept
+def kinds(view: Selection) -> pd.Series:
+    """Return the kind of each copy over the link to the host, but of checkpoints, by its row in `moved`."""
+    copies = moved(view)
+    copies = copies[copies["direction"].isin(LINK) & ~launching.inside(view, copies)]
+    pageable = copies["src_memory"].eq("pageable") | copies["dst_memory"].eq("pageable")
+    call = started_by(copies, view.api_calls)
+    waits = np.append(where(view.api_calls["name"], is_sync), False)[call]
+    kind = np.select([copies["bytes"] <= SMALL_BYTES, pageable, waits], ["small", "pageable", "synchronous"], "serial")
+    return pd.Series(kind, copies.index, dtype=object)
+
+
+@kept
+def exposed(view: Selection) -> dict[str, float]:
+    """Return the share of the span in which copies of each kind run beside no kernel."""
+    found, span = kinds(view), span_ns(view)
+    if unrecorded(view) or not span:
+        return {}
+    return {kind: _exposed_ns(view, found.index[found == kind]) / span for kind in KINDS if found.eq(kind).any()}
+
+
+@kept
+def _running(view: Selection) -> tuple[Intervals, Int]:
+    """Return when kernels run on each device, and the number of the device of each row in `moved`."""
+    _, (of_kernel, of_copy) = devices(view.all_kernels, moved(view))
+    return union(*ends(view.all_kernels, view.window), of_kernel), of_copy
+
+
+def _exposed_ns(view: Selection, rows: pd.Index) -> int:
+    """Return the time in which these copies run and neither kernels nor their memsets do: `timeline.breakdown`."""
+    running, device = _running(view)
+    place = moved(view).index.get_indexer(rows)
+    chosen = moved(view).take(place)
+    memset, (start, end) = chosen["direction"].eq("memset").to_numpy(), ends(chosen, view.window)
+    sets, copied = (union(start[of], end[of], device[place[of]]) for of in (memset, ~memset))
+    alone = subtract(copied, merge(running, sets))
+    return int((alone.end - alone.start).sum())
+
+
+def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield the kinds of copies that hold up the GPU; copies that none of them explains are told together."""
+    shares = exposed(view)
+    for kind, share in shares.items():
+        if share >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
+            yield _finding(view, kind, share)
+    whole = known.get("exposed_copy_frac")
+    rest = 0.0 if whole is None else whole.value - _saved(view)
+    if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
+        title = f"Copies hold up the GPU: {percent(rest)} of the time"
+        gain = removing(rest, "at most all of this time disappears")
+        text = f"{whole.label}: {whole.definition}."
+        level = severity(rest)
+        yield Finding("exposed_copy", title, level, text, (whole,), "under 5 %", gain, rules.COPIES)
+
+
+def _saved(view: Selection) -> float:
+    """Return the share of the span in which copies of checkpoints run beside no kernel."""
+    rows = np.flatnonzero(launching.inside(view, moved(view)))
+    return _exposed_ns(view, moved(view).index[rows]) / span_ns(view) if len(rows) else 0.0
+
+
+def _bytes_frac(view: Selection, kind: str) -> float:
+    by_kind = moved(view).loc[kinds(view).index, "bytes"].groupby(kinds(view)).sum()
+    return float(by_kind.get(kind, 0) / (by_kind.sum() or 1))
+
+
+def _finding(view: Selection, kind: str, share: float) -> Finding:
+    title, remedies = KINDS[kind]
+    rows = moved(view).loc[kinds(view).index[kinds(view) == kind]]
+    definition = f"time in which {kind} copies between host and GPU run and no kernel, over the span"
+    figure = Figure(f"exposed_{kind}_copy_frac", f"Exposed {kind} copies", share, "1", definition, "timeline.breakdown")
+    title = f"{title}: {figure.text} of the time" if share >= NOTABLE else "Data are copied from or to pageable memory"
+    many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
+    text = f"{many}; for {figure.text} of the time no kernel runs beside them."
+    gain = removing(share, "at most all of this time disappears")
+    return Finding(f"copies_{kind}", title, severity(share), text, (figure,), "under 5 %", gain, remedies)
+
+
+def figures(view: Selection) -> Iterator[Figure]:
+    """Yield how much longer the slowest rank computes than the mean; nothing for one rank."""
+    view = view.framework
+    if unrecorded(view):
+        return
+    window = common_window(view)
+    by_rank = computing(view) if window and len(set(busy(view)["rank"])) > 1 else pd.DataFrame()
+    if len(by_rank) and by_rank["computation_ns"].sum():
+        row = collectives.imbalance(by_rank, value="computation_ns").iloc[0]
+        definition = (
+            f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
+            "all ranks recorded"
+        )
+        value = float(row["imbalance_frac"])
+        yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "collectives.imbalance")
+
+
+def common_window(view: Selection) -> Window | None:
+    """Return the window, else the time in which all ranks were recorded; None if there is none, or no common clock."""
+    if not view.run.is_on_one_clock:
+        return None
+    if view.window is not None:
+        return view.window
+    found = busy(view)
+    first = found.groupby("rank")["start_ns"].min().max()
+    last = (found["start_ns"] + found["span_ns"]).groupby(found["rank"]).max().min()
+    return (int(first), int(last)) if first < last else None
+
+
+@kept
+def computing(view: Selection) -> pd.DataFrame:
+    """Return each rank's computing time in the common window, and its length, ns, both summed over its GPUs."""
+    window = common_window(view)
+    parts = timeline.breakdown(view.kernels, view.copies, window=window, others=view.other_kernels)
+    return parts.groupby("rank", as_index=False)[["computation_ns", "span_ns"]].sum()
+
+
+def balance_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield what ranks wait for: the slowest of them, and the exchange itself."""
+    yield from _ranks(view, known)
+    yield from _communication(view, known)
+
+
+def excess(view: Selection, known: Mapping[str, Figure]) -> float:
+    """Return what the slowest rank computes above the mean, as a share of the time; 0 for even ranks, or one."""
+    uneven, window = known.get("rank_imbalance_frac"), common_window(view.framework)
+    if uneven is None or uneven.value < NOTABLE_IMBALANCE or window is None:
+        return 0.0
+    ranks = computing(view.framework)
+    slowest = ranks.iloc[int(ranks["computation_ns"].to_numpy().argmax())]
+    return float((slowest["computation_ns"] - ranks["computation_ns"].mean()) / slowest["span_ns"])
+
+
+def _ranks(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    share = excess(view, known)
+    if not share:
+        return
+    uneven = known["rank_imbalance_frac"]
+    title = f"The slowest rank computes {uneven.text} longer than the mean"
+    text = f"{uneven.label}: {uneven.definition}. Ranks that meet in collectives wait for the slowest."
+    gain = removing(share, "at most all ranks take the mean time, if they wait for each other")
+    yield Finding("ranks", title, severity(share), text, (uneven,), "under 10 %", gain, rules.BALANCE)
+
+
+def _communication(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    whole = known.get("exposed_communication_frac")
+    waiting, saving = excess(view, known), launching.waiting(view)
+    if whole is None or whole.value - waiting - saving < NOTABLE_IMBALANCE:
+        return
+    rest = whole.value - waiting - saving
+    text = f"{whole.label}: {whole.definition}."
+    if waiting:
+        text += f" Of it {percent(waiting)} of the time is waiting for the slowest rank, a finding of its own."
+    if saving:
+        text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile, a finding of its own."
+    gain = removing(rest, "at most all of this time disappears")
+    title = f"Communication is not hidden by computation: {percent(rest)} of the time"
+    evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)
+    level = severity(rest)
+    yield Finding("exposed_communication", title, level, text, evidence, "under 20 %", gain, rules.COMMUNICATION)

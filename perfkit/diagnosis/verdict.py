@@ -1,0 +1,323 @@
+"""A comparison for people: what was compared, the verdict in a sentence, its figures as text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+from weakref import WeakValueDictionary
+
+import pandas as pd
+
+from perfkit.analysis.compare.resampling import BETTER, CHANGED, GONE, NEW, SEVERAL, UNKNOWN, UNSEEN, UNTESTED, WORSE
+from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side
+from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
+from perfkit.format import duration, number
+from perfkit.run import Run
+from perfkit.selection import Selection
+
+QUESTION = "Did the change help?"
+NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
+WITHIN = (
+    "The interval is of steps within a run: by how much runs of one program differ is not in it, "
+    f"which {SEVERAL} repeats of each would show"
+)
+ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
+STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
+NONE, UNRECORDED = "none", "not recorded"
+SIDES = ("before", "after")
+SIDE_COLUMNS = ["id", "figure", "before", "after", "ratio", "better", "verdict"]
+ABOUT = ("run", "recorded with", "GPUs", "recorded for", "seen here")
+# How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
+SUFFIXES = {"_bytes_per_s": "bytes/s", "_flops_per_s": "FLOP/s", "_per_s": "1/s", "_frac": "1", "_ns": "ns"}
+SUFFIXES |= {"_bytes": "bytes", "_count": "count", "_hz": "", "_w": "", "_c": ""}
+UNITS = {"_hz": "Hz", "_w": "W", "_c": "°C"}
+# By the run's id and the choice: whoever holds an earlier selection while only the window moves keeps its figures.
+_SEEN: WeakValueDictionary[tuple[int, str], Selection] = WeakValueDictionary()
+
+
+def attempted(before: Given | None, after: Given, *, peaks: str = "") -> Comparison:
+    """Return the comparison with an earlier run; an empty one with a refusal where there is none to compare with.
+
+    Parameters
+    ----------
+    before
+        As in `compared`; None where no baseline was given.
+    after, peaks
+        As in `compared`.
+
+    Returns
+    -------
+    Comparison
+        Empty frames and one refusal where `before` is None, or the two share nothing.
+    """
+    if before is None:
+        return nothing(NO_BASELINE)
+    old, new = side("before", before), side("after", after)
+    if not common(old, new):
+        return nothing(Refusal(QUESTION, lacking(old, new), "both runs, with the same profiler"))
+    return compared(before, after, peaks=peaks)
+
+
+def alike(run: Run, view: Selection) -> Selection:
+    """Return a run with the ranks, GPUs, kernels and families of a choice of another, and without its window.
+
+    What the run does not have is left empty: a kernel can be new.
+    """
+    return Selection(run, view.ranks, view.gpus, None, view.pattern, view.families)
+
+
+def overview(before: Given | None, after: Given) -> pd.DataFrame:
+    """Return what is compared: the file, tools, GPUs and length of each run, and what was chosen of it.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `what`, `before`, `after`: text; of repeats each thing once; `before` empty where there is none.
+    """
+    sides = [
+        side(name, given).views if given is not None else [] for name, given in zip(SIDES, (before, after), strict=True)
+    ]
+    told = [[", ".join(dict.fromkeys(texts)) for texts in zip(*map(_about, views), strict=True)] for views in sides]
+    rows = zip(ABOUT, told[0] or [""] * len(ABOUT), told[1], strict=True)
+    return pd.DataFrame(list(rows), columns=["what", *SIDES])
+
+
+def _about(view: Selection) -> tuple[str, ...]:
+    """Return what a run is, in words, as ABOUT."""
+    capture = view.run.capture
+    return (
+        ", ".join(str(path).rpartition("/")[2] for path in capture["path"]),
+        ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in capture.itertuples()})),
+        ", ".join(sorted({str(gpu) for gpu in view.devices["name"]})) or UNRECORDED,
+        ", ".join(duration(ns) for ns in capture["dur_ns"] if ns) or UNRECORDED,
+        view.description,
+    )
+
+
+def sentence(found: Comparison) -> str:
+    """Return what the comparison says: the verdict on the step, or on the figures, how sure it is and why not surer."""
+    if found.figures.empty:
+        return " ".join(f"{r.question} Not told: {r.reason}. What would tell: {r.record}." for r in found.refusals)
+    doubts = f" ({'; '.join(found.cautions)})" if found.cautions else ""
+    return f"{_verdict(found)}. Confidence in the comparison: {found.confidence}{doubts}."
+
+
+def _verdict(found: Comparison) -> str:
+    if found.steps.empty:
+        counts = (f"{int(found.figures['verdict'].eq(word).sum())}" for word in (BETTER, WORSE, UNTESTED))
+        told = "No step times compare; of {} figures {} are better, {} worse and {} changed, not tested"
+        return told.format(len(found.figures), *counts)
+    median = found.steps.iloc[0]
+    told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
+    told = f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
+    is_within = min(found.repeats) < SEVERAL and not math.isnan(median["ratio_low"])
+    return f"{told}. {WITHIN}" if is_within else told
+
+
+def spoken_ratio(ratio: float, low: float, high: float) -> str:
+    """Return a ratio with its interval as text.
+
+    Examples
+    --------
+    >>> spoken_ratio(0.9, 0.85, 0.95), spoken_ratio(0.9, float("nan"), float("nan"))
+    ('0.900, interval 0.850 to 0.950', '0.900, no interval')
+    """
+    if math.isnan(ratio):
+        return NONE
+    ends = (
+        "no interval" if math.isnan(low) else f"interval {number(low)} to {'∞' if math.isinf(high) else number(high)}"
+    )
+    return f"{number(ratio)}, {ends}"
+
+
+def side_rows(found: Comparison) -> pd.DataFrame:
+    """Return the figures that one way is better for, as text: worse first; of a verdict those with an interval first.
+
+    Totals depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `id`, `figure`, `before`, `after` ("none" where that run lacks it), `ratio`, `better` and `verdict`: text.
+    """
+    table = found.figures
+    told = table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    order = (2 * told["verdict"].astype(str).map(ORDER.index) + told["ratio_low"].isna()).sort_values(kind="stable")
+    rows = [_figure_row(row) for row in told.loc[order.index].astype(object).to_dict("records")]
+    return pd.DataFrame(rows, columns=SIDE_COLUMNS)
+
+
+def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
+    """Return the few figures that tell whether the program got faster, and where: step times, their parts, and others.
+
+    Parameters
+    ----------
+    found
+        A comparison.
+    most
+        How many rows are filled up with what else is better or worse, then with what changed, at least 0.
+
+    Returns
+    -------
+    pandas.DataFrame
+        As `side_rows`: step times and their parts, whatever their verdict; then those that differ, tested ones first.
+    """
+    rows = side_rows(found)
+    first = rows[rows["id"].str.startswith(STEP)], rows[rows["id"].str.startswith(PART)]
+    rest = rows.drop(index=[*first[0].index, *first[1].index])
+    rest = rest[~rest["verdict"].isin([UNSEEN, UNKNOWN])]
+    return pd.concat([*first, rest.head(max(most - sum(map(len, first)), 0))], ignore_index=True)
+
+
+def _figure_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    values = (NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES)
+    ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    return row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"]
+
+
+def sample_rows(found: Comparison) -> pd.DataFrame:
+    """Return the sampled metrics that are not 0 in both runs, as text in their units.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `metric`, `before`, `after`: text, "none" where it was not sampled; `ratio` float64, after over before.
+    """
+    table = found.samples
+    told = table[table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    rows = [
+        (_words(metric), _in_unit(metric, before), _in_unit(metric, after), ratio)
+        for metric, before, after, ratio in zip(*(told[name] for name in ("metric", *SIDES, "ratio")), strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["metric", "before", "after", "ratio"])
+
+
+def _words(metric: str) -> str:
+    return metric.removesuffix(_suffix(metric)).replace("_", " ")
+
+
+def _suffix(metric: str) -> str:
+    return next((suffix for suffix in SUFFIXES if metric.endswith(suffix)), "")
+
+
+def _in_unit(metric: str, value: float) -> str:
+    """Return a metric's value with the unit that its name ends in."""
+    if math.isnan(value):
+        return NONE
+    suffix = _suffix(metric)
+    return (
+        SPOKEN[SUFFIXES[suffix]](value) if SUFFIXES.get(suffix) else f"{number(value)} {UNITS.get(suffix, '')}".strip()
+    )
+
+
+def facts(found: Comparison) -> list[Figure]:
+    """Return the figures of the comparison itself, for the summary; their ids begin with ``compare_``."""
+    return [figure for figure in (*_of_steps(found), *_of_kernels(found), *_of_figures(found)) if _known(figure)]
+
+
+def _known(figure: Figure) -> bool:
+    return math.isfinite(figure.value)
+
+
+def _of_steps(found: Comparison) -> Iterator[Figure]:
+    """Yield the median step of both runs, and their ratio with its interval."""
+    for row in found.steps.head(1).to_dict("records"):
+        source, of = "RANGES, KERNELS; compare.steps", "of the steady steps"
+        yield Figure(
+            "compare_step_before_ns", "Median step before", row["before_ns"], "ns", f"median {of} before", source
+        )
+        yield Figure("compare_step_after_ns", "Median step after", row["after_ns"], "ns", f"median {of} after", source)
+        ratio = f"median {of} after / before"
+        yield Figure("compare_step_frac", "Median step, of that before", row["ratio"], "1", ratio, source)
+        ends = (("low", "Lower", row["ratio_low"]), ("high", "Upper", row["ratio_high"]))
+        for name, which, value in ends:
+            definition = f"{which.lower()} end of the interval of: {ratio}"
+            yield Figure(f"compare_step_{name}_frac", f"{which} end of that", value, "1", definition, source)
+
+
+def _of_kernels(found: Comparison) -> Iterator[Figure]:
+    """Yield kernel time per step, and how many kernels changed, are new or gone."""
+    if len(found.steps) and len(found.families):
+        sums = found.families[["before_ns", "after_ns"]].sum()
+        for which in ("before", "after"):
+            definition = f"sum of the durations of all kernels in a mean steady step {which}"
+            label, source = f"Kernel time per step {which}", "KERNELS; compare.families"
+            yield Figure(f"compare_kernels_{which}_ns", label, float(sums[f"{which}_ns"]), "ns", definition, source)
+    for name, frame in (("kernels", found.kernels), ("launches", found.launches)):
+        for status in (CHANGED, NEW, GONE) if len(frame) else ():
+            definition = f"kernels by full name and grid that are {status}; changed: total or count by more than 5 %"
+            label, count = f"{name.capitalize()} {status}", float(frame["status"].eq(status).sum())
+            yield Figure(f"compare_{name}_{status}_count", label, count, "count", definition, f"compare.{name}")
+
+
+def _of_figures(found: Comparison) -> Iterator[Figure]:
+    """Yield how many figures are better and worse, and how many differ without an interval that could tell."""
+    if found.figures.empty:
+        return
+    source, tested = "compare.figures", "figures of which the whole interval lies beyond what matters"
+    for word in (BETTER, WORSE):
+        count = float(found.figures["verdict"].eq(word).sum())
+        yield Figure(f"compare_{word}_count", f"Figures {word}", count, "count", f"{tested}, {word}", source)
+    count = float(found.figures["verdict"].eq(UNTESTED).sum())
+    definition = "figures without an interval that differ by 5 %, shares by a point in a hundred as well"
+    yield Figure("compare_untested_count", "Figures changed, not tested", count, "count", definition, source)
+
+
+def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | None:
+    """Return an earlier run with the ranks, GPUs, kernels and families of a choice, as `alike` does.
+
+    Parameters
+    ----------
+    baseline
+        The earlier run; a Selection of it is taken as it is; None where there is none.
+    view
+        A choice of the later run.
+
+    Returns
+    -------
+    Selection or None
+        The same object while somebody holds it and nothing but the window of `view` differs.
+    """
+    if not isinstance(baseline, Run):
+        return baseline
+    made = alike(baseline, view)
+    return _SEEN.setdefault((id(baseline), made.description), made)
+
+
+@kept
+def against(view: Selection, *, baseline: Run | Selection | None = None, peaks: str = "") -> Comparison:
+    """Return the comparison of a choice with an earlier run, seen alike; empty with a refusal where there is none.
+
+    Parameters
+    ----------
+    view
+        A choice of the later run.
+    baseline
+        As in `earlier`.
+    peaks
+        As in `diagnosis.figures`.
+
+    Returns
+    -------
+    Comparison
+        As from `attempted`; the same object for the same arguments, so that callers change nothing in it.
+
+    Examples
+    --------
+    >>> from perfkit.selection import select
+    >>> against(select(Run([]))).refusals[0].reason
+    'no baseline was given'
+    """
+    before = earlier(baseline, view)
+    if before is not None and _is_missed(before, view):
+        reason = f"the earlier run has no kernel of what is chosen ({before.description})"
+        return nothing(Refusal(QUESTION, reason, "a choice of kernels, ranks and GPUs that both runs have"))
+    return attempted(before, view, peaks=peaks)
+
+
+def _is_missed(before: Selection, view: Selection) -> bool:
+    """Say whether an earlier run has kernels, and the later one chosen ones, of which the earlier has none."""
+    has_chosen = len(view.kernels) + len(view.launches)
+    has_any = len(before.run.kernels) + len(before.run.launches)
+    return bool(has_chosen and has_any and before.kernels.empty and before.launches.empty)

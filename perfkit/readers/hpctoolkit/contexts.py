@@ -1,0 +1,394 @@
+"""What meta.db names: metrics, kinds of identity, load modules, source files and functions."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit import tables
+from perfkit.readers.columns import category, nullable
+from perfkit.readers.hpctoolkit.files import File, Ints
+
+GENERAL, IDENTITIES, METRICS, MODULES, FILES, FUNCTIONS = 0, 1, 2, 5, 6, 7  # sections of meta.db
+EXECUTION = 2  # a scope that adds up all that is called from a context
+SUM, AS_IT_IS = 0, "$$"  # how a summary combines the threads, and what it does to each value before
+COPIED = 1
+UNKNOWN = "<unknown function>"
+UNITS = {
+    "sec": ("s", 1.0),
+    "s": ("s", 1.0),
+    "msec": ("s", 1e-3),
+    "ms": ("s", 1e-3),
+    "usec": ("s", 1e-6),
+    "us": ("s", 1e-6),
+    "nsec": ("s", 1e-9),
+    "ns": ("s", 1e-9),
+    "b": ("bytes", 1.0),
+    "bytes": ("bytes", 1.0),
+    "cyc": ("cycles", 1.0),
+}
+COUNTED = ((r"GINS\b", "instructions"), (r"GCYCLES\b", "cycles"), (r"GSAMP:(TOT|EXP|DRP)$", "samples"))
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric under its name without unit; stored values times `factor` are in `unit`.
+
+    ``summary`` and ``thread`` are the numbers under which profile.db stores its inclusive value: summed over all
+    threads, and of one thread.
+    """
+
+    name: str
+    unit: str
+    factor: float
+    summary: int
+    thread: int
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An array of meta.db that contexts point into: where it starts, the distance of its entries and their texts."""
+
+    first: int
+    stride: int
+    texts: list[str]
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The functions: a name each, and where it is, -1 or 0 if unknown."""
+
+    listed: Listed
+    module: Ints
+    file: Ints
+    line: Ints
+
+
+CONTEXT = 3  # section of meta.db
+HEAD = struct.Struct("<QQ7xB")  # of a context: size and place of its children, words of its flexible part
+HEAD_BYTES, WORD = 32, 8
+HAS_FUNCTION, HAS_PLACE, HAS_POINT = 1, 2, 4
+FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An entry point: its context, its name and where its children are."""
+
+    node: int
+    name: str
+    first: int
+    size: int
+
+
+@dataclass(frozen=True)
+class Walked:
+    """The contexts below the entry points in the order of the walk: every one after the one that encloses it.
+
+    ``above`` is the position of the enclosing context, or -1 - i below the entry point i.
+    """
+
+    at: Ints
+    above: Ints
+    depth: Ints
+    entry: Ints
+
+
+@dataclass(frozen=True)
+class Contexts:
+    """What contexts are: a lexical type, and positions of a function, file and module, -1 where there is none."""
+
+    node: Ints
+    kind: Ints
+    function: Ints
+    file: Ints
+    line: Ints
+    module: Ints
+    offset: NDArray[np.uint64]
+
+
+KINDS = ["function", "loop", "line", "instruction", "gpu_operation", "entry"]
+GPU_OPERATION, ENTRY = 4, 5
+OPERATION = "<gpu "  # what the function that stands for an operation of the GPU is called, such as <gpu kernel>
+BY_FUNCTION, BY_PLACE, BY_POINT, BY_NOTHING = range(4)  # what a context is called by
+
+
+def metrics(meta: File) -> list[Metric]:
+    """Return the metrics that are stored inclusive and summed over the threads, in order of their names."""
+    at = meta.sections[METRICS][0]
+    first, count, size, inst_size, sum_size, scopes, n_scopes, scope_size = meta.fields(at, "QIBBBxQHB", "the metrics")
+    scope = meta.records(scopes, n_scopes, scope_size, {"type": ("u1", 8)}, "the scopes")
+    inclusive = [scopes + int(i) * scope_size for i in np.flatnonzero(scope["type"] == EXECUTION)]
+    parts = {"name": ("<u8", 0), "insts": ("<u8", 8), "sums": ("<u8", 16), "n": ("<u2", 24), "n_sums": ("<u2", 26)}
+    found: dict[str, Metric] = {}
+    for row in meta.records(first, count, size, parts, "the metrics"):
+        pointer, insts, sums, n, n_sums = map(int, row)
+        thread = _instance(meta, insts, n, inst_size, inclusive)
+        summary = _summary(meta, sums, n_sums, sum_size, inclusive)
+        if thread is None or summary is None:
+            continue
+        text = meta.text(pointer)
+        name, unit, factor = measured(text)
+        # Two metrics may differ in their unit only.
+        name, unit, factor = (text, "count", 1.0) if name in found else (name, unit, factor)
+        found[name] = Metric(name, unit, factor, summary, thread)
+    return [found[name] for name in sorted(found)]
+
+
+def _instance(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
+    parts = {"scope": ("<u8", 0), "metric": ("<u2", 8)}
+    rows = meta.records(at, count, size, parts, "the scopes of a metric")
+    return next((int(row["metric"]) for row in rows if int(row["scope"]) in scopes), None)
+
+
+def _summary(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
+    parts = {"scope": ("<u8", 0), "formula": ("<u8", 8), "combine": ("u1", 16), "metric": ("<u2", 18)}
+    rows = meta.records(at, count, size, parts, "the summaries of a metric")
+    rows = rows[rows["combine"] == SUM]
+    plain = (r for r in rows if int(r["scope"]) in scopes and meta.text(int(r["formula"])) == AS_IT_IS)
+    return next((int(row["metric"]) for row in plain), None)
+
+
+def measured(text: str) -> tuple[str, str, float]:
+    """Return a metric's name without its unit, the canonical unit and the factor into it.
+
+    Examples
+    --------
+    >>> measured("CPUTIME (usec)"), measured("GXCOPY:H2D (B)"), measured("GINS:STL_GMEM")
+    (('CPUTIME', 's', 1e-06), ('GXCOPY:H2D', 'bytes', 1.0), ('GINS:STL_GMEM', 'instructions', 1.0))
+    """
+    split = re.fullmatch(r"(.*\S)\s*\(([^()]*)\)", text, re.DOTALL)
+    if split and split[2].strip().casefold() in UNITS:
+        return split[1], *UNITS[split[2].strip().casefold()]
+    unit = next((unit for pattern, unit in COUNTED if re.match(pattern, text, re.IGNORECASE)), "count")
+    return text, unit, 1.0
+
+
+def description(meta: File) -> str:
+    """Return what the database says of itself."""
+    _, text = meta.fields(meta.sections[GENERAL][0], "QQ", "the description")
+    return meta.text(text)
+
+
+def identities(meta: File) -> list[str]:
+    """Return the names of the kinds of identity, such as RANK, THREAD or GPUSTREAM."""
+    first, count = meta.fields(meta.sections[IDENTITIES][0], "QB", "the kinds of identity")
+    return [meta.text(at) for at in meta.fields(first, f"{count}Q", "the kinds of identity")]
+
+
+def module_names(meta: File) -> Listed:
+    """Return the paths of the load modules."""
+    first, count, stride = meta.fields(meta.sections[MODULES][0], "QIH", "the modules")
+    rows = meta.records(first, count, stride, {"path": ("<u8", 8)}, "the modules")
+    return Listed(first, stride, [meta.text(at) for at in rows["path"].tolist()])
+
+
+def file_names(meta: File) -> Listed:
+    """Return the paths of the source files; of those copied into the database, where they were copied from."""
+    first, count, stride = meta.fields(meta.sections[FILES][0], "QIH", "the source files")
+    rows = meta.records(first, count, stride, {"flags": ("<u4", 0), "path": ("<u8", 8)}, "the source files")
+    paths = [(meta.text(at), flags & COPIED) for flags, at in rows.tolist()]
+    return Listed(first, stride, [p.removeprefix("src") if copied and p[:4] == "src/" else p for p, copied in paths])
+
+
+def function_names(meta: File, module: Listed, file: Listed) -> Functions:
+    """Return the functions; one without a name is called by its address, or else by where it is defined."""
+    first, count, stride = meta.fields(meta.sections[FUNCTIONS][0], "QIH", "the functions")
+    parts = {"name": ("<u8", 0), "module": ("<u8", 8), "offset": ("<u8", 16), "file": ("<u8", 24), "line": ("<u4", 32)}
+    rows = meta.records(first, count, stride, parts, "the functions")
+    in_module = meta.numbered(rows["module"], module.first, module.stride, len(module.texts), "a module")
+    in_file = meta.numbered(rows["file"], file.first, file.stride, len(file.texts), "a source file")
+    names = [
+        meta.text(row[0])
+        or (address(module.texts[m], row[2]) if m >= 0 else place(file.texts[f], row[4]) if f >= 0 else UNKNOWN)
+        for row, m, f in zip(rows.tolist(), in_module.tolist(), in_file.tolist(), strict=True)
+    ]
+    return Functions(Listed(first, stride, names), in_module, in_file, rows["line"].astype(np.int64))
+
+
+def address(module: str, offset: int) -> str:
+    """Return what an instruction is called."""
+    return f"{module.rpartition('/')[2]}@{offset:#x}"
+
+
+def place(file: str, line: int) -> str:
+    """Return what a source line is called; for code without sources ``file`` is ``[module]``, and there is no line."""
+    return f"{file.rpartition('/')[2]}:{line}" if line else file.rpartition("/")[2]
+
+
+def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
+    """Return CALLTREE."""
+    walked = walk(meta, entries)
+    modules, files = module_names(meta), file_names(meta)
+    functions = function_names(meta, modules, files)
+    found = contexts(meta, walked.at, functions, files, modules)
+    file, line, module = _where(found, functions, np.array([_is_source(f) for f in files.texts], bool))
+    kind, (called, labels) = _kind(found, functions), _called(found, file, functions, files, modules)
+    node = np.r_[[e.node for e in entries], found.node].astype(np.int64)
+    order = _order(meta, node)
+    roots = np.arange(len(entries))
+
+    def placed(of_roots: Ints | int, values: Ints) -> Ints:
+        of_all: Ints = np.r_[np.broadcast_to(of_roots, roots.shape), values].astype(np.int64)
+        return of_all[order]
+
+    parent, number = placed(-1, _parents(walked, node, len(entries))), placed(-1, line)
+    frame = {
+        "rank": np.zeros(len(node), np.int32),
+        "node": node[order],
+        "parent": nullable(parent, parent < 0),
+        "depth": placed(0, walked.depth).astype(np.int32),
+        "entry": category(placed(roots, walked.entry), [e.name for e in entries]),
+        "kind": category(placed(ENTRY, kind), KINDS),
+        "name": category(placed(len(labels) + roots, called), [*labels, *(e.name for e in entries)]),
+        "file": category(placed(-1, file), files.texts),
+        "line": nullable(number, number < 0),
+        "module": category(placed(-1, module), modules.texts),
+    }
+    return tables.CALLTREE.make(pd.DataFrame(frame, copy=False))
+
+
+def _parents(walked: Walked, node: Ints, roots: int) -> Ints:
+    """Return the number of what encloses each context; the first of the numbers are those of the entry points."""
+    numbers: Ints = np.r_[node[:roots][::-1], node[roots:]]  # entry point i is position -1 - i in `above`
+    return numbers[walked.above + roots]
+
+
+def _order(meta: File, node: Ints) -> Ints:
+    """Return the order by number; a number that is there twice, or that of the whole program, is damage."""
+    order = np.argsort(node, kind="stable")
+    wrong = np.diff(node[order], prepend=0) == 0
+    if wrong.any():
+        raise meta.damaged(f"the context {node[order][wrong][0]} is there more than once")
+    return order
+
+
+def _is_source(file: str) -> bool:
+    """Say whether a file is one: code without line information is said to be in ``[module]``."""
+    return bool(file) and not (file.startswith("[") and file.endswith("]"))
+
+
+def _where(found: Contexts, functions: Functions, is_source: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+    """Return file, line and module per context, -1 if unknown; a function is where it is defined."""
+    defined = found.function >= 0
+    file = np.where(defined, _of(functions.file, found.function), found.file)
+    file = np.where(np.append(is_source, False)[file], file, -1)
+    line = np.where(defined, _of(functions.line, found.function), found.line)
+    line[(file < 0) | (line == 0)] = -1
+    return file, line, np.where(defined, _of(functions.module, found.function), found.module)
+
+
+def _of(values: Ints, position: Ints) -> Ints:
+    """Return what stands at each position, -1 at position -1."""
+    known: Ints = np.append(values, -1)
+    return known[position]
+
+
+def _kind(found: Contexts, functions: Functions) -> Ints:
+    """Return the position in KINDS of each context."""
+    operation = np.array([*(name.startswith(OPERATION) for name in functions.listed.texts), False])
+    return np.where((found.kind == FUNCTION) & operation[found.function], GPU_OPERATION, found.kind)
+
+
+def _called(
+    found: Contexts, file: Ints, functions: Functions, files: Listed, modules: Listed
+) -> tuple[Ints, list[str]]:
+    """Return the number of a label per context, and the labels.
+
+    A function goes by its name, lines and loops by their place, instructions by their address, and so does a loop
+    whose line is not known.
+    """
+    placed, pointed, loop = found.file >= 0, found.module >= 0, found.kind == LOOP
+    unknown = (file < 0) | (found.line == 0)
+    by_point = pointed & ((found.kind == INSTRUCTION) | loop & unknown | ~placed)
+    by = np.select([found.kind == FUNCTION, by_point, placed], [BY_FUNCTION, BY_POINT, BY_PLACE], BY_NOTHING)
+    first = np.choose(by, [found.function, found.file, found.module, -1])
+    second, offsets = pd.factorize(np.where(by_point, found.offset, (found.line * (by == BY_PLACE)).astype(np.uint64)))
+    widths = (BY_NOTHING + 1, 2, int(first.max(initial=0)) + 2, len(offsets))
+    called, distinct = pd.factorize(np.ravel_multi_index((by, loop, first + 1, second), widths))
+    keys = zip(*(part.tolist() for part in np.unravel_index(distinct, widths)), strict=True)
+
+    def label(by: int, first: int, second: int) -> str:
+        if by == BY_FUNCTION:
+            return functions.listed.texts[first] if first >= 0 else UNKNOWN
+        if by == BY_POINT:
+            return address(modules.texts[first], second)
+        return place(files.texts[first], second) if by == BY_PLACE else "<unknown>"
+
+    whole = offsets.tolist()
+    return called, [("loop at " if loop else "") + label(by, i - 1, whole[j]) for by, loop, i, j in keys]
+
+
+def entries(meta: File) -> list[Entry]:
+    """Return the entry points, the roots of the tree."""
+    first, count, stride = meta.fields(meta.sections[CONTEXT][0], "QHB", "the entry points")
+    parts = {"size": ("<u8", 0), "first": ("<u8", 8), "node": ("<u4", 16), "name": ("<u8", 24)}
+    rows = meta.records(first, count, stride, parts, "the entry points")
+    return [Entry(node, meta.text(name) or "unknown entry", at, size) for size, at, node, name in rows.tolist()]
+
+
+def walk(meta: File, roots: list[Entry]) -> Walked:
+    """Find all contexts; what points outside the section or at contexts that were there before is damage."""
+    content, unpack = meta.keep(), HEAD.unpack_from
+    low, high = meta.sections[CONTEXT]
+    left = high - low
+    at: list[int] = []
+    arrays: list[tuple[int, int, int, int]] = []
+    stack = [(root.first, root.size, -1 - i, 1, i) for i, root in enumerate(roots) if root.size]
+    while stack:
+        begin, size, above, depth, entry = stack.pop()
+        end, before = begin + size, len(at)
+        left -= size
+        if left < 0 or not low <= begin <= end <= high or begin % WORD:
+            raise meta.damaged(f"the contexts at byte {begin} do not fit into their section, or are there twice")
+        last = end - HEAD_BYTES
+        while begin <= last:
+            children, first, words = unpack(content, begin)
+            if children:
+                stack.append((first, children, len(at), depth + 1, entry))
+            at.append(begin)
+            begin += HEAD_BYTES + WORD * words
+        if begin != end:
+            raise meta.damaged(f"the context before byte {begin} does not end with its array at byte {end}")
+        arrays.append((above, depth, entry, len(at) - before))
+    told = np.array(arrays, np.int64).reshape(-1, 4)
+    return Walked(np.array(at, np.int64), *(np.repeat(told[:, i], told[:, 3]) for i in range(3)))
+
+
+def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules: Listed) -> Contexts:
+    """Return what the contexts at these offsets are.
+
+    A lexical type that a later minor version added is taken for what the context has: a function, a source line
+    or an instruction.
+    """
+    words = np.frombuffer(meta.keep(), "<u8", meta.size // WORD)
+    told = words[at // WORD + 2]
+    flags, kind = ((told >> np.uint64(shift) & np.uint64(0xFF)).astype(np.int64) for shift in (32, 48))
+    length = (told >> np.uint64(56)).astype(np.int64)
+    has_function, has_place, has_point = ((flags & bit) != 0 for bit in (HAS_FUNCTION, HAS_PLACE, HAS_POINT))
+    place = at // WORD + HEAD_BYTES // WORD + has_function
+    point = place + 2 * has_place
+    if (point + 2 * has_point - at // WORD - HEAD_BYTES // WORD > length).any():
+        raise meta.damaged("a context is shorter than its flags say")
+
+    def word(position: Ints, where: NDArray[np.bool_]) -> NDArray[np.uint64]:
+        return np.where(where, words[np.where(where, position, 0)], np.uint64(0))
+
+    new = kind > INSTRUCTION
+    kind[new] = np.select([has_function[new], has_place[new], has_point[new]], [FUNCTION, LINE, INSTRUCTION], FUNCTION)
+    of, known = meta.numbered, functions.listed
+    return Contexts(
+        (told & np.uint64(0xFFFFFFFF)).astype(np.int64),
+        kind,
+        of(word(place - 1, has_function), known.first, known.stride, len(known.texts), "a function"),
+        of(word(place, has_place), files.first, files.stride, len(files.texts), "a source file"),
+        (word(place + 1, has_place) & np.uint64(0xFFFFFFFF)).astype(np.int64),
+        of(word(point, has_point), modules.first, modules.stride, len(modules.texts), "a module"),
+        word(point + 1, has_point),
+    )

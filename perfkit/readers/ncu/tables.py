@@ -1,0 +1,320 @@
+"""The other tables of a report: COUNTERS, STALLS, RULES, DEVICES and CAPTURE, and what is missing.
+
+Conventions
+-----------
+COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and STALLS are made
+of, so that each figure can be traced. STALLS holds one form per launch, never a mixture: average warps per issued
+instruction where measured, else warp cycles, else samples; the other forms stay in COUNTERS. Reasons are named
+as in the metrics (`long_scoreboard`); `selected` is the state of issuing, not a stall.
+NaN is not measured, never zero. Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or
+32 per sector; the L1 ones pass its tag stage (global, local, surface, texture), shared memory does not.
+An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA cores
+work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import reduce
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit import names, tables
+from perfkit.profile import Missing
+from perfkit.readers.ncu.report import Report, Values, count, durations, first
+
+OPS = ("add", "mul", "fma")
+FLOPS = {"fp64": ("d", (1, 1, 2)), "fp32": ("f", (1, 1, 2)), "fp16": ("h", (2, 2, 4))}
+V100_FLOP_PER_INSTRUCTION = 512  # one HMMA.884 step; no other GPU has one number for all its tensor instructions
+# Tensor operations are counted per type of operand, some also per instruction (hgmma, hmma) and by sparsity.
+TENSOR = re.compile(
+    r"(?:sm|smsp)__(?P<name>ops_path_tensor(?:_op_(?P<op>[a-z]+))?(?P<types>_src_\w+?)(?P<sparsity>_sparsity_(?:on|off))?)"
+    r"\.sum(?:\.per_second|\.per_cycle_elapsed)?"
+)
+_PIPES = ("pipe_(tensor|tc)_cycles_active", r"pipe_tensor_\w+_cycles_active", r"inst_executed_pipe_tensor\w*")
+TENSOR_PIPES = [
+    re.compile(rf"sm__{pipe}\.avg\.pct_of_peak_sustained_{over}") for pipe in _PIPES for over in ("elapsed", "active")
+]
+SECTOR_BYTES = 32
+DRAM_BYTES = (("dram__bytes_read", "dram__bytes_write"), ("dram__bytes_op_read", "dram__bytes_op_write"))
+L1_SECTORS = [f"lsu_mem_{space}_op_{op}" for space in ("global", "local") for op in ("ld", "st")]
+L1_RARE_SECTORS = [  # absent where the chip or the collected set has none
+    *(f"lsu_mem_global_op_{op}" for op in ("atom", "red")),
+    *(f"tex_mem_surface_op_{op}" for op in ("ld", "st", "atom", "red")),
+    "tex_mem_texture",
+]
+FRACTIONS = {
+    "achieved_occupancy_frac": ("sm__warps_active.avg.pct_of_peak_sustained_active",),
+    "theoretical_occupancy_frac": ("sm__maximum_warps_per_active_cycle_pct",),
+    "sm_frac": ("sm__throughput.avg.pct_of_peak_sustained_elapsed",),
+    "memory_frac": ("gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed",),
+    "dram_frac": (
+        "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed",
+        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
+    ),
+}
+ATTRIBUTE = "device__attribute_"
+# Of the hundreds of attributes, those that the limits of an SM are computed from.
+LIMITS = {
+    f"{ATTRIBUTE}{name}"
+    for name in (
+        "max_warps_per_multiprocessor",
+        "max_registers_per_multiprocessor",
+        "max_shared_memory_per_multiprocessor",
+        "max_blocks_per_multiprocessor",
+        "multiprocessor_count",
+        "compute_capability_major",
+    )
+}
+_STALLED = r"issue_stalled_(?!\w*(?:_pipe_(?!throttle)|_not_issued))(\w+?)"  # the whole of a reason, not its parts
+STALL_FORMS = [
+    re.compile(form)
+    for form in (
+        rf"smsp__average_warps_{_STALLED}_per_issue_active\.ratio",
+        rf"smsp__average_warp_latency_{_STALLED}\.ratio",
+        rf"smsp__pcsamp_warps_{_STALLED}",
+        r"smsp__pcsamp_warps_issue_stalled_(\w+)_not_issued",
+        rf"smsp__warp_{_STALLED}_per_warp_active\.pct",
+    )
+]
+SPELLINGS = {"no_instructions": "no_instruction"}  # the sampled counters use the plural
+CORE = "sm__sass_thread_inst_executed_op_"
+REMEDIES = {
+    "dur_ns": ("no durations", "ncu --metrics gpu__time_duration.sum"),
+    "fp32_flops": (
+        "no floating-point operations on CUDA cores",
+        "ncu --set full --metrics "
+        + ",".join(f"{CORE}{p}{op}_pred_on.sum" for p in "dfh" for op in ("add", "mul", "fma")),
+    ),
+    "tensor_flops": (
+        "no operations on tensor cores",
+        "ncu --set full --metrics regex:sm__ops_path_tensor_.*sum$",
+    ),
+    "dram_bytes": (
+        "no device-memory traffic",
+        "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum "
+        "(GeForce RTX 50: dram__bytes_op_read.sum,dram__bytes_op_write.sum)",
+    ),
+}
+
+
+def has_counters(report: Report) -> bool:
+    """Say whether COUNTERS has a row."""
+    return bool(report.values[_counters(report)].notna().any(axis=None))
+
+
+def _counters(report: Report) -> list[str]:
+    return sorted(metric for metric in report.metrics if metric in LIMITS or not metric.startswith(ATTRIBUTE))
+
+
+def counters(report: Report) -> pd.DataFrame:
+    """Return COUNTERS: one row per number of a launch."""
+    metrics = _counters(report)
+    values = report.values[metrics].to_numpy()
+    launch, metric = np.nonzero(~np.isnan(values))
+    units = [report.units.get(name, "") for name in metrics]
+    kinds = sorted(set(units))
+    unit_codes = np.array([kinds.index(unit) for unit in units], np.int64)
+    frame = {
+        "rank": 0,
+        "launch": launch,
+        "metric": pd.Categorical.from_codes(metric, pd.Index(metrics, dtype=object)),
+        "unit": pd.Categorical.from_codes(unit_codes[metric], pd.Index(kinds, dtype=object)),
+        "value": values[launch, metric],
+    }
+    return tables.COUNTERS.make(pd.DataFrame(frame))
+
+
+def stalls(report: Report) -> pd.DataFrame:
+    """Return STALLS: one row per reason of a launch, in the first form the launch has."""
+    without = np.ones(len(report.launches), bool)
+    parts = []
+    for form in STALL_FORMS:
+        reasons = {metric: found[1] for metric in report.metrics if (found := form.fullmatch(metric))}
+        values = report.values[list(reasons)].to_numpy()
+        launch, reason = np.nonzero(~np.isnan(values) & without[:, None])
+        spelled = [SPELLINGS.get(name, name) for name in reasons.values()]
+        found_values = values[launch, reason]
+        parts.append(pd.DataFrame({"launch": launch, "reason": [spelled[i] for i in reason], "value": found_values}))
+        without[launch] = False
+    frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    return tables.STALLS.make(frame.assign(rank=0, node=-1))
+
+
+def rules(report: Report) -> pd.DataFrame:
+    """Return RULES: one row per message of the guided analysis."""
+    frame = pd.DataFrame(report.rules, columns=["launch", "rule", "message", "speedup_frac", "scope"])
+    return tables.RULES.make(frame.assign(rank=0))
+
+
+def devices(report: Report) -> pd.DataFrame:
+    """Return DEVICES: one row per GPU whose attributes the report holds."""
+
+    def attribute(name: str) -> pd.Series:
+        return pd.Series(report.column(ATTRIBUTE + name))
+
+    memory_clock_hz, bus_bits = attribute("memory_clock_rate") * 1e3, attribute("global_memory_bus_width")
+    frame = pd.DataFrame(
+        {
+            "rank": 0,
+            "gpu": gpus(report),
+            "name": [launch.device_name for launch in report.launches],
+            "compute_capability": [launch.capability for launch in report.launches],
+            "sm_count": attribute("multiprocessor_count").astype("Int64"),
+            "memory_bytes": attribute("total_memory").astype("Int64"),
+            "memory_bytes_per_s": 2 * memory_clock_hz * bus_bits / 8,  # two transfers a cycle, as CUDA's deviceQuery
+            "clock_hz": attribute("clock_rate") * 1e3,
+        }
+    )
+    return tables.DEVICES.make(frame[frame["sm_count"].notna()].drop_duplicates("gpu"))
+
+
+def capture(report: Report, path: Path) -> pd.DataFrame:
+    """Return CAPTURE: the report has no clock, its launches were measured one by one."""
+    frame = {"rank": 0, "tool": "Nsight Compute", "tool_version": report.version, "path": str(path), "dur_ns": 0}
+    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([None], dtype="Int64")}))
+
+
+def missing(launches: pd.DataFrame, present: set[str]) -> tuple[Missing, ...]:
+    """Return what the report cannot answer, with the options of ncu that record it."""
+    lacking = [Missing(f"LAUNCHES.{column}", *REMEDIES[column]) for column in REMEDIES if _lacks(launches, column)]
+    if "STALLS" not in present:
+        lacking.append(Missing("STALLS", "no stall reasons", "ncu --section WarpStateStats --section SourceCounters"))
+    if "RULES" not in present:
+        lacking.append(Missing("RULES", "no guided analysis", "ncu --set full --csv --page details"))
+    if "DEVICES" not in present:
+        lacking.append(Missing("DEVICES", "no attributes of the GPU", "ncu --import REPORT --csv --page raw"))
+    return tuple(lacking)
+
+
+def _lacks(launches: pd.DataFrame, column: str) -> bool:
+    together = ["fp64_flops", "fp32_flops", "fp16_flops"] if column == "fp32_flops" else [column]
+    return bool(launches[together].isna().all(axis=None))
+
+
+def table(report: Report) -> pd.DataFrame:
+    """Return LAUNCHES: one row per launch, numbered by its position in the file."""
+    full_names = [launch.full_name for launch in report.launches]
+    short = {name: names.short(name) for name in set(full_names)}
+    frame = {
+        "rank": 0,
+        "gpu": gpus(report),
+        "launch": np.arange(len(report.launches)),
+        "name": pd.Categorical([short[name] for name in full_names]),
+        "full_name": pd.Categorical(full_names),
+        "grid_blocks": _sizes([launch.grid_blocks for launch in report.launches], report, "launch__grid_size"),
+        "block_threads": _sizes([launch.block_threads for launch in report.launches], report, "launch__block_size"),
+        "dur_ns": durations(report),
+        "clock_hz": report.column(*(f"{unit}__cycles_elapsed.avg.per_second" for unit in ("sm", "gpc", "smsp"))),
+        **{f"{precision}_flops": flops(report, precision) for precision in FLOPS},
+        "tensor_flops": tensor_flops(report),
+        "dram_bytes": dram_bytes(report),
+        "l2_bytes": first(count(report, "lts__t_bytes"), SECTOR_BYTES * count(report, "lts__t_sectors")),
+        "l1_bytes": l1_bytes(report),
+        **{column: report.column(*metrics) / 100 for column, metrics in FRACTIONS.items()},
+        "tensor_frac": tensor_activity(report),
+    }
+    return tables.LAUNCHES.make(pd.DataFrame(frame))
+
+
+def gpus(report: Report) -> NDArray[np.int64]:
+    """Return the device ordinal of each launch, -1 where the file does not say."""
+    told = np.nan_to_num(report.column("launch__device_id", "device__attribute_device_index"), nan=-1)
+    own = np.array([launch.gpu for launch in report.launches], np.int64)
+    return np.where(own < 0, told.astype(np.int64), own)
+
+
+def dram_bytes(report: Report) -> Values:
+    """Return the bytes read from and written to device memory."""
+    pairs = [count(report, read) + count(report, write) for read, write in DRAM_BYTES]
+    sectors = count(report, "dram__sectors_read") + count(report, "dram__sectors_write")
+    return first(*pairs, count(report, "dram__bytes"), SECTOR_BYTES * sectors)
+
+
+def l1_bytes(report: Report) -> Values:
+    """Return the bytes through the tag stage of the L1 cache."""
+    parts = [count(report, f"l1tex__t_sectors_pipe_{part}") for part in L1_SECTORS]
+    rare = [np.nan_to_num(count(report, f"l1tex__t_sectors_pipe_{part}")) for part in L1_RARE_SECTORS]
+    sectors = first(count(report, "l1tex__t_sectors"), np.sum([*parts, *rare], axis=0, dtype=np.float64))
+    return first(count(report, "l1tex__t_bytes"), SECTOR_BYTES * sectors)
+
+
+def _sizes(told: list[int | None], report: Report, metric: str) -> pd.Series:
+    """Return sizes as told beside the name, else as counted."""
+    return pd.Series(told, dtype="Int64").fillna(pd.Series(report.column(metric)).astype("Int64"))
+
+
+def flops(report: Report, precision: str) -> Values:
+    """Return the operations of one precision on CUDA cores."""
+    letter, factors = FLOPS[precision]
+    found = np.full(len(report.launches), np.nan)
+    for unit in ("sm", "smsp"):  # both count every instruction once
+        counts = [count(report, f"{unit}__sass_thread_inst_executed_op_{letter}{op}_pred_on") for op in OPS]
+        weighted = [factor * counted for factor, counted in zip(factors, counts, strict=True)]
+        found = first(found, weighted[0] + weighted[1] + weighted[2])
+        if precision != "fp16":  # these count a fused multiply-add as 2; for packed halves that is not documented
+            together = "_".join(f"{letter}{op}" for op in OPS)
+            found = first(found, count(report, f"{unit}__sass_thread_inst_executed_ops_{together}_pred_on"))
+    return found
+
+
+def tensor_flops(report: Report) -> Values:
+    """Return the operations on tensor cores, of all types; sparse ones as the counter counts them.
+
+    The counters are hierarchical: per type there may be a total, its split by sparsity, and both again
+    per instruction. Each type is counted once, at the highest level measured. Without these counters
+    the number of instructions tells only where one factor holds for all: 512 on V100 (compute capability 7.0),
+    and 0 where none ran, up to Hopper (later GPUs run most of them on another pipe).
+    """
+    unknown = np.full(len(report.launches), np.nan)
+    counted = reduce(_added, _per_type(report), unknown)
+    instructions = report.column("sm__inst_executed_pipe_tensor.sum")
+    capability = np.array([launch.capability for launch in report.launches], str)
+    volta = np.where(capability == "7.0", instructions * V100_FLOP_PER_INSTRUCTION, np.nan)
+    one_pipe = np.array([text[:2] in ("7.", "8.", "9.") for text in capability], bool)
+    return first(counted, volta, np.where(one_pipe & (instructions == 0), 0.0, np.nan))
+
+
+def _per_type(report: Report) -> list[Values]:
+    """Return the operations of each type, from the highest level of its counters."""
+    levels: dict[str, dict[tuple[bool, bool], set[str]]] = {}
+    for metric in report.metrics:
+        if found := TENSOR.fullmatch(metric):
+            level = (found["op"] is not None, found["sparsity"] is not None)
+            levels.setdefault(found["types"], {}).setdefault(level, set()).add(found["name"])
+    # Operands without a result are the sum over their results.
+    whole = [types for types in levels if not any(types.startswith(f"{other}_dst_") for other in levels)]
+    return [first(*(_summed(report, levels[types][level]) for level in sorted(levels[types]))) for types in whole]
+
+
+def _summed(report: Report, names: set[str]) -> Values:
+    """Return the sum of counters of one level; sm and smsp count the same."""
+    counts = [first(count(report, f"sm__{name}"), count(report, f"smsp__{name}")) for name in sorted(names)]
+    return reduce(np.add, counts)
+
+
+def _added(left: Values, right: Values) -> Values:
+    """Add what is known; unknown only where both are."""
+    return np.where(np.isnan(left), right, left + np.nan_to_num(right))
+
+
+def sparse(report: Report) -> list[int]:
+    """Return the launches that ran structured-sparse tensor operations, which have a peak of their own."""
+    metrics = [m for m in report.metrics if (found := TENSOR.fullmatch(m)) and found["sparsity"] == "_sparsity_on"]
+    return np.flatnonzero((report.values[metrics].to_numpy() > 0).any(axis=1)).tolist()
+
+
+def tensor_activity(report: Report) -> Values:
+    """Return how busy the tensor pipe was over its peak: over all cycles if measured, else while the SM was active.
+
+    The pipe as a whole, else the busiest of its parts, else by instructions issued.
+    """
+    found = np.full(len(report.launches), np.nan)
+    for pattern in TENSOR_PIPES:
+        metrics = [metric for metric in report.metrics if pattern.fullmatch(metric)]
+        if metrics:
+            found = first(found, report.values[metrics].max(axis=1).to_numpy() / 100)
+    return found

@@ -1,0 +1,332 @@
+"""What the parts of the reader ask of an export, whichever form it was written in.
+
+An export comes from outside: any cell of it can hold anything. What is read is checked here, in one place: a column
+of numbers is int64 (`integers`) before any part of the reader sees it, and a single value is a `whole` number or a
+`text`, or not recorded. Arithmetic on them does not wrap around (`difference`, `product`, `total`).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from threading import Lock
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from perfkit.errors import ReadError
+
+Columns = dict[str, NDArray[Any]]
+
+
+class Stack:
+    """Columns with room for `rows` rows, made when the first part is put."""
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self._columns: Columns = {}
+        self._filled: dict[int, int] = {}
+        self._lock = Lock()
+
+    def put(self, place: int, part: Mapping[str, NDArray[Any]]) -> None:
+        """Write a part, which has the same columns as every other, from row `place` on."""
+        count = len(next(iter(part.values())))
+        with self._lock:
+            self._filled[place] = count
+            for name, values in part.items():
+                if name not in self._columns:
+                    self._columns[name] = np.empty(self._rows, values.dtype)
+        for name, values in part.items():
+            self._columns[name][place : place + count] = values
+
+    def columns(self) -> Columns:
+        """Return the columns; rows that no part has filled are left out."""
+        if sum(self._filled.values()) == self._rows:
+            return self._columns
+        filled = [slice(place, place + count) for place, count in sorted(self._filled.items())]
+        return {name: np.concatenate([values[rows] for rows in filled]) for name, values in self._columns.items()}
+
+
+Int = NDArray[np.int64]
+Made = TypeVar("Made")
+# Tables that only Nsight Systems writes; every export has at least one of them.
+MARKERS = ("CUPTI_ACTIVITY_KIND_", "TARGET_INFO_", "META_DATA_EXPORT", "EXPORT_META_DATA", "ANALYSIS_DETAILS")
+TIMES = ("start", "end", "timestamp")  # columns of times
+NEVER = np.iinfo(np.int64).min  # a time that is NULL or does not fit: no time of a capture lies there
+LONGEST = 10 * 365 * 86_400 * 10**9  # ns: no capture lasts longer, no event lies farther from its start
+EXACT = 2**53  # up to here a float is the number that was stored
+
+
+@dataclass(frozen=True)
+class Combined:
+    """A column made of others while reading, so that fewer are carried: the first of `columns` that is not null."""
+
+    name: str
+    columns: tuple[str, ...]
+
+
+NOTHING = pa.table({})  # what an absent table is read as
+
+
+class Source(Protocol):
+    """An export: tables of named columns. An absent table has no columns and no rows."""
+
+    def damage(self, table: str, finding: str) -> ReadError:
+        """Return the error that says what is wrong with `table`, with the path of its file."""
+
+    def columns(self, table: str) -> Collection[str]:
+        """Names of the columns of `table`; empty if there is no such table."""
+
+    def has_rows(self, table: str) -> bool:
+        """Whether `table` exists and holds at least one row."""
+
+    def holds(self, table: str, column: str, values: Collection[int]) -> bool:
+        """Whether a column of `table` exists and holds at least one of `values`."""
+
+    def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
+        """Apply `make` to consecutive parts of those numeric `columns` that exist, int64, on several threads."""
+
+    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
+        """Return what `make` returns for the parts, all parts together; for an absent table, for `NOTHING`."""
+
+    def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
+        """Return a small table as dictionaries; absent columns are None, present ones hold anything."""
+
+    def text(self, table: str, column: str) -> list[str | None]:
+        """Return a text column in the order of `convert`; an empty list if it is absent or all null."""
+
+    def strings(self, ids: Iterable[int]) -> dict[int, str]:
+        """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
+
+    def nameless(self) -> str:
+        """Say which values of StringIds are no text; empty if all are."""
+
+
+def product(factors: list[Int]) -> Int:
+    """Return the product of counts, -1 where one is negative or the product does not fit.
+
+    Examples
+    --------
+    >>> product([np.array([2, -2, 2**40]), np.array([3, -3, 2**40])]).tolist()
+    [6, -1, -1]
+    """
+    fits = math.prod(map(_highest, factors)) < 2**63
+    return _reduced(np.multiply, factors, fits=fits)
+
+
+def _reduced(operation: np.ufunc, counts: list[Int], *, fits: bool) -> Int:
+    """Return columns of counts reduced to one; unless it `fits` for sure, what does not is looked for."""
+    made = counts[0].copy()
+    for count in counts[1:]:
+        operation(made, count, out=made)  # in place: a column more is memory that the system must clear first
+    if not fits or _lowest(counts) < 0:
+        size = reduce(operation, [count.astype(float) for count in counts])
+        made[(size >= 2.0**62) | reduce(np.logical_or, [count < 0 for count in counts])] = -1
+    return made
+
+
+def _lowest(columns: list[Int]) -> int:
+    return min(int(column.min(initial=0)) for column in columns)
+
+
+def _highest(column: Int) -> int:
+    return int(column.max(initial=0))
+
+
+def label(column: str | Combined) -> str:
+    """Return the name of a column in what is read."""
+    return column.name if isinstance(column, Combined) else column
+
+
+def stored(columns: Iterable[str | Combined]) -> list[str]:
+    """Return the names of what columns are made of, each once."""
+    return list(dict.fromkeys(s for c in columns for s in (c.columns if isinstance(c, Combined) else (c,))))
+
+
+def damaged(file: object, kind: str, finding: str) -> ReadError:
+    """Return the error about a file, a `kind` of thing such as "database", that is not as nsys writes it."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(finding.split()))
+    short = line if len(line) <= 300 else f"{line[:300]} ..."
+    return ReadError(f"{file}: the {kind} is damaged ({short}). Export the report again.")
+
+
+def require(source: Source, table: str, columns: Iterable[str]) -> None:
+    """Raise ReadError if `table` is there without columns that every version of nsys writes."""
+    present = source.columns(table)
+    lacking = [column for column in columns if column not in present] if present else []
+    if lacking:
+        raise source.damage(table, f"{table} has no column {lacking[0]!r}")
+
+
+def available(columns: Iterable[str | Combined], present: Collection[str]) -> list[str | Combined]:
+    """Return those of `columns` for which the table has what they are made of."""
+    narrowed = [
+        Combined(c.name, tuple(s for s in c.columns if s in present)) if isinstance(c, Combined) else c for c in columns
+    ]
+    return [c for c in narrowed if (c.columns if isinstance(c, Combined) else c in present)]
+
+
+def resolve(table: str, names: Collection[str]) -> str | None:
+    """Return the name under which `table` is stored: itself, or its newest ``_V2``, ``_V3`` form."""
+    versions = [n for n in names if n == table or re.fullmatch(rf"{table}_V\d+", n)]
+    return max(versions, key=lambda n: (len(n), n), default=None)
+
+
+# Columns
+
+
+def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadError]) -> pa.ChunkedArray:
+    """Return a column of numbers as int64; anything but whole numbers raises the error of `damage`."""
+    kind = column.type
+    if pa.types.is_uint64(kind):
+        # Parquet exports write ids unsigned; all bits set is "none" there and becomes -1 here.
+        signed = pc.cast(column, pa.int64(), safe=False)
+        return pc.if_else(pc.less(signed, 0), NEVER, signed) if name in TIMES else signed
+    if pa.types.is_integer(kind) or pa.types.is_null(kind):
+        return pc.cast(column, pa.int64())
+    if not pa.types.is_floating(kind):
+        raise damage(f"{name} holds values of type {kind}, not whole numbers")
+    numbers = pc.cast(column, pa.float64())
+    exact = pc.and_(pc.equal(pc.trunc(numbers), numbers), pc.less_equal(pc.abs(numbers), float(EXACT)))
+    others = numbers.filter(pc.invert(exact))
+    if len(others):
+        raise damage(f"{name} holds {others[0].as_py()}, not a whole number up to 2**53")
+    return pc.cast(numbers, pa.int64())
+
+
+def ints(part: pa.Table, name: str, missing: int = -1) -> Int:
+    """Return a column as int64, `missing` where it is null or not recorded at all."""
+    if name not in part.column_names:
+        return np.full(part.num_rows, missing, np.int64)
+    column = part.column(name)
+    return np.ascontiguousarray((pc.fill_null(column, missing) if column.null_count else column).to_numpy())
+
+
+def absent(part: pa.Table, name: str) -> NDArray[np.bool_]:
+    """Return where a column is null or not recorded at all."""
+    if name not in part.column_names:
+        return np.ones(part.num_rows, bool)
+    column = part.column(name)
+    return column.is_null().to_numpy() if column.null_count else np.zeros(part.num_rows, bool)
+
+
+def interval(part: pa.Table) -> Columns:
+    """Return when something started and how long it took; -1 ns, which cannot be, where the export does not say."""
+    start = ints(part, "start", NEVER)
+    return {"start_ns": start, "dur_ns": difference(ints(part, "end", NEVER), start)}
+
+
+def difference(end: Int, start: Int) -> Int:
+    """Return end - start, -1 where one of them is NEVER or the difference does not fit.
+
+    Examples
+    --------
+    >>> difference(np.array([9, 9, 2**62, NEVER]), np.array([7, NEVER, -(2**62), 0])).tolist()
+    [2, -1, -1, -1]
+    """
+    length: Int = end - start
+    if _lowest([end, start]) < -EXACT or max(_highest(end), _highest(start)) > EXACT:
+        wraps = ((end ^ start) & (end ^ length)) < 0
+        length[wraps | (end == NEVER) | (start == NEVER)] = -1
+    return length
+
+
+def total(counts: list[Int]) -> Int:
+    """Return the sum of counts, -1 where one is negative or the sum does not fit.
+
+    Examples
+    --------
+    >>> total([np.array([2, -2, 2**62]), np.array([3, 3, 2**62])]).tolist()
+    [5, -1, -1]
+    """
+    return _reduced(np.add, counts, fits=sum(map(_highest, counts)) < 2**63)
+
+
+def quantity(
+    part: pa.Table, name: str, columns: tuple[str, ...], combine: Callable[[list[Int]], Int] = product
+) -> Columns:
+    """Return `columns` combined as int64 under `name`, and where one is absent, for `columns.nullable`."""
+    empty = reduce(np.logical_or, [absent(part, column) for column in columns])
+    return {name: combine([ints(part, column, 0) for column in columns]), f"no {name}": empty}
+
+
+def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:
+    """Return a code per row and the text of each code for a column of StringIds."""
+    require(source, "StringIds", ("id", "value"))
+    codes, distinct = pd.factorize(ids)
+    found = source.strings(int(i) for i in distinct)
+    return codes, [found.get(int(i), f"unnamed (string {i})" if i != -1 else "unnamed") for i in distinct]
+
+
+def unambiguous(pairs: Iterable[tuple[int, object]]) -> dict[int, str]:
+    """Return the text of each id that has one text; what is no text is left out.
+
+    Examples
+    --------
+    >>> unambiguous([(1, "a"), (2, "b"), (2, "c"), (3, None), (4, b"d")])
+    {1: 'a'}
+    """
+    found: dict[int, str] = {}
+    twice = set()
+    for number, value in pairs:
+        if isinstance(value, str) and found.setdefault(number, value) != value:
+            twice.add(number)
+    return {number: value for number, value in found.items() if number not in twice}
+
+
+def process_of(global_id: Int) -> Int:
+    """Return the process id in a globalPid or globalTid (bits 24 to 47); -1 stays -1."""
+    process: Int = global_id >> 24
+    process &= 0xFFFFFF
+    if _lowest([global_id]) < 0:
+        process[global_id < 0] = -1
+    return process
+
+
+def thread_of(global_tid: Int) -> Int:
+    """Return the thread id in a globalTid (bits 0 to 23); -1 stays -1."""
+    return np.where(global_tid < 0, np.int64(-1), global_tid & 0xFFFFFF)
+
+
+# Single values
+
+
+def whole(value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1) -> int | None:
+    """Return a value as a whole number from `least` to `most`; None, with a note, for anything but that and null.
+
+    Examples
+    --------
+    >>> notes = []
+    >>> whole(108, "SMs", notes), whole(None, "SMs", notes), whole("many", "SMs", notes)
+    (108, None, None)
+    >>> notes
+    ["SMs: 'many' is not a whole number of this quantity: read as not recorded"]
+    """
+    number = int(value) if isinstance(value, float) and value.is_integer() else value
+    if isinstance(number, int) and not isinstance(number, bool) and least <= number <= most:
+        return number
+    if value is not None:
+        notes.append(f"{name}: {shown(value)} is not a whole number of this quantity: read as not recorded")
+    return None
+
+
+def text(value: object, name: str, notes: list[str]) -> str:
+    """Return a value as text; the empty text, with a note, for anything but that and null."""
+    if isinstance(value, str):
+        return value
+    if value is not None:
+        notes.append(f"{name}: {shown(value)} is not text: read as not recorded")
+    return ""
+
+
+def shown(value: object) -> str:
+    """Return a value from outside as a message may hold it: short, and without control characters."""
+    written = ascii(value[:40] if isinstance(value, (str, bytes)) else value)
+    return written if len(written) <= 60 else f"{written[:60]} ..."

@@ -1,0 +1,307 @@
+"""KERNELS and COPIES of an Nsight Systems export."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from perfkit import names, tables
+from perfkit.readers.columns import category, nullable
+from perfkit.readers.nsys.node import MARK, PUSH_POP, START_END, Ordinals
+from perfkit.readers.nsys.sources import (
+    LONGEST,
+    NEVER,
+    Columns,
+    Combined,
+    Int,
+    Source,
+    absent,
+    difference,
+    interval,
+    ints,
+    process_of,
+    quantity,
+    require,
+    texts,
+    thread_of,
+    total,
+)
+
+SYSTEM = "OSRT_API"
+NVTX = "NVTX_EVENTS"
+KINDS = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
+DOMAIN_CREATE = 75
+OWN_MARKS = tuple(f"OS runtime libraries profiling {what}" for what in ("started", "finished"))
+SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
+KERNEL = "CUPTI_ACTIVITY_KIND_KERNEL"
+MEMCPY = "CUPTI_ACTIVITY_KIND_MEMCPY"
+RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
+MEMSET = "CUPTI_ACTIVITY_KIND_MEMSET"
+PLACE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
+GRID = ("gridX", "gridY", "gridZ")
+BLOCK = ("blockX", "blockY", "blockZ")
+SHARED = ("staticSharedMemory", "dynamicSharedMemory")
+NAME = Combined("full_name", ("demangledName", "shortName"))
+KERNEL_COLUMNS = (*PLACE, NAME, *GRID, *BLOCK, *SHARED, "registersPerThread", "graphNodeId")
+SIDES = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
+# CUpti_ActivityMemcpyKind; arrays and unified-memory migrations are named after where the bytes go.
+DIRECTIONS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
+PEER, UNIFIED = 10, (11, 12, 13)
+MEMSET_KIND = len(DIRECTIONS)  # stands for a memset among the kinds of copies
+# CUpti_ActivityMemoryKind
+MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown"]
+
+
+def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
+    """Return KERNELS: one row per kernel execution, named by the demangled name."""
+
+    def part(rows: pa.Table) -> Columns:
+        return {
+            **_place(rows, ordinals),
+            "full_name": ints(rows, NAME.name),
+            **quantity(rows, "grid_blocks", GRID),
+            **quantity(rows, "block_threads", BLOCK),
+            **quantity(rows, "shared_bytes", SHARED, total),
+            **quantity(rows, "registers", ("registersPerThread",)),
+            "in_graph": ~absent(rows, "graphNodeId"),
+        }
+
+    require(source, KERNEL, ("start", "end"))
+    columns = source.stacked(KERNEL, KERNEL_COLUMNS, part)
+    codes, labels = texts(source, columns.pop("full_name"))
+    named = names.table(labels).set_index("full_name").loc[labels]
+    return tables.KERNELS.make(
+        _frame(
+            columns,
+            source,
+            name=category(codes, named["name"].tolist()),
+            full_name=category(codes, labels),
+            family=category(codes, named["family"].tolist()),
+            in_graph=columns["in_graph"],
+            **{
+                q: nullable(columns[q], columns[f"no {q}"])
+                for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")
+            },
+        )
+    )
+
+
+def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
+    """Return COPIES: copies and memsets."""
+
+    def copy(rows: pa.Table) -> Columns:
+        kind, src, dst = ints(rows, "copyKind", 0), ints(rows, SIDES[0]), ints(rows, SIDES[1])
+        unified = np.isin(kind, UNIFIED)
+        place = _place(rows, ordinals)
+        return {
+            **place,
+            "bytes": _bytes(rows),
+            "direction": np.where((kind < 0) | (kind >= MEMSET_KIND), 0, kind),
+            "src_memory": np.where(unified, MEMORIES.index("managed"), src),
+            "dst_memory": np.where(unified, MEMORIES.index("managed"), dst),
+            "peer_gpu": _peer(rows, place, ordinals, kind == PEER),
+        }
+
+    def memset(rows: pa.Table) -> Columns:
+        nothing = np.full(rows.num_rows, -1, np.int64)
+        return {
+            **_place(rows, ordinals),
+            "bytes": _bytes(rows),
+            "direction": np.full(rows.num_rows, MEMSET_KIND, np.int64),
+            "src_memory": nothing,
+            "dst_memory": ints(rows, "memKind"),
+            "peer_gpu": nothing,
+        }
+
+    for table in (MEMCPY, MEMSET):
+        require(source, table, ("start", "end"))
+    copied = source.stacked(MEMCPY, (*PLACE, "bytes", "copyKind", *SIDES), copy)
+    filled = source.stacked(MEMSET, (*PLACE, "bytes", "memKind"), memset)
+    columns = {name: np.concatenate([copied[name], filled[name]]) for name in copied}
+    kinds, distinct = pd.factorize(columns["direction"])
+    labels = [[*DIRECTIONS, "memset"][kind] for kind in distinct]
+    return tables.COPIES.make(
+        _frame(
+            columns,
+            source,
+            bytes=columns["bytes"],
+            direction=category(kinds, labels),
+            src_memory=_memory(columns["src_memory"]),
+            dst_memory=_memory(columns["dst_memory"]),
+            peer_gpu=columns["peer_gpu"],
+        )
+    )
+
+
+def _place(rows: pa.Table, ordinals: Ordinals) -> Columns:
+    """Return when and where an operation ran."""
+    process = process_of(ints(rows, "globalPid"))
+    return {
+        **interval(rows),
+        "process": process,
+        "gpu": _device(ordinals.of_process(process, ints(rows, "deviceId"))),
+        "stream": ints(rows, "streamId"),
+        "correlation": ints(rows, "correlationId"),
+    }
+
+
+def _device(numbers: Int) -> Int:
+    """Return numbers of devices, those that none has as one that cannot be: they must fit int32."""
+    fits = np.iinfo(np.int32)
+    if numbers.min(initial=0) >= -1 and numbers.max(initial=0) <= fits.max:
+        return numbers
+    return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
+
+
+def _bytes(rows: pa.Table) -> Int:
+    """Return the bytes moved or set; 0 where the export does not record them, -1, which cannot be, where it is null."""
+    return ints(rows, "bytes", -1 if "bytes" in rows.column_names else 0)
+
+
+def _frame(columns: Columns, source: Source, **finished: Any) -> pd.DataFrame:
+    """Return where and when operations ran, with the finished columns."""
+    place = {name: columns[name] for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
+    if (place["process"] < 0).all():
+        place["process"] = np.full(len(place["process"]), _only_process(source))
+    return pd.DataFrame({"rank": np.zeros(len(place["gpu"]), "int32"), **place, **finished}, copy=False)
+
+
+def _only_process(source: Source) -> int:
+    """Return the process that made CUDA calls if there is just one: exports cut down lack globalPid."""
+    found = source.convert(RUNTIME, ["globalTid"], lambda rows: np.unique(process_of(ints(rows, "globalTid"))))
+    processes = {int(process) for part in found for process in part}
+    return processes.pop() if len(processes) == 1 else -1
+
+
+def _peer(rows: pa.Table, place: Columns, ordinals: Ordinals, peers: np.ndarray) -> Int:
+    """Return the other GPU of each peer copy, -1 for other copies."""
+    src, dst = (ordinals.of_process(place["process"], ints(rows, name)) for name in SIDES[2:])
+    return np.where(peers, _device(np.where(src == place["gpu"], dst, src)), np.int64(-1))
+
+
+def _memory(kinds: Int) -> pd.Categorical:
+    known = np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds)
+    return category(known, MEMORIES)
+
+
+def api_calls(source: Source) -> pd.DataFrame:
+    """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
+
+    def part(rows: pa.Table) -> Columns:
+        tid = ints(rows, "globalTid")
+        return {
+            **interval(rows),
+            "process": process_of(tid),
+            "thread": thread_of(tid),
+            "correlation": ints(rows, "correlationId"),
+            "name": ints(rows, "nameId"),
+        }
+
+    require(source, RUNTIME, ("start", "end"))
+    columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
+    codes, labels = texts(source, columns.pop("name"))
+    name = category(codes, [SUFFIX.sub("", label) for label in labels])
+    rank = np.zeros(len(codes), "int32")
+    return tables.API_CALLS.make(pd.DataFrame({"rank": rank, **columns, "name": name}, copy=False))
+
+
+def os_calls(source: Source) -> pd.DataFrame:
+    """Return OS_CALLS: calls that nsys intercepts (--trace=osrt), but its own marks of when it began and ended."""
+
+    def part(rows: pa.Table) -> Columns:
+        tid = ints(rows, "globalTid")
+        return {
+            **interval(rows),
+            "process": process_of(tid),
+            "thread": thread_of(tid),
+            "name": ints(rows, "nameId"),
+        }
+
+    require(source, SYSTEM, ("start", "end"))
+    columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)
+    name = category(*texts(source, columns.pop("name")))
+    frame = pd.DataFrame({"rank": np.zeros(len(name), "int32"), **columns, "name": name}, copy=False)
+    return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
+
+
+def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
+    """Return RANGES: NVTX ranges and marks; ranges never closed end with the capture."""
+
+    def part(rows: pa.Table) -> Columns:
+        tid, start = ints(rows, "globalTid"), ints(rows, "start", NEVER)
+        event, end = ints(rows, "eventType"), ints(rows, "end", NEVER)
+        closing = np.where(event == MARK, start, np.maximum(start, end_of_capture))
+        return {
+            "start_ns": start,
+            "dur_ns": difference(np.where(end == NEVER, closing, end), start),
+            "event": event,
+            "process": process_of(tid),
+            "thread": thread_of(tid),
+            "text": ints(rows, "textId"),
+            "domain": ints(rows, "domainId", 0),
+        }
+
+    require(source, NVTX, ("start", "eventType"))
+    columns = ("start", "end", "eventType", "globalTid", "textId", "domainId")
+    frame = pd.DataFrame(source.stacked(NVTX, columns, part))
+    if frame.empty:
+        return tables.RANGES.empty()
+    frame["name"] = _names(source, frame["text"].to_numpy())
+    kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
+    kept["kind"] = kept.pop("event").map(KINDS).astype("category")
+    kept["domain"] = _domains(kept, frame[frame["event"] == DOMAIN_CREATE])
+    kept["depth"] = _depth(kept)
+    kept["rank"] = 0
+    return tables.RANGES.make(kept.drop(columns="text"))
+
+
+def _names(source: Source, ids: Int) -> pd.Categorical:
+    """Return COALESCE(text, StringIds[textId]) per event."""
+    inline = source.text(NVTX, "text")
+    codes, labels = texts(source, ids)
+    if not inline:
+        return category(codes, labels)
+    if len(inline) != len(codes):
+        raise source.damage(NVTX, f"{NVTX} has {len(codes)} rows and {len(inline)} texts")
+    own, distinct = pd.factorize(np.array(inline, object))
+    return category(np.where(own >= 0, own + len(labels), codes), [*labels, *distinct])
+
+
+def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
+    """Return each event's domain name; a domain id is unique within its process only."""
+    known = {
+        (p, d): str(n)
+        for p, d, n in zip(created["process"], created["domain"], created["name"].astype(str), strict=True)
+    }
+    domains, ids = pd.factorize(events["domain"].to_numpy(np.int64))
+    codes, pairs = pd.factorize((events["process"].to_numpy() << 32) | domains)
+    keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
+    return category(codes, [known.get((p, d), f"domain {d}" if d else "") for p, d in keys])
+
+
+def _depth(events: pd.DataFrame) -> Int:
+    """Count, for each push_pop range, those of its thread and domain that are open when it starts.
+
+    Nesting is not exported. Ranges of one thread nest, so the number open at a start is the number
+    started before minus the number ended by then; a range without length encloses nothing, nor does one of a length
+    that cannot be.
+    """
+    depth = np.zeros(len(events), np.int64)
+    possible = events["start_ns"].between(-LONGEST, LONGEST) & events["dur_ns"].between(0, LONGEST)
+    nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")
+    lane = nested.groupby(["process", "thread", "domain"], observed=True, sort=False).ngroup().to_numpy()
+    start, dur = nested["start_ns"].to_numpy(), nested["dur_ns"].to_numpy()
+    order = np.lexsort((-dur, start, lane))
+    lane, start, dur = lane[order], start[order], dur[order]
+    lasts = dur > 0
+    started: Int = np.cumsum(lasts) - lasts
+    # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort is stable).
+    time, of = np.r_[(start + dur)[lasts], start], np.r_[lane[lasts], lane]
+    is_start = np.lexsort((time, of)) >= lasts.sum()
+    ended = np.cumsum(~is_start)[is_start]
+    depth[nested["row"].to_numpy()[order]] = started - ended
+    return depth

@@ -1,0 +1,290 @@
+"""A trace's text as bytes: decompressed as it is read, and where its brackets are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from perfkit.errors import ReadError
+from perfkit.readers.torch_trace.events import Event
+
+GZIP = b"\x1f\x8b"
+BLOCK = 16 << 20
+PACKED = 1 << 20
+# Bytes of text that any packed file may hold, and how many times its own size beyond: real traces reach 35 times.
+MOST, TIMES = 256 << 20, 50
+ESCAPED = re.compile(rb'\\+"')
+MARK = np.zeros(256, bool)
+MARK[list(b'"{}[]')] = True
+STEP = np.zeros(256, np.int8)
+STEP[list(b"{[")] = 1
+STEP[list(b"}]")] = -1
+
+
+class Text:
+    """A file's text in chunks, unpacked if its first bytes are gzip's; `cut` once it ended within a gzip member."""
+
+    def __init__(self, path: Path, size: int = BLOCK) -> None:
+        self.path = path
+        self.cut = False
+        self._size = size
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            with self.path.open("rb") as file:
+                packed = file.read(len(GZIP)) == GZIP
+                file.seek(0)
+                yield from self._unpacked(file) if packed else iter(partial(file.read, self._size), b"")
+        except OSError as e:
+            raise ReadError(f"{self.path}: the file cannot be read ({e}). Check its permissions and the disk.") from e
+
+    def _unpacked(self, file: BinaryIO) -> Iterator[bytes]:
+        from isal import igzip_lib
+
+        size, unpacked = self.path.stat().st_size, 0
+        packed = file.read(PACKED)
+        while packed.startswith(GZIP):
+            member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+            while not member.eof:
+                if member.needs_input and not packed:
+                    self.cut = True
+                    return
+                try:
+                    text = member.decompress(packed, self._size)
+                except igzip_lib.IsalError as e:  # type: ignore[misc]  # the stub declares an instance of it
+                    raise ReadError(f"{self.path}: the gzip stream is damaged ({e}). Copy the file again.") from e
+                unpacked += len(text)
+                if unpacked > max(MOST, TIMES * size):
+                    raise ReadError(
+                        f"{self.path}: its {size} bytes unpack to more than {unpacked}, as no trace does. "
+                        "If you trust the file, unpack it with `gunzip` and load that."
+                    )
+                if text:
+                    yield text
+                packed = file.read(PACKED) if member.needs_input else b""
+            packed = member.unused_data or file.read(PACKED)
+
+
+RECORD = "Record with torch.profiler.profile and export_chrome_trace or tensorboard_trace_handler."
+LONGEST = 128 << 20  # bytes; no event and no header is longer, so more without an end is damage
+NEAR_END = 1 << 17
+TRIED = 100  # places at which the events may begin: a key before them may hold the same words
+EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
+BETWEEN = re.compile(rb'(?<=\})\s*,\s*(?=\{\s*"(?:ph|cat|name|pid|tid|ts|dur|args|id|s|bp)"\s*:)')
+LEADING = re.compile(rb"\[\s*,")
+# What is written for a quotient without a value, by Kineto and by Python; neither is JSON.
+NO_NUMBER = re.compile(rb'("\s*:\s*)(?:-?nan|-?inf(?:inity)?|N/A)(?=\s*[,}])', re.IGNORECASE)
+OPENING, CLOSING = bytearray(b"["), ord("]")
+DECODER = msgspec.json.Decoder(list[Event])
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Source:
+    """A trace: its events in blocks and, when these are through, the other keys of its object.
+
+    ``finished`` says whether the file ends as it should; if not, ``dropped`` is the number of bytes of what
+    follows its last whole event.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.header: dict[str, Any] = {}
+        self.finished = False
+        self.dropped = 0
+        self._text = Text(path)
+        self._at = 0
+
+    @property
+    def packed_end_lost(self) -> bool:
+        """Whether the file ended within a gzip member."""
+        return self._text.cut
+
+    def blocks(self) -> Iterator[list[Event]]:
+        """Decode the events, about `text.BLOCK` bytes at a time.
+
+        Raises
+        ------
+        ReadError
+            If the text is damaged, or holds no events; a file that just ends early is no error.
+        """
+        chunks = iter(self._text)
+        rest = self._head(chunks)
+        closed = False
+        for chunk in chain((b"",), chunks, (b"",)):
+            events, rest, closed = self._taken(_without_comma(bytearray().join((rest, chunk))))
+            if events:
+                yield events
+            if closed:
+                break
+        if closed:
+            self._tail(self._following(rest, chunks))
+        else:
+            self._unfinished(bytes(_without_comma(rest)))
+
+    def _head(self, chunks: Iterator[bytes]) -> bytearray:
+        """Read the keys before the events and return the text from the bracket on that opens these."""
+        text = b""
+        for chunk in chunks:
+            text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
+            for found in islice(EVENTS.finditer(text), TRIED):
+                header = _object(text[: found.start()] + b'"traceEvents": null}')
+                if header is not None:
+                    self.header = header
+                    self._at = found.end() - 1
+                    return bytearray(text[self._at :])
+            if len(text) > LONGEST:
+                break
+        raise ReadError(f"{self.path}: {_without_events(text)}. {RECORD}")
+
+    def _taken(self, text: bytearray) -> tuple[list[Event], bytearray, bool]:
+        """Return the whole events at the start of `text`, which is an opening bracket, and the text from there on.
+
+        That text has an opening bracket too, unless the array ended, which is the third value. The last place
+        near the end that looks like one between two events is tried. Decoding fails unless it is one: a cut
+        within an event or a string leaves a bracket or a quote open.
+        """
+        likely = list(BETWEEN.finditer(text, max(len(text) - NEAR_END, 0)))
+        if likely:
+            place = likely[-1]
+            with suppress(*UNREADABLE):
+                events = _decoded(text, place.start())
+                self._at += place.end() - 1
+                return events, OPENING + text[place.end() :], False
+        end, closed = ends(text)
+        if end < 0:
+            if len(text) > LONGEST:
+                raise self._damaged(text, f"no event ends within {LONGEST} bytes")
+            return [], text, False
+        rest = text[end + 1 :] if closed else OPENING + text[end:]
+        try:
+            events = _decoded(text, end)
+        except UNREADABLE as e:
+            events = self._with_gaps(text, end, str(e))
+        self._at += end + closed
+        return events, rest, closed
+
+    def _with_gaps(self, text: bytearray, end: int, why: str) -> list[Event]:
+        """Decode events among which there are numbers without a value, which are not JSON."""
+        known = bytearray(NO_NUMBER.sub(rb"\1null", text[:end]))
+        try:
+            return _decoded(known, len(known))
+        except UNREADABLE:
+            raise self._damaged(text, why) from None
+
+    def _following(self, rest: bytearray, chunks: Iterator[bytes]) -> bytes:
+        """Return the text after the events."""
+        for chunk in chunks:
+            rest += chunk
+            if len(rest) > LONGEST:
+                raise self._damaged(rest, f"more than {LONGEST} bytes follow the events")
+        return bytes(rest)
+
+    def _tail(self, text: bytes) -> None:
+        """Read the keys after the events; what is cut off there is lost, the events are not."""
+        for end in (b"", b"}"):
+            header = _object(b'{"traceEvents": null' + text + end)
+            if header is not None:
+                if header.pop("traceEvents") is not None:
+                    raise self._damaged(text, "it has traceEvents twice")
+                self.header |= header
+                self.finished = not end
+                return
+        if not _ends_early(b'{"traceEvents": null' + text):
+            raise self._damaged(text, "what follows the events is not JSON")
+        self.dropped = len(text.strip())
+
+    def _unfinished(self, rest: bytes) -> None:
+        if not _ends_early(rest):
+            raise self._damaged(rest, "an event is not JSON")
+        self.dropped = len(rest.strip()) - 1
+
+    def _damaged(self, text: bytes | bytearray, why: str) -> ReadError:
+        return ReadError(
+            f"{self.path}: the trace is damaged between bytes {self._at} and {self._at + len(text)} of its text "
+            f"({why}). Copy it again, or record it again."
+        )
+
+
+def ends(text: bytes | bytearray) -> tuple[int, bool]:
+    """Find where the whole events of the array that begins `text` end, by counting brackets outside strings.
+
+    Returns
+    -------
+    tuple
+        The position after the last whole event and False; or, if `text` holds the end of the array, the
+        position of the bracket that closes it and True. -1 if not one event is whole.
+    """
+    marks, depth = depths(text)
+    closing = np.flatnonzero(depth == 0)[:1]
+    if closing.size:
+        return int(marks[closing[0]]), True
+    whole = marks[depth == 1]
+    return (int(whole[-1]) + 1 if len(whole) > 1 else -1), False
+
+
+def depths(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the positions of the brackets outside strings, and how many are open after each."""
+    characters = np.frombuffer(text, np.uint8)
+    marked = MARK[characters]
+    if b"\\" in text:
+        within = [m.end() - 1 for m in ESCAPED.finditer(text) if (m.end() - m.start()) % 2 == 0]
+        marked[within] = False
+    marks = np.flatnonzero(marked)
+    quotes = characters[marks] == ord('"')
+    outside = ~quotes & (np.cumsum(quotes) % 2 == 0)
+    marks = marks[outside]
+    return marks, np.cumsum(STEP[characters[marks]], dtype=np.int64)
+
+
+def _without_comma(text: bytearray) -> bytearray:
+    """Blank the comma between events already read and those of `text`, which may come with a later chunk."""
+    if comma := LEADING.match(text):
+        text[comma.end() - 1] = ord(" ")
+    return text
+
+
+def _decoded(text: bytearray, end: int) -> list[Event]:
+    """Decode the array that begins `text` as if it ended at `end`, without a copy: `text` may be longer afterwards."""
+    if end == len(text):
+        text.append(CLOSING)
+    after, text[end] = text[end], CLOSING
+    try:
+        events: list[Event] = DECODER.decode(memoryview(text)[: end + 1])
+    finally:
+        text[end] = after
+    return events
+
+
+def _object(text: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(text)
+    except UNREADABLE:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _ends_early(text: bytes) -> bool:
+    """Say whether `text` is JSON that just stops."""
+    try:
+        msgspec.json.decode(text.rstrip(b"0123456789+-.eE"))  # a cut number need not be one
+    except UNREADABLE as e:
+        return "truncated" in str(e)
+    return True
+
+
+def _without_events(text: bytes) -> str:
+    keys = _object(text)
+    if keys is None:
+        return "the file is cut or damaged before the events of the trace"
+    if "nodes" in keys:
+        return "a PyTorch execution trace (it has nodes, no traceEvents), which says nothing about time"
+    return f"a JSON object without traceEvents (its keys: {', '.join(map(repr, list(keys)[:5]))})"

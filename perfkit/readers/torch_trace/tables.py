@@ -1,0 +1,342 @@
+"""OPS, API_CALLS, RANGES and PYTHON_CALLS of a trace."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+import msgspec
+import numpy as np
+import pandas as pd
+
+from perfkit import names, tables
+from perfkit.readers.columns import category, nullable
+from perfkit.readers.torch_trace.events import (
+    UNKNOWN,
+    Columns,
+    Event,
+    Int,
+    Spans,
+    decoded,
+    integers,
+    nesting,
+    quantities,
+)
+from perfkit.readers.torch_trace.header import Collective, add_collectives
+
+STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
+# Traces of 2021 give PyTorch's own annotations the category of operators.
+ANNOTATION = re.compile(r"ProfilerStep\s*#|enumerate\(DataLoader\)#|Optimizer\.(step|zero_grad)#")
+SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
+ABSENT = msgspec.Raw(b"")
+RECORDED = ("shapes", "dtypes", "strides", "concrete")
+
+
+class OperatorArguments(msgspec.Struct, gc=False):
+    """What is read of an operator's arguments; lists stay text."""
+
+    shapes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Dims")
+    old_shapes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input dims")
+    dtypes: msgspec.Raw = msgspec.field(default=ABSENT, name="Input type")
+    strides: msgspec.Raw = msgspec.field(default=ABSENT, name="Input Strides")
+    concrete: msgspec.Raw = msgspec.field(default=ABSENT, name="Concrete Inputs")
+    sequence: int | None = msgspec.field(default=-1, name="Sequence number")
+
+
+class CallArguments(msgspec.Struct, gc=False):
+    """What is read of a call's arguments."""
+
+    correlation: int | None = -1
+
+
+# The letters of Kineto's memcpyKindString; arrays are named after where the bytes go.
+DIRECTIONS = {
+    "HtoD": "H2D",
+    "HtoA": "H2D",
+    "DtoH": "D2H",
+    "AtoH": "D2H",
+    "HtoH": "H2H",
+    "PtoP": "P2P",
+    "DtoD": "D2D",
+    "DtoA": "D2D",
+    "AtoD": "D2D",
+    "AtoA": "D2D",
+}
+COPY = re.compile(r"Memcpy\s+(\w+)\s*(?:\((.+?)\s*->\s*(.+?)\))?")
+MEMSET = re.compile(r"Memset\s*(?:\((.+?)\))?")
+# hipExtModuleLaunchKernel takes its grid in threads, every other launch function in blocks.
+GRID_IN_THREADS = "hipExtModuleLaunchKernel"
+GRAPH_LAUNCH = "GraphLaunch"
+MOST = np.iinfo(np.int32).max
+
+
+class KernelArguments(Collective, gc=False):
+    """What is read of a kernel's arguments."""
+
+    device: int | None = None
+    stream: int | None = None
+    correlation: int | None = -1
+    grid: list[int] | None = None
+    block: list[int] | None = None
+    registers: int | None = msgspec.field(default=None, name="registers per thread")
+    shared: int | None = msgspec.field(default=None, name="shared memory")
+    graph: int | None = msgspec.field(default=None, name="graph id")
+
+
+class CopyArguments(msgspec.Struct, gc=False):
+    """What is read of a copy's or memset's arguments."""
+
+    device: int | None = None
+    stream: int | None = None
+    correlation: int | None = -1
+    bytes: int | None = None
+    kind: str | None = None
+    source: int | None = msgspec.field(default=None, name="fromDevice")
+    target: int | None = msgspec.field(default=None, name="toDevice")
+    within: int | None = msgspec.field(default=None, name="inDevice")
+
+
+def add_operators(ops: Spans, ranges: Spans, events: list[Event]) -> None:
+    """Append operators, and to the ranges those that are annotations."""
+    annotations = [event for event in events if ANNOTATION.match(event.name)]
+    if annotations:
+        ranges.add(annotations)
+        events = [event for event in events if not ANNOTATION.match(event.name)]
+    arguments = decoded(events, OperatorArguments)
+    ops.add(
+        events,
+        shapes=ops.codes("shapes", [str(a.shapes or a.old_shapes, "utf-8") for a in arguments]),
+        dtypes=ops.codes("dtypes", [str(a.dtypes, "utf-8") for a in arguments]),
+        strides=ops.codes("strides", [str(a.strides, "utf-8") for a in arguments]),
+        concrete=ops.codes("concrete", [str(a.concrete, "utf-8") for a in arguments]),
+        sequence=integers(a.sequence for a in arguments),
+    )
+
+
+def add_calls(calls: Spans, events: list[Event]) -> None:
+    """Append calls of the runtime or driver."""
+    calls.add(events, correlation=integers(a.correlation for a in decoded(events, CallArguments)))
+
+
+def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
+    """Return OPS: numbered by process, thread and start, each with the operator that encloses it."""
+    nested = nesting(*_times(columns))
+    taken = {name: values[nested.order] for name, values in columns.items()}
+    child = nested.parent >= 0
+    # Durations are exact as float64 up to 2**53 ns, 104 days.
+    children = np.bincount(nested.parent[child], taken["dur_ns"][child], len(child)).astype(np.int64)
+    numbers = _numbered(taken["start_ns"])
+    return tables.OPS.make(
+        _frame(
+            taken,
+            op=numbers,
+            parent=np.where(child, numbers[nested.parent], -1),
+            self_ns=taken["dur_ns"] - children,
+            name=category(taken["name"], spans.values("name")),
+            sequence=taken["sequence"],
+            **{name: category(taken[name], [_compact(v) for v in spans.values(name)]) for name in RECORDED},
+        )
+    )
+
+
+def _numbered(start: Int) -> Int:
+    """Number rows by their start; what starts together keeps its order."""
+    numbers = np.empty(len(start), np.int64)
+    numbers[np.argsort(start, kind="stable")] = np.arange(len(start))
+    return numbers
+
+
+def _compact(text: str) -> str | None:
+    """Return a list without the blanks its writer put in; one that is empty was not recorded."""
+    compact = msgspec.json.format(text, indent=-1) if text else ""
+    return None if compact in ("", "[]", "null") else compact
+
+
+def api_calls(spans: Spans, columns: Columns) -> pd.DataFrame:
+    """Return API_CALLS: calls of the CUDA or HIP runtime and driver."""
+    names = [SUFFIX.sub("", name) for name in spans.values("name")]
+    return tables.API_CALLS.make(
+        _frame(columns, name=category(columns["name"], names), correlation=columns["correlation"])
+    )
+
+
+def ranges(spans: Spans, columns: Columns) -> pd.DataFrame:
+    """Return RANGES: profiler steps, and annotations, which nest unless one crosses the end of another."""
+    listed = spans.values("name")
+    is_step = np.array([bool(STEP.fullmatch(name)) for name in listed], bool)[columns["name"]]
+    times = _times(columns)
+    others = np.flatnonzero(~is_step)
+    first = nesting(*(values[others] for values in times))
+    nested = np.sort(others[first.order[~first.crossing]])
+    again = nesting(*(values[nested] for values in times))
+    kind, depth = np.where(is_step, 0, 1), np.zeros(len(is_step), np.int64)
+    kind[nested] = 2
+    depth[nested[again.order]] = again.depth
+    return tables.RANGES.make(
+        _frame(
+            columns,
+            name=category(columns["name"], listed),
+            domain=category(np.zeros(len(kind), np.int64), [""]),
+            kind=category(kind, ["step", "start_end", "push_pop"]),
+            depth=depth,
+        )
+    )
+
+
+def python_calls(spans: Spans, columns: Columns) -> pd.DataFrame:
+    """Return PYTHON_CALLS: functions on the stacks of the threads, with the number of those around each."""
+    nested = nesting(*_times(columns))
+    taken = {name: values[nested.order] for name, values in columns.items()}
+    return tables.PYTHON_CALLS.make(
+        _frame(taken, name=category(taken["name"], spans.values("name")), depth=nested.depth)
+    )
+
+
+def _times(columns: Columns) -> tuple[Int, Int, Int, Int]:
+    return columns["process"], columns["thread"], columns["start_ns"], columns["dur_ns"]
+
+
+def _frame(columns: Columns, **finished: Any) -> pd.DataFrame:
+    """Return where and when calls ran, with the finished columns."""
+    place = {name: columns[name] for name in ("process", "thread", "start_ns", "dur_ns")}
+    return pd.DataFrame({"rank": np.zeros(len(place["start_ns"]), "int32"), **place, **finished}, copy=False)
+
+
+def add_kernels(kernels: Spans, collectives: Spans, events: list[Event]) -> None:
+    """Append kernels, and to the collectives those that say what they sent."""
+    arguments = decoded(events, KernelArguments)
+    gpu = _gpu(events, [a.device for a in arguments])
+    kernels.add(
+        events,
+        gpu=gpu,
+        stream=_stream(events, [a.stream for a in arguments]),
+        correlation=integers(a.correlation for a in arguments),
+        graph=np.array([bool(a.graph) for a in arguments], bool),
+        grid_blocks=quantities(_product(a.grid) for a in arguments),
+        grid_of_threads=quantities(_blocks(a.grid, a.block) for a in arguments),
+        block_threads=quantities(_product(a.block) for a in arguments),
+        registers=quantities(a.registers for a in arguments),
+        shared_bytes=quantities(a.shared for a in arguments),
+    )
+    add_collectives(collectives, events, arguments, gpu)
+
+
+def add_copies(copies: Spans, events: list[Event]) -> None:
+    """Append copies and memsets."""
+    arguments = decoded(events, CopyArguments)
+    gpu = _gpu(events, [a.within if a.device is None else a.device for a in arguments])
+    copies.add(
+        events,
+        gpu=gpu,
+        stream=_stream(events, [a.stream for a in arguments]),
+        correlation=integers(a.correlation for a in arguments),
+        bytes=quantities(a.bytes for a in arguments),
+        kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, arguments, strict=True)]),
+        peer_gpu=_peer(
+            gpu, _device(integers(a.source for a in arguments)), _device(integers(a.target for a in arguments))
+        ),
+    )
+
+
+def _gpu(events: list[Event], devices: list[int | None]) -> Int:
+    """Return the device of each event; older traces and other writers have it as the process only."""
+    gpu = integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True))
+    return _device(gpu)
+
+
+def _device(numbers: Int) -> Int:
+    """Return numbers of devices, -1 for those that no device has."""
+    return np.where((numbers < 0) | (numbers > MOST), -1, numbers)
+
+
+def _stream(events: list[Event], streams: list[int | None]) -> Int:
+    return integers(event.tid if s is None else s for event, s in zip(events, streams, strict=True))
+
+
+def _product(sizes: list[int] | None) -> int | None:
+    return None if sizes is None else math.prod(sizes)
+
+
+def _blocks(threads: list[int] | None, block: list[int] | None) -> int | None:
+    """Return the number of blocks of a grid that is given in threads."""
+    if threads is None or block is None or 0 in block:
+        return None
+    return math.prod(-(-n // size) for n, size in zip(threads, block, strict=False))
+
+
+def _peer(gpu: Int, source: Int, target: Int) -> Int:
+    """Return the other GPU of each copy between two, -1 for other copies."""
+    return np.where((source < 0) | (target < 0) | (source == target), -1, np.where(source == gpu, target, source))
+
+
+def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return KERNELS: named by the name recorded, of the one `process` that launched them."""
+    labels = spans.values("name")
+    named = names.table(labels).set_index("full_name").loc[labels]
+    in_threads = _launched_by(columns, api_calls, GRID_IN_THREADS)
+    grid = np.where(in_threads, columns["grid_of_threads"], columns["grid_blocks"])
+    return tables.KERNELS.make(
+        _gpu_frame(
+            columns,
+            process,
+            name=category(columns["name"], named["name"].tolist()),
+            full_name=category(columns["name"], labels),
+            family=category(columns["name"], named["family"].tolist()),
+            in_graph=columns["graph"] | _launched_by(columns, api_calls, GRAPH_LAUNCH),
+            grid_blocks=nullable(grid, grid == UNKNOWN),
+            **{
+                name: nullable(columns[name], columns[name] == UNKNOWN)
+                for name in ("block_threads", "registers", "shared_bytes")
+            },
+        )
+    )
+
+
+def _launched_by(columns: Columns, api_calls: pd.DataFrame, word: str) -> np.ndarray:
+    """Return which operations share their correlation with a call whose name holds `word`."""
+    calls = [name for name in api_calls["name"].cat.categories if word in name]
+    ids = api_calls.loc[api_calls["name"].isin(calls), "correlation"].to_numpy()
+    return np.isin(columns["correlation"], ids[ids >= 0])
+
+
+def copies(spans: Spans, columns: Columns, process: int) -> pd.DataFrame:
+    """Return COPIES: copies and memsets; the size of those without one is 0."""
+    told = [_sides(name, kind) for name, kind in spans.values("kind")]
+    sides = {
+        column: category(columns["kind"], [side[place] for side in told])
+        for place, column in enumerate(("direction", "src_memory", "dst_memory"))
+    }
+    size = columns["bytes"]
+    return tables.COPIES.make(
+        _gpu_frame(columns, process, bytes=np.where(size == UNKNOWN, 0, size), peer_gpu=columns["peer_gpu"], **sides)
+    )
+
+
+def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
+    """Return direction, source and target memory as a copy's name tells them, or its kind.
+
+    Examples
+    --------
+    >>> _sides("Memcpy HtoD (Pinned -> Device)", None), _sides("Memset (Device)", None)
+    (('H2D', 'pinned', 'device'), ('memset', None, 'device'))
+    """
+    memset = MEMSET.match(name)
+    if memset:
+        return "memset", None, _lower(memset[1] or kind)
+    copy = COPY.match(name)
+    direction = copy[1] if copy else kind
+    source, target = (copy[2], copy[3]) if copy else (None, None)
+    return DIRECTIONS.get(direction or "", "unknown"), _lower(source), _lower(target)
+
+
+def _lower(memory: str | None) -> str | None:
+    return memory.lower() if memory else None
+
+
+def _gpu_frame(columns: Columns, process: int, **finished: Any) -> pd.DataFrame:
+    """Return where and when operations ran, with the finished columns."""
+    rows = len(columns["start_ns"])
+    place = {name: columns[name] for name in ("start_ns", "dur_ns", "gpu", "stream", "correlation")}
+    own = {"rank": np.zeros(rows, "int32"), "process": np.full(rows, process)}
+    return pd.DataFrame({**own, **place, **finished}, copy=False)

@@ -1,0 +1,322 @@
+"""A comparison of runs as text, JSON and a page."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pandas as pd
+
+from perfkit import charts
+from perfkit.analysis import compare, steps
+from perfkit.diagnosis import comparison, figures, verdict
+from perfkit.diagnosis.check import ERROR, FAIL, Checked, Verdict
+from perfkit.diagnosis.comparison import Comparison
+from perfkit.errors import PerfkitError
+from perfkit.format import Shown, duration, elided, number, printable
+from perfkit.report import html, output, privacy
+from perfkit.report.blocks import note, refusals
+from perfkit.report.output import TEXT
+from perfkit.run import Run
+from perfkit.selection import Selection, select
+
+LONGEST_REASON = 200  # characters of a name or a reason
+MARKS = {FAIL: "FAIL ", ERROR: "ERROR"}
+MADE_BY_CHECK = "perfkit check"
+CHECK_SCHEMA = 1  # of the JSON: goes up when a key goes, or means something else
+# What the files begin with, by which an earlier one is known.
+JSON = f'{{\n "made_by": "{MADE_BY_CHECK}",'
+JUNIT = f"<?xml version='1.0' encoding='utf-8'?>\n<testsuites name=\"{MADE_BY_CHECK}\""
+_KINDS = (("failure", FAIL), ("error", ERROR))
+LONGEST = 60  # characters of a label or figure's name in a terminal
+CONTENT = "comparison.json"
+SCHEMA = 1  # of its content: goes up when a key goes, or means something else
+MADE_BY = "perfkit compare"  # in the marker of the folder
+LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "times as fast as the first")
+TITLE = "Did the changes help?"
+Note = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Series:
+    """Runs by their labels in the order of the changes, their ledger, and the last compared with the first."""
+
+    runs: Mapping[str, Sequence[Selection]]
+    ledger: pd.DataFrame
+    whole: Comparison
+
+
+def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
+    """Compare runs, each with one more change than the one before it.
+
+    Parameters
+    ----------
+    runs
+        Label -> the run or its repeats, in the order of the changes; at least two labels.
+    peaks
+        As in `diagnosis.figures`.
+
+    Raises
+    ------
+    PerfkitError
+        If there are fewer than two labels, or the first and the last share nothing.
+    """
+    if len(runs) < 2:
+        raise PerfkitError(
+            f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
+        )
+    views = {label: [select(run) for run in repeats] for label, repeats in runs.items()}
+    found = {
+        label: [steps.detect(view.ranges, view.all_kernels) for view in repeats] for label, repeats in views.items()
+    }
+    every = list(views.values())
+    whole = comparison.compared(every[0], every[-1], peaks=peaks)
+    used = {label: share for label, repeats in views.items() if (share := _busy(repeats)) is not None}
+    return Series(views, compare.ledger(found, utilisation=used), whole)
+
+
+def _busy(repeats: Sequence[Selection]) -> float | None:
+    """Return the mean share of time in which the GPU was busy, None where it is not known of every repeat."""
+    found = [figures(view).get("device_busy_frac") for view in repeats]
+    values = [figure.value for figure in found if figure]
+    return sum(values) / len(values) if len(values) == len(found) else None
+
+
+def text(told: Series) -> str:
+    """Return a comparison for people: the verdict, the ledger of more than two runs, families and figures."""
+    lines = [f"{_safe(label)}: {', '.join(_names(views))}" for label, views in told.runs.items()]
+    lines += ["", printable(verdict.sentence(told.whole), 1000)]
+    if len(told.runs) > 2:
+        lines += ["", *_aligned(LEDGER_HEAD, map(_ledger_row, told.ledger.to_dict("records")))]
+        first, last = (list(told.runs)[at] for at in (0, -1))
+        lines += ["", f"{_safe(last)} against {_safe(first)}:"]
+    moved = [_family_row(row) for row in told.whole.families.to_dict("records")]
+    unit = "per step" if len(told.whole.steps) else "in all"
+    lines += ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)] if moved else []
+    rows = verdict.side_rows(told.whole)[["figure", "before", "after", "ratio", "verdict"]]
+    lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
+    missing = [f"not told: {r.question} {r.reason}; record: {r.record}" for r in told.whole.refusals]
+    return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
+
+
+def _names(views: Sequence[Selection]) -> Iterator[str]:
+    for view in views:
+        yield ", ".join(_safe(str(path).rpartition("/")[2]) for path in view.run.capture["path"])
+
+
+def _ledger_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    against = f"{number(row['ratio'])} {row['verdict']}" if pd.notna(row["ratio"]) else ""
+    ends = [row["step_low_ns"], row["step_high_ns"]]
+    told = " to ".join(map(duration, ends)) if pd.notna(ends[0]) else "none"
+    return row["label"], f"{row['count']:,}", duration(row["step_ns"]), told, against, number(row["speedup"])
+
+
+def _family_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
+    ends = verdict.spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+    return str(row["family"]), duration(row["before_ns"]), duration(row["after_ns"]), ends, str(row["verdict"])
+
+
+def _aligned(head: tuple[str, ...], rows: Iterator[Any] | Sequence[Any]) -> list[str]:
+    """Return rows of text under their head, in columns."""
+    lines = [head, *(tuple(map(_safe, row)) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def as_json(told: Series) -> str:
+    """Return labels, verdict, ledger and all frames of the comparison as JSON; numbers that are none are null."""
+    whole = told.whole
+    frames = {name: getattr(whole, name) for name in ("steps", "families", "kernels", "launches", "paths", "samples")}
+    content = {
+        "schema": SCHEMA,
+        "labels": list(told.runs),
+        "verdict": verdict.sentence(whole),
+        "confidence": whole.confidence,
+        "cautions": list(whole.cautions),
+        "refusals": [asdict(refusal) for refusal in whole.refusals],
+        "ledger": _records(told.ledger),
+        "figures": _records(whole.figures),
+        **{name: _records(frame) for name, frame in frames.items()},
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _records(frame: pd.DataFrame) -> Any:
+    return json.loads(frame.to_json(orient="records", double_precision=15))
+
+
+def write(told: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
+    """Write a page that needs no network, and the JSON beside it, and return the page.
+
+    Parameters
+    ----------
+    told
+        The comparison.
+    out
+        Folder that is made, or replaced if it is an earlier comparison; see `perfkit.report.output`.
+    inputs
+        Files that must not lie in it, beside the profiles of the runs.
+    note
+        Called with a sentence for the user.
+
+    Raises
+    ------
+    PerfkitError
+        If the folder holds something else, or cannot be written.
+    """
+    runs = [view.run for views in told.runs.values() for view in views]
+    every = [*inputs, *(each.path for run in runs for each in run.profiles)]
+    with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
+        (made / CONTENT).write_text(as_json(told), **TEXT)
+        (made / "index.html").write_text(_page(told), **TEXT)
+        privacy.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
+    return out / "index.html"
+
+
+def _page(told: Series) -> str:
+    from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+    cells = [new_markdown_cell(f"# {TITLE}")]
+    for heading, shown in _parts(told):
+        cells += [new_markdown_cell(f"## {heading}")] if heading else []
+        cells += [new_code_cell("", outputs=[new_output("display_data", data=_bundle(shown))])]
+    return html.page(new_notebook(cells=cells), title=" against ".join(_ends(told)))
+
+
+def _bundle(shown: Any) -> dict[str, Any]:
+    """Return what a notebook would store of a chart, or of something that is HTML."""
+    if not hasattr(shown, "_repr_mimebundle_"):
+        return {"text/html": shown._repr_html_()}
+    bundle = shown._repr_mimebundle_()
+    return dict(bundle[0] if isinstance(bundle, tuple) else bundle)
+
+
+def _ends(told: Series) -> list[str]:
+    first, *_, last = told.runs
+    return [_safe(last), _safe(first)]
+
+
+def _parts(told: Series) -> Iterator[tuple[str, Shown | Any]]:
+    """Yield what is on the page, under a heading where a new part begins."""
+    whole, ledger = told.whole, told.ledger
+    runs = pd.DataFrame([(label, ", ".join(_names(views))) for label, views in told.runs.items()])
+    yield "", note(verdict.sentence(whole))
+    yield "", charts.tables.show(runs.set_axis(["label", "run"], axis=1), caption="The runs")
+    if ledger["step_ns"].notna().any():
+        yield "Step time, one change at a time", charts.comparison.steps(ledger)
+        columns = ["label", "count", "step_ns", "change_ns", "ratio", "verdict", "speedup"]
+        yield "", charts.tables.show(ledger, columns=columns, caption="The ledger: each run against the one before it")
+    if ledger["utilisation_frac"].notna().any():
+        yield "GPU busy, one change at a time", charts.comparison.utilisation(ledger, of="GPU busy")
+    if len(whole.families):
+        per = "step" if len(whole.steps) else "run"
+        yield "Where kernel time moved, from the first to the last", charts.comparison.families(whole.families, per=per)
+        yield "", charts.comparison.intervals(whole.families, label="family")
+    columns = ["figure", "before", "after", "ratio", "better", "verdict"]
+    rows = verdict.side_rows(whole)
+    yield "Figures of the first and the last", charts.tables.show(rows, columns=columns, rows=100, caption="Figures")
+    yield "What was not answered", refusals(whole.refusals)
+
+
+def _safe(label: object) -> str:
+    """Return foreign text on one line, without characters that a terminal cannot take."""
+    return elided(label, LONGEST)
+
+
+def check_text(checked: Checked) -> str:
+    """Return the verdicts for people, a line each, the failed ones first.
+
+    Examples
+    --------
+    >>> text(Checked((), ("different GPUs: A before, B after",)))
+    'ERROR: nothing was judged\\ncaution: different GPUs: A before, B after'
+    """
+    lines = [_headline(checked), *map(_line, checked.verdicts)]
+    return "\n".join([*lines, *(f"caution: {_plain(caution)}" for caution in checked.cautions)])
+
+
+def _headline(checked: Checked) -> str:
+    """Return the outcome of all in one line."""
+    counts = {word: sum(v.outcome == word for v in checked.verdicts) for word in (FAIL, ERROR)}
+    total = len(checked.verdicts)
+    if not total:
+        return "ERROR: nothing was judged"
+    told = [f"{counts[FAIL]} of {total} worse"] if counts[FAIL] else []
+    told += [f"{counts[ERROR]} of {total} could not be judged"] if counts[ERROR] else []
+    said = ", ".join(told) or f"none of {total} figures is worse"
+    return f"{checked.outcome.upper()}: {said} (confidence: {checked.confidence})"
+
+
+def _line(verdict: Verdict) -> str:
+    ratio = "" if math.isnan(verdict.ratio) else f", ratio {number(verdict.ratio)}"
+    mark = MARKS.get(verdict.outcome, "pass ")
+    return (
+        f"  {mark} {_plain(verdict.label)}: {verdict.values}{ratio}; {_plain(verdict.limit)}; {_plain(verdict.reason)}"
+    )
+
+
+def check_json(checked: Checked) -> str:
+    """Return the outcome, the exit status and all verdicts as JSON; numbers that are none are null.
+
+    Examples
+    --------
+    >>> json.loads(as_json(Checked(())))["exit_code"]
+    2
+    """
+    content = {
+        "made_by": MADE_BY_CHECK,
+        "schema": CHECK_SCHEMA,
+        "outcome": checked.outcome,
+        "exit_code": checked.exit_code,
+        "confidence": checked.confidence,
+        "cautions": list(checked.cautions),
+        "verdicts": [{key: _finite(value) for key, value in asdict(v).items()} for v in checked.verdicts],
+    }
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
+    """Return the verdicts as JUnit XML: a test case per figure, with failure or error.
+
+    References
+    ----------
+    The schema of Jenkins' xUnit plugin (junit-10.xsd), which GitHub's and GitLab's readers take.
+
+    Examples
+    --------
+    >>> junit(Checked(())).splitlines()[0]
+    "<?xml version='1.0' encoding='utf-8'?>"
+    """
+    counts = {f"{word}s": str(sum(v.outcome == kind for v in checked.verdicts)) for word, kind in _KINDS}
+    whole = {"name": _plain(suite), "tests": str(len(checked.verdicts)), **counts}
+    root = ElementTree.Element("testsuites", whole)
+    cases = ElementTree.SubElement(root, "testsuite", whole)
+    for one in checked.verdicts:
+        case = ElementTree.SubElement(cases, "testcase", {"classname": _plain(suite), "name": _case(one)})
+        for word, kind in _KINDS:
+            if one.outcome == kind:
+                ElementTree.SubElement(case, word, {"message": _plain(one.reason)}).text = _line(one).strip()
+    if checked.cautions:
+        ElementTree.SubElement(cases, "system-out").text = "\n".join(map(_plain, checked.cautions))
+    ElementTree.indent(root, " ")
+    written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return written.decode("utf-8") + "\n"
+
+
+def _case(verdict: Verdict) -> str:
+    return _plain(f"{verdict.id}: {verdict.limit}")
+
+
+def _plain(text: str) -> str:
+    """Return foreign text on one line, without characters that a terminal or XML cannot take."""
+    return printable(text, LONGEST_REASON)

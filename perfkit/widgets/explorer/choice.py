@@ -1,0 +1,476 @@
+"""The explorer itself: choices that code and controls set alike, and the part of the run that they leave.
+
+Conventions
+-----------
+A choice that does not fit the run is a TraitError with what can be chosen. Choices that each fit, and together leave
+nothing, are no error: `selection` is then None and `problem` a sentence.
+It lies in the cache, which users of one machine may share: each user has a folder of their own there, closed to
+others,
+and a file is read only if it belongs to this user and nobody else may write it. The content is checked all the same:
+a
+choice like one that is typed, the program by the checksum in its name. Without a cache nothing is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import operator
+import os
+import shlex
+import stat
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import pandas as pd
+import traitlets
+
+from perfkit import cache, selection
+from perfkit.analysis import steps
+from perfkit.analysis.lanes import Lanes
+from perfkit.charts import timeline
+from perfkit.discovery import discovered
+from perfkit.errors import PerfkitError, ReadError
+from perfkit.format import printable
+from perfkit.names.families import FAMILIES, family
+from perfkit.run import Run
+from perfkit.selection import Selection, select
+
+_LANES: WeakKeyDictionary[Run, Lanes] = WeakKeyDictionary()  # a cell that is run again does not sort again
+
+
+class Offer:
+    """Ranks, GPUs, kernel names, families and the time axis of a run.
+
+    `places` are the pairs of rank and GPU with activity; `names` has name, family and total_ns, most time first;
+    `span` is the time axis in ns, empty where a window has no meaning.
+    """
+
+    def __init__(self, run: Run, lanes: Lanes) -> None:
+        self.places = _places(run, lanes)
+        ranks = {int(rank) for rank in run.capture["rank"]} | {rank for rank, _ in self.places}
+        self.ranks, self.gpus = tuple(sorted(ranks)), tuple(sorted({gpu for _, gpu in self.places}))
+        self.names = lanes.names if len(lanes.names) else _measured(run)
+        self.families = _families(run, lanes)
+        self.span = _span(run, lanes)
+
+
+LONGEST_CHOICE, LONGEST_PROGRAM = 100_000, 50_000_000  # bytes that are read
+# What a choice consists of, and of what each part is a list; `kernels` is one text.
+FIELDS: dict[str, type] = {"ranks": int, "gpus": int, "window": int, "kernels": str, "families": str}
+CHOICES = list(FIELDS)
+LONGEST = 120  # characters of a pattern in a sentence
+LAST = 2**63 - 1  # ns that a table can hold
+
+
+class Explorer(traitlets.HasTraits):
+    """A choice of a run that can be changed; `view` are the controls, and below them the view of the choice.
+
+    `ranks`, `gpus`, `window`, `kernels` and `families` are what `perfkit.select` takes, and can be set. Observe
+    `selection`, the Selection of the present choice or None, and `problem`, the sentence why there is none: both
+    change once per choice. `lanes` are the run's operations, sorted; `totals` is the time per kernel name of the
+    choice, as `Lanes.totals` returns it. `last` is the last choice of this run in an earlier session, in the form of
+    `parameters`, and empty if it is the one that was given: it is offered, never taken. `files` are the paths beside
+    the run that a report of it is given, by the name of the notebooks' parameter.
+    """
+
+    ranks: Any = traitlets.Tuple()
+    gpus: Any = traitlets.Tuple()
+    window: Any = traitlets.Tuple()
+    kernels = traitlets.Unicode("")
+    families: Any = traitlets.Tuple()
+    selection: Any = traitlets.Any()
+    problem = traitlets.Unicode("")
+
+    def __init__(
+        self, source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
+    ) -> None:
+        super().__init__()
+        given = {"baseline": baseline, "peaks": peaks}
+        self.files = {name: str(Path(path).resolve()) for name, path in given.items() if path}
+        start = source if isinstance(source, Selection) else select(source)
+        self.run = start.run
+        self.lanes = lanes_of(self.run)
+        self.offer = Offer(self.run, self.lanes)
+        self.totals = self.lanes.totals()
+        self.last: dict[str, Any] = {}
+        self._begin(start)
+        self.observe(self._changed, CHOICES)
+        self.view = self._page(show)
+
+    def __repr__(self) -> str:
+        return f"<perfkit.widgets.Explorer: {self.selection.description if self.selection else self.problem}>"
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.view._repr_mimebundle_(**options)
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The choice as the notebooks' parameters and `perfkit.select` take it."""
+        lists = {name: list(getattr(self, name)) for name in CHOICES if name != "kernels"}
+        return {name: lists.get(name, self.kernels) for name in CHOICES}
+
+    @cached_property
+    def steps(self) -> pd.DataFrame:
+        """The iterations of each rank, as `analysis.steps.detect` finds them."""
+        return steps.detect(self.run.ranges, self.run.kernels)
+
+    @property
+    def on_lanes(self) -> dict[str, Any] | None:
+        """Ranks, GPUs and names of the choice as `Lanes` takes them; None if it leaves no device with operations."""
+        devices = self.lanes.devices
+        ranks, gpus = (
+            tuple(x for x in chosen if x in {*known})
+            for chosen, known in ((self.ranks, devices["rank"]), (self.gpus, devices["gpu"]))
+        )
+        if devices.empty or (self.ranks and not ranks) or (self.gpus and not gpus):
+            return None
+        names = self.lanes.matching(self.kernels, self.families) if self.kernels or self.families else None
+        return {"ranks": ranks, "gpus": gpus, "names": names}
+
+    def choose(self, **choices: Any) -> None:
+        """Set several choices at once, or none of them.
+
+        Raises
+        ------
+        TraitError
+            If one of them does not fit the run.
+        """
+        with self.hold_trait_notifications():
+            for name, value in choices.items():
+                self.set_trait(name, value)
+
+    def reset(self) -> None:
+        """Choose everything."""
+        self.choose(ranks=(), gpus=(), window=(), kernels="", families=())
+
+    def jump(self, step: int) -> None:
+        """Set the window to a step, on all ranks that are chosen and have it.
+
+        Raises
+        ------
+        ValueError
+            If there is no such step.
+        """
+        there = self.steps[self.steps["rank"].isin(self.ranks)] if self.ranks else self.steps
+        found = there[there["step"] == step]
+        if found.empty:
+            known = f"0 to {there['step'].max()}" if len(there) else "none: nothing repeats"
+            raise ValueError(f"step: {step} is not among the steps that were found ({known})")
+        self.window = int(found["start_ns"].min()), int((found["start_ns"] + found["dur_ns"]).max())
+
+    @traitlets.validate("ranks", "gpus", "families")
+    def _listed(self, proposal: Any) -> tuple[Any, ...]:
+        name, legal = proposal["trait"].name, getattr(self.offer, proposal["trait"].name)
+        chosen = tuple(dict.fromkeys(proposal["value"]))
+        unknown = [one for one in chosen if isinstance(one, bool) or one not in legal]
+        if unknown:
+            found = ", ".join(map(str, legal)) or "nothing: the run has none"
+            listed = printable(", ".join(map(repr, unknown)), LONGEST)
+            raise traitlets.TraitError(f"{name}: the run does not have {listed}. Choose from {found}.")
+        return tuple(sorted(chosen, key=legal.index) if name == "families" else map(int, chosen))
+
+    @traitlets.validate("window")
+    def _inside(self, proposal: Any) -> tuple[int, ...]:
+        window = _whole(proposal["value"])
+        span = self.offer.span
+        # Every choice asks: what lies between operations needs no look at the rest of the recording.
+        is_inside = len(window) == 2 and span and span[0] <= window[0] < window[1] <= span[1]
+        if is_inside and len(selection.uninterrupted(self.run.captured)) < 2:
+            return window
+        try:
+            return selection.checked_window(self.run, window) or ()
+        except PerfkitError as e:
+            raise traitlets.TraitError(str(e)) from e
+
+    def _begin(self, start: Selection) -> None:
+        """Take the choice that was given. The last one of an earlier session is offered if it leaves something."""
+        given = {"ranks": start.ranks, "gpus": start.gpus, "window": start.window or (), "kernels": start.pattern}
+        stored = last_choice(self.run)
+        with suppress(traitlets.TraitError, PerfkitError):
+            self.choose(**stored)
+            self._found()
+            self.last = self.parameters if stored else {}
+        self.choose(**given, families=start.families)
+        if self.last == self.parameters:
+            self.last = {}
+        self._settle()
+
+    def _changed(self, _: Any) -> None:
+        """Settle a choice that somebody made, once: setting several traits at once calls this for each."""
+        if self._settled == self.parameters:
+            return
+        self._settle()
+        if self.selection is not None:
+            store_choice(self.run, self.parameters)
+
+    def _settle(self) -> None:
+        """Look up what the choice leaves."""
+        self._settled = self.parameters
+        try:
+            found, why = self._found(), ""
+        except PerfkitError as e:
+            found, why = None, str(e)
+        with self.hold_trait_notifications():
+            self.selection, self.problem = found, why
+
+    def _found(self) -> Selection:
+        """Return the Selection; its tables are filtered when a view asks for them."""
+        places = self.offer.places
+        if self.ranks and any(all((rank, gpu) not in places for rank in self.ranks) for gpu in self.gpus):
+            selection.check_gpus(self.run, self.gpus, self.ranks)
+        window: tuple[int, int] | None = self.window or None
+        found = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
+        self.totals = self._totals(window)
+        has_kernels = bool(len(self.run.kernels))
+        if found.filtered and self.totals.empty and ((window and has_kernels) or found.launches.empty):
+            raise self._nothing(found)
+        return found
+
+    def _totals(self, window: tuple[int, int] | None) -> pd.DataFrame:
+        asked = self.on_lanes
+        return self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
+
+    def _nothing(self, found: Selection) -> PerfkitError:
+        """Return the refusal of a name or family that has no kernel: in the run, or in what else is chosen."""
+        if not self.lanes.matching(self.kernels, self.families).any():
+            return selection.no_kernel(self.run, self.kernels, self.families)
+        return PerfkitError(
+            f"kernels: nothing ran of {printable(found.description, 4 * LONGEST)}. "
+            "Choose a longer window, other GPUs, or other kernels."
+        )
+
+    def _page(self, show: str) -> Any:
+        from perfkit.widgets.explorer.page import page
+
+        return page(self, show)
+
+
+def _whole(edges: Sequence[Any]) -> tuple[int, ...]:
+    """Return times in ns as integers; one that is no whole number is refused."""
+    try:
+        whole = tuple(int(edge) if edge == int(edge) else operator.index(edge) for edge in edges)
+        if any(abs(edge) > LAST for edge in whole):
+            raise OverflowError
+    except (TypeError, ValueError, OverflowError) as e:
+        listed = printable(list(edges), LONGEST)
+        raise traitlets.TraitError(f"window: {listed} is not a start and an end in whole ns. Give both.") from e
+    return whole
+
+
+def lanes_of(run: Run) -> Lanes:
+    """Return the Lanes of a run."""
+    if run not in _LANES:
+        _LANES[run] = Lanes(run.kernels, run.copies)
+    return _LANES[run]
+
+
+def _places(run: Run, lanes: Lanes) -> set[tuple[int, int]]:
+    """Return the devices with activity; the operations of the timeline were looked through for the lanes."""
+    rest = [run.table(name) for name in selection.ACTIVE if name not in ("KERNELS", "COPIES")]
+    pairs = [frame[["rank", "gpu"]].drop_duplicates() for frame in (lanes.devices, *rest)]
+    return {(int(rank), int(gpu)) for frame in pairs for rank, gpu in zip(frame["rank"], frame["gpu"], strict=True)}
+
+
+def _measured(run: Run) -> pd.DataFrame:
+    """Return the kernels that only counters know, in the order of their time."""
+    launches = run.launches
+    total = launches.groupby("name", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+    return pd.DataFrame({"name": total.index, "family": None, "total_ns": total.to_numpy()})
+
+
+def _families(run: Run, lanes: Lanes) -> tuple[str, ...]:
+    """Return the families of which a kernel was timed or counted."""
+    counted = {family(str(name)) for name in run.launches["full_name"].cat.categories}
+    return tuple(one for one in FAMILIES if one in counted or lanes.matching("", [one]).any())
+
+
+def _span(run: Run, lanes: Lanes) -> tuple[int, ...]:
+    """Return the axis of time: from the first to the last operation, or the recording where there is none."""
+    if len(lanes.devices):
+        return lanes.span if lanes.span[1] > lanes.span[0] else ()
+    if any(len(run.table(name)) for name in (*selection.TIMED, "SAMPLES")):
+        start, end = selection.extent(run)
+        return (start, end) if end > start else ()
+    return ()
+
+
+def place(run: Run) -> Path | None:
+    """Return the path that `perfkit.load` takes to read the same run; None if there is none.
+
+    Examples
+    --------
+    >>> place(Run([])) is None
+    True
+    """
+    paths = [profile.path for profile in run.profiles]
+    if not paths or not all(path.exists() for path in paths):
+        return None
+    if len(paths) == 1:
+        return paths[0].resolve()
+    folder = paths[0].resolve().parent
+    try:
+        found, _ = discovered([folder])
+    except ReadError:
+        return None
+    return folder if {each.path.resolve() for each in found} == {path.resolve() for path in paths} else None
+
+
+def arguments(chosen: Mapping[str, Any]) -> list[str]:
+    """Return the options of ``perfkit report`` that make this choice; what is not chosen or given has none.
+
+    Examples
+    --------
+    >>> arguments({"ranks": [], "gpus": [0, 2], "window": [1000, 2000], "kernels": "gemm", "families": []})
+    ['--gpus', '0,2', '--window', '1000ns:2000ns', '--kernels', 'gemm']
+    """
+    listed = {name: ",".join(map(str, chosen[name])) for name in ("ranks", "gpus")}
+    listed["window"] = ":".join(f"{edge}ns" for edge in chosen["window"])
+    listed |= {"kernels": chosen["kernels"], "families": ",".join(chosen["families"])}
+    listed |= {name: chosen.get(name, "") for name in ("baseline", "peaks")}
+    return [part for name, value in listed.items() if value for part in (f"--{name}", value)]
+
+
+def texts(chosen: Mapping[str, Any], path: Path | None) -> str:
+    """Return a command, the lines of a notebook's parameters, and a file for ``papermill -f``."""
+    named = {"profile": str(path), **chosen} if path else dict(chosen)
+    values = {name: _literal(value) for name, value in named.items()}
+    command = shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)])
+    return "\n".join(
+        [
+            "# in a terminal",
+            command,
+            "",
+            "# in the first cell of a notebook",
+            *(f"{name} = {value}" for name, value in values.items()),
+            "",
+            "# in a file FILE.yaml, for: papermill NOTEBOOK OUT -f FILE.yaml",
+            *(f"{name}: {value}" for name, value in values.items()),
+        ]
+    )
+
+
+def _literal(value: object) -> str:
+    """Return a text, number or list as Python and YAML both write it."""
+    if isinstance(value, str):
+        return '"' + "".join(_character(c) for c in value) + '"'
+    return f"[{', '.join(map(_literal, value))}]" if isinstance(value, list) else str(value)
+
+
+def _character(c: str) -> str:
+    if c in '"\\':
+        return f"\\{c}"
+    return c if c.isprintable() else f"\\U{ord(c):08x}"
+
+
+def last_choice(run: Run) -> dict[str, Any]:
+    """Return the last choice of a run; empty if none of the right shape is stored."""
+    place = _place(run)
+    if place is None:
+        return {}
+    try:
+        content = json.loads(_content(place, LONGEST_CHOICE))
+    except (ValueError, RecursionError):
+        return {}
+    return content if _is_choice(content) else {}
+
+
+def _is_choice(content: object) -> bool:
+    """Say whether it has every field and no other, with values of the right type."""
+    if not isinstance(content, dict) or set(content) != set(FIELDS) or not isinstance(content["kernels"], str):
+        return False
+    lists = {name: values for name, values in content.items() if name != "kernels"}
+    return all(isinstance(v, list) and all(type(one) is FIELDS[name] for one in v) for name, v in lists.items())
+
+
+def store_choice(run: Run, chosen: dict[str, Any]) -> None:
+    """Store a choice as the last one of a run."""
+    place = _place(run)
+    if place is not None:
+        _write(place, json.dumps(chosen).encode())
+
+
+def _place(run: Run) -> Path | None:
+    """Return the file of a run's choice; None where nothing is stored, or the run lies in no file."""
+    paths = [profile.path for profile in run.profiles]
+    folder = _own_folder()
+    if folder is None or not paths or not all(path.exists() for path in paths):
+        return None
+    key = json.dumps(sorted(str(path.resolve()) for path in paths))
+    return folder / "choices" / f"{hashlib.sha256(key.encode()).hexdigest()[:16]}.json"
+
+
+def enable_brush() -> None:
+    """Make charts with a brush drawable without network; putting the program together takes seconds, once."""
+    folder = _own_folder()
+    versions = "-".join(importlib.metadata.version(name) for name in ("altair", "vl-convert-python"))
+    stored = _program(folder / "charts", versions) if folder else ""
+    made = timeline.enable(stored)
+    if folder and not stored:
+        _write(folder / "charts" / f"{versions}.{_sum(made)}.js", made.encode())
+
+
+def _program(folder: Path, versions: str) -> str:
+    """Return the program that is stored, empty if there is none that is whole."""
+    for file in folder.glob(f"{versions}.*.js"):
+        with suppress(UnicodeDecodeError):
+            text = _content(file, LONGEST_PROGRAM).decode()
+            if file.name == f"{versions}.{_sum(text)}.js":
+                return text
+    return ""
+
+
+def _sum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _own_folder() -> Path | None:
+    """Return this user's folder in the cache; None without a cache, or if someone else made or may write it."""
+    root = cache.root()
+    if root is None:
+        return None
+    if sys.platform == "win32":
+        return root / f"user-{os.environ.get('USERNAME', 'unnamed')}"
+    folder = root / f"user-{os.getuid()}"
+    try:
+        return folder if stat.S_ISDIR((found := folder.lstat()).st_mode) and _is_own(found) else None
+    except OSError:
+        return folder  # there is none yet
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Say whether a file or folder belongs to this user, and nobody else may write it."""
+    if sys.platform == "win32":
+        return True
+    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _content(file: Path, longest: int) -> bytes:
+    """Return the beginning of a regular file that is this user's own; nothing of any other, or if there is none."""
+    flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    with suppress(OSError), open(os.open(file, os.O_RDONLY | flags), "rb") as opened:
+        found = os.fstat(opened.fileno())  # of what is open: the name may lead elsewhere by now
+        return opened.read(longest) if stat.S_ISREG(found.st_mode) and _is_own(found) else b""
+    return b""
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Write a file whole or not at all, for this user alone; a cache that cannot be written is no error."""
+    with suppress(OSError):
+        target.parents[2].mkdir(parents=True, exist_ok=True)
+        for folder in (target.parents[1], target.parent):
+            folder.mkdir(mode=0o700, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
+            file.write(content)
+        try:
+            os.replace(file.name, target)
+        except OSError:
+            Path(file.name).unlink(missing_ok=True)
+            raise

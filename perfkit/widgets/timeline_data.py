@@ -1,0 +1,305 @@
+"""What is drawn of the lanes beside those of the streams: bins of what is dense, the longest of what is sparse.
+
+Classes
+-------
+Dossiers   the kernel, over all its launches in the choice
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis import dossier as dossiers
+from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_together
+from perfkit.analysis.intervals import Int
+from perfkit.analysis.lanes import Lanes, Launching
+from perfkit.analysis.lanes.spans import Spans
+from perfkit.analysis.window import Window, cut
+from perfkit.charts.detail import BINS, SPANS
+from perfkit.charts.theme import devices
+from perfkit.format import size
+from perfkit.names.parsing import base
+from perfkit.run import Run
+from perfkit.selection import Selection, select
+
+CALLS = ("launch", "sync", "memory", "call")
+DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown")
+THREAD = ["rank", "process", "thread"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of a table in groups; a lane holds one group for each kind that it has."""
+
+    nouns: tuple[str, str]  # one row, several
+    frame: pd.DataFrame
+    spans: Spans
+    lanes: pd.DataFrame  # label, and the columns by which lanes are chosen: rank, and gpu if there
+    kinds: tuple[str, ...]  # of the groups of each lane, in their order
+    is_sparse: bool = False  # whether the longest rows tell more than how much of the time any row runs
+
+
+BINS_ACROSS, PIXELS = 320, 640
+MOST = 500  # intervals of a source drawn one by one
+MOST_LANES = 12
+DEEPEST = 5  # levels of nested ranges that a lane has room for
+TEXTS = ("kind", "name", "call")
+MISSING = ("call_start_ns", "call_dur_ns", "id")  # what has no launching call, and reports no click
+
+
+class Part(NamedTuple):
+    """Lanes from the top down, and what `perfkit.charts.detail` draws in them; of how many intervals, in words too."""
+
+    labels: list[str]
+    bins: pd.DataFrame
+    spans: pd.DataFrame
+    amount: int
+    counted: str
+    said: str = ""
+
+
+LAUNCH = ["name", "gpu", "stream", "starts_at", "dur_ns", "grid_blocks", "block_threads", "registers", "shared_bytes"]
+LAUNCH += ["in_graph", "correlation"]
+COPY = ["direction", "gpu", "stream", "starts_at", "dur_ns", "bytes", "bytes_per_s", "src_memory", "dst_memory"]
+COPY += ["correlation"]
+CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
+
+
+class Dossiers:
+    """The dossiers of a run's kernels, one at a time.
+
+    The tables are cut down to what speaks of the kernel first: of millions of launches the dossiers of all kernels
+    take seconds.
+    """
+
+    def __init__(self, run: Run, lanes: Lanes, launching: Launching) -> None:
+        self._run, self._lanes, self._launching = run, lanes, launching
+
+    @cached_property
+    def _traced(self) -> tuple[Run, Launching]:
+        """What the framework's profiler recorded, and its calls."""
+        traced = select(self._run).framework.run
+        return traced, self._launching if traced is self._run else Launching(traced.api_calls)
+
+    def of(self, name: str, seen: Selection, window: Window) -> pd.DataFrame:
+        """Return the dossier of a kernel over its launches in the window, its share that of all kernels' time there."""
+        traced, launching = self._traced
+        launches = chosen(self._run.launches, seen)
+        full_names = _alike(self._run.kernels, name) if len(launches) else []
+        kernels = cut(chosen(_named(self._run.kernels, name, full_names), seen), window)
+        own = chosen(_named(traced.kernels, name), seen)
+        calls = np.unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
+        tables = self._run.stalls, traced.ops, self._run.calltree, self._run.call_metrics
+        table = dossiers.kernels(
+            *(kernels, launches, *tables),
+            devices=self._run.devices.merge(chosen(self._lanes.devices, seen), on=["rank", "gpu"]),
+            traced=own,
+            api_calls=traced.api_calls.take(calls[calls >= 0]),
+            python_calls=traced.python_calls,
+        )
+        table = table[table["name"] == name]
+        every = self._lanes.totals(window=window, ranks=[*seen.ranks], gpus=[*seen.gpus])["total_ns"].sum()
+        return table.assign(share_frac=table["total_ns"] / (every or np.nan)).reset_index(drop=True)
+
+
+@cache
+def empty(columns: tuple[str, ...]) -> pd.DataFrame:
+    """Return the frame without rows, which nobody changes."""
+    return pd.DataFrame({c: pd.Series(dtype=object if c in TEXTS else "int64") for c in columns})
+
+
+def part(source: Source, seen: Selection, window: Window) -> Part:
+    """Return the lanes of the chosen ranks and GPUs with the most time, and what is in the window."""
+    lanes = _busiest(source, seen)
+    groups = np.repeat(np.arange(len(source.lanes)), len(source.kinds))
+    kept = np.isin(groups, lanes)
+    count = int(source.spans.count(window)[kept].sum())
+    counted = f"{count:,} {source.nouns[count != 1]}" if count else ""
+    place = np.searchsorted(lanes, np.arange(len(source.lanes)))  # of those kept
+    labels = source.lanes["label"].take(lanes).tolist()
+    spans = empty(SPANS) if count > MOST and not source.is_sparse else _one_by_one(source, window, kept, count)
+    if count and spans.empty:
+        bins = _binned(source, window, kept).assign(lane=lambda found: place[found["lane"]])
+        return Part(labels, bins, spans, count, counted)
+    longest = "only the longest is" if len(spans) == 1 else f"the {len(spans):,} longest are"
+    said = "" if len(spans) == count else f"Of {counted}, {longest} drawn."
+    return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, said)
+
+
+def _busiest(source: Source, seen: Selection) -> Int:
+    """Return the lanes of the chosen ranks and GPUs with the most time, ascending."""
+    kept = np.ones(len(source.lanes), bool)
+    for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
+        if len(chosen) and column in source.lanes:
+            kept &= source.lanes[column].isin(chosen).to_numpy()
+    time = source.spans.total.reshape(len(kept), len(source.kinds)).sum(axis=1)
+    order = np.argsort(-time, kind="stable")
+    return np.sort(order[kept[order]][:MOST_LANES])
+
+
+def _one_by_one(source: Source, window: Window, kept: NDArray[np.bool_], count: int) -> pd.DataFrame:
+    """Return the intervals of the groups kept; of many the longest, of those that are as long as a pixel."""
+    at_least = 0 if count <= MOST else (window[1] - window[0]) // PIXELS + 1
+    rows, group = source.spans.rows(window, kept, at_least=at_least)
+    if len(rows) > MOST:
+        longest = np.sort(np.argsort(-source.frame["dur_ns"].to_numpy()[rows], kind="stable")[:MOST])
+        rows, group = rows[longest], group[longest]
+    found = source.frame.take(rows).reset_index(drop=True)
+    lane, number = np.divmod(group, len(source.kinds))
+    columns: dict[str, Any] = {"lane": lane, "kind": np.array(source.kinds, object)[number], "name": _names(found)}
+    columns |= {column: found[column].to_numpy() for column in ("start_ns", "dur_ns")} | _nested(found, lane)
+    nothing = pd.arrays.IntegerArray(np.zeros(len(found), np.int64), np.ones(len(found), bool))
+    return pd.DataFrame({**columns, "correlation": -1, "call": None, **dict.fromkeys(MISSING, nothing)})
+
+
+def _names(found: pd.DataFrame) -> NDArray[np.object_]:
+    """Return the name of each row; of copies their direction and size."""
+    if "name" in found:
+        return found["name"].to_numpy(object)
+    sizes = [f"{way} {size(count)}" for way, count in zip(found["direction"], found["bytes"], strict=True)]
+    return np.array(sizes, object)
+
+
+def _nested(found: pd.DataFrame, lane: Int) -> dict[str, Any]:
+    """Return the level of each row below the outermost that is seen, and how many levels its lane has."""
+    if "depth" not in found or found.empty:
+        return {"level": 0, "levels": 1}
+    depth, count = found["depth"].to_numpy(np.int64), int(lane.max()) + 1
+    outermost, levels = np.full(count, depth.max()), np.zeros(count, np.int64)
+    np.minimum.at(outermost, lane, depth)
+    level = np.minimum(depth - outermost[lane], DEEPEST - 1)
+    np.maximum.at(levels, lane, level + 1)
+    return {"level": level, "levels": levels[lane]}
+
+
+def _binned(source: Source, window: Window, kept: NDArray[np.bool_]) -> pd.DataFrame:
+    """Return the busy time of each lane and kind of the groups kept in bins; kinds that overlap count for each."""
+    edges = np.linspace(*window, min(BINS_ACROSS, window[1] - window[0]) + 1).astype(np.int64)
+    busy = source.spans.busy(edges) * kept[:, None]
+    group, at = np.nonzero(busy)
+    lane, number = np.divmod(group, len(source.kinds))
+    kind, dur = np.array(source.kinds, object)[number], np.diff(edges)
+    columns = {"start_ns": edges[at], "dur_ns": dur[at], "busy_frac": busy[group, at] / dur[at]}
+    return pd.DataFrame({"lane": lane, "kind": kind, **columns})
+
+
+def launched(run: Run, row: int, launching: Launching) -> pd.DataFrame:
+    """Return a row of KERNELS with the call that launched it, and how long it waited (`perfkit.analysis.launches`)."""
+    return _with_call(run.kernels.iloc[[row]], launching)[[*LAUNCH, *CALL]]
+
+
+def copied(run: Run, row: int, launching: Launching) -> pd.DataFrame:
+    """Return a row of COPIES with its bandwidth and the call that launched it."""
+    copy = _with_call(run.copies.iloc[[row]], launching)
+    dur_s = copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9
+    return copy.assign(bytes_per_s=copy["bytes"] / dur_s)[[*COPY, *CALL]]
+
+
+def _with_call(operation: pd.DataFrame, launching: Launching) -> pd.DataFrame:
+    place = (operation[column].to_numpy() for column in ("rank", "process", "correlation"))
+    call = pd.DataFrame(launching.of(*place), operation.index)
+    start, called = operation["start_ns"], call["call_start_ns"]
+    queue = start - called - call["call_dur_ns"]
+    return operation.assign(
+        starts_at=start.map(_moment),
+        launched_by=call["call"],
+        call_starts_at=called.map(_moment, na_action="ignore"),
+        call_dur_ns=call["call_dur_ns"],
+        queue_ns=queue.where(queue >= 0),
+        delay_ns=start - called,
+    )
+
+
+def _moment(ns: int) -> str:
+    """A point of time to the nanosecond, as it is found again in the tables."""
+    return f"{ns / 1e9:.9f} s"
+
+
+def chosen(frame: pd.DataFrame, seen: Selection) -> pd.DataFrame:
+    """Return the rows of the chosen ranks and GPUs."""
+    for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
+        frame = frame[frame[column].isin(chosen)] if len(chosen) else frame
+    return frame
+
+
+def _alike(kernels: pd.DataFrame, name: str) -> list[str]:
+    """Return the full names with a function name of the kernel's: what else its counters could belong to."""
+    own = {base(full) for full in _named(kernels, name)["full_name"].astype(str).unique()}
+    return [str(full) for full in kernels["full_name"].cat.categories if base(str(full)) in own]
+
+
+def _named(kernels: pd.DataFrame, name: str, full_names: Sequence[str] = ()) -> pd.DataFrame:
+    """Return the rows of a name or of full names; each distinct text is compared once."""
+    kept = np.zeros(len(kernels), bool)
+    for column, texts in (("name", [name]), ("full_name", full_names)):
+        values = kernels[column].cat
+        wanted = np.append(values.categories.isin(texts), False)
+        if wanted.any():
+            kept |= wanted[values.codes.to_numpy()]
+    return kernels.take(np.flatnonzero(kept))
+
+
+def copies(frame: pd.DataFrame) -> Source:
+    """Return a lane of COPIES per GPU and direction; what a profile calls otherwise is an unknown direction."""
+    known = pd.Categorical(frame["direction"].astype(object), DIRECTIONS).codes.astype(np.int64)
+    keyed = frame[["rank", "gpu"]].assign(way=np.where(known < 0, len(DIRECTIONS) - 1, known))
+    lanes, lane = _numbered(keyed, ["rank", "gpu", "way"])
+    lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · " + lanes["way"].map(dict(enumerate(DIRECTIONS)))
+    return Source(("copy or memset", "copies and memsets"), frame, Spans(frame, lane, len(lanes)), lanes, ("copied",))
+
+
+def calls(frame: pd.DataFrame) -> Source:
+    """Return a lane of API_CALLS per thread, with a group per kind of call."""
+    lanes, lane = _numbered(frame, THREAD)
+    kind = np.array([*(_kind(str(name)) for name in frame["name"].cat.categories), len(CALLS) - 1])
+    group = lane * len(CALLS) + kind[frame["name"].cat.codes.to_numpy()]
+    lanes["label"] = "CUDA calls · " + _threads(lanes)
+    return Source(("CUDA call", "CUDA calls"), frame, Spans(frame, group, len(lanes) * len(CALLS)), lanes, CALLS)
+
+
+def ranges(frame: pd.DataFrame) -> Source:
+    """Return a lane of RANGES per thread."""
+    lanes, lane = _numbered(frame, THREAD)
+    lanes["label"] = "NVTX · " + _threads(lanes)
+    return Source(
+        ("NVTX range", "NVTX ranges"), frame, Spans(frame, lane, len(lanes)), lanes, ("range",), is_sparse=True
+    )
+
+
+def steps(frame: pd.DataFrame) -> Source:
+    """Return a lane per rank of what `perfkit.analysis.steps.detect` found."""
+    frame = frame.assign(name="step " + frame["step"].astype(str))
+    lanes, lane = _numbered(frame, ["rank"])
+    several = "rank " + lanes["rank"].astype(str) + " · steps"
+    lanes["label"] = several if len(lanes) > 1 else "steps"
+    return Source(("step", "steps"), frame, Spans(frame, lane, len(lanes)), lanes, ("step",), is_sparse=True)
+
+
+def _kind(name: str) -> int:
+    """A copy that waits is a launch as well: what it waits for is the longer part."""
+    found = [is_sync(name), is_launch(name), is_memory(name)]
+    return CALLS.index(("sync", "launch", "memory", "call")[(*found, True).index(True)])
+
+
+def _numbered(frame: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, Int]:
+    """Return the distinct combinations of integer columns, ascending, and the number of that of each row."""
+    (number,) = numbered_together([frame], columns)
+    first = np.full(int(number.max(initial=-1)) + 1, len(frame))
+    np.minimum.at(first, number, np.arange(len(frame)))
+    return frame[columns].take(first).reset_index(drop=True), number
+
+
+def _threads(lanes: pd.DataFrame) -> pd.Series:
+    """Return a label per thread; process and rank only where there are several."""
+    label = "thread " + lanes["thread"].astype(str)
+    for column in ("process", "rank"):
+        if len(lanes[column].unique()) > 1:
+            label = f"{column} " + lanes[column].astype(str) + " · " + label
+    return label
