@@ -469,7 +469,7 @@ def record_torch() -> None:
 )
 def record_prometheus(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:
     """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
-    from perfkit.workloads.record import fetch
+    from perfkit.readers.dcgm.prometheus import fetch
 
     if os.path.lexists(out) and not out.is_dir():
         raise PerfkitError(f"{out}: the file is there already. Choose another --out, or remove it.")

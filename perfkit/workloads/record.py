@@ -1,112 +1,30 @@
 """Recording what the notebooks need of a training or inference loop.
 
-The answer is stored as the HTTP API gives it, so that `perfkit.load` reads it and other programs can. A point
-holds the last scrape at or before it, for as long as 5 minutes: a step of the scrapes' own interval keeps each once.
-
 Conventions
 -----------
 Every rank writes a trace of its own into one folder, which `perfkit.load` reads as one run. The rank is that of
 PyTorch's process group if there is one, otherwise what a launcher such as ``torchrun`` puts into RANK, otherwise 0.
+
+Functions
+---------
+torch_profile    record steps with PyTorch's profiler
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
-import tempfile
-import urllib.error
-import urllib.parse
-import urllib.request
 import warnings
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
-from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from perfkit.errors import PerfkitError, ReadError
-from perfkit.format import printable
-from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS, NEEDED, PREFIXES
-from perfkit.readers.dcgm.forms import UNREADABLE, Answer, Data, Names, Result
+from perfkit.errors import PerfkitError
 
 if TYPE_CHECKING:
     from torch.profiler import profile
-
-
-POINTS = 10_000  # a server refuses more than 11,000 per series and query
-PAGE = "Give the address under which Prometheus's own page opens."
-
-
-class Server:
-    """A Prometheus server: its address, shown without the password that may be in it, and its answers."""
-
-    def __init__(self, url: str, timeout_s: float) -> None:
-        parts = urllib.parse.urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
-            raise ValueError("url: not the address of a server, such as http://host:9090")
-        if "@" in parts.path:
-            raise ValueError("url: a name or password in it has a '/'; write %2F for it")
-        self._base = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
-        self.shown = printable(self._base, 200)
-        self._timeout_s = timeout_s
-        name, word = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
-        self._basic = f"Basic {b64encode(f'{name}:{word}'.encode()).decode()}" if name else ""
-
-    def series(self, query: str, start: float, end: float, step: float) -> Answer:
-        """Return the answer to a query over a range."""
-        content = self._get("query_range", query=query, start=start, end=end, step=step)
-        try:
-            return msgspec.json.decode(content, type=Answer)
-        except UNREADABLE:
-            raise ReadError(self._foreign(content)) from None
-
-    def names(self, start: float, end: float) -> list[str]:
-        """Return the names of all metrics of a range."""
-        content = self._get("label/__name__/values", start=start, end=end)
-        try:
-            return msgspec.json.decode(content, type=Names).data
-        except UNREADABLE:
-            raise ReadError(self._foreign(content)) from None
-
-    def _get(self, path: str, **parameters: object) -> bytes:
-        request = urllib.request.Request(f"{self._base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
-        if self._basic:  # unredirected: no other server gets the password
-            request.add_unredirected_header("Authorization", self._basic)
-        try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as response:
-                return bytes(response.read())
-        except urllib.error.HTTPError as e:
-            with e:
-                raise ReadError(self._refused(e)) from None
-        except (OSError, HTTPException) as e:
-            said = printable(getattr(e, "reason", None) or e or type(e).__name__, 120)
-            raise ReadError(
-                f"{self.shown}: no answer from the server ({said}). Check the address, and that Prometheus runs there."
-            ) from None
-
-    def _foreign(self, content: bytes) -> str:
-        return f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
-
-    def _refused(self, error: urllib.error.HTTPError) -> str:
-        try:
-            said = msgspec.json.decode(error.read(), type=Answer).error
-        except (OSError, HTTPException, *UNREADABLE):
-            said = ""
-        if said:
-            advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."
-            return f"{self.shown}: Prometheus refused the query ({printable(said, 200)}). {advice}"
-        if error.code in (401, 403):
-            return (
-                f"{self.shown}: HTTP {error.code}. Put name and password into the address: http://NAME:PASSWORD@host."
-            )
-        return f"{self.shown}: HTTP {error.code}. {PAGE}"
-
 
 SNIPPET = """\
 from perfkit.workloads.record import torch_profile
@@ -269,120 +187,3 @@ def _check(steps: int, before: int, active: int, target: Path) -> None:
         )
     if steps < before + active:
         warnings.warn(f"{target}: {steps - before} of {active} active steps were recorded", stacklevel=4)
-
-
-def fetch(
-    url: str, start: float, end: float, step: float, out: Path, *, match: str = "", timeout_s: float = 60.0
-) -> Path:
-    """Store what a Prometheus server knows of the GPUs in a time range.
-
-    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that perfkit reads, in
-    as many requests as the server's limit of points demands. Labels that name pods, containers and jobs are not kept.
-
-    Parameters
-    ----------
-    url
-        Address of the server, such as ``http://host:9090``; a name and password in it are sent to this server only
-        and shown nowhere.
-    start, end
-        Range, seconds since 1970 UTC, both included.
-    step
-        Distance of the points, seconds; with the scrape interval every scrape is kept once.
-    out
-        File to write, as a whole or not at all; its folder is made.
-    match
-        Further label matchers in PromQL, such as ``Hostname=~"node0[12]"``.
-    timeout_s
-        Longest wait for the server, seconds.
-
-    Returns
-    -------
-    pathlib.Path
-        `out`.
-
-    Raises
-    ------
-    ReadError
-        If the server does not answer, refuses, answers with something else, or knows no GPU in the range; the message
-        says which metrics it has.
-    ValueError
-        If the address is none, or the range or step is empty.
-
-    References
-    ----------
-    Prometheus, HTTP API: https://prometheus.io/docs/prometheus/latest/querying/api/
-
-    Examples
-    --------
-    >>> fetch("host:9090", 0, 60, 1, Path("gpus.json"))
-    Traceback (most recent call last):
-    ...
-    ValueError: url: not the address of a server, such as http://host:9090
-    """
-    server = Server(url, timeout_s)
-    if not (math.isfinite(start) and math.isfinite(end) and start <= end):
-        raise ValueError(f"start, end: {start} to {end} is no range of times; the end must not be before the start")
-    if not (math.isfinite(step) and step > 0):
-        raise ValueError(f"step: {step} s is not above 0")
-    series: dict[bytes, Result] = {}
-    warnings: dict[str, None] = {}
-    for first, last in _parts(start, end, step):
-        answer = server.series(_query(match), first, last, step)
-        warnings.update(dict.fromkeys(answer.warnings))
-        for one in answer.data.result if answer.data else ():
-            key = msgspec.json.encode(one.metric, order="sorted")
-            series.setdefault(key, Result(_kept(one.metric))).values += one.values
-    if not series:
-        raise ReadError(_nothing(server, start, end, match))
-    _write_answer(out, Answer("success", Data("matrix", list(series.values())), warnings=list(warnings)))
-    return out
-
-
-def _query(match: str) -> str:
-    """Return the selector of all metrics that are read."""
-    names = {*METRICS, INDEX, INFO}
-    groups = {p: sorted(n.removeprefix(p) for n in names if n.startswith(p)) for p in ("DCGM_FI_", *PREFIXES)}
-    pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
-    return f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
-
-
-def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float]]:
-    """Split the range where a query would hold too many points; no point is in two parts."""
-    points = math.floor((end - start) / step + 1e-9) + 1
-    for first in range(0, points, POINTS):
-        last = min(first + POINTS, points) - 1
-        yield round(start + first * step, 3), round(start + last * step, 3)
-
-
-def _kept(labels: dict[str, str]) -> dict[str, str]:
-    return {label: value for label, value in labels.items() if label in NEEDED}
-
-
-def _nothing(server: Server, start: float, end: float, match: str) -> str:
-    names = server.names(start, end)
-    of_gpus = [name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))]
-    shown = of_gpus or names
-    listed = ", ".join(printable(name, 60) for name in shown[:5]) or "none"
-    listed += f" and {len(shown) - 5} more" if len(shown) > 5 else ""
-    span = " to ".join(f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S}" for t in (start, end))
-    where = f" where {match}" if match else ""
-    return (
-        f"{server.shown}: no GPU metric that perfkit knows from {span} UTC{where} (metrics there: {listed}). "
-        "Check the range, and that Prometheus scrapes dcgm-exporter."
-    )
-
-
-def _write_answer(out: Path, answer: Answer) -> None:
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=out.parent, suffix=".partial", delete=False) as file:
-            partial = Path(file.name)
-            try:
-                file.write(msgspec.json.encode(answer))
-                file.close()
-                partial.replace(out)
-            except OSError:
-                partial.unlink(missing_ok=True)
-                raise
-    except OSError as e:
-        raise ReadError(f"{out}: cannot be written ({e.strerror}). Choose another file.") from e

@@ -120,7 +120,7 @@ def test_repeats_give_every_figure_an_interval() -> None:
     table = compared(*groups).figures.set_index("id")
     assert table.loc[["device_busy_frac", "span_ns", "step_median_ns"], "ratio_low"].notna().all()
     assert "worse" == table.loc["step_median_ns", "verdict"]
-    single = [perfkit.diagnosis.timeline(one)["span_ns"].value for one in groups[0]]
+    single = [perfkit.diagnosis.figures(one)["span_ns"].value for one in groups[0]]
     assert np.mean(single) == pytest.approx(table.loc["span_ns", "before"])
 
 

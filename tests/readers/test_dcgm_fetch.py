@@ -19,7 +19,7 @@ import perfkit
 from perfkit.cli import main
 from perfkit.errors import ReadError
 from perfkit.readers.dcgm.fields import METRICS
-from perfkit.workloads.record import fetch
+from perfkit.readers.dcgm.prometheus import fetch
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 SECRET = "s3cret"
