@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,19 +24,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("errors", "schema"),
     ("tables", "metrics", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
-    (
-        "cache",
-        "opening",
-        "discovery",
-        "ranks",
-        "clocks",
-        "joining",
-        "run",
-        "choice",
-        "selection",
-        "testing",
-        "__init__",
-    ),
+    ("cache", "discovery", "ranks", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
     ("cli", "__main__"),
@@ -126,6 +115,30 @@ def test_tags_of_cells_name_tables_and_kinds() -> None:
             tags = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
             named |= {need for tag in tags for need in tag.split("|")}
     assert named <= {*TABLES, *KINDS, BASELINE}
+
+
+LONGEST = 500  # lines of a module
+
+
+def test_a_module_can_be_read_at_a_sitting() -> None:
+    """None is longer than the limit."""
+    assert [] == [f.relative_to(ROOT) for f in MODULES if len(f.read_text(encoding="utf-8").splitlines()) > LONGEST]
+
+
+def defined(statement: ast.stmt) -> list[str]:
+    """The names that a statement at the top level of a module defines."""
+    if isinstance(statement, ast.FunctionDef | ast.ClassDef):
+        return [statement.name]
+    plain = statement.targets if isinstance(statement, ast.Assign) else []
+    targets = [statement.target] if isinstance(statement, ast.AnnAssign) else plain
+    return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+
+
+def test_no_two_definitions_of_a_module_share_a_name() -> None:
+    """The later one would replace the earlier silently, as where two modules are made one."""
+    for file in MODULES:
+        names = [name for part in ast.parse(file.read_text(encoding="utf-8")).body for name in defined(part)]
+        assert [] == [name for name, count in Counter(names).items() if count > 1], file
 
 
 @pytest.mark.parametrize(
