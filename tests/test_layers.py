@@ -131,7 +131,8 @@ def defined(statement: ast.stmt) -> list[str]:
         return [statement.name]
     plain = statement.targets if isinstance(statement, ast.Assign) else []
     targets = [statement.target] if isinstance(statement, ast.AnnAssign) else plain
-    return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
+    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    return [part.id for part in parts if isinstance(part, ast.Name)]
 
 
 def test_no_two_definitions_of_a_module_share_a_name() -> None:
