@@ -166,6 +166,15 @@ def test_kernels_of_a_trace_are_the_events_that_can_be(events: list[tuple[float,
         assert all(abs(a - b) <= 1 for a, b in zip(expected, sorted(frame["dur_ns"]), strict=True))
 
 
+def test_the_oracle_of_dmon_reads_no_header_with_commas(tmp_path: Path) -> None:
+    """perfkit reads commas as spaces; the oracle does not, so it cannot judge such a log."""
+    path = smi_files.dmon(tmp_path / "dmon.txt", ("0", "17", "63", "-", "40", "10", "2619", "1980"))
+    assert families._of_smi_dmon(path)
+    path.write_text(path.read_text().replace(" sm ", ',sm,"'))
+    with pytest.raises(families.Unjudged):
+        families._of_smi_dmon(path)
+
+
 watts = st.one_of(st.integers(0, 1500).map(str), st.sampled_from(["-", "-1", "1e400", "nan", "-5"]))
 percent = st.one_of(st.integers(0, 100).map(str), st.sampled_from(["-", "-5", "101", "250", "inf", "2147483648"]))
 

@@ -139,3 +139,16 @@ def test_a_uuid_that_no_series_numbers_has_a_number_of_its_own(tmp_path: Path) -
     lost = {name: text for name, text in said.items() if name not in ("gpu", "device")}
     path = answer(tmp_path / "gpus.json", (lost, points), series("DCGM_FI_DEV_POWER_USAGE", 60))
     assert [0, 1] == sorted(dcgm.read(path).table("SAMPLES")["gpu"])
+
+
+def test_two_gpus_with_one_number_are_in_a_note(tmp_path: Path) -> None:
+    """Equal values of two UUIDs that both claim to be GPU 1 become one row a time: the rows of one GPU are gone."""
+    said, points = series("DCGM_FI_DEV_POWER_USAGE", 70, 70, gpu=1)
+    other = {**said, "UUID": "GPU-another"}
+    profile = dcgm.read(answer(tmp_path / "gpus.json", (said, points), (other, points)))
+    assert 2 == len(profile.table("SAMPLES"))
+    note = "two GPUs are numbered 1 on one host: their values are read as those of one GPU"
+    assert [note] == [note for note in profile.notes if "numbered" in note]
+    elsewhere = {**other, "Hostname": "node2"}
+    apart = dcgm.read(answer(tmp_path / "apart.json", (said, points), (elsewhere, points)))
+    assert not any("numbered" in note for note in apart.notes)

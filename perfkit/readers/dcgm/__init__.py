@@ -25,24 +25,13 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import number
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.dcgm.fields import (
-    NEVER,
-    ORDER,
-    PERCENT,
-    RATIOS,
-    REASONS,
-    Device,
-    Field,
-    Reading,
-    Series,
-    Values,
-)
+from perfkit.readers.dcgm.fields import NEVER, ORDER, PERCENT, RATIOS, REASONS, Device, Field, Reading, Series, Values
 from perfkit.readers.dcgm.forms import is_answer, is_dmon, is_exposition, read_answer, read_dmon, read_exposition
 from perfkit.readers.text import content, head
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 
-VERSION = 3
+VERSION = 4
 KIND = "monitor"
 LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own

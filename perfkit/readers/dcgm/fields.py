@@ -293,6 +293,7 @@ def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list
     series = []
     impossible: list[str] = []
     devices: dict[tuple[str, int], Device] = {}
+    owners: dict[tuple[str, int], set[str]] = {}
     for one in found:
         labels = one.labels
         name = labels.get("name" if one.name == INFO else "modelName", "")
@@ -305,11 +306,25 @@ def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list
         if name and not instance:
             devices[host, gpu] = Device(host, gpu, name, labels.get("compute_cap", ""))
         if one.name != INFO:
+            if uuid_of(labels) and not instance:
+                owners.setdefault((host, gpu), set()).add(uuid_of(labels).casefold().removeprefix("gpu-"))
             series.append(Series(METRICS[one.name], host, gpu, one.times_ns, one.values, instance))
     if impossible:
         example = printable(impossible[0], 20)
         notes.append(f"series of GPUs with a number that cannot be are left out ({len(impossible)}, such as {example})")
+    notes += _numbered_twice(owners)
     return series, list(devices.values())
+
+
+def _numbered_twice(owners: Mapping[tuple[str, int], set[str]]) -> list[str]:
+    """Note GPUs of several UUIDs that claim one number of one host."""
+    twice = [(gpu, len(uuids)) for (_, gpu), uuids in owners.items() if len(uuids) > 1]
+    if not twice:
+        return []
+    gpu, count = twice[0]
+    others = f"; so are those of {len(twice) - 1} other numbers" if len(twice) > 1 else ""
+    gpus = "two" if count == 2 else count
+    return [f"{gpus} GPUs are numbered {gpu} on one host: their values are read as those of one GPU{others}"]
 
 
 def _numbers(series: Sequence[Raw]) -> Numbers:
