@@ -142,13 +142,7 @@ class Database:
         return (*self._made_up, *lost(self._totals), *unsampled(self._totals), *without)
 
 
-__all__ = [
-    "FOLDER",
-    "KIND",
-    "VERSION",
-    "read",
-    "sniff",
-]
+__all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
 VERSION = 2
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named

@@ -37,10 +37,7 @@ REMEDIES = {
         "run `all_reduce_perf -b 8 -e 8G -f 2` of nccl-tests, or record with NCCL_DEBUG=INFO "
         "NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING",
     ),
-    "LINKS": (
-        "no rings, trees and transports",
-        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,SHM,NET",
-    ),
+    "LINKS": ("no rings, trees and transports", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,SHM,NET"),
 }
 
 _FAILURE = re.compile(

@@ -20,12 +20,7 @@ from perfkit.readers.ncu import log, pages, rep, tables
 from perfkit.readers.ncu.report import Report, whole
 from perfkit.readers.ncu.tables import sparse
 
-__all__ = [
-    "KIND",
-    "VERSION",
-    "read",
-    "sniff",
-]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
 KIND = "counters"

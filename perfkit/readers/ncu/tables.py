@@ -89,10 +89,7 @@ REMEDIES = {
         "ncu --set full --metrics "
         + ",".join(f"{CORE}{p}{op}_pred_on.sum" for p in "dfh" for op in ("add", "mul", "fma")),
     ),
-    "tensor_flops": (
-        "no operations on tensor cores",
-        "ncu --set full --metrics regex:sm__ops_path_tensor_.*sum$",
-    ),
+    "tensor_flops": ("no operations on tensor cores", "ncu --set full --metrics regex:sm__ops_path_tensor_.*sum$"),
     "dram_bytes": (
         "no device-memory traffic",
         "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum "

@@ -17,12 +17,7 @@ from perfkit.readers.nsys.folder import FolderSource, is_export_folder
 from perfkit.readers.nsys.sources import Source
 from perfkit.readers.nsys.sqlite import SqliteSource, is_export
 
-__all__ = [
-    "KIND",
-    "VERSION",
-    "read",
-    "sniff",
-]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 3
 KIND = "timeline"

@@ -214,12 +214,7 @@ def os_calls(source: Source) -> pd.DataFrame:
 
     def part(rows: pa.Table) -> Columns:
         tid = ints(rows, "globalTid")
-        return {
-            **interval(rows),
-            "process": process_of(tid),
-            "thread": thread_of(tid),
-            "name": ints(rows, "nameId"),
-        }
+        return {**interval(rows), "process": process_of(tid), "thread": thread_of(tid), "name": ints(rows, "nameId")}
 
     require(source, SYSTEM, ("start", "end"))
     columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)

@@ -136,13 +136,7 @@ CATEGORY = re.compile(rb'"cat"\s*:\s*"(\w+)"')
 HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
-__all__ = [
-    "KIND",
-    "VERSION",
-    "outermost_keys",
-    "read",
-    "sniff",
-]
+__all__ = ["KIND", "VERSION", "outermost_keys", "read", "sniff"]
 VERSION = 2
 KIND = "framework"
 
