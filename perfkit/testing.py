@@ -287,7 +287,7 @@ def _references(frames: dict[str, pd.DataFrame]) -> Iterator[str]:
 def _again(module: ModuleType, path: Path) -> Iterator[str]:
     """Yield what differs in a second reading, and what reading changed."""
     before = _contents(path.parent)
-    first, second = (_attempt(lambda: _whole(module, path)) for _ in range(2))
+    first, second = (_attempt(lambda: _frames(module.read(path))) for _ in range(2))
     if isinstance(first, dict) and isinstance(second, dict):
         yield from (f"{name} differs when it is read again" for name in first if not _same(first, second, name))
     if before != _contents(path.parent):
@@ -296,11 +296,6 @@ def _again(module: ModuleType, path: Path) -> Iterator[str]:
 
 def _same(first: dict[str, pd.DataFrame], second: dict[str, pd.DataFrame], name: str) -> bool:
     return name in second and first[name].equals(second[name])
-
-
-def _whole(module: ModuleType, path: Path) -> dict[str, pd.DataFrame]:
-    """Read every table of a file."""
-    return _frames(module.read(path))
 
 
 def _frames(profile: Profile) -> dict[str, pd.DataFrame]:

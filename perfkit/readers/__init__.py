@@ -48,8 +48,6 @@ def reader(name: str) -> ModuleType:
 def kind(name: str) -> str:
     """Return the kind of captures that a reader reads, one of `perfkit.profile.KINDS`.
 
-    Examples
-    --------
     >>> kind("nsys"), kind("rocm_smi")
     ('timeline', 'monitor')
     """
@@ -59,8 +57,6 @@ def kind(name: str) -> str:
 def ordered(names: Iterable[str]) -> list[str]:
     """Return names of readers in the order of precedence: perfkit's own as in READERS, then others by name.
 
-    Examples
-    --------
     >>> ordered(["my_format", "ncu", "another", "nsys"])
     ['nsys', 'ncu', 'another', 'my_format']
     """

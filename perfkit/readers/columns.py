@@ -15,8 +15,6 @@ def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> p
 
     Equal labels become one category; the categories are sorted, and those that no code has are left out.
 
-    Examples
-    --------
     >>> category(np.array([2, 0, -1, 1]), ["b", None, "b"])
     ['b', 'b', NaN, NaN]
     Categories (1, object): ['b']

@@ -111,17 +111,9 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a report or a log.
 
-    Returns
-    -------
-    Profile
-        SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence
-        length is known, and `training_flops_per_s`, at the line's time stamp or, where lines have none, at the time
-        their iterations took since the first line; at time 0 what the last report says beside these.
-
-    Raises
-    ------
-    ReadError
-        If there is no figure in it, or binary data.
+    SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence length is
+    known, and `training_flops_per_s`, at the line's time stamp or, where lines have none, at the time their iterations
+    took since the first line; at time 0 what the last report says beside these.
     """
     printed, notes = lines(content(path).decode("utf-8-sig", errors="replace"), path)
     training = _training(printed)

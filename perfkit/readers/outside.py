@@ -139,8 +139,6 @@ def _guarded(name: str) -> ModuleType | str:
 def lacks(reader: object) -> list[str]:
     """Return the parts of the contract that a module lacks, each in words.
 
-    Examples
-    --------
     >>> from perfkit.readers import rocm_smi
     >>> lacks(rocm_smi), len(lacks(object()))
     ([], 4)

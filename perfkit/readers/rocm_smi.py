@@ -76,13 +76,7 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Read the documents: SAMPLES, CAPTURE and DEVICES. A GPU has the number of its card.
-
-    Raises
-    ------
-    ReadError
-        If a document is damaged, or none has a number of a card.
-    """
+    """Read the documents: SAMPLES, CAPTURE and DEVICES. A GPU has the number of its card."""
     outside: list[str] = []
     documents = list(_documents(path, outside))
     taken = [_cards(document) for document in documents]

@@ -23,13 +23,7 @@ CUT = "the last line is cut and left out"
 
 
 def content(path: Path) -> bytes:
-    """Return the bytes of a file.
-
-    Raises
-    ------
-    ReadError
-        If it cannot be opened.
-    """
+    """Return the bytes of a file."""
     try:
         return path.read_bytes()
     except OSError as e:
@@ -55,13 +49,7 @@ def utf8(data: bytes) -> bytes:
 
 
 def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
-    """Return the whole lines of what a program printed, and notes on bytes that are no text and on a cut last line.
-
-    Raises
-    ------
-    ReadError
-        If there are zero bytes in it.
-    """
+    """Return the whole lines of what a program printed, and notes on bytes that are no text and on a cut last line."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     zero = text.find("\0")
     if zero >= 0:

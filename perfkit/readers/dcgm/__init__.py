@@ -75,16 +75,8 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Read a log.
 
-    Returns
-    -------
-    Profile
-        CAPTURE and SAMPLES, and DEVICES where the log names the GPUs. Several hosts in one log are ranks in the order
-        of their names. Without time stamps ``t0_unix_ns`` is NA and time 0 is the first tick or the only scrape.
-
-    Raises
-    ------
-    ReadError
-        If the file is damaged or holds no value.
+    CAPTURE and SAMPLES, and DEVICES where the log names the GPUs. Several hosts in one log are ranks in the order of
+    their names. Without time stamps ``t0_unix_ns`` is NA and time 0 is the first tick or the only scrape.
     """
     beginning = content(path)[:HEAD]
     log = next((form for claims, form in FORMS if claims(beginning)), read_exposition)(path)

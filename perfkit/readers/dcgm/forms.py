@@ -84,13 +84,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what d
 
 
 def whole_lines(path: Path, notes: list[str]) -> list[str]:
-    """Return the whole lines of a text file.
-
-    Raises
-    ------
-    ReadError
-        If it cannot be opened, or is not text throughout.
-    """
+    """Return the whole lines of a text file."""
     data = content(path)
     try:
         text = data.decode("utf-8-sig")
@@ -135,13 +129,7 @@ def is_dmon(head: bytes) -> bool:
 
 
 def read_dmon(path: Path) -> Reading:
-    """Read the log.
-
-    Raises
-    ------
-    ReadError
-        If it holds headers only, or a cell that is no number.
-    """
+    """Read the log."""
     notes: list[str] = []
     log = _sorted_lines(whole_lines(path, notes))
     tables = [table for table in log.tables.values() if table.numbers]
@@ -285,13 +273,7 @@ def is_exposition(head: bytes) -> bool:
 
 
 def read_exposition(path: Path) -> Reading:
-    """Read the scrapes in a file.
-
-    Raises
-    ------
-    ReadError
-        If a line is none of Prometheus's, or there is no metric of a GPU.
-    """
+    """Read the scrapes in a file."""
     notes: list[str] = []
     text = whole_lines(path, notes)
     lines = list(parsed(path, text))
@@ -422,13 +404,7 @@ def is_answer(head: bytes) -> bool:
 
 
 def read_answer(path: Path) -> Reading:
-    """Read the series of an answer.
-
-    Raises
-    ------
-    ReadError
-        If the file is cut, is no answer with time series, or has no metric of a GPU.
-    """
+    """Read the series of an answer."""
     answer = _answer(path)
     series = (
         [_answered(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []

@@ -174,17 +174,8 @@ def _starts_with(file: Path, magic: bytes) -> bool:
 def read(path: Path) -> Profile:
     """Open a database; its tables are read when first asked for.
 
-    Returns
-    -------
-    Profile
-        CALLTREE, CALL_METRICS, STALLS, THREADS, THREAD_METRICS and TRACE, as far as recorded; what is not recorded
-        is in ``missing`` with the option of ``hpcrun`` that records it.
-
-    Raises
-    ------
-    ReadError
-        If meta.db or profile.db is not there, a file is cut or damaged, or its format is not 4.x; of an older database
-        as `old.read` says.
+    CALLTREE, CALL_METRICS, STALLS, THREADS, THREAD_METRICS and TRACE, as far as recorded; what is not recorded is in
+    ``missing`` with the option of ``hpcrun`` that records it.
     """
     from perfkit.readers.hpctoolkit import old
 

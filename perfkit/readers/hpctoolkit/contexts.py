@@ -158,8 +158,6 @@ def _summary(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) 
 def measured(text: str) -> tuple[str, str, float]:
     """Return a metric's name without its unit, the canonical unit and the factor into it.
 
-    Examples
-    --------
     >>> measured("CPUTIME (usec)"), measured("GXCOPY:H2D (B)"), measured("GINS:STL_GMEM")
     (('CPUTIME', 's', 1e-06), ('GXCOPY:H2D', 'bytes', 1.0), ('GINS:STL_GMEM', 'instructions', 1.0))
     """

@@ -145,8 +145,6 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
     Bhatele et al. (2019), Hatchet: Pruning the overgrowth in parallel profiles, SC '19,
     https://doi.org/10.1145/3295500.3356219.
 
-    Examples
-    --------
     >>> graph_frame(CALLTREE.empty(), CALL_METRICS.empty())
     Traceback (most recent call last):
     ...

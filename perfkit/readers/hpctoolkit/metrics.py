@@ -104,8 +104,6 @@ def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
 def reason(metric: str) -> str | None:
     """Return the reason to wait that a metric counts, None if it is another metric.
 
-    Examples
-    --------
     >>> reason("GINS:STL_GMEM"), reason("GCYCLES:STL:IDEP"), reason("GINS:STL_ANY"), reason("GCYCLES:STL")
     ('gmem', 'idep', None, None)
     """

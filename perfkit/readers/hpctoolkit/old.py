@@ -112,17 +112,8 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a database; all of it is read.
 
-    Returns
-    -------
-    Profile
-        CALLTREE, CALL_METRICS (sums over ranks and threads, times in s), THREADS and THREAD_METRICS. The contexts are
-        those of Hatchet, which takes a call site and the function called there for one.
-
-    Raises
-    ------
-    ReadError
-        If experiment.xml is damaged or declares entities, a metric file is not there or cut, ranks have different
-        threads, or the call paths are deeper than Python's recursion limit lets Hatchet follow.
+    CALLTREE, CALL_METRICS (sums over ranks and threads, times in s), THREADS and THREAD_METRICS. The contexts are those
+    of Hatchet, which takes a call site and the function called there for one.
     """
     experiment = described(_experiment(path))
     files = metric_files(experiment)
@@ -391,11 +382,6 @@ def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, 
     tuple of pandas.DataFrame
         ``node`` (of Hatchet), ``rank``, ``thread``, ``nid`` (the number in experiment.xml), ``type``, ``line`` and
         ``module``, contexts after the one above them; and the metrics, as stored.
-
-    Raises
-    ------
-    ReadError
-        If Hatchet cannot read the database, or not all threads of it.
     """
     _check_even(experiment.path.parent, files)
     frame = _frame(experiment.path)

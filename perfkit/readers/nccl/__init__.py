@@ -60,18 +60,10 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a log or a report.
 
-    Returns
-    -------
-    Profile
-        COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as
-        printed, ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
-        LINKS of the rings, trees and connections; DEVICES of the first node. What went wrong, what is unusual and
-        which transports are slow is in ``notes``; a run that failed has them and no table.
-
-    Raises
-    ------
-    ReadError
-        If there is nothing in it but headers, or binary data among its rows.
+    COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as printed,
+    ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none. LINKS of the
+    rings, trees and connections; DEVICES of the first node. What went wrong, what is unusual and which transports are
+    slow is in ``notes``; a run that failed has them and no table.
     """
     text = decode(content(path))
     return _report(text, path) if is_report(text[:LOOKED_AT]) else _log(text, path)

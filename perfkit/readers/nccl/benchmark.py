@@ -179,8 +179,6 @@ def has_row(text: str) -> bool:
 def nanoseconds(microseconds: str) -> float:
     """Return a time in ns as exactly as it was printed.
 
-    Examples
-    --------
     >>> nanoseconds("1.1"), nanoseconds("1.2e+08"), nanoseconds("N/A")
     (1100.0, 120000000000.0, nan)
     """
@@ -303,13 +301,7 @@ class Report:
 
 
 def read_report(text: str, path: Path) -> Report:
-    """Return what a report says.
-
-    Raises
-    ------
-    ReadError
-        If it is cut before its results, or is no report.
-    """
+    """Return what a report says."""
     repeated: list[str] = []
     told, whole = _parsed(text, repeated)
     if not isinstance(told, dict) or not isinstance(told.get("results"), list):

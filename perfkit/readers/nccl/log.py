@@ -91,13 +91,7 @@ def decode(text: bytes) -> str:
 
 
 def read_log(text: str, path: Path) -> Log:
-    """Return the lines of the log at `path`, without the last one if the file ends in its middle.
-
-    Raises
-    ------
-    ReadError
-        If there is binary data in it.
-    """
+    """Return the lines of the log at `path`, without the last one if the file ends in its middle."""
     whole, notes = lines(text, path)
     return replace(split_lines(whole), notes=notes)
 

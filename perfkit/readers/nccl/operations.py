@@ -60,8 +60,6 @@ class Row:
 def operation(name: str) -> str | None:
     """Return the collective that a name tells, None if it is none of them.
 
-    Examples
-    --------
     >>> [operation(name) for name in ("alltoall_perf", "ReduceScatter", "Recv", "hypercube_perf")]
     ['all_to_all', 'reduce_scatter', 'send_recv', None]
     """

@@ -43,17 +43,8 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open a report or a page; launches are numbered by position, also where ids start again.
 
-    Returns
-    -------
-    Profile
-        LAUNCHES and COUNTERS; STALLS, RULES and DEVICES as far as the report holds them. What is not recorded is
-        in ``missing`` with the option of ``ncu`` that records it.
-
-    Raises
-    ------
-    ReadError
-        If no kernel was profiled (quoting what ncu said), the file is cut or contradicts itself, or it is a report
-        that NVIDIA's module `ncu_report` cannot read, or that module is not installed.
+    LAUNCHES and COUNTERS; STALLS, RULES and DEVICES as far as the report holds them. What is not recorded is in
+    ``missing`` with the option of ``ncu`` that records it.
     """
     with path.open("rb") as file:
         is_report = file.read(len(rep.MAGIC)) == rep.MAGIC

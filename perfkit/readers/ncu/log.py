@@ -210,13 +210,7 @@ def clean(text: str) -> str:
 
 
 def scan(path: Path) -> Log:
-    """Return what a log holds; its pages have at least one row each.
-
-    Raises
-    ------
-    ReadError
-        If there is no page or no row, if a row cannot be divided into cells, or if the file ends within a row.
-    """
+    """Return what a log holds; its pages have at least one row each."""
     log = Log()
     rows = _Rows(path, log)
     number, line = 0, ""
@@ -277,8 +271,6 @@ def _reason(log: Log, has_header: bool) -> str:
 def base(unit: str) -> tuple[str, float]:
     """Return the base unit of a unit as any version prints it, and how many of it one is.
 
-    Examples
-    --------
     >>> base("usecond"), base("Kbyte/block"), base("cycle/nsecond"), base("sector/us"), base("%")
     (('ns', 1000.0), ('byte/block', 1000.0), ('hz', 1000000000.0), ('sector/s', 1000000.0), ('%', 1.0))
     """
@@ -300,8 +292,6 @@ def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
     ncu writes fractions with two or six digits and never with three: 5.40 tells, and so do 0.123, 1,234.5, 12345.678
     and 1,234,567. 1,234 alone does not, except in a metric that is a whole number, where it is 1234.
 
-    Examples
-    --------
     >>> notation([("a", ["54,207", "5,40"])]).comma, notation([("launch__grid_size", ["54,207"])]).point
     (('a', '5,40'), ('launch__grid_size', '54,207'))
     """
@@ -353,8 +343,6 @@ def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.fl
     numpy.ndarray
         float64; NaN where there is no number, infinite where a number is too large.
 
-    Examples
-    --------
     >>> numbers(["54,207,744", "0.28", "791 (50; 50)", "n/a", ""])
     array([5.4207744e+07, 2.8000000e-01, 7.9100000e+02,           nan,
                      nan])
@@ -376,8 +364,6 @@ def misprints(texts: Sequence[str], values: NDArray[np.float64], units: Sequence
 
     A text that begins as a number should be one, and so should all that has a unit, except words for nothing.
 
-    Examples
-    --------
     >>> texts = ["8x6", "1,23,4", "n/a", "all", "x7", "7"]
     >>> misprints(texts, numbers(texts), ["", "", "%", "", "%", "%"])
     [0, 1, 4]

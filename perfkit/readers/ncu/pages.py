@@ -97,13 +97,7 @@ class _Page:
 
 
 def read(path: Path) -> Report:
-    """Return what a log of `ncu --csv` holds.
-
-    Raises
-    ------
-    ReadError
-        If no kernel was profiled, the file is cut, or its rows, units or numbers contradict each other.
-    """
+    """Return what a log of `ncu --csv` holds."""
     found = log.scan(path)
     for page in found.pages:
         _check_widths(page, path)

@@ -71,13 +71,7 @@ class _Answer(msgspec.Struct):
 
 
 def read(path: Path) -> Report:
-    """Return what a report holds.
-
-    Raises
-    ------
-    ReadError
-        If the module is not installed, the report is cut or holds no launch, or NVIDIA's library fails on it.
-    """
+    """Return what a report holds."""
     version, announced = _container(path)
     answer = _answer(path)
     if answer.problem == "module":
@@ -103,8 +97,6 @@ def read(path: Path) -> Report:
 def plain(message: str) -> str:
     """Return the text of a rule as the details page prints it, without the markup of links.
 
-    Examples
-    --------
     >>> plain("Look at @section:LaunchStats:Launch Statistics@, see @url:the guide:https://example.com@.")
     'Look at Launch Statistics, see the guide (https://example.com).'
     """

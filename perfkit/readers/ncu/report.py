@@ -202,8 +202,6 @@ def count(report: Report, metric: str) -> Values:
 def first(*choices: Values) -> Values:
     """Return the first of several figures that is known, launch by launch.
 
-    Examples
-    --------
     >>> first(np.array([1.0, np.nan]), np.array([5.0, 6.0]))
     array([1., 6.])
     """
@@ -213,8 +211,6 @@ def first(*choices: Values) -> Values:
 def metric(label: str, unit: str) -> str:
     """Return the metric a label of the details page stands for; a metric's own name stays as it is.
 
-    Examples
-    --------
     >>> metric("Duration", "ns"), metric("dram__bytes.sum", "byte")
     ('gpu__time_duration.sum', 'dram__bytes.sum')
     """
@@ -260,8 +256,6 @@ def whole(report: Report) -> Report:
 def blocks(text: str) -> int | None:
     """Return how many blocks or threads a size such as "(128, 2, 1)" holds; None if it is none.
 
-    Examples
-    --------
     >>> blocks("(128, 2, 1)"), blocks("256"), blocks("")
     (256, 256, None)
     """

@@ -38,16 +38,8 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Open an Nsight Systems export; its tables are read when first asked for.
 
-    Returns
-    -------
-    Profile
-        CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES and SAMPLES, as far as recorded; what is
-        not recorded is in ``missing`` with the option of ``nsys profile`` that records it.
-
-    Raises
-    ------
-    ReadError
-        If the file is cut, damaged, or a report that no `nsys` on PATH can export.
+    CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES and SAMPLES, as far as recorded; what is not recorded
+    is in ``missing`` with the option of ``nsys profile`` that records it.
     """
     source = _open(path)
     doubts: list[str] = []

@@ -26,13 +26,7 @@ class ExportedSource(SqliteSource):
 
 
 def exported(report: Path) -> ExportedSource:
-    """Export `report` to SQLite with the `nsys` on PATH and open it.
-
-    Raises
-    ------
-    ReadError
-        If there is no `nsys`, or it fails; the message holds the command and its last words.
-    """
+    """Export `report` to SQLite with the `nsys` on PATH and open it."""
     command = shlex.join(["nsys", "export", "-t", "sqlite", "-o", f"{report.stem}.sqlite", report.name])
     program = shutil.which("nsys")
     if not program:

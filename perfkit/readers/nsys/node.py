@@ -244,8 +244,6 @@ def _metric_names(source: Source) -> dict[tuple[int, int], str]:
 def canonical(spelling: str) -> str:
     """Return the metric's canonical name with its unit, whichever version of nsys spelled it.
 
-    Examples
-    --------
     >>> canonical("SMs Active [Throughput %]"), canonical("SM Active"), canonical("GPC Clock Frequency [MHz]")
     ('sm_active_frac', 'sm_active_frac', 'gpc_clock_hz')
     >>> canonical("Compute Warps in Flight [Avg]")

@@ -112,8 +112,6 @@ class Source(Protocol):
 def product(factors: list[Int]) -> Int:
     """Return the product of counts, -1 where one is negative or the product does not fit.
 
-    Examples
-    --------
     >>> product([np.array([2, -2, 2**40]), np.array([3, -3, 2**40])]).tolist()
     [6, -1, -1]
     """
@@ -226,8 +224,6 @@ def interval(part: pa.Table) -> Columns:
 def difference(end: Int, start: Int) -> Int:
     """Return end - start, -1 where one of them is NEVER or the difference does not fit.
 
-    Examples
-    --------
     >>> difference(np.array([9, 9, 2**62, NEVER]), np.array([7, NEVER, -(2**62), 0])).tolist()
     [2, -1, -1, -1]
     """
@@ -241,8 +237,6 @@ def difference(end: Int, start: Int) -> Int:
 def total(counts: list[Int]) -> Int:
     """Return the sum of counts, -1 where one is negative or the sum does not fit.
 
-    Examples
-    --------
     >>> total([np.array([2, -2, 2**62]), np.array([3, 3, 2**62])]).tolist()
     [5, -1, -1]
     """
@@ -268,8 +262,6 @@ def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:
 def unambiguous(pairs: Iterable[tuple[int, object]]) -> dict[int, str]:
     """Return the text of each id that has one text; what is no text is left out.
 
-    Examples
-    --------
     >>> unambiguous([(1, "a"), (2, "b"), (2, "c"), (3, None), (4, b"d")])
     {1: 'a'}
     """
@@ -301,8 +293,6 @@ def thread_of(global_tid: Int) -> Int:
 def whole(value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1) -> int | None:
     """Return a value as a whole number from `least` to `most`; None, with a note, for anything but that and null.
 
-    Examples
-    --------
     >>> notes = []
     >>> whole(108, "SMs", notes), whole(None, "SMs", notes), whole("many", "SMs", notes)
     (108, None, None)

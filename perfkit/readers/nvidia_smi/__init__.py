@@ -89,12 +89,6 @@ def read(path: Path) -> Profile:
     A GPU has its index of the log, without one the position in which it appears. Times are since the first sample;
     local ones are taken as UTC, which the notes say. What nvidia-smi could not read (``N/A``, ``-``,
     ``[Not Supported]``) has no row and is counted in the notes.
-
-    Raises
-    ------
-    ReadError
-        If there are no rows, a row is damaged, or the rows of several GPUs cannot be told apart. A line at which the
-        file ends is left out, which ``notes`` says.
     """
     kind = form(path)
     if kind not in READ:
@@ -142,13 +136,7 @@ def _first(start: bytes) -> str:
 
 
 def _filled(log: Log) -> Profile:
-    """Return the profile of a log.
-
-    Raises
-    ------
-    ReadError
-        If a cell is no value of its column, or no column is a metric.
-    """
+    """Return the profile of a log."""
     _check_times(log)
     try:
         values, absent = _metrics(log)

@@ -215,8 +215,6 @@ def unreadable(path: Path, where: Callable[[int], str], name: str, e: Unreadable
 def scale(unit: str, metric: str) -> float | None:
     """Return how much one of a printed unit is in the unit of `metric`, None if it is none of that quantity.
 
-    Examples
-    --------
     >>> scale("MiB", "memory_used_bytes"), scale("", "sm_clock_hz"), scale("MiB", "power_w")
     (1048576, 1000000.0, None)
     """
@@ -232,8 +230,6 @@ def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]
     ValueError
         With the position of the first cell that is neither.
 
-    Examples
-    --------
     >>> amounts(["17304 MiB", "[Not Supported]"], "MiB", "memory_used_bytes")
     array([1.81445591e+10,            nan])
     """

@@ -124,13 +124,7 @@ AGAIN = "Run `nvidia-smi -q -x -f gpus.xml` again"
 
 
 def text_log(path: Path) -> Log:
-    """Read an inventory.
-
-    Raises
-    ------
-    ReadError
-        If it describes no GPU, or one twice in one listing.
-    """
+    """Read an inventory."""
     *whole, rest = utf8(content(path)).decode(errors="replace").split("\n")
     inventories: list[Inventory] = []
     said: dict[str, str] = {}
@@ -169,13 +163,7 @@ def _entered(line: str, said: dict[str, str], stack: list[tuple[int, str]]) -> N
 
 
 def xml_log(path: Path) -> Log:
-    """Read an inventory.
-
-    Raises
-    ------
-    ReadError
-        If it is damaged before its end, has entities, or describes no GPU whole.
-    """
+    """Read an inventory."""
     parts = [part for part in re.split(rb"(?=<\?xml\b)", utf8(content(path))) if part.strip()]
     documents = [_Document(path, part) for part in parts]
     if any(document.cut for document in documents[:-1]):
@@ -251,13 +239,7 @@ class Inventory:
 
 
 def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str], notes: Sequence[str]) -> Log:
-    """Return inventories as a log; `names` maps their paths to columns, the first that a GPU has wins.
-
-    Raises
-    ------
-    ReadError
-        If no GPU is described whole.
-    """
+    """Return inventories as a log; `names` maps their paths to columns, the first that a GPU has wins."""
     rows = [(taken, number) for taken in inventories for number in range(len(taken.gpus))]
     if not rows:
         raise ReadError(f"{path}: no GPU is described to its end. {AGAIN}.")

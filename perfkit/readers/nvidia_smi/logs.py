@@ -93,13 +93,7 @@ def header_names(line: str, separators: str = ",") -> list[str]:
 
 
 def dmon_log(path: Path) -> Log:
-    """Read a log of dmon.
-
-    Raises
-    ------
-    ReadError
-        If it has no rows, a row is damaged, or the columns change within it.
-    """
+    """Read a log of dmon."""
     lines = _lines(path, spaced=True)
     names, units = _dmon_header(lines)
     known = [name for name in names if name in DMON and scale(units[name], METRICS[DMON[name][0]])]
@@ -151,13 +145,7 @@ def _times(columns: dict[str, Column], gpu: NDArray[np.int32]) -> tuple[NDArray[
 
 
 def query_log(path: Path) -> Log:
-    """Read a log of a query.
-
-    Raises
-    ------
-    ReadError
-        If it has no rows, a row is damaged, or rows of several GPUs cannot be told apart.
-    """
+    """Read a log of a query."""
     lines = _lines(path)
     names, units = _query_header(lines)
     wanted = [name for name in names if name in KNOWN or name.startswith(PREFIXES)]
@@ -231,13 +219,7 @@ class Lines:
         return f"line {self.numbers[row]}"
 
     def columns(self, names: Sequence[str], wanted: Sequence[str]) -> dict[str, Column]:
-        """Return the columns `wanted` of `names`.
-
-        Raises
-        ------
-        ReadError
-            If a line has more or fewer fields than there are names.
-        """
+        """Return the columns `wanted` of `names`."""
         import pyarrow as pa
         from pyarrow import csv
 
@@ -270,13 +252,7 @@ def _column(values: Any) -> Column:
 
 
 def _lines(path: Path, spaced: bool = False) -> Lines:
-    """Return the lines of a log; with `spaced` those of dmon, words between spaces, else those of a query.
-
-    Raises
-    ------
-    ReadError
-        If the file holds bytes that are no text, or a header and no rows.
-    """
+    """Return the lines of a log; with `spaced` those of dmon, words between spaces, else those of a query."""
     data = utf8(content(path))
     binary = BINARY.search(data)
     if binary:
@@ -351,8 +327,6 @@ def dated(day: Column | None, clock: Column) -> Times:
 def printed(text: str) -> int | None:
     """Return the time that ``-q`` prints, None if it is none.
 
-    Examples
-    --------
     >>> printed("Thu Jan  1 00:00:02 1970")
     2000000000
     """

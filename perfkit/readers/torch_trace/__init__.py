@@ -144,17 +144,8 @@ KIND = "framework"
 def read(path: Path) -> Profile:
     """Read a trace in one pass; its Python functions are read in another, when first asked for.
 
-    Returns
-    -------
-    Profile
-        CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OPS, RANGES, PYTHON_CALLS, SAMPLES and COLLECTIVES, as far as
-        recorded; what is not recorded is in ``missing`` with the option of the profiler that records it.
-
-    Raises
-    ------
-    ReadError
-        If the file is damaged or holds no events. One that just ends early, as a killed job leaves it, is
-        read up to its last whole event, which ``notes`` says.
+    CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OPS, RANGES, PYTHON_CALLS, SAMPLES and COLLECTIVES, as far as
+    recorded; what is not recorded is in ``missing`` with the option of the profiler that records it.
     """
     reading = Reading(path)
     zero = reading.first

@@ -139,8 +139,6 @@ def nanoseconds(texts: list[msgspec.Raw]) -> Int:
 
     Digits beyond the nanosecond are rounded, halves up.
 
-    Examples
-    --------
     >>> nanoseconds([msgspec.Raw(b"1712195495519689.047"), msgspec.Raw(b"12"), msgspec.Raw(b"0.1")]).tolist()
     [1712195495519689047, 12000, 100]
     """
@@ -190,8 +188,6 @@ def decoded(events: list[Event], kind: type[Arguments]) -> list[Arguments]:
 def number(value: object) -> int:
     """Return a process, thread, stream or device as a number, -1 if it has none.
 
-    Examples
-    --------
     >>> [number(value) for value in (25738, "25738", "stream 7", "Spans", None, 2**70)]
     [25738, 25738, 7, -1, -1, -1]
     """

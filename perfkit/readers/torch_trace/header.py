@@ -144,8 +144,6 @@ class MemoryArguments(msgspec.Struct, gc=False):
 def operation(name: str) -> str | None:
     """Return the collective in the one spelling of COLLECTIVES, None if it is none of them.
 
-    Examples
-    --------
     >>> [operation(name) for name in ("_allgather_base", "allreduce_coalesced", "all_to_allv", "wait")]
     ['all_gather', 'all_reduce', 'all_to_all', None]
     """

@@ -109,13 +109,7 @@ class Source:
         return self._text.cut
 
     def blocks(self) -> Iterator[list[Event]]:
-        """Decode the events, about `text.BLOCK` bytes at a time.
-
-        Raises
-        ------
-        ReadError
-            If the text is damaged, or holds no events; a file that just ends early is no error.
-        """
+        """Decode the events, about `text.BLOCK` bytes at a time."""
         chunks = iter(self._text)
         rest = self._head(chunks)
         closed = False

@@ -316,8 +316,6 @@ def copies(spans: Spans, columns: Columns, process: int) -> pd.DataFrame:
 def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
     """Return direction, source and target memory as a copy's name tells them, or its kind.
 
-    Examples
-    --------
     >>> _sides("Memcpy HtoD (Pinned -> Device)", None), _sides("Memset (Device)", None)
     (('H2D', 'pinned', 'device'), ('memset', None, 'device'))
     """
