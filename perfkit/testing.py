@@ -7,10 +7,6 @@
 
 Give small captures, one of each form that the reader reads, in which every value is right: the files are copied, cut
 and damaged, and read again each time.
-
-Functions
----------
-check_reader   raise AssertionError with every rule that a reader breaks
 """
 
 from __future__ import annotations
@@ -334,10 +330,7 @@ def _damages(module: ModuleType, path: Path) -> Iterator[str]:
 
 
 def _cut(content: bytes) -> dict[str, bytes]:
-    """Return a file cut at several places, by what was done to it.
-
-    No cut is at the end of a line: a log that ends there may be whole.
-    """
+    """Return a file cut at several places, by what was done to it; never after a line, where a log may be whole."""
     size = len(content)
     parts = [content[: round(size * part)].rstrip(b"\r\n") for part in CUTS]
     cuts = {f"cut to {len(part):,} of {size:,} bytes": part for part in parts}

@@ -1,9 +1,12 @@
 """Readers: one module per format, each with `sniff(path)`, `read(path)`, a VERSION and a KIND.
 
-`READERS` is the list of their names; its order is the precedence when several claim a file and when
-two profiles of one run hold the same table. Readers of other packages (`perfkit.readers.outside`) come after them: on
-equal claim perfkit's own reader reads the file, and a note says so. A reader that holds its file whole says by LARGEST
-up to which size, bytes. Nothing outside of readers knows a reader by its name: it asks for a KIND of `profile.KINDS`.
+`READERS` is the list of their names; its order is the precedence when several claim a file and when two profiles of one
+run hold the same table. Readers of other packages (`perfkit.readers.outside`) come after them: on equal claim perfkit's
+own reader reads the file, and a note says so. A reader that holds its file whole says by LARGEST up to which size,
+bytes. Nothing outside of readers knows a reader by its name: it asks for a KIND of `profile.KINDS`.
+
+What cannot be read is a ReadError: a file that is damaged, cut, contradicts itself or holds no value of a table. Of a
+log that was still written only the last line is left out, with a note.
 """
 
 from __future__ import annotations
@@ -35,13 +38,7 @@ READABLE = (
 
 
 def reader(name: str) -> ModuleType:
-    """Return the reader module called `name`, perfkit's own or one from outside.
-
-    Raises
-    ------
-    LookupError
-        If there is no such reader.
-    """
+    """Return the reader module called `name`, perfkit's own or one from outside; LookupError if there is none."""
     return import_module(f"perfkit.readers.{name}") if name in READERS else outside.module(name)
 
 

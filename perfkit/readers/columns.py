@@ -1,13 +1,16 @@
-"""Columns that readers make of codes and sentinels: text that is stored once, and numbers that may be unknown."""
+"""Columns and small tables that readers make: text stored once, numbers that may be unknown, CAPTURE and DEVICES."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+
+from perfkit import tables
 
 
 def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> pd.Categorical:
@@ -32,3 +35,18 @@ def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> p
 def nullable(values: NDArray[np.int64], absent: NDArray[np.bool_]) -> pd.arrays.IntegerArray:
     """Return whole numbers, missing where `absent` says so."""
     return pd.arrays.IntegerArray(np.where(absent, 0, values), absent)
+
+
+def capture_table(
+    path: Path, tool: str, version: str = "", t0_unix_ns: int | None = None, dur_ns: int = 0
+) -> pd.DataFrame:
+    """Return CAPTURE of one file or folder, with an unknown wall clock if `t0_unix_ns` is None."""
+    frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": dur_ns}
+    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
+
+
+def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
+    """Return DEVICES of `count` GPUs: what the columns do not say is missing."""
+    unknown = pd.array([None] * count, dtype="Int64")
+    said = {"rank": 0, "compute_capability": "", "sm_count": unknown, "memory_bytes": unknown}
+    return tables.DEVICES.make(pd.DataFrame({**said, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns}))

@@ -28,6 +28,7 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
+from perfkit.readers.columns import capture_table
 from perfkit.readers.text import content, lines
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
@@ -130,7 +131,8 @@ def read(path: Path) -> Profile:
     reported = bool(_titles(printed))
     notes += _training_notes(training)
     missing = (NO_BACKWARD,) if reported and not samples["metric"].eq("backward_ns").any() else ()
-    capture = _capture(path, "DeepSpeed" if reported else "Megatron", samples, training.start_ns)
+    tool = "DeepSpeed" if reported else "Megatron"
+    capture = capture_table(path, tool, t0_unix_ns=training.start_ns, dur_ns=samples["time_ns"].max())
     return Profile("deepspeed", path, capture, {"SAMPLES": samples.copy}, missing, tuple(notes))
 
 
@@ -149,11 +151,6 @@ def _report_rows(printed: list[str], notes: list[str]) -> list[Row]:
     if not report.whole:
         notes.append("the report ends within its summary")
     return [(0, metric, value) for metric, value in report.figures.items()]
-
-
-def _capture(path: Path, tool: str, samples: pd.DataFrame, t0_unix_ns: int | None) -> pd.DataFrame:
-    frame = {"rank": 0, "tool": tool, "tool_version": "", "path": str(path), "dur_ns": samples["time_ns"].max()}
-    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
 
 
 @dataclass

@@ -8,13 +8,6 @@ A package names its reader in its pyproject.toml; the name is what `Profile.read
 The module is imported when perfkit first looks at a file, never by `import perfkit`. A reader that cannot be imported
 or lacks a part of the contract is left out, and a note names its distribution. Whatever a reader raises becomes a
 ReadError that names it too: other readers and other files of the run are not affected.
-
-Functions
----------
-names      the readers from outside that work
-module     the module of one of them
-problems   notes on those that do not work
-origin     reader and distribution in words
 """
 
 from __future__ import annotations
@@ -43,13 +36,7 @@ T = TypeVar("T")
 
 
 def names(taken: Collection[str]) -> tuple[str, ...]:
-    """Return the names of the readers from outside that work, in their order.
-
-    Parameters
-    ----------
-    taken
-        Names that they cannot have: those of perfkit's own readers.
-    """
+    """Return the names of the readers from outside that work; they cannot have those `taken` by perfkit's own."""
     return tuple(name for name, point in _registered().items() if not _problem(name, point, frozenset(taken)))
 
 
@@ -61,12 +48,9 @@ def problems(taken: Collection[str]) -> tuple[str, ...]:
 
 
 def module(name: str) -> ModuleType:
-    """Return the module of a reader from outside, whose `sniff` and `read` raise nothing but ReadError.
+    """Return the module of a reader from outside, guarded: its `sniff` and `read` raise nothing but ReadError.
 
-    Raises
-    ------
-    LookupError
-        If no installed package has a reader of this name, or it cannot be imported.
+    LookupError if no installed package has a reader of this name, or it cannot be imported.
     """
     loaded = _guarded(name)
     if isinstance(loaded, str):

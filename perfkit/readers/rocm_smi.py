@@ -15,13 +15,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
+from perfkit.readers.columns import capture_table, devices_table
 from perfkit.readers.text import content, head, line_of
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
@@ -90,7 +90,7 @@ def read(path: Path) -> Profile:
     return Profile(
         reader="rocm_smi",
         path=path,
-        capture=_capture(path, documents),
+        capture=capture_table(path, "rocm-smi", _driver(documents[0]), dur_ns=(len(documents) - 1) * SECOND),
         loaders={name: partial(frames.__getitem__, name) for name in frames},
         missing=tuple(Missing(f"SAMPLES.{name}", what, RECORD) for name, what in ASKED.items() if name not in metrics),
         notes=tuple(notes),
@@ -178,17 +178,9 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
 def _devices(taken: list[Cards]) -> pd.DataFrame:
     cards = {gpu: said for cards in reversed(taken) for gpu, said in cards.items()}
     memory = [NUMBER.fullmatch(said.get("VRAM Total Memory (B)", "")) for said in cards.values()]
-    frame = {
-        "rank": 0,
-        "gpu": list(cards),
-        "name": [_name(said) for said in cards.values()],
-        "compute_capability": "",
-        "sm_count": pd.array([None] * len(cards), dtype="Int64"),
-        "memory_bytes": pd.array([int(float(found[1])) if found else None for found in memory], dtype="Int64"),
-        "memory_bytes_per_s": np.nan,
-        "clock_hz": np.nan,
-    }
-    return tables.DEVICES.make(pd.DataFrame(frame))
+    sizes = pd.array([int(float(size[1])) if size else None for size in memory], dtype="Int64")
+    names = [_name(said) for said in cards.values()]
+    return devices_table({"gpu": list(cards), "name": names, "memory_bytes": sizes}, len(cards))
 
 
 def _name(said: Mapping[str, str]) -> str:
@@ -197,15 +189,6 @@ def _name(said: Mapping[str, str]) -> str:
     return next((name for name in found if not name.startswith("0x")), found[-1] if found else "")
 
 
-def _capture(path: Path, documents: list[dict[str, Any]]) -> pd.DataFrame:
-    system = documents[0].get("system")
-    driver = system.get("Driver version", "") if isinstance(system, dict) else ""
-    frame = {
-        "rank": 0,
-        "tool": "rocm-smi",
-        "tool_version": _text(driver),
-        "path": str(path),
-        "t0_unix_ns": pd.array([None], dtype="Int64"),
-        "dur_ns": (len(documents) - 1) * SECOND,
-    }
-    return tables.CAPTURE.make(pd.DataFrame(frame))
+def _driver(document: dict[str, Any]) -> str:
+    system = document.get("system")
+    return _text(system.get("Driver version", "")) if isinstance(system, dict) else ""

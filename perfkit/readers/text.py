@@ -1,13 +1,4 @@
-"""The text of a log: its bytes, its whole lines, and the number of the line in which something stands.
-
-Functions
----------
-content   the bytes of a file
-head      its beginning, for recognition
-utf8      text without a byte order mark, as UTF-8
-lines     the whole lines of what a program printed, and notes
-line_of   the number of the line at a position
-"""
+"""The text of a log: its bytes, its whole lines, and the number of the line in which something stands."""
 
 from __future__ import annotations
 

@@ -25,7 +25,8 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import number
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.dcgm.fields import NEVER, ORDER, PERCENT, RATIOS, REASONS, Device, Field, Reading, Series, Values
+from perfkit.readers.columns import capture_table, devices_table
+from perfkit.readers.dcgm.fields import NEVER, ORDER, PERCENT, RATIOS, REASONS, Device, Field, Series, Values
 from perfkit.readers.dcgm.forms import is_answer, is_dmon, is_exposition, read_answer, read_dmon, read_exposition
 from perfkit.readers.text import content, head
 
@@ -96,7 +97,7 @@ def read(path: Path) -> Profile:
     return Profile(
         reader="dcgm",
         path=path,
-        capture=_capture(path, log, start, int(frame["time_ns"].max())),
+        capture=capture_table(path, log.tool, log.version, start if log.timed else None, frame["time_ns"].max()),
         loaders={name: partial(frames.__getitem__, name) for name in frames},
         missing=_missing(set(frame["metric"].cat.categories), named),
         notes=tuple(notes),
@@ -109,18 +110,6 @@ def _missing(metrics: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
     if named.empty:
         lacking.append(Missing("DEVICES", "no names of the GPUs", "nvidia-smi -q -x -f gpus.xml"))
     return tuple(lacking)
-
-
-def _capture(path: Path, log: Reading, start: int, lasted: int) -> pd.DataFrame:
-    row = {
-        "rank": 0,
-        "tool": log.tool,
-        "tool_version": log.version,
-        "path": str(path),
-        "t0_unix_ns": start if log.timed else pd.NA,
-        "dur_ns": lasted,
-    }
-    return tables.CAPTURE.make(pd.DataFrame([row]))
 
 
 def by_number(name: str) -> list[tuple[int, str]]:
@@ -242,22 +231,16 @@ def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int])
     named = {(rank[d.host], d.gpu): d for d in listed if d.host in rank}
     sampled = frame[frame["metric"].isin(["memory_total_bytes", "sm_max_clock_hz"])].astype({"metric": str})
     first = sampled.groupby(["rank", "gpu", "metric"])["value"].first().to_dict()
-    rows = [
-        {
-            "rank": key[0],
-            "gpu": key[1],
-            "name": device.name,
-            "compute_capability": device.compute_capability,
-            "sm_count": pd.NA,
-            "memory_bytes": round(size)
-            if abs(size := first.get((*key, "memory_total_bytes"), np.nan)) < EXACT
-            else None,
-            "memory_bytes_per_s": np.nan,
-            "clock_hz": first.get((*key, "sm_max_clock_hz"), np.nan),
-        }
-        for key, device in named.items()
-    ]
-    return tables.DEVICES.make(pd.DataFrame(rows, columns=tables.DEVICES.column_names))
+    sizes = [first.get((*key, "memory_total_bytes"), np.nan) for key in named]
+    said = {
+        "rank": [rank for rank, _ in named],
+        "gpu": [gpu for _, gpu in named],
+        "name": [device.name for device in named.values()],
+        "compute_capability": [device.compute_capability for device in named.values()],
+        "memory_bytes": pd.array([round(size) if abs(size) < EXACT else None for size in sizes], dtype="Int64"),
+        "clock_hz": [first.get((*key, "sm_max_clock_hz"), np.nan) for key in named],
+    }
+    return devices_table(said, len(named))
 
 
 def without_blanks(values: Values) -> Values:

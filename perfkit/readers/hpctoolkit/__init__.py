@@ -3,8 +3,6 @@
 Record with ``hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM``, then ``hpcstruct MEASUREMENTS`` and ``hpcprof
 MEASUREMENTS``. Reads format 4.x (meta.db, profile.db, trace.db; since 2022), tried with what 2023 to 2026 wrote for
 CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads and streams are read.
-
-Takes the totals of every metric, by its name: `unit`, `whole` above all entry points, `entries` added over them.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import percent, printable
 from perfkit.profile import Missing, Profile
+from perfkit.readers.columns import capture_table
 from perfkit.readers.hpctoolkit import contexts, metrics
 from perfkit.readers.hpctoolkit.contexts import calltree
 from perfkit.readers.hpctoolkit.files import AGAIN, CCT, KINDS, MAGIC, META, PROFILE, TRACE, File, Profiles, Traces
@@ -94,15 +93,8 @@ class Database:
     def capture(self, path: Path) -> pd.DataFrame:
         """Return CAPTURE: its clock is that of the traces, if there are any."""
         traces = self._traces
-        frame = {
-            "rank": [0],
-            "tool": ["HPCToolkit"],
-            "tool_version": [f"database 4.{self._meta.minor}"],
-            "path": [str(path)],
-            "t0_unix_ns": pd.array([traces.start if traces else None], dtype="Int64"),
-            "dur_ns": [traces.end - traces.start if traces else 0],
-        }
-        return tables.CAPTURE.make(pd.DataFrame(frame))
+        start, lasted = (traces.start, traces.end - traces.start) if traces else (None, 0)
+        return capture_table(path, "HPCToolkit", f"database 4.{self._meta.minor}", start, lasted)
 
     @cached_property
     def _totals(self) -> pd.DataFrame:

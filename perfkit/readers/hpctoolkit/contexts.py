@@ -1,4 +1,4 @@
-"""What meta.db names: metrics, kinds of identity, load modules, source files and functions."""
+"""The calling contexts of a database: what meta.db names (metrics, modules, files, functions), and CALLTREE."""
 
 from __future__ import annotations
 
@@ -297,11 +297,7 @@ def _kind(found: Contexts, functions: Functions) -> Ints:
 def _called(
     found: Contexts, file: Ints, functions: Functions, files: Listed, modules: Listed
 ) -> tuple[Ints, list[str]]:
-    """Return the number of a label per context, and the labels.
-
-    A function goes by its name, lines and loops by their place, instructions by their address, and so does a loop
-    whose line is not known.
-    """
+    """Return each context's label, and the labels: a name, place or address (of instructions, loops without line)."""
     placed, pointed, loop = found.file >= 0, found.module >= 0, found.kind == LOOP
     unknown = (file < 0) | (found.line == 0)
     by_point = pointed & ((found.kind == INSTRUCTION) | loop & unknown | ~placed)

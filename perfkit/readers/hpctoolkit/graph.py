@@ -144,11 +144,6 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
     ----------
     Bhatele et al. (2019), Hatchet: Pruning the overgrowth in parallel profiles, SC '19,
     https://doi.org/10.1145/3295500.3356219.
-
-    >>> graph_frame(CALLTREE.empty(), CALL_METRICS.empty())
-    Traceback (most recent call last):
-    ...
-    perfkit.errors.PerfkitError: call_metrics: no call path has a metric. Record one: `hpcrun -e CPUTIME`.
     """
     CALLTREE.check(calltree)
     CALL_METRICS.check(call_metrics)
@@ -182,10 +177,7 @@ def _own(graph_frame: GraphFrame) -> CallGraph:
 
 
 def _nodes(calltree: pd.DataFrame, several: bool) -> tuple[list[Node], list[Node]]:
-    """Return a node per row and the roots, numbered as Hatchet numbers them: in pre-order, siblings by frame.
-
-    Hatchet's own numbering and its traversals recurse, which deep call paths do not survive.
-    """
+    """Return a node per row and the roots, numbered as Hatchet does, in pre-order, but without its recursion."""
     named = zip(calltree["rank"], calltree["name"], calltree["kind"], calltree["depth"], strict=True)
     nodes = [
         Node(Frame({"name": name, "type": kind, **({"rank": rank} if several else {})}), depth=depth)

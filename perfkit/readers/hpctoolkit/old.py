@@ -6,8 +6,7 @@ the files of lines (it takes the file of the function it met last). Of the value
 `hpcprof` counts what a loop has alone for the function around it too, and Hatchet leaves it there.
 
 Hatchet does not check: it repeats the values of a cut metric file to fill it up, and writes outside its memory where
-a
-context has a number that no metric file has.
+a context has a number that no metric file has.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
+from perfkit.readers.columns import capture_table
 from perfkit.readers.hpctoolkit import contexts
 from perfkit.readers.hpctoolkit.files import AGAIN
 
@@ -127,20 +127,16 @@ def read(path: Path) -> Profile:
         "THREADS": _threads(list(files)),
         "THREAD_METRICS": _thread_metrics(at_roots, rows, tree, experiment.metrics, list(files)),
     }
-    loaders = {name: partial(_same, frame) for name, frame in made.items() if len(frame)}
+    loaders = {name: partial(made.__getitem__, name) for name in made if len(made[name])}
     totals = _totals(at_roots.sum(), experiment, files)
     return Profile(
         reader="hpctoolkit",
         path=path,
-        capture=_capture(path, experiment),
+        capture=capture_table(path, "HPCToolkit", f"{EXPERIMENT} {experiment.version}".strip()),
         loaders=loaders,
         missing=hpctoolkit.missing(totals, loaders),
         notes=(*hpctoolkit.incomplete(totals, len(files)), *hpctoolkit.lost(totals)),
     )
-
-
-def _same(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame
 
 
 def _experiment(path: Path) -> Path:
@@ -227,10 +223,7 @@ def _thread_metrics(
 
 
 def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.DataFrame:
-    """Return every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`).
-
-    `stored` is what the metric files have together, `stated` what experiment.xml says of them, NaN if it does not.
-    """
+    """Return every metric's `unit`, `whole` and `entries` as `Database`, `stored` in its files, `stated` in the XML."""
     first = [np.fromfile(file, ">f8", experiment.columns, offset=HEADER.size) for file in files.values()]
     metrics = experiment.metrics
     stored = np.sum(first, axis=0)[[m.column for m in metrics]]
@@ -243,18 +236,6 @@ def _totals(entries: pd.Series, experiment: Experiment, files: Threads) -> pd.Da
     factor = np.array([m.factor for m in metrics])
     values = {name: column * factor for name, column in columns.items()}
     return pd.DataFrame({"unit": [m.unit for m in metrics], **values}, index=[m.name for m in metrics])
-
-
-def _capture(path: Path, experiment: Experiment) -> pd.DataFrame:
-    frame = {
-        "rank": [0],
-        "tool": ["HPCToolkit"],
-        "tool_version": [f"{EXPERIMENT} {experiment.version}".strip()],
-        "path": [str(path)],
-        "t0_unix_ns": pd.array([pd.NA], dtype="Int64"),
-        "dur_ns": [0],
-    }
-    return tables.CAPTURE.make(pd.DataFrame(frame))
 
 
 def damaged(path: Path, why: str) -> ReadError:

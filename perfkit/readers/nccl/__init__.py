@@ -17,6 +17,7 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
+from perfkit.readers.columns import capture_table, devices_table
 from perfkit.readers.nccl.benchmark import BANNER, Report, Table, is_report, layout, read_report, read_tables
 from perfkit.readers.nccl.log import Call, Edge, Facts, Line, Log, calls, decode, facts_of, link_notes, links, read_log
 from perfkit.readers.nccl.operations import candidates, operation
@@ -81,7 +82,7 @@ def _report(text: str, path: Path) -> Profile:
         *_benchmark_notes([table], path),
         *_report_notes(report),
     ]
-    capture = _capture(path, "nccl-tests", "", report.t0_unix_ns)
+    capture = capture_table(path, "nccl-tests", "", report.t0_unix_ns)
     return _profile(path, frames, notes, capture, {device.host for device in table.devices})
 
 
@@ -109,7 +110,7 @@ def _log(text: str, path: Path) -> Profile:
         *_warnings(facts),
     ]
     version = next((table.version for table in benchmarks), "") or next(iter(facts.versions), "")
-    capture = _capture(path, "nccl-tests" if benchmarks else "NCCL", version, None)
+    capture = capture_table(path, "nccl-tests" if benchmarks else "NCCL", version)
     hosts = {said.host for said in log.said} | {device.host for table in benchmarks for device in table.devices}
     return _profile(path, frames, notes, capture, hosts)
 
@@ -177,27 +178,7 @@ def _devices_table(benchmarks: Sequence[Table]) -> pd.DataFrame:
     """Return DEVICES: the GPUs of rank 0's node, as the first table lists them."""
     listed = next((table.devices for table in benchmarks if table.devices), [])
     names = {device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host}
-    unknown = pd.array([pd.NA] * len(names), dtype="Int64")
-    return tables.DEVICES.make(
-        pd.DataFrame(
-            {
-                "rank": 0,
-                "gpu": list(names),
-                "name": list(names.values()),
-                "compute_capability": "",
-                "sm_count": unknown,
-                "memory_bytes": unknown,
-                "memory_bytes_per_s": float("nan"),
-                "clock_hz": float("nan"),
-            }
-        )
-    )
-
-
-def _capture(path: Path, tool: str, version: str, t0_unix_ns: int | None) -> pd.DataFrame:
-    """Return CAPTURE."""
-    frame = {"rank": 0, "tool": tool, "tool_version": version, "path": str(path), "dur_ns": 0}
-    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([t0_unix_ns], dtype="Int64")}))
+    return devices_table({"gpu": list(names), "name": list(names.values())}, len(names))
 
 
 def _missing(present: set[str]) -> tuple[Missing, ...]:

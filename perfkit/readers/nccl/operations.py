@@ -1,4 +1,4 @@
-"""Which collective is meant? Names as COLLECTIVES spells them, element types, and what a table of numbers tells."""
+"""The collective that a name or a table of nccl-tests stands for, as COLLECTIVES spells it, and element types."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""Where are the CSV pages in what `ncu --csv` printed, among its own log lines and the program's output?
+"""The CSV pages in what `ncu --csv` printed, among its own log lines and the program's output, and their units.
 
 A file is read line by line: what a program prints for hours costs no memory, and a quote that nothing closes costs
 one pass over the rest of the file.
 
-Conventions
------------
 Base units are those of `ncu --print-units base`: ns for durations, byte, hz, % and plain counts; a rate is
 per second ("byte/s", "sector/s"), or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes.
 What is no number ("n/a", "no data", "CachePreferNone", an empty cell) is NaN.
@@ -161,10 +159,7 @@ def _number(point: str, comma: str) -> re.Pattern[str]:
 
 
 def _decisive(point: str, comma: str) -> re.Pattern[str]:
-    """Return what a number looks like that cannot be written in the other notation.
-
-    Thousands are groups of three digits after one to three, the first of which is no zero.
-    """
+    """Return what a number looks like that cannot be written in the other notation, with thousands in threes."""
     forms = (
         rf"\d{{1,3}}(?:[{comma}{_SPACES}]\d{{3}})+[{point}]\d*",
         rf"\d{{1,3}}(?:[{comma}]\d{{3}}){{2,}}",
@@ -329,19 +324,9 @@ def _amount(cell: str) -> str:
 
 
 def numbers(texts: Sequence[str], decimal_commas: bool = False) -> NDArray[np.float64]:
-    """Return the values of printed texts.
+    """Return the cells of a page as float64: NaN where there is no number, infinite where it is too large.
 
-    Parameters
-    ----------
-    texts
-        Cells of a page: "54,207,744", "0.28", "791 (50; 50; ...)", "n/a", "".
-    decimal_commas
-        Whether commas are decimal points, as `notation` shows of the whole page.
-
-    Returns
-    -------
-    numpy.ndarray
-        float64; NaN where there is no number, infinite where a number is too large.
+    With `decimal_commas`, which `notation` finds of the whole page, commas are decimal points.
 
     >>> numbers(["54,207,744", "0.28", "791 (50; 50)", "n/a", ""])
     array([5.4207744e+07, 2.8000000e-01, 7.9100000e+02,           nan,

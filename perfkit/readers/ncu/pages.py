@@ -1,4 +1,4 @@
-"""What do the CSV pages of Nsight Compute say, raw (one row per launch) and details (one row per metric)?
+"""The CSV pages of Nsight Compute as a report: raw (one row per launch) and details (one row per metric).
 
 A page is refused where its rows, units or numbers contradict each other. What is left out of a page is counted
 in a note, with the first example.

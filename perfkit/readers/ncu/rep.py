@@ -1,4 +1,4 @@
-"""What does a .ncu-rep say? Read by NVIDIA's own module `ncu_report` (extra `ncu`), in a process of its own.
+"""A .ncu-rep, read by NVIDIA's own module `ncu_report` (extra `ncu`) in a process of its own.
 
 The module takes what is there of a cut report without a word, so the container is checked first: after the
 magic and a header, blocks of a header and a payload, each preceded or announced by its length, to the end.
@@ -197,10 +197,7 @@ def _rule(rule: _Rule) -> Rule:
 
 
 def _container(path: Path) -> tuple[str, int]:
-    """Return the version that recorded a report and how many launches it announces.
-
-    The lengths in it must lead exactly to the end of the file.
-    """
+    """Return version and announced launches of a report, whose lengths must lead exactly to the end of the file."""
     size = path.stat().st_size
     announced = 0
     with path.open("rb") as file:

@@ -1,11 +1,9 @@
-"""How long did each launch take, and how often did something happen in it?
+"""A report of Nsight Compute: its launches, rules and metrics, and the labels of the details page.
 
 The details page prints labels for people, the raw page and reports the metrics' names. The pairs are those
 of the section definitions stored in reports of 2020.3 to 2025.1; labels changed, metrics did not. What is not
 listed stays a counter under its own name, which `--metrics` runs print anyway.
 
-Conventions
------------
 One value per launch; NaN is not measured, and a sum with one part missing is missing.
 """
 

@@ -1,15 +1,13 @@
 """The other tables of a report: COUNTERS, STALLS, RULES, DEVICES and CAPTURE, and what is missing.
 
-Conventions
------------
 COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and STALLS are made
 of, so that each figure can be traced. STALLS holds one form per launch, never a mixture: average warps per issued
 instruction where measured, else warp cycles, else samples; the other forms stay in COUNTERS. Reasons are named
 as in the metrics (`long_scoreboard`); `selected` is the state of issuing, not a stall.
-NaN is not measured, never zero. Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or
+Bytes are those of `dram__bytes`, `lts__t_bytes` and `l1tex__t_bytes`, or
 32 per sector; the L1 ones pass its tag stage (global, local, surface, texture), shared memory does not.
 An addition or multiplication is 1 FLOP, a fused multiply-add 2. Half-precision instructions on CUDA cores
-work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured.
+work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. NaN is not measured, never zero.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from numpy.typing import NDArray
 
 from perfkit import names, tables
 from perfkit.profile import Missing
+from perfkit.readers.columns import capture_table
 from perfkit.readers.ncu.report import Report, Values, count, durations, first
 
 OPS = ("add", "mul", "fma")
@@ -171,8 +170,7 @@ def devices(report: Report) -> pd.DataFrame:
 
 def capture(report: Report, path: Path) -> pd.DataFrame:
     """Return CAPTURE: the report has no clock, its launches were measured one by one."""
-    frame = {"rank": 0, "tool": "Nsight Compute", "tool_version": report.version, "path": str(path), "dur_ns": 0}
-    return tables.CAPTURE.make(pd.DataFrame({**frame, "t0_unix_ns": pd.array([None], dtype="Int64")}))
+    return capture_table(path, "Nsight Compute", report.version)
 
 
 def missing(launches: pd.DataFrame, present: set[str]) -> tuple[Missing, ...]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.profile import Missing
-from perfkit.readers.columns import category
+from perfkit.readers.columns import capture_table, category, devices_table
 from perfkit.readers.nsys.sources import LONGEST, NEVER, Columns, Int, Source, absent, ints, require, shown, text, whole
 
 ACTIVITY = {
@@ -144,18 +144,15 @@ def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
 def devices(listed: list[Gpu]) -> pd.DataFrame:
     """Return DEVICES: the CUDA devices of the node."""
     rates = {rate: np.array([getattr(g, rate) or np.nan for g in listed], float) for rate in RATES}
-    frame = pd.DataFrame(
-        {
-            "rank": pd.array([0] * len(listed), dtype="int32"),
-            "gpu": pd.array([g.ordinal for g in listed], dtype="int32"),
-            "name": pd.array([g.name for g in listed], dtype="string"),
-            "compute_capability": pd.array([g.capability for g in listed], dtype="string"),
-            "sm_count": pd.array([g.sm_count for g in listed], dtype="Int64"),
-            "memory_bytes": pd.array([g.memory_bytes for g in listed], dtype="Int64"),
-            **rates,
-        }
-    )
-    return tables.DEVICES.make(frame)
+    said = {
+        "gpu": pd.array([g.ordinal for g in listed], dtype="int32"),
+        "name": pd.array([g.name for g in listed], dtype="string"),
+        "compute_capability": pd.array([g.capability for g in listed], dtype="string"),
+        "sm_count": pd.array([g.sm_count for g in listed], dtype="Int64"),
+        "memory_bytes": pd.array([g.memory_bytes for g in listed], dtype="Int64"),
+        **rates,
+    }
+    return devices_table(said, len(listed))
 
 
 def capture(source: Source, path: Path, notes: list[str]) -> pd.DataFrame:
@@ -164,17 +161,8 @@ def capture(source: Source, path: Path, notes: list[str]) -> pd.DataFrame:
     (lasted,) = source.rows("ANALYSIS_DETAILS", ("duration",))[:1] or [{"duration": None}]
     t0 = whole(started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST)
     duration = whole(lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=LONGEST)
-    frame = pd.DataFrame(
-        {
-            "rank": [0],
-            "tool": ["Nsight Systems"],
-            "tool_version": [text(_meta(source, VERSION), VERSION, notes)],
-            "path": [str(path)],
-            "t0_unix_ns": pd.array([t0], dtype="Int64"),
-            "dur_ns": [_last_end(source) if duration is None else duration],
-        }
-    )
-    return tables.CAPTURE.make(frame)
+    version = text(_meta(source, VERSION), VERSION, notes)
+    return capture_table(path, "Nsight Systems", version, t0, _last_end(source) if duration is None else duration)
 
 
 def _meta(source: Source, name: str) -> object:

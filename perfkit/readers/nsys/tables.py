@@ -1,4 +1,4 @@
-"""KERNELS and COPIES of an Nsight Systems export."""
+"""The tables of an Nsight Systems export: KERNELS, COPIES, API_CALLS, OS_CALLS and RANGES."""
 
 from __future__ import annotations
 
@@ -281,9 +281,7 @@ def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
 def _depth(events: pd.DataFrame) -> Int:
     """Count, for each push_pop range, those of its thread and domain that are open when it starts.
 
-    Nesting is not exported. Ranges of one thread nest, so the number open at a start is the number
-    started before minus the number ended by then; a range without length encloses nothing, nor does one of a length
-    that cannot be.
+    Ranges of one thread nest: open are those started before minus those ended by then; without length is never open.
     """
     depth = np.zeros(len(events), np.int64)
     possible = events["start_ns"].between(-LONGEST, LONGEST) & events["dur_ns"].between(0, LONGEST)

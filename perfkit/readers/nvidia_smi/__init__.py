@@ -22,6 +22,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import duration
 from perfkit.profile import Loader, Missing, Profile
+from perfkit.readers.columns import capture_table, devices_table, nullable
 from perfkit.readers.nvidia_smi.fields import (
     DMON_COMMAND,
     FIELDS,
@@ -150,10 +151,11 @@ def _filled(log: Log) -> Profile:
     loaders: dict[str, Loader] = {"SAMPLES": partial(_samples, log.gpu, log.time_ns, values)}
     if len(devices):
         loaders["DEVICES"] = devices.copy
+    driver = log.columns["driver_version"].texts[0] if "driver_version" in log.columns else ""
     return Profile(
         reader="nvidia_smi",
         path=log.path,
-        capture=_capture(log),
+        capture=capture_table(log.path, log.tool, driver, log.t0_unix_ns, int(log.time_ns.max())),
         loaders=loaders,
         missing=_missing(log, values, loaders),
         notes=(*log.notes, *_holes(log), *partly, *absent, *_unread(log.unread)),
@@ -253,40 +255,20 @@ def _devices(log: Log, values: Values) -> pd.DataFrame:
 
     capability = log.columns.get("compute_cap")
     capabilities = _texts(capability, first) if capability else [""] * len(first)
-    frame = {
-        "rank": 0,
+    sizes = number("memory_total_bytes")
+    exact = np.abs(sizes) < EXACT  # False for NaN
+    said = {
         "gpu": gpus,
         "name": _texts(name, first),
         "compute_capability": [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in capabilities],
-        "sm_count": pd.array([None] * len(gpus), dtype="Int64"),
-        "memory_bytes": _whole(number("memory_total_bytes")),
-        "memory_bytes_per_s": np.nan,
+        "memory_bytes": nullable(np.where(exact, np.rint(sizes), 0).astype(np.int64), ~exact),
         "clock_hz": number("sm_max_clock_hz"),
     }
-    return tables.DEVICES.make(pd.DataFrame(frame))
-
-
-def _whole(sizes: NDArray[np.float64]) -> pd.arrays.IntegerArray:
-    """Return sizes in bytes as whole numbers, missing where there is none or it is too large to be exact."""
-    known = np.abs(sizes) < EXACT  # False for NaN
-    return pd.arrays.IntegerArray(np.where(known, np.rint(sizes), 0).astype(np.int64), ~known)
+    return devices_table(said, len(gpus))
 
 
 def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:
     return [column.texts[code] for code in column.codes[rows]]
-
-
-def _capture(log: Log) -> pd.DataFrame:
-    driver = log.columns.get("driver_version")
-    frame = {
-        "rank": 0,
-        "tool": log.tool,
-        "tool_version": driver.texts[0] if driver else "",
-        "path": str(log.path),
-        "t0_unix_ns": pd.array([log.t0_unix_ns], dtype="Int64"),
-        "dur_ns": int(log.time_ns.max()),
-    }
-    return tables.CAPTURE.make(pd.DataFrame(frame))
 
 
 def _missing(log: Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:

@@ -225,10 +225,7 @@ def scale(unit: str, metric: str) -> float | None:
 def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]:
     """Return the value of each cell in the unit of `metric`, NaN where it says that there is none.
 
-    Raises
-    ------
-    ValueError
-        With the position of the first cell that is neither.
+    ValueError with the position of the first cell that is neither.
 
     >>> amounts(["17304 MiB", "[Not Supported]"], "MiB", "memory_used_bytes")
     array([1.81445591e+10,            nan])
@@ -254,18 +251,9 @@ def is_missing(text: str) -> bool:
 
 
 def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
-    """Return the metrics that the reasons tell, and notes.
+    """Return the metrics of THROTTLING and ``idle_frac``, 1 or 0 per row, NaN where no reason tells, and notes.
 
-    Returns
-    -------
-    tuple
-        Per metric (``throttled_power_frac``, ``throttled_thermal_frac``, ``throttled_other_frac``, ``idle_frac``) an
-        array with 1 or 0 per row, NaN where nothing tells; one note per metric that a part of its reasons tells.
-
-    Raises
-    ------
-    Unreadable
-        At the first cell that is no reason.
+    A note names each metric that only a part of its reasons tells; Unreadable at the first cell that is no reason.
     """
     named = {name.removeprefix(p): name for p in PREFIXES for name in columns if name.startswith(p)}
     if "active" in named:
@@ -342,15 +330,7 @@ class Mixed(ValueError):
 
 
 def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> tuple[NDArray[np.int32], list[str]]:
-    """Return the GPU of each row and notes.
-
-    Raises
-    ------
-    Unreadable
-        If an index is none.
-    Mixed
-        If the rows of several GPUs cannot be told apart.
-    """
+    """Return the GPU of each row and notes; Unreadable if an index is none, Mixed if rows cannot be told apart."""
     if "index" in columns:
         return indices("index", columns["index"]), []
     rows = len(next(iter(columns.values())).codes)
@@ -368,13 +348,7 @@ def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> 
 
 
 def indices(name: str, column: Column) -> NDArray[np.int32]:
-    """Return a column of indices as numbers.
-
-    Raises
-    ------
-    Unreadable
-        At the first that is none.
-    """
+    """Return a column of indices as numbers; Unreadable at the first that is none."""
     for code, text in enumerate(column.texts):
         if not (text.isascii() and text.isdecimal() and len(text) < 5):
             raise Unreadable(name, column, code)

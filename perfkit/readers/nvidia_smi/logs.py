@@ -282,13 +282,7 @@ def _lines(path: Path, spaced: bool = False) -> Lines:
 
 
 def logged(column: Column, name: str) -> Times:
-    """Return the times of a query's column ``timestamp``.
-
-    Raises
-    ------
-    Unreadable
-        At the first that is no time.
-    """
+    """Return the times of a query's column ``timestamp``; Unreadable at the first that is none."""
     import pyarrow as pa
 
     try:
@@ -310,13 +304,7 @@ def _is_logged(text: str) -> bool:
 
 
 def dated(day: Column | None, clock: Column) -> Times:
-    """Return the times of dmon's columns; without a date those of day 0, a day later after midnight.
-
-    Raises
-    ------
-    Unreadable
-        At the first that is no date or no time.
-    """
+    """Return the times of dmon's columns, without a date those from day 0 on; Unreadable at the first that is none."""
     seconds = _each("Time", clock, _seconds)
     if day is not None:
         return _each("Date", day, _days) + seconds

@@ -1,4 +1,4 @@
-"""COLLECTIVES of a trace: kernels that say what they sent."""
+"""CAPTURE and DEVICES from the header of a trace, SAMPLES of its memory, and COLLECTIVES of its kernels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit import tables
-from perfkit.readers.columns import category
+from perfkit.readers.columns import capture_table, category, devices_table
 from perfkit.readers.torch_trace.events import (
     LARGEST,
     UNKNOWN,
@@ -157,9 +157,7 @@ def message_bytes(told: Collective) -> int | None:
     Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times the
     number of ranks. None if not recorded.
 
-    References
-    ----------
-    NVIDIA/nccl-tests, doc/PERFORMANCE.md and the ``size`` column of src/common.cu (the larger of both buffers).
+    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and the ``size`` column of src/common.cu (the larger of both buffers).
     """
     known = [elements for elements in (told.sent, told.received) if elements is not None]
     if not known or told.dtype not in ELEMENTS:
@@ -226,36 +224,21 @@ def header(keys: dict[str, Any]) -> Header:
 def capture(told: Header, path: Path, first: int, last: int) -> pd.DataFrame:
     """Return CAPTURE: zero is the first event, on the wall clock if the trace's clock is one."""
     started = told.base + first
-    frame = pd.DataFrame(
-        {
-            "rank": [0],
-            "tool": ["PyTorch profiler"],
-            "tool_version": [told.version],
-            "path": [str(path)],
-            "t0_unix_ns": pd.array([started if started >= WALL_CLOCK else None], dtype="Int64"),
-            "dur_ns": [last - first],
-        }
-    )
-    return tables.CAPTURE.make(frame)
+    t0 = started if started >= WALL_CLOCK else None
+    return capture_table(path, "PyTorch profiler", told.version, t0, last - first)
 
 
 def devices(told: Header) -> pd.DataFrame:
     """Return DEVICES: what the trace lists, which is every GPU the process could see."""
     listed = told.devices or told.old_devices
-    nothing = np.full(len(listed), np.nan)
-    frame = pd.DataFrame(
-        {
-            "rank": pd.array([0] * len(listed), dtype="int32"),
-            "gpu": [device.id for device in listed],
-            "name": pd.array([device.name for device in listed], dtype="string"),
-            "compute_capability": pd.array([_capability(device) for device in listed], dtype="string"),
-            "sm_count": pd.array([device.sms or device.old_sms for device in listed], dtype="Int64"),
-            "memory_bytes": pd.array([device.memory for device in listed], dtype="Int64"),
-            "memory_bytes_per_s": nothing,
-            "clock_hz": nothing,
-        }
-    )
-    return tables.DEVICES.make(frame)
+    said = {
+        "gpu": [device.id for device in listed],
+        "name": pd.array([device.name for device in listed], dtype="string"),
+        "compute_capability": pd.array([_capability(device) for device in listed], dtype="string"),
+        "sm_count": pd.array([device.sms or device.old_sms for device in listed], dtype="Int64"),
+        "memory_bytes": pd.array([device.memory for device in listed], dtype="Int64"),
+    }
+    return devices_table(said, len(listed))
 
 
 def _capability(device: Device) -> str:

@@ -1,4 +1,4 @@
-"""A trace's text as bytes: decompressed as it is read, and where its brackets are."""
+"""The text of a trace, decompressed as it is read and cut between events, and its events in blocks."""
 
 from __future__ import annotations
 
@@ -140,11 +140,10 @@ class Source:
         raise ReadError(f"{self.path}: {_without_events(text)}. {RECORD}")
 
     def _taken(self, text: bytearray) -> tuple[list[Event], bytearray, bool]:
-        """Return the whole events at the start of `text`, which is an opening bracket, and the text from there on.
+        """Return the whole events at the start of `text`, the text after them, and whether the array ended.
 
-        That text has an opening bracket too, unless the array ended, which is the third value. The last place
-        near the end that looks like one between two events is tried. Decoding fails unless it is one: a cut
-        within an event or a string leaves a bracket or a quote open.
+        Both texts begin with an opening bracket. The last place that looks like one between two events is tried;
+        decoding fails unless it is one, since a cut within an event or a string leaves a bracket or a quote open.
         """
         likely = list(BETWEEN.finditer(text, max(len(text) - NEAR_END, 0)))
         if likely:

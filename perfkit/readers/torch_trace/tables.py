@@ -1,4 +1,4 @@
-"""OPS, API_CALLS, RANGES and PYTHON_CALLS of a trace."""
+"""OPS, API_CALLS, RANGES, PYTHON_CALLS, KERNELS and COPIES of a trace."""
 
 from __future__ import annotations
 
