@@ -2,27 +2,12 @@
 
 Conventions
 -----------
-CALLTREE, CALL_METRICS and STALLS are those of a call-path profile (HPCToolkit), metrics under the tool's names. An
-inclusive value contains everything called: it adds up over the roots only, one per entry point, and that sum
-over *all* entry points is the total. An exclusive value belongs to a context alone and adds up over all contexts. A
-metric without a row was not measured or is 0: it is NaN where a rank has it nowhere. Times are sums over
-threads or streams, never added to each other and never taken for wall time.
-
-Functions
----------
-inclusive       every metric's total per entry point
-exclusive       a metric in each function, module, file or kind of context alone
-hot_path        the chain of the largest callees
-threads         a metric per thread, and its imbalance
-gpu_summary     GPU times, counts, bytes and sample coverage per rank or entry point
-host_metric     the metric of the host's time
-utilisation     busy time of the GPUs over wall time x GPUs, between bounds
-launch_cost     host time of the launches, as a range, against the wall time
-kernels         time, main stall and launch site of each kernel
-launch_sites    one row per kernel and Python line that launches it
-kernel_stalls   what the warps of each kernel wait for
-stall_shares    what the warps of all kernels wait for
-tree_sums       figures that were summed over rows of the tree, beside the true ones
+CALLTREE, CALL_METRICS and STALLS are those of one call-path profile (HPCToolkit), in any order and maybe empty, with
+metrics under the tool's names; another table raises SchemaError. An inclusive value contains everything called: it adds
+up over the roots only, one per entry point, and that sum over *all* entry points is the total. An exclusive value
+belongs to a context alone and adds up over all contexts. A metric without a row was not measured or is 0: it is NaN
+where a rank has it nowhere. Times are sums over threads or streams, never added to each other and never taken for wall
+time. Shares are 0..1.
 
 References
 ----------

@@ -22,19 +22,12 @@ TIMES = {
     "operation_ns": "GPUOP",
 }
 COUNTS = {"launch_count": "GKER:COUNT", "copy_count": "GXCOPY:COUNT"}
-BYTES = {
-    "h2d_bytes": "GXCOPY:H2D",
-    "d2h_bytes": "GXCOPY:D2H",
-    "d2d_bytes": "GXCOPY:D2D",
-    "p2p_bytes": "GXCOPY:P2P",
-}
+BYTES = {"h2d_bytes": "GXCOPY:H2D", "d2h_bytes": "GXCOPY:D2H", "d2d_bytes": "GXCOPY:D2D", "p2p_bytes": "GXCOPY:P2P"}
 SAMPLES = {"sample_count": "GSAMP:TOT", "expected_sample_count": "GSAMP:EXP", "dropped_sample_count": "GSAMP:DRP"}
 HOST = ("CPUTIME", "REALTIME")  # of a program that both were recorded of the first; they are never added
 LAUNCH_NS = (5_000, 10_000)  # host time of one launch, low and high: a convention, measured values vary wider
 BY = {"rank": ["rank"], "entry": ["rank", "entry"]}
-COLUMNS = [
-    *(*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns"),
-]
+COLUMNS = [*(*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns")]
 WORK = ["kernel_ns", "copy_ns", "implicit_copy_ns", "memset_ns"]
 IDLE = ("<gpu sync>", "<gpu alloc>", "<gpu delete>")  # in a stream's trace, but nothing the GPU works on
 RECORD = "Record a trace with `hpcrun -t`"
@@ -65,37 +58,19 @@ def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str =
 
     Parameters
     ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
     by
-        "rank": the whole program, one row per rank; "entry": a row per rank and entry point.
+        "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        By rank (and entry): `rank` int32, with by="entry" `entry` category, and float64: `kernel_ns`, `copy_ns`
-        (explicit), `implicit_copy_ns`, `memset_ns`, `allocation_ns`, `synchronisation_ns`, `operation_ns` (all of
-        these), `launch_count`, `copy_count`, `kernel_mean_ns`, `copy_frac` in 0..1, `h2d_bytes`, `d2h_bytes`,
-        `d2d_bytes`, `p2p_bytes`, `sample_count`, `expected_sample_count`, `dropped_sample_count`, `coverage_frac`,
-        `host_ns` (CPU time of all threads, else their real time). A metric that the rank has nowhere is NaN, and so
-        is what is made of it; one that the rank has, but not below an entry point, is 0 there.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    ValueError
-        If `by` is neither.
+        By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns`
+        all operations, and `host_ns` CPU time of all threads, else their real time. A metric that the rank has nowhere
+        is NaN, and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
 
     References
     ----------
     HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP, GSAMP.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALLTREE
-    >>> gpu_summary(CALLTREE.empty(), CALL_METRICS.empty()).columns.tolist()[:3]
-    ['rank', 'kernel_ns', 'copy_ns']
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -137,32 +112,26 @@ def _over(part: pd.Series, whole: pd.Series) -> pd.Series:
 def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     """Return the host time that the launches took, as a range, and its share of the wall time.
 
-    low and high = launches x 5 and 10 us. Launches are asynchronous and run beside kernels: they are time of the
-    host, to be compared with the wall time and never with the kernels' time.
+    low and high = launches x 5 and 10 us. Launches are asynchronous and run beside kernels: they are time of the host,
+    to be compared with the wall time and never with the kernels' time. Measured call times, where a timeline has them,
+    are better than this range.
 
     Parameters
     ----------
     summary
-        What `gpu_summary` returned.
+        What `gpu_summary` returned; anything else raises ValueError.
     wall_ns
-        Length of the run, ns, above 0.
+        Length of the run, ns, above 0, else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each of `summary`, with its `rank` (and `entry`) and float64 `launch_count`, `low_ns`, `high_ns`,
-        `low_frac`, `high_frac` of `wall_ns`, which exceed 1 where several threads launch at once; NaN without
-        launches recorded.
-
-    Raises
-    ------
-    ValueError
-        If `summary` is another frame or `wall_ns` is not above 0.
+        Of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
+        `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
 
     References
     ----------
-    NVIDIA, Nsight Systems user guide, and measurements of cudaLaunchKernel between 2 and 20 us: measured call times,
-    where a timeline has them, are better than this range.
+    NVIDIA, Nsight Systems user guide, and measurements of cudaLaunchKernel between 2 and 20 us.
 
     Examples
     --------
@@ -184,23 +153,7 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
 
 
 def host_metric(call_metrics: pd.DataFrame) -> str:
-    """Return the metric of the host's time: "CPUTIME", else "REALTIME", empty where neither was recorded.
-
-    Parameters
-    ----------
-    call_metrics
-        CALL_METRICS; may be empty.
-
-    Raises
-    ------
-    SchemaError
-        If it is another table.
-
-    Examples
-    --------
-    >>> host_metric(CALL_METRICS.empty())
-    ''
-    """
+    """Return the metric of the host's time: "CPUTIME", else "REALTIME", empty where neither was recorded."""
     known = recorded(CALL_METRICS.check(call_metrics))
     return next((metric for metric in HOST if metric in known), "")
 
@@ -216,16 +169,14 @@ def utilisation(
 ) -> pd.DataFrame:
     """Return the time in which the GPUs worked over wall time x GPUs: meaning (a) of "GPU utilisation".
 
-    Work is kernels, copies and memsets. The sum of their durations is never less than the time in which any of them
-    ran, and equals it where nothing overlaps: it is the upper bound, or the union of all operations in the trace if
-    that is shorter. The lower bound is the union of the operations whose length is certain. HPCToolkit's trace has
-    wrong lengths where a stream delivered its operations out of order: such a row is followed directly by
-    another operation (not `ended`), or was moved to 1 ns after its predecessor. These are left out.
+    Work is kernels, copies and memsets. The sum of their durations equals the time in which any of them ran where
+    nothing overlaps, and is more otherwise: it is the upper bound, or the union of all operations in the trace if that
+    is shorter. The lower bound is the union of the operations whose length is certain: HPCToolkit's trace has wrong
+    lengths where a stream delivered its operations out of order. Such a row is followed directly by another operation
+    (not `ended`), or was moved to 1 ns after its predecessor, and is left out.
 
     Parameters
     ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
     trace, threads
         TRACE and THREADS of the same profile, for the lower bound.
     wall_ns
@@ -236,26 +187,17 @@ def utilisation(
     Returns
     -------
     pandas.DataFrame
-        UTILISATION, a row per rank that has GPU operations: times float64 ns, `gpus` int64, `low_frac` and `high_frac`
-        float64 in 0..1, the first NaN where no stream was traced.
+        UTILISATION, a row per rank that has GPU operations.
 
     Raises
     ------
-    SchemaError
-        If a frame is not what its table promises.
     PerfkitError
-        If wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the GPUs
-        worked longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
+        If wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the GPUs worked
+        longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
 
     References
     ----------
     HPCToolkit, hpcrun, gpu_trace_start_adjust: an operation that starts before the end of the previous one is moved.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> utilisation(CALLTREE.empty(), CALL_METRICS.empty(), wall_ns=1e9, gpus=1).columns.tolist()[:3]
-    ['rank', 'wall_ns', 'gpus']
     """
     TRACE.check(trace := TRACE.empty() if trace is None else trace)
     THREADS.check(threads := THREADS.empty() if threads is None else threads)

@@ -1,10 +1,8 @@
-"""How far off are figures that were summed over the rows of a call tree?
+"""Which kernels took the time, from which Python line were they launched, and what did their warps wait for?
 
-Conventions
------------
-Inclusive values contain those of everything called, so a sum over rows counts each value once per ancestor. Hatchet's
-reader knows the main thread alone, so such sums lack what other threads launched. The true figures are the
-sums over the entry points.
+`tree_sums` shows by how much sums over the rows of a tree are wrong: inclusive values contain those of everything
+called, so such a sum counts each value once per ancestor, and Hatchet's reader knows the main thread alone, so it lacks
+what other threads launched. The true figures are the sums over the entry points.
 """
 
 from __future__ import annotations
@@ -114,34 +112,17 @@ KERNEL_STALLS = Table(
 def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return the figures of a published summary by its own method, of the main thread, and of all threads.
 
-    Parameters
-    ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
-
     Returns
     -------
     pandas.DataFrame
-        A row per figure that was recorded, in the order of the summary: `figure` string; `unit` category; `tree_sum`,
-        `main_thread`, `all_threads` float64, NaN where a part was not recorded there. Figures: `host_time`,
-        `gpu_time`, `kernel_time`, `copy_time` (s), `launches`, `copies` (count), `gpu_share` = gpu_time / (host_time +
-        gpu_time), which the summary called utilisation and which is none, `copy_share` = copy_time / (kernel_time +
-        copy_time), `mean_kernel_time` (s), `launch_overhead` = 5 us x launches / kernel_time, which is none either,
-        and `stall_<reason>`, the reason's share of all stalls, largest first.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
+        TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was not recorded.
+        Among the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the summary called utilisation and
+        which is none, `copy_share` = copy_time / (kernel_time + copy_time), `launch_overhead` = 5 us x launches /
+        kernel_time, which is none either, and `stall_<reason>`, the reason's share of all stalls, largest first.
 
     References
     ----------
     yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
-
-    Examples
-    --------
-    >>> len(tree_sums(CALLTREE.empty(), CALL_METRICS.empty()))
-    0
     """
     sums = _sums(CALLTREE.check(calltree), CALL_METRICS.check(call_metrics))
     figures = {**_times_and_counts(sums), **_stalls(sums)}
@@ -201,37 +182,15 @@ def _stalls(sums: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
 def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return one row per kernel: its time, its main stall, and from where most of its time was launched.
 
-    A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of the samples in
-    its functions and their lines and instructions, by `perfkit.analysis.stalls.shares`.
-
-    Parameters
-    ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
-    stalls
-        STALLS of the same profile; samples outside of kernels count for none.
+    A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of the samples in its
+    functions and their lines and instructions, by `perfkit.analysis.stalls.shares`; a negative one raises PerfkitError.
+    Samples outside of kernels count for none.
 
     Returns
     -------
     pandas.DataFrame
-        By falling `total_ns`, ties by name. `name`, `full_name` string, `family` category; `launch_count`, `total_ns`,
-        `mean_ns` float64, NaN not recorded; `share_frac` float64 of the sum of `total_ns`; `main_stall` string and
-        `main_stall_frac` float64 in 0..1; `python`, `site`, `path` string, of the launch site with the most time: the
-        Python line, the framework's operator or the function, and the entry and functions from the root to the
-        kernel; NA where unknown.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    PerfkitError
-        If a stall is negative.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> kernels(CALLTREE.empty(), CALL_METRICS.empty()).columns.tolist()[:4]
-    ['name', 'full_name', 'family', 'launch_count']
+        TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the launch site with
+        the most time.
     """
     found = _named(launched(calltree, call_metrics))
     kernel = found.groupby("full_name", sort=False)
@@ -248,31 +207,7 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
 
 
 def launch_sites(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per kernel, entry point, Python line and operator that launches it.
-
-    Parameters
-    ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`, ties by name. `name`, `full_name`, `entry` string; `python`, `function`, `file` string
-        and `line` Int64 of the nearest Python line, NA without one; `site` string; `launch_count`, `total_ns` float64;
-        `share_frac` float64 of the time of all kernels.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> len(launch_sites(CALLTREE.empty(), CALL_METRICS.empty()))
-    0
-    """
+    """Return one row per kernel, entry point, Python line and operator: LAUNCH_SITES, by falling `total_ns`."""
     found = _named(launched(calltree, call_metrics))
     keys, group = numbered(found, ["name", "full_name", "entry", "python", "function", "file", "line", "site"])
     for value in ("launch_count", "total_ns"):
@@ -302,28 +237,11 @@ def _with_most(found: pd.DataFrame) -> pd.DataFrame:
 def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
     """Return the share of each stall reason in each kernel's stalls: of samples, not of time.
 
-    Parameters
-    ----------
-    calltree, call_metrics, stalls
-        CALLTREE, CALL_METRICS and STALLS of one profile; may be empty. Samples outside of kernels are left out.
-
     Returns
     -------
     pandas.DataFrame
-        KERNEL_STALLS, a row per kernel and reason, by name, the largest share first.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    PerfkitError
-        If a value is negative.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> len(kernel_stalls(CALLTREE.empty(), CALL_METRICS.empty(), STALLS.empty()))
-    0
+        KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value
+        raises PerfkitError.
     """
     found = _named(launched(calltree, call_metrics))
     waiting = _waiting(calltree, parents(calltree), found, STALLS.check(stalls))
@@ -360,36 +278,20 @@ def _by_time(table: pd.DataFrame) -> pd.DataFrame:
 def stall_shares(calltree: pd.DataFrame, stalls: pd.DataFrame, *, by: str = "rank") -> pd.DataFrame:
     """Return the share of each stall reason in all kernels' stalls: of samples, not of time.
 
-    share = value summed over all contexts / sum over the reasons, totals left out.
-
-    Parameters
-    ----------
-    calltree
-        CALLTREE; may be empty.
-    stalls
-        STALLS; the rows of launches are left out.
-    by
-        "rank": the whole program; "entry": per entry point.
+    share = value summed over all contexts / sum over the reasons, totals and the rows of launches left out. `by` is
+    "rank", the whole program, or "entry", per entry point.
 
     Returns
     -------
     pandas.DataFrame
-        STALL_SHARES, by rank (and entry), largest value first. `entry` string, NA with
-        by="rank"; `reason` category; `value` float64; `share_frac` float64 in 0..1; `place` Int64.
+        STALL_SHARES, by rank (and entry), largest value first.
 
     Raises
     ------
-    SchemaError
-        If a frame is not what its table promises.
     ValueError
         If `by` is neither.
     PerfkitError
         If a value is negative.
-
-    Examples
-    --------
-    >>> len(stall_shares(CALLTREE.empty(), STALLS.empty()))
-    0
     """
     if by not in ("rank", "entry"):
         raise ValueError(f"by: {by!r} is not one of ['rank', 'entry']")

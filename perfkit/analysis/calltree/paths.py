@@ -1,11 +1,8 @@
-"""Down which calls does most of a metric go?
+"""Down which calls does most of a metric go, and from where was each kernel launched?
 
-Conventions
------------
-A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the inclusive GKER
-and GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has exactly one, else to a kernel
-without
-a name, called `<gpu kernel>`. Contexts without time and launches, which only a trace refers to, are left out.
+A kernel is what stands directly below the placeholder `<gpu kernel>`. Its time and launches are the inclusive GKER and
+GKER:COUNT there; what a placeholder has alone belongs to its kernel if it has exactly one, else to a kernel without a
+name, called `<gpu kernel>`. Contexts without time and launches, which only a trace refers to, are left out.
 """
 
 from __future__ import annotations
@@ -73,42 +70,31 @@ def hot_path(
 ) -> pd.DataFrame:
     """Return the way down from the root with the largest value, always into the child with the largest.
 
-    It ends where the largest child has less than `at_least` of its parent's inclusive value: from there on the value
-    is spread over several children or is the context's own.
+    It ends where the largest child has less than `at_least` of its parent's inclusive value: from there on the value is
+    spread over several children or is the context's own.
 
     Parameters
     ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
     metric
         A metric of `call_metrics`.
     entry
         Start at the root of this entry point; empty for the largest of all entry points and ranks.
     at_least
-        Part of the parent's value, 0 to 1.
+        Part of the parent's value, 0..1.
 
     Returns
     -------
     pandas.DataFrame
-        HOT_PATH, root first; without rows where no root has a value above 0. `inclusive` float64 in `unit`;
-        `share_frac` float64 of the root's value.
+        HOT_PATH, root first; without rows where no root has a value above 0.
 
     Raises
     ------
-    SchemaError
-        If a frame is not what its table promises.
     ValueError
         If `metric` was not recorded, `entry` is none of the tree, or `at_least` lies outside 0..1.
 
     References
     ----------
     HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> len(hot_path(CALLTREE.empty(), CALL_METRICS.empty(), metric="CPUTIME"))
-    0
     """
     if not 0 <= at_least <= 1:
         raise ValueError(f"at_least: {at_least} is not within 0 to 1")
@@ -153,25 +139,12 @@ def _down(row: int, value: Floats, largest: Int, at_least: float) -> Iterator[in
 
 
 def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per context of a kernel.
+    """Return one row per context of a kernel, in order of the tree.
 
-    Parameters
-    ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        In order of the tree. `row` int64, position in `calltree`; `entry`, `full_name` string; `total_ns`,
-        `launch_count` float64, NaN where the metric was not recorded at all; `file` string and `line` Int64 of the
-        nearest Python line above, `function` string, the Python function it is in; `site` string, the nearest PyTorch
-        operator above, else the nearest function that is no call of the GPU's runtime. NA where there is none.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
+    `row` int64 is its position in `calltree`; `entry`, `full_name` string; `total_ns`, `launch_count` float64, NaN
+    where not recorded at all; `file` string, `line` Int64 and `function` string of the nearest Python line above;
+    `site` string, the nearest PyTorch operator above, else the nearest function that is no call of the GPU's runtime;
+    NA without one.
     """
     CALLTREE.check(calltree)
     known = recorded(CALL_METRICS.check(call_metrics))

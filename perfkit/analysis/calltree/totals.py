@@ -1,7 +1,5 @@
-"""What was measured at each context: the values of one metric.
+"""How much of a metric was measured below each entry point, in each function and in each thread?
 
-Conventions
------------
 A context is meant by its row in CALLTREE, counted from 0; -1 is none. Nothing here recurses, and a chain of contexts
 costs its length once, or the logarithm of it per context.
 """
@@ -107,13 +105,7 @@ def recorded(metrics: pd.DataFrame) -> list[str]:
 
 
 def of_metric(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return the rows of one metric.
-
-    Raises
-    ------
-    ValueError
-        If values were recorded, but none of this metric.
-    """
+    """Return the rows of one metric; ValueError if values were recorded, but none of this metric."""
     wanted = labelled(metrics["metric"], metrics["metric"].cat.categories == metric)
     if len(metrics) and not wanted.any():
         raise ValueError(f"metric: {metric!r} is not one of {recorded(metrics)}")
@@ -122,15 +114,7 @@ def of_metric(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
 
 
 def measured(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> Measured:
-    """Return the values of `metric` at the contexts of the tree.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    ValueError
-        If values were recorded, but none of this metric.
-    """
+    """Return the values of `metric` at the contexts of the tree; ValueError as in `of_metric`."""
     CALLTREE.check(calltree)
     found = of_metric(CALL_METRICS.check(call_metrics), metric)
     row = rows_of(calltree, found["rank"].to_numpy(np.int64), found["node"].to_numpy())
@@ -142,33 +126,14 @@ def measured(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) ->
 def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return every metric's total below each entry point.
 
-    Inclusive values count what is called from a context in it again: their only right sum is over the roots.
-
-    Parameters
-    ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
+    Inclusive values count what is called from a context in it again: their only right sum is over the roots
+    (HPCToolkit, FORMATS.md: metric scope "execution").
 
     Returns
     -------
     pandas.DataFrame
-        TOTALS, by rank, metric and entry: `rank` int32; `entry`, `metric`, `unit` category; `inclusive` float64 in
-        `unit`, entries of one name summed; `share_frac` float64 of the metric's sum over the entries of the rank,
-        NaN where that is 0. An entry has no row for a metric that was not recorded below it.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
-    References
-    ----------
-    HPCToolkit, FORMATS.md: metric scope "execution".
-
-    Examples
-    --------
-    >>> len(inclusive(CALLTREE.empty(), CALL_METRICS.empty()))
-    0
+        TOTALS, entries of one name summed; `share_frac` of the metric's sum over the entries of the rank, NaN where
+        that is 0. An entry has no row for a metric that was not recorded below it.
     """
     roots = CALLTREE.check(calltree).loc[calltree["parent"].isna(), ["rank", "node", "entry"]]
     near = np.isin(CALL_METRICS.check(call_metrics)["node"].to_numpy(), roots["node"].to_numpy())
@@ -183,37 +148,22 @@ def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
 def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, by: str = "function") -> pd.DataFrame:
     """Return where a metric's values arose: in each function itself, without what it calls.
 
-    exclusive = sum of the exclusive values of the function's contexts and of the lines, loops and instructions in
-    them. The sum over all rows is the total at the roots.
+    exclusive = sum of the exclusive values of the function's contexts and of the lines, loops and instructions in them.
+    The sum over all rows is the total at the roots.
 
     Parameters
     ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
     metric
-        A metric of `call_metrics`.
+        A metric of `call_metrics`, else ValueError.
     by
         "function"; "module" of the function; "file": a context's own source file, else its function's; "kind" of the
-        context itself.
+        context itself; else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        EXCLUSIVE, by rank, then falling value, ties by name. `name`, `file`, `module` string, `line` Int64 and
-        `kind` category; `count` int64, contexts with a value other than 0; `exclusive` float64 in `unit`;
-        `share_frac` float64 of the total at the roots of the rank, NaN where that is 0.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    ValueError
-        If `by` is not one of the four, or `metric` was not recorded.
-
-    Examples
-    --------
-    >>> len(exclusive(CALLTREE.empty(), CALL_METRICS.empty(), metric="CPUTIME"))
-    0
+        EXCLUSIVE, by rank, then falling value, ties by name; `count` of contexts with a value other than 0;
+        `share_frac` of the total at the roots of the rank, NaN where that is 0.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -254,32 +204,17 @@ def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str,
 
     Parameters
     ----------
-    threads, thread_metrics
-        THREADS and THREAD_METRICS; may be empty.
     metric
-        A metric of `thread_metrics`.
+        A metric of `thread_metrics`, else ValueError.
     by
-        "thread": a row per thread, those too that did nothing; "entry": a row per thread and entry point below which
-        it did something.
+        "thread": a row per thread, those too that did nothing; "entry": a row per thread and entry point below which it
+        did something; else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        BY_THREAD, by rank, then falling value. `entry`, `kind`, `name` category; `value` float64 in the metric's
-        unit, 0 where nothing was recorded; `share_frac` float64 of the rank's (and entry's) sum, `times_mean` float64,
-        both NaN where nothing was recorded at all.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    ValueError
-        If `by` is neither, or `metric` was not recorded.
-
-    Examples
-    --------
-    >>> len(threads(THREADS.empty(), THREAD_METRICS.empty(), metric="CPUTIME"))
-    0
+        BY_THREAD, by rank, then falling value; `share_frac` of the rank's (and entry's) sum, NaN, as `times_mean`,
+        where nothing was recorded at all.
     """
     if by not in ("thread", "entry"):
         raise ValueError(f"by: {by!r} is not one of ['thread', 'entry']")
@@ -361,13 +296,7 @@ def nearest(parent: Int, wanted: Bool) -> Int:
 
 
 def of_kind(calltree: pd.DataFrame, *kinds: str) -> Bool:
-    """Whether each context is of one of the `kinds`.
-
-    Examples
-    --------
-    >>> of_kind(pd.DataFrame({"kind": pd.Categorical(["line", "loop"])}), "loop", "entry").tolist()
-    [False, True]
-    """
+    """Whether each context is of one of the `kinds`."""
     return labelled(calltree["kind"], [kind in kinds for kind in calltree["kind"].cat.categories])
 
 

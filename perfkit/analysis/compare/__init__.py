@@ -2,12 +2,16 @@
 
 Conventions
 -----------
-A difference is after less before, a ratio after over before: below 1 is faster. A ratio of step or family times has
-a confidence interval, resampled from the steps of a run, in blocks because neighbours are alike, or from three
-repeats or more. A verdict needs the whole interval to lie further from 1 than what matters, 1 % by default, since
-runs of one program differ by as much, which no single one shows. Values without an interval differ from 5 % on, and
-are then changed, not better or worse.
-Kernel times are per step wherever kernels carry a step (`in_steps`): runs are recorded for different lengths.
+`before` and `after` are one table of each run, or a sequence of tables, one per repeat; they may be empty; another
+table raises SchemaError. A difference is after less before, a ratio after over before: below 1 is faster. Kernel times
+are per step wherever kernels carry a step (`in_steps`): runs are recorded for different lengths; ValueError if only one
+side has steps.
+
+A ratio of step or family times has a confidence interval, resampled as `resampling` says, with `confidence` (above 0,
+below 1), the number of `resamples` (at least 100) and a `seed`: the same seed gives the same interval; ValueError if
+one cannot be used. The interval is NaN where there are too few values. A verdict needs the whole interval to lie
+further from 1 than what `matters`, 1 % by default, since runs of one program differ by as much, which no single one
+shows. Values without an interval differ from 5 % (`tolerance`) on, and are then changed, not better or worse.
 """
 
 from __future__ import annotations
@@ -191,14 +195,14 @@ def figures(
 ) -> pd.DataFrame:
     """Return the figures of two runs side by side, each with a verdict.
 
-    Which way is better stands in `verdicts.DIRECTIONS`; a figure that has no direction, such as a total that depends
+    Which way is better stands in `resampling.DIRECTIONS`; a figure that has no direction, such as a total that depends
     on how long was recorded, is "changed". Better or worse is only what has an interval; other figures that differ are
     "changed, not tested". A share can fall because work got faster: the step time decides.
 
     Parameters
     ----------
     before, after
-        FIGURES; may be empty; no id twice.
+        FIGURES; an id that is there twice raises ValueError.
     intervals
         Id -> (low, high) of the ratio after / before, of the figures that can have one: it decides; NaN, too few
         values, is "cannot tell".
@@ -207,25 +211,11 @@ def figures(
     tolerance
         Relative difference up to which figures without an interval show no difference; fractions must differ by one
         point in a hundred as well.
-    matters
-        How far an interval must lie from 1.
 
     Returns
     -------
     pandas.DataFrame
         COMPARED_FIGURES, a row per figure that either run has, in their order.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not FIGURES.
-    ValueError
-        If a frame has an id twice.
-
-    Examples
-    --------
-    >>> len(figures(FIGURES.empty(), FIGURES.empty()))
-    0
     """
     for side, frame in (("before", before), ("after", after)):
         twice = FIGURES.check(frame)["id"][frame["id"].duplicated()]
@@ -273,37 +263,21 @@ def _verdict(
 def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TOLERANCE) -> pd.DataFrame:
     """Return a metric of each call path before and after: paths match by the names of their functions.
 
-    Lines, loops and instructions belong to their function: they move with every edit. Template arguments and
-    parameters are no part of a host function's name. Ranks and threads of one entry point are summed.
+    Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
+    are no part of a host function's name. Ranks and threads of one entry point are summed.
 
     Parameters
     ----------
     before, after
-        CALLTREE and CALL_METRICS of one profile, each as a pair; may be empty.
+        CALLTREE and CALL_METRICS of one profile, each as a pair.
     metric
-        A metric of both.
-    tolerance
-        Relative difference up to which a path is "same".
+        A metric of both; ValueError if a profile has values, but none of it, or the units differ.
 
     Returns
     -------
     pandas.DataFrame
         PATHS, by falling size of the difference, ties by path: paths with a value in either profile. The `difference`
         of all sums to the difference of the totals.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-    ValueError
-        If a profile has values, but none of this metric, or the units differ.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> nothing = CALLTREE.empty(), CALL_METRICS.empty()
-    >>> len(paths(nothing, nothing, metric="CPUTIME"))
-    0
     """
     known = _Paths({}, [], [], [])
     sides = [_values(*profile, metric, known) for profile in (before, after)]
@@ -360,28 +334,7 @@ def _spoken(names: pd.Series, on_gpu: Bool) -> list[str]:
 
 
 def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean of each metric of two logs: weighted by time on each GPU, GPUs alike.
-
-    Parameters
-    ----------
-    before, after
-        SAMPLES in any order; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        COMPARED_SAMPLES, a row per metric that either log has.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not SAMPLES.
-
-    Examples
-    --------
-    >>> len(samples(SAMPLES.empty(), SAMPLES.empty()))
-    0
-    """
+    """Return COMPARED_SAMPLES, the mean of each metric of two logs: weighted by time on each GPU, GPUs alike."""
     means = [_means(frame) for frame in (before, after)]
     table = pd.concat(means, axis=1, keys=["before", "after"]).rename_axis("metric").reset_index()
     table["difference"] = table["after"] - table["before"]

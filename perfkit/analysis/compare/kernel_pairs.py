@@ -60,12 +60,12 @@ def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float
     Parameters
     ----------
     before, after
-        KERNELS, or what `in_steps` returned, or a sequence of such frames, one per repeat; may be empty. Counts and
-        totals are per step of a rank where kernels have a `step`, else per repeat: of runs recorded for different
-        lengths only the medians compare.
+        KERNELS, or what `in_steps` returned. Counts and totals are per step of a rank where kernels have a `step`, else
+        per repeat: of runs recorded for different lengths only the medians compare.
     by
-        What makes a kernel the same: "name", "full_name", "family", "grid" (full name, blocks, threads of a block),
-        or "order": in addition its place among the launches of that grid in its step.
+        What makes a kernel the same: "name", "full_name", "family", "grid" (full name, blocks, threads of a block), or
+        "order": in addition its place among the launches of that grid in its step; else, and for "order" without steps,
+        ValueError.
     tolerance
         Relative difference of total or count up to which a kernel is "same".
 
@@ -77,19 +77,6 @@ def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float
         where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches, NaN there;
         `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after over before, NaN for new
         kernels, the second for gone ones too; `status` category: changed, same, new or gone.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not KERNELS.
-    ValueError
-        If `by` is none of the five, "order" without steps, or one side has steps and the other has none.
-
-    Examples
-    --------
-    >>> from perfkit.tables import KERNELS
-    >>> kernels(KERNELS.empty(), KERNELS.empty()).columns.tolist()[:4]
-    ['name', 'family', 'count_before', 'count_after']
     """
     _known(by, MATCHED_BY)
     old, new = stepwise(before), stepwise(after)
@@ -102,33 +89,10 @@ def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float
 
 
 def launches(before: Frames, after: Frames, *, by: str = "grid", tolerance: float = TOLERANCE) -> pd.DataFrame:
-    """Return the kernels of two reports of counters side by side; times are those measured under the counters.
+    """Return the kernels of two reports of counters (LAUNCHES) side by side, as `kernels` does.
 
-    Parameters
-    ----------
-    before, after
-        LAUNCHES, or a sequence of such frames, one per repeat; may be empty. Launches without a duration are left out.
-    by
-        "name", "full_name", "family" or "grid".
-    tolerance
-        As in `kernels`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As from `kernels`.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not LAUNCHES.
-    ValueError
-        If `by` is none of the four.
-
-    Examples
-    --------
-    >>> launches(LAUNCHES.empty(), LAUNCHES.empty(), by="name")["status"].tolist()
-    []
+    Times are those measured under the counters; launches without a duration are left out. `by` is "name", "full_name",
+    "family" or "grid", else ValueError.
     """
     _known(by, KEYS)
     sides = [_totals([_timed(frame) for frame in _frames(side)], KEYS[by]) for side in (before, after)]
@@ -250,13 +214,11 @@ def _status(made: pd.DataFrame, tolerance: float) -> NDArray[np.str_]:
 def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return the kernels of the steady steps, with the step they belong to.
 
-    A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and
-    the call was recorded: the GPU may run it later. Else it belongs to the step in which it began itself.
+    A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and the
+    call was recorded: the GPU may run it later. Else it belongs to the step in which it began itself.
 
     Parameters
     ----------
-    kernels
-        KERNELS; may be empty.
     steps
         What `analysis.steps.detect` returned; may be empty.
     api_calls
@@ -266,16 +228,6 @@ def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFr
     -------
     pandas.DataFrame
         The rows of KERNELS that belong to a steady step, with `step` int64, its number in the rank.
-
-    Raises
-    ------
-    SchemaError
-        If a table is not what it should be.
-
-    Examples
-    --------
-    >>> in_steps(KERNELS.empty(), STEPS.empty()).columns[-1]
-    'step'
     """
     STEPS.check(steps)
     start = KERNELS.check(kernels)["start_ns"].to_numpy()
@@ -319,31 +271,16 @@ def families(
     Parameters
     ----------
     before, after
-        What `in_steps` returned, or KERNELS, or a sequence of such frames, one per repeat; may be empty. Of KERNELS
-        without steps the time is that of the whole run, which says nothing where runs were recorded for different
-        lengths, and has an interval from three repeats on.
+        What `in_steps` returned, or KERNELS: without steps the time is that of the whole run, which says nothing where
+        runs were recorded for different lengths, and has an interval from three repeats on.
     statistic
         "mean" or "median" over the steps.
-    confidence, resamples, seed, matters
-        As in `compare.steps`.
 
     Returns
     -------
     pandas.DataFrame
-        FAMILIES, by falling size of the difference, ties by name: times float64 ns; `ratio` NaN for a new family, its
-        interval NaN too where there are too few steps; `verdict` also "new" and "gone".
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not KERNELS.
-    ValueError
-        If one side has steps and the other has none, or an argument cannot be used.
-
-    Examples
-    --------
-    >>> len(families(KERNELS.empty(), KERNELS.empty()))
-    0
+        FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new"
+        and "gone".
     """
     how = Resampling(statistic, confidence, resamples, seed).checked()
     old, new = stepwise(before), stepwise(after)

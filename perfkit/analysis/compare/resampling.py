@@ -4,14 +4,12 @@ Conventions
 -----------
 A group is one or several runs, each a series of values in their order of time. Its value is the mean over its runs of
 each run's median or mean. The interval comes from resampling: of one or two runs the values, in blocks, because
-neighbouring steps are alike; of three runs or more the runs, because what differs between runs shows in no single
-one.
-Deviations are logarithmic, so that slower by a factor and faster by it are equally far; they are widened for the
-small number of independent values. Autocorrelation only ever widens an interval.
-A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference that matters: 1 %
-by default, since runs of one program differ by as much, which the steps of a single one cannot show (convention).
-A figure that no table gives a direction is "changed", never better. One without an interval, a single value of a
-single
+neighbouring steps are alike; of three runs or more the runs, because what differs between runs shows in no single one.
+Deviations are logarithmic, so that slower by a factor and faster by it are equally far; they are widened for the small
+number of independent values. Autocorrelation only ever widens an interval.
+
+A verdict is "better" or "worse" only where the whole interval lies further from 1 than a difference that matters. A
+figure that no table gives a direction is "changed", never better. One without an interval, a single value of a single
 run, is "changed, not tested": nothing says how much it varies on its own.
 """
 
@@ -110,29 +108,14 @@ def enough(runs: Runs) -> bool:
 def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
     """Return after / before with a confidence interval.
 
-    Parameters
-    ----------
-    before, after
-        Runs, each with at least one value; values at least 0.
-    how
-        Statistic, confidence, resamples and seed.
-
-    Returns
-    -------
-    Ratio
-        The values of both groups; their ratio, NaN where before is 0; low and high, NaN below six values in a run and
-        three runs, 0 and infinity where resamples are 0, so that nothing is known.
-
-    Raises
-    ------
-    ValueError
-        If `how` cannot be used.
+    Each run has at least one value, at least 0. The ratio is NaN where before is 0; low and high are NaN below six
+    values in a run and three runs, 0 and infinity where resamples are 0, so that nothing is known.
 
     References
     ----------
     Politis, Romano: A circular block-resampling procedure for stationary data, 1992. Hesterberg: What teachers should
-    know about the bootstrap, 2015 (widening for few values). Kalibera, Jones: Rigorous benchmarking in reasonable
-    time, 2013 (runs as the unit).
+    know about the bootstrap, 2015 (widening for few values). Kalibera, Jones: Rigorous benchmarking in reasonable time,
+    2013 (runs as the unit).
 
     Examples
     --------
@@ -154,13 +137,7 @@ def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
 
 
 def interval(runs: Runs, how: Resampling) -> tuple[float, float, float]:
-    """Return the value of one group and its interval, NaN where it has too few values.
-
-    Examples
-    --------
-    >>> interval([np.full(9, 5.0)], Resampling())
-    (5.0, 5.0, 5.0)
-    """
+    """Return the value of one group and its interval, NaN where it has too few values."""
     how.checked()
     length = max((_block(_scored(run, how.statistic)) for run in runs), default=1)
     drawn = _drawn(runs, how, length, np.random.default_rng(how.seed))
@@ -264,16 +241,9 @@ def direction(figure: str) -> str:
 
 
 def of_interval(low: float, high: float, *, better: str = "lower", matters: float = MATTERS) -> str:
-    """Return the verdict on a ratio after / before whose interval reaches from `low` to `high`.
+    """Return the verdict on a ratio after / before whose interval reaches from `low` to `high`, NaN where not known.
 
-    Parameters
-    ----------
-    low, high
-        Ends of the interval; NaN where it is not known.
-    better
-        "lower", "higher" or empty for neither.
-    matters
-        Relative difference that matters, at least 0: an interval must lie beyond 1 + matters or 1 / (1 + matters).
+    `better` is "lower", "higher" or empty for neither. The interval must lie beyond 1 + matters or 1 / (1 + matters).
 
     Examples
     --------
@@ -288,18 +258,9 @@ def of_interval(low: float, high: float, *, better: str = "lower", matters: floa
 
 
 def of_values(before: float, after: float, *, better: str, unit: str = "", matters: float = TOLERANCE) -> str:
-    """Return which way two values differ of which no interval is known, by the words of a verdict.
+    """Return the verdict on two values of which no interval is known, NaN where a run lacks it.
 
-    Parameters
-    ----------
-    before, after
-        The values; NaN where a run lacks it.
-    better
-        "lower", "higher" or empty for neither.
-    unit
-        "1" for fractions: they must differ by one point in a hundred as well.
-    matters
-        Relative difference from which on there is one.
+    They must differ by the share `matters` of before, and fractions (unit "1") by one point in a hundred as well.
 
     Examples
     --------

@@ -108,31 +108,15 @@ def in_parts(
 ) -> pd.DataFrame:
     """Return what the GPUs did in each steady step, in parts that sum to the step's time.
 
-    The parts are those of `timeline.breakdown`, between the start and the end of each step: the GPU may then still
-    work on the step before, which evens out over the steps.
-
-    Parameters
-    ----------
-    kernels, copies, others
-        As in `timeline.breakdown`; may be empty.
-    steps
-        What `analysis.steps.detect` returned; may be empty.
+    The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between the start and the end
+    of each step: the GPU may then still work on the step before, which evens out over the steps. `steps` are what
+    `analysis.steps.detect` returned.
 
     Returns
     -------
     pandas.DataFrame
         STEP_PARTS: a row per steady step that a rank with a GPU takes; float64, ns, the mean over the GPUs of all ranks
         that take it, at least 0.
-
-    Raises
-    ------
-    SchemaError
-        If a table is not what it should be.
-
-    Examples
-    --------
-    >>> in_parts(KERNELS.empty(), COPIES.empty(), STEPS.empty()).columns.tolist()[:2]
-    ['step', 'computation_ns']
     """
     steady = STEPS.check(steps)[steps["steady"]]
     others = kernels.iloc[:0] if others is None else others
@@ -186,35 +170,17 @@ def parts(
     seed: int = 0,
     matters: float = MATTERS,
 ) -> pd.DataFrame:
-    """Return the parts of the steps' time before and after, with an interval for the ratio.
+    """Return the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
 
     Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
-    up: the differences of all parts sum to that of the mean step of a GPU.
-
-    Parameters
-    ----------
-    before, after
-        What `in_parts` returned, or a sequence of such frames, one per repeat; may be empty.
-    confidence, resamples, seed
-        As in `compare.steps`.
-    matters
-        As in `compare.steps`; a part must also move by this share of the step before, since less hardly moves the step.
+    up: the differences of all parts sum to that of the mean step of a GPU. A part must also move by the share `matters`
+    of the step before, since less hardly moves the step.
 
     Returns
     -------
     pandas.DataFrame
-        PARTS: a row per part that either run has; float64 ns, means over the steps; `ratio` NaN for what was 0 before,
-        its interval NaN too where there are too few steps. Empty where a side has no steps.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not STEP_PARTS.
-
-    Examples
-    --------
-    >>> len(parts(STEP_PARTS.empty(), STEP_PARTS.empty()))
-    0
+        PARTS: a row per part that either run has; float64 ns, means over the steps; `ratio` NaN for what was 0 before.
+        Empty where a side has no steps.
     """
     old, new = _stepped(before), _stepped(after)
     how = Resampling("mean", confidence, resamples, seed).checked()
@@ -247,41 +213,20 @@ def steps(
 ) -> pd.DataFrame:
     """Return how the steady steps of two runs, or of two groups of repeats, compare.
 
-    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike:
-    they are resampled in blocks; of three repeats or more the repeats are (`resampling`).
+    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike: they
+    are resampled in blocks; of three repeats or more the repeats are (`resampling`).
 
     Parameters
     ----------
     before, after
-        What `analysis.steps.detect` returned, or a sequence of such frames, one per repeat; steps that are not steady
-        are left out, and repeats without steady steps.
-    confidence
-        Of the interval, above 0 and below 1.
-    resamples
-        How many, at least 100.
-    seed
-        Of the random numbers: the same seed gives the same interval.
-    matters
-        The verdict is better or worse only where the whole interval of the ratio lies further than this from 1.
+        What `analysis.steps.detect` returned; steps that are not steady are left out, and repeats without steady steps.
 
     Returns
     -------
     pandas.DataFrame
-        COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which
-        the time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after /
-        before, its interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what `detect` returns.
-    ValueError
-        If the confidence or the number of resamples cannot be used.
-
-    Examples
-    --------
-    >>> len(steps(STEPS.empty(), STEPS.empty()))
-    0
+        COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
+        time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after / before,
+        its interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
     """
     old, new = series(before), series(after)
     how = Resampling("median", confidence, resamples, seed).checked()
@@ -337,27 +282,13 @@ def ledger(
     runs
         Label -> steps of that run, or of its repeats, as in `steps`; in the order of the changes; may be empty.
     utilisation
-        Label -> utilisation of that run, 0..1, of any one meaning.
-    confidence, resamples, seed, matters
-        As in `steps`.
+        Label -> utilisation of that run, of any one meaning; ValueError outside 0..1 or of no run.
 
     Returns
     -------
     pandas.DataFrame
         LEDGER, a row per run in their order; step times are medians. A run without steady steps has NaN, and the next
         is compared with the last that has some; verdicts are against that run.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what `detect` returns.
-    ValueError
-        If a utilisation is outside 0..1 or of no run, or an argument cannot be used.
-
-    Examples
-    --------
-    >>> ledger({"baseline": STEPS.empty()}, utilisation={"baseline": 0.65})["utilisation_frac"].tolist()
-    [0.65]
     """
     used = _checked(runs, utilisation or {})
     how = Resampling("median", confidence, resamples, seed).checked()

@@ -1,22 +1,9 @@
 """How many operations and bytes does a matrix product or an operator on every element take?
 
-Conventions
------------
-A multiplication and an addition are 2 FLOP; what is added to a product, or scales it, is not counted. A product of
-M x K and K x N is 2 M N K, times the batch. Bytes are those of every tensor that is read or written, once: what no
-cache can save. Operators that hardly compute have bytes only.
-
-Functions
----------
-gemm           a matrix product
-embedding      rows taken from a table
-elementwise    an operator on every element
-copied         a copy into another tensor
-broadcast      the shape of two shapes together
-
-References
-----------
-torch.utils.flop_counter of PyTorch counts the same. Positions of the arguments: PyTorch's native_functions.yaml.
+A multiplication and an addition are 2 FLOP; what is added to a product, or scales it, is not counted. A product of M x
+K and K x N is 2 M N K, times the batch. Bytes are those of every tensor that is read or written, once: what no cache
+can save. Operators that hardly compute have bytes only. PyTorch's torch.utils.flop_counter counts the same; positions
+of the arguments are those of its native_functions.yaml.
 """
 
 from __future__ import annotations
@@ -73,13 +60,7 @@ def embedding(given: Inputs) -> Work | None:
 
 
 def elementwise(given: Inputs) -> Work | None:
-    """Return the traffic of an operator on every element of tensors of one type: all are read, the result written.
-
-    Examples
-    --------
-    >>> elementwise(Inputs(((8, 1), (4,), ()), ("float", "float", "Scalar")))
-    Work(model='elementwise', dtype='fp32', flops=None, bytes=176)
-    """
+    """Return the traffic of an operator on every element of tensors of one type: all are read, the result written."""
     tensors = [t for i in range(len(given.shapes)) if (t := given.tensor(i)) is not None and t.shape]
     out: tuple[int, ...] | None = ()
     for tensor in tensors:

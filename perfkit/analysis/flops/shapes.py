@@ -1,17 +1,9 @@
 """What did an operator get: shapes and types of its tensors, and its other arguments, from a trace's text?
 
-Conventions
------------
-The text is what the profiler wrote: JSON lists with an entry per argument. A tensor is a list of its sizes; an
-argument that is no tensor has an empty list, as a tensor without dimensions has. Lists of tensors are not read.
-Other arguments stand as text in a list of their own, such as "[2, 2]" and "True". Everything is checked: what does
-not look like this is not recorded.
-
-Functions
----------
-parsed     the arguments of an operator, or None
-Inputs     shapes, types and other arguments by their position
-Tensor     one shape and type
+The text is what the profiler wrote: JSON lists with an entry per argument. A tensor is a list of its sizes; an argument
+that is no tensor has an empty list, as a tensor without dimensions has. Lists of tensors are not read. Other arguments
+stand as text in a list of their own, such as "[2, 2]" and "True". Everything is checked: what does not look like this
+is not recorded.
 """
 
 from __future__ import annotations
@@ -109,18 +101,13 @@ def stored(elements: int, dtype: str) -> float:
 def parsed(shapes: object, dtypes: object = None, concrete: object = None) -> Inputs | None:
     """Return the arguments of an operator, None where the shapes were not recorded or are not a list.
 
-    Parameters
-    ----------
-    shapes, dtypes, concrete
-        JSON text of "Input Dims", "Input type" and "Concrete Inputs" as recorded; anything else is not recorded.
+    The texts are "Input Dims", "Input type" and "Concrete Inputs" as recorded; anything else is not recorded.
 
     Examples
     --------
     >>> given = parsed('[[8,4],[]]', '["float","Scalar"]', '["","[2, 2]"]')
     >>> given.tensor(0), given.tensor(1), given.integers(1)
     (Tensor(shape=(8, 4), dtype='fp32'), None, (2, 2))
-    >>> parsed("[[8,") is None
-    True
     """
     sizes = _listed(shapes)
     if sizes is None:

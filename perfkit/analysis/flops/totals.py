@@ -50,14 +50,12 @@ OPERATOR_POINTS = Table(
 def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return operations, bytes, GPU time and rates of all operators of a name, model and type.
 
-    The time of an operator is that of all kernels launched in it, also by operators it calls; kernels side by side
-    add up. Sums come before quotients. Operators without a kernel on the timeline are counted and left out: their
-    work was done elsewhere (on the CPU, in a graph, outside the recording).
+    The time of an operator is that of all kernels launched in it, also by operators it calls; kernels side by side add
+    up. Sums come before quotients. Operators without a kernel on the timeline are counted and left out: their work was
+    done elsewhere (on the CPU, in a graph, outside the recording).
 
     Parameters
     ----------
-    ops
-        OPS, as for `operators`; may be empty.
     gpu_time
         GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels, api_calls)`` with
         ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators, which count in full.
@@ -67,21 +65,9 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     pandas.DataFrame
         OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is unknown or 0.
 
-    Raises
-    ------
-    SchemaError
-        If a table is not of its kind.
-
     References
     ----------
     Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
-
-    Examples
-    --------
-    >>> from perfkit.analysis.flops import GPU_TIME
-    >>> from perfkit.tables import OPS
-    >>> roofline(OPS.empty(), GPU_TIME.empty()).columns.tolist()[:4]
-    ['rank', 'name', 'model', 'dtype']
     """
     found = counted(ops)
     work, gpu_ns = found.work, spent(ops, found, gpu_time)
@@ -107,12 +93,8 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return the share of each rank's kernel time whose operator has a model: what `roofline` and `mfu` speak for.
 
-    Communication kernels count too; leave them out of `gpu_time` for the share of the computation.
-
-    Parameters
-    ----------
-    ops, gpu_time
-        OPS and GPU_TIME, as for `roofline`; kernels without operator (-1) count as not modelled.
+    Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them out of `gpu_time`
+    for the share of the computation.
 
     Returns
     -------
@@ -120,18 +102,6 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
         One row per rank (int32) of `gpu_time`, ascending: `gpu_ns` int64, sum of the durations of all its kernels;
         `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`, `bytes_frac`
         float64, these over `gpu_ns`, 0..1, NaN where that is 0.
-
-    Raises
-    ------
-    SchemaError
-        If a table is not of its kind.
-
-    Examples
-    --------
-    >>> from perfkit.analysis.flops import GPU_TIME
-    >>> from perfkit.tables import OPS
-    >>> coverage(OPS.empty(), GPU_TIME.empty()).columns.tolist()
-    ['rank', 'gpu_ns', 'flops_ns', 'bytes_ns', 'flops_frac', 'bytes_frac']
     """
     found = counted(ops)
     work, gpu_ns = found.work, spent(ops, found, gpu_time)
@@ -205,15 +175,13 @@ def mfu(
         Wall time in which the kernels ran, ns, such as that of some whole steps.
     gpus
         GPUs that the ranks of `points` used, count.
-    recomputed_flops
-        What of the operations the model would not need, FLOP.
 
     Returns
     -------
     pandas.DataFrame
         One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU;
-        `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose
-        operators' FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
+        `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators'
+        FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
 
     Raises
     ------
@@ -225,13 +193,6 @@ def mfu(
     References
     ----------
     Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
-
-    Examples
-    --------
-    >>> mfu(OPERATOR_POINTS.empty(), OPERATOR_POINTS.empty(), peak_flops_per_s=None, span_ns=1)
-    Traceback (most recent call last):
-    ...
-    perfkit.errors.PerfkitError: mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision.
     """
     OPERATOR_POINTS.check(points)
     flops = float(points["flops"].sum())

@@ -1,26 +1,24 @@
-"""How many operations does attention take, from the shapes of query, key and value?
+"""How many operations and bytes does each operator take, from the shapes of its operands?
 
 Conventions
 -----------
-With Q heads and T query positions per batch entry B, S key positions, head dimensions D of query and key and E of
-the value: forward 2 B Q T S (D + E), which is 4 B Q T S D for D = E; backward 2 B Q T S (3 D + 2 E), 2.5 times as
-much, because the scores are computed anew. A causal mask halves both, where it is known to be one and T = S;
-where T and S differ there is no model. A mask given as a tensor counts as none. Sequences of several lengths in one
-tensor, and sliding windows, have no model: the lengths are not in the trace.
-A convolution is 2 N K P Q (C / groups) R S: for each element of the output (N, K, P, Q) one product with the filter
-(C / groups, R, S), in any number of dimensions. A transposed one has that for each element of the input. Each
-gradient
-costs as much as the convolution itself. The bias is not counted. Bytes are those of every tensor that is read or
-written, once. The size of the output is in no trace: without the recorded stride, padding and dilation there is no
-model of a convolution, and without the recorded list of what is wanted none of its gradients.
+Attention, with Q heads and T query positions per batch entry B, S key positions, head dimensions D of query and key and
+E of the value: forward 2 B Q T S (D + E), which is 4 B Q T S D for D = E; backward 2 B Q T S (3 D + 2 E), 2.5 times as
+much, because the scores are computed anew. A causal mask halves both, where it is known to be one and T = S; where T
+and S differ there is no model. A mask given as a tensor counts as none. Sequences of several lengths in one tensor, and
+sliding windows, have no model: the lengths are not in the trace.
+
+A convolution is 2 N K P Q (C / groups) R S: for each element of the output (N, K, P, Q) one product with the filter (C
+/ groups, R, S), in any number of dimensions. A transposed one has that for each element of the input. Each gradient
+costs as much as the convolution itself. The bias is not counted. The size of the output is in no trace: without the
+recorded stride, padding and dilation there is no model of a convolution, and without the recorded list of what is
+wanted none of its gradients. Bytes are those of every tensor that is read or written, once.
 
 References
 ----------
 Dao et al.: FlashAttention, NeurIPS 2022, and FlashAttention-2, ICLR 2024, section 4.1, which also halves for a causal
-mask; PyTorch's torch.utils.flop_counter gives the same without that half. Positions of the arguments: PyTorch's
-native_functions.yaml, flash-attention's flash_attn_interface.py.
-torch.utils.flop_counter of PyTorch counts the same, except that it counts the gradient of grouped filters `groups`
-times. Positions of the arguments: PyTorch's native_functions.yaml.
+mask. PyTorch's torch.utils.flop_counter gives the same without that half, and counts the gradient of grouped filters
+`groups` times. Positions of the arguments: PyTorch's native_functions.yaml, flash-attention's flash_attn_interface.py.
 """
 
 from __future__ import annotations
@@ -306,34 +304,14 @@ class Counted(NamedTuple):
 def operators(ops: pd.DataFrame) -> pd.DataFrame:
     """Return operations and bytes of every operator that has a model and its shapes, the innermost such only.
 
-    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those count that call
-    no other that computes; copies and the like that a counted one calls are part of it.
-
-    Parameters
-    ----------
-    ops
-        OPS; may be empty. Where `concrete` was not recorded convolutions have no model, and no mask is known to be
-        causal.
+    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those count that call no
+    other that computes; copies and the like that a counted one calls are part of it. Where `concrete` was not recorded
+    convolutions have no model, and no mask is known to be causal.
 
     Returns
     -------
     pandas.DataFrame
-        WORK, one row per such operator: `flops` FLOP, a multiplication and an addition being 2; `bytes`; both
-        float64, exact below 2**53, NaN as the table says.
-
-    Raises
-    ------
-    SchemaError
-        If `ops` is not an OPS table.
-
-    References
-    ----------
-    See the modules `models`, `convolutions` and `attention`.
-
-    Examples
-    --------
-    >>> operators(OPS.empty()).columns.tolist()
-    ['rank', 'op', 'name', 'model', 'dtype', 'flops', 'bytes']
+        WORK, one row per such operator; FLOP and bytes are exact below 2**53.
     """
     return WORK.make(counted(ops).work)
 

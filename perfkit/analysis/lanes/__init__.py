@@ -1,18 +1,10 @@
 """What ran where in any window, answered at once: kernels and copies sorted and summed once, asked many times.
 
-Conventions
------------
 As in `perfkit.analysis.timeline`: times are int64 ns, intervals half open, operations are cut at the window's edges,
-and a lane is the operations of one kind (computation, communication, copy) of one stream. A window that is omitted
-is the span of the whole run, whatever else is chosen, so that all pictures share an axis. A choice by name is of
-kernels: copies and memsets stay. An operation that lasts 0 ns has time in no window.
-
-Classes
--------
-Lanes        busy time in bins, time per kernel name, number and list of the operations, of any window and choice
-Spans        the same of intervals that nest or overlap: calls, ranges, steps
-Launching    the calls that launched operations
-Idle         the times at which devices do nothing, and why
+and a lane is the operations of one kind (computation, communication, copy) of one stream. A window that is omitted is
+the span of the whole run, whatever else is chosen, so that all pictures share an axis. A choice by name is of kernels:
+copies and memsets stay. An operation that lasts 0 ns has time in no window. Tables may be in any order and empty;
+another table raises SchemaError.
 """
 
 from __future__ import annotations
@@ -38,29 +30,9 @@ TABLES = pd.Index(["KERNELS", "COPIES"])
 class Lanes:
     """Kernels and copies, sorted and summed once, so that any window of them is answered at once.
 
-    Parameters
-    ----------
-    kernels, copies
-        KERNELS and COPIES of a run, in any order, may be empty. About 22 bytes per row are kept beside them.
-
-    Attributes
-    ----------
-    span
-        Start of the first and end of the last operation, ns; (0, 0) without any.
-    devices
-        Columns rank, gpu (int32), ascending.
-    names
-        Columns name, family, count, total_ns as in `totals` of the whole run.
-
-    Raises
-    ------
-    SchemaError
-        If an input is not of its table.
-
-    Examples
-    --------
-    >>> Lanes(KERNELS.empty(), COPIES.empty()).span
-    (0, 0)
+    About 22 bytes per row are kept beside the tables. `span` is the start of the first and the end of the last
+    operation, ns, (0, 0) without any; `devices` has columns rank, gpu (int32), ascending; `names` has name, family,
+    count and total_ns as in `totals` of the whole run.
     """
 
     def __init__(self, kernels: pd.DataFrame, copies: pd.DataFrame) -> None:
@@ -74,26 +46,12 @@ class Lanes:
         self.names = self.totals().drop(columns="share_frac")
 
     def matching(self, pattern: str, families: Sequence[str] = ()) -> Bool:
-        """Say which kernels a pattern and families choose, to be given as `names`.
+        """Say which kernels a pattern and families choose, to be given as `names`; empty ones choose all.
 
-        Parameters
-        ----------
-        pattern
-            Chooses kernels whose short or full name contains this text, or matches it where it holds ``*`` or
-            ``?``; upper and lower case are alike. Empty chooses all.
-        families
-            Chooses the kernels of these families; empty chooses all.
-
-        Returns
-        -------
-        numpy.ndarray
-            bool, one per category of the column `name` of KERNELS; where kernels of one name have several full
-            names or families, or none, more follow.
-
-        Raises
-        ------
-        ValueError
-            If a family does not exist.
+        A pattern chooses kernels whose short or full name contains this text, or matches it where it holds ``*`` or
+        ``?``; upper and lower case are alike. A family that does not exist raises ValueError. The answer is bool, one
+        per category of the column `name` of KERNELS; where kernels of one name have several full names or families, or
+        none, more follow.
         """
         return self._works.matching(pattern, families)
 
@@ -152,14 +110,9 @@ class Lanes:
         gpus: Sequence[int] = (),
         names: NDArray[np.bool_] | None = None,
     ) -> pd.DataFrame:
-        """Return the time of the kernels with time in the window, per name.
+        """Return the time of the kernels with time in the window, per name; arguments and ValueError as in `busy`.
 
         Durations are cut at the window's edges and add up, also where kernels run at once.
-
-        Parameters
-        ----------
-        window, ranks, gpus, names
-            As in `busy`.
 
         Returns
         -------
@@ -167,11 +120,6 @@ class Lanes:
             By falling total_ns, ties by falling count, then name: name (category), family (category, missing where
             kernels of several families share the name), count (int64, at least 1), total_ns (int64, ns, at least 1),
             share_frac (float64, above 0, at most 1, total_ns over the sum of this table).
-
-        Raises
-        ------
-        ValueError
-            As in `busy`.
         """
         counts, totals = map(self._works.by_name, self._sums(window, ranks, gpus, names))
         seen = np.flatnonzero(counts)
@@ -200,12 +148,7 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the kernels and copies with time in the window one by one, whole: they are not cut at its edges.
 
-        Parameters
-        ----------
-        window, ranks, gpus, names
-            As in `busy`.
-        most
-            Number of operations up to which they are listed.
+        Arguments as in `busy`; ValueError also where there are more than `most`: ask `count` first.
 
         Returns
         -------
@@ -213,11 +156,6 @@ class Lanes:
             Sorted by rank, gpu (int32), stream (int64), kind (category, as in `busy`) and start_ns: these, dur_ns
             (int64, ns), name (category; of a copy its direction), family (category, missing for a copy), correlation
             (int64), row (int64, position in its table), table (category: KERNELS or COPIES).
-
-        Raises
-        ------
-        ValueError
-            As in `busy`, or if there are more than `most`: ask `count` first.
         """
         count = self.count(window=window, ranks=ranks, gpus=gpus, names=names)
         if count > most:
@@ -270,19 +208,8 @@ class Launching:
     """API_CALLS by correlation: the call that launched an operation, found at once in a table of any length.
 
     They are joined as `perfkit.analysis.causes.started_by` does it: on (rank, process, correlation), of several calls
-    with one id the first row, and never on an id of -1.
-
-    Parameters
-    ----------
-    api_calls
-        API_CALLS, may be empty. Sorted by rank and process, as the table is, most of it is used as it lies.
-
-    Examples
-    --------
-    >>> from perfkit.tables import API_CALLS
-    >>> none = np.zeros(1, np.int64)
-    >>> Launching(API_CALLS.empty()).rows(none, none, none).tolist()
-    [-1]
+    with one id the first row, and never on an id of -1. Sorted by rank and process most of the table is used as it
+    lies.
     """
 
     def __init__(self, api_calls: pd.DataFrame) -> None:
@@ -299,18 +226,7 @@ class Launching:
             self._ids[key] = (of_process if order is None else of_process[order], order, int(begin))
 
     def rows(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> Int:
-        """Return the call that launched each operation.
-
-        Parameters
-        ----------
-        rank, process, correlation
-            Of each operation: columns of KERNELS or COPIES.
-
-        Returns
-        -------
-        numpy.ndarray
-            int64 position in API_CALLS, -1 where no call is recorded.
-        """
+        """Return the position in API_CALLS of the call that launched each operation, -1 where none is recorded."""
         found = np.full(len(correlation), -1, np.int64)
         for key, (ids, order, first) in self._ids.items():
             at = np.flatnonzero((rank == key[0]) & (process == key[1]) & (correlation >= 0))
@@ -324,10 +240,7 @@ class Launching:
     def of(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> dict[str, Any]:
         """Return name, start and duration of the calls that `rows` finds.
 
-        Returns
-        -------
-        dict of columns
-            call (text, None where no call is recorded), call_start_ns, call_dur_ns (Int64, ns, NA there).
+        Columns call (text, None where no call is recorded), call_start_ns, call_dur_ns (Int64, ns, NA there).
         """
         row = self.rows(rank, process, correlation)
         call = self._calls.take(row[row >= 0])
@@ -341,12 +254,7 @@ class Launching:
         return columns
 
 
-__all__ = [
-    "Idle",
-    "Lanes",
-    "Launching",
-    "Spans",
-]
+__all__ = ["Idle", "Lanes", "Launching", "Spans"]
 
 
 def listed(lanes: Sequence[Lane], window: Window, mask: Bool | None) -> tuple[Int, Columns]:

@@ -1,19 +1,12 @@
 """The operations of one kind of one stream, in order of their start.
 
-Conventions
------------
 A stream runs one operation after the other. A lane is either *serial*, as that says, or *tangled*: operations that
-overlap, because several processes number their streams alike or the profiler did not record streams. All operations
-of a lane last longer than 0 ns; the *latest end* of one is the latest end of it and all that start before it.
-A work is a name of KERNELS with its full name and family. Works are numbered as the categories of the column `name`;
-after these come what differs from that: further full names or families of a name, kernels without a name, and last
-the directions of COPIES.
+overlap, because several processes number their streams alike or the profiler did not record streams. All operations of
+a lane last longer than 0 ns; the *latest end* of one is the latest end of it and all that start before it.
 
-Classes
--------
-Key                what the operations of a lane have in common
-Columns            the operations
-Serial, Tangled    the operations with what was summed up of them
+A work is a name of KERNELS with its full name and family. Works are numbered as the categories of the column `name`;
+after these come what differs from that: further full names or families of a name, kernels without a name, and last the
+directions of COPIES.
 """
 
 from __future__ import annotations
@@ -440,10 +433,7 @@ def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:
 
 
 def _others(codes: list[Numbers], known: list[Int], rows: slice) -> Int:
-    """Return the rows without a name, and those whose full name or family differ from what is known of the name.
-
-    Of a name that is seen for the first time they become known.
-    """
+    """Return the rows without a name, or of another full name or family than its first row, which becomes `known`."""
     name = codes[0][rows].astype(np.intp)
     other = name < 0
     for of_name, code in zip(known, codes[1:], strict=True):

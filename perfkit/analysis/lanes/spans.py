@@ -29,23 +29,7 @@ class _Inside(NamedTuple):
 
 
 class Idle:
-    """What `perfkit.analysis.gaps.idle_gaps` says of any window and choice of devices, without looking for gaps again.
-
-    Parameters
-    ----------
-    kernels, copies, api_calls, ranges
-        KERNELS, COPIES, API_CALLS and RANGES of a run; may be empty. About 50 bytes per gap are kept.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-
-    Examples
-    --------
-    >>> Idle(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).gaps(window=(0, 9)).empty
-    True
-    """
+    """What `perfkit.analysis.gaps.idle_gaps` says of any window and devices, kept with about 50 bytes per gap."""
 
     def __init__(
         self,
@@ -77,31 +61,12 @@ class Idle:
         self._graph, self._graph_device = np.divmod(ran, max(count, 1))
 
     def gaps(
-        self,
-        *,
-        window: Window | None = None,
-        ranks: Sequence[int] = (),
-        gpus: Sequence[int] = (),
+        self, *, window: Window | None = None, ranks: Sequence[int] = (), gpus: Sequence[int] = ()
     ) -> pd.DataFrame:
         """Return the times at which a device does nothing, with what it was waiting for.
 
-        Parameters
-        ----------
-        window
-            (start_ns, end_ns), half open; the span of each device's operations when omitted.
-        ranks, gpus
-            Ranks and CUDA ordinals to keep; empty keeps all. One without operations has no gaps.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Table `GAPS`, as `idle_gaps` returns it for the operations of these devices, and the calls and ranges of
-            these ranks.
-
-        Raises
-        ------
-        ValueError
-            If the window does not end after it starts.
+        A window that is omitted is the span of each device's operations; empty `ranks` and `gpus` keep all. The table
+        GAPS is that of `idle_gaps` for the operations of these devices, and the calls and ranges of these ranks.
         """
         kept = np.flatnonzero(self._chosen(ranks, gpus))
         if window is not None:
@@ -160,21 +125,9 @@ class Idle:
 class Spans:
     """Rows of a table with a start and a duration, sorted and summed once per group.
 
-    Unlike the operations of `Lanes` they may nest, and one that lasts 0 ns is in the window in which it starts.
-
-    Parameters
-    ----------
-    frame
-        Columns start_ns and dur_ns (int64, ns), in any order, may be empty. About 32 bytes per row are kept beside it.
-    group
-        int64, the group of each row, 0 .. groups-1.
-    groups
-        How many groups there are; some may be empty.
-
-    Attributes
-    ----------
-    total
-        int64, ns, per group: the time in which any of its rows ran; 0 for an empty group.
+    Unlike the operations of `Lanes` they may nest, and one that lasts 0 ns is in the window in which it starts. `group`
+    is the group of each row, 0 .. groups-1; some may be empty. `total` is, per group, the time in which any of its rows
+    ran, int64 ns. About 32 bytes per row are kept beside the table.
 
     Examples
     --------
@@ -222,21 +175,9 @@ class Spans:
         return np.array(counts, np.int64)
 
     def rows(self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0) -> tuple[Int, Int]:
-        """Return the rows of some groups in the window, whole: they are not cut at its edges.
+        """Return the rows of some `groups` (bool, one per group) in the window, whole: they are not cut at its edges.
 
-        Parameters
-        ----------
-        window
-            (start_ns, end_ns), half open.
-        groups
-            bool, one per group: those to look at.
-        at_least
-            Shortest row to return, ns.
-
-        Returns
-        -------
-        rows, group
-            int64: positions in the table, by group and start, and the group of each.
+        The positions in the table of those that last `at_least` so long, ns, by group and start, and the group of each.
         """
         found = [np.zeros(0, np.int64)]
         for group in np.flatnonzero(groups):

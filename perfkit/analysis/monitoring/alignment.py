@@ -1,15 +1,9 @@
 """What did the clock do while kernels ran?
 
-Conventions
------------
 A device of SAMPLES is that of KERNELS with the same rank and gpu. Clocks of a monitoring log and of a profiler are
 brought onto one axis by the wall clock, which logs give without a time zone: where no device has readings in the span
-of its kernels there is nothing to align, which is refused and not answered with nothing.
-A reading counts for the time until the next one of the same metric and device, the last one for the usual interval,
-as
-in `perfkit.analysis.monitoring`; one that reaches over the edge of a bin counts in both. Weighted by `covered_ns`,
-the
-means of the bins add up to the mean of the whole.
+of its kernels there is nothing to align, which raises PerfkitError. A reading that reaches over the edge of a bin
+counts in both. Weighted by `covered_ns`, the means of the bins add up to the mean of the whole.
 """
 
 from __future__ import annotations
@@ -56,34 +50,16 @@ def clock_under_kernels(
     ----------
     samples, kernels
         SAMPLES with `sm_clock_hz`, and with `sm_max_clock_hz` if it was recorded, else the highest reading of the
-        device is its maximum; KERNELS. In any order, may be empty.
+        device is its maximum; KERNELS.
     below
-        Share of the maximum under which a clock is low, above 0, at most 1.
-    window
-        (start_ns, end_ns), half open: readings in it; all when omitted.
+        Share of the maximum under which a clock is low, above 0, at most 1, else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with clocks and kernels, ascending: `count` int64, readings while a kernel
-        ran; of these, each weighing the same, float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`,
-        `low_frac`, 0..1, share of low ones; `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or
-        sm_clock_hz for the highest reading.
-
-    Raises
-    ------
-    PerfkitError
-        If neither clocks nor kernels are missing, and no device has readings in the span of its kernels.
-    SchemaError
-        If an input is not of its table.
-    ValueError
-        If `below` is not within 0 and 1, or the window does not end after it starts.
-
-    Examples
-    --------
-    >>> from perfkit.tables import KERNELS, SAMPLES
-    >>> clock_under_kernels(SAMPLES.empty(), KERNELS.empty()).columns.tolist()[2:5]
-    ['count', 'mean_clock_hz', 'lowest_clock_hz']
+        Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each weighing the same,
+        float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
+        `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
     """
     found, most, recorded = _clocks(samples, below, window)
     joined = aligned(found, kernels, window)
@@ -106,30 +82,15 @@ def clock_drops(
 ) -> pd.DataFrame:
     """Return the stretches of consecutive readings with a low SM clock, each taken while a kernel ran.
 
-    A stretch reaches from its first low reading to the next reading that is not low.
-
-    Parameters
-    ----------
-    samples, kernels, below, window
-        As in `clock_under_kernels`.
+    A stretch reaches from its first low reading to the next reading that is not low; arguments as in
+    `clock_under_kernels`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per stretch, by rank, gpu (int32) and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
+        One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
         `lowest_clock_hz`, `max_clock_hz` float64; `kernel_busy_ns` int64, time with a kernel, above 0; `name` category
         of KERNELS, the kernel with the most time in the stretch, and `kernel_ns` int64, that time, over all launches.
-
-    Raises
-    ------
-    PerfkitError, SchemaError, ValueError
-        As in `clock_under_kernels`.
-
-    Examples
-    --------
-    >>> from perfkit.tables import KERNELS, SAMPLES
-    >>> clock_drops(SAMPLES.empty(), KERNELS.empty()).columns.tolist()[5:]
-    ['lowest_clock_hz', 'max_clock_hz', 'kernel_busy_ns', 'name', 'kernel_ns']
     """
     found, most, _ = _clocks(samples, below, window)
     joined = aligned(found, kernels, window)
@@ -162,28 +123,12 @@ def throttled_kernels(samples: pd.DataFrame, kernels: pd.DataFrame, *, window: W
 
     Causes and their metrics are those of `throttling`; a reading holds until the next one.
 
-    Parameters
-    ----------
-    samples, kernels, window
-        As in `clock_under_kernels`, with event reasons or violation counters.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with both, ascending; int64 ns: `kernel_busy_ns`, time with a kernel for which
-        a cause was recorded, `power_ns`, `thermal_ns`, `other_ns` of it, `throttled_ns`, any of them; `throttled_frac`
-        float64, 0..1, of `kernel_busy_ns`, NaN where that is 0.
-
-    Raises
-    ------
-    PerfkitError, SchemaError, ValueError
-        As in `clock_under_kernels`.
-
-    Examples
-    --------
-    >>> from perfkit.tables import KERNELS, SAMPLES
-    >>> throttled_kernels(SAMPLES.empty(), KERNELS.empty()).columns.tolist()[2:6]
-    ['kernel_busy_ns', 'power_ns', 'thermal_ns', 'other_ns']
+        int64 ns: `kernel_busy_ns`, time with a kernel for which a cause was recorded, `power_ns`, `thermal_ns`,
+        `other_ns` of it, `throttled_ns`, any of them; `throttled_frac` float64 of `kernel_busy_ns`, NaN where that is
+        0.
     """
     found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
     joined = aligned(found, kernels, window)
@@ -285,36 +230,20 @@ def bins(
 
     Parameters
     ----------
-    samples
-        SAMPLES in any order; may be empty.
     metrics
         Metrics that are looked at; all when empty.
     bins
-        Number of bins at most, at least 1.
+        Number of bins at most, at least 1, else ValueError.
     window
-        (start_ns, end_ns), half open: readings in it, and what the bins tile; all readings, and the time for which
-        they count, when omitted.
+        Readings in it, and what the bins tile; all readings, and the time for which they count, when omitted.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank, gpu (int32), metric (category) and bin in which a reading counts, ascending: `start_ns`,
-        `dur_ns` int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count; `count`
-        int64, readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time; `min`, `max`
+        One row per rank, gpu, metric (category) and bin in which a reading counts, ascending: `start_ns`, `dur_ns`
+        int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count; `count` int64,
+        readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time; `min`, `max`
         float64, of all readings that count; in the unit of the metric's suffix.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If `bins` is below 1, or the window does not end after it starts.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> bins(SAMPLES.empty()).columns.tolist()[3:]
-    ['start_ns', 'dur_ns', 'covered_ns', 'count', 'mean', 'min', 'max']
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
@@ -354,10 +283,7 @@ def _places(found: Readings, edges: Int) -> Int:
 def _figures(
     found: Readings, hold: Int, begin: Int, stop: Int, follows: NDArray[np.bool_], start: Int, end: Int
 ) -> dict[str, NDArray[np.int64] | NDArray[np.float64]]:
-    """Return the figures of bins [start, end) in which the readings [begin, stop) were taken.
-
-    Where the bin `follows` a reading of its series, that one reaches into it until the first of its own.
-    """
+    """Return the figures of bins [start, end) with the readings [begin, stop), and of the reading each `follows`."""
     taken = stop > begin
     reaching, until = np.append(found.value, 0)[begin - 1], np.append(found.time + hold, 0)[begin - 1]
     reach = np.where(follows, np.clip(until, start, end) - start, 0)

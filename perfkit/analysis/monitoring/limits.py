@@ -1,10 +1,4 @@
-"""Was the clock lowered, and how near were power, memory and temperature to their limits?
-
-Functions
----------
-throttling   share of the time with a lowered clock, by cause
-at_limit     power, memory and temperature against their limits
-"""
+"""Was the clock lowered, and how near were power, memory and temperature to their limits?"""
 
 from __future__ import annotations
 
@@ -44,44 +38,25 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     """Return the share of the time in which each device's clock was lowered, by cause.
 
     A reading of a cause above 0 holds until the next reading. Time is that for which the cause was recorded, counted
-    once however many metrics tell of it. Counters of the event reasons precede their readings, which say what held at
-    a moment; where neither reasons nor shares tell of a cause, other counters do. A counter's share is the time by
-    which it grew over that between its readings, without those between which it went back, since it was reset; of
-    several of one cause the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and
-    more than that is none (NaN).
+    once however many metrics tell of it. Counters of the event reasons precede their readings, which say what held at a
+    moment; where neither reasons nor shares tell of a cause, other counters do. A counter's share is the time by which
+    it grew over that between its readings, without those between which it went back, since it was reset; of several of
+    one cause the greatest counts. It can be read up to an interval late: what that adds above 1 is 1, and more than
+    that is none (NaN).
 
-    Parameters
-    ----------
-    samples
-        SAMPLES in any order; may be empty. Event reasons (throttled_..._frac), their counters (throttled_..._ns),
-        violations as shares (..._violation_frac) and as counters (..._violation_ns) count, nothing else does.
-    window
-        (start_ns, end_ns), half open: readings in it; all when omitted.
+    Event reasons (throttled_..._frac), their counters (throttled_..._ns), violations as shares (..._violation_frac) and
+    as counters (..._violation_ns) count, nothing else does.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) of `samples`, ascending: `power_frac`, `thermal_frac`, `other_frac` (another
-        reason than these and idleness), `throttled_frac` (any of them; counters do not say when, so with them the
-        greatest share of a cause), float64, 0..1, NaN where not recorded; `source` string, the metrics that were, empty
-        where there are none.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If the window does not end after it starts.
+        Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than these and
+        idleness), `throttled_frac` (any of them; counters do not say when, so with them the greatest share of a cause),
+        float64, NaN where not recorded; `source` string, the metrics that were, empty where there are none.
 
     References
     ----------
     NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which count ns.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> throttling(SAMPLES.empty()).columns.tolist()[2:]
-    ['power_frac', 'thermal_frac', 'other_frac', 'throttled_frac', 'source']
     """
     found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
     table, (_, of_series) = numbered(samples, found.series)
@@ -138,38 +113,18 @@ def held(found: Readings, device: Int, rows: Int) -> Intervals:
 def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return power, memory and temperature of each device against the limit that held at the time of each reading.
 
-    The limit of the power is the enforced one, else the data sheet's for the exact name in `devices`; that of the
-    memory the recorded total, else the sum of used, free and reserved, else that of `devices`; that of the
+    The limit of the power is the enforced one, else the data sheet's for the exact name in `devices` (DEVICES); that of
+    the memory the recorded total, else the sum of used, free and reserved, else that of `devices`; that of the
     temperature the recorded one from which the GPU slows down. A margin (T.Limit) is at its limit at 0. There is no
     other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature.
-
-    Parameters
-    ----------
-    samples, window
-        As in `throttling`.
-    devices
-        DEVICES, for names and memory; may be empty.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank, gpu (int32) and quantity (category: power, memory, temperature, temperature_margin) of which
-        value and limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or
-        degrees Celsius, worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and
-        above, NaN for temperatures; `at_limit_frac`, 0..1, share of the time. `source` string, where the limit is from.
-
-    Raises
-    ------
-    SchemaError
-        If an input is not of its table.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> at_limit(SAMPLES.empty(), DEVICES.empty()).columns.tolist()[2:6]
-    ['quantity', 'mean', 'worst', 'limit']
+        One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of which value and
+        limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or degrees Celsius,
+        worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and above, NaN for
+        temperatures; `at_limit_frac`, share of the time. `source` string, where the limit is from.
     """
     DEVICES.check(devices)
     tables = [

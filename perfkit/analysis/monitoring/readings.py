@@ -1,14 +1,4 @@
-"""The readings of some metrics, series by series, and the time that each of them counts for.
-
-Functions
----------
-readings     the readings of SAMPLES, sorted
-means        time-weighted mean of each series
-of_each      a ufunc over each series
-wide         one row per device, one column per metric
-stretches    runs of readings that fulfil a condition
-as_of        the reading of another metric that holds at the time of each reading
-"""
+"""The readings of some metrics, series by series, and the time that each of them counts for."""
 
 from __future__ import annotations
 
@@ -71,13 +61,6 @@ def readings(samples: pd.DataFrame, *metrics: str, window: Window | None = None)
 
     A reading holds until the next of its series, the last one for the usual interval: the median, of two middle ones
     the lower. A series that spans no time counts every reading for 1 ns.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If the window does not end after it starts.
     """
     seen = _seen(SAMPLES.check(samples), metrics, window)
     index, (device,) = devices(seen)
@@ -139,15 +122,7 @@ def means(found: Readings, value: Float | NDArray[np.bool_] | None = None) -> Fl
 
 
 def of_each(over: np.ufunc, found: Readings, value: NDArray[Any]) -> NDArray[Any]:
-    """Return a ufunc's reduction over the rows of each series.
-
-    Examples
-    --------
-    >>> frame = pd.DataFrame({"rank": 0, "gpu": [0, 0, 1], "time_ns": 0, "metric": "power_w", "value": [1.0, 2.0, 9]})
-    >>> found = readings(SAMPLES.make(frame))
-    >>> of_each(np.maximum, found, found.value).tolist()
-    [2.0, 9.0]
-    """
+    """Return a ufunc's reduction over the rows of each series."""
     return np.asarray(over.reduceat(value, found.first) if len(found.first) else value)
 
 
@@ -167,10 +142,7 @@ def stretches(found: Readings, fulfils: NDArray[np.bool_]) -> Stretches:
 
 
 def as_of(other: Readings, found: Readings) -> Float:
-    """Return, for each reading, that of the same device in `other` (one metric) at its time, before the first that one.
-
-    NaN for devices that `other` lacks.
-    """
+    """Return, at each reading, the latest value of `other` (one metric), at first its first; NaN without the device."""
     value = np.full(len(found.time), np.nan)
     places = {device: n for n, device in enumerate(zip(*(other.series[key] for key in DEVICE), strict=True))}
     for number, device in enumerate(zip(*(found.series[key] for key in DEVICE), strict=True)):

@@ -30,36 +30,19 @@ def periods(samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", window: Win
     """Return the period with which a metric of each device repeats, where it does, from its autocorrelation.
 
     The readings are averaged over a grid of their usual interval (coarser beyond 131,072 points). The period is the
-    shortest lag, of at most a third of the span, at which the autocorrelation peaks within a tenth of its highest
-    peak. There is none where that peak is below 0.3, or below four standard deviations of white noise
-    (4 / sqrt(points)), or does not rise by 0.3 above what lies before it.
-
-    Parameters
-    ----------
-    samples, metric, window
-        As in `dips`.
+    shortest lag, of at most a third of the span, at which the autocorrelation peaks within a tenth of its highest peak.
+    There is none where that peak is below 0.3, or below four standard deviations of white noise (4 / sqrt(points)), or
+    does not rise by 0.3 above what lies before it.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with the metric, ascending: `period_ns` Int64, NA where there is none;
-        `correlation` float64, the autocorrelation at that lag, 0.3..1, NaN where there is none; `step_ns` int64, the
-        grid, which is the precision of the period.
-
-    Raises
-    ------
-    SchemaError, ValueError
-        As in `dips`.
+        `period_ns` Int64, NA where there is none; `correlation` float64, the autocorrelation at that lag, 0.3..1, NaN
+        where there is none; `step_ns` int64, the grid, which is the precision of the period.
 
     References
     ----------
     Box, Jenkins: Time Series Analysis, 1976, chapter 2 (autocorrelation, and Bartlett's standard deviation of it).
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> periods(SAMPLES.empty()).columns.tolist()[2:]
-    ['period_ns', 'correlation', 'step_ns']
     """
     found = readings(samples, metric, window=window)
     rows = [_period(*_gridded(found, number)) for number in range(len(found.first))]
@@ -109,39 +92,16 @@ def _autocorrelation(value: Float) -> Float:
 def dips(
     samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", below: float = 0.5, window: Window | None = None
 ) -> pd.DataFrame:
-    """Return the stretches in which a metric of a device is below a share of its median.
+    """Return the stretches in which `metric` is below a share of the device's time-weighted median.
 
-    A stretch reaches from its first low reading to the next reading that is not low.
-
-    Parameters
-    ----------
-    samples
-        SAMPLES in any order; may be empty.
-    metric
-        Metric that is looked at.
-    below
-        Share of the time-weighted median that counts as low, above 0, at most 1.
-    window
-        (start_ns, end_ns), half open: readings in it; all when omitted.
+    A stretch reaches from its first low reading to the next reading that is not low. `below` is that share, above 0, at
+    most 1, else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        One row per stretch, by rank, gpu (int32) and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
-        `lowest`, `median` float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If `below` is not within 0 and 1, or the window does not end after it starts.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> dips(SAMPLES.empty()).columns.tolist()[2:]
-    ['start_ns', 'dur_ns', 'count', 'lowest', 'median']
+        One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings; `lowest`,
+        `median` float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
     """
     if not 0 < below <= 1:
         raise ValueError(f"below: {below} is not within 0 and 1")
@@ -168,27 +128,13 @@ def _end(found: Readings, stop: Int) -> Int:
 def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the share of the time in which no kernel ran on each device: readings of utilisation that are 0.
 
-    Parameters
-    ----------
-    samples, window
-        As in `dips`; gpu_busy_frac counts, for devices that lack it graphics_active_frac.
+    Utilisation is gpu_busy_frac, for devices that lack it graphics_active_frac.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with utilisation, ascending: `idle_frac` float64, 0..1; `idle_ns` int64, the
-        time; `longest_ns` int64, the longest stretch without a reading above 0; `count` int64, stretches.
-
-    Raises
-    ------
-    SchemaError, ValueError
-        As in `dips`.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> idle(SAMPLES.empty()).columns.tolist()[2:]
-    ['idle_frac', 'idle_ns', 'longest_ns', 'count']
+        `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch without a reading above
+        0; `count` int64, stretches.
     """
     found = readings(samples, *BUSY, window=window)
     none = stretches(found, found.value == 0)
@@ -207,33 +153,15 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 def imbalance(
     samples: pd.DataFrame, *, metrics: tuple[str, ...] = COMPARED, window: Window | None = None
 ) -> pd.DataFrame:
-    """Return by how much the time-weighted means of the devices differ, metric by metric.
-
-    Parameters
-    ----------
-    samples, window
-        As in `dips`.
-    metrics
-        Metrics that are compared.
+    """Return by how much the time-weighted means of the devices differ, for each of `metrics`.
 
     Returns
     -------
     pandas.DataFrame
         One row per metric (category) that two devices at least have, in the order of `metrics`: `devices` int64, how
         many; `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
-        `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, 0..1, NaN where the
-        highest is 0.
-
-    Raises
-    ------
-    SchemaError, ValueError
-        As in `dips`.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> imbalance(SAMPLES.empty()).columns.tolist()[:5]
-    ['metric', 'devices', 'lowest', 'mean', 'highest']
+        `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, NaN where the highest
+        is 0.
     """
     found = readings(samples, *metrics, window=window)
     mean = wide(found, means(found), metrics)
@@ -258,33 +186,12 @@ def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     The percentile p is the least value at or below which the metric was for the share p of the time. In a regular log
     (nine of ten intervals within a quarter of the usual one) longer intervals are missing readings.
 
-    Parameters
-    ----------
-    samples
-        SAMPLES in any order; may be empty.
-    window
-        (start_ns, end_ns), half open: readings in it; all when omitted.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank, gpu (int32) and metric (category), ascending: `count` int64, readings without NaN;
-        `missing_frac` float64, 0..1, share of the ticks between the first and the last reading that have none, NaN
-        where the log is not regular or has fewer than three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max`
-        float64, in the unit of the metric's suffix.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> summary(SAMPLES.empty()).columns.tolist()[3:]
-    ['count', 'missing_frac', 'mean', 'p5', 'p50', 'p95', 'min', 'max']
+        One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac` float64, share
+        of the ticks between the first and the last reading that have none, NaN where the log is not regular or has
+        fewer than three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
     """
     return statistics(readings(samples, window=window))
 
@@ -333,34 +240,18 @@ def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Da
 
     Over the same time the first is at least the second and the second at least the third and the fourth.
 
-    Parameters
-    ----------
-    samples, window
-        As in `summary`.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with any of them, ascending; float64, 0..1, NaN where not recorded:
-        `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a warp on an SM, mean over the
-        SMs; `sm_occupancy_frac`, resident warps over the most there can be; `pipe_active_frac`, cycles in which the
-        busiest arithmetic pipe worked. `busy_metric`, `pipe` string: the metric the first and the last come from,
-        missing where there is none; `note` string, which of them contradict each other by more than 0.05, else empty.
-
-    Raises
-    ------
-    SchemaError, ValueError
-        As in `summary`.
+        float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a
+        warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident warps over the most there can be;
+        `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked. `busy_metric`, `pipe` string: the metric
+        the first and the last come from, missing where there is none; `note` string, which of them contradict each
+        other by more than 0.05, else empty.
 
     References
     ----------
     NVML, nvmlUtilization_t; DCGM fields 203, 1001 to 1004, 1006 to 1008.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> utilisation(SAMPLES.empty()).columns.tolist()[2:6]
-    ['gpu_busy_frac', 'sm_active_frac', 'sm_occupancy_frac', 'pipe_active_frac']
     """
     metrics = (*BUSY, "sm_active_frac", "sm_occupancy_frac", *PIPES)
     found = readings(samples, *metrics, window=window)
@@ -394,31 +285,14 @@ def _contradictions(table: pd.DataFrame) -> pd.Series:
 def energy(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the energy of each device: the counter's last reading less its first, or the integral of the power.
 
-    Power is taken to change linearly between readings (trapezoid). A counter that goes back has been reset and is
-    passed over.
-
-    Parameters
-    ----------
-    samples, window
-        As in `summary`.
+    Power is taken to change linearly between readings (trapezoid). A counter that goes back was reset and is passed
+    over.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with power or energy, ascending: `energy_j` float64, J; `span_ns` int64, from
-        first to last reading; `power_w` float64, energy over span, W; NaN where there are not two readings at
-        different times. `source` category, the metric it comes from: energy_j or power_w.
-
-    Raises
-    ------
-    SchemaError, ValueError
-        As in `summary`.
-
-    Examples
-    --------
-    >>> from perfkit.tables import SAMPLES
-    >>> energy(SAMPLES.empty()).columns.tolist()[2:]
-    ['energy_j', 'span_ns', 'power_w', 'source']
+        `energy_j` float64, J; `span_ns` int64, from first to last reading; `power_w` float64, energy over span, W; NaN
+        where there are not two readings at different times. `source` category: energy_j or power_w.
     """
     found = readings(samples, "energy_j", "power_w", window=window)
     last = found.stop - 1

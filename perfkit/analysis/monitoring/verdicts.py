@@ -1,4 +1,4 @@
-"""What each check says of a device, given its facts."""
+"""Does a device pass the five checks: utilisation, memory, power, throttling and traffic?"""
 
 from __future__ import annotations
 
@@ -181,8 +181,7 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     """Return one row per monitored rank and gpu of 0 and up (the index) with what is known, NaN where it is not.
 
     Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after "throttling_", the 95th
-    percentile of each metric of LINKS and the mean of power_w and memory_used_bytes under their names, and busy_count,
-    busy_median, busy_idle_frac, busy_high_frac.
+    percentile of each metric of LINKS and the mean of power_w and memory_used_bytes under their names, and `busy_...`.
     """
     lowered = throttling(samples, window=window).set_index(DEVICE)[_CAUSES].add_prefix("throttling_")
     limits = at_limit(samples, devices, window=window)
@@ -237,40 +236,23 @@ def checks(
     from 0.95 on. power: mean over the limit; attention below 0.5, since power near the limit is a sign of work.
     throttling: share of the time with a lowered clock, from event reasons and violation counters alone; attention from
     0.01 on, or where the temperature came within 5 degrees of the recorded slowdown, or its margin to 5. traffic: the
-    95th percentile of the direction of a link that is nearest to its peak, over that peak; attention from 0.8 on.
-    What was not recorded is "cannot tell", and the reason says how to record it.
+    95th percentile of the direction of a link that is nearest to its peak, over that peak; attention from 0.8 on. What
+    was not recorded is "cannot tell", and the reason says how to record it.
 
     Parameters
     ----------
-    samples
-        SAMPLES in any order; may be empty.
     devices
         DEVICES, for names and memory; may be empty.
     pcie_bytes_per_s, nvlink_bytes_per_s
-        Peak of one direction of a GPU's link, bytes/s; there is no default. Without them traffic has a value in
-        bytes/s, of the busiest direction, and no verdict.
-    window
-        (start_ns, end_ns), half open: readings in it; all when omitted.
+        Peak of one direction of a GPU's link, bytes/s, above 0, else ValueError; there is no default. Without them
+        traffic has a value in bytes/s, of the busiest direction, and no verdict.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank, gpu (int32, 0 and up) and check (category: CHECKS) of every GPU that was monitored, in this
-        order: `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN
-        where there is none; `unit` category: frac or bytes_per_s; `reason` string.
-
-    Raises
-    ------
-    SchemaError
-        If an input is not of its table.
-    ValueError
-        If the window does not end after it starts, or a peak is not above 0.
-
-    Examples
-    --------
-    >>> from perfkit.tables import DEVICES
-    >>> checks(SAMPLES.empty(), DEVICES.empty()).columns.tolist()[2:]
-    ['check', 'verdict', 'value', 'threshold', 'unit', 'reason']
+        One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored, in this order:
+        `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN where there is none; `unit`
+        category: frac or bytes_per_s; `reason` string.
     """
     peaks = {"pcie": pcie_bytes_per_s, "nvlink": nvlink_bytes_per_s}
     for link, peak in peaks.items():

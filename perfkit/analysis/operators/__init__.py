@@ -2,23 +2,16 @@
 
 Conventions
 -----------
+`ops`, `kernels`, `api_calls` and the like are OPS, KERNELS, API_CALLS of one execution and may be empty; another table
+raises SchemaError. `window` is (start_ns, end_ns), everything when omitted; ValueError if it does not end after it
+starts. Shares are 0..1.
+
 A kernel belongs to the innermost operator that runs on the launching thread when the launch call begins: of all
 operators [start, end) of that process and thread that contain the call's start. The call is joined on (rank, process,
 correlation); all nodes of a graph belong to the operator that launched the graph. Kernels without a recorded call, or
 launched outside of every operator, have no operator: they are never dropped, and stand in rows of their own. *Self* is
 an operator without those nested in it, *total* with them. Times of the GPU are sums of kernel durations, copies left
 out; concurrent kernels add up.
-
-Functions
----------
-kernels_of                the operator of each kernel
-launched                  the kernels of each operator
-summary                   time of the operators on CPU and GPU, self and total
-backward                  time of forward operators and of their backward
-many_small                operators whose kernels are short
-unexpected                operators that a step would do without
-synchronisations          calls that wait for the GPU, with operator, Python line and idle time
-synchronisation_summary   their sums
 
 References
 ----------

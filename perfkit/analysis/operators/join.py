@@ -1,17 +1,12 @@
-"""Which operator was running on a thread at a moment, and which operators enclose it?
+"""Which operator was running on a thread at a moment, which operators enclose it, and which Python line called it?
 
-Conventions
------------
-Operators of one (rank, process, thread) nest. An operator runs in [start, end): one of no duration never runs, and
-what starts together with an operator lies in it. Operators are named by their row (position) in OPS; -1 is none.
-As in `perfkit.analysis.operators`.
-PyTorch names a frame ``file(line): function``, where the line is that of the function's beginning, a built-in
-``<built-in ...>`` and a module's forward ``nn.Module: class``. The program's frames are those that are not built
-in, not PyTorch's own and not the standard library's.
+Operators of one (rank, process, thread) nest. An operator runs in [start, end): one of no duration never runs, and what
+starts together with an operator lies in it. Operators are named by their row (position) in OPS; -1 is none.
 
-References
-----------
-PyTorch, ``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``: the line of the frame as it is entered.
+PyTorch names a frame ``file(line): function``, where the line is that of the function's beginning
+(``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a module's forward
+``nn.Module: class``. The program's frames are those that are not built in, not PyTorch's own and not the standard
+library's.
 """
 
 from __future__ import annotations
@@ -39,19 +34,7 @@ _MODULE = re.compile(r"(\w+)(?:/|\.py\()")
 def running(ops: pd.DataFrame, parent: Int, moments: pd.DataFrame) -> Int:
     """Return the row of the innermost operator that runs on the thread of each moment, -1 where none does.
 
-    Parameters
-    ----------
-    ops
-        OPS; may be empty.
-    parent
-        Its `parents`.
-    moments
-        A frame with rank, process, thread and start_ns, the moment; may be empty.
-
-    Returns
-    -------
-    int64 array
-        One row number per moment.
+    `parent` are the `parents` of `ops`; `moments` have rank, process, thread and start_ns, the moment.
 
     Examples
     --------
@@ -79,13 +62,6 @@ def launching(ops: pd.DataFrame, parent: Int, operations: pd.DataFrame, api_call
     """Return the call that launched each kernel or copy, and the innermost operator that made it: rows, -1 for none.
 
     The call is the one with the operation's correlation id; all nodes of a graph have that of the graph.
-
-    Examples
-    --------
-    >>> from perfkit.tables import API_CALLS, KERNELS, OPS
-    >>> call, op = launching(OPS.empty(), np.array([]), KERNELS.empty(), API_CALLS.empty())
-    >>> call.tolist(), op.tolist()
-    ([], [])
     """
     call = started_by(operations, api_calls)
     launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
@@ -166,13 +142,7 @@ def gpu_self(
 
 
 def sums(values: Int, group: Int, groups: int) -> Int:
-    """Return the exact sum of the integers of each of the groups 0 .. groups-1.
-
-    Examples
-    --------
-    >>> sums(np.array([5, 6]), np.array([1, 1]), 3).tolist()
-    [0, 11, 0]
-    """
+    """Return the exact sum of the integers of each of the groups 0 .. groups-1."""
     total = np.zeros(groups, np.int64)
     np.add.at(total, group, values)
     return total
@@ -198,12 +168,7 @@ def kernels_of(
 ) -> pd.DataFrame:
     """Return the operator that launched each kernel: the innermost one that runs when the launch call begins.
 
-    Parameters
-    ----------
-    ops, kernels, api_calls
-        OPS, KERNELS and API_CALLS of one execution; may be empty.
-    window
-        (start_ns, end_ns): only kernels that start in it; every kernel when omitted.
+    With a window only kernels that start in it.
 
     Returns
     -------
@@ -211,18 +176,6 @@ def kernels_of(
         One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in its rank, -1
         where there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no
         operator; "none", no launch call is recorded.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> kernels_of(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist()
-    ['rank', 'op', 'how']
     """
     call, row = launching(OPS.check(ops), parents(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
@@ -237,32 +190,15 @@ def launched(
 ) -> pd.DataFrame:
     """Return count and time of the kernels that each operator launches itself, per operator and kernel name.
 
-    Parameters
-    ----------
-    ops, kernels, api_calls
-        OPS, KERNELS and API_CALLS of one execution; may be empty.
-    window
-        (start_ns, end_ns): kernels count with the part inside; everything when omitted.
+    In a window kernels count with the part inside.
 
     Returns
     -------
     pandas.DataFrame
         By falling `total_ns`, ties by falling count, then names: `operator` category, missing for kernels without
         operator; `kernel` category, the kernel's name; `count` int64; `total_ns`, `min_ns`, `max_ns` int64; `mean_ns`,
-        `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch; `share_frac` float64, 0..1, total_ns
-        over the time of all kernels, NaN where that is 0.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> launched(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist()[:4]
-    ['operator', 'kernel', 'count', 'total_ns']
+        `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch; `share_frac` float64, total_ns over the
+        time of all kernels, NaN where that is 0.
     """
     _, row = launching(OPS.check(ops), parents(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = cut(kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window)
@@ -275,17 +211,7 @@ def launched(
 def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
     """Return the innermost frame of the program on the thread at each moment, else the innermost of all.
 
-    Parameters
-    ----------
-    python_calls
-        PYTHON_CALLS; may be empty.
-    moments
-        A frame with rank, process, thread and start_ns, the moment; may be empty.
-
-    Returns
-    -------
-    pandas.Categorical
-        A name per moment, missing where no Python function runs.
+    A name per moment (rank, process, thread and start_ns), missing where no Python function runs.
 
     Examples
     --------

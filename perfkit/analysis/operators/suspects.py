@@ -1,13 +1,11 @@
 """Which operators run that a training step or an inference would do without?
 
-Conventions
------------
 Each check names operators by a pattern and says what they must do to count: an ``aten::item`` of a tensor on the CPU
 costs nothing, one that calls CUDA waits for the GPU. Operators count once per check, the outermost.
-Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than `SHORT_NS`. That constant
-only
-selects: whether launching holds the GPU up is for the measured `interval_ns` to say, the time from one launch call
-of a thread to its next. Where it exceeds the kernels' time, the GPU waits for the CPU. Nodes of a graph are launched
+
+Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than `SHORT_NS`. That constant only
+selects: whether launching holds the GPU up is for the measured `interval_ns` to say, the time from one launch call of a
+thread to its next. Where it exceeds the kernels' time, the GPU waits for the CPU. Nodes of a graph are launched
 together: they have no interval.
 """
 
@@ -117,31 +115,14 @@ def unexpected(
 ) -> pd.DataFrame:
     """Return the operators that a step would do without, per check (`CHECKS`) and operator.
 
-    Parameters
-    ----------
-    ops, kernels, copies, api_calls
-        OPS, KERNELS, COPIES and API_CALLS of one execution; may be empty.
-    window
-        (start_ns, end_ns): operators count with the part inside; everything when omitted.
+    In a window operators count with the part inside.
 
     Returns
     -------
     pandas.DataFrame
-        In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator;
-        `count` int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and
-        copies that they and operators nested in them launched, whole; `why`, `instead` string.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> unexpected(OPS.empty(), KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).columns.tolist()
-    ['check', 'name', 'count', 'cpu_total_ns', 'gpu_total_ns', 'why', 'instead']
+        In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator; `count`
+        int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that
+        they and operators nested in them launched, whole; `why`, `instead` string.
     """
     parent = parents(OPS.check(ops))
     traits, gpu = _traits(ops, parent, KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
@@ -208,36 +189,22 @@ def many_small(
 
     Parameters
     ----------
-    ops, kernels, api_calls
-        OPS, KERNELS and API_CALLS of one execution; may be empty.
     below_ns
-        Median from which on an operator's kernels are not short, ns.
+        Median from which on an operator's kernels are not short, ns, above 0, else ValueError.
     steps
         What `perfkit.analysis.steps.detect` returned, for launches per step.
     window
-        (start_ns, end_ns): only kernels that start in it; none is cut. Everything when omitted.
+        Only kernels that start in it; none is cut.
 
     Returns
     -------
     pandas.DataFrame
         By falling `count`, ties by name: `name` category, of the operator that launches, missing for kernels without
-        one; `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations;
-        `count_frac`, `share_frac` float64, 0..1, count and total_ns over those of all kernels (share_frac NaN where
-        these take no time); `interval_ns` float64, median time from the operator's launch calls to the next of the
-        same thread, NaN where there is none; `per_step_count` float64, kernels that start in a step over the number
-        of steps of all ranks, NaN without steps.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If `below_ns` is not positive or the window does not end after it starts.
-
-    Examples
-    --------
-    >>> many_small(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist()[:3]
-    ['name', 'count', 'total_ns']
+        one; `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations; `count_frac`,
+        `share_frac` float64, count and total_ns over those of all kernels (share_frac NaN where these take no time);
+        `interval_ns` float64, median time from the operator's launch calls to the next of the same thread, NaN where
+        there is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN
+        without steps.
     """
     if below_ns <= 0:
         raise ValueError(f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}.")

@@ -2,23 +2,17 @@
 
 Conventions
 -----------
-A synchronisation is a call that returns only when the GPU is done (`perfkit.analysis.host.BLOCKING`) or an
-asynchronous copy from the device to pageable memory, which does so too. It is *explicit* where the program asks to
-wait (``torch.cuda.synchronize()``: a *Synchronize* call outside every operator), else *implicit* (``.item()``,
-``.cpu()``, ``nonzero``: the call is the operator's).
+A synchronisation is a call that returns only when the GPU is done (`perfkit.analysis.host.BLOCKING`) or an asynchronous
+copy from the device to pageable memory, which does so too (CUDA Runtime API, "API synchronization behavior"). It is
+*explicit* where the program asks to wait (``torch.cuda.synchronize()``: a *Synchronize* call outside every operator),
+else *implicit* (``.item()``, ``.cpu()``, ``nonzero``: the call is the operator's).
 
 The device waited for is the one on which the calling thread last started an operation, else the rank's only one. The
-idle time that a synchronisation costs lies in the gap of that device in which it ends: from its start, or from when
-the device ran dry if that is later, to the next operation's start, or to the next synchronisation's that ends in the
-same gap: nothing is counted twice. At most that is saved without the synchronisation, for the host may have other
-work
-to do before it launches again. Where graph launches have no recorded kernels
-(`perfkit.analysis.gaps.determinable`) gaps are an artefact, and so is this.
-As in `perfkit.analysis.operators.synchronising`.
-
-References
-----------
-CUDA Runtime API, "API synchronization behavior".
+idle time that a synchronisation costs lies in the gap of that device in which it ends: from its start, or from when the
+device ran dry if that is later, to the next operation's start, or to the next synchronisation's that ends in the same
+gap: nothing is counted twice. At most that is saved without the synchronisation, for the host may have other work to do
+before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.gaps.determinable`) gaps are
+an artefact, and so is this.
 """
 
 from __future__ import annotations
@@ -75,36 +69,14 @@ def synchronisations(
 ) -> pd.DataFrame:
     """Return every call that waits for the GPU, with the operator and Python line it comes from and what it cost.
 
-    Parameters
-    ----------
-    ops, kernels, copies, api_calls
-        OPS, KERNELS, COPIES and API_CALLS of one execution; may be empty.
-    python_calls
-        PYTHON_CALLS of it, for the lines.
-    window
-        (start_ns, end_ns): only calls that start in it; none is cut. Everything when omitted.
+    With a window only calls that start in it; none is cut. PYTHON_CALLS give the lines: a line is where the function
+    begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard library's, else the
+    innermost.
 
     Returns
     -------
     pandas.DataFrame
-        Table `SYNCHRONISATIONS`: rank, gpu (the device waited for; -1 unknown), process, thread, start_ns, dur_ns
-        (ns), api, kind, operator, outermost, line (categories, the last three missing where there is none), idle_ns
-        (Int64, ns, 0 and up; NA where the device is not known, or no operation precedes or follows on it). A line is
-        where the function begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard
-        library's, else the innermost.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> none = [table.empty() for table in (OPS, KERNELS, COPIES, API_CALLS)]
-    >>> synchronisations(*none).columns.tolist() == SYNCHRONISATIONS.column_names
-    True
+        SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
     parent = parents(OPS.check(ops))
     python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
@@ -145,27 +117,14 @@ def _outermost_aten(ops: pd.DataFrame, parent: NDArray[np.int64], op: NDArray[np
 def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
     """Return how often and how long each operator and line waits for the GPU, and the idle time that costs.
 
-    Parameters
-    ----------
-    synchronisations
-        Table `SYNCHRONISATIONS`; all ranks and threads are taken together; may be empty.
+    All ranks and threads are taken together.
 
     Returns
     -------
     pandas.DataFrame
-        By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line`
-        category, as in the table; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of
-        those known; `idle_count` int64, how many are known.
-
-    Raises
-    ------
-    SchemaError
-        If `synchronisations` does not match its schema.
-
-    Examples
-    --------
-    >>> synchronisation_summary(SYNCHRONISATIONS.empty()).columns.tolist()[5:]
-    ['count', 'total_ns', 'max_ns', 'idle_ns', 'idle_count']
+        By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line` category,
+        as in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of those
+        known; `idle_count` int64, how many are known.
     """
     table, group = numbered(SYNCHRONISATIONS.check(synchronisations), list(KEYS))
     found = synchronisations[["dur_ns", "idle_ns"]].groupby(group)

@@ -1,20 +1,12 @@
 """How much time does each operator take, on the CPU and on the GPU, itself and with what it calls?
 
-Conventions
------------
-As in `perfkit.analysis.operators`.
 Autograd gives each node of the graph a number when a forward operator makes it; the node's backward bears the same
 (`sequence`). A *node* is an operator that autograd runs in the backward pass (``evaluate_function: MmBackward0`` and
 the ``MmBackward0`` in it are one). Several forward operators may bear a number, because a composite one bears that of
-the next node made in it: the one that starts last made the node. Numbers count per thread, and what a backward pass
-computes anew (activation checkpointing) bears numbers of another: a node finds its forward operator outside of
-the backward pass, a node run within another one inside. Kernels belong to the innermost node around their launch.
-
-References
-----------
-PyTorch, ``torch/csrc/profiler/collection.cpp``, ``generateForwardBackwardLink``: of the operators with one number
-"the
-one with biggest start time is most likely launching backward op".
+the next node made in it: the one that starts last made the node (PyTorch, ``torch/csrc/profiler/collection.cpp``,
+``generateForwardBackwardLink``). Numbers count per thread, and what a backward pass computes anew (activation
+checkpointing) bears numbers of another: a node finds its forward operator outside of the backward pass, a node run
+within another one inside. Kernels belong to the innermost node around their launch.
 """
 
 from __future__ import annotations
@@ -50,23 +42,7 @@ class _Grouping(NamedTuple):
 
 
 class Operators:
-    """What `perfkit.analysis.operators.summary` says of any window and choice of kernels, without joining them again.
-
-    Parameters
-    ----------
-    ops, kernels, api_calls
-        OPS, KERNELS and API_CALLS of one execution; may be empty. They are kept, with 8 bytes per operator and kernel.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-
-    Examples
-    --------
-    >>> Operators(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).summary().empty
-    True
-    """
+    """What `summary` says of any window and kernels, joined once: 8 bytes per operator and kernel are kept."""
 
     def __init__(self, ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> None:
         self._ops, self._kernels = OPS.check(ops), KERNELS.check(kernels)
@@ -81,25 +57,10 @@ class Operators:
         ops: Int | None = None,
         kernels: Int | None = None,
     ) -> pd.DataFrame:
-        """Return count, CPU time and GPU time of the operators, grouped.
+        """Return the function `summary` of some operators and kernels, and the calls of their ranks.
 
-        Parameters
-        ----------
-        by, window
-            As in `perfkit.analysis.operators.summary`.
-        ops, kernels
-            Positions in OPS and KERNELS, ascending, of those to look at: operators of whole ranks with any of their
-            kernels; all when omitted.
-
-        Returns
-        -------
-        pandas.DataFrame
-            As `perfkit.analysis.operators.summary` of these operators and kernels, and the calls of these ranks.
-
-        Raises
-        ------
-        ValueError
-            If `by` is empty or names another column, or the window does not end after it starts.
+        `ops` and `kernels` are positions in OPS and KERNELS, ascending: operators of whole ranks with any of their
+        kernels; all when omitted.
         """
         of_ops, parent, of_kernels, row = self._ops, self._parent, self._kernels, self._row
         if kernels is not None:
@@ -127,42 +88,28 @@ def summary(
 
     Parameters
     ----------
-    ops, kernels, api_calls
-        OPS, KERNELS and API_CALLS of one execution; may be empty.
     by
-        One or more of name, shapes, dtypes, strides, rank, process, thread.
+        One or more of name, shapes, dtypes, strides, rank, process, thread; else ValueError.
     window
-        (start_ns, end_ns): operators count with the part that the CPU spends in it, kernels with the part that the
-        GPU does, whenever they were launched; everything when omitted.
+        Operators count with the part that the CPU spends in it, kernels with the part that the GPU does, whenever they
+        were launched.
 
     Returns
     -------
     pandas.DataFrame
         By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling count, then keys.
-        The key columns as in OPS; `count` int64;
-        `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators, calls of the CUDA API included;
-        `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns` int64, time of the kernels
-        launched in the operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of the
-        kernels they launched themselves; `gpu_share_frac` float64, 0..1, gpu_self_ns over the time of all kernels, NaN
-        where that is 0. Kernels without an operator count where name, shapes, dtypes and strides are missing and
-        thread is -1 (by name a row of their own, with count 0): gpu_self_ns, kernel_count and gpu_share_frac add up to
-        those of all kernels. In a window count is also 0 for operators that launched before it what runs in it.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If `by` is empty or names another column, or the window does not end after it starts.
+        The key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators,
+        calls of the CUDA API included; `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns`
+        int64, time of the kernels launched in the operators or in those nested in them; `gpu_self_ns` int64 and
+        `kernel_count` int64, of the kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the
+        time of all kernels, NaN where that is 0. Kernels without an operator count where name, shapes, dtypes and
+        strides are missing and thread is -1 (by name a row of their own, with count 0): gpu_self_ns, kernel_count and
+        gpu_share_frac add up to those of all kernels. In a window count is also 0 for operators that launched before it
+        what runs in it.
 
     References
     ----------
     PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of Calls.
-
-    Examples
-    --------
-    >>> summary(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist()[:3]
-    ['name', 'count', 'cpu_total_ns']
     """
     keys = checked(by)
     parent = parents(OPS.check(ops))
@@ -234,12 +181,7 @@ def backward(
 ) -> pd.DataFrame:
     """Return GPU time of the forward operators and of their backward, per operator and node of autograd.
 
-    Parameters
-    ----------
-    ops, kernels, api_calls
-        OPS, KERNELS and API_CALLS of one execution; may be empty.
-    window
-        (start_ns, end_ns): kernels count with the part inside; everything when omitted.
+    In a window kernels count with the part inside.
 
     Returns
     -------
@@ -249,18 +191,6 @@ def backward(
         `forward_ns`, `backward_ns` int64, time of the kernels launched in them or in operators they call, without that
         of other nodes run in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or
         forward_ns is 0.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> backward(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist()
-    ['operator', 'node', 'count', 'forward_ns', 'backward_ns', 'ratio']
     """
     parent = parents(OPS.check(ops))
     time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)

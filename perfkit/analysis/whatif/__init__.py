@@ -1,16 +1,9 @@
 """How long would a run take if something in it were changed?
 
-Functions
----------
-replay     the span of a run under changes, as a range; or a refusal
-prepared, changed    its two parts, for several answers about one run
-stretch    the steps that stand for a run too long to be replayed whole; or a refusal
-around     the rows of the tables that a replay of a window looks at
-
-Data
-----
-Prepared, Replay, Stretch                                                    what they return
-Kernels, Copies, Launches, Host, Synchronisations, Communication             the changes
+`replay` answers with the span of the run under changes, as a range, or refuses; `prepared` and `changed` are its two
+parts, for several answers about one run. `stretch` chooses the steps that stand for a run too long to be replayed
+whole, `around` the rows that a replay of a window looks at. Tables may be empty; one that is not what its name says
+raises SchemaError.
 """
 
 from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations

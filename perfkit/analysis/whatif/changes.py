@@ -1,22 +1,10 @@
 """What may be changed in a program before it is replayed.
 
-Conventions
------------
 A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns are regular expressions searched for in
 names; an empty one matches every name. What a change promises is taken as given: whether it can be had is another
-question.
-Moved operations of one sort follow each other on a stream of their own per device. What comes after a moved operation
-in its old stream waits for it no longer, except in the view HIGH, in which it is needed at once. A call
-that waited for a moved copy waits for what came before it.
-
-Data
-----
-Kernels             kernels become faster or slower
-Copies              copies become faster, run beside the kernels, or are gone
-Launches            launches are fused, or put in a CUDA graph
-Host                the CPU's work between calls becomes faster, or loading is done by other processes
-Synchronisations    calls that wait for the GPU are gone
-Communication       communication runs beside the computation
+question. Moved operations of one sort follow each other on a stream of their own per device. What comes after a moved
+operation in its old stream waits for it no longer, except in the view HIGH, in which it is needed at once. A call that
+waited for a moved copy waits for what came before it.
 """
 
 from __future__ import annotations
@@ -45,16 +33,10 @@ DIRECTIONS = ("H2D", "D2H", "D2D", "P2P", "H2H", "memset", "unknown", "")
 
 @dataclass(frozen=True)
 class Kernels:
-    """The time of kernels x factor: those whose full name matches, of the family, and among the rows if any is given.
+    """The time of kernels x factor: those whose full name matches, of the family, and among the rows of KERNELS.
 
-    Attributes
-    ----------
-    factor
-        0 and up.
-    pattern, family
-        Regular expression; one of `perfkit.names.FAMILIES`, or empty for all.
-    rows
-        Positions in KERNELS; all of them when omitted.
+    `factor` is 0 and up; `family` is one of `perfkit.names.FAMILIES`, or empty for all; `rows` are positions, all when
+    omitted.
     """
 
     factor: float
@@ -73,14 +55,8 @@ class Kernels:
 class Copies:
     """Copies of a direction x factor; "overlapped": on a stream of their own with calls that do not wait; or "removed".
 
-    Attributes
-    ----------
-    measure
-        One of COPY_MEASURES.
-    factor
-        Of their time, 0 and up.
-    direction
-        As in COPIES, or empty for all; memsets are no copies unless named.
+    `measure` is one of COPY_MEASURES; `factor` is 0 and up; `direction` is as in COPIES, or empty for all; memsets are
+    no copies unless named.
     """
 
     measure: str = "faster"
@@ -98,19 +74,9 @@ class Launches:
     """Launches that follow each other on a thread become one: its call, and the CPU's work before it, remain.
 
     A call that waits for the GPU or reserves memory, another kernel or copy, and more than `at_most_gap_ns` of work
-    between two launches end a group. "graph" keeps the kernels and their distances on the GPU, as far as these are
-    its own; "fused" makes one kernel of them, as long as they were together.
-
-    Attributes
-    ----------
-    measure
-        One of LAUNCH_MEASURES.
-    pattern
-        Of the full name of the kernels.
-    at_most
-        Launches per group; as many as follow each other when 0.
-    at_most_gap_ns
-        CPU work of 1 ms and more is not that of launching.
+    between two launches end a group (work of 1 ms and more is not that of launching), and so does the number `at_most`
+    of launches, unless 0. "graph" keeps the kernels and their distances on the GPU, as far as these are its own;
+    "fused" makes one kernel of them, as long as they were together. `pattern` is of the full name of the kernels.
     """
 
     measure: str = "graph"
@@ -129,15 +95,9 @@ class Launches:
 class Host:
     """The CPU's work between calls x factor inside ranges whose name matches, or all of it for an empty pattern.
 
-    Attributes
-    ----------
-    factor
-        0 and up; calls keep their time.
-    pattern
-        Of names in RANGES; those of data loading when omitted.
-    workers
-        Processes that do this work in the background, ahead of the program, which waits if they are too slow; 0:
-        the program does it itself.
+    `factor` is 0 and up. Calls keep their time. `pattern` is of names in RANGES, by default those of data loading.
+    `workers` are processes that do this work in the background, ahead of the program, which waits if they are too slow;
+    0: the program does it itself.
     """
 
     factor: float = 1.0

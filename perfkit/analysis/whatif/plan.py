@@ -1,14 +1,10 @@
 """What a program does and waits for, in a form that changes can be made to.
 
-Conventions
------------
-Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one of another stream
-of its rank has ended, and later than all that is known to have released it, is taken to have waited for that one. It
-surely has if both are copies of one device: they share an engine.
-
-Of the communication kernels with the same name the k-th on each device belong together, if several devices have a
-k-th
-and all are in it at one moment: none can leave it before all have come.
+Events between streams are not recorded. An operation that starts within `RIGHT_AFTER_NS` after one of another stream of
+its rank has ended, and later than all that is known to have released it, is taken to have waited for that one. It
+surely has if both are copies of one device: they share an engine. Of the communication kernels with the same name the
+k-th on each device belong together, if several devices have a k-th and all are in it at one moment: none can leave it
+before all have come.
 """
 
 from __future__ import annotations
@@ -63,16 +59,11 @@ STAYS, GONE, FETCHED, SENT = range(4)
 class Plan:
     """What each call and operation of a program takes and waits for, ns.
 
-    Attributes
-    ----------
-    gap, doubtful_gap, cost, ready
-        Per call: the CPU's work before it; more of it, if a change saves less than it promises; its own time; and
-        the earliest time at which background work allows it, NONE without any.
-    dur, call, launch, space
-        Per operation: its time; the call that launches it; lags as in `Lags`, a row per view.
-    moved
-        Per operation: STAYS in its stream; or is GONE, which leaves a moment without length there; or has a stream of
-        its own, FETCHED without waiting for what was before it, or SENT after it.
+    Per call: `gap`, the CPU's work before it; `doubtful_gap`, more of it, if a change saves less than it promises;
+    `cost`, its own time; `ready`, the earliest time at which background work allows it, NONE without any. Per
+    operation: `dur`; the `call` that launches it; lags `launch` and `space` as in `Lags`, a row per view; `moved`: it
+    STAYS in its stream; or is GONE, which leaves a moment without length there; or has a stream of its own, FETCHED
+    without waiting for what was before it, or SENT after it.
     """
 
     program: Program
@@ -93,17 +84,7 @@ class Plan:
 
 
 def as_recorded(program: Program, api_names: pd.Series, *, pageable: Bool, communicates: Bool) -> Plan:
-    """Return the plan of a program as it was recorded.
-
-    Parameters
-    ----------
-    program
-        What was recorded.
-    api_names
-        Those of API_CALLS.
-    pageable, communicates
-        Whether an operation is a copy from or to pageable memory; whether it is a communication kernel.
-    """
+    """Return the plan of a program as recorded; the flags tell copies of pageable memory, and communication kernels."""
     ops, calls = program
     own = own_copies(program, pageable)
     lags = launch_lags(program, api_names, np.isin(np.arange(len(ops.start)), own.op))
@@ -176,15 +157,8 @@ def meetings(ops: Operations, communicates: Bool) -> Meetings:
 def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
     """Return the earliest time of each node that satisfies all edges, ns.
 
-    Parameters
-    ----------
-    measured
-        When each node was. Edges point forward in this order; those that do not are left out. A node without any
-        edge stays where it was.
-    sort
-        Order of the nodes that were at the same time.
-    edges
-        Any number of sets; those of lag NONE do not count.
+    Edges point forward in the order in which the nodes were `measured`, at the same time in that of `sort`; those that
+    do not, and those of lag NONE, are left out. A node without any edge stays where it was.
 
     Examples
     --------

@@ -2,15 +2,16 @@
 
 Conventions
 -----------
-Calls made inside another call (the driver's inside the runtime's) are part of it: only the outermost are kept, and
-what a nested call started or waited for is theirs. Queries of events in a row, at most `POLL_NS` apart and together
-longer than the GPU's own delay, are one call that waits. Operations (kernels, copies, memsets) are in the order of
-their streams, calls in that of their threads; times are int64 ns. Streams, threads and processes are numbered from 0
-over all ranks.
+Calls made inside another call (the driver's inside the runtime's) are part of it: only the outermost are kept, and what
+a nested call started or waited for is theirs. Queries of events in a row, at most `POLL_NS` apart and together longer
+than the GPU's own delay, are one call that waits. Operations (kernels, copies, memsets) are in the order of their
+streams, calls in that of their threads; times are int64 ns. Streams, threads and processes are numbered from 0 over all
+ranks.
+
 Threads of a process pass a baton: PyTorch's main thread waits while another runs the backward pass. A thread goes on
-*after* another when it had been silent for at least `RUN` calls of other threads in a row, makes at least `RUN`
-calls in a row itself, and began once the last of these had returned; so does, whatever their number, a
-thread that makes its first call. What lies between the two calls is the CPU's work.
+*after* another when it had been silent for at least `RUN` calls of other threads in a row, makes at least `RUN` calls
+in a row itself, and began once the last of these had returned; so does, whatever their number, a thread that makes its
+first call. What lies between the two calls is the CPU's work.
 """
 
 from __future__ import annotations
@@ -94,14 +95,8 @@ def recorded(
 ) -> Program:
     """Return the program of KERNELS, COPIES and API_CALLS.
 
-    With a window these are the operations that start in it, and the calls from the first that launched one of them,
-    or the start of the window, to its end.
-
-    Examples
-    --------
-    >>> from perfkit.tables import API_CALLS, COPIES, KERNELS
-    >>> len(recorded(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).ops.start)
-    0
+    With a window these are the operations that start in it, and the calls from the first that launched one of them, or
+    the start of the window, to its end.
     """
     process = numbered_together([kernels, copies, api_calls], ["rank", "process"])
     calls, outer = _outermost(api_calls, process[2])

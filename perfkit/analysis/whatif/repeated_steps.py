@@ -1,9 +1,6 @@
 """Which stretch of a long run stands for all of it, so that its replay does too?
 
-Conventions
------------
-A stretch is steady steps (`perfkit.analysis.steps`) in a row, on all ranks. It stands for all steady steps if its
-mean
+A stretch is steady steps (`perfkit.analysis.steps`) in a row, on all ranks. It stands for all steady steps if its mean
 step is like theirs: its length, the number of its kernels, the time of its kernels of each family and that of its
 copies of each direction, per rank, differ by at most `LIKE_FRAC` (of the length of a step, or of the number). And the
 steady steps stand for the run if they are at least `LEAST_FRAC` of its time. At its ends up to a step of a stretch is
@@ -37,18 +34,10 @@ Values = NDArray[np.float64]
 class Stretch:
     """Steps in a row that stand for a run.
 
-    Attributes
-    ----------
-    window
-        (start_ns, end_ns): from the start of the first to the end of the last on any rank.
-    first, last
-        Numbers of the first and last step, as `perfkit.analysis.steps.detect` counts.
-    steps, of_steps
-        How many steps it has, and how many steady steps there are.
-    share_frac
-        The steady steps' part of the time looked at, 0.8 to 1.
-    apart_frac
-        By how much its mean step differs from that of all steady steps where it differs most, 0 to 0.02.
+    `window` is (start_ns, end_ns) from the start of the first to the end of the last on any rank; `first` and `last`
+    are their numbers, as `perfkit.analysis.steps.detect` counts; `steps` of all the steady `of_steps`. `share_frac` is
+    the steady steps' part of the time looked at, 0.8 to 1; `apart_frac`, 0 to 0.02, by how much its mean step differs
+    from that of all steady steps where it differs most.
     """
 
     window: Window
@@ -80,8 +69,6 @@ def stretch(
     ----------
     steps
         What `perfkit.analysis.steps.detect` returned for the run, or for the window.
-    kernels, copies
-        KERNELS and COPIES of the run.
     aim, most
         How many kernels the stretch should have, and may have if 10 steps have more.
     window
@@ -92,8 +79,6 @@ def stretch(
     PerfkitError
         If there are too few steady steps, they are too small a part of the time, 10 of them have too many kernels, or
         no stretch is like all.
-    ValueError
-        If the window does not end after it starts.
     """
     start, end, number = _on_all_ranks(steps, window)
     span = _span(kernels, copies, steps) if window is None else bounds(window)

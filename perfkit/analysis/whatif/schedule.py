@@ -1,29 +1,28 @@
-"""How long would a run take if something in it were changed?
+"""How long does a program take: the longest path through what its calls and operations wait for.
 
 Conventions
 -----------
 The program is what its threads called, with the CPU's work between the calls, and the operations that the calls
-started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits
-for in other streams and on other ranks; calls that wait return when what they wait for is done. Of all this only
-calls and operations are recorded; the rest is inferred (`perfkit.analysis.whatif.waits`, `.streams`, `.threads`), and
-delays that nothing explains are left out. A replay of the unchanged program tells how much that is: when it misses
-the measured span by more than `LIMIT_FRAC` the model does not hold, and there is no answer.
+started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits for
+in other streams and on other ranks; calls that wait return when what they wait for is done. Of all this only calls and
+operations are recorded; the rest is inferred (`waits`, `plan`, `program`), and delays that nothing explains are left
+out. A replay of the unchanged program tells how much that is: when it misses the measured span by more than
+`LIMIT_FRAC` the model does not hold, and there is no answer.
 
 The span of a rank is from the start of its first to the end of its last operation. `low` has the least latencies, no
 inferred wait between streams, and background work that is never late; `high` has every unexplained delay as measured,
-and what a change takes out of the way is needed at once. Neither knows of synchronisations that were not recorded:
-what a thread did between two calls is the CPU's work.
-A *run* is a stretch of operations that follow each other in their stream and are launched from one head, none of
-which
-waits for or is waited for by anything else. Its last operation ends at the later of two moments: the end of what was
-before the run, plus a lag, and the head, plus another. Once these are known, so are the operations inside.
+and what a change takes out of the way is needed at once. Neither knows of synchronisations that were not recorded: what
+a thread did between two calls is the CPU's work.
+
 The nodes of the graph are the ends of operations and the *heads* of threads: moments at which a thread goes on after
-something other than its own work. These are the return of a call that waits, a call that comes after another thread
-or
+something other than its own work. These are the return of a call that waits, a call that comes after another thread or
 after background work, and a thread's first call. Between two heads a thread runs by itself, so that its calls lie at
 fixed distances from the head. Instants count the starts and ends of all calls: 2 x call, and 1 more for its end.
-
 Collectives have two more sorts of nodes: the arrival of each operation, and the meeting of all that arrive.
+
+A *run* is a stretch of operations that follow each other in their stream and are launched from one head, none of which
+waits for or is waited for by anything else. Its last operation ends at the later of two moments: the end of what was
+before the run, plus a lag, and the head, plus another. Once these are known, so are the operations inside.
 """
 
 from __future__ import annotations
@@ -106,17 +105,11 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """A run under changes.
+    """A run under changes: spans in ns from the first operation of all ranks to the last, 0 without any.
 
-    Attributes
-    ----------
-    ranks
-        One row per rank: `rank` int32; `measured_ns`, `unchanged_ns` (replayed without changes), `span_ns`, `low_ns`,
-        `high_ns` (replayed with all changes), int64, low <= span <= high.
-    measured_ns, unchanged_ns, span_ns, low_ns, high_ns
-        The same from the first operation of all ranks to the last; 0 without any.
-    touched
-        How many kernels, copies, launches saved, pieces of CPU work or calls each change concerns.
+    Measured, replayed without changes (`unchanged_ns`) and with all of them: low <= span <= high. `ranks` has the same
+    per rank, with `rank` int32 and int64 columns. `touched` says how many kernels, copies, launches saved, pieces of
+    CPU work or calls each change concerns.
     """
 
     ranks: pd.DataFrame
@@ -150,25 +143,11 @@ def replay(
     ranges
         RANGES, in which `Host` finds its work; may be empty.
 
-    Returns
-    -------
-    Replay
-        Spans, int64 ns, per rank and of the run. A run without operations has none.
-
     Raises
     ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
     PerfkitError
         If calls or the operations of graphs are not recorded, or the unchanged replay misses a measured span by more
         than 2 %.
-
-    Examples
-    --------
-    >>> replay(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).span_ns
-    0
     """
     return changed(prepared(kernels, copies, api_calls, window=window, ranges=ranges), changes)
 
@@ -181,13 +160,7 @@ def prepared(
     window: Window | None = None,
     ranges: pd.DataFrame | None = None,
 ) -> Prepared:
-    """Return what every replay of a run begins with; arguments and errors as in `replay`.
-
-    Examples
-    --------
-    >>> changed(prepared(KERNELS.empty(), COPIES.empty(), API_CALLS.empty())).unchanged_ns
-    0
-    """
+    """Return what every replay of a run begins with; arguments and errors as in `replay`."""
     ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
     tables = Tables(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges)
     program = recorded(kernels, copies, api_calls, window=window)
@@ -275,14 +248,8 @@ def _check_missed(measured: Int, unchanged: Int) -> None:
 def runs(chains: Chains, into: Int, apart: Bool) -> Runs:
     """Return the runs.
 
-    Parameters
-    ----------
-    chains
-        The operations.
-    into
-        For each node of an operation the one that waits in its place: itself, or a collective's arrival.
-    apart
-        For each of the chains' operations whether it waits for, or is waited for by, something else.
+    `into` is for each node of an operation the one that waits in its place: itself, or a collective's arrival; `apart`
+    whether an operation of the chains waits for, or is waited for by, something else.
     """
     node, stream, after, head, launch = chains
     alone = apart | (head < 0)
@@ -441,7 +408,4 @@ def _of_meetings(plan: Plan, nodes: _Nodes, met: Int) -> list[Edges]:
     node = nodes.meetings + meeting
     measured = np.maximum(ops.end[op] - ops.start[op], 1)
     left = np.rint((ops.end[op] - met[meeting]) * (plan.dur[op] / measured)).astype(np.int64)
-    return [
-        Edges(node, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64)),
-        Edges(op, node, left),
-    ]
+    return [Edges(node, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64)), Edges(op, node, left)]

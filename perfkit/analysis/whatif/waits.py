@@ -1,24 +1,23 @@
-"""How long after its launch, and after its predecessor in its stream, does an operation start?
+"""When could an operation start after its launch and its predecessor, and what did each call wait for?
 
 Conventions
 -----------
-An operation is *released* by its call when that has begun and the launch latency has passed, and by its stream when
-the predecessor has ended and the distance between two operations has passed. The typical latency of a kind (call and
-sort of operation) is the median over calls that found the stream empty; where the stream was empty when the call
-returned and the call was longer, it is the time in the call. The typical distance is the median on the device over
-operations whose stream released them last. Both are 0 where nothing shows them.
+An operation is *released* by its call when that has begun and the launch latency has passed, and by its stream when the
+predecessor has ended and the distance between two operations has passed. The typical latency of a kind (call and sort
+of operation) is the median over calls that found the stream empty; where the stream was empty when the call returned
+and the call was longer, it is the time in the call. The typical distance is the median on the device over operations
+whose stream released them last. Both are 0 where nothing shows them.
 
-What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*:
-something
+What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*: something
 not recorded held the operation up. The first operation of a stream starts as it did, and so, after its predecessor,
 does a copy that its call waits for: the CPU stages it.
-What a synchronisation waits for is not recorded. It is taken to be the operation that ended last before it returned,
-of those its process had launched before. If that ended before the call began, there was nothing to wait for; a
-synchronisation of a stream would have waited for the last operation that its thread launched. One of the device, and
-a call that releases memory, waits for the last operation of every stream of the process. A copy that ended
-before its own call returned, is not asynchronous, or whose memory is pageable, is waited for by its own
-call. A launch that takes long while `QUEUE` operations have not started waits until one has. What is left of a call
-after its wait is its own cost.
+
+What a synchronisation waits for is not recorded. It is taken to be the operation that ended last before it returned, of
+those its process had launched before. If that ended before the call began, there was nothing to wait for; a
+synchronisation of a stream would have waited for the last operation that its thread launched. One of the device, and a
+call that releases memory, waits for the last operation of every stream of the process. A copy that ended before its own
+call returned, is not asynchronous, or whose memory is pageable, is waited for by its own call. A launch that takes long
+while `QUEUE` operations have not started waits until one has. What is left of a call after its wait is its own cost.
 """
 
 from __future__ import annotations
@@ -91,16 +90,9 @@ class HostWaits(NamedTuple):
 
 
 def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
-    """Return the lags of each operation.
+    """Return the lags of each operation; `names` are those of API_CALLS.
 
-    Parameters
-    ----------
-    program
-        What was recorded.
-    names
-        Those of API_CALLS.
-    blocking
-        Whether an operation is a copy its own call waits for: that call's length says nothing about the launch.
+    `blocking` tells copies their own call waits for: that call's length says nothing about the launch.
     """
     ops, calls = program
     before = predecessor(ops.stream)
@@ -181,14 +173,8 @@ def joined(sets: Sequence[HostWaits]) -> HostWaits:
 def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWaits, Int]:
     """Return the waits, and the cost of each call, ns.
 
-    Parameters
-    ----------
-    program
-        What was recorded.
-    own
-        What `own_copies` returned.
-    latency
-        Time from the start of its call until each operation could start, ns.
+    `own` are the waits from `own_copies`; `latency` is the time from the start of its call until each operation could
+    start, ns.
     """
     ops, calls = program
     cost = calls.end - calls.start
@@ -287,10 +273,7 @@ def _launched_last(program: Program, call: Int) -> Int:
 
 
 def _of_every_stream(program: Program, call: Int) -> tuple[Int, Int]:
-    """Return for each call the last operation of each stream of its process that was launched before it.
-
-    One for which an earlier of these calls of the same thread has waited already is left out.
-    """
+    """Return each call and the last operation of every stream before it that its thread has not waited for yet."""
     ops, calls = program
     launched = program.launched
     bound = np.flatnonzero(np.diff(ops.stream, prepend=-1, append=-1))
