@@ -14,33 +14,12 @@ References
 HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
 """
 
-from perfkit.analysis.calltree.gpu import UTILISATION, gpu_summary, host_metric, launch_cost, utilisation
-from perfkit.analysis.calltree.kernel_sites import (
-    KERNEL_STALLS,
-    LAUNCH_SITES,
-    STALL_SHARES,
-    TREE_KERNELS,
-    TREE_SUMS,
-    kernel_stalls,
-    kernels,
-    launch_sites,
-    stall_shares,
-    tree_sums,
-)
-from perfkit.analysis.calltree.paths import HOT_PATH, hot_path
-from perfkit.analysis.calltree.totals import BY_THREAD, EXCLUSIVE, TOTALS, exclusive, inclusive, threads
+from perfkit.analysis.calltree.gpu import gpu_summary, host_metric, launch_cost, utilisation
+from perfkit.analysis.calltree.kernel_sites import kernel_stalls, kernels, launch_sites, stall_shares, tree_sums
+from perfkit.analysis.calltree.paths import hot_path
+from perfkit.analysis.calltree.totals import exclusive, inclusive, threads
 
 __all__ = [
-    "BY_THREAD",
-    "EXCLUSIVE",
-    "HOT_PATH",
-    "KERNEL_STALLS",
-    "LAUNCH_SITES",
-    "STALL_SHARES",
-    "TOTALS",
-    "TREE_KERNELS",
-    "TREE_SUMS",
-    "UTILISATION",
     "exclusive",
     "gpu_summary",
     "host_metric",

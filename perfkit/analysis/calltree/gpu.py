@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calltree.totals import Bool, inclusive, labelled, nearest, parents, recorded, rows_of
+from perfkit.analysis.calltree.totals import inclusive, labelled, nearest, parents, recorded, rows_of
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import total, union
 from perfkit.errors import PerfkitError
@@ -27,7 +27,7 @@ SAMPLES = {"sample_count": "GSAMP:TOT", "expected_sample_count": "GSAMP:EXP", "d
 HOST = ("CPUTIME", "REALTIME")  # of a program that both were recorded of the first; they are never added
 LAUNCH_NS = (5_000, 10_000)  # host time of one launch, low and high: a convention, measured values vary wider
 BY = {"rank": ["rank"], "entry": ["rank", "entry"]}
-COLUMNS = [*(*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns")]
+COLUMNS = [*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns"]
 WORK = ["kernel_ns", "copy_ns", "implicit_copy_ns", "memset_ns"]
 IDLE = ("<gpu sync>", "<gpu alloc>", "<gpu delete>")  # in a stream's trace, but nothing the GPU works on
 RECORD = "Record a trace with `hpcrun -t`"
@@ -139,23 +139,19 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
        rank  launch_count     low_ns    high_ns  low_frac  high_frac
     0     0         200.0  1000000.0  2000000.0     0.001      0.002
     """
-    absent = [name for name in ("rank", "launch_count") if name not in summary]
-    if absent:
+    if absent := [name for name in ("rank", "launch_count") if name not in summary]:
         raise ValueError(f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned")
     if not wall_ns > 0:
         raise ValueError(f"wall_ns: {wall_ns} is not above 0")
     table = summary[[name for name in ("rank", "entry", "launch_count") if name in summary]].copy()
-    for end, each in zip(("low", "high"), LAUNCH_NS, strict=True):
-        table[f"{end}_ns"] = table["launch_count"] * each
-    for end in ("low", "high"):
-        table[f"{end}_frac"] = table[f"{end}_ns"] / wall_ns
-    return table
+    low, high = (table["launch_count"] * launch_ns for launch_ns in LAUNCH_NS)
+    return table.assign(low_ns=low, high_ns=high, low_frac=low / wall_ns, high_frac=high / wall_ns)
 
 
 def host_metric(call_metrics: pd.DataFrame) -> str:
     """Return the metric of the host's time: "CPUTIME", else "REALTIME", empty where neither was recorded."""
-    known = recorded(CALL_METRICS.check(call_metrics))
-    return next((metric for metric in HOST if metric in known), "")
+    metrics = recorded(CALL_METRICS.check(call_metrics))
+    return next((metric for metric in HOST if metric in metrics), "")
 
 
 def utilisation(
@@ -201,7 +197,11 @@ def utilisation(
     """
     TRACE.check(trace := TRACE.empty() if trace is None else trace)
     THREADS.check(threads := THREADS.empty() if threads is None else threads)
-    table = _operations(calltree, call_metrics)
+    summary = gpu_summary(calltree, call_metrics)
+    table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
+    if len(table) and table["operation_ns"].isna().all():
+        raise PerfkitError("call_metrics: no GPU operations were measured. Record with `hpcrun -e gpu=nvidia`.")
+    table = table.dropna().reset_index(drop=True)
     streams = threads[threads["kind"].eq("gpu")]
     context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
     streams = streams.assign(gpu=streams["mpi_rank"].astype("string").fillna("") + " " + context)
@@ -214,15 +214,6 @@ def utilisation(
     return _bounded(table)
 
 
-def _operations(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return the ranks that have GPU operations, with the sum of their durations."""
-    summary = gpu_summary(calltree, call_metrics)
-    table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
-    if len(table) and table["operation_ns"].isna().all():
-        raise PerfkitError("call_metrics: no GPU operations were measured. Record with `hpcrun -e gpu=nvidia`.")
-    return table.dropna().reset_index(drop=True)
-
-
 def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
     if wall_ns is None and len(trace):
         return float((trace["start_ns"] + trace["dur_ns"]).max() - trace["start_ns"].min())
@@ -232,12 +223,11 @@ def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
 
 
 def _gpus(rank: pd.Series, streams: pd.DataFrame, gpus: int | None) -> pd.Series:
-    found = (
-        rank.map(streams.groupby("rank")["gpu"].nunique()).fillna(0) if gpus is None else pd.Series(gpus, rank.index)
-    )
-    if (found < 1).any():
-        raise PerfkitError(f"gpus: {found.min():g} GPUs are known. {RECORD}, or give gpus=.")
-    return found.astype("int64")
+    traced = rank.map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
+    count = traced if gpus is None else pd.Series(gpus, rank.index)
+    if (count < 1).any():
+        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}, or give gpus=.")
+    return count.astype("int64")
 
 
 def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) -> pd.DataFrame:
@@ -247,21 +237,16 @@ def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) ->
     )
     before = (rows["start_ns"] + rows["dur_ns"]).groupby([rows["rank"], rows["thread"]]).shift()
     rows["certain"] = rows["ended"] & ~(rows["start_ns"] - before <= 1)
-    rows = rows[_works(calltree, rows)]
+    names = calltree["name"]
+    idle = nearest(parents(calltree), labelled(names, [name in IDLE for name in names.cat.categories]))
+    at = rows_of(calltree, rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
+    rows = rows[np.append(idle, -1)[at] < 0]  # an operation that is not in the tree counts as work
     device, group = numbered(rows, ["rank", "gpu"])
     start, certain = rows["start_ns"].to_numpy(), rows["certain"].to_numpy()
     end = start + rows["dur_ns"].to_numpy()
     device["low"] = total(union(start[certain], end[certain], group[certain]), len(device))
     device["high"] = total(union(start, end, group), len(device))
     return device.groupby("rank")[["low", "high"]].sum()
-
-
-def _works(calltree: pd.DataFrame, rows: pd.DataFrame) -> Bool:
-    """Whether each operation is one on which the GPU works; one that is not in the tree counts as such."""
-    names = calltree["name"]
-    idle = nearest(parents(calltree), labelled(names, [name in IDLE for name in names.cat.categories]))
-    at = rows_of(calltree, rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
-    return np.append(idle, -1)[at] < 0
 
 
 def _bounded(table: pd.DataFrame) -> pd.DataFrame:

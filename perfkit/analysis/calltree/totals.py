@@ -240,14 +240,7 @@ def _share(part: Floats, whole: Floats) -> Floats:
 
 
 def rows_of(calltree: pd.DataFrame, rank: Int, node: Int) -> Int:
-    """Return the row of each context (`rank`, `node`) in the CALLTREE; -1 for one that is not in it.
-
-    Examples
-    --------
-    >>> tree = pd.DataFrame({"rank": [0, 0, 1], "node": [3, 8, 3]})
-    >>> rows_of(tree, np.array([1, 0, 0]), np.array([3, 8, 9])).tolist()
-    [2, 1, -1]
-    """
+    """Return the row of each context (`rank`, `node`) in the CALLTREE; -1 for one that is not in it."""
     ranks, nodes = (calltree[key].to_numpy(np.int64) for key in ("rank", "node"))
     if not len(nodes):
         return np.full(len(node), -1, np.int64)
@@ -263,14 +256,7 @@ def rows_of(calltree: pd.DataFrame, rank: Int, node: Int) -> Int:
 
 
 def parents(calltree: pd.DataFrame) -> Int:
-    """Return the row of each context's parent; -1 for a root, and where the parent is not in the table.
-
-    Examples
-    --------
-    >>> tree = pd.DataFrame({"rank": 0, "node": [3, 8], "parent": pd.array([8, None], "Int64")})
-    >>> parents(tree).tolist()
-    [1, -1]
-    """
+    """Return the row of each context's parent; -1 for a root, and where the parent is not in the table."""
     above = calltree["parent"].fillna(-1).to_numpy(np.int64)
     return rows_of(calltree, calltree["rank"].to_numpy(np.int64), above)
 
@@ -279,11 +265,6 @@ def nearest(parent: Int, wanted: Bool) -> Int:
     """Return the row of the first wanted context on the way from each context, itself included, to its root.
 
     Every step doubles the stretch that is looked at, so a chain of 5,000 contexts takes 13 steps.
-
-    Examples
-    --------
-    >>> nearest(np.array([-1, 0, 1, 2]), np.array([False, True, False, False])).tolist()
-    [-1, 1, 1, 1]
     """
     at = np.append(np.where(wanted, np.arange(len(parent)), parent), -1)  # the last one stands for "none"
     for _ in range(len(parent).bit_length()):
@@ -319,14 +300,8 @@ def within(calltree: pd.DataFrame, parent: Int) -> Int:
 def described(calltree: pd.DataFrame, parent: Int, rows: Int, own: Iterable[str]) -> list[str]:
     """Return the path to each of `rows`: entry point and functions from the root down, joined by " > ".
 
-    The last step is the row's text in `own`. Lines, loops, instructions and GPU placeholders are left out, and of
-    equal steps that follow each other all but one.
-
-    Examples
-    --------
-    >>> columns = {"name": pd.Categorical(["main", "f(int)"]), "kind": pd.Categorical(["entry", "function"])}
-    >>> described(pd.DataFrame(columns), np.array([-1, 0]), np.array([1]), ["f"])
-    ['main > f']
+    The last step is the row's text in `own`. Lines, loops, instructions and GPU placeholders are left out, and of equal
+    steps that follow each other all but one.
     """
     shown = of_kind(calltree, "function", "entry")
     codes, categories = calltree["name"].cat.codes.to_numpy(), calltree["name"].cat.categories

@@ -23,8 +23,8 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import monitoring
-from perfkit.analysis.calltree.totals import SEPARATOR, Bool, called, measured, nearest, of_kind, parents, text, within
-from perfkit.analysis.compare.kernel_pairs import FAMILIES, SAME, families, in_steps, kernels, launches
+from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
+from perfkit.analysis.compare.kernel_pairs import SAME, families, in_steps, kernels, launches
 from perfkit.analysis.compare.resampling import (
     BETTER,
     CHANGED,
@@ -35,22 +35,12 @@ from perfkit.analysis.compare.resampling import (
     TOLERANCE,
     UNSEEN,
     UNTESTED,
-    VERDICTS,
     WORSE,
     direction,
     of_interval,
     of_values,
 )
-from perfkit.analysis.compare.step_times import (
-    COMPARED_STEPS,
-    LEDGER,
-    PARTS,
-    STEP_PARTS,
-    in_parts,
-    ledger,
-    parts,
-    steps,
-)
+from perfkit.analysis.compare.step_times import in_parts, ledger, parts, steps
 from perfkit.analysis.intervals import Int
 from perfkit.names.shortening import short
 from perfkit.schema import Column, Table
@@ -156,18 +146,11 @@ _KEYS = ["id", "label", "unit", "definition", "source"]
 __all__ = [
     "COMPARED_FIGURES",
     "COMPARED_SAMPLES",
-    "COMPARED_STEPS",
-    "FAMILIES",
     "FEWEST",
     "FIGURES",
-    "LEDGER",
     "MATTERS",
-    "PARTS",
     "PATHS",
-    "STEP_PARTS",
     "TOLERANCE",
-    "VERDICTS",
-    "direction",
     "families",
     "figures",
     "in_parts",
@@ -176,7 +159,6 @@ __all__ = [
     "launches",
     "ledger",
     "of_interval",
-    "of_values",
     "parts",
     "paths",
     "samples",
@@ -228,8 +210,7 @@ def figures(
     for column in _KEYS[1:]:
         spoken = new[column].astype(object).reindex(every)
         table[column] = spoken.where(spoken.notna(), old[column].astype(object).reindex(every)).to_numpy()
-    known = intervals or {}
-    ends = [known.get(name) for name in every]
+    ends = [(intervals or {}).get(name) for name in every]
     for i, column in enumerate(("ratio_low", "ratio_high")):
         table[column] = [end[i] if end else np.nan for end in ends]
     table["difference"] = table["after"] - table["before"]
@@ -238,26 +219,15 @@ def figures(
     table["better"] = [way or None for way in better]
     smallest = [(least or {}).get(name, 0.0) for name in every]
     rows = zip(table["before"], table["after"], table["unit"], better, ends, smallest, strict=True)
-    table["verdict"] = [_verdict(*row, tolerance=tolerance, matters=matters) for row in rows]
-    return COMPARED_FIGURES.make(table)
-
-
-def _verdict(
-    before: float,
-    after: float,
-    unit: str,
-    better: str,
-    ends: tuple[float, float] | None,
-    least: float,
-    *,
-    tolerance: float,
-    matters: float,
-) -> str:
-    """Return the verdict by the interval, of figures that could have one; else whether the values differ."""
-    if ends is None or np.isnan(before) or np.isnan(after):
-        said = of_values(before, after, better=better, unit=unit, matters=tolerance)
-        return UNTESTED if said in (BETTER, WORSE) else said
-    return UNSEEN if abs(after - before) < least else of_interval(*ends, better=better, matters=matters)
+    verdicts = []
+    for was, now, unit, way, end, at_least in rows:  # by the interval, of figures that could have one
+        if end is None or np.isnan(was) or np.isnan(now):
+            verdict = of_values(was, now, better=way, unit=unit, matters=tolerance)
+            verdicts.append(UNTESTED if verdict in (BETTER, WORSE) else verdict)
+        else:
+            seen = abs(now - was) >= at_least
+            verdicts.append(of_interval(*end, better=way, matters=matters) if seen else UNSEEN)
+    return COMPARED_FIGURES.make(table.assign(verdict=verdicts))
 
 
 def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TOLERANCE) -> pd.DataFrame:
@@ -318,30 +288,22 @@ def _numbered(calltree: pd.DataFrame, parent: Int, owner: Int, known: _Paths) ->
     rows = np.arange(len(calltree))
     own = rows[owner == rows]
     on_gpu = nearest(parent, of_kind(calltree, "gpu_operation")) >= 0
-    spoken = _spoken(text(calltree["name"], rows).fillna("unknown"), on_gpu)
+    names = text(calltree["name"], rows).fillna("unknown")
+    # Host functions without template arguments, kernels by their short name, which tells work apart.
+    host, device = ({n: call(n) for n in names[of].unique()} for call, of in ((called, ~on_gpu), (short, on_gpu)))
+    spoken = np.where(on_gpu, names.map(device), names.map(host))
     number = np.full(len(calltree), -1, np.int64)
     above = np.where(parent >= 0, owner[parent], -1)
     for row in own[np.argsort(calltree["depth"].to_numpy()[own], kind="stable")].tolist():
-        number[row] = known.of(int(number[above[row]]) if above[row] >= 0 else -1, spoken[row])
+        number[row] = known.of(int(number[above[row]]) if above[row] >= 0 else -1, str(spoken[row]))
     return number
-
-
-def _spoken(names: pd.Series, on_gpu: Bool) -> list[str]:
-    """Return host functions without template arguments, kernels by their short name, which tells work apart."""
-    host, device = names[~on_gpu].unique(), names[on_gpu].unique()
-    spoken = np.where(on_gpu, names.map({n: short(n) for n in device}), names.map({n: called(n) for n in host}))
-    return [str(name) for name in spoken]
 
 
 def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     """Return COMPARED_SAMPLES, the mean of each metric of two logs: weighted by time on each GPU, GPUs alike."""
-    means = [_means(frame) for frame in (before, after)]
+    summaries = [monitoring.summary(SAMPLES.check(frame)) for frame in (before, after)]
+    means = [summary["mean"].groupby(summary["metric"].astype(str)).mean() for summary in summaries]
     table = pd.concat(means, axis=1, keys=["before", "after"]).rename_axis("metric").reset_index()
     table["difference"] = table["after"] - table["before"]
     table["ratio"] = table["after"] / table["before"].where(table["before"] != 0)
     return COMPARED_SAMPLES.make(table)
-
-
-def _means(samples: pd.DataFrame) -> pd.Series:
-    found = monitoring.summary(SAMPLES.check(samples))
-    return found["mean"].groupby(found["metric"].astype(str)).mean()

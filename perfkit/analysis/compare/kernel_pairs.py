@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis.causes import started_by
@@ -22,7 +21,7 @@ from perfkit.analysis.compare.resampling import (
     Resampling,
     ratio,
 )
-from perfkit.analysis.compare.step_times import HIGH, LOW, RATIO, VERDICT, Frames, compared
+from perfkit.analysis.compare.step_times import COMPARED, Frames, compared, listed
 from perfkit.analysis.grouping import grouped, numbered
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import KEYS
@@ -38,10 +37,7 @@ FAMILIES = Table(
         Column("before_ns", "float64", "kernel time before, ns per step of a rank, or per run without steps"),
         Column("after_ns", "float64", "kernel time after, ns per step of a rank, or per run without steps"),
         Column("difference_ns", "float64", "after less before, ns: the time that moved"),
-        RATIO,
-        LOW,
-        HIGH,
-        VERDICT,
+        *COMPARED,
     ),
     (),  # the largest difference first
 )
@@ -95,17 +91,13 @@ def launches(before: Frames, after: Frames, *, by: str = "grid", tolerance: floa
     "family" or "grid", else ValueError.
     """
     _known(by, KEYS)
-    sides = [_totals([_timed(frame) for frame in _frames(side)], KEYS[by]) for side in (before, after)]
+    sides = [_totals([_timed(frame) for frame in listed(side)], KEYS[by]) for side in (before, after)]
     return _side_by_side(sides, KEYS[by], tolerance)
 
 
 def _known(by: str, legal: dict[str, list[str]]) -> None:
     if by not in legal:
         raise ValueError(f"by: {by!r} is not one of {list(legal)}")
-
-
-def _frames(given: Frames) -> Sequence[pd.DataFrame]:
-    return [given] if isinstance(given, pd.DataFrame) else given
 
 
 def _timed(launches: pd.DataFrame) -> pd.DataFrame:
@@ -131,7 +123,7 @@ def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
     """Return count, total and median of each kernel of one side, per step or per repeat."""
     columns = list(dict.fromkeys([*keys, "name", "family"]))
     kept = [frame[[*columns, "dur_ns"]].astype(dict.fromkeys(_text(columns), "category")) for frame in frames]
-    units = sum(_units(frame) for frame in frames)
+    units = sum(len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1 for frame in frames)
     whole = _stacked(kept, _text(columns))
     if whole is None:
         return pd.DataFrame({column: pd.Series(dtype=TYPES.get(column, "object")) for column in [*columns, *VALUES]})
@@ -145,10 +137,6 @@ def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:
 
 def _text(columns: list[str]) -> list[str]:
     return [column for column in columns if column in ("name", "full_name", "family")]
-
-
-def _units(frame: pd.DataFrame) -> int:
-    return len(frame[["rank", "step"]].drop_duplicates()) if "step" in frame else 1
 
 
 def _stacked(frames: Sequence[pd.DataFrame], texts: list[str]) -> pd.DataFrame | None:
@@ -183,7 +171,11 @@ def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) 
     for column in others:
         table[column] = table[f"{column}_after"].where(table[f"{column}_after"].notna(), table[f"{column}_before"])
     made = table[list(dict.fromkeys([*keys[:1], *others, *keys[1:]]))].assign(**_values(table))
-    made["status"] = pd.Categorical(_status(made, tolerance), categories=STATUS)
+    old, new = made["count_before"], made["count_after"]
+    moved = (new - old).abs() > tolerance * old
+    moved |= made["difference_ns"].abs() > tolerance * made["total_before_ns"]
+    status = np.select([old == 0, new == 0, moved], [NEW, GONE, CHANGED], default=SAME)
+    made["status"] = pd.Categorical(status, categories=STATUS)
     made = made.astype(dict.fromkeys(_text([str(name) for name in made]), "category"))
     order = np.lexsort([*(made[key].astype(str) for key in reversed(keys)), -made["difference_ns"].abs()])
     return made.iloc[order].reset_index(drop=True)
@@ -201,14 +193,6 @@ def _values(table: pd.DataFrame) -> dict[str, pd.Series]:
     for name, (old, new) in (("ratio", total), ("median_ratio", median)):
         made[name] = new / old.where(old > 0)
     return made
-
-
-def _status(made: pd.DataFrame, tolerance: float) -> NDArray[np.str_]:
-    """Say what became of each kernel."""
-    old, new = made["count_before"], made["count_after"]
-    moved = (new - old).abs() > tolerance * old
-    moved |= made["difference_ns"].abs() > tolerance * made["total_before_ns"]
-    return np.select([old == 0, new == 0, moved], [NEW, GONE, CHANGED], default=SAME)
 
 
 def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -232,7 +216,9 @@ def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFr
     STEPS.check(steps)
     start = KERNELS.check(kernels)["start_ns"].to_numpy()
     if api_calls is not None and not steps["how"].eq("kernel sequence").all():
-        start = _called(kernels, API_CALLS.check(api_calls), start)
+        call = started_by(kernels, API_CALLS.check(api_calls))
+        launched = np.append(api_calls["start_ns"].to_numpy(), -1)[call]
+        start = np.where((call >= 0) & (launched <= start), launched, start)
     place = np.full(len(kernels), -1, np.int64)
     rank = kernels["rank"].to_numpy()
     for one, spans in steps[steps["steady"]].groupby("rank"):
@@ -241,16 +227,9 @@ def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFr
         at = np.searchsorted(begin, start[mine], side="right") - 1
         inside = (at >= 0) & (start[mine] < (begin + spans["dur_ns"].to_numpy())[at])
         place[mine[inside]] = spans["step"].to_numpy()[at[inside]]
-    found = np.flatnonzero(place >= 0)
-    chosen = kernels if len(found) == len(kernels) else kernels.take(found).reset_index(drop=True)
-    return chosen.assign(step=place[found])
-
-
-def _called(kernels: pd.DataFrame, api_calls: pd.DataFrame, start: Int) -> Int:
-    """Return when each kernel was launched, where that is known; else when it started."""
-    place = started_by(kernels, api_calls)
-    launched = np.append(api_calls["start_ns"].to_numpy(), -1)[place]
-    return np.where((place >= 0) & (launched <= start), launched, start)
+    rows = np.flatnonzero(place >= 0)
+    chosen = kernels if len(rows) == len(kernels) else kernels.take(rows).reset_index(drop=True)
+    return chosen.assign(step=place[rows])
 
 
 def families(
@@ -288,7 +267,8 @@ def families(
     spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
     rows = []
     for family in sorted({name for side in spent for run in side for name, times in run.items() if times.any()}):
-        was, now = ([_of(run, family) for run in side] for side in spent)
+        # Zeros where a run has none of the family.
+        was, now = ([run.get(family, np.zeros(max(map(len, run.values()), default=1))) for run in s] for s in spent)
         row = compared(ratio(was, now, how), "_ns", matters)
         if not row["before_ns"] > 0 or not row["after_ns"] > 0:
             row["verdict"] = GONE if row["before_ns"] > 0 else NEW
@@ -300,14 +280,12 @@ def families(
 
 def stepwise(given: Frames) -> list[pd.DataFrame]:
     """Return the frames of a side, those without a kernel left out."""
-    frames: Sequence[pd.DataFrame] = [given] if isinstance(given, pd.DataFrame) else list(given)
-    return [frame for frame in frames if len(KERNELS.check(frame))]
+    return [frame for frame in listed(given) if len(KERNELS.check(frame))]
 
 
 def same_unit(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame]) -> None:
     """Refuse to compare kernels per step with kernels per run."""
-    stepped = {"step" in frame for frame in (*old, *new)}
-    if len(stepped) > 1:
+    if len({"step" in frame for frame in (*old, *new)}) > 1:
         raise ValueError("before, after: some have a column step and some have none. Pass all through in_steps.")
 
 
@@ -326,8 +304,3 @@ def _per_step(kernels: pd.DataFrame) -> dict[str, Floats]:
         np.add.at(sums, place, spent)
         table = sums / np.bincount(place)[:, None]
     return dict(zip(family.categories.astype(str), table.T, strict=True))
-
-
-def _of(run: dict[str, Floats], family: str) -> Floats:
-    """Return the times of a family, zeros where the run has none of it."""
-    return run.get(family, np.zeros(max(map(len, run.values()), default=1)))

@@ -32,6 +32,12 @@ FEWEST = 6  # values of a run: of 5 the interval of a mean missed more than 5 in
 SEVERAL = 3  # runs from which on the runs are what is resampled
 FEWEST_BLOCKS, MOST_BLOCKS = 4, 512
 MOST_ALIKE = 0.97  # autocorrelation; beyond it no block of a finite series is long enough
+BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
+CHANGED, UNTESTED, NEW, GONE = "changed", "changed, not tested", "new", "gone"
+VERDICTS = (BETTER, WORSE, UNSEEN, UNKNOWN, CHANGED, UNTESTED, NEW, GONE)
+MATTERS = 0.01  # relative difference of an interval that matters
+TOLERANCE = 0.05  # relative difference of two values of which no interval is known
+POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
 
 
 class Ratio(NamedTuple):
@@ -71,12 +77,6 @@ class Resampling(NamedTuple):
         return self
 
 
-BETTER, WORSE, UNSEEN, UNKNOWN = "better", "worse", "no difference seen", "cannot tell"
-CHANGED, UNTESTED, NEW, GONE = "changed", "changed, not tested", "new", "gone"
-VERDICTS = (BETTER, WORSE, UNSEEN, UNKNOWN, CHANGED, UNTESTED, NEW, GONE)
-MATTERS = 0.01  # relative difference of an interval that matters
-TOLERANCE = 0.05  # relative difference of two values of which no interval is known
-POINTS = 0.01  # absolute difference of two fractions, in addition: of small shares any change is a large ratio
 # The one place that says which way a figure is better, by the pattern of its id; the first that matches holds.
 # A total depends on how long was recorded, a mean kernel on how much was fused: they have no direction.
 DIRECTIONS: tuple[tuple[str, str], ...] = (
@@ -261,11 +261,6 @@ def of_values(before: float, after: float, *, better: str, unit: str = "", matte
     """Return the verdict on two values of which no interval is known, NaN where a run lacks it.
 
     They must differ by the share `matters` of before, and fractions (unit "1") by one point in a hundred as well.
-
-    Examples
-    --------
-    >>> of_values(0.001, 0.002, better="lower", unit="1"), of_values(100.0, 120.0, better="lower")
-    ('no difference seen', 'worse')
     """
     if math.isnan(before) and math.isnan(after):
         return UNKNOWN

@@ -35,6 +35,7 @@ VERDICT = Column("verdict", "category", "better, worse, no difference seen or ca
 RATIO = Column("ratio", "float64", "after over before")
 LOW = Column("ratio_low", "float64", "lower end of the ratio's interval; NaN: too few values")
 HIGH = Column("ratio_high", "float64", "upper end of the ratio's interval; NaN: too few values")
+COMPARED = (RATIO, LOW, HIGH, VERDICT)
 COMPARED_STEPS = Table(
     "COMPARED_STEPS",
     "a statistic of the step times of two runs",
@@ -45,10 +46,7 @@ COMPARED_STEPS = Table(
         Column("before_ns", "float64", "step time before, ns"),
         Column("after_ns", "float64", "step time after, ns"),
         Column("difference_ns", "float64", "after less before, ns"),
-        RATIO,
-        LOW,
-        HIGH,
-        VERDICT,
+        *COMPARED,
     ),
     (),  # the median first
 )
@@ -94,10 +92,7 @@ PARTS = Table(
         Column("before_ns", "float64", "time before, ns of a GPU per step"),
         Column("after_ns", "float64", "time after, ns of a GPU per step"),
         Column("difference_ns", "float64", "after less before, ns: the time that moved"),
-        RATIO,
-        LOW,
-        HIGH,
-        VERDICT,
+        *COMPARED,
     ),
     (),  # in the order of `NAMES`
 )
@@ -182,7 +177,7 @@ def parts(
         PARTS: a row per part that either run has; float64 ns, means over the steps; `ratio` NaN for what was 0 before.
         Empty where a side has no steps.
     """
-    old, new = _stepped(before), _stepped(after)
+    old, new = ([frame for frame in listed(side) if len(STEP_PARTS.check(frame))] for side in (before, after))
     how = Resampling("mean", confidence, resamples, seed).checked()
     if not old or not new:
         return PARTS.empty()
@@ -195,11 +190,6 @@ def parts(
             row["verdict"] = UNSEEN
         rows += [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
     return PARTS.make(pd.DataFrame(rows, columns=PARTS.column_names))
-
-
-def _stepped(given: Frames) -> list[pd.DataFrame]:
-    frames = [given] if isinstance(given, pd.DataFrame) else list(given)
-    return [frame for frame in frames if len(STEP_PARTS.check(frame))]
 
 
 def steps(
@@ -233,10 +223,8 @@ def steps(
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
-    rows = []
-    for statistic in STATISTICS:
-        found = ratio(old, new, how._replace(statistic=statistic))
-        rows.append({"statistic": statistic, **count, **compared(found, "_ns", matters)})
+    ratios = {statistic: ratio(old, new, how._replace(statistic=statistic)) for statistic in STATISTICS}
+    rows = [{"statistic": name, **count, **compared(change, "_ns", matters)} for name, change in ratios.items()]
     return COMPARED_STEPS.make(pd.DataFrame(rows))
 
 
@@ -253,15 +241,15 @@ def compared(found: Ratio, unit: str, matters: float) -> dict[str, Any]:
     }
 
 
+def listed(given: Frames) -> list[pd.DataFrame]:
+    """Return the frames of a side: one per repeat."""
+    return [given] if isinstance(given, pd.DataFrame) else list(given)
+
+
 def series(given: Frames) -> Runs:
     """Return the durations of the steady steps of each run in order, ns; of several ranks the slowest one's."""
-    frames = [given] if isinstance(given, pd.DataFrame) else list(given)
-    found = []
-    for frame in frames:
-        steady = STEPS.check(frame)[frame["steady"]]
-        slowest = steady.groupby("step")["dur_ns"].max()
-        found.append(slowest.to_numpy(np.float64))
-    return [run for run in found if len(run)]
+    slowest = [STEPS.check(frame)[frame["steady"]].groupby("step")["dur_ns"].max() for frame in listed(given)]
+    return [run.to_numpy(np.float64) for run in slowest if len(run)]
 
 
 def ledger(
@@ -290,21 +278,26 @@ def ledger(
         LEDGER, a row per run in their order; step times are medians. A run without steady steps has NaN, and the next
         is compared with the last that has some; verdicts are against that run.
     """
-    used = _checked(runs, utilisation or {})
+    used = utilisation or {}
+    if strange := [label for label in used if label not in runs]:
+        raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
+    if outside := {label: share for label, share in used.items() if not 0 <= share <= 1}:
+        raise ValueError(f"utilisation: {outside} is not between 0 and 1")
     how = Resampling("median", confidence, resamples, seed).checked()
     rows: list[dict[str, Any]] = []
-    known: list[Runs] = []
+    earlier: list[Runs] = []
     for place, (label, frames) in enumerate(runs.items()):
-        found = series(frames)
-        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), interval(found, how), strict=True))
-        last = ratio(known[-1], found, how) if known and found else _NONE
-        first = ratio(known[0], found, how) if known and found else _NONE
-        told = compared(last, "_ns", matters) if known and found else dict.fromkeys(COMPARED_STEPS.column_names)
-        row = {"place": place, "label": label, "count": sum(map(len, found)), **step}
-        row |= {"change_ns": told["difference_ns"], **{key: told[key] for key in ("ratio", "ratio_low", "ratio_high")}}
-        row |= {"verdict": told["verdict"], "utilisation_frac": used.get(label, math.nan)}
-        rows.append(row | _cumulative(first, has_steps=bool(found)))
-        known += [found] if found else []
+        steady = series(frames)
+        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), interval(steady, how), strict=True))
+        first, last = (ratio(earlier[at], steady, how) if earlier and steady else _NONE for at in (0, -1))
+        change = dict.fromkeys(column.name for column in COMPARED)
+        row = {"place": place, "label": label, "count": sum(map(len, steady)), **step, "change_ns": None, **change}
+        if earlier and steady:
+            change = compared(last, "_ns", matters)
+            row |= {"change_ns": change["difference_ns"], **{column.name: change[column.name] for column in COMPARED}}
+        row["utilisation_frac"] = used.get(label, math.nan)
+        rows.append(row | _cumulative(first, has_steps=bool(steady)))
+        earlier += [steady] if steady else []
     return LEDGER.make(pd.DataFrame(rows, columns=LEDGER.column_names))
 
 
@@ -314,13 +307,3 @@ def _cumulative(first: Ratio, *, has_steps: bool) -> dict[str, float]:
     whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))
     speedup = 1 / whole if whole else math.nan
     return {"cumulative_ratio": whole, "cumulative_low": low, "cumulative_high": high, "speedup": speedup}
-
-
-def _checked(runs: Mapping[str, Frames], utilisation: Mapping[str, float]) -> Mapping[str, float]:
-    strange = [label for label in utilisation if label not in runs]
-    if strange:
-        raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
-    outside = {label: share for label, share in utilisation.items() if not 0 <= share <= 1}
-    if outside:
-        raise ValueError(f"utilisation: {outside} is not between 0 and 1")
-    return utilisation

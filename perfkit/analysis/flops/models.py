@@ -29,13 +29,8 @@ def gemm(
 ) -> Work | None:
     """Return the work of a product of the tensors at `first` and after it, vectors and batches as torch.matmul does.
 
-    `added` is the position of what is added to the product; with `turned` the second matrix is N x K; `result` is
-    the type of the product where it is not that of its operands.
-
-    Examples
-    --------
-    >>> gemm(Inputs(((4, 3), (3, 5)), ("float", "float")))
-    Work(model='gemm', dtype='fp32', flops=120, bytes=188)
+    `added` is the position of what is added to the product; with `turned` the second matrix is N x K; `result` is the
+    type of the product where it is not that of its operands.
     """
     left, right = given.tensor(first), given.tensor(first + 1)
     if left is None or right is None or left.dtype not in (*FLOATS, ""):

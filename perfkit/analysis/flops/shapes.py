@@ -102,12 +102,6 @@ def parsed(shapes: object, dtypes: object = None, concrete: object = None) -> In
     """Return the arguments of an operator, None where the shapes were not recorded or are not a list.
 
     The texts are "Input Dims", "Input type" and "Concrete Inputs" as recorded; anything else is not recorded.
-
-    Examples
-    --------
-    >>> given = parsed('[[8,4],[]]', '["float","Scalar"]', '["","[2, 2]"]')
-    >>> given.tensor(0), given.tensor(1), given.integers(1)
-    (Tensor(shape=(8, 4), dtype='fp32'), None, (2, 2))
     """
     sizes = _listed(shapes)
     if sizes is None:

@@ -10,7 +10,7 @@ import pandas as pd
 from perfkit.analysis.flops.work import Counted, counted
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, share
-from perfkit.analysis.operators.join import enclosing
+from perfkit.analysis.operators.join import enclosing, sums
 from perfkit.analysis.training_work import credible
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
@@ -79,7 +79,7 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     for column in ("flops", "bytes"):
         total = np.bincount(of, work[column].to_numpy()[timed], minlength=len(names))
         names[column] = np.where(names["count"] > 0, total, np.nan)
-    names["gpu_ns"] = summed(gpu_ns[timed], of, len(names))
+    names["gpu_ns"] = sums(gpu_ns[timed], of, len(names))
     seconds = names["gpu_ns"].where(names["gpu_ns"] > 0) / 1e9
     return OPERATOR_POINTS.make(
         names.assign(
@@ -106,12 +106,12 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     found = counted(ops)
     work, gpu_ns = found.work, spent(ops, found, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
-    table = pd.DataFrame({"rank": ranks, "gpu_ns": summed(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
+    table = pd.DataFrame({"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
     timed = gpu_ns > 0
     of_work = np.searchsorted(ranks, work["rank"].to_numpy()[timed])
     for column in ("flops", "bytes"):
         known = work[column].notna().to_numpy(bool)[timed]
-        table[f"{column}_ns"] = summed(gpu_ns[timed][known], of_work[known], len(ranks))
+        table[f"{column}_ns"] = sums(gpu_ns[timed][known], of_work[known], len(ranks))
     for column in ("flops", "bytes"):
         table[f"{column}_frac"] = share(table[f"{column}_ns"].to_numpy(), table["gpu_ns"].to_numpy())
     return table
@@ -120,7 +120,7 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 def spent(ops: pd.DataFrame, found: Counted, gpu_time: pd.DataFrame) -> Int:
     """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
     launching = _rows(ops, GPU_TIME.check(gpu_time))
-    own = summed(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
+    own = sums(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
     place = np.full(len(ops), -1)
     place[found.row] = np.arange(len(found.row))
     launched = np.flatnonzero(own)
@@ -140,13 +140,6 @@ def _rows(ops: pd.DataFrame, named: pd.DataFrame) -> Int:
     place = np.searchsorted(key[order], wanted)
     there = (np.append(key[order], -1)[place] == wanted) & (pairs[1][1] >= 0)
     return np.where(there, np.append(order, -1)[place], -1)
-
-
-def summed(values: Int, group: Int, groups: int) -> Int:
-    """Return the exact sum of the int64 values of each group."""
-    total = np.zeros(groups, np.int64)
-    np.add.at(total, group, values)
-    return total
 
 
 def mfu(
@@ -200,18 +193,10 @@ def mfu(
     hfu = flops / (span_ns / 1e9 * gpus * (peak_flops_per_s or math.nan))
     note = credible(hfu, what="mfu", gpus=gpus)
     timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
-    return pd.DataFrame(
-        {
-            "flops": [flops],
-            "span_ns": [int(span_ns)],
-            "gpus": [int(gpus)],
-            "peak_flops_per_s": [peak_flops_per_s],
-            "mfu_frac": [hfu * (1 - recomputed_flops / flops)],
-            "hfu_frac": [hfu],
-            "coverage_frac": [modelled / timed if timed else math.nan],
-            "note": pd.array([note], "string"),
-        }
-    )
+    row = {"flops": flops, "span_ns": int(span_ns), "gpus": int(gpus), "peak_flops_per_s": peak_flops_per_s}
+    row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
+    row["coverage_frac"] = modelled / timed if timed else math.nan
+    return pd.DataFrame([row]).assign(note=pd.array([note], "string"))
 
 
 def _possible(flops: float, peak: float | None, span_ns: int, gpus: int, recomputed: float) -> None:

@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.causes import where
 from perfkit.analysis.flops import models
 from perfkit.analysis.flops.models import Work
 from perfkit.analysis.flops.shapes import FLOATS, Inputs, Tensor, parsed, stored
@@ -93,19 +94,13 @@ class _AttentionSizes(NamedTuple):
 
 
 def attention(given: Inputs, form: Form) -> Work | None:
-    """Return operations and traffic of an operator of that form; each tensor is read or written once.
-
-    Examples
-    --------
-    >>> inputs = Inputs(((1, 2, 8, 4),) * 3, ("c10::Half",) * 3)
-    >>> attention(inputs, FORMS["aten::_scaled_dot_product_flash_attention"])
-    Work(model='attention', dtype='fp16', flops=2048, bytes=512)
-    """
+    """Return operations and traffic of an operator of that form; each tensor is read or written once."""
     query, key, value = (given.tensor(form.query + i) for i in range(3))
     if query is None or key is None or value is None or query.dtype not in (*FLOATS, ""):
         return None
     sizes = _attention_sizes(*(_heads_first(t.shape, form) for t in (query, key, value)))
-    causal = _causal(given, form)
+    # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
+    causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
     if sizes is None or causal is None or _uneven(given, form) or (causal and sizes.queries != sizes.keys):
         return None
     widths = (3, 2) if form.backward else (1, 1)
@@ -130,11 +125,6 @@ def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[
     if not fits or not key[1] or heads % key[1]:
         return None
     return _AttentionSizes(batch * heads, queries, key[2], width, value[3])
-
-
-def _causal(given: Inputs, form: Form) -> bool | None:
-    """Tell whether the mask is causal; as PyTorch's counter none where no arguments were recorded, None if unclear."""
-    return _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
 
 
 def _uneven(given: Inputs, form: Form) -> bool:
@@ -183,14 +173,7 @@ class _Dimension(NamedTuple):
 
 
 def convolution(given: Inputs, at: Places) -> Work | None:
-    """Return the work of a convolution, None where its stride, padding and the like were not recorded.
-
-    Examples
-    --------
-    >>> recorded = ("", "", "", "[2]", "[1]", "[1]", "False", "[0]", "1")
-    >>> convolution(Inputs(((1, 3, 8), (5, 3, 3)), ("float", "float"), recorded), PLACES["aten::convolution"])
-    Work(model='convolution', dtype='fp32', flops=360, bytes=356)
-    """
+    """Return the work of a convolution, None where its stride, padding and the like were not recorded."""
     image, filters = given.tensor(0), given.tensor(1)
     transposed = (False,) if at.transposed is None else given.flags(at.transposed)
     groups = given.integers(at.groups)
@@ -207,14 +190,7 @@ def convolution(given: Inputs, at: Places) -> Work | None:
 
 
 def convolution_gradients(given: Inputs) -> Work | None:
-    """Return the work of aten::convolution_backward, None where it was not recorded which gradients were wanted.
-
-    Examples
-    --------
-    >>> recorded = ("", "", "", "[0]", "[1]", "[1]", "[1]", "False", "[0]", "1", "[True, True, False]")
-    >>> convolution_gradients(Inputs(((1, 5, 8), (1, 3, 8), (5, 3, 3)), ("float",) * 3, recorded))
-    Work(model='convolution_backward', dtype='fp32', flops=1440, bytes=712)
-    """
+    """Return the work of aten::convolution_backward, None where it was not recorded which gradients were wanted."""
     gradient, image, filters = (given.tensor(i) for i in range(3))
     transposed, wanted = given.flags(7), given.flags(10) or ()
     if gradient is None or image is None or filters is None or not _fit(image, filters) or not transposed:
@@ -318,7 +294,7 @@ def operators(ops: pd.DataFrame) -> pd.DataFrame:
 
 def counted(ops: pd.DataFrame) -> Counted:
     """Return what `operators` does, with the rows of OPS it is about."""
-    named = np.flatnonzero(_in_registry(OPS.check(ops)["name"]))
+    named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
     distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
     work = pd.DataFrame([_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields)
     computes, moves = (known.to_numpy(bool)[group] for known in (work["flops"].notna(), work["model"] != ""))
@@ -328,12 +304,6 @@ def counted(ops: pd.DataFrame) -> Counted:
     work = work.astype({"model": "category", "dtype": "category", "flops": "float64", "bytes": "float64"})
     figures = work.take(group[np.searchsorted(named, row)]).set_axis(row)
     return Counted(row, parent, ops[["rank", "op", "name"]].take(row).set_axis(row).join(figures))
-
-
-def _in_registry(names: pd.Series) -> NDArray[np.bool_]:
-    """Tell which rows are of an operator with a model."""
-    known = [name in MODELS for name in names.cat.categories]
-    return np.append(np.array(known, bool), False)[names.cat.codes.to_numpy()]
 
 
 def _work(row: dict[Hashable, Any]) -> Work | None:

@@ -24,6 +24,7 @@ from perfkit.analysis.timeline import KINDS
 from perfkit.analysis.window import Window, bounds, devices, spans, tiles
 from perfkit.tables import COPIES, KERNELS
 
+__all__ = ["Idle", "Lanes", "Launching", "Spans"]
 TABLES = pd.Index(["KERNELS", "COPIES"])
 
 
@@ -201,9 +202,6 @@ class Lanes:
         return table.assign(stream=stream, kind=pd.Categorical.from_codes(kind, KINDS))
 
 
-Process = tuple[int, int]
-
-
 class Launching:
     """API_CALLS by correlation: the call that launched an operation, found at once in a table of any length.
 
@@ -218,7 +216,7 @@ class Launching:
         changed = np.logical_or(*(column[1:] != column[:-1] for column in pairs))
         first = np.flatnonzero(np.append(True, changed)[: len(api_calls)])
         ids = api_calls["correlation"].to_numpy()
-        self._ids: dict[Process, tuple[Int, Int | None, int]] = {}
+        self._ids: dict[tuple[int, int], tuple[Int, Int | None, int]] = {}
         for begin, end in zip(first, np.append(first, len(ids))[1:], strict=True):
             of_process = ids[begin:end]
             order = None if (of_process[1:] >= of_process[:-1]).all() else np.argsort(of_process, kind="stable")
@@ -252,9 +250,6 @@ class Launching:
             values[row >= 0] = call[column]
             columns[f"call_{column}"] = pd.arrays.IntegerArray(values, row < 0)
         return columns
-
-
-__all__ = ["Idle", "Lanes", "Launching", "Spans"]
 
 
 def listed(lanes: Sequence[Lane], window: Window, mask: Bool | None) -> tuple[Int, Columns]:

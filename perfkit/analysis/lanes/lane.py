@@ -27,6 +27,10 @@ from perfkit.names.parsing import matching
 
 KEPT = 4  # answers of a lane
 BLOCK = 1 << 16  # rows that are worked on at once: their columns fit into a processor's cache
+MOST = 1 << 16  # range of streams' numbers up to which they are looked up in a table
+UNSEEN = -2  # a missing text has code -1
+COLUMNS = ("name", "full_name", "family")
+COMPUTATION, COMMUNICATION, COPY = range(len(KINDS))
 Numbers = NDArray[np.integer]
 Bool = NDArray[np.bool_]
 
@@ -57,7 +61,7 @@ class Lane(ABC):
 
     def __init__(self, key: Key, operations: Columns, works: int) -> None:
         self.key, self.operations = key, operations
-        self._told: dict[tuple[bytes, bytes], Int] = {}
+        self._answers: dict[tuple[bytes, bytes], Int] = {}
         # With many works blocks are longer, so that the sums need less memory than the operations.
         self._block = max(BLOCK, 4 * works)
         count = len(operations.start) // self._block
@@ -83,16 +87,13 @@ class Lane(ABC):
         """Return, of the works of the mask, what `busy` adds up."""
 
     def busy(self, edges: Int, mask: Bool | None) -> Int:
-        """Return the time (ns) in each bin in which an operation of a work of the mask runs.
-
-        The last answers are kept: several pictures of one choice ask alike.
-        """
+        """Return the time (ns) in each bin in which an operation of a work of the mask runs; the last are kept."""
         asked = edges.tobytes(), b"" if mask is None else mask.tobytes()
-        if asked not in self._told:
-            if len(self._told) == KEPT:
-                del self._told[next(iter(self._told))]
-            self._told[asked] = self._busy(edges, mask)
-        return self._told[asked]
+        if asked not in self._answers:
+            if len(self._answers) == KEPT:
+                del self._answers[next(iter(self._answers))]
+            self._answers[asked] = self._busy(edges, mask)
+        return self._answers[asked]
 
     def _busy(self, edges: Int, mask: Bool | None) -> Int:
         at = np.searchsorted(self.operations.start, edges)
@@ -202,10 +203,6 @@ class Tangled(Lane):
         return np.concatenate(added), latest
 
 
-UNSEEN = -2  # a missing text has code -1
-COLUMNS = ("name", "full_name", "family")
-
-
 class Works:
     """The works of a run, and the number of the work of each row of KERNELS and COPIES."""
 
@@ -269,33 +266,22 @@ class Works:
         mixed = self._name[several[self._name] != self._family]
         several[mixed] = -1
         name = np.where(chosen < len(self._texts[0]), chosen, -1)
-        return pd.DataFrame(
-            {
-                "name": pd.Categorical.from_codes(name, pd.Index(self._texts[0])),
-                "family": pd.Categorical.from_codes(several[chosen], pd.Index(self._texts[2])),
-            }
-        )
+        names = pd.Categorical.from_codes(name, pd.Index(self._texts[0]))
+        family = pd.Categorical.from_codes(several[chosen], pd.Index(self._texts[2]))
+        return pd.DataFrame({"name": names, "family": family})
 
     def described(self, work: Numbers) -> pd.DataFrame:
         """Return name, or direction of a copy, and family of works by their number."""
         distinct, place = np.unique(work, return_inverse=True)
         texts = np.array([self._text(one) for one in distinct.tolist()], object)
         family = np.append(self._family, np.full(self.count - self.kernels, -1))[work]
-        return pd.DataFrame(
-            {
-                "name": pd.Categorical(texts[place]),
-                "family": pd.Categorical.from_codes(family, pd.Index(self._texts[2])),
-            }
-        )
+        families = pd.Categorical.from_codes(family, pd.Index(self._texts[2]))
+        return pd.DataFrame({"name": pd.Categorical(texts[place]), "family": families})
 
     def _text(self, work: int) -> str | None:
         of_kernel = work < self.kernels
         texts, code = (self._texts[0], self._name[work]) if of_kernel else (self._directions, work - self.kernels)
         return texts[code] if 0 <= code < len(texts) else None
-
-
-MOST = 1 << 16  # range of streams' numbers up to which
-COMPUTATION, COMMUNICATION, COPY = range(len(KINDS))
 
 
 def blocks(count: int) -> Iterator[slice]:
@@ -352,7 +338,8 @@ def _split(
         code[rows] = (device[rows] * shape[1] + number(stream[rows])) * shape[2] + kind[1].take(kind[0][rows])
     order = np.argsort(code, kind="stable")
     last = np.cumsum(np.bincount(code, minlength=1))
-    start, dur = frame["start_ns"].to_numpy(), _narrow(frame["dur_ns"].to_numpy())
+    start, dur = frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()
+    dur = dur.astype(np.int32) if dur.max(initial=0) <= np.iinfo(np.int32).max else dur
     row = np.arange(len(frame), dtype=np.min_scalar_type(len(frame)))
     for lane in np.flatnonzero(np.diff(last, prepend=0)).tolist():
         of_device, of_stream, of_kind = map(int, np.unravel_index(lane, shape))
@@ -383,11 +370,6 @@ def _places(streams: Int) -> Callable[[Int], Int]:
     return lambda stream: number.take(stream - low)
 
 
-def _narrow(values: Int) -> Numbers:
-    """Return the values in 32 bits if they fit."""
-    return values.astype(np.int32) if values.max(initial=0) <= np.iinfo(np.int32).max else values
-
-
 def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
     """Yield the lane of the operations that run one after the other, and the lane of the others."""
     columns = parts[0] if len(parts) == 1 else Columns(*map(np.concatenate, zip(*parts, strict=True)))
@@ -395,7 +377,10 @@ def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
         columns = columns.taken(np.flatnonzero(columns.dur))
     if (columns.start[1:] < columns.start[:-1]).any():
         columns = columns.taken(np.argsort(columns.start, kind="stable"))
-    overlaps = _overlaps(columns)
+    end = columns.start + columns.dur
+    overlaps = columns.start[1:] < end[:-1]
+    if overlaps.any():  # all that start before all earlier ones have ended
+        overlaps = columns.start[1:] < np.maximum.accumulate(end)[:-1]
     if not overlaps.any():
         yield from [Serial(key, columns, works)] if len(columns.dur) else []
         return
@@ -403,13 +388,6 @@ def _lanes(key: Key, parts: list[Columns], works: int) -> Iterator[Lane]:
     yield Tangled(key, columns.taken(np.flatnonzero(tangled)), works)
     if not tangled.all():
         yield Serial(key, columns.taken(np.flatnonzero(~tangled)), works)
-
-
-def _overlaps(operations: Columns) -> Bool:
-    """Say of all operations but the first whether they start before all earlier ones have ended."""
-    end = operations.start + operations.dur
-    overlaps = operations.start[1:] < end[:-1]
-    return operations.start[1:] < np.maximum.accumulate(end)[:-1] if overlaps.any() else overlaps
 
 
 def _matches(texts: list[str], pattern: str) -> Bool:

@@ -28,6 +28,9 @@ class _Inside(NamedTuple):
     row: Int
 
 
+_NO_GAPS = _Inside(*[np.zeros(0, np.int64)] * 4)
+
+
 class Idle:
     """What `perfkit.analysis.gaps.idle_gaps` says of any window and devices, kept with about 50 bytes per gap."""
 
@@ -70,7 +73,8 @@ class Idle:
         """
         kept = np.flatnonzero(self._chosen(ranks, gpus))
         if window is not None:
-            return self._cut(_joined([self._inside(device, bounds(window)) for device in kept.tolist()]), window)
+            parts = [_NO_GAPS, *(self._inside(device, bounds(window)) for device in kept.tolist())]
+            return self._cut(_Inside(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), window)
         if len(kept) == len(self._devices):
             return self._gaps
         rows = [np.arange(self._bounds[device], self._bounds[device + 1]) for device in kept.tolist()]
@@ -229,8 +233,3 @@ def _pairs(frame: pd.DataFrame) -> Int:
     """Return one integer per rank and GPU that sorts like the pair."""
     rank, gpu = (frame[column].to_numpy(np.int64) for column in ("rank", "gpu"))
     return np.asarray(rank * 2**32 + gpu, np.int64)
-
-
-def _joined(parts: Sequence[_Inside]) -> _Inside:
-    none = _Inside(*[np.zeros(0, np.int64)] * 4)
-    return _Inside(*(np.concatenate(columns) for columns in zip(none, *parts, strict=True)))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import Axis, covered, members, placed
 from perfkit.analysis.intervals import Int, Intervals, intersect, share, total, union
 from perfkit.analysis.monitoring.limits import CAUSES, held
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, of_each, readings, stretches
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, of_each, over, readings, stretches
 from perfkit.analysis.window import Window, devices, ends
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
@@ -98,9 +98,6 @@ def clock_drops(
     first, last = found.time[low.first], found.time[low.stop - 1] + found.hold[low.stop - 1]
     device = joined.of_reading[low.first]
     begin, end = joined.axis.at(device, first), joined.axis.at(device, last)
-    bounds = np.stack([low.first, low.stop], axis=1).ravel()
-    # reduceat answers for what lies between two stretches as well; 0 stands behind the last value for its end.
-    lowest = np.minimum.reduceat(np.append(found.value, 0), bounds)[::2] if len(bounds) else np.zeros(0)
     name, spent = _most_time(kernels, joined, begin, end)
     return (
         joined.index.take(device)
@@ -109,7 +106,7 @@ def clock_drops(
             start_ns=first,
             dur_ns=last - first,
             count=low.stop - low.first,
-            lowest_clock_hz=lowest,
+            lowest_clock_hz=over(np.minimum, found.value, low.first, low.stop),
             max_clock_hz=most[low.first],
             kernel_busy_ns=covered(on(joined.axis, joined.busy), begin, end),
             name=name,
@@ -248,9 +245,11 @@ def bins(
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
     found = readings(samples, *metrics, window=window)
-    hold = _durations(found)
+    # Where most readings of a series repeat a time, each counts for 1 ns at least.
+    hold: Int = np.maximum(found.hold, (found.usual == 0)[found.row_series])
     first, last = window or ((int(found.time.min()), int((found.time + hold).max())) if len(hold) else (0, 1))
-    edges = np.append(np.arange(first, last, max(-(-(last - first) // bins), _finest(found))), last)
+    finest = min(found.usual[found.usual > 0].tolist(), default=1)
+    edges = np.append(np.arange(first, last, max(-(-(last - first) // bins), finest)), last)
     place = _places(found, edges)
     series, at = np.divmod(np.arange(place[:, 1:].size), len(edges) - 1)
     table = found.series.take(series).reset_index(drop=True)
@@ -258,18 +257,6 @@ def bins(
     begin, stop = place[:, :-1].ravel(), place[:, 1:].ravel()
     table = table.assign(**_figures(found, hold, begin, stop, begin > found.first[series], edges[at], edges[at + 1]))
     return table[table["covered_ns"] > 0].reset_index(drop=True)
-
-
-def _durations(found: Readings) -> Int:
-    """Return for how long each reading counts; where most readings of a series repeat a time, 1 ns at least."""
-    held: Int = np.maximum(found.hold, (found.usual == 0)[found.row_series])
-    return held
-
-
-def _finest(found: Readings) -> int:
-    """Return the usual interval of the metric that was read most often, 1 ns where none was read twice."""
-    usual = found.usual[found.usual > 0]
-    return int(usual.min()) if len(usual) else 1
 
 
 def _places(found: Readings, edges: Int) -> Int:
@@ -289,12 +276,10 @@ def _figures(
     reach = np.where(follows, np.clip(until, start, end) - start, 0)
     last = stop[taken] - 1
     hold[last] = np.minimum(hold[last], end[taken] - found.time[last])
-    covered = np.where(taken, _over(np.add, hold, begin, stop), 0) + reach
-    whole = np.where(taken, _over(np.add, found.value * hold, begin, stop), 0) + np.where(
-        reach > 0, reaching * reach, 0
-    )
+    covered = np.where(taken, over(np.add, hold, begin, stop), 0) + reach
+    whole = np.where(taken, over(np.add, found.value * hold, begin, stop), 0) + np.where(reach > 0, reaching * reach, 0)
     low, high = (
-        extreme(np.where(taken, _over(extreme, found.value, begin, stop), limit), np.where(reach > 0, reaching, limit))
+        extreme(np.where(taken, over(extreme, found.value, begin, stop), limit), np.where(reach > 0, reaching, limit))
         for extreme, limit in ((np.minimum, np.inf), (np.maximum, -np.inf))
     )
     return {
@@ -304,9 +289,3 @@ def _figures(
         "min": low,
         "max": high,
     }
-
-
-def _over(how: np.ufunc, values: NDArray[np.generic], begin: Int, stop: Int) -> NDArray[np.generic]:
-    """Return values[begin:stop] joined by `how` for each of these ranges; of an empty range anything."""
-    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
-    return np.asarray(how.reduceat(np.append(values, 0), np.stack([begin, stop], axis=1).ravel())[::2])

@@ -68,15 +68,11 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
         recorded = total(held(found, device, rows), len(table))
         table[f"{name}_frac"] = np.divide(lowered, recorded, out=np.full(len(table), np.nan), where=recorded > 0)
     sources = cause.groupby(of_series).agg(", ".join).reindex(range(len(table)), fill_value="")
-    return _with_counters(table.assign(source=sources.astype("string")), samples, window)
-
-
-def _with_counters(table: pd.DataFrame, samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return `throttling` with the causes of which counters tell more than readings, or alone."""
+    table = table.assign(source=sources.astype("string"))
     counted = _counted(samples, window).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
     both = zip(table.to_dict("records"), counted.to_dict("records"), strict=True)
-    rows = [_told(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
-    return pd.DataFrame(rows, columns=table.columns).astype(table.dtypes)
+    with_counters = [_told(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
+    return pd.DataFrame(with_counters, columns=table.columns).astype(table.dtypes)
 
 
 def _told(row: Mapping[Any, Any], grown: Mapping[str, float]) -> dict[Any, Any]:

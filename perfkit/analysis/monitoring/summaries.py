@@ -8,7 +8,17 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, means, of_each, readings, stretches, wide
+from perfkit.analysis.monitoring.readings import (
+    DEVICE,
+    Float,
+    Readings,
+    means,
+    of_each,
+    over,
+    readings,
+    stretches,
+    wide,
+)
 from perfkit.analysis.window import Window
 
 POINTS = 2**17  # of the grid on which a period is looked for, at most
@@ -109,14 +119,11 @@ def dips(
     median = percentiles(found, {"p50": 0.5})["p50"]
     low = stretches(found, found.value < below * median[found.row_series])
     table = found.series[DEVICE].take(low.series).reset_index(drop=True)
-    bounds = np.stack([low.first, low.stop], axis=1).ravel()
-    # reduceat answers for what lies between two stretches as well; 0 stands behind the last value for its end.
-    lowest = np.minimum.reduceat(np.append(found.value, 0), bounds)[::2] if len(bounds) else np.zeros(0)
     return table.assign(
         start_ns=found.time[low.first],
         dur_ns=_end(found, low.stop) - found.time[low.first],
         count=low.stop - low.first,
-        lowest=lowest,
+        lowest=over(np.minimum, found.value, low.first, low.stop),
         median=median[low.series],
     )
 
@@ -145,9 +152,8 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
     count = np.bincount(none.series, minlength=len(found.first))
     table = found.series[DEVICE].assign(idle_frac=means(found, found.value == 0))
     table = table.assign(idle_ns=spent, longest_ns=longest, count=count.astype(np.int64))
-    return table[found.series["metric"].eq(BUSY[0]) | ~found.series.duplicated(DEVICE, keep=False)].reset_index(
-        drop=True
-    )
+    best = found.series["metric"].eq(BUSY[0]) | ~found.series.duplicated(DEVICE, keep=False)
+    return table[best].reset_index(drop=True)
 
 
 def imbalance(
@@ -275,10 +281,9 @@ def _contradictions(table: pd.DataFrame) -> pd.Series:
     """Return a text for every row in which a part exceeds its whole."""
     notes = pd.Series("", table.index, dtype="string")
     for part, whole in (("sm_active", "gpu_busy"), ("sm_occupancy", "sm_active"), ("pipe_active", "sm_active")):
-        over = table[f"{part}_frac"] > table[f"{whole}_frac"] + SAMPLING_ERROR
-        notes = notes.mask(
-            over, notes + f"{part}_frac exceeds {whole}_frac, which cannot be: check what was recorded. "
-        )
+        exceeds = table[f"{part}_frac"] > table[f"{whole}_frac"] + SAMPLING_ERROR
+        note = f"{part}_frac exceeds {whole}_frac, which cannot be: check what was recorded. "
+        notes = notes.mask(exceeds, notes + note)
     return notes.str.strip()
 
 
@@ -305,17 +310,12 @@ def energy(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFra
     table = found.series[DEVICE].assign(energy_j=worth, span_ns=span)
     table["power_w"] = table["energy_j"] / table["span_ns"].where(span > 0) * 1e9
     table["source"] = found.series["metric"]
-    return (
-        table.iloc[np.argsort(np.isnan(worth), kind="stable")]
-        .drop_duplicates(DEVICE)
-        .sort_values(DEVICE, ignore_index=True)
-    )
+    first = table.iloc[np.argsort(np.isnan(worth), kind="stable")].drop_duplicates(DEVICE)
+    return first.sort_values(DEVICE, ignore_index=True)
 
 
 def _integral(found: Readings) -> Float:
     """Return the integral of each series over its seconds, linear between readings."""
     within = np.diff(found.row_series, append=-1) == 0
-    step = np.where(within, found.hold, 0) / 1e9
-    return np.asarray(
-        np.add.reduceat((found.value + np.append(found.value[1:], 0)) / 2 * step, found.first), np.float64
-    )
+    area = (found.value + np.append(found.value[1:], 0)) / 2 * (np.where(within, found.hold, 0) / 1e9)
+    return np.asarray(np.add.reduceat(area, found.first), np.float64)

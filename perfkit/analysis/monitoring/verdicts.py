@@ -32,16 +32,11 @@ OF_A_DEVICE = (
     *(metric for metrics in CAUSES.values() for metric in metrics),
     *COUNTED,
     *LINKS,
-    "power_w",
-    "memory_used_bytes",
-    "temperature_c",
-    "temperature_margin_c",
-    "sm_clock_hz",
-    "sm_active_frac",
-    "tensor_active_frac",
-    "dram_active_frac",
+    *("power_w", "memory_used_bytes", "temperature_c", "temperature_margin_c", "sm_clock_hz"),
+    *("sm_active_frac", "tensor_active_frac", "dram_active_frac"),
 )
 _OF_LIMIT = ["mean", "worst", "limit", "mean_frac", "worst_frac", "at_limit_frac", "source"]
+_BY = {"power": "the power limit", "thermal": "heat", "other": "another reason than idleness"}
 _CAUSES = ["power_frac", "thermal_frac", "other_frac", "throttled_frac"]
 # Conventions of this project: for how much of the time high utilisation is consistent, from which shares on memory and
 # links are full, below which share power is low, and how much throttling does not matter.
@@ -78,10 +73,8 @@ def _memory(fact: Facts, _: Peaks) -> Answer:
     share = fact["memory_worst_frac"]
     if pd.isna(share):
         used = fact["memory_used_bytes"]
-        found = (
-            "used memory is not recorded" if pd.isna(used) else f"{size(used)} are in use, of how much is not recorded"
-        )
-        reason = f"{found}: `nvidia-smi --query-gpu=memory.used,memory.total`"
+        use = "used memory is" if pd.isna(used) else f"{size(used)} are in use, of how much is"
+        reason = f"{use} not recorded: `nvidia-smi --query-gpu=memory.used,memory.total`"
         return Answer("cannot tell", math.nan, FULL_MEMORY, "frac", reason)
     reason = (
         f"at most {size(fact['memory_worst'])} of {size(fact['memory_limit'])} ({fact['memory_source']}) are in use, "
@@ -96,10 +89,8 @@ def _power(fact: Facts, _: Peaks) -> Answer:
     share = fact["power_mean_frac"]
     if pd.isna(share):
         power = fact["power_w"]
-        found = (
-            "power is not recorded" if pd.isna(power) else f"{number(power)} W on average, of how much is not recorded"
-        )
-        reason = f"{found}: `nvidia-smi --query-gpu=power.draw,enforced.power.limit`"
+        draw = "power is" if pd.isna(power) else f"{number(power)} W on average, of how much is"
+        reason = f"{draw} not recorded: `nvidia-smi --query-gpu=power.draw,enforced.power.limit`"
         return Answer("cannot tell", math.nan, LOW_POWER, "frac", reason)
     reason = (
         f"{number(fact['power_mean'])} W of {number(fact['power_limit'])} W ({fact['power_source']}) on average, at "
@@ -112,11 +103,10 @@ def _power(fact: Facts, _: Peaks) -> Answer:
 def _throttling(fact: Facts, _: Peaks) -> Answer:
     share = fact["throttling_throttled_frac"]
     near = _near_slowdown(fact)
-    said = {cause: fact[f"throttling_{cause}_frac"] for cause in ("power", "thermal", "other")}
-    known = {cause: frac for cause, frac in said.items() if not pd.isna(frac)}
-    shares = ", ".join(f"by {_BY[cause]} {percent(frac)}" for cause, frac in known.items())
-    parts = [f"the clock was lowered for this share of the time: {shares}"] if known else []
-    unknown = [_BY[cause] for cause in ("power", "thermal") if cause not in known]
+    fracs = {cause: frac for cause in _BY if not pd.isna(frac := fact[f"throttling_{cause}_frac"])}
+    shares = ", ".join(f"by {_BY[cause]} {percent(frac)}" for cause, frac in fracs.items())
+    parts = [f"the clock was lowered for this share of the time: {shares}"] if fracs else []
+    unknown = [_BY[cause] for cause in ("power", "thermal") if cause not in fracs]
     if unknown:
         asked = "`nvidia-smi dmon -s pucvmet`, or `--query-gpu=clocks_event_reasons.active`"
         parts.append(f"whether {' or '.join(unknown)} lowers the clock is not recorded: {asked}")
@@ -124,9 +114,6 @@ def _throttling(fact: Facts, _: Peaks) -> Answer:
     if near or share >= THROTTLED:
         return Answer("attention", share, THROTTLED, "frac", reason)
     return Answer("cannot tell" if unknown else "ok", share, THROTTLED, "frac", reason)
-
-
-_BY = {"power": "the power limit", "thermal": "heat", "other": "another reason than idleness"}
 
 
 def _near_slowdown(fact: Facts) -> list[str]:
@@ -172,11 +159,6 @@ CHECKS = tuple(_CHECKS)
 VERDICTS = ("ok", "attention", "cannot tell")
 
 
-def answers(fact: Facts, peaks: Peaks) -> dict[str, Answer]:
-    """Return the answer of each check for the facts of a device; `peaks` of one direction of "pcie" and "nvlink"."""
-    return {check: answer(fact, peaks) for check, answer in _CHECKS.items()}
-
-
 def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return one row per monitored rank and gpu of 0 and up (the index) with what is known, NaN where it is not.
 
@@ -191,7 +173,9 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     ]
     drawn = readings(samples, "power_w", "memory_used_bytes", window=window)
     means_of = wide(drawn, means(drawn), ("power_w", "memory_used_bytes"))
-    table = pd.concat([lowered, *of_quantity, means_of, _busy(samples, window), _traffic(samples, window)], axis=1)
+    rates = readings(samples, *LINKS, window=window)
+    traffic = wide(rates, percentiles(rates, {"p95": 0.95})["p95"], tuple(LINKS))
+    table = pd.concat([lowered, *of_quantity, means_of, _busy(samples, window), traffic], axis=1)
     return table.reindex(_monitored(samples))
 
 
@@ -214,11 +198,6 @@ def _busy(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
         busy_high_frac=means(found, found.value >= HIGH),
     )
     return table.drop_duplicates(DEVICE).set_index(DEVICE)
-
-
-def _traffic(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    found = readings(samples, *LINKS, window=window)
-    return wide(found, percentiles(found, {"p95": 0.95})["p95"], tuple(LINKS))
 
 
 def checks(
@@ -260,9 +239,9 @@ def checks(
             raise ValueError(f"{link}_bytes_per_s: {peak} is not a number above 0")
     known = facts(SAMPLES.check(samples), devices, window=window).sort_index()
     rows = [
-        (*device, check, *answer)
+        (*device, check, *answer(fact, peaks))
         for device, fact in zip(known.index, known.to_dict("records"), strict=True)
-        for check, answer in answers(fact, peaks).items()
+        for check, answer in _CHECKS.items()
     ]
     table = pd.DataFrame(rows, columns=[*DEVICE, "check", *Answer._fields])
     choices = {"check": CHECKS, "verdict": VERDICTS, "unit": ("frac", "bytes_per_s")}

@@ -71,13 +71,7 @@ def launching(ops: pd.DataFrame, parent: Int, operations: pd.DataFrame, api_call
 
 
 def parents(ops: pd.DataFrame) -> Int:
-    """Return the row of the operator that encloses each operator, -1 at the top or where it is not in the table.
-
-    Examples
-    --------
-    >>> parents(pd.DataFrame({"rank": 0, "op": [4, 5, 6], "parent": [-1, 4, 5]})).tolist()
-    [-1, 0, 1]
-    """
+    """Return the row of the operator that encloses each operator, -1 at the top or where it is not in the table."""
     rank, op, parent = (ops[column].to_numpy(np.int64) for column in ("rank", "op", "parent"))
     span = int(max(op.max(initial=0), parent.max(initial=0))) + 1
     order = np.argsort(rank * span + op, kind="stable")
@@ -103,13 +97,7 @@ def enclosing(parent: Int, row: Int) -> Iterator[tuple[Int, Int]]:
 
 
 def rolled_up(values: Int, parent: Int) -> Int:
-    """Return the value of each operator together with the values of all operators nested in it.
-
-    Examples
-    --------
-    >>> rolled_up(np.array([1, 20, 300]), np.array([-1, 0, 1])).tolist()
-    [321, 320, 300]
-    """
+    """Return the value of each operator together with the values of all operators nested in it."""
     row = np.flatnonzero(values)
     total = np.zeros(len(values), np.int64)
     for who, at in enclosing(parent, row):
@@ -118,13 +106,7 @@ def rolled_up(values: Int, parent: Int) -> Int:
 
 
 def outermost(parent: Int, group: Int, row: Int) -> NDArray[np.bool_]:
-    """Tell which of the operators in `row` lie in no operator of their own group.
-
-    Examples
-    --------
-    >>> outermost(np.array([-1, 0, 1]), np.array([7, 8, 7]), np.array([0, 1, 2])).tolist()
-    [True, True, False]
-    """
+    """Tell which of the operators in `row` lie in no operator of their own group."""
     first = np.ones(len(row), bool)
     for who, at in enclosing(parent, parent[row]):
         first[who[group[at] == group[row[who]]]] = False

@@ -127,15 +127,10 @@ def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
         known; `idle_count` int64, how many are known.
     """
     table, group = numbered(SYNCHRONISATIONS.check(synchronisations), list(KEYS))
-    found = synchronisations[["dur_ns", "idle_ns"]].groupby(group)
-    figures = found.agg(
-        count=("dur_ns", "size"),
-        total_ns=("dur_ns", "sum"),
-        max_ns=("dur_ns", "max"),
-        idle_ns=("idle_ns", "sum"),
-        idle_count=("idle_ns", "count"),
-    )
-    return ranked(table.join(figures.astype("int64")), "idle_ns", list(KEYS))
+    spent, idle = (synchronisations[column].groupby(group) for column in ("dur_ns", "idle_ns"))
+    figures = {"count": spent.size(), "total_ns": spent.sum(), "max_ns": spent.max()}
+    figures |= {"idle_ns": idle.sum(), "idle_count": idle.count()}
+    return ranked(table.join(pd.DataFrame(figures).astype("int64")), "idle_ns", list(KEYS))
 
 
 def idle_after(

@@ -194,7 +194,9 @@ def backward(
     """
     parent = parents(OPS.check(ops))
     time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)
-    engine, named_node = where(ops["name"], _is_engine), where(ops["name"], NODE.fullmatch)
+    engine, named_node = (
+        where(ops["name"], is_one) for is_one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
+    )
     node = engine | (named_node & ~np.append(engine, False)[parent])
     row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
     forward = _forward(ops, parent, node, row, made)
@@ -202,13 +204,12 @@ def backward(
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
     table["forward_ns"] = _once(rolled_up(time, parent), forward, group, len(table))
-    table["backward_ns"] = sums(_by_node(time, parent, node)[row], group, len(table))
+    launched = np.flatnonzero(time)
+    around = _around(parent, node, launched)  # what a node runs in it counts without the other nodes within
+    of_node = sums(time[launched[around >= 0]], around[around >= 0], len(time))
+    table["backward_ns"] = sums(of_node[row], group, len(table))
     table["ratio"] = table["backward_ns"] / table["forward_ns"].where(table["forward_ns"] > 0)
     return ranked(table, "backward_ns", ["operator", "node"])
-
-
-def _is_engine(name: str) -> bool:
-    return name.startswith(ENGINE)
 
 
 def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
@@ -218,13 +219,6 @@ def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
         new = (found[who] < 0) & node[at]
         found[who[new]] = at[new]
     return found
-
-
-def _by_node(time: Int, parent: Int, node: NDArray[np.bool_]) -> Int:
-    """Return the time of each node, with the operators in it that lie in no other node within."""
-    row = np.flatnonzero(time)
-    around = _around(parent, node, row)
-    return sums(time[row[around >= 0]], around[around >= 0], len(time))
 
 
 def _forward(ops: pd.DataFrame, parent: Int, node: NDArray[np.bool_], row: Int, made: Int) -> Int:

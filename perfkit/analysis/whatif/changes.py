@@ -45,7 +45,7 @@ class Kernels:
     rows: NDArray[np.integer] | Sequence[int] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
+        _check_number("factor", self.factor)
         _check_pattern(self.pattern)
         if self.family and self.family not in FAMILIES:
             raise ValueError(f"family: {self.family!r} is not one of {', '.join(FAMILIES)}")
@@ -66,7 +66,7 @@ class Copies:
     def __post_init__(self) -> None:
         _check_one_of("measure", self.measure, COPY_MEASURES)
         _check_one_of("direction", self.direction, DIRECTIONS)
-        _check_factor(self.factor)
+        _check_number("factor", self.factor)
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Host:
     workers: int = 0
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
+        _check_number("factor", self.factor)
         _check_pattern(self.pattern)
         _check_number("workers", self.workers)
 
@@ -127,14 +127,10 @@ class Communication:
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        _check_factor(self.factor)
+        _check_number("factor", self.factor)
 
 
 Change = Kernels | Copies | Launches | Host | Synchronisations | Communication
-
-
-def _check_factor(factor: float) -> None:
-    _check_number("factor", factor)
 
 
 def _check_number(name: str, value: float) -> None:

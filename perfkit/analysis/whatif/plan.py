@@ -21,6 +21,9 @@ from perfkit.analysis.intervals import Int
 from perfkit.analysis.whatif.program import Bool, Handovers, Operations, Program, handovers
 from perfkit.analysis.whatif.waits import MID, NONE, HostWaits, Lags, host_waits, launch_lags, own_copies
 
+STAYS, GONE, FETCHED, SENT = range(4)
+RIGHT_AFTER_NS = 10_000  # the length of a small gap
+_LOOK_BACK = 8
 _SLICE = 200_000  # edges as Python integers at a time: they take ten times the memory
 
 
@@ -30,10 +33,6 @@ class Edges(NamedTuple):
     to: Int
     source: Int
     lag: Int
-
-
-RIGHT_AFTER_NS = 10_000  # the length of a small gap
-_LOOK_BACK = 8
 
 
 class StreamWaits(NamedTuple):
@@ -50,9 +49,6 @@ class Meetings(NamedTuple):
 
     op: Int
     meeting: Int
-
-
-STAYS, GONE, FETCHED, SENT = range(4)
 
 
 @dataclass
@@ -159,12 +155,6 @@ def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
 
     Edges point forward in the order in which the nodes were `measured`, at the same time in that of `sort`; those that
     do not, and those of lag NONE, are left out. A node without any edge stays where it was.
-
-    Examples
-    --------
-    >>> one = np.array([1])
-    >>> moments(np.array([5, 9]), np.array([0, 0]), [Edges(one, one - 1, one + 9)]).tolist()
-    [5, 15]
     """
     to, source, lag = (np.concatenate(columns) for columns in zip(*edges, strict=True))
     used = np.zeros(len(measured), bool)

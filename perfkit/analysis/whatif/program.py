@@ -30,6 +30,7 @@ Bool = NDArray[np.bool_]
 # What a call does, by rising weight: of a call and those nested in it the greatest counts.
 OTHER, QUERY, LAUNCH, BLOCKING_COPY, MEMORY, FREE, EVENT_SYNC, STREAM_SYNC, DEVICE_SYNC = range(9)
 POLL_NS = 100_000
+RUN = 3
 
 
 class Operations(NamedTuple):
@@ -77,9 +78,6 @@ class Program(NamedTuple):
     def launched(self) -> Int:
         """When the call of each operation began; its own start where the call was not recorded."""
         return np.where(self.ops.call >= 0, np.append(self.calls.start, 0)[self.ops.call], self.ops.start)
-
-
-RUN = 3
 
 
 class Handovers(NamedTuple):

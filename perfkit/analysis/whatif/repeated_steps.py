@@ -125,7 +125,9 @@ def around(
     work = [_starting(frame, first, last) for frame in (kernels, copies)]
     call = np.concatenate([started_by(frame, api_calls) for frame in work])
     since = int(api_calls["start_ns"].to_numpy()[call[call >= 0]].min(initial=first))
-    on_cpu = [_reaching(_starting(frame, None, last), since) for frame in (api_calls, ranges)]
+    begun = [_starting(frame, None, last) for frame in (api_calls, ranges)]
+    ends = [(frame["start_ns"] + frame["dur_ns"]).to_numpy() for frame in begun]
+    on_cpu = [frame.take(np.flatnonzero(end >= since)) for frame, end in zip(begun, ends, strict=True)]
     return work[0], work[1], on_cpu[0], on_cpu[1]
 
 
@@ -133,11 +135,6 @@ def _starting(frame: pd.DataFrame, first: int | None, last: int) -> pd.DataFrame
     """Return the rows that start before `last`, and not before `first` if it is given."""
     start = frame["start_ns"].to_numpy()
     return frame.take(np.flatnonzero((start < last) & (first is None or start >= first)))
-
-
-def _reaching(frame: pd.DataFrame, since: int) -> pd.DataFrame:
-    """Return the rows that end at `since` or later."""
-    return frame.take(np.flatnonzero((frame["start_ns"] + frame["dur_ns"]).to_numpy() >= since))
 
 
 def _span(*frames: pd.DataFrame) -> Window:

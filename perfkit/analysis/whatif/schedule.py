@@ -47,6 +47,9 @@ from perfkit.analysis.window import Window
 from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
+LIMIT_FRAC = 0.02
+_SPANS = ("measured_ns", "unchanged_ns", "span_ns", "low_ns", "high_ns")
+
 
 class Chains(NamedTuple):
     """Operations in order of their streams: node, stream, lag behind the one before, launching node and lag behind it.
@@ -86,10 +89,6 @@ class _Nodes(NamedTuple):
     arrivals: int
     meetings: int
     root: int
-
-
-LIMIT_FRAC = 0.02
-_SPANS = ("measured_ns", "unchanged_ns", "span_ns", "low_ns", "high_ns")
 
 
 @dataclass(frozen=True, eq=False)
@@ -298,12 +297,13 @@ def timed(plan: Plan, view: int) -> tuple[Int, Int]:
     other = [host, *_between_streams(plan, view, into), *_of_meetings(plan, nodes, met)]
     chains = _chains(plan, view, threads, nodes)
     ends_run = np.zeros(nodes.root + 1, bool)
-    ends_run[np.concatenate([op, *(each.to for each in other), *(each.source for each in other)])] = True
-    found = runs(chains, into, ends_run[chains.node])
+    ends_run[np.concatenate([op, *(edges.to for edges in other), *(edges.source for edges in other)])] = True
+    of_chains = runs(chains, into, ends_run[chains.node])
     other += _of_threads(plan, view, threads, nodes, int(measured[-1]))
-    other += _apart(plan, view, threads, nodes, into)
-    time = moments(measured, np.repeat([3, 0, 1, 2, 0], [*sizes, 1]), [*other, *found.edges])
-    time[chains.node] = inside(chains, found, time)
+    apart = np.flatnonzero((plan.moved > GONE) & (plan.call >= 0))
+    other.append(Edges(into[apart], *_launches(plan, view, threads, nodes, apart)))
+    time = moments(measured, np.repeat([3, 0, 1, 2, 0], [*sizes, 1]), [*other, *of_chains.edges])
+    time[chains.node] = inside(chains, of_chains, time)
     end = time[: len(plan.dur)]
     start = end - plan.dur
     start[op] = time[into[op]]
@@ -384,12 +384,6 @@ def _dur(plan: Plan) -> Int:
     dur = plan.dur.copy()
     dur[plan.meetings.op] = 0
     return dur
-
-
-def _apart(plan: Plan, view: int, threads: _Threads, nodes: _Nodes, into: Int) -> list[Edges]:
-    """Return the launches of operations that do not stay in their streams."""
-    op = np.flatnonzero((plan.moved > GONE) & (plan.call >= 0))
-    return [Edges(into[op], *_launches(plan, view, threads, nodes, op))]
 
 
 def _between_streams(plan: Plan, view: int, into: Int) -> list[Edges]:

@@ -48,6 +48,8 @@ from perfkit.analysis.whatif.program import (
 LOW, MID, HIGH = VIEWS = (0, 1, 2)
 SLACK_NS = KERNEL_WAIT_NS  # what HTA counts as the GPU's own delay
 NONE = -(2**60)  # the lag of a dependence that does not hold
+QUEUE = 1000  # of the 1,022 to 1,024 that HTA sees in a full queue
+_LOOK_BACK = 8
 
 
 class Lags(NamedTuple):
@@ -64,10 +66,6 @@ class Lags(NamedTuple):
     typical_space: Int
     released: Int
     held: Bool
-
-
-QUEUE = 1000  # of the 1,022 to 1,024 that HTA sees in a full queue
-_LOOK_BACK = 8
 
 
 class HostWaits(NamedTuple):
@@ -204,8 +202,7 @@ def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWait
 
 def usual_launch(program: Program) -> int:
     """Return the median time in a launch call, ns; 0 without any."""
-    calls = program.calls
-    taken = (calls.end - calls.start)[calls.kind == LAUNCH]
+    taken = (program.calls.end - program.calls.start)[program.calls.kind == LAUNCH]
     return int(np.median(taken)) if len(taken) else 0
 
 
