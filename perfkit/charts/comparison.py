@@ -1,11 +1,8 @@
 """Pictures of what differs between two runs: time per family of kernels, and ratios with their intervals.
 
-Conventions
------------
 Frames are those of `perfkit.analysis.compare`. A ratio is after over before, on a logarithmic axis, so that twice as
-fast and twice as slow are equally far from 1. Colours tell the verdict, and so do words.
-Frames are those of `perfkit.analysis.compare.ledger`. Each run is compared with the one before it; the last bar leads
-from the first run to the last, which were compared directly.
+fast and twice as slow are equally far from 1. `steps` and `utilisation` compare each run with the one before it; the
+last bar of `steps` leads from the first run to the last, which were compared directly.
 """
 
 from __future__ import annotations
@@ -16,20 +13,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from perfkit.charts.theme import (
-    CAUSE_COLOURS,
-    KIND_COLOURS,
-    WIDTH,
-    colours,
-    fraction,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts import theme
+from perfkit.charts.theme import CAUSE_COLOURS, KIND_COLOURS, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import TIME, duration, elided, number, percent, unit
 
 SIDES = {"before": KIND_COLOURS["idle"], "after": KIND_COLOURS["computation"]}
@@ -56,33 +41,16 @@ SHARES = {REACHED: KIND_COLOURS["idle"], GAINED: KIND_COLOURS["computation"], LO
 def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.LayerChart:
     """Draw the kernel time of each family before and after, the family whose time moved most first.
 
-    Parameters
-    ----------
-    frame
-        Columns family, before_ns, after_ns, difference_ns, verdict, as from `analysis.compare.families`; may be empty.
-    per
-        What the times are of: step or run.
-    title
-        What is seen; how much kernel time moved when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a verdict is unknown, or a time negative.
+    `frame`: columns family, before_ns, after_ns, difference_ns, verdict, as from `analysis.compare.families`; may be
+    empty.
+    `per`: what the times are of: step or run. Raises ValueError if a verdict is unknown, or a time negative.
     """
     need(frame, "family", "before_ns", "after_ns", "difference_ns", "verdict")
-    known(frame, "verdict", VERDICT_COLOURS)
+    theme.known(frame, "verdict", VERDICT_COLOURS)
     if (frame[["before_ns", "after_ns"]] < 0).any(axis=None):
         raise ValueError(f"frame: a time is {frame[['before_ns', 'after_ns']].min().min()} ns, below 0")
     if frame.empty:
         return nothing(title or "No kernels to compare", "Neither run has kernels, or no step of them was found.")
-    register()
     rows = frame.iloc[frame["difference_ns"].abs().argsort(kind="stable")[::-1]]
     sums = rows[["before_ns", "after_ns"]].sum()
     words = elided(per, LONGEST_LABEL)
@@ -108,7 +76,8 @@ def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
     """Return two bars per family, and the difference beside the longer one."""
     scale = unit(float(rows[["before_ns", "after_ns"]].max().max()), TIME)
     labels = [elided(name, LONGEST_LABEL) for name in rows["family"].astype(str)]
-    told = [f"{'+' * (gap > 0)}{duration(gap)} · {said}" for gap, said in _gaps(rows)]
+    gaps = zip(rows["difference_ns"].tolist(), rows["verdict"].astype(str).tolist(), strict=True)
+    differences = [f"{'+' * (gap > 0)}{duration(gap)} · {verdict}" for gap, verdict in gaps]
     drawn = pd.concat(
         [
             pd.DataFrame(
@@ -117,7 +86,7 @@ def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
                     "side": side,
                     "time": rows[f"{side}_ns"].to_numpy() / scale.size,
                     "told": rows[f"{side}_ns"].map(duration).tolist(),
-                    "words": told if side == "after" else "",
+                    "words": differences if side == "after" else "",
                 }
             )
             for side in SIDES
@@ -128,47 +97,26 @@ def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
     length = alt.X("time:Q", title=f"kernel time per {per} ({scale.symbol})", scale=room)
     place = alt.Y("label:N", title=None, sort=labels)
     beside = alt.YOffset("side:N", sort=list(SIDES), scale=alt.Scale(paddingInner=0.1))
-    shown = [alt.Tooltip("label:N", title="family"), alt.Tooltip("side:N"), alt.Tooltip("told:N", title="time")]
+    shown = hover(("label", "family"), "side", ("told", "time"))
     shade = alt.Color("side:N", scale=colours(SIDES, {}, SIDES), title=None)
     data = inline(drawn)
     bars = alt.Chart(data).mark_bar().encode(length, place, beside, shade, shown)
     return [bars, ink(data, dx=5).encode(length, place, beside, alt.Text("words:N"))]
 
 
-def _gaps(rows: pd.DataFrame) -> zip[tuple[float, str]]:
-    return zip(rows["difference_ns"].tolist(), rows["verdict"].astype(str).tolist(), strict=True)
-
-
 def intervals(frame: pd.DataFrame, *, label: str = "label", title: str = "") -> alt.LayerChart:
     """Draw ratios after / before with their confidence intervals, the verdict in colour and words.
 
-    Parameters
-    ----------
-    frame
-        Columns ratio, ratio_low, ratio_high, verdict and the one named by `label`, as from `analysis.compare.families`
-        or `steps`; rows without an interval are drawn as points, without a ratio left out; may be empty.
-    label
-        Column that names a row.
-    title
-        What is seen; how many got better and worse when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a verdict is unknown.
+    `frame`: columns ratio, ratio_low, ratio_high, verdict and the one named by `label`, as from
+    `analysis.compare.families` or `steps`; rows without an interval are drawn as points, without a ratio left out; may
+    be empty.
+    `label`: column that names a row. Raises ValueError if a verdict is unknown.
     """
     need(frame, label, "ratio", "ratio_low", "ratio_high", "verdict")
-    known(frame, "verdict", VERDICT_COLOURS)
+    theme.known(frame, "verdict", VERDICT_COLOURS)
     rows = frame[frame["ratio"] > 0].head(MOST_ROWS)
     if rows.empty:
         return nothing(title or "Nothing to compare", "No value is there both before and after.")
-    register()
     drawn = _ranges(rows, label)
     return layered(
         _marks(drawn),
@@ -181,25 +129,22 @@ def intervals(frame: pd.DataFrame, *, label: str = "label", title: str = "") -> 
 
 def _counted(verdicts: list[str]) -> str:
     """Say how many rows have each verdict."""
-    said = {word: verdicts.count(word) for word in VERDICT_COLOURS if word in verdicts}
-    return f"Of {len(verdicts)}: " + ", ".join(f"{count} {word}" for word, count in said.items())
+    words = [f"{verdicts.count(word)} {word}" for word in VERDICT_COLOURS if word in verdicts]
+    return f"Of {len(verdicts)}: {', '.join(words)}"
 
 
 def _ranges(rows: pd.DataFrame, label: str) -> pd.DataFrame:
     """Return what is drawn; ends beyond the axis are at its edge and told in words."""
     low, high = (rows[f"ratio_{end}"].where(rows[f"ratio_{end}"].notna(), rows["ratio"]) for end in ("low", "high"))
     drawn = pd.DataFrame({"label": [elided(name, LONGEST_LABEL) for name in rows[label].astype(str)]})
-    drawn["place"] = [f"{name} ({i})" if twice else name for i, (name, twice) in _repeated(drawn["label"])]
+    repeated = enumerate(zip(drawn["label"], drawn["label"].duplicated(), strict=True))
+    drawn["place"] = [f"{name} ({i})" if twice else name for i, (name, twice) in repeated]
     for name, values in (("ratio", rows["ratio"]), ("low", low), ("high", high)):
         drawn[name] = np.clip(values.to_numpy(np.float64), 1 / WIDEST, WIDEST)
     drawn["verdict"] = rows["verdict"].astype(str).tolist()
-    known_ends = zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)
-    drawn["told"] = [_spoken(*ends) for ends in known_ends]
+    ends = zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)
+    drawn["told"] = [_spoken(*row) for row in ends]
     return drawn
-
-
-def _repeated(labels: pd.Series) -> list[tuple[int, tuple[str, bool]]]:
-    return list(enumerate(zip(labels, labels.duplicated(), strict=True)))
 
 
 def _spoken(ratio: float, low: float, high: float) -> str:
@@ -219,11 +164,7 @@ def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
     place = alt.Y("place:N", title=None, sort=drawn["place"].tolist())
     shade = alt.Color("verdict:N", scale=colours(VERDICT_COLOURS, {}, drawn["verdict"]), title=None)
     data = inline(drawn.assign(one=1.0, words=drawn["told"] + " · " + drawn["verdict"]))
-    shown = [
-        alt.Tooltip("label:N", title="what"),
-        alt.Tooltip("told:N", title="ratio and interval"),
-        alt.Tooltip("verdict:N"),
-    ]
+    shown = hover(("label", "what"), ("told", "ratio and interval"), "verdict")
     rows = alt.Chart(data)
     return [
         rows.mark_rule(strokeDash=[4, 4], color="#808080", tooltip=False).encode(alt.X("one:Q", scale=scale)),
@@ -236,35 +177,18 @@ def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
 def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.LayerChart:
     """Draw the step time of the first and last run as bars from 0, and of each between them what it changed.
 
-    Parameters
-    ----------
-    ledger
-        Columns label, step_ns, step_low_ns, step_high_ns, change_ns, verdict, cumulative_ratio; runs in their order;
-        those without a step time are left out; may be empty.
-    of
-        What the times are, where they are no step times but, say, times by sample.
-    title
-        What is seen; the change from the first to the last run when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a verdict is unknown or a step time not above 0.
+    `ledger`: columns label, step_ns, step_low_ns, step_high_ns, change_ns, verdict, cumulative_ratio; runs in their
+    order; those without a step time are left out; may be empty.
+    `of`: what the times are, where they are no step times but, say, times by sample. Raises ValueError if a verdict is
+    unknown or a step time not above 0.
     """
     need(ledger, "label", "step_ns", "step_low_ns", "step_high_ns", "change_ns", "verdict", "cumulative_ratio")
-    known(ledger, "verdict", VERDICT_COLOURS)
+    theme.known(ledger, "verdict", VERDICT_COLOURS)
     runs = ledger[ledger["step_ns"].notna()].reset_index(drop=True)
     if runs.empty:
         return nothing(title or "No step times", "No steady steps were found in any of the runs.")
     if not (runs["step_ns"] > 0).all():
         raise ValueError(f"step_ns: {runs['step_ns'].min()} is not above 0")
-    register()
     drawn = _floating(runs)
     return layered(
         _bars(drawn, elided(of, LONGEST_STEP)),
@@ -278,11 +202,10 @@ def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.Laye
 def _whole(runs: pd.DataFrame) -> str:
     """Say what all changes did together."""
     first, last = float(runs["step_ns"].iloc[0]), float(runs["step_ns"].iloc[-1])
-    told = f"from {duration(first)} to {duration(last)}"
     if len(runs) == 1:
         return f"One run, whose steps take {duration(first)}"
     changes = "1 change takes" if len(runs) == 2 else f"{len(runs) - 1} changes take"
-    return f"{changes} the step {told}: {number(first / last)} times as fast"
+    return f"{changes} the step from {duration(first)} to {duration(last)}: {number(first / last)} times as fast"
 
 
 def _floating(runs: pd.DataFrame) -> pd.DataFrame:
@@ -329,16 +252,10 @@ def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
     room = alt.Scale(domain=[0, 1.45 * float(drawn["right"].max())], nice=False)
     title = f"{of} ({drawn['symbol'].iloc[0]})"
     place = alt.Y("label:N", title=None, sort=drawn["label"].tolist())
-    shade = alt.Color(
-        "verdict:N", scale=colours({of: SHADES[WHOLE], **VERDICT_COLOURS}, {}, drawn["verdict"]), title=None
-    )
+    shades = colours({of: SHADES[WHOLE], **VERDICT_COLOURS}, {}, drawn["verdict"])
+    shade = alt.Color("verdict:N", scale=shades, title=None)
     data = inline(drawn)
-    shown = [
-        alt.Tooltip("label:N", title="change"),
-        alt.Tooltip("told:N", title=of),
-        alt.Tooltip("words:N", title="against the run before"),
-        alt.Tooltip("verdict:N"),
-    ]
+    shown = hover(("label", "change"), ("told", of), ("words", "against the run before"), "verdict")
     rows = alt.Chart(data)
     begin, low, right = (alt.X(f"{column}:Q", title=title, scale=room) for column in ("begin", "low", "right"))
     return [
@@ -351,33 +268,16 @@ def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
 def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str = "") -> alt.LayerChart:
     """Draw the utilisation after each change, and which part of it the change brought.
 
-    Parameters
-    ----------
-    ledger
-        Columns label and utilisation_frac, 0..1; runs in their order; those without one are left out; may be empty.
-    of
-        Which of the meanings of utilisation it is.
-    title
-        What is seen; the first and last utilisation when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a utilisation is not a fraction.
+    `ledger`: columns label and utilisation_frac, 0..1; runs in their order; those without one are left out; may be
+    empty.
+    `of`: which of the meanings of utilisation it is. Raises ValueError if a utilisation is not a fraction.
     """
     need(ledger, "label", "utilisation_frac")
-    fraction(ledger, "utilisation_frac")
+    theme.fraction(ledger, "utilisation_frac")
     runs = ledger[ledger["utilisation_frac"].notna()].reset_index(drop=True)
     what = elided(of, LONGEST_STEP)
     if runs.empty:
         return nothing(title or f"No {what}", "None of the runs names its utilisation.")
-    register()
     drawn = _shares(runs)
     first, last = (percent(runs["utilisation_frac"].iloc[at]) for at in (0, -1))
     return layered(
@@ -416,10 +316,7 @@ def _stacks(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
     place = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
     shade = alt.Color("part:N", scale=colours(SHARES, {}, drawn["part"]), title=None)
     data = inline(drawn)
-    shown = [alt.Tooltip("label:N", title="change"), alt.Tooltip("part:N"), alt.Tooltip("told:N", title="utilisation")]
-    bars = (
-        alt.Chart(data)
-        .mark_bar(height=alt.RelativeBandSize(band=0.7))
-        .encode(begin, alt.X2("end"), place, shade, shown)
-    )
+    shown = hover(("label", "change"), "part", ("told", "utilisation"))
+    bars = alt.Chart(data).mark_bar(height=alt.RelativeBandSize(band=0.7))
+    bars = bars.encode(begin, alt.X2("end"), place, shade, shown)
     return [bars, ink(data, dx=6).encode(end, place, alt.Text("words:N"))]

@@ -1,18 +1,10 @@
 """The timeline that a person zooms into: busy shares of bins where there is much, operations one by one where not.
 
-Vega-Lite reports a brush while it is still being drawn; a picture that is replaced then would take it out of the
-hand.
-Signals of Vega, patched in, report it when it is let go. What is in the picture comes from a specification; that it
-is
-a widget of Altair, with the browser's part of it, does not show.
-
-Conventions
------------
 It is drawn again at every gesture, and a chart of Altair takes a third of a second to make: this one is written as
-Vega-Lite itself. Lanes are numbered from 0 at the top; bins have the colours of kinds, operations those of families.
-Times are nanoseconds since the start of the window, so that they are short and exact. CSV holds numbers alone:
-whatever
-a profile calls its kernels, it cannot end a row.
+Vega-Lite itself. Vega-Lite reports a brush while it is still being drawn, and replacing the picture then would end the
+gesture: signals of Vega, patched in, report it when it is let go. Lanes are numbered from 0 at the top; bins have the
+colours of kinds, operations those of families. Times are nanoseconds since the start of the window, so that they are
+short and exact. CSV holds numbers alone: whatever a profile calls its kernels, it cannot end a row.
 """
 
 from __future__ import annotations
@@ -27,18 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.charts.theme import (
-    DETAIL_COLOURS,
-    FAMILY_COLOURS,
-    KIND_COLOURS,
-    KIND_NAMES,
-    MOST_ROWS,
-    WIDTH,
-    fraction,
-    known,
-    need,
-    register,
-)
+from perfkit.charts import theme
+from perfkit.charts.theme import DETAIL_COLOURS, FAMILY_COLOURS, KIND_COLOURS, KIND_NAMES, MOST_ROWS, WIDTH, known, need
 from perfkit.format import TIME, Unit, elided, unit
 
 BRUSH, CHOSEN, CLICKED, RESET = "brush", "chosen", "clicked", "reset"
@@ -113,17 +95,11 @@ class _Names:
     def __init__(self) -> None:
         self.numbers: dict[str, int] = {}
 
-    def of(self, texts: pd.Series) -> _NUMBERS:
-        """Return the number of each text, -1 of a missing one."""
-        codes, found = pd.factorize(texts)
-        numbers = [self.numbers.setdefault(_short(text), len(self.numbers)) for text in found]
-        return np.array([*numbers, -1], np.int64)[codes]
-
-    def of_kinds(self, kinds: pd.Series) -> _NUMBERS:
-        """Return the number of each kind's name."""
-        codes, found = pd.factorize(kinds)
-        numbers = [self.numbers.setdefault(NAMES[kind], len(self.numbers)) for kind in found]
-        return np.array([*numbers, -1], np.int64)[codes]
+    def of(self, texts: pd.Series, *, kinds: bool = False) -> _NUMBERS:
+        """Return the number of each text, or of the name of each of the `kinds`; -1 of a missing one."""
+        codes, distinct = pd.factorize(texts)
+        words = [NAMES[text] if kinds else _short(text) for text in distinct]
+        return np.array([*(self.numbers.setdefault(word, len(self.numbers)) for word in words), -1], np.int64)[codes]
 
 
 Spec = dict[str, Any]
@@ -144,7 +120,10 @@ def timeline(
     title: str,
     explanation: Sequence[str] = (),
 ) -> Spec:
-    """Return the Vega-Lite specification of lanes over a window.
+    """Return the Vega-Lite specification of lanes over a window with its data; empty lanes without a row.
+
+    Raises ValueError if a kind has no colour, a fraction lies outside 0..1, or there are more rows than a browser
+    draws.
 
     Parameters
     ----------
@@ -161,30 +140,20 @@ def timeline(
         (start_ns, end_ns) of the axis.
     title, explanation
         What is seen, and lines on how to read it.
-
-    Returns
-    -------
-    dict
-        The specification with its data; without a row in either frame, empty lanes.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a kind has no colour, a fraction lies outside 0..1, or there are more rows than a browser draws.
     """
     need(bins, *BINS)
     need(spans, *SPANS)
     for frame in (bins, spans):
         known(frame, "kind", COLOURS)
-    fraction(bins, "busy_frac")
+    theme.fraction(bins, "busy_frac")
     if len(bins) + len(spans) > MOST_ROWS:
         raise ValueError(f"chart data: {len(bins) + len(spans)} rows are more than {MOST_ROWS}. Use fewer bins.")
-    register()
     scale = unit(window[1] - window[0], TIME)
     place = {"x": _time_axis(window, scale), "y": _lane_axis(labels)}
     shades = _shades([*bins["kind"].unique(), *spans["kind"].unique()])
+    # with what the axis shows to those who see it
+    first, last = (f"{edge / 1e9:.9f} s" for edge in window)
+    spoken = (f"{title}, from {first} to {last}", "Timeline", *explanation)
     lane = min(max(FULL / max(len(labels), 1), LEAST), MOST)
     return {
         "$schema": alt.SCHEMA_URL,
@@ -193,7 +162,7 @@ def timeline(
         "width": WIDTH,
         "height": round(lane * max(len(labels), 1)),
         "title": {"text": title, "subtitle": list(explanation)},
-        "description": " ".join(f"{text.rstrip('.')}." for text in (_spoken(title, window), "Timeline", *explanation)),
+        "description": " ".join(f"{text.rstrip('.')}." for text in spoken),
         "datasets": datasets(labels, bins, spans, window=window, size=(WIDTH, lane)),
         "layer": [
             backdrop_layers(place),
@@ -204,16 +173,9 @@ def timeline(
     }
 
 
-def _spoken(title: str, window: tuple[int, int]) -> str:
-    """Return the title with what the axis shows to those who see it."""
-    first, last = (f"{edge / 1e9:.9f} s" for edge in window)
-    return f"{title}, from {first} to {last}"
-
-
 def _config() -> Spec:
     """Return the theme with inks that follow the page: outside of a notebook's own viewer nothing else sets them."""
-    theme = alt.theme.get()
-    config: Spec = dict(theme()["config"]) if theme else {}
+    config = theme.config()
     inks: dict[str, Spec] = {
         "title": {"color": INK, "subtitleColor": INK},
         "axis": {"labelColor": INK, "titleColor": INK, "domainColor": PAPER, "tickColor": PAPER},
@@ -247,8 +209,8 @@ def _lane_axis(labels: Sequence[str]) -> Spec:
 
 def _shades(kinds: Iterable[str]) -> Spec:
     """Return the encoding of the colours, with a legend of the kinds that are there; one name stands once."""
-    found = set(kinds)
-    shown = {NAMES[kind]: COLOURS[kind] for kind in COLOURS if kind in found}
+    present = set(kinds)
+    shown = {NAMES[kind]: COLOURS[kind] for kind in COLOURS if kind in present}
     return {
         "field": "what",
         "type": "nominal",
@@ -262,21 +224,20 @@ def canvas() -> Canvas:
     """Return a canvas that needs no network; the first of a process takes seconds, which its script is bundled in."""
     alt.JupyterChart.enable_offline()
     blank = alt.Chart(alt.InlineData(values=[])).mark_point(tooltip=False)
+    signals = [
+        {"name": name, "value": None, "on": [{"events": events, "update": update}]}
+        for name, (events, update) in SIGNALS.items()
+    ]
     drawn = Canvas(
         blank.add_params(*(alt.param(name=signal, value=None) for signal in SIGNALS)),
         embed_options={
             "actions": False,
             "renderer": "svg",  # takes the colour of its text from the page
-            "patch": [{"op": "add", "path": "/signals/-", "value": _signal(name)} for name in SIGNALS],
+            "patch": [{"op": "add", "path": "/signals/-", "value": signal} for signal in signals],
         },
     )
     drawn.draw({})
     return drawn
-
-
-def _signal(name: str) -> dict[str, Any]:
-    events, update = SIGNALS[name]
-    return {"name": name, "value": None, "on": [{"events": events, "update": update}]}
 
 
 def backdrop_layers(place: Spec) -> Spec:
@@ -441,7 +402,7 @@ def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
     return {
         "s": start - first,
         "d": dur,
-        "k": names.of_kinds(bins["kind"])[order],
+        "k": names.of(bins["kind"], kinds=True)[order],
         "low": _milli(floor - FILL * (top - part) / full),
         "high": _milli(floor - FILL * top / full),
         "busy": _milli(part),
@@ -449,8 +410,8 @@ def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
 
 
 def _order_of(kinds: pd.Series) -> _NUMBERS:
-    codes, found = pd.factorize(kinds)
-    return np.array([*(list(NAMES).index(kind) for kind in found), 0])[codes]
+    codes, names = pd.factorize(kinds)
+    return np.array([*(list(NAMES).index(kind) for kind in names), 0])[codes]
 
 
 def _spans(spans: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
@@ -462,7 +423,7 @@ def _spans(spans: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
     return {
         "s": spans["start_ns"].to_numpy(np.int64) - first,
         "d": spans["dur_ns"].to_numpy(np.int64),
-        "k": names.of_kinds(spans["kind"]),
+        "k": names.of(spans["kind"], kinds=True),
         "low": _milli(high + height),
         "high": _milli(high),
         "n": names.of(spans["name"]),

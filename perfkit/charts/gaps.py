@@ -1,15 +1,4 @@
-"""Pictures of why GPUs do nothing.
-
-Conventions
------------
-Frames are those of `perfkit.analysis.gaps`; causes and details have the names and colours of
-`perfkit.charts.theme`.
-
-Functions
----------
-histogram   idle time by the length of the gap and its cause
-causes      idle time of each device by cause
-"""
+"""Pictures of why GPUs do nothing: frames of `perfkit.analysis.gaps`, causes in the names and colours of the theme."""
 
 from __future__ import annotations
 
@@ -18,24 +7,8 @@ import re
 import altair as alt
 import pandas as pd
 
-from perfkit.charts.theme import (
-    CAUSE_COLOURS,
-    CAUSE_NAMES,
-    DETAIL_COLOURS,
-    DETAIL_NAMES,
-    LABEL_WIDTH,
-    WIDTH,
-    colours,
-    devices,
-    fraction,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts import theme
+from perfkit.charts.theme import CAUSE_COLOURS, CAUSE_NAMES, WIDTH, hover, known, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, percent, unit
 
 NO_GAP = "No device was idle in this window."
@@ -50,23 +23,8 @@ TICK = (
 def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how much idle time lies in gaps of which length, stacked by cause.
 
-    Parameters
-    ----------
-    hist
-        Columns lower_ns (above 0), upper_ns, cause, count, total_ns: one row per bin and cause; may be empty.
-    title
-        What is seen; the bin with most idle time when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a cause is unknown or a bin begins at 0 or below, which a logarithmic axis cannot show.
+    `hist`: columns lower_ns (above 0), upper_ns, cause, count, total_ns: one row per bin and cause; may be empty.
+    Raises ValueError if a cause is unknown or a bin begins at 0 or below, which a logarithmic axis cannot show.
     """
     need(hist, "lower_ns", "upper_ns", "cause", "count", "total_ns")
     known(hist, "cause", CAUSE_COLOURS)
@@ -75,7 +33,6 @@ def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     filled = hist[hist["total_ns"] > 0]
     if filled.empty:
         return nothing(title or "No idle time", NO_GAP)
-    register()
     scale = unit(float(filled.groupby("lower_ns")["total_ns"].sum().max()), TIME)
     return layered(
         [_columns(_stacked(filled, scale), scale)],
@@ -126,60 +83,28 @@ def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
         scale=alt.Scale(type="log", domain=[int(drawn["lower"].min()), int(drawn["upper"].max())], nice=False),
         axis=alt.Axis(labelExpr=TICK, values=[10**power for power in range(19)], grid=False),
     )
-    shades = colours(CAUSE_COLOURS, CAUSE_NAMES, drawn["key"])
-    shown = [
-        alt.Tooltip("length:N", title="length of the gap"),
-        alt.Tooltip("cause:N"),
-        alt.Tooltip("count:Q", title="gaps", format=","),
-        alt.Tooltip("time:N", title="idle time"),
-    ]
+    shades = theme.colours(CAUSE_COLOURS, CAUSE_NAMES, drawn["key"])
+    shown = hover(("length", "length of the gap"), "cause", ("count", "gaps", ","), ("time", "idle time"))
     colour = alt.Color("cause:N", scale=shades, title=None, legend=alt.Legend(columns=2))
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn.drop(columns="key")))
-        .mark_rect(stroke="#808080", strokeWidth=0.4)
-        .encode(
-            length,
-            alt.X2("upper"),
-            alt.Y("bottom:Q", title=f"idle time ({scale.symbol})"),
-            alt.Y2("top"),
-            colour,
-            shown,
-        )
-    )
-    return marks
+    height = alt.Y("bottom:Q", title=f"idle time ({scale.symbol})")
+    channels = (length, alt.X2("upper"), height, alt.Y2("top"), colour, shown)
+    return theme.marked(drawn.drop(columns="key"), "rect", *channels, stroke="#808080", strokeWidth=0.4)
 
 
 def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw what each device's idle time was spent waiting for, longest first; one panel per device.
 
-    Parameters
-    ----------
-    by_cause
-        Columns rank, gpu, cause, detail (missing unless cause is host_wait), count, total_ns, share_frac
-        (0..1, of the device's idle time): one row per device, cause and detail; may be empty.
-    title
-        What is seen; the longest bar's cause when empty.
-
-    Returns
-    -------
-    altair.LayerChart or altair.VConcatChart
-        The latter for several devices.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a cause or detail is unknown, or a share outside 0..1.
+    `by_cause`: columns rank, gpu, cause, detail (missing unless cause is host_wait), count, total_ns, share_frac (0..1,
+    of the device's idle time): one row per device, cause and detail; may be empty. Raises ValueError if a cause or
+    detail is unknown, or a share outside 0..1.
     """
     need(by_cause, "rank", "gpu", "cause", "detail", "count", "total_ns", "share_frac")
     known(by_cause, "cause", CAUSE_COLOURS)
-    known(by_cause, "detail", DETAIL_COLOURS)
-    fraction(by_cause, "share_frac")
+    known(by_cause, "detail", theme.DETAIL_COLOURS)
+    theme.fraction(by_cause, "share_frac")
     filled = by_cause[by_cause["total_ns"] > 0]
     if filled.empty:
         return nothing(title or "No idle time", NO_GAP)
-    register()
     scale = unit(float(filled["total_ns"].max()), TIME)
     drawn = _ranked(filled, scale)
     title = title or _first(drawn)
@@ -194,15 +119,8 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
 
 def _panel(rows: pd.DataFrame, device: object, scale: Unit, largest: float) -> alt.LayerChart:
     """Return one device's bars; all panels share the length of their axes."""
-    panel = layered(
-        [_bars(rows, largest, scale.symbol), _figures(rows)],
-        str(device),
-        "",
-        picture="Bars of idle time by cause",
-        size=(WIDTH - 160, alt.Step(26)),
-    )
-    panel.title = alt.TitleParams(text=str(device), fontSize=12)
-    return panel
+    layers, size = _bars(rows, largest, scale.symbol), (WIDTH - 160, alt.Step(26))
+    return theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size)
 
 
 def _ranked(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
@@ -211,9 +129,9 @@ def _ranked(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     detail, cause = order["detail"].astype("string"), order["cause"].astype("string")
     return pd.DataFrame(
         {
-            "device": devices(order),
-            "cause": detail.map(DETAIL_NAMES).fillna(cause.map(CAUSE_NAMES)),
-            "colour": detail.map(DETAIL_COLOURS).fillna(cause.map(CAUSE_COLOURS)),
+            "device": theme.devices(order),
+            "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(CAUSE_NAMES)),
+            "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(CAUSE_COLOURS)),
             "time": order["total_ns"] / scale.size,
             "count": order["count"],
             "share": order["share_frac"].map(percent),
@@ -226,28 +144,18 @@ def _first(drawn: pd.DataFrame) -> str:
     return f"{longest['share']} of {longest['device']}'s idle time is {longest['cause']}"
 
 
-def _place(rows: pd.DataFrame) -> alt.Y:
-    """An axis in the rows' order, of one width in all panels."""
-    return alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=LABEL_WIDTH))
-
-
-def _bars(rows: pd.DataFrame, largest: float, symbol: str) -> alt.Chart:
+def _bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
+    """Return the bars and their shares; the axis of causes is equally wide in all panels."""
+    labels = alt.Axis(minExtent=theme.LABEL_WIDTH)
+    place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=labels)
     length = alt.X("time:Q", title=f"idle time ({symbol})", scale=alt.Scale(domain=[0, 1.2 * largest], nice=False))
-    shown = [
-        alt.Tooltip("device:N"),
-        alt.Tooltip("cause:N"),
-        alt.Tooltip("count:Q", title="gaps", format=","),
-        alt.Tooltip("time:Q", title=f"idle time ({symbol})", format=",.4~g"),
-        alt.Tooltip("share:N", title="share of idle time"),
-    ]
-    marks: alt.Chart = (
-        alt.Chart(inline(rows))
-        .mark_bar(height=alt.RelativeBandSize(band=0.76))
-        .encode(length, _place(rows), alt.Color("colour:N", scale=None), shown)
+    shown = hover(
+        "device",
+        "cause",
+        ("count", "gaps", ","),
+        ("time", f"idle time ({symbol})", ",.4~g"),
+        ("share", "share of idle time"),
     )
-    return marks
-
-
-def _figures(rows: pd.DataFrame) -> alt.Chart:
-    marks: alt.Chart = ink(inline(rows), dx=4).encode(alt.X("time:Q"), _place(rows), alt.Text("share:N"))
-    return marks
+    channels = (length, place, alt.Color("colour:N", scale=None), shown)
+    bars = theme.marked(rows, "bar", *channels, height=alt.RelativeBandSize(band=0.76))
+    return [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]

@@ -1,11 +1,8 @@
 """Picture of where in the program a metric was spent: call paths as an icicle.
 
-Conventions
------------
-Frames are CALLTREE and CALL_METRICS. A bar is a calling context, as wide as its inclusive value; what it calls
-lies under it, side by side, the largest first; what stays empty under a bar is its own. Lines, loops and
-instructions count in their function, and equal functions under one caller are one bar, because stacks
-of Python programs are hundreds of levels deep: what people look for are frames, functions and GPU operations.
+A bar is a calling context, as wide as its inclusive value; what it calls lies under it, side by side, the largest
+first; what stays empty under a bar is its own. Lines, loops and instructions count in their function, and equal
+functions under one caller are one bar, because stacks of Python programs are hundreds of levels deep.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from perfkit.charts.icicle_layout import (
     placed,
     told,
 )
-from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, inline, layered, need, nothing, register
+from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, hover, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
 from perfkit.names.shortening import short
 
@@ -51,13 +48,7 @@ LIBRARY = re.compile(r" \[[^\]]*\]$")  # HPCToolkit writes it behind the name of
 SCOPES = re.compile(r"^(?:\w+::)+(?=\w+::)")  # all but the last two names
 PYTHON_LINE = re.compile(r"\.py:\d")
 COUNTS = (Unit("", 1), Unit("thousand", 1e3), Unit("million", 1e6), Unit("billion", 1e9))
-COLOURS = {
-    PYTHON: "#E9B62F",
-    NATIVE: "#9CB0CE",
-    OPERATION: KIND_COLOURS["copy"],
-    KERNEL: "#4A93E6",
-    OTHER: "#C8C8C8",
-}
+COLOURS = {PYTHON: "#E9B62F", NATIVE: "#9CB0CE", OPERATION: KIND_COLOURS["copy"], KERNEL: "#4A93E6", OTHER: "#C8C8C8"}
 INK = "#101418"  # on the bars, which are light on every page
 KINDS = ("function", "loop", "line", "instruction", "gpu_operation")
 ROW = 20  # pixels
@@ -95,6 +86,7 @@ def tree(
 
     A click on a bar spreads it over the whole width, one beside the bars or a double click brings all back.
     The field under the picture finds names: all bars without the text turn grey.
+    Raises ValueError if an argument is outside its range, or contexts hold more than their caller.
 
     Parameters
     ----------
@@ -113,25 +105,6 @@ def tree(
         Between 0 and 1: narrower contexts under one caller become one grey bar.
     fold
         Kinds of context that count in what encloses them, as in CALLTREE.
-    title
-        What is seen; the bar with the largest value of its own when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If an argument is outside its range, or contexts hold more than their caller.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALL_METRICS, CALLTREE
-    >>> tree(CALLTREE.empty(), CALL_METRICS.empty()).title.text
-    'No call paths'
     """
     need(calltree, "rank", "node", "parent", "entry", "kind", "name", "file", "line", "module")
     need(call_metrics, "rank", "node", "metric", "unit", "inclusive")
@@ -144,7 +117,6 @@ def tree(
     total = float(value[shown["parent"].isna()].sum())
     if not total > 0:
         return nothing(title or f"No call paths with {spent(metric)}", NO_PATHS)
-    register()
     bars, below = _bars(shown, value, depth, at_least_frac * total, fold)
     scale, drawn = unit_of(total, symbol), labels_of(bars, shown, total, symbol)
     whole = f"{amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
@@ -233,15 +205,15 @@ def _params(total: float, search: str) -> list[alt.Parameter]:
 
 def _coloured(rows: alt.Chart, drawn: pd.DataFrame, places: tuple[alt.X, alt.X2, alt.Y]) -> alt.Chart:
     colour = alt.Color("kind:N", scale=colours(COLOURS, {}, drawn["kind"]), title=None)
-    shown = [
-        alt.Tooltip("name:N"),
-        alt.Tooltip("value:N", title="with what it calls"),
-        alt.Tooltip("share:N", title="share of the whole"),
-        alt.Tooltip("kind:N"),
-        alt.Tooltip("called:N", title="called from"),
-        alt.Tooltip("place:N", title="defined in"),
-        alt.Tooltip("hidden:N", title="also stands for"),
-    ]
+    shown = hover(
+        "name",
+        ("value", "with what it calls"),
+        ("share", "share of the whole"),
+        "kind",
+        ("called", "called from"),
+        ("place", "defined in"),
+        ("hidden", "also stands for"),
+    )
     marks: alt.Chart = rows.mark_rect(
         clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_FOUND} ? 1 : 0")
     ).encode(*places, colour, shown)

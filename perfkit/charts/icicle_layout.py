@@ -1,18 +1,10 @@
 """Where the bars of an icicle stand: calling contexts folded to what people know, in few rows, side by side.
 
-Conventions
------------
-A path is a row of a frame: `up` (row of its caller, -1 at a root), `value` (inclusive), `what` (a kind for
-people), `context` and `site` (rows of CALLTREE: the largest context that it stands for, and the line that
-calls that one, -1 if unknown), `contexts` and `sites` (how many it stands for), `smaller_count` and
-`smaller_value` (what it calls that is too small to be seen), `hidden` (rows of CALLTREE that it stands for too).
-Nothing recurses: stacks may be thousands of levels deep.
-
-Functions
----------
-folded   one path per function under each caller
-told     fewer rows: long chains without their middle
-placed   begin, end and row of every bar
+A path is a row of a frame: `up` (row of its caller, -1 at a root), `value` (inclusive), `what` (a kind for people),
+`context` and `site` (rows of CALLTREE: the largest context that it stands for, and the line that calls that one, -1 if
+unknown), `contexts` and `sites` (how many it stands for), `smaller_count` and `smaller_value` (what it calls that is
+too small to be seen), `hidden` (rows of CALLTREE that it stands for too). Nothing recurses: stacks may be thousands of
+levels deep.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Pictures of which kernels take the time.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.kernels`. A share is of the sum over all kernels of the frame, as in
-the vendors' tables, not of the wall clock.
-Frames are those of `perfkit.analysis.precision`. A part is filled if it runs on tensor cores, pale if it does not,
-and
-pale in a dashed outline if that is unknown; the words in it say the same.
-Frames are those of `perfkit.analysis.stalls` and `perfkit.analysis.calltree`. A share is of the launch's warp time
-as the tool counts it, or of a kernel's stall samples, not of the wall clock: warps that wait cost nothing
-while another can issue.
+No share is of the wall clock. `bars`: of the sum over all kernels, as in the vendors' tables. `formats`: of the matrix
+work; a part is filled if it runs on tensor cores, pale if not, and pale in a dashed outline if that is unknown.
+`stalls`, `stalled_kernels`: of the launch's warp time as the tool counts it, or of a kernel's stall samples; warps that
+wait cost nothing while another one can issue.
 """
 
 from __future__ import annotations
@@ -17,20 +11,8 @@ from __future__ import annotations
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import shares
-from perfkit.charts.theme import (
-    FAMILY_COLOURS,
-    WIDTH,
-    colours,
-    fraction,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts import shares, theme
+from perfkit.charts.theme import WIDTH, colours, fraction, hover, known, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 
 FORMAT_COLOURS = {
@@ -83,42 +65,24 @@ MEANINGS = {
 def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerChart:
     """Draw the GPU time of the kernels that take most of it, and of all others together.
 
-    Parameters
-    ----------
-    summary
-        Columns name, family, count, total_ns, share_frac (0..1, of the frame's total): one row per
-        kernel, in any order; may be empty.
-    top
-        Number of kernels with a bar of their own, at least 1.
-    title
-        What is seen; the share of the first kernel when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `top` is below 1 or a family has no colour.
+    `summary`: columns name, family, count, total_ns, share_frac (0..1, of the frame's total): one row per kernel, in
+    any order; may be empty.
+    `top`: number of kernels with a bar of their own, at least 1. Raises ValueError if `top` is below 1 or a family has
+    no colour.
     """
     need(summary, "name", "family", "count", "total_ns", "share_frac")
-    known(summary, "family", FAMILY_COLOURS)
+    known(summary, "family", theme.FAMILY_COLOURS)
     if top < 1:
         raise ValueError(f"top: {top} is not at least 1")
     if summary.empty:
         return nothing(title or "No kernels", "No kernel ran in this window.")
-    register()
     ordered = summary.sort_values("total_ns", ascending=False, kind="stable")
     drawn = _rows(ordered, top)
     scale = unit(float(drawn["total_ns"].max()), TIME)
     drawn = drawn.assign(time=drawn["total_ns"] / scale.size).drop(columns="total_ns")
-    title = title or f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time"
     return layered(
-        [_bars(drawn, scale.symbol), _figures(drawn)],
-        title,
+        _bars(drawn, scale.symbol),
+        title or f"{drawn['label'].iloc[0]} takes {drawn['share'].iloc[0]} of GPU kernel time",
         f"{len(summary):,} kernels, {duration(float(summary['total_ns'].sum()))} in all; what overlaps counts in full.",
         picture=f"Bars of GPU time, {len(drawn)} rows, coloured by kind of kernel",
         size=(WIDTH - 180, alt.Step(22)),
@@ -162,56 +126,25 @@ def _unique(labels: list[str]) -> list[str]:
     return numbered
 
 
-def _place(drawn: pd.DataFrame) -> alt.Y:
-    return alt.Y(
-        "label:N", title=None, sort=drawn["label"].tolist(), axis=alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11)
-    )
-
-
-def _bars(drawn: pd.DataFrame, symbol: str) -> alt.Chart:
+def _bars(drawn: pd.DataFrame, symbol: str) -> list[alt.Chart]:
+    labels = alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11)
+    place = alt.Y("label:N", title=None, sort=drawn["label"].tolist(), axis=labels)
     room = alt.Scale(domain=[0, 1.28 * float(drawn["time"].max()) or 1], nice=False)
-    shown = [
-        alt.Tooltip("name:N", title="kernel"),
-        alt.Tooltip("family:N"),
-        alt.Tooltip("count:Q", title="launches", format=","),
-        alt.Tooltip("time:Q", title=f"GPU time ({symbol})", format=",.4~g"),
-        alt.Tooltip("share:N"),
-    ]
-    colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn))
-        .mark_bar(height=alt.RelativeBandSize(band=0.76))
-        .encode(alt.X("time:Q", title=f"GPU time ({symbol})", scale=room), _place(drawn), colour, shown)
+    shown = hover(
+        ("name", "kernel"), "family", ("count", "launches", ","), ("time", f"GPU time ({symbol})", ",.4~g"), "share"
     )
-    return marks
-
-
-def _figures(drawn: pd.DataFrame) -> alt.Chart:
-    marks: alt.Chart = ink(inline(drawn), dx=4).encode(alt.X("time:Q"), _place(drawn), alt.Text("share:N"))
-    return marks
+    colour = alt.Color("family:N", scale=colours(theme.FAMILY_COLOURS, {}, drawn["family"]), title=None)
+    length = alt.X("time:Q", title=f"GPU time ({symbol})", scale=room)
+    bars = theme.marked(drawn, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
+    return [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
 
 
 def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of GEMMs, convolutions and attention splits by number format, on tensor cores or not.
 
-    Parameters
-    ----------
-    shares
-        Columns family (gemm, convolution or attention), format, tensor_cores (yes, no or unknown), source (name,
-        operands or none), count, total_ns, share_frac (0..1, of the time of all rows); in any order; may be empty.
-    title
-        What is seen; the format with most time when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a family, format, answer or source is unknown, or a share no fraction.
+    `shares`: columns family (gemm, convolution or attention), format, tensor_cores (yes, no or unknown), source (name,
+    operands or none), count, total_ns, share_frac (0..1, of the time of all rows); in any order; may be empty. Raises
+    ValueError if a family, format, answer or source is unknown, or a share no fraction.
     """
     need(shares, "family", "format", "tensor_cores", "source", "count", "total_ns", "share_frac")
     for column, legal in LEGAL.items():
@@ -220,7 +153,6 @@ def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     timed = shares[shares["total_ns"] > 0].astype(dict.fromkeys(LEGAL, str))
     if timed.empty:
         return nothing(title or "No matrix work", "No GEMM, convolution or attention kernel ran in this window.")
-    register()
     scale = unit(float(timed.groupby("family")["total_ns"].sum().max()), TIME)
     drawn = _format_segments(timed, scale)
     return layered(
@@ -242,7 +174,7 @@ def _title(timed: pd.DataFrame) -> str:
 
 
 def _explained(timed: pd.DataFrame) -> str:
-    """Say what ran on tensor cores, and how that looks."""
+    """Say what ran on tensor cores, and how it looks."""
     time = timed.groupby("tensor_cores")["total_ns"].sum()
     parts = [f"{percent(time[key] / time.sum())} {words}" for key, words in LOOKS.items() if key in time]
     return (
@@ -278,30 +210,20 @@ def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
     dashed = alt.Scale(domain=list(TENSOR_CORES.values()), range=DASHES)
     shades = colours(FORMAT_COLOURS, FORMAT_NAMES, drawn["key"])
-    shown = [
-        alt.Tooltip("family:N"),
-        alt.Tooltip("format:N"),
-        alt.Tooltip("cores:N", title="tensor cores"),
-        alt.Tooltip("time:N"),
-        alt.Tooltip("share:N", title="share of the matrix work"),
-        alt.Tooltip("count:Q", title="kernels", format=","),
-        alt.Tooltip("source:N", title="format said by"),
-    ]
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn.drop(columns="key")))
-        .mark_bar(height=alt.RelativeBandSize(band=0.72), strokeWidth=1.5)
-        .encode(
-            alt.X("begin:Q", title=f"time ({scale.symbol})"),
-            alt.X2("end"),
-            _format_place(drawn),
-            alt.Fill("format:N", scale=shades, title=None),
-            alt.Stroke("format:N", scale=shades, title=None),
-            alt.FillOpacity("filled:Q", scale=None),
-            alt.StrokeDash("cores:N", scale=dashed, legend=None),
-            shown,
-        )
+    shown = hover(
+        "family",
+        "format",
+        ("cores", "tensor cores"),
+        "time",
+        ("share", "share of the matrix work"),
+        ("count", "kernels", ","),
+        ("source", "format said by"),
     )
-    return marks
+    fill, stroke = (kind("format:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
+    faint, dash = alt.FillOpacity("filled:Q", scale=None), alt.StrokeDash("cores:N", scale=dashed, legend=None)
+    place = (alt.X("begin:Q", title=f"time ({scale.symbol})"), alt.X2("end"), _format_place(drawn))
+    look = {"height": alt.RelativeBandSize(band=0.72), "strokeWidth": 1.5}
+    return theme.marked(drawn.drop(columns="key"), "bar", *place, fill, stroke, faint, dash, shown, **look)
 
 
 def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
@@ -317,8 +239,8 @@ def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
     layers = []
     for rows, colour in ((wide[on_dark], "#FFFFFF"), (wide[filled & ~on_dark], "#000000"), (wide[~filled], "")):
         for field, down in (("first:N", -7), ("second:N", 8)) if len(rows) else ():
-            marks: alt.Chart = ink(inline(rows)).encode(alt.X("middle:Q"), _format_place(drawn), alt.Text(field))
-            marks.mark.align, marks.mark.dy = "center", down
+            place = _format_place(drawn)
+            marks = theme.words(rows, alt.X("middle:Q"), place, alt.Text(field), align="center", dy=down)
             if colour:
                 marks.mark.filled, marks.mark.stroke, marks.mark.color = True, alt.Undefined, colour
             layers.append(marks)
@@ -332,27 +254,9 @@ def _format_place(drawn: pd.DataFrame) -> alt.Y:
 def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
     """Draw the stall reasons of the launches that took longest, one bar each.
 
-    Parameters
-    ----------
-    shares
-        Columns rank, launch, reason, share_frac (0..1), as from `analysis.stalls.shares`; may be empty.
-    launches
-        LAUNCHES: their names and durations.
-    top
-        Number of launches with a bar, at least 1.
-    title
-        What is seen; the largest stall of the longest launch when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `top` is below 1 or a share is no fraction.
+    `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.stalls.shares`; may be empty.
+    `launches`: LAUNCHES: their names and durations.
+    `top`: number of launches with a bar, at least 1. Raises ValueError if `top` is below 1 or a share is no fraction.
     """
     need(shares, "rank", "launch", "reason", "share_frac")
     need(launches, "rank", "launch", "name", "dur_ns")
@@ -378,26 +282,10 @@ def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title:
 def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
     """Draw the stall reasons of all kernels together, and of those with most stall samples, one bar each.
 
-    Parameters
-    ----------
-    shares
-        Columns name, reason, share_frac (0..1, of the kernel's stalls) and value (of the reason in the kernel: samples
-        or cycles, not negative): one row per kernel and reason; may be empty.
-    top
-        Number of kernels with a bar, at least 1.
-    title
-        What is seen; the largest stall of all kernels when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `top` is below 1, a share is no fraction or a value negative.
+    `shares`: columns name, reason, share_frac (0..1, of the kernel's stalls) and value (of the reason in the kernel:
+    samples or cycles, not negative): one row per kernel and reason; may be empty.
+    `top`: number of kernels with a bar, at least 1. Raises ValueError if `top` is below 1, a share is no fraction or a
+    value negative.
     """
     need(shares, "name", "reason", "share_frac", "value")
     fraction(shares, "share_frac")
@@ -409,9 +297,8 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
     if known.empty:
         return nothing(title or "No stall reasons", "No kernel was sampled. Record with `hpcrun -e gpu=nvidia,pc`.")
     sums = known.groupby("name")["value"].sum().sort_values(ascending=False, kind="stable")
-    labels = {
-        name: f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in enumerate(sums.index[:top], start=1)
-    }
+    longest = enumerate(sums.index[:top], start=1)
+    labels = {name: f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in longest}
     rows = known[known["name"].isin(labels)]
     rows = rows.assign(label=rows["name"].map(labels), order=rows["name"].map(list(labels).index))
     together = [_together(known, len(sums))] if len(sums) > 1 else []
@@ -437,12 +324,11 @@ def _together(shares: pd.DataFrame, count: int) -> pd.DataFrame:
 
 def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str) -> alt.LayerChart:
     """Return the picture of the segments; its title is the largest stall of the first bar."""
-    register()
     first = drawn[drawn["label"] == drawn["label"].iloc[0]]
     stalls = first[first["reason"] != ISSUING]
     worst = first.loc[(first if stalls.empty else stalls).eval("end - begin").idxmax()]
     reasons = drawn.drop_duplicates("reason").sort_values("place", kind="stable")["reason"].tolist()
-    shown = [alt.Tooltip("label:N", title=what), alt.Tooltip("reason:N"), alt.Tooltip("share:N")]
+    shown = hover(("label", what), "reason", "share")
     segments = shares.bars(
         drawn.drop(columns="place"),
         "reason",

@@ -8,7 +8,20 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts.gaps import TICK
-from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, ink, inline, known, layered, need, nothing, register
+from perfkit.charts.theme import (
+    FAMILY_COLOURS,
+    WIDTH,
+    colours,
+    hover,
+    ink,
+    inline,
+    known,
+    layered,
+    marked,
+    need,
+    nothing,
+    words,
+)
 from perfkit.format import duration, elided, percent, printable
 
 # Host time of one launch, ns: a range of what NVIDIA's guide and measurements of cudaLaunchKernel name, 2 to 20 µs.
@@ -21,24 +34,8 @@ LONGEST_BAR_LABEL, LONGEST_NAME = 34, 400  # characters
 def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw the mean duration of kernels against the number of their launches, as large as their time.
 
-    Parameters
-    ----------
-    kernels
-        Columns name, family, launch_count, total_ns, mean_ns: one row per kernel; NaN where not recorded; rows
-        without launches or time are left out; may be empty.
-    title
-        What is seen; the share of launches of kernels shorter than 10 µs when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a family has no colour.
+    `kernels`: columns name, family, launch_count, total_ns, mean_ns: one row per kernel; NaN where not recorded; rows
+    without launches or time are left out; may be empty. Raises ValueError if a family has no colour.
     """
     need(kernels, "name", "family", "launch_count", "total_ns", "mean_ns")
     known(kernels, "family", FAMILY_COLOURS)
@@ -47,7 +44,6 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
         return nothing(
             title or "No kernels", "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
         )
-    register()
     drawn = _rows(seen.sort_values("total_ns", ascending=False, kind="stable"))
     across = (min(drawn["mean"].min(), COST[0]) / 2, max(drawn["mean"].max(), COST[1]) * 2)
     x, y = _axes(across, (drawn["count"].min() / 2, drawn["count"].max() * 3))
@@ -111,7 +107,7 @@ def _round(low: float, high: float) -> list[int]:
 
 
 def _band(x: alt.X) -> list[alt.Chart]:
-    """Return the range of what a launch costs the host, over the whole height."""
+    """Return the range of what a launch costs the host, over the full height."""
     rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
     strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
     text = ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
@@ -122,15 +118,14 @@ def _points(drawn: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
     largest = float(drawn["time"].max()) or 1.0
     area = alt.Size("time:Q", scale=alt.Scale(domain=[0, largest], range=list(AREA)), legend=None)
-    shown = [
-        alt.Tooltip("name:N", title="kernel"),
-        alt.Tooltip("family:N"),
-        alt.Tooltip("count:Q", title="launches", format=","),
-        alt.Tooltip("length:N", title="mean duration"),
-        alt.Tooltip("told:N", title="time of all launches"),
-    ]
-    marks: alt.Chart = alt.Chart(inline(drawn)).mark_circle(opacity=0.85).encode(x, y, colour, area, shown)
-    return marks
+    shown = hover(
+        ("name", "kernel"),
+        "family",
+        ("count", "launches", ","),
+        ("length", "mean duration"),
+        ("told", "time of all launches"),
+    )
+    return marked(drawn, "circle", x, y, colour, area, shown, opacity=0.85)
 
 
 def _names(drawn: pd.DataFrame, x: alt.X, y: alt.Y, *, middle: float) -> alt.Chart:
@@ -139,6 +134,4 @@ def _names(drawn: pd.DataFrame, x: alt.X, y: alt.Y, *, middle: float) -> alt.Cha
     rows = drawn.assign(
         lift=-((area / pi) ** 0.5 + 6).round(1), side=drawn["mean"].lt(middle).map({True: "left", False: "right"})
     )
-    marks: alt.Chart = ink(inline(rows)).encode(x, y, alt.Text("label:N"))
-    marks.mark.dy, marks.mark.align = alt.ExprRef("datum.lift"), alt.ExprRef("datum.side")
-    return marks
+    return words(rows, x, y, alt.Text("label:N"), dy=alt.ExprRef("datum.lift"), align=alt.ExprRef("datum.side"))

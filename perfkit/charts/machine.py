@@ -1,13 +1,9 @@
-"""Picture of what a machine can do with typical operations.
+"""Pictures of what a machine can do with typical operations, of a training's iterations, and of how it scales.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.operations`. Both axes are logarithmic. The solid roof is that of the data
-sheet,
-the dashed one what was measured; where there is one of them only, it is drawn solid. Each operation lies on the roof
-that its performance was computed from: as fast as it can be, not as fast as it was.
-Frames are those of `perfkit.analysis.efficiency`. Both axes are logarithmic, the number of GPUs in steps of two, so
-that the ideal is a straight line and the way down to a run is its efficiency.
+`roofline` (`perfkit.analysis.operations`): the solid roof is that of the data sheet, the dashed one what was measured;
+a single one is solid. Each operation lies on the roof that its performance was computed from: as fast as it can be, not
+as fast as it was. `scaling_efficiency` (`perfkit.analysis.efficiency`): both axes are logarithmic, so that the ideal is
+a straight line and the way down to a run is its efficiency.
 """
 
 from __future__ import annotations
@@ -22,19 +18,7 @@ from perfkit.charts import roofline as charts_roofline
 from perfkit.charts import theme
 from perfkit.charts.monitor_lines import COLOURS
 from perfkit.charts.roofline import BYTES, FLOPS, HEIGHT, LEVELS, ROOF_COLOUR, Frame, axes_of, precision, rate
-from perfkit.charts.theme import (
-    FAMILY_COLOURS,
-    KIND_COLOURS,
-    WIDTH,
-    colours,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, hover, ink, inline, known, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, printable, size, unit
 
 SHEET, MEASURED = "data sheet", "measured"
@@ -46,7 +30,7 @@ NO_MACHINE = (
 LINE = 15  # pixels between two words
 NEAR = 10  # pixels between a point and its word
 SLOPE_WORDS = 0.75  # of the way up the slope, where few operations lie
-MEASURED_COLOUR, GREY = KIND_COLOURS["computation"], "#808080"
+MEASURED_COLOUR, GREY = theme.KIND_COLOURS["computation"], "#808080"
 LONGEST_WORK = 30  # characters
 MOST_TICKS = 12
 SCALING_PICTURE = "Points on logarithmic axes, one for each run, beside the ideal line"
@@ -61,29 +45,11 @@ COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chos
 def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, title: str = "") -> alt.LayerChart:
     """Draw typical operations on the roof of a machine, each with its name.
 
-    Parameters
-    ----------
-    operations
-        Columns of `operations.attainable`; those without FLOP have no place on a logarithmic axis, which the chart
-        says; may be empty.
-    ceilings
-        Columns roof, flops_per_s, measured_flops_per_s, bytes_per_s, measured_bytes_per_s, as from
-        `operations.ceilings`.
-    roof
-        The precision whose peak is drawn, such as "bf16_tensor".
-    title
-        What is seen; how many of the operations memory limits when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a family has no colour.
+    `operations`: columns of `operations.attainable`; those without FLOP have no place on a logarithmic axis, which the
+    chart says; may be empty.
+    `ceilings`: columns roof, flops_per_s, measured_flops_per_s, bytes_per_s, measured_bytes_per_s, as from
+    `operations.ceilings`.
+    `roof`: the precision whose peak is drawn, such as "bf16_tensor". Raises ValueError if a family has no colour.
     """
     need(
         operations, "operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound"
@@ -95,16 +61,19 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
     roofs = {kind: found for kind, found in _roofs(ceilings, roof).items() if len(found) == 2}
     if placed.empty or not roofs:
         return nothing(title or "No machine to compare with", NO_MACHINE)
-    register()
     first = next(iter(roofs.values()))
     ridges = charts_roofline.ridge_layers(first)
     drawn = _roofline_rows(placed)
     frame = _frame(drawn, first, ridges)
     drawn = drawn.assign(**_words(drawn, frame))
     axes = axes_of(frame, LEVELS["dram"])
-    layers = [*_lines(roofs, frame, axes), *_ridge(ridges, axes), *_operations(drawn, axes)]
+    memory = int((placed["bound"] == "memory").sum())
     return layered(
-        layers, title or _roofline_title(placed), _left_out(operations), picture=ROOFLINE_PICTURE, size=(WIDTH, HEIGHT)
+        [*_lines(roofs, frame, axes), *_ridge(ridges, axes), *_operations(drawn, axes)],
+        title or f"Memory limits {memory} of {len(placed)} typical operations",
+        _left_out(operations),
+        picture=ROOFLINE_PICTURE,
+        size=(WIDTH, HEIGHT),
     )
 
 
@@ -118,11 +87,6 @@ def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
         rows += [(np.nan, height, f"{precision(roof)} {rate(height, FLOPS)}", kind) for height in heights]
         found[kind] = pd.DataFrame(rows, columns=["slope", "height", "label", "source"])
     return found
-
-
-def _roofline_title(placed: pd.DataFrame) -> str:
-    memory = int((placed["bound"] == "memory").sum())
-    return f"Memory limits {memory} of {len(placed)} typical operations"
 
 
 def _left_out(operations: pd.DataFrame) -> str:
@@ -171,7 +135,7 @@ def _lines(roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.
     dashes = alt.Scale(domain=list(roofs), range=[[1, 0], [5, 4]][: len(roofs)])
     legend = alt.Legend(symbolType="stroke", symbolStrokeColor=ROOF_COLOUR) if len(roofs) > 1 else None
     strokes = alt.Chart(inline(rows.drop(columns="label"))).mark_line(color=ROOF_COLOUR, strokeWidth=1.5)
-    shown = [alt.Tooltip("roof:N"), alt.Tooltip("source:N", title="from")]
+    shown = hover("roof", ("source", "from"))
     kind = alt.StrokeDash("source:N", scale=dashes, title=None, legend=legend)
     drawn = strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), kind, shown)
     return [drawn, _text(_labels(ends[0], next(iter(roofs.values()))), axes)]
@@ -190,35 +154,32 @@ def _labels(ends: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
 
 def _ridge(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
     marks = alt.Chart(inline(ridges)).mark_point(shape="diamond", filled=True, size=45, color=ROOF_COLOUR, opacity=1)
-    return [marks.encode(*axes, [alt.Tooltip("label:N", title="roofs meet")]), _text(ridges, axes)]
+    return [marks.encode(*axes, hover(("label", "roofs meet"))), _text(ridges, axes)]
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
     """Return text above and left of its place."""
-    marks: alt.Chart = ink(inline(rows), dx=-4).encode(*axes, alt.Text("label:N"))
-    marks.mark.dy, marks.mark.align = -8, "right"
-    return marks
+    return theme.words(rows, *axes, alt.Text("label:N"), dx=-4, dy=-8, align="right")
 
 
 def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
     """Return the points, their names, and a line from each to its name."""
     data, (x, y) = inline(drawn), axes
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
-    shown = [
-        alt.Tooltip("operation:N"),
-        alt.Tooltip("intensity:Q", title="FLOP/byte", format=",.4~g"),
-        alt.Tooltip("rate:N", title="at most"),
-        alt.Tooltip("share:N", title="of the peak"),
-        alt.Tooltip("bound:N", title="limited by"),
-        alt.Tooltip("flops:Q", title="FLOP", format=".3~s"),
-        alt.Tooltip("bytes:N", title="bytes"),
-    ]
+    shown = hover(
+        "operation",
+        ("intensity", "FLOP/byte", ",.4~g"),
+        ("rate", "at most"),
+        ("share", "of the peak"),
+        ("bound", "limited by"),
+        ("flops", "FLOP", ".3~s"),
+        ("bytes", "bytes"),
+    )
     word_x, word_y = x.copy(), y.copy()
     word_x.shorthand, word_y.shorthand = "word_x:Q", "word_y:Q"
     lead = alt.Chart(data).mark_rule(color=ROOF_COLOUR, strokeWidth=0.75, opacity=0.7, tooltip=False)
     point = alt.Chart(data).mark_point(filled=True, size=75, opacity=1)
-    words: alt.Chart = ink(data, dx=3).encode(word_x, word_y, alt.Text("operation:N"))
-    words.mark.baseline = "middle"
+    words = ink(data, dx=3, baseline="middle").encode(word_x, word_y, alt.Text("operation:N"))
     return [lead.encode(x, y, alt.X2("word_x"), alt.Y2("word_y")), point.encode(x, y, colour, shown), words]
 
 
@@ -226,36 +187,21 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     """Draw how long iterations took over the course of a log, those that were not chosen fainter.
 
     Of more than 8 logs the first 8 are drawn, which the chart says.
-
-    Parameters
-    ----------
-    frame
-        Columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen: one row per iteration, or per group of
-        neighbours, as from `diagnosis.baseline.iterations`; may be empty.
-    title
-        What is seen; the median of what is chosen beside the first iteration when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
+    `frame`: columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen: one row per iteration, or per group
+    of neighbours, as from `diagnosis.baseline.iterations`; may be empty.
     """
     need(frame, *COLUMNS)
     if frame.empty:
         return nothing(title or "No iterations", NO_ITERATION)
-    register()
     ranks = sorted(set(frame["rank"]))
     rows = frame[frame["rank"].isin(ranks[:MOST_LOGS])]
     length = unit(float(rows["most_ns"].max()), TIME)
-    picture = theme.panel(
-        _iteration_layers(_drawn(rows, length), length), "", picture=ITERATIONS_PICTURE, size=(WIDTH, 200)
-    )
-    return theme.together(
-        [picture], title or _iterations_title(rows), _iterations_notes(rows, len(ranks)), picture=ITERATIONS_PICTURE
+    return layered(
+        _iteration_layers(_drawn(rows, length), length),
+        title or _iterations_title(rows),
+        _iterations_notes(rows, len(ranks)),
+        picture=ITERATIONS_PICTURE,
+        size=(WIDTH, 200),
     )
 
 
@@ -271,24 +217,22 @@ def _iterations_title(rows: pd.DataFrame) -> str:
 def _iterations_notes(rows: pd.DataFrame, logs: int) -> list[str]:
     left_out, every = int(rows.loc[~rows["chosen"], "count"].sum()), int(rows["count"].sum())
     groups = "Points: medians of neighbouring iterations; bars: from the least to the most."
-    said = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
-    said += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
-    return [*said, f"These are the first {MOST_LOGS} of {logs} logs."] if logs > MOST_LOGS else said
+    notes = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
+    notes += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
+    return [*notes, f"These are the first {MOST_LOGS} of {logs} logs."] if logs > MOST_LOGS else notes
 
 
 def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:
     time = unit(float(rows["time_ns"].max()), TIME)
-    drawn = {name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")}
-    shade = rows["chosen"].map({True: 1.0, False: 0.3})
     return pd.DataFrame(
         {
-            **drawn,
+            **{name: rows[f"{name}_ns"] / length.size for name in ("median", "least", "most")},
             "log": "log " + rows["rank"].astype(str),
             "time": rows["time_ns"] / time.size,
             "symbol": time.symbol,
             "count": rows["count"],
             "told": rows["median_ns"].map(duration),
-            "shade": shade,
+            "shade": rows["chosen"].map({True: 1.0, False: 0.3}),
         }
     )
 
@@ -301,17 +245,10 @@ def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     shades = alt.Scale(domain=logs, range=list(COLOURS[: len(logs)]))
     colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)
     shade = alt.Opacity("shade:Q", scale=None, legend=None)
-    shown = [
-        alt.Tooltip("log:N"),
-        alt.Tooltip("told:N", title="time"),
-        alt.Tooltip("count:Q", title="iterations", format=","),
-    ]
+    shown = hover("log", ("told", "time"), ("count", "iterations", ","))
     span = alt.Chart(data).mark_rule(strokeWidth=1.5, tooltip=False)
     point = alt.Chart(data).mark_point(filled=True, size=45)
-    return [
-        span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, shade),
-        point.encode(x, y, colour, shade, shown),
-    ]
+    return [span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, shade), point.encode(x, y, colour, shade, shown)]
 
 
 def scaling_efficiency(
@@ -319,26 +256,10 @@ def scaling_efficiency(
 ) -> alt.LayerChart | alt.VConcatChart:
     """Draw the throughput against the number of GPUs, the ideal, and what share of it each run reaches.
 
-    Parameters
-    ----------
-    scaling
-        Columns gpus, throughput_per_s, baseline_gpus, efficiency_frac: one row per run, as from
-        `analysis.efficiency.scaling`; all above 0; may be empty. More than one run on a number of GPUs is possible.
-    work
-        What the throughput counts: tokens, samples, steps.
-    title
-        What is seen; the efficiency on most GPUs when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a number is not above 0, which a logarithmic axis cannot show.
+    `scaling`: columns gpus, throughput_per_s, baseline_gpus, efficiency_frac: one row per run, as from
+    `analysis.efficiency.scaling`; all above 0; may be empty. More than one run on a number of GPUs is possible.
+    `work`: what the throughput counts: tokens, samples, steps. Raises ValueError if a number is not above 0, which a
+    logarithmic axis cannot show.
     """
     need(scaling, *FIGURES)
     for column in FIGURES:
@@ -346,17 +267,17 @@ def scaling_efficiency(
             raise ValueError(f"{column}: {scaling[column].min()} is not above 0")
     if scaling["gpus"].nunique() < 2:
         return nothing(title or "Nothing to compare", ONE_SIZE)
-    register()
     runs = scaling.sort_values(["gpus", "throughput_per_s"], kind="stable", ignore_index=True)
     drawn, what = _scaling_rows(runs), f"{printable(work, LONGEST_WORK)}/s"
-    picture = theme.panel(_scaling_layers(drawn, what), "", picture=SCALING_PICTURE, size=(WIDTH, 320))
-    return theme.together([picture], title or _scaling_title(runs), _scaling_notes(runs, what), picture=SCALING_PICTURE)
-
-
-def _scaling_title(runs: pd.DataFrame) -> str:
-    """Say what share of the ideal the most GPUs reach."""
     most = runs["gpus"].max()
-    return f"{most:,} GPUs reach {_shares(runs.loc[runs['gpus'] == most, 'efficiency_frac'])} of the ideal throughput"
+    reached = _shares(runs.loc[runs["gpus"] == most, "efficiency_frac"])
+    return layered(
+        _scaling_layers(drawn, what),
+        title or f"{most:,} GPUs reach {reached} of the ideal throughput",
+        _scaling_notes(runs, what),
+        picture=SCALING_PICTURE,
+        size=(WIDTH, 320),
+    )
 
 
 def _shares(efficiency: pd.Series) -> str:
@@ -368,9 +289,9 @@ def _scaling_notes(runs: pd.DataFrame, what: str) -> list[str]:
     first = runs.iloc[0]
     base, each = first["baseline_gpus"], first["throughput_per_s"] / first["efficiency_frac"] / first["gpus"]
     smallest = f"{base:,} GPUs" if base > 1 else "1 GPU"
-    said = f"Dashed: the ideal, {number(each)} {what} for each GPU as on {smallest}; figures: share of the ideal."
+    note = f"Dashed: the ideal, {number(each)} {what} for each GPU as on {smallest}; figures: share of the ideal."
     above = "Above 100 %: check that all runs do the same work per step, and that nothing slowed the smallest."
-    return [said, above] if (runs["efficiency_frac"] > 1).any() else [said]
+    return [note, above] if (runs["efficiency_frac"] > 1).any() else [note]
 
 
 def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
@@ -422,19 +343,17 @@ def _scaling_layers(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
     data, (x, y) = inline(drawn), _axes(drawn, what)
     ideal = y.copy()
     ideal.shorthand = "ideal:Q"
-    shown = [
-        alt.Tooltip("gpus:Q", title="GPUs", format=","),
-        alt.Tooltip("told:N", title=f"throughput ({what})"),
-        alt.Tooltip("best:N", title=f"ideal ({what})"),
-        alt.Tooltip("share:N", title="share of the ideal"),
-    ]
+    shown = hover(
+        ("gpus", "GPUs", ","),
+        ("told", f"throughput ({what})"),
+        ("best", f"ideal ({what})"),
+        ("share", "share of the ideal"),
+    )
     rows = alt.Chart(data)
-    text: alt.Chart = ink(data, dx=9)
-    text.mark.dy = 9
     return [
         rows.mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, tooltip=False).encode(x, ideal),
         rows.mark_rule(color=MEASURED_COLOUR, opacity=0.35, tooltip=False).encode(x, y, alt.Y2("ideal")),
         rows.mark_line(color=MEASURED_COLOUR, strokeWidth=1.5, tooltip=False).encode(x, y),
         rows.mark_point(color=MEASURED_COLOUR, filled=True, size=70, opacity=1).encode(x, y, shown),
-        text.encode(x, y, alt.Text("words:N")),
+        ink(data, dx=9, dy=9).encode(x, y, alt.Text("words:N")),
     ]

@@ -1,13 +1,7 @@
 """Pictures of how much memory the framework holds.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.memory`. Allocated is what tensors occupy, reserved what the caching allocator
-has taken from the driver. All devices share one axis of time and one of memory, so that their heights compare.
-
-Functions
----------
-timeline   allocated and reserved memory over time, and the peak
+Frames are those of `perfkit.analysis.memory`. Allocated is what tensors occupy, reserved what the caching allocator has
+taken from the driver. All devices share one axis of time and one of memory, so that their heights compare.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, ink, inline, need, nothing, register
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, hover, ink, inline, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, size, unit
 
 DEVICE = ["rank", "gpu"]
@@ -46,27 +40,10 @@ def timeline(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt
 
     Of more than 8 GPUs those with the highest peaks are shown, which the chart says. Memory of the host is drawn
     where no GPU's is.
-
-    Parameters
-    ----------
-    bins
-        Columns rank, gpu, start_ns, dur_ns, min_allocated_bytes, max_allocated_bytes, max_reserved_bytes (missing
-        where not recorded): one row per device and bin, as from `analysis.memory.bins`; may be empty. About 500 bins
-        are what the width can show.
-    peaks
-        Columns rank, gpu, allocated_bytes, time_ns, max_reserved_bytes: one row per device, of the same window.
-    title
-        What is seen; the highest peak when empty.
-
-    Returns
-    -------
-    altair.LayerChart or altair.VConcatChart
-        The latter for several devices, one panel each.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
+    `bins`: columns rank, gpu, start_ns, dur_ns, min_allocated_bytes, max_allocated_bytes, max_reserved_bytes (missing
+    where not recorded): one row per device and bin, as from `analysis.memory.bins`; may be empty. About 500 bins are
+    what the width can show.
+    `peaks`: columns rank, gpu, allocated_bytes, time_ns, max_reserved_bytes: one row per device, of the same window.
     """
     need(bins, *DEVICE, "start_ns", "dur_ns", *LEVELS)
     need(peaks, *DEVICE, "allocated_bytes", "time_ns", "max_reserved_bytes")
@@ -74,7 +51,6 @@ def timeline(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt
     known = peaks.merge(seen[DEVICE].drop_duplicates(), on=DEVICE)
     if known.empty:
         return nothing(title or "No memory was recorded", NO_MEMORY)
-    register()
     known = known.assign(label=devices(known).str.replace("unknown GPU", "host memory"))
     known = known.sort_values("allocated_bytes", ascending=False, kind="stable")
     shown = known.head(MOST_PANELS).sort_values(DEVICE)
@@ -82,8 +58,8 @@ def timeline(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt
     frame = _frame(rows)
     height = 240 if len(shown) == 1 else 90
     pictures = [_panel(rows[rows["label"] == peak["label"]], peak, frame, height) for peak in shown.to_dict("records")]
-    said = _explained(rows, len(shown), len(known))
-    return theme.together(pictures, title or _title(known.iloc[0]), said, picture=PICTURE)
+    notes = _explained(rows, len(shown), len(known))
+    return theme.together(pictures, title or _title(known.iloc[0]), notes, picture=PICTURE)
 
 
 def _frame(rows: pd.DataFrame) -> _Frame:
@@ -99,14 +75,11 @@ def _title(highest: pd.Series) -> str:
 
 
 def _explained(rows: pd.DataFrame, shown: int, known: int) -> list[str]:
-    line = (
-        "Reserved memory was not recorded."
-        if rows["max_reserved_bytes"].isna().all()
-        else "Line: reserved by the caching allocator."
-    )
+    is_lacking = rows["max_reserved_bytes"].isna().all()
+    line = "Reserved memory was not recorded." if is_lacking else "Line: reserved by the caching allocator."
     length = duration(float(rows["dur_ns"].max()))
-    said = [f"Filled: held by tensors, fainter up to the most within each {length}. {line}"]
-    return [*said, f"These are the highest {shown} of {known} peaks."] if shown < known else said
+    notes = [f"Filled: held by tensors, fainter up to the most within each {length}. {line}"]
+    return [*notes, f"These are the highest {shown} of {known} peaks."] if shown < known else notes
 
 
 def _panel(rows: pd.DataFrame, peak: dict[Hashable, Any], frame: _Frame, height: int) -> alt.LayerChart:
@@ -155,11 +128,7 @@ def _levels(drawn: pd.DataFrame, frame: _Frame) -> list[alt.Chart]:
     paler = alt.Chart(data).mark_area(interpolate="step-after", line=False, tooltip=False, opacity=0.4)
     steps = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=2, tooltip=False)
     strips = alt.Chart(inline(drawn.iloc[:-1])).mark_rect(opacity=0)
-    told = [
-        alt.Tooltip("time:Q", title=f"bin starts at ({frame.time.symbol})", format=",.6~g"),
-        alt.Tooltip("allocated:N"),
-        alt.Tooltip("held:N", title="reserved, at most"),
-    ]
+    told = hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"), "allocated", ("held", "reserved, at most"))
     layers = [
         area.encode(x, _memory("least", frame), filled),
         paler.encode(x, _memory("least", frame), alt.Y2("most"), filled),
@@ -178,11 +147,10 @@ def _peak(peak: dict[Hashable, Any], frame: _Frame) -> list[alt.Chart]:
     )
     point = alt.Chart(inline(rows)).mark_point(filled=True, size=40, opacity=1, color="#808080", tooltip=False)
     rule = alt.Chart(inline(rows)).mark_rule(color="#808080", strokeDash=[3, 3], tooltip=False)
-    words: alt.Chart = ink(inline(rows), dx=4 if side == "left" else -4)
-    words.mark.align = side
-    x = _time(frame)
+    words = ink(inline(rows), dx=4 if side == "left" else -4, align=side)
+    x, y = _time(frame), _memory("most", frame)
     return [
-        rule.encode(x, _memory("most", frame), y2=alt.value(0)),
-        point.encode(x, _memory("most", frame)),
+        rule.encode(x, y, y2=alt.value(0)),
+        point.encode(x, y),
         words.encode(x, alt.Text("said:N"), y=alt.value(7)),
     ]

@@ -1,17 +1,10 @@
 """Pictures of what the log of the GPUs says over time.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.monitoring.alignment` and `perfkit.analysis.monitoring`. The meanings of "GPU
-utilisation" are
-panels of their own. Memory is in decimal units (1 GB = 1e9 B), clocks in MHz.
+The meanings of "GPU utilisation" are panels of their own. Memory is in decimal units (1 GB = 1e9 B), clocks in MHz.
 Rows are those of `perfkit.analysis.monitoring.alignment.bins` with `label`, the name of the GPU. All panels share the
-axis of time,
-whose ends are the parameters `left` and `right` that the overview sets.
-Rows are those of `perfkit.analysis.monitoring.alignment.bins` with `label`, the name of the GPU.
-Causes are those of `perfkit.analysis.monitoring.throttling`: event reasons and violation counters, never a
-temperature.
-A bin's share is the part of its time with the clock lowered, of several metrics of a cause the larger.
+axis of time, whose ends are the parameters `left` and `right` that the overview sets. Causes of a lowered clock are
+those of `perfkit.analysis.monitoring.throttling`: event reasons and violation counters, never a temperature. A bin's
+share is the part of its time with the clock lowered, of several metrics of a cause the larger.
 """
 
 from __future__ import annotations
@@ -24,7 +17,7 @@ import pandas as pd
 
 from perfkit.charts import monitor_lines, ranks, theme
 from perfkit.charts.monitor_lines import COLOURS, GREY, Axes, Frame, when
-from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, ink, inline, known, need, nothing, register
+from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, hover, ink, inline, known, need, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, printable, unit
 from perfkit.metrics import METRICS
 
@@ -132,6 +125,7 @@ def dashboard(
 
     Up to 8 GPUs have a colour each, up to 16 a faint line each within the band of all; of more the 16 that are lowest
     in the first panel are drawn, which the chart says. Dragging over the strip at the bottom zooms all panels.
+    Raises ValueError if a metric has no panel, or there are more rows than a browser draws.
 
     Parameters
     ----------
@@ -147,20 +141,6 @@ def dashboard(
         limit over time was recorded, and told in the title; none when omitted.
     events
         Columns start_ns, label: ruled over all panels; the first 100 in the picture are drawn.
-    title
-        What is seen; how busy the GPUs are when empty.
-
-    Returns
-    -------
-    altair.VConcatChart or altair.LayerChart
-        The latter where there is nothing to draw.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a metric has no panel, or there are more rows than a browser draws.
     """
     need(bins, *DEVICE, "metric", *STATISTICS)
     known(pd.DataFrame({"metrics": list(metrics)}), "metrics", DRAWN_METRICS)
@@ -169,17 +149,16 @@ def dashboard(
     drawn = bins[bins["metric"].isin(metrics)]
     if drawn["start_ns"].nunique() < 2:
         return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
-    register()
     rows = _labelled(drawn, bins[bins["metric"].isin(BESIDE)])
     first, last = int(drawn["start_ns"].min()), int((drawn["start_ns"] + drawn["dur_ns"]).max())
     frame = Frame(first, last, unit(last - first, TIME), _chosen(rows))
     shown = rows[rows["label"].isin(frame.gpus)]
     inside = _inside(events, frame)
-    said = explained(rows, frame)
-    said += [f"The first {MOST_EVENTS} of {len(inside)} events are drawn."] if len(inside) > MOST_EVENTS else []
+    notes = explained(rows, frame)
+    notes += [f"The first {MOST_EVENTS} of {len(inside)} events are drawn."] if len(inside) > MOST_EVENTS else []
     pictures = _pictures([*_panels(shown, limits, frame)], stretches(shown), inside, frame)
-    whole = theme.together(pictures, title or title_of(rows, limits), said, picture=DASHBOARD_PICTURE)
-    apart: alt.VConcatChart = whole.resolve_scale(strokeDash="independent")
+    panels = theme.together(pictures, title or title_of(rows, limits), notes, picture=DASHBOARD_PICTURE)
+    apart: alt.VConcatChart = panels.resolve_scale(strokeDash="independent")
     return apart
 
 
@@ -248,9 +227,7 @@ def _rules(events: pd.DataFrame, frame: Frame, x: alt.X, *, words: bool) -> list
     rule = alt.Chart(data).mark_rule(color=GREY, strokeDash=[2, 2], clip=True, tooltip=False).encode(x)
     if not words or len(events) > MOST_WORDS:
         return [rule]
-    text: alt.Chart = ink(data, dx=3).encode(x, alt.Text("said:N"), y=alt.value(HEIGHT - 8))
-    text.mark.clip = True
-    return [rule, text]
+    return [rule, ink(data, dx=3, clip=True).encode(x, alt.Text("said:N"), y=alt.value(HEIGHT - 8))]
 
 
 def across(frame: Frame, *, labels: bool) -> alt.X:
@@ -373,12 +350,12 @@ def throttled_lanes(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> alt.LayerC
     place = alt.Y("gpu:N", title=None, sort=gpus, scale=alt.Scale(domain=gpus, paddingInner=0.2))
     part = alt.YOffset("cause:N", sort=causes, scale=alt.Scale(domain=causes, paddingInner=0))
     density = alt.FillOpacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1]), legend=None)
-    shown = [
-        alt.Tooltip("gpu:N", title="clock lowered on"),
-        alt.Tooltip("cause:N", title="because of"),
-        alt.Tooltip("told:N", title="share of the bin"),
-        alt.Tooltip("time:Q", title=f"bin starts at ({frame.time.symbol})", format=",.6~g"),
-    ]
+    shown = hover(
+        ("gpu", "clock lowered on"),
+        ("cause", "because of"),
+        ("told", "share of the bin"),
+        ("time", f"bin starts at ({frame.time.symbol})", ",.6~g"),
+    )
     bars = alt.Chart(inline(_drawn(lowered, frame))).mark_bar(clip=True)
     bars = bars.encode(x, alt.X2("end"), place, part, _fill(causes), density, shown)
     return framed([bars], "Clock lowered: the denser, the more of the time", LANE * len(gpus) * (1 + len(causes)))

@@ -1,9 +1,7 @@
 """The picture of a log that grows: metrics of the GPUs over a window of time, drawn again every second.
 
-Conventions
------------
-A chart of `perfkit.charts.monitor` takes seconds to make, so this one is written as Vega-Lite itself, and shows
-one metric of each kind with the axes as they are for the whole log: nothing jumps while it grows.
+A chart of `perfkit.charts.monitor` takes seconds to make, so this one is written as Vega-Lite itself, and shows one
+metric of each kind with the axes as they are for the whole log: nothing jumps while it grows.
 """
 
 from __future__ import annotations
@@ -14,8 +12,9 @@ from typing import Any, NamedTuple
 import altair as alt
 import pandas as pd
 
+from perfkit.charts import theme
 from perfkit.charts.ranks import UNITS_OF_SUFFIX
-from perfkit.charts.theme import MOST_ROWS, WIDTH, devices, inline, need, nothing, register
+from perfkit.charts.theme import MOST_ROWS, WIDTH, devices, hover, inline, need, nothing
 from perfkit.format import TIME, Unit, duration, unit
 
 # Those of `perfkit.charts.ranks`, which stay apart for every sight.
@@ -84,31 +83,13 @@ def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, fl
     """Return a Vega-Lite specification of the metrics over a window, a strip for each with a line for each GPU.
 
     Of more than 8 GPUs the first 8 are drawn, which the title says.
-
-    Parameters
-    ----------
-    bins
-        Columns rank, gpu, metric, start_ns, dur_ns, mean: as from `analysis.sampling.bins`; may be empty. Metrics other
-        than those of `NAMES` are not drawn.
-    window
-        (start_ns, end_ns) of the axis of time.
-    tops
-        The highest value of each metric that is drawn, in its unit; fractions reach up to 100 %.
-
-    Returns
-    -------
-    dict
-        The specification, with its data.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If there are more rows than a browser draws.
+    `bins`: columns rank, gpu, metric, start_ns, dur_ns, mean: as from `analysis.sampling.bins`; may be empty. Metrics
+    other than those of `NAMES` are not drawn.
+    `window`: (start_ns, end_ns) of the axis of time.
+    `tops`: the highest value of each metric that is drawn, in its unit; fractions reach up to 100 %. Raises ValueError
+    if there are more rows than a browser draws.
     """
     need(bins, "rank", "gpu", "metric", "start_ns", "dur_ns", "mean")
-    register()
     rows = bins[bins["metric"].isin(list(NAMES))]
     if rows.empty:
         return dict(nothing("No readings", NO_READINGS).to_dict())
@@ -126,18 +107,13 @@ def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, fl
     said = f"{duration(window[1] - window[0])} of the log"
     return {
         "$schema": alt.SCHEMA_URL,
-        "config": _config(),
+        "config": theme.config(),
         "title": {"text": title, "subtitle": said},
         "description": f"{title}. Metrics of the GPUs over time, {len(present)} panels. {said}.",
         "spacing": 8,
         "datasets": {metric: _values(drawn[drawn["metric"] == metric], channels[metric]) for metric in present},
         "vconcat": [_strip(metric, channels[metric]) for metric in present],
     }
-
-
-def _config() -> dict[str, Any]:
-    theme = alt.theme.get()
-    return dict(theme()["config"]) if theme else {}
 
 
 def _channels(metric: str, gpus: list[str], window: tuple[int, int], time: Unit, top: float) -> Channels:
@@ -248,7 +224,7 @@ def numbers(drawn: pd.DataFrame, scale: Unit, frame: Frame, x: alt.X) -> alt.Cha
     """Return an invisible strip over each bin that tells the numbers of all lines."""
     of_line, several = drawn.groupby(["gpu", "way"], sort=False), len(drawn["way"].unique()) > 1
     figures = {"value": "", "least": ", least", "most": ", most"} if of_line.ngroups == 1 else {"value": ""}
-    shown = [alt.Tooltip("time:Q", title=f"bin starts at ({frame.time.symbol})", format=",.6~g")]
+    shown = hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"))
     bins = drawn[["time", "end"]].drop_duplicates("time").set_index("time")
     for place, ((gpu, way), rows) in enumerate(of_line):
         line = f"{gpu}, {way}" if several else gpu

@@ -1,13 +1,9 @@
 """Pictures of which framework operators take the time, and of how long the steps wait for data.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.operators` and `perfkit.analysis.host`. Self time is without that of the
-operators called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU and GPU work at
-the
-same time: their times do not add up to wall time.
-Both axes begin at 0, so that a time in proportion to the batch is a line through the corner, and what a batch costs
-whatever its size is the height at which the line begins.
+Frames are those of `perfkit.analysis.operators` and `perfkit.analysis.host`. Self time is without that of the operators
+called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU and GPU work at the same time:
+their times do not add up to wall time. `latency` has both axes from 0: a time in proportion to the batch is a line
+through the corner, and the height at which a line begins is what a batch of any size costs.
 """
 
 from __future__ import annotations
@@ -16,20 +12,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import (
-    CAUSE_COLOURS,
-    DETAIL_COLOURS,
-    KIND_COLOURS,
-    WIDTH,
-    colours,
-    fraction,
-    ink,
-    inline,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, fraction, hover, ink, inline, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, elided, number, percent, printable, unit
 
 MEASURED, GREY = KIND_COLOURS["computation"], "#808080"
@@ -40,13 +23,13 @@ TOO_FEW = "A line needs two batch sizes. Time the same model on at least two, be
 MOST_STEPS, MOST_PANELS = 200, 8
 STEPS_PICTURE = "Columns of step time with the wait for data at the bottom and its share above"
 WIDEST_STEP = 50  # pixels; the share stands above columns of this width
-PARTS = {"waiting for data": DETAIL_COLOURS["data_loading"], "the rest of the step": "#9A9A9A"}
+PARTS = {"waiting for data": theme.DETAIL_COLOURS["data_loading"], "the rest of the step": "#9A9A9A"}
 NO_LOADER = (
     "No data loading was recorded. PyTorch records the loader of `torch.utils.data`; name another one with "
     '`torch.profiler.record_function("dataloader")`.'
 )
 GPU, CPU, UNKNOWN = "GPU time of its kernels", "CPU time", "GPU time, no operator recorded"
-SERIES_COLOURS = {GPU: KIND_COLOURS["computation"], CPU: CAUSE_COLOURS["host_wait"], UNKNOWN: "#9A9A9A"}
+SERIES_COLOURS = {GPU: KIND_COLOURS["computation"], CPU: theme.CAUSE_COLOURS["host_wait"], UNKNOWN: "#9A9A9A"}
 COLUMNS = {GPU: "gpu_self_ns", CPU: "cpu_self_ns"}
 FIGURES = ["count", "kernel_count", "gpu_self_ns", "cpu_self_ns"]
 LONGEST_LABEL, LONGEST_NAME = 44, 400  # characters
@@ -58,27 +41,9 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
 
     Without any GPU time those that take most CPU time are drawn. Kernels without an operator have a grey bar of
     their own, at the bottom.
-
-    Parameters
-    ----------
-    summary
-        Columns name (missing for kernels without an operator), count, cpu_self_ns, gpu_self_ns, kernel_count: one row
-        per operator, in any order; may be empty.
-    top
-        Number of operators with bars of their own, at least 1.
-    title
-        What is seen; the share of the first operator when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `top` is below 1.
+    `summary`: columns name (missing for kernels without an operator), count, cpu_self_ns, gpu_self_ns, kernel_count:
+    one row per operator, in any order; may be empty.
+    `top`: number of operators with bars of their own, at least 1. Raises ValueError if `top` is below 1.
     """
     need(summary, "name", *FIGURES)
     if top < 1:
@@ -86,7 +51,6 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
     by = "gpu_self_ns" if summary["gpu_self_ns"].any() else "cpu_self_ns"
     if not summary[by].any():
         return nothing(title or "No operators", "No operator took time in this window.")
-    register()
     named = summary[summary["name"].notna()].sort_values(by, ascending=False, kind="stable")
     drawn = _series(_longest(named, by, top), summary)
     scale = unit(float(drawn["time"].max()), TIME)
@@ -109,10 +73,8 @@ def _operators_title(first: pd.DataFrame, by: str, summary: pd.DataFrame) -> str
 
 
 def _explained(cpu: float, gpu: float) -> str:
-    kernels = (
-        f"{duration(gpu)} of kernels, {duration(cpu)} on the CPU meanwhile" if gpu else f"{duration(cpu)} on the CPU"
-    )
-    return f"Self time, without operators called inside: {kernels}."
+    kernels = f"{duration(gpu)} of kernels, {duration(cpu)} on the CPU meanwhile"
+    return f"Self time, without operators called inside: {kernels if gpu else f'{duration(cpu)} on the CPU'}."
 
 
 def _longest(named: pd.DataFrame, by: str, top: int) -> pd.DataFrame:
@@ -153,68 +115,47 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     labels = drawn["label"].drop_duplicates().tolist()
     place = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11))
     beside = alt.YOffset("slot:N", sort=["GPU", "CPU"])
-    shown = [
-        alt.Tooltip("name:N", title="operator"),
-        alt.Tooltip("series:N", title="what"),
-        alt.Tooltip("said:N", title="time"),
-        alt.Tooltip("count:Q", title="calls", format=","),
-        alt.Tooltip("kernel_count:Q", title="kernels launched", format=","),
-    ]
+    shown = hover(
+        ("name", "operator"),
+        ("series", "what"),
+        ("said", "time"),
+        ("count", "calls", ","),
+        ("kernel_count", "kernels launched", ","),
+    )
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
-    marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, place, beside, fill, stroke, shown)
-    return [marks, ink(inline(drawn), dx=5).encode(length, place, beside, alt.Text("said:N"))]
+    marks = theme.marked(drawn, "bar", length, place, beside, fill, stroke, shown, strokeWidth=1)
+    return [marks, theme.words(drawn, length, place, beside, alt.Text("said:N"), dx=5)]
 
 
 def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw the time of each step and how much of it the training thread waits for data.
 
     The first 200 steps are drawn, and of more than 8 ranks those that wait most, which the chart says.
-
-    Parameters
-    ----------
-    input_wait
-        Columns rank, step, dur_ns, wait_ns, wait_frac (0..1): one row per step; the last two are missing where the
-        rank records no data loading, and such rows are left out; may be empty.
-    title
-        What is seen; the share of all steps when empty.
-
-    Returns
-    -------
-    altair.LayerChart or altair.VConcatChart
-        The latter for several ranks, one panel each.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a share is no fraction.
+    `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1): one row per step; the last two are missing
+    where the rank records no data loading, and such rows are left out; may be empty. Raises ValueError if a share is no
+    fraction.
     """
     need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
     fraction(input_wait, "wait_frac")
     known = input_wait[input_wait["wait_frac"].notna()]
     if known.empty:
         return nothing(title or "No wait for data was recorded", NO_LOADER)
-    register()
     waiting = known.groupby("rank")["wait_ns"].sum().sort_values(ascending=False, kind="stable")
     ranks = sorted(waiting.index[:MOST_PANELS])
     drawn = known[known["rank"].isin(ranks)].sort_values("step", kind="stable").groupby("rank").head(MOST_STEPS)
     scale = unit(float(drawn["dur_ns"].max()), TIME)
     longest, height = float(drawn["dur_ns"].max()), 150 if len(ranks) == 1 else 90
     pictures = [_panel(drawn[drawn["rank"] == rank], rank, scale, longest, height) for rank in ranks]
-    said = [
-        f"Time of the training thread in the data loader, in % of each step; {_counted(known)}.",
-        *_limits(drawn, known),
-    ]
-    return theme.together(pictures, title or _steps_title(known), said, picture=STEPS_PICTURE)
+    notes = [f"Time of the training thread in the data loader, in % of each step; {_counted(known)}."]
+    return theme.together(
+        pictures, title or _steps_title(known), [*notes, *_limits(drawn, known)], picture=STEPS_PICTURE
+    )
 
 
 def _steps_title(known: pd.DataFrame) -> str:
     """Say what share of the time of all steps is spent waiting."""
-    total = float(known["dur_ns"].sum())
-    return (
-        f"Waiting for data takes {percent(float(known['wait_ns'].sum()) / total if total else 0.0)} of the steps' time"
-    )
+    waiting, total = float(known["wait_ns"].sum()), float(known["dur_ns"].sum())
+    return f"Waiting for data takes {percent(waiting / total if total else 0.0)} of the steps' time"
 
 
 def _counted(known: pd.DataFrame) -> str:
@@ -241,41 +182,28 @@ def _panel(rows: pd.DataFrame, rank: int, scale: Unit, longest: float, height: i
 def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:
     """Return two rectangles per step, the wait below."""
     drawn = pd.DataFrame({"step": rows["step"], "share": rows["wait_frac"].map(percent)})
-    wait, whole = rows["wait_ns"], rows["dur_ns"]
-    parts = [(0 * wait, wait), (wait, whole)]
+    wait = rows["wait_ns"]
     ends = [
         drawn.assign(part=part, begin=begin / scale.size, end=end / scale.size, time=(end - begin).map(duration))
-        for part, (begin, end) in zip(PARTS, parts, strict=True)
+        for part, begin, end in zip(PARTS, (0 * wait, wait), (wait, rows["dur_ns"]), strict=True)
     ]
-    shown = [
-        alt.Tooltip("step:O"),
-        alt.Tooltip("part:N"),
-        alt.Tooltip("time:N"),
-        alt.Tooltip("share:N", title="share waiting"),
-    ]
+    shown = hover("step:O", "part", "time", ("share", "share waiting"))
     room = alt.Scale(domain=[0, 1.2 * longest / scale.size], nice=False)
-    marks: alt.Chart = (
-        alt.Chart(inline(pd.concat(ends)))
-        .mark_bar(width=alt.RelativeBandSize(band=0.8))
-        .encode(
-            _place(),
-            alt.Y("begin:Q", title=f"time ({scale.symbol})", scale=room, axis=alt.Axis(tickCount=4)),
-            alt.Y2("end"),
-            alt.Color("part:N", scale=colours(PARTS, {}, PARTS), title=None),
-            shown,
-        )
+    height = alt.Y("begin:Q", title=f"time ({scale.symbol})", scale=room, axis=alt.Axis(tickCount=4))
+    channels = (
+        _place(),
+        height,
+        alt.Y2("end"),
+        alt.Color("part:N", scale=colours(PARTS, {}, PARTS), title=None),
+        shown,
     )
-    return marks
+    return theme.marked(pd.concat(ends), "bar", *channels, width=alt.RelativeBandSize(band=0.8))
 
 
 def _shares(rows: pd.DataFrame, scale: Unit) -> alt.Chart:
     """Return the waiting share of each step above its column."""
-    drawn = pd.DataFrame(
-        {"step": rows["step"], "end": rows["dur_ns"] / scale.size, "share": rows["wait_frac"].map(percent)}
-    )
-    marks: alt.Chart = ink(inline(drawn)).encode(_place(), alt.Y("end:Q"), alt.Text("share:N"))
-    marks.mark.align, marks.mark.dy = "center", -7
-    return marks
+    columns = {"step": rows["step"], "end": rows["dur_ns"] / scale.size, "share": rows["wait_frac"].map(percent)}
+    return theme.words(pd.DataFrame(columns), _place(), alt.Y("end:Q"), alt.Text("share:N"), align="center", dy=-7)
 
 
 def _place() -> alt.X:
@@ -285,32 +213,21 @@ def _place() -> alt.X:
 def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title: str = "") -> alt.LayerChart:
     """Draw latencies against the batch size, and the line intercept + slope x batch.
 
-    Parameters
-    ----------
-    times
-        Columns batch_count and latency_ns: one row per batch size, above 0; may be empty.
-    intercept_ns, slope_ns
-        The line: ns at batch 0, and ns more for each sample.
-    title
-        What is seen; the line in words when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
+    `times`: columns batch_count and latency_ns: one row per batch size, above 0; may be empty.
+    `intercept_ns`, `slope_ns`: the line: ns at batch 0, and ns more for each sample.
     """
     need(times, "batch_count", "latency_ns")
     if times["batch_count"].nunique() < 2:
         return nothing(title or "No line to draw", TOO_FEW)
-    register()
-    drawn, line = _latency_rows(times, intercept_ns, slope_ns), _line(times, intercept_ns, slope_ns)
-    said = title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample"
-    told = "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip."
-    return layered(_layers(drawn, line), said, told, picture=LATENCY_PICTURE, size=(WIDTH, HEIGHT))
+    ends = [0.0, ROOM * float(times["batch_count"].max())]
+    line = pd.DataFrame({"batch": ends, "ms": [(intercept_ns + slope_ns * end) / 1e6 for end in ends]})
+    return layered(
+        _layers(_latency_rows(times, intercept_ns, slope_ns), line),
+        title or f"A batch takes {duration(intercept_ns)} and {duration(slope_ns)} for each sample",
+        "Line: intercept and slope; dots: measured, with their distance from the line in the tooltip.",
+        picture=LATENCY_PICTURE,
+        size=(WIDTH, HEIGHT),
+    )
 
 
 def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.DataFrame:
@@ -327,11 +244,6 @@ def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.Dat
     )
 
 
-def _line(times: pd.DataFrame, intercept: float, slope: float) -> pd.DataFrame:
-    ends = [0.0, ROOM * float(times["batch_count"].max())]
-    return pd.DataFrame({"batch": ends, "ms": [(intercept + slope * end) / 1e6 for end in ends]})
-
-
 def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
     right, top = float(line["batch"].max()), ROOM * max(float(drawn["ms"].max()), float(line["ms"].max()) / ROOM)
     x = alt.X(
@@ -343,15 +255,8 @@ def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
     low = min(0.0, float(line["ms"].min()))
     scale = alt.Scale(domain=[low, top], nice=False)
     y = alt.Y("ms:Q", title="latency of a batch (ms)", scale=scale, axis=alt.Axis(gridOpacity=0.2))
-    shown = [
-        alt.Tooltip("batch:Q", title="batch size"),
-        alt.Tooltip("words:N", title="latency"),
-        alt.Tooltip("rate:N", title="samples/s"),
-        alt.Tooltip("off:N", title="from the line"),
-    ]
+    shown = hover(("batch:Q", "batch size"), ("words", "latency"), ("rate", "samples/s"), ("off", "from the line"))
     data = inline(drawn)
     straight = alt.Chart(inline(line)).mark_line(color=GREY, strokeDash=[5, 4], tooltip=False).encode(x=x, y=y)
     points = alt.Chart(data).mark_point(color=MEASURED, filled=True, size=80, opacity=1).encode(x=x, y=y, tooltip=shown)
-    text: alt.Chart = ink(data, dx=9)
-    text.mark.dy = 9
-    return [straight, points, text.encode(x, y, alt.Text("words:N"))]
+    return [straight, points, ink(data, dx=9, dy=9).encode(x, y, alt.Text("words:N"))]

@@ -1,11 +1,8 @@
 """Pictures of how the ranks of a run differ.
 
-Conventions
------------
-Frames are those of `perfkit.analysis`, one row per rank and GPU. Ranks stand side by side, so that 64 of them still
-have a column each; where a rank has several GPUs there is a column for each GPU.
-Frames are those of `perfkit.analysis.communication`: the bus bandwidth is that of nccl-tests, which compares with the
-speed of the links whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
+Ranks stand side by side, so that 64 of them still have a column each; where a rank has several GPUs there is a column
+for each GPU. The bus bandwidth (`perfkit.analysis.communication`) is that of nccl-tests, which compares with the speed
+of the links whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
 """
 
 from __future__ import annotations
@@ -15,20 +12,7 @@ import pandas as pd
 
 from perfkit.charts import roofline, theme
 from perfkit.charts.shares import NO_WORK, PART_OF
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    KIND_NAMES,
-    WIDTH,
-    colours,
-    fraction,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, colours, hover, ink, inline, known, layered, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, size, unit
 
 OPERATION_COLOURS = {
@@ -88,25 +72,9 @@ NO_MEETING = "It takes collectives of several ranks, recorded over the same step
 def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
     """Draw one figure of each rank, and the mean of all.
 
-    Parameters
-    ----------
-    frame
-        Columns rank, gpu and `value`: one row per rank and GPU; rows without a value are left out; may be empty.
-    value
-        A column of numbers whose name ends in its unit: _ns, _bytes, _bytes_per_s, _flops_per_s, _frac, _count, _w, _c.
-    title
-        What is seen; the smallest and the largest figure when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If the name of `value` ends in none of these units.
+    `frame`: columns rank, gpu and `value`: one row per rank and GPU; rows without a value are left out; may be empty.
+    `value`: A column of numbers whose name ends in its unit: _ns, _bytes, _bytes_per_s, _flops_per_s, _frac, _count,
+    _w, _c. Raises ValueError if the name of `value` ends in none of these units.
     """
     suffix = next((suffix for suffix in UNITS_OF_SUFFIX if value.endswith(suffix)), None)
     if suffix is None:
@@ -116,7 +84,6 @@ def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
     known = theme.placed(frame[frame[value].notna()])
     if known.empty:
         return nothing(title or f"No {what}", "No rank has this figure.")
-    register()
     scale = unit(float(known[value].abs().max()), UNITS_OF_SUFFIX[suffix])
     known = known.assign(figure=known[value] / scale.size)
     known = known.assign(said=[f"{number(figure)} {scale.symbol}" for figure in known["figure"]])
@@ -142,13 +109,12 @@ def _figures(known: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
     """Return a column for each row, and its figure above it where there is room."""
     drawn = inline(known[["place", "name", "figure", "said"]])
     height = alt.Y("figure:Q", title=axis, axis=alt.Axis(tickCount=5))
-    shown = [alt.Tooltip("name:N", title="where"), alt.Tooltip("said:N", title=axis.split(" (")[0])]
+    shown = hover(("name", "where"), ("said", axis.split(" (")[0]))
     bar = alt.Chart(drawn).mark_bar(width=alt.RelativeBandSize(band=0.8), color=colour)
     layers: list[alt.Chart] = [bar.encode(theme.across(known), height, shown)]
     if len(known) <= MOST_FIGURES:
-        marks: alt.Chart = ink(drawn).encode(theme.across(known), alt.Y("figure:Q"), alt.Text("said:N"))
-        marks.mark.align, marks.mark.dy = "center", -7
-        layers.append(marks)
+        text = ink(drawn, align="center", dy=-7)
+        layers.append(text.encode(theme.across(known), alt.Y("figure:Q"), alt.Text("said:N")))
     return layers
 
 
@@ -166,32 +132,14 @@ def _mean(known: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
 def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw how often each rank comes last to collectives, and below how long it waits for the others.
 
-    Parameters
-    ----------
-    stragglers
-        Columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count: one row per
-        rank and GPU; may be empty.
-    title
-        What is seen; who comes last most often when empty.
-
-    Returns
-    -------
-    altair.LayerChart or altair.VConcatChart
-        The former where there is nothing to draw.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a share is no fraction.
+    `stragglers`: columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count: one row
+    per rank and GPU; may be empty. Raises ValueError if a share is no fraction.
     """
     need(stragglers, "rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count")
-    fraction(stragglers, "last_frac")
+    theme.fraction(stragglers, "last_frac")
     known = theme.placed(stragglers[stragglers["count"] > 0])
     if known.empty:
         return nothing(title or "No collective says who was late", NO_MEETING)
-    register()
     scale = unit(float(known["wait_ns"].max()), TIME)
     last = known.assign(figure=100 * known["last_frac"], said=known["last_frac"].map(percent))
     wait = known.assign(figure=known["wait_ns"] / scale.size, said=known["wait_ns"].map(duration))
@@ -204,13 +152,12 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         )
     ]
     left_out = int(stragglers[["apart_count", "unmatched_count"]].sum().sum())
-    said = ["Counted are collectives in which all ranks were at one moment; who comes last waits least."]
-    said += (
-        [f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."]
-        if left_out
-        else []
-    )
-    return theme.together(pictures, title or _latest(known), said, picture="Columns for each rank")
+    notes = ["Counted are collectives in which all ranks were at one moment; who comes last waits least."]
+    if left_out:
+        notes.append(
+            f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
+        )
+    return theme.together(pictures, title or _latest(known), notes, picture="Columns for each rank")
 
 
 def _latest(known: pd.DataFrame) -> str:
@@ -225,24 +172,9 @@ def _latest(known: pd.DataFrame) -> str:
 def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of each rank splits into work and idleness, in time.
 
-    Parameters
-    ----------
-    breakdown
-        Columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns, exposed_copy_ns,
-        idle_ns: one row per rank and GPU, the parts sum to the span; may be empty.
-    title
-        What is seen; the part that differs most when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If the parts of a row do not sum to its span.
+    `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
+    exposed_copy_ns, idle_ns: one row per rank and GPU, the parts sum to the span; may be empty. Raises ValueError if
+    the parts of a row do not sum to its span.
     """
     need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
     wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
@@ -251,15 +183,9 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     seen = theme.placed(breakdown[breakdown["span_ns"] > 0])
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
-    register()
     scale = unit(float(seen["span_ns"].max()), TIME)
     drawn = _segments(seen, scale)
-    shown = [
-        alt.Tooltip("name:N", title="where"),
-        alt.Tooltip("part:N"),
-        alt.Tooltip("time:N"),
-        alt.Tooltip("share:N", title="share of the span"),
-    ]
+    shown = hover(("name", "where"), "part", "time", ("share", "share of the span"))
     height = alt.Y("begin:Q", title=f"time ({scale.symbol})", axis=alt.Axis(tickCount=5))
     colour = alt.Color("part:N", scale=colours(KIND_COLOURS, KIND_NAMES, drawn["key"]), title=None)
     marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_bar(width=alt.RelativeBandSize(band=0.85))
@@ -310,27 +236,11 @@ def bandwidth(
 ) -> alt.LayerChart | alt.VConcatChart:
     """Draw the median bus bandwidth of each operation against the message size, and how far single ones lie apart.
 
-    Parameters
-    ----------
-    summary
-        Columns operation, group, ranks, placement, bytes, count, bus_bytes_per_s, min_bus_bytes_per_s,
-        max_bus_bytes_per_s: one row per operation, process group, placement and message size. Rows without a bandwidth
-        or a size are left out, which the chart says; may be empty.
-    line_rate_bytes_per_s
-        What the links of a GPU carry in one direction, bytes/s: a line to compare with; none when omitted.
-    title
-        What is seen; the highest bandwidth when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If an operation with a bandwidth has no colour, or the line rate is not above 0.
+    `summary`: columns operation, group, ranks, placement, bytes, count, bus_bytes_per_s, min_bus_bytes_per_s,
+    max_bus_bytes_per_s: one row per operation, process group, placement and message size. Rows without a bandwidth or a
+    size are left out, which the chart says; may be empty.
+    `line_rate_bytes_per_s`: what the links of a GPU carry in one direction, bytes/s: a line to compare with; none when
+    omitted. Raises ValueError if an operation with a bandwidth has no colour, or the line rate is not above 0.
     """
     need(summary, "operation", "group", "ranks", "placement", "bytes", "count", *RATES)
     if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:
@@ -339,16 +249,14 @@ def bandwidth(
     known(rows, "operation", OPERATION_COLOURS)
     if rows.empty:
         return nothing(title or "No bandwidth", NO_COLLECTIVE)
-    register()
     top = max(float(rows["max_bus_bytes_per_s"].max()), line_rate_bytes_per_s or 0.0)
     scale = unit(top, roofline.BYTES)
     drawn = _rows(rows, scale)
     axes = _axes(drawn, 1.15 * top / scale.size or 1.0, scale)
     layers = [*_line_rate(line_rate_bytes_per_s, axes[1], scale), *_points(drawn, axes, scale)]
-    picture = theme.panel(layers, "", picture=PICTURE, size=(WIDTH, 300))
-    said = title or _title(rows, line_rate_bytes_per_s)
-    limit = (line_rate_bytes_per_s or float("inf")) / scale.size
-    return theme.together([picture], said, _explained(drawn, len(summary) - len(rows), limit), picture=PICTURE)
+    title = title or _title(rows, line_rate_bytes_per_s)
+    notes = _explained(drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size)
+    return layered(layers, title, notes, picture=PICTURE, size=(theme.WIDTH, 300))
 
 
 def _title(rows: pd.DataFrame, line_rate: float | None) -> str:
@@ -418,15 +326,15 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list
     colour = alt.Color("operation:N", scale=shades, title=None, legend=legend)
     apart = alt.StrokeDash("kind:N", title=None, legend=alt.Legend(orient="bottom", symbolType="stroke", columns=4))
     series = apart if 1 < len(drawn["kind"].unique()) <= MOST_DASHES else alt.Detail("kind:N")
-    shown = [
-        alt.Tooltip("operation:N"),
-        alt.Tooltip("kind:N", title="between"),
-        alt.Tooltip("size:N", title="message size"),
-        alt.Tooltip("count:Q", title="collectives", format=","),
-        alt.Tooltip("rate:Q", title=f"median ({scale.symbol})", format=",.4~g"),
-        alt.Tooltip("least:Q", title=f"least ({scale.symbol})", format=",.4~g"),
-        alt.Tooltip("most:Q", title=f"most ({scale.symbol})", format=",.4~g"),
-    ]
+    shown = hover(
+        "operation",
+        ("kind", "between"),
+        ("size", "message size"),
+        ("count", "collectives", ","),
+        ("rate", f"median ({scale.symbol})", ",.4~g"),
+        ("least", f"least ({scale.symbol})", ",.4~g"),
+        ("most", f"most ({scale.symbol})", ",.4~g"),
+    )
     chosen = alt.selection_point(name="operations", fields=["operation"], bind="legend")
     strong, weak = (alt.condition(chosen, alt.value(high), alt.value(FADED)) for high in (1, 0.6))
     line = alt.Chart(data).mark_line(strokeWidth=1.5, tooltip=False)
@@ -446,6 +354,4 @@ def _line_rate(line_rate: float | None, y: alt.Y, scale: Unit) -> list[alt.Chart
     said = f"line rate {roofline.rate(line_rate, roofline.BYTES)}"
     data = inline(pd.DataFrame({"rate": [line_rate / scale.size], "said": [said]}))
     rule = alt.Chart(data).mark_rule(color="#808080", strokeDash=[5, 4], strokeWidth=1.5, tooltip=False)
-    words: alt.Chart = ink(data, dx=4)
-    words.mark.dy = -8
-    return [rule.encode(y), words.encode(y, alt.Text("said:N"), x=alt.value(0))]
+    return [rule.encode(y), ink(data, dx=4, dy=-8).encode(y, alt.Text("said:N"), x=alt.value(0))]

@@ -1,11 +1,9 @@
 """Picture of how far kernels are from what the GPU can do.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.roofline`. Both axes are logarithmic. A sloping line is the bandwidth of
-a memory level, a level one the peak of a precision, and the mark where they meet its ridge: left of it
-memory, right of it arithmetic is the roof. Only roofs of precisions that occur are drawn.
-A roof has either a slope, bytes/s, or a height, FLOP/s; the other is NaN. Intensities are FLOP/byte.
+Frames are those of `perfkit.analysis.roofline`. Both axes are logarithmic. A sloping line is the bandwidth of a memory
+level, a level one the peak of a precision, and the mark where they meet its ridge: left of it memory is the roof, right
+of it arithmetic. Only roofs of precisions that occur are drawn. A roof has either a slope, bytes/s, or a height,
+FLOP/s; the other is NaN. Intensities are FLOP/byte.
 """
 
 from __future__ import annotations
@@ -18,19 +16,8 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from perfkit.charts.theme import (
-    FAMILY_COLOURS,
-    KIND_COLOURS,
-    WIDTH,
-    colours,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts import theme
+from perfkit.charts.theme import FAMILY_COLOURS, KIND_COLOURS, WIDTH, hover, inline, known, layered, need, nothing
 from perfkit.format import MISSING, Unit, duration, number, percent, printable, size, unit
 
 FLOPS = tuple(Unit(f"{prefix}FLOP/s", 1000.0**power) for power, prefix in enumerate(("", "k", "M", "G", "T", "P")))
@@ -65,28 +52,11 @@ HEIGHT = 360
 def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = "") -> alt.LayerChart:
     """Draw each point at its intensity and performance, below the roofs of its GPU.
 
-    Parameters
-    ----------
-    points
-        Columns of `roofline.points`, or of `roofline.bound`, which also colours them by what limits them; else they
-        have the colours of their family. Rows without FLOP or bytes and refused ones are not drawn but counted.
-    ceilings
-        Columns of `roofline.ceilings`.
-    level
-        "dram", "l2" or "l1": the memory level of the intensity and of the sloping roof.
-    title
-        What is seen; the point with most operations when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `level` is none of the three, or a bound or family has no colour.
+    `points`: columns of `roofline.points`, or of `roofline.bound`, which also colours them by what limits them; else
+    they have the colours of their family. Rows without FLOP or bytes and refused ones are not drawn but counted.
+    `ceilings`: columns of `roofline.ceilings`.
+    `level`: "dram", "l2" or "l1": the memory level of the intensity and of the sloping roof. Raises ValueError if
+    `level` is none of the three, or a bound or family has no colour.
     """
     if level not in LEVELS:
         raise ValueError(f"level: {level!r} is not one of {list(LEVELS)}")
@@ -98,7 +68,6 @@ def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram
     placed = _placed(points, level)
     if placed.empty:
         return nothing(title or "No kernel has a place on the roofline", _left_out(points, placed))
-    register()
     drawn = _rows(placed, level)
     roofs = roof_layers(ceilings, set(placed["precision"].astype(str)), level)
     ridges = ridge_layers(roofs)
@@ -125,10 +94,10 @@ def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
     """Say how many rows are not drawn and why."""
     refused = int((points["bound"] == "refused").sum()) if "bound" in points else 0
     rest = len(points) - len(placed) - refused
-    said = [f"{rest} without FLOP or bytes"] if rest else []
-    said += [f"{refused} refused, above 110 % of the roof"] if refused else []
-    if said:
-        return f"Not drawn: {'; '.join(said)}."
+    reasons = [f"{rest} without FLOP or bytes"] if rest else []
+    reasons += [f"{refused} refused, above 110 % of the roof"] if refused else []
+    if reasons:
+        return f"Not drawn: {'; '.join(reasons)}."
     return "" if len(points) else "No launch was measured."
 
 
@@ -188,7 +157,7 @@ def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y])
     """Return lines and ridge marks with their texts; the text of a height stands at its right end."""
     if lines.empty:
         return []
-    shown = [alt.Tooltip("roof:N"), alt.Tooltip("source:N")]
+    shown = hover("roof", "source")
     strokes = alt.Chart(inline(lines)).mark_line(color=ROOF_COLOUR, strokeWidth=1.5)
     layers: list[alt.Chart] = [strokes.encode(*axes, alt.Detail("line:N"), alt.Order("intensity:Q"), shown)]
     texts = lines[lines["label"] != ""]
@@ -198,41 +167,36 @@ def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y])
         marks = alt.Chart(inline(ridges)).mark_point(
             shape="diamond", filled=True, size=45, color=ROOF_COLOUR, opacity=1
         )
-        layers += [marks.encode(*axes, [alt.Tooltip("label:N", title="roofs meet")]), _text(ridges, axes, True)]
+        layers += [marks.encode(*axes, hover(("label", "roofs meet"))), _text(ridges, axes, True)]
     return layers
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], ends: bool) -> alt.Chart:
     """Return text under and right of its place, or, if it `ends` a line, above and left of it."""
-    marks: alt.Chart = ink(inline(rows), dx=-2 if ends else 9).encode(*axes, alt.Text("label:N"))
-    marks.mark.dy = -8 if ends else 10
-    marks.mark.align = "right" if ends else "left"
-    return marks
+    look = {"dx": -2, "dy": -8, "align": "right"} if ends else {"dx": 9, "dy": 10, "align": "left"}
+    return theme.words(rows, *axes, alt.Text("label:N"), **look)
 
 
 def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
     """Return the points; shapes tell precisions apart where there are several."""
     palette = BOUND_COLOURS if drawn["key"].isin(list(BOUND_COLOURS)).all() else FAMILY_COLOURS
-    colour = alt.Color("group:N", scale=colours(palette, BOUND_NAMES, drawn["key"]), title=None)
-    shown = [
-        alt.Tooltip("name:N", title="kernel"),
-        alt.Tooltip("launch:Q"),
-        alt.Tooltip("count:Q", title="launches", format=","),
-        alt.Tooltip("precision:N"),
-        alt.Tooltip("rate:N", title="performance"),
-        alt.Tooltip("intensity:Q", title="FLOP/byte", format=",.4~g"),
-        alt.Tooltip("flops:Q", title="FLOP", format=",.0f"),
-        alt.Tooltip("bytes:N", title="bytes"),
-        alt.Tooltip("time:N", title="time"),
-        alt.Tooltip("share:N", title="share of the roof"),
-        alt.Tooltip("reason:N"),
-    ]
-    marks = alt.Chart(inline(drawn.drop(columns="key"))).mark_point(filled=True, size=75, opacity=0.85)
-    several = len(drawn["precision"].unique()) > 1
-    encoded: alt.Chart = marks.encode(
-        *axes, colour, shown, *([alt.Shape("precision:N", title=None)] if several else [])
+    colour = alt.Color("group:N", scale=theme.colours(palette, BOUND_NAMES, drawn["key"]), title=None)
+    shown = hover(
+        ("name", "kernel"),
+        "launch:Q",
+        ("count", "launches", ","),
+        "precision",
+        ("rate", "performance"),
+        ("intensity", "FLOP/byte", ",.4~g"),
+        ("flops", "FLOP", ",.0f"),
+        ("bytes", "bytes"),
+        ("time", "time"),
+        ("share", "share of the roof"),
+        "reason",
     )
-    return encoded
+    shape = [alt.Shape("precision:N", title=None)] if len(drawn["precision"].unique()) > 1 else []
+    channels = (*axes, colour, shown, *shape)
+    return theme.marked(drawn.drop(columns="key"), "point", *channels, filled=True, size=75, opacity=0.85)
 
 
 def precision(name: str) -> str:

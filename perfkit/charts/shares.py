@@ -1,11 +1,8 @@
-"""The picture of how each device's time splits up; reached as `perfkit.charts.timeline.parts`.
+"""Stacked bars of what time is made of: of each device (`parts`), and of call paths (`host_and_gpu`, `gpu_time`).
 
-Conventions
------------
-Frames are those of `perfkit.analysis.calltree`: sums over all threads and operations of a rank or entry point,
-which may overlap. None of them is wall time, and no ratio of them a utilisation. NaN: not recorded.
-A row of the frame is a segment: `label` (its bar), `begin` and `end` in 0..1, and columns that tooltips show. Bars
-stand in the order of the rows.
+Times of call paths (`perfkit.analysis.calltree`) are sums over all threads and operations of a rank or entry point,
+which may overlap: none is wall time, and no ratio of them a utilisation. NaN: not recorded. What is drawn is a frame of
+segments: `label` (its bar; bars stand in the order of the rows), `begin` and `end` in 0..1, and columns for tooltips.
 """
 
 from __future__ import annotations
@@ -15,20 +12,8 @@ from collections.abc import Collection, Sequence
 import altair as alt
 import pandas as pd
 
-from perfkit.charts.theme import (
-    CAUSE_COLOURS,
-    KIND_COLOURS,
-    KIND_NAMES,
-    WIDTH,
-    colours,
-    devices,
-    ink,
-    inline,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts import theme
+from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, colours, hover, ink, inline, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, percent, printable, unit
 
 PART_OF = {
@@ -61,7 +46,7 @@ PART_COLOURS = {
 }
 DARK = ["kernels", "allocation", "synchronisation"]  # parts on which white text reads better
 SERIES = {"CPU threads": "host_ns", "kernels": "kernel_ns", "copies": "copy_ns", "other operations": "other_ns"}
-SERIES_COLOURS = {"CPU threads": CAUSE_COLOURS["host_wait"], **PART_COLOURS}
+SERIES_COLOURS = {"CPU threads": theme.CAUSE_COLOURS["host_wait"], **PART_COLOURS}
 NO_GPU = "No GPU operation was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
 NO_CPU = "CPU time was not recorded: `hpcrun -e CPUTIME` does."
 LONGEST_LABEL = 46
@@ -70,24 +55,9 @@ LONGEST_LABEL = 46
 def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of each device splits into work and idleness.
 
-    Parameters
-    ----------
-    breakdown
-        Columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
-        exposed_copy_ns, idle_ns: one row per device, the parts sum to the span; may be empty.
-    title
-        What is seen; the devices' idle share when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If the parts of a device do not sum to its span.
+    `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
+    exposed_copy_ns, idle_ns: one row per device, the parts sum to the span; may be empty. Raises ValueError if the
+    parts of a device do not sum to its span.
     """
     need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
     wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
@@ -96,10 +66,9 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     seen = breakdown[breakdown["span_ns"] > 0]
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
-    register()
     drawn = _device_segments(seen)
     return layered(
-        [_bars(drawn), _figures(drawn)],
+        _bars(drawn.drop(columns="key"), colours(KIND_COLOURS, KIND_NAMES, drawn["key"])),
         title or _idle_title(seen),
         "Communication and copies count only where no computation hides them.",
         picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
@@ -114,7 +83,7 @@ def _device_segments(breakdown: pd.DataFrame) -> pd.DataFrame:
     rows = [
         pd.DataFrame(
             {
-                "device": devices(breakdown),
+                "device": theme.devices(breakdown),
                 "key": kind,
                 "part": KIND_NAMES[kind],
                 "begin": ends[column] - shares[column],
@@ -137,52 +106,30 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
     return f"The {len(idle)} GPUs are idle {percent(idle.min())} to {percent(idle.max())} of the time"
 
 
-def _bars(drawn: pd.DataFrame) -> alt.Chart:
-    shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
+def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
+    """Return the bars and their figures: white on the dark colours, black on the others."""
     share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-    shown = [alt.Tooltip("device:N"), alt.Tooltip("part:N"), alt.Tooltip("share:N"), alt.Tooltip("time:N")]
-    place = alt.Y("device:N", title=None, sort=None)
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn.drop(columns="key")))
-        .mark_bar(height=alt.RelativeBandSize(band=0.72))
-        .encode(share, alt.X2("end"), place, alt.Color("part:N", scale=shades, title=None), shown)
-    )
-    return marks
+    shown = hover("device", "part", "share", "time")
+    channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
+    marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
+    dark = [KIND_NAMES["computation"], KIND_NAMES["other_kernels"]]
+    return [marks, _text(drawn, "part", dark, alt.Y("device:N", sort=None), alt.Text("figure:N"))]
 
 
-def _figures(drawn: pd.DataFrame) -> alt.Chart:
-    """Figures in white on the dark colours, in black on the others."""
-    dark = alt.FieldOneOfPredicate(field="part", oneOf=[KIND_NAMES["computation"], KIND_NAMES["other_kernels"]])
-    ink = alt.condition(dark, alt.value("#FFFFFF"), alt.value("#000000"))
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn.drop(columns="key")))
-        .mark_text(fontSize=11, tooltip=False)
-        .encode(alt.X("middle:Q"), alt.Y("device:N", sort=None), alt.Text("figure:N"), color=ink)
-    )
-    return marks
+def _text(rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, text: alt.Text) -> alt.Chart:
+    """Return text in the middle of segments: white on the `dark` parts, black on the others."""
+    on_dark = alt.FieldOneOfPredicate(field=part, oneOf=list(dark))
+    marks = theme.marked(rows, "text", alt.X("middle:Q"), place, text, fontSize=11, tooltip=False)
+    coloured: alt.Chart = marks.encode(color=alt.condition(on_dark, alt.value("#FFFFFF"), alt.value("#000000")))
+    return coloured
 
 
 def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw the CPU time of each rank or entry point beside the time of the GPU operations that it started.
 
-    Parameters
-    ----------
-    summary
-        Columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry: one row per rank or entry point;
-        NaN where not recorded; may be empty.
-    title
-        What is seen; both sums when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a time is negative, or kernels and copies exceed all operations by more than rounding.
+    `summary`: columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry: one row per rank or entry
+    point; NaN where not recorded; may be empty. Raises ValueError if a time is negative, or kernels and copies exceed
+    all operations by more than rounding.
     """
     need(summary, "rank", "host_ns", "kernel_ns", "copy_ns", "operation_ns")
     parts = ["kernel_ns", "copy_ns"]
@@ -190,7 +137,6 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     host, gpu = rows["host_ns"].sum(min_count=1), rows["operation_ns"].sum(min_count=1)
     if not host > 0 and not gpu > 0:
         return nothing(title or "No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
-    register()
     drawn = _series(rows)
     scale = unit(float(drawn["time"].max()), TIME)
     drawn = drawn.assign(time=drawn["time"] / scale.size)
@@ -251,11 +197,7 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     length = alt.X("time:Q", title=f"sum of times ({scale.symbol})", scale=room)
     label = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
     beside = alt.YOffset("series:N", sort=list(SERIES), scale=alt.Scale(paddingInner=0.2))
-    shown = [
-        alt.Tooltip("label:N", title="where"),
-        alt.Tooltip("series:N", title="what"),
-        alt.Tooltip("told:N", title="time"),
-    ]
+    shown = hover(("label", "where"), ("series", "what"), ("told", "time"))
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, label, beside, fill, stroke, shown)
     return [marks, ink(inline(drawn), dx=5).encode(length, label, beside, alt.Text("told:N"))]
@@ -264,25 +206,10 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
 def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw what the GPU's time is made of, one bar per rank or entry point, and one of all if there are several.
 
-    Parameters
-    ----------
-    summary
-        Columns rank, kernel_ns, copy_ns, implicit_copy_ns, memset_ns, allocation_ns, synchronisation_ns,
-        operation_ns (all of these and others) and, if there, entry: one row per rank or entry point; NaN where not
-        recorded; rows without operations are left out; may be empty.
-    title
-        What is seen; the largest part of all when empty.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a time is negative, or the parts exceed all operations by more than rounding.
+    `summary`: columns rank, kernel_ns, copy_ns, implicit_copy_ns, memset_ns, allocation_ns, synchronisation_ns,
+    operation_ns (all of these and others) and, if there, entry: one row per rank or entry point; NaN where not
+    recorded; rows without operations are left out; may be empty. Raises ValueError if a time is negative, or the parts
+    exceed all operations by more than rounding.
     """
     parts = [column for column in PARTS if column != "other_ns"]
     need(summary, "rank", *parts, "operation_ns")
@@ -290,18 +217,12 @@ def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     rows = rows[rows["operation_ns"] > 0]
     if rows.empty:
         return nothing(title or "No GPU time", NO_GPU)
-    register()
     drawn = _bar_segments(_with_all(rows))
     whole = drawn[drawn["label"] == drawn["label"].iloc[0]]
     largest = whole.loc[(whole["end"] - whole["begin"]).idxmax()]
     said = str(largest["part"]).capitalize()
     verb = "take" if said.endswith("s") else "takes"
-    shown = [
-        alt.Tooltip("label:N", title="where"),
-        alt.Tooltip("part:N"),
-        alt.Tooltip("share:N"),
-        alt.Tooltip("told:N", title="time"),
-    ]
+    shown = hover(("label", "where"), "part", "share", ("told", "time"))
     shades = colours(PART_COLOURS, {}, drawn["part"])
     return layered(
         [
@@ -354,30 +275,15 @@ def bars(
     """Return the segments, coloured by `part`; `axis` names the whole, `columns` are those of the legend."""
     share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
     colour = alt.Color(f"{part}:N", scale=shades, title=None, legend=alt.Legend(columns=columns))
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn))
-        .mark_bar(height=alt.RelativeBandSize(band=0.76))
-        .encode(share, alt.X2("end:Q"), _place(drawn), colour, list(shown))
-    )
-    return marks
+    channels = (share, alt.X2("end:Q"), _place(drawn), colour, list(shown))
+    return theme.marked(drawn, "bar", *channels, height=alt.RelativeBandSize(band=0.76))
 
 
 def figures(drawn: pd.DataFrame, part: str, dark: Collection[str]) -> alt.Chart:
     """Return the column `share` as text: white on the `dark` parts, black on the others, none where it is narrow."""
     width = drawn["end"] - drawn["begin"]
     wide = drawn.assign(middle=drawn["begin"] + width / 2)[width >= SMALLEST_LABEL]
-    on_dark = alt.FieldOneOfPredicate(field=part, oneOf=list(dark))
-    marks: alt.Chart = (
-        alt.Chart(inline(wide))
-        .mark_text(fontSize=11, tooltip=False)
-        .encode(
-            alt.X("middle:Q"),
-            _place(drawn),
-            alt.Text("share:N"),
-            color=alt.condition(on_dark, alt.value("#FFFFFF"), alt.value("#000000")),
-        )
-    )
-    return marks
+    return _text(wide, part, dark, _place(drawn), alt.Text("share:N"))
 
 
 def _place(drawn: pd.DataFrame) -> alt.Y:

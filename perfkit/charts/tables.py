@@ -1,13 +1,9 @@
 """Tables for people: a frame as HTML that stands alone.
 
-Conventions
------------
-A column's unit is the suffix of its name. The header shows the unit chosen for the column's largest
-value, the cells three significant digits in it; fractions become percent. Everything is escaped: names in
-a profile come from outside. A missing value is n/a.
-Cells and headers read as in `perfkit.charts.tables`, and everything is escaped. The HTML holds the whole table and a
-link with the CSV, so that it can be read where no script runs; scripts, which are not in it, make it searchable. They
-are those of itables (DataTables) and need no network.
+A column's unit is the suffix of its name. The header shows the unit chosen for the column's largest value, the cells
+three significant digits in it; fractions become percent; a missing value is n/a. Everything is escaped: names in a
+profile come from outside. A searchable table holds all rows and a link with the CSV, so that it can be read where no
+script runs; scripts of itables (DataTables), which are not in it and need no network, make it searchable.
 """
 
 from __future__ import annotations
@@ -55,22 +51,8 @@ LADDERS: dict[str, tuple[Unit, ...]] = {
     "_c": (Unit("°C", 1),),
 }
 # Numbers that name something are shown as they are, without separators.
-IDENTIFIERS = frozenset(
-    {
-        "rank",
-        "gpu",
-        "peer_gpu",
-        "process",
-        "thread",
-        "stream",
-        "correlation",
-        "step",
-        "launch",
-        "node",
-        "parent",
-        "line",
-    }
-)
+IDENTIFIERS = frozenset(("rank", "gpu", "peer_gpu", "process", "thread", "stream", "correlation", "step"))
+IDENTIFIERS |= {"launch", "node", "parent", "line"}
 MOMENTS = frozenset({"start_ns", "time_ns"})  # of which the difference matters
 MOST_DIGITS = 6  # of a moment, behind the point
 # Columns that are nothing but a unit.
@@ -134,13 +116,11 @@ class Searchable(Shown):
 
 
 def show(
-    frame: pd.DataFrame,
-    *,
-    columns: Sequence[str] | Mapping[str, str] | None = None,
-    caption: str = "",
-    rows: int = 50,
+    frame: pd.DataFrame, *, columns: Sequence[str] | Mapping[str, str] | None = None, caption: str = "", rows: int = 50
 ) -> Shown:
     """Format a frame for the notebook and the report.
+
+    Raises ValueError if `rows` is below 1.
 
     Parameters
     ----------
@@ -154,31 +134,12 @@ def show(
     rows
         Most rows to show, at least 1; a line under the table says how many more there are.
 
-    Returns
-    -------
-    Shown
-        Displays itself as HTML.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `rows` is below 1.
-
     Examples
     --------
     >>> show(pd.DataFrame({"name": ["<b>"], "total_ns": [2_500_000]}), caption="Kernels")
     Kernels: 1 row of name, total (ms)
     """
-    if rows < 1:
-        raise ValueError(f"rows: {rows} is not at least 1")
-    names = list(frame.columns) if columns is None else list(columns)
-    need(frame, *names)
-    given = columns if isinstance(columns, Mapping) else {}
-    made = [column(frame[name].head(rows), str(name), given.get(name)) for name in names]
-    count = f"{len(frame):,} row" if len(frame) == 1 else f"{len(frame):,} rows"
-    text = f"{caption or 'Table'}: {count} of {', '.join(one.header for one in made)}"
+    _, made, text = _formatted(frame, columns, caption, rows, len(frame))
     return Shown(_html(made, caption, len(frame), rows), text)
 
 
@@ -205,21 +166,21 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
     )
     label = escape(printable(caption or "Table", LONG))
     named = f"<caption>{label}</caption>" if caption else ""
-    note = f"<p>{total - rows:,} more rows are not shown.</p>" if total > rows else ""
+    note = f"<p>{total - rows:,} more rows are not shown.</p>" if total > rows else "" if total else "<p>No rows.</p>"
     return (
         f'<div class="perfkit-table" role="region" aria-label="{label}" tabindex="0"><style>{STYLE}</style>'
-        f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note or _empty(total)}</div>"
+        f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
     )
-
-
-def _empty(total: int) -> str:
-    return "" if total else "<p>No rows.</p>"
 
 
 def column(values: pd.Series, name: str, header: str | None) -> Cells:
     """Return the cells of a column under its header, which is made of its name unless one is given."""
     if name.endswith("_frac") and _numeric(values):
-        return Cells(f"{header or _title(name, '_frac')} (%)", _each(values, _percent), True)
+        return Cells(
+            f"{header or _title(name, '_frac')} (%)",
+            _each(values, lambda value: percent(value).removesuffix(" %")),
+            True,
+        )
     name = BARE.get(name, name)
     suffix = next((s for s in LADDERS if name.endswith(s)), None)
     if suffix and _numeric(values):
@@ -258,10 +219,6 @@ def _title(name: str, suffix: str = "") -> str:
 
 def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
     return [MISSING if pd.isna(value) else shown(value) for value in values]
-
-
-def _percent(value: float) -> str:
-    return percent(value).removesuffix(" %")
 
 
 def _text(value: object) -> str:
@@ -303,44 +260,28 @@ def searchable(
     The search finds the whole of a name of which the cell shows a part. The CSV holds the same rows with the frame's
     column names, which end in their units, and all digits; a text in it that a spreadsheet would take for a formula
     is preceded by an apostrophe.
-
-    Parameters
-    ----------
-    frame, columns, caption
-        As in `perfkit.charts.tables.show`.
-    rows
-        Most rows, at least 1; a line under the table says how many more there are.
-    total
-        How many rows there are, if the frame holds only the first of them.
-
-    Returns
-    -------
-    Searchable
-        Displays itself as HTML.
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If `rows` is below 1.
-
-    Examples
-    --------
-    >>> show(pd.DataFrame({"name": ["<b>"], "total_ns": [2_500_000]}), caption="Kernels")
-    Kernels: 1 row of name, total (ms)
+    `frame`, `columns`, `caption`: as in `perfkit.charts.tables.show`.
+    `rows`: most rows, at least 1; a line under the table says how many more there are.
+    `total`: how many rows there are, if the frame holds only the first of them. Raises ValueError if `rows` is below 1.
     """
+    every = len(frame) if total is None else total
+    seen, made, text = _formatted(frame, columns, caption, rows, every)
+    return Searchable(_searchable_html(seen, made, caption, every), text)
+
+
+def _formatted(
+    frame: pd.DataFrame, columns: Sequence[str] | Mapping[str, str] | None, caption: str, rows: int, total: int
+) -> tuple[pd.DataFrame, list[Cells], str]:
+    """Return the rows and columns that are shown, their cells, and the table in words."""
     if rows < 1:
         raise ValueError(f"rows: {rows} is not at least 1")
     names = list(frame.columns) if columns is None else list(columns)
     need(frame, *names)
     given = columns if isinstance(columns, Mapping) else {}
     seen = frame[names].head(rows)
-    made = [column(seen[name], str(name), given.get(name)) for name in names]
-    every = len(frame) if total is None else total
-    count = f"{every:,} row" if every == 1 else f"{every:,} rows"
-    text = f"{caption or 'Table'}: {count} of {', '.join(column.header for column in made)}"
-    return Searchable(_searchable_html(seen, made, caption, every), text)
+    made = [column(seen.iloc[:, place], str(name), given.get(name)) for place, name in enumerate(names)]
+    count = f"{total:,} row" if total == 1 else f"{total:,} rows"
+    return seen, made, f"{caption or 'Table'}: {count} of {', '.join(one.header for one in made)}"
 
 
 @cache
@@ -408,20 +349,17 @@ def _cells(values: pd.Series, made: Cells) -> list[str]:
     if pd.api.types.is_bool_dtype(values):
         return [f"<td>{cell}</td>" for cell in made.cells]
     # DataTables reads what it searches as HTML once more, hence the second escape.
-    found = [escape(escape(MISSING if pd.isna(value) else printable(value, LONG))) for value in values]
-    return [f'<td data-search="{key}">{cell}</td>' for key, cell in zip(found, made.cells, strict=True)]
+    texts = [escape(escape(MISSING if pd.isna(value) else printable(value, LONG))) for value in values]
+    return [f'<td data-search="{key}">{cell}</td>' for key, cell in zip(texts, made.cells, strict=True)]
 
 
 def _link(seen: pd.DataFrame, caption: str) -> str:
     name = "_".join(re.findall(r"[a-z0-9]+", caption.lower())[:6]) or "table"
-    texts = {str(c): seen[c].astype(object).map(_harmless) for c in seen if _is_text(seen[c])}
+    numbers = (pd.api.types.is_numeric_dtype, pd.api.types.is_bool_dtype)
+    texts = {str(c): seen[c].astype(object).map(_harmless) for c in seen if not any(test(seen[c]) for test in numbers)}
     text = seen.assign(**texts).to_csv(index=False)
     packed = b64encode(text.encode("utf-8", "replace")).decode()
     return f'<a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{packed}">Download as CSV</a>'
-
-
-def _is_text(values: pd.Series) -> bool:
-    return not (pd.api.types.is_numeric_dtype(values) or pd.api.types.is_bool_dtype(values))
 
 
 def _harmless(value: object) -> object:

@@ -1,13 +1,9 @@
 """How every chart looks, and how it reaches the notebook: colours, names for people, theme, renderer.
 
-Conventions
------------
-A colour means the same thing in every chart. Within each palette, colours stay apart for normal sight
-and for the three kinds of colour blindness (tests/charts/test_theme.py computes it), and every chart
-says the same with labels. The theme sets sizes and places only: text keeps the surroundings' colour, so
-that charts read on light and on dark pages.
-Chart fields are named by the chart modules, never by the data. Values travel inside the specification,
-so that a chart needs no file and no network.
+A colour means the same thing in every chart. Within each palette, colours stay apart for normal sight and for the three
+kinds of colour blindness (tests/charts/test_theme.py computes it), and every chart says the same with labels. The theme
+sets sizes and places only: text keeps the page's colour, so that charts read on light and on dark pages. Chart modules
+name the fields, never the data. A chart holds its values and needs no file and no network.
 """
 
 from __future__ import annotations
@@ -34,13 +30,7 @@ KIND_COLOURS: dict[str, str] = {
     "other_kernels": "#B83CA0",
     "idle": "#B4B4B4",
 }
-KIND_NAMES: dict[str, str] = {
-    "computation": "computation",
-    "communication": "communication",
-    "copy": "copy",
-    "other_kernels": "other kernels",
-    "idle": "idle",
-}
+KIND_NAMES: dict[str, str] = {kind: kind.replace("_", " ") for kind in KIND_COLOURS}
 FAMILY_COLOURS: dict[str, str] = {
     "gemm": KIND_COLOURS["computation"],
     "convolution": "#90B7FA",
@@ -83,6 +73,7 @@ DETAIL_NAMES: dict[str, str] = {
     "launch": "host wait: launch calls back to back",
     "host_code": "host wait: other code on the CPU",
 }
+Size = tuple[int, int | alt.Step]  # width and height, pixels
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
 
@@ -91,8 +82,7 @@ MOST_ROWS = 20_000
 def register() -> None:
     """Register and enable perfkit's renderer and theme in Altair.
 
-    Every chart function calls this; only the first call in a process has an effect, so that a renderer
-    the user enables later stays.
+    `layered` calls this. Only the first call in a process has an effect: a renderer that the user enables later stays.
     """
     alt.renderers.register("perfkit", _bundle)
     alt.renderers.enable("perfkit")
@@ -101,6 +91,13 @@ def register() -> None:
 
 def _bundle(spec: dict[str, Any], **_: object) -> dict[str, Any]:
     return {MIME: spec, "text/plain": f"chart: {spec.get('description', 'no description')}"}
+
+
+def config() -> dict[str, Any]:
+    """Return the configuration of the theme that is enabled, for specifications that are no charts of Altair."""
+    register()
+    make = alt.theme.get()
+    return dict(make()["config"]) if make else {}
 
 
 def _theme() -> alt.theme.ThemeConfig:
@@ -145,55 +142,76 @@ def _theme() -> alt.theme.ThemeConfig:
 def layered(
     layers: Iterable[alt.Chart],
     title: str,
-    explanation: str,
+    explanation: str | Sequence[str],
     *,
     picture: str,
     size: tuple[int, int | alt.Step],
 ) -> alt.LayerChart:
-    """Return the layers as one chart, with the title and the description that screen readers speak.
+    """Return the layers, drawn in this order, as one chart with the description that screen readers speak.
 
-    Parameters
-    ----------
-    layers
-        Drawn in this order.
-    title, explanation
-        What is seen, and under it how to read it; the explanation may be empty.
-    picture
-        What kind of picture it is, for the description.
-    size
-        Width and height of the drawing without its labels, pixels.
+    `title` is what is seen, `explanation` how to read it (lines under the title; may be empty), `picture` the kind of
+    picture for the description, and `size` width and height of the drawing without its labels, pixels.
     """
+    notes = [note for note in ([explanation] if isinstance(explanation, str) else explanation) if note]
+    register()
     chart: alt.LayerChart = alt.LayerChart(layer=list(layers)).properties(
         width=size[0],
         height=size[1],
-        title=alt.TitleParams(text=title, subtitle=[explanation] if explanation else []),
-        description=" ".join(f"{text.rstrip('.')}." for text in (title, picture, explanation) if text),
+        title=alt.TitleParams(text=title, subtitle=notes),
+        description=" ".join(f"{text.rstrip('.')}." for text in (title, picture, *notes) if text),
     )
     return chart
 
 
-def ink(data: alt.InlineData, *, dx: int = 0) -> alt.Chart:
-    """Return left-aligned text marks in the colour that axis labels have on the page around the chart.
+def hover(*fields: str | tuple[str, ...]) -> list[alt.Tooltip]:
+    """Return what the mouse shows of a row: each a field, with its title, and for a number its format.
+
+    Examples
+    --------
+    >>> [str(tip.shorthand) for tip in hover("cause", ("time", "idle time"), ("count", "gaps", ","), "launch:Q")]
+    ['cause:N', 'time:N', 'count:Q', 'launch:Q']
+    """
+    tips = []
+    for field in fields:
+        name, *words = (field,) if isinstance(field, str) else field
+        shorthand = name if ":" in name else f"{name}:{'Q' if len(words) > 1 else 'N'}"
+        options: dict[str, Any] = dict(zip(("title", "format"), words, strict=False))
+        tips.append(alt.Tooltip(shorthand, **options))
+    return tips
+
+
+def marked(rows: pd.DataFrame, kind: str, *channels: Any, **look: Any) -> alt.Chart:
+    """Return the rows as marks of a kind (bar, rect, line, ...) with this look and these channels."""
+    marks: alt.Chart = getattr(alt.Chart(inline(rows)), f"mark_{kind}")(**look).encode(*channels)
+    return marks
+
+
+def ink(data: alt.InlineData, *, dx: float = 0, **look: Any) -> alt.Chart:
+    """Return text marks in the colour that axis labels have on the page around the chart, left-aligned by default.
 
     Vega-Lite paints the fill of a text mark black, also on dark pages, unless the mark counts as unfilled; then
     Vega takes the fill of the style.
     """
-    marks: alt.Chart = alt.Chart(data).mark_text(
-        style="guide-label", filled=False, stroke="transparent", align="left", dx=dx, fontSize=11, tooltip=False
-    )
+    look = {"style": "guide-label", "filled": False, "stroke": "transparent", "align": "left", "fontSize": 11, **look}
+    marks: alt.Chart = alt.Chart(data).mark_text(dx=dx, tooltip=False, **look)
+    return marks
+
+
+def words(rows: pd.DataFrame, *channels: Any, **look: Any) -> alt.Chart:
+    """Return text of the rows in the page's colour, as `ink` draws it, with these channels."""
+    marks: alt.Chart = ink(inline(rows), **look).encode(*channels)
     return marks
 
 
 def colours(palette: Mapping[str, str], names: Mapping[str, str], present: Iterable[str]) -> alt.Scale:
     """Return the colour scale of the keys that are present, in the palette's order, under their names."""
-    found = set(present)
-    shown = [key for key in palette if key in found]
+    keys = set(present)
+    shown = [key for key in palette if key in keys]
     return alt.Scale(domain=[names.get(key, key) for key in shown], range=[palette[key] for key in shown])
 
 
 def nothing(title: str, why: str) -> alt.LayerChart:
     """Return a chart without marks that states under `title` why there is nothing to draw."""
-    register()
     blank: alt.Chart = alt.Chart(alt.InlineData(values=[{}])).mark_point(opacity=0, tooltip=False)
     return layered([blank], title, why, picture="Nothing to draw", size=(WIDTH, 1))
 
@@ -241,10 +259,7 @@ def fraction(frame: pd.DataFrame, column: str) -> None:
 def inline(frame: pd.DataFrame) -> alt.InlineData:
     """Return the rows of `frame` as data of a chart; missing values become null.
 
-    Raises
-    ------
-    ValueError
-        Above 20,000 rows: a browser would stall. Charts take aggregated frames.
+    Raises ValueError above 20,000 rows: a browser would stall. Charts take aggregated frames.
     """
     if len(frame) > MOST_ROWS:
         raise ValueError(f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels.")
@@ -288,7 +303,7 @@ def _counted(rows: pd.DataFrame) -> str:
     return "rank · GPU" if (rows["rank"] != rows["rank"].iloc[0]).any() else "GPU"
 
 
-def panel(layers: Iterable[alt.Chart], name: str, *, picture: str, size: tuple[int, int | alt.Step]) -> alt.LayerChart:
+def panel(layers: Iterable[alt.Chart], name: str, *, picture: str, size: Size) -> alt.LayerChart:
     """Return the layers as one picture of several, named above it; the other arguments are those of `layered`."""
     chart = layered(layers, name, "", picture=picture, size=size)
     chart.title = alt.TitleParams(text=name, fontSize=12)
@@ -298,23 +313,16 @@ def panel(layers: Iterable[alt.Chart], name: str, *, picture: str, size: tuple[i
 def together(
     panels: Sequence[alt.LayerChart], title: str, explanation: Sequence[str], *, picture: str
 ) -> alt.LayerChart | alt.VConcatChart:
-    """Return the panels below each other under title and explanation, one line each.
+    """Return the panels, at least one, below each other under title and explanation; a single one loses its title.
 
-    Parameters
-    ----------
-    panels
-        At least one; a single one loses its small title.
-    title, explanation
-        What is seen, and under it how to read it.
-    picture
-        What kind of picture a panel is, for the description that screen readers speak.
+    `picture` is what kind of picture a panel is, for the description that screen readers speak.
     """
     several = f"{picture}, {len(panels)} panels" if len(panels) > 1 else picture
-    said = {
+    frame = {
         "title": alt.TitleParams(text=title, subtitle=list(explanation)),
         "description": " ".join([f"{text.rstrip('.')}." for text in (title, several, *explanation)]),
     }
     if len(panels) == 1:
-        return panels[0].properties(**said)
-    whole: alt.VConcatChart = alt.VConcatChart(vconcat=list(panels), spacing=10).properties(**said)
-    return whole
+        return panels[0].properties(**frame)
+    chart: alt.VConcatChart = alt.VConcatChart(vconcat=list(panels), spacing=10).properties(**frame)
+    return chart

@@ -1,10 +1,7 @@
 """Pictures of where the time of each GPU goes.
 
-Conventions
------------
-Frames are those of `perfkit.analysis.timeline`. Time runs from left to right, in one unit per chart that
-the axis names. One lane or bar per device and stream, sorted by rank, GPU and stream.
-The selection `brush` of the chart is a window of the field `start`, in the unit that the axis names.
+Frames are those of `perfkit.analysis.timeline`. Time runs from left to right in the unit that the axis names; lanes are
+sorted by rank, GPU and stream. The selection `brush` is a window of the field `start`, in that unit.
 """
 
 from __future__ import annotations
@@ -16,23 +13,9 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from perfkit.charts import theme
 from perfkit.charts.shares import NO_WORK
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    KIND_NAMES,
-    MOST_ROWS,
-    WIDTH,
-    colours,
-    devices,
-    fraction,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-    register,
-)
+from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, WIDTH, devices, fraction, hover, ink, inline, need, nothing
 from perfkit.format import TIME, Unit, duration, percent, unit
 
 DEVICE = ["rank", "gpu"]
@@ -62,60 +45,31 @@ MOST_STEP_LABELS = 8
 
 
 def lanes(
-    bins: pd.DataFrame,
-    *,
-    title: str = "",
-    steps: pd.DataFrame | None = None,
-    window: tuple[int, int] | None = None,
+    bins: pd.DataFrame, *, title: str = "", steps: pd.DataFrame | None = None, window: tuple[int, int] | None = None
 ) -> alt.LayerChart:
     """Draw when each stream was busy, and with what.
 
     Each bin is filled from the bottom of its lane to the share of its time that the stream was busy. Of more
     streams than 40, or than a browser can draw, the busiest are shown, which the chart says; about 320 bins are
     what the width can show.
-
-    Parameters
-    ----------
-    bins
-        Columns rank, gpu, stream, kind (computation, communication, copy or other_kernels), start_ns,
-        dur_ns, busy_ns, busy_frac (0..1); one row per bin with busy time; may be empty.
-    title
-        What is seen; the number of streams and the span when empty.
-    steps
-        Columns step, start_ns: a rule at the start of each step in the picture; none above 100 of them.
-    window
-        (start_ns, end_ns) the axis spans; from the first to the last bin with busy time when omitted.
-
-    Returns
-    -------
-    altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a kind is unknown or a fraction outside 0..1.
-
-    Examples
-    --------
-    >>> columns = ["rank", "gpu", "stream", "kind", "start_ns", "dur_ns", "busy_ns", "busy_frac"]
-    >>> lanes(pd.DataFrame({c: [] for c in columns}), title="Empty window").title.text
-    'Empty window'
+    `bins`: columns rank, gpu, stream, kind (computation, communication, copy or other_kernels), start_ns, dur_ns,
+    busy_ns, busy_frac (0..1); one row per bin with busy time; may be empty.
+    `steps`: columns step, start_ns: a rule at the start of each step in the picture; none above 100 of them.
+    `window`: (start_ns, end_ns) the axis spans; from the first to the last bin with busy time when omitted. Raises
+    ValueError if a kind is unknown or a fraction outside 0..1.
     """
     need(bins, "rank", "gpu", "stream", "kind", "start_ns", "dur_ns", "busy_ns", "busy_frac")
-    known(bins, "kind", [kind for kind in KIND_COLOURS if kind != "idle"])
+    theme.known(bins, "kind", [kind for kind in KIND_COLOURS if kind != "idle"])
     fraction(bins, "busy_frac")
     if bins.empty:
         return nothing(title or "No activity", NO_WORK)
-    register()
     first, last = window or (int(bins["start_ns"].min()), int((bins["start_ns"] + bins["dur_ns"]).max()))
     scale = unit(last - first, TIME)
     shown, limit = _busiest_streams(bins)
     labels, drawn, full = _stacked(shown, scale)
     streams = f"{len(labels)} streams" if len(labels) > 1 else labels[0]
     axis, place = _time_axis(first, last, scale), _lane_axis(labels)
-    return layered(
+    return theme.layered(
         [_backdrop(place, len(labels)), _fills(drawn, axis, place), *_rules(steps, axis, first, last, scale)],
         title or f"Activity of {streams} over {duration(last - first)}",
         f"A lane filled to the top was busy {percent(full)} of the bin's time; grey is idle.{limit}",
@@ -127,7 +81,7 @@ def lanes(
 def _busiest_streams(bins: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the bins of the streams that can be drawn, busiest first, and a sentence if some are left out."""
     streams = bins.groupby(STREAM)["busy_ns"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
-    fits = int((streams["size"].cumsum() <= MOST_ROWS).sum())
+    fits = int((streams["size"].cumsum() <= theme.MOST_ROWS).sum())
     kept = streams.index[: max(min(fits, MOST_LANES), 1)]
     if len(kept) == len(streams):
         return bins, ""
@@ -176,9 +130,8 @@ def _lane_axis(labels: list[str]) -> alt.Y:
 
     The labels stand inside an expression: they are made of numbers alone, never of names from a profile.
     """
-    middles = [number + 0.5 for number in range(len(labels))]
     axis = alt.Axis(
-        values=middles,
+        values=[number + 0.5 for number in range(len(labels))],
         labelExpr=f"{json.dumps(labels)}[floor(datum.value)]",
         labelOverlap=False,
         labelFontSize=11,
@@ -187,37 +140,24 @@ def _lane_axis(labels: list[str]) -> alt.Y:
         ticks=False,
         domain=False,
     )
-    scale = alt.Scale(domain=[len(labels), 0], nice=False)
-    return alt.Y("low:Q", title=None, axis=axis, scale=scale)
+    return alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(labels), 0], nice=False))
 
 
 def _backdrop(place: alt.Y, count: int) -> alt.Chart:
     edge = (1 - FILL) / 2
-    rows = [{"low": number + 1 - edge, "high": number + edge} for number in range(count)]
-    marks: alt.Chart = (
-        alt.Chart(inline(pd.DataFrame(rows)))
-        .mark_rect(color="#808080", opacity=0.12, tooltip=False)
-        .encode(place, alt.Y2("high"), x=alt.value(0), x2=alt.value("width"))
-    )
-    return marks
+    rows = pd.DataFrame([{"low": number + 1 - edge, "high": number + edge} for number in range(count)])
+    lanes = theme.marked(rows, "rect", place, alt.Y2("high"), color="#808080", opacity=0.12, tooltip=False)
+    wide: alt.Chart = lanes.encode(x=alt.value(0), x2=alt.value("width"))
+    return wide
 
 
 def _fills(drawn: pd.DataFrame, axis: alt.X, place: alt.Y) -> alt.Chart:
     """The outline keeps a bin visible that was busy for less than a pixel's worth."""
-    shades = colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
-    shown = [
-        alt.Tooltip("lane:N"),
-        alt.Tooltip("kind:N"),
-        alt.Tooltip("start:Q", title="bin starts at", format=",.6~f"),
-        alt.Tooltip("busy:Q", title="busy share of the bin (%)", format=".2%"),
-    ]
-    fill, stroke = alt.Fill("kind:N", scale=shades, title=None), alt.Stroke("kind:N", scale=shades, title=None)
-    marks: alt.Chart = (
-        alt.Chart(inline(drawn.drop(columns="key")))
-        .mark_rect(strokeWidth=0.7, clip=True)
-        .encode(axis, alt.X2("end"), place, alt.Y2("high"), fill, stroke, shown)
-    )
-    return marks
+    shades = theme.colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
+    shown = hover("lane", "kind", ("start", "bin starts at", ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
+    fill, stroke = (kind("kind:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
+    channels = (axis, alt.X2("end"), place, alt.Y2("high"), fill, stroke, shown)
+    return theme.marked(drawn.drop(columns="key"), "rect", *channels, strokeWidth=0.7, clip=True)
 
 
 def _rules(steps: pd.DataFrame | None, axis: alt.X, first: int, last: int, scale: Unit) -> list[alt.Chart]:
@@ -244,41 +184,17 @@ def activity(
 
     Busy is the share of a bin in which the stream of the GPU that worked most of it worked. Of more than 24 GPUs the
     busiest are shown, which the chart says.
-
-    Parameters
-    ----------
-    bins
-        Columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac (0..1), as of `analysis.timeline.bins`; may be
-        empty.
-    span
-        (start_ns, end_ns) of the axis.
-    shown
-        Window that the brush covers, in the axis' unit; no brush when omitted.
-    title
-        What is seen; the number of GPUs and the span when empty.
-
-    Returns
-    -------
-    altair.Chart or altair.LayerChart
-
-    Raises
-    ------
-    SchemaError
-        If a column is missing.
-    ValueError
-        If a fraction is outside 0..1.
-
-    Examples
-    --------
-    >>> columns = ["rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac"]
-    >>> activity(pd.DataFrame({c: [] for c in columns}), span=(0, 9)).title.text
-    'No activity in 9 ns'
+    `bins`: columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac (0..1), as of `analysis.timeline.bins`; may
+    be empty.
+    `span`: (start_ns, end_ns) of the axis.
+    `shown`: window that the brush covers, in the axis' unit; no brush when omitted. Raises ValueError if a fraction is
+    outside 0..1.
     """
     need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     fraction(bins, "busy_frac")
     if bins.empty:
         return nothing(title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran.")
-    register()
+    theme.register()
     scale = unit(span[1] - span[0], TIME)
     busiest = _busiest_gpus(bins)
     drawn = _strips(busiest, scale)
@@ -305,15 +221,9 @@ def _strips(bins: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     Kinds that overlap on a stream (programmatic dependent launch) are counted twice by their sum: no share is above 1.
     """
     streams = bins.groupby([*DEVICE, "start_ns", "dur_ns", "stream"], sort=False)["busy_frac"].sum().clip(upper=1)
-    found = streams.groupby(level=[*DEVICE, "start_ns", "dur_ns"], sort=False).max().reset_index()
-    return pd.DataFrame(
-        {
-            "gpu": devices(found),
-            "start": found["start_ns"] / scale.size,
-            "end": (found["start_ns"] + found["dur_ns"]) / scale.size,
-            "busy": found["busy_frac"].round(4),
-        }
-    )
+    gpus = streams.groupby(level=[*DEVICE, "start_ns", "dur_ns"], sort=False).max().reset_index()
+    start, end = gpus["start_ns"] / scale.size, (gpus["start_ns"] + gpus["dur_ns"]) / scale.size
+    return pd.DataFrame({"gpu": devices(gpus), "start": start, "end": end, "busy": gpus["busy_frac"].round(4)})
 
 
 def _chart(
@@ -325,14 +235,10 @@ def _chart(
     brush = alt.selection_interval(name="brush", encodings=["x"], mark=look, **drawn_at)
     axis = alt.Axis(grid=False, tickCount=MOST_TICKS)
     time = f"time since the start of the recording ({scale.symbol})"
-    tips = [
-        alt.Tooltip("gpu:N", title="GPU"),
-        alt.Tooltip("start:Q", title=f"bin starts at ({scale.symbol})", format=",.6~f"),
-        alt.Tooltip("busy:Q", title="busy share of the bin (%)", format=".2%"),
-    ]
-    strength = alt.Opacity(
-        "busy:Q", scale=alt.Scale(domain=[0, float(drawn["busy"].max())], range=[0.08, 1]), legend=None
-    )
+    begins = f"bin starts at ({scale.symbol})"
+    tips = hover(("gpu", "GPU"), ("start", begins, ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
+    range_of_busy = alt.Scale(domain=[0, float(drawn["busy"].max())], range=[0.08, 1])
+    strength = alt.Opacity("busy:Q", scale=range_of_busy, legend=None)
     chart: alt.Chart = (
         _Unchecked(inline(drawn))
         .mark_rect(color=KIND_COLOURS["computation"], clip=True)

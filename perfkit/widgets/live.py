@@ -1,14 +1,7 @@
 """What a view puts on the page: once, or again whenever the explorer's choice changes.
 
-Conventions
------------
 A view makes *parts*: charts, tables, and sentences. Names in them come from outside: tables escape theirs, sentences
-are escaped here.
-
-Classes
--------
-Later      one thing that is made once
-Pending    raised by who needs it and does not want to wait
+are escaped here. `Later` is one thing that is made once; who needs it and does not want to wait raises `Pending`.
 """
 
 from __future__ import annotations
@@ -280,37 +273,14 @@ def is_watched() -> bool:
 def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
     """Return the parts that `make` makes of a choice: still of a Selection, live of an Explorer.
 
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one.
-    make
-        Turns a choice into parts, the same for the same choice. It may raise PerfkitError: its message is then shown in
-        their place; or Pending: a still view waits, a live one shows the message until what it needs is there.
-
-    Returns
-    -------
-    Shown or Live
-        What the last line of a notebook's cell shows.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> shown(perfkit.select(perfkit.run.Run([])), lambda seen: [seen.description])
-    all GPUs, the whole recording, all kernels
+    `make`: turns a choice into parts, the same for the same choice. It may raise PerfkitError: its message is then
+    shown in their place; or Pending: a still view waits, a live one shows the message until what it needs is there.
     """
     return Shown(_waited(source, make)) if isinstance(source, Selection) else Live(source, make)
 
 
 def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
-    """Return what a function makes of a choice, such as `perfkit.report.about`: again whenever an Explorer changes.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> follow(perfkit.select(perfkit.run.Run([])), lambda view: view.description)
-    all GPUs, the whole recording, all kernels
-    """
+    """Return what a function makes of a choice, such as `perfkit.report.about`: again whenever an Explorer changes."""
     return shown(source, lambda selection: [make(selection)])
 
 
@@ -353,19 +323,9 @@ def _made(selection: Selection, make: Make) -> tuple[Part, ...]:
 
 
 def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, Determinable]:
-    """Return GAPS of a choice, and whether its causes can be told, as `perfkit.analysis.gaps` does.
+    """Return GAPS of the choice `view`, and whether its causes can be told, as `perfkit.analysis.gaps` does.
 
-    Parameters
-    ----------
-    source
-        What a view was made of: who looks at one choice asks the analysis, who moves from choice to choice an index.
-    view
-        The choice.
-
-    Raises
-    ------
-    Pending
-        If the index of a large run is not there yet.
+    A still view asks the analysis, an explorer an index. Raises Pending if that of a large run is not there yet.
     """
     if isinstance(source, Selection):
         tables = (view.all_kernels, view.copies, view.api_calls)
@@ -395,9 +355,9 @@ def _rows(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
 def _index_of(kept: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callable[[], T], what: str) -> T:
     """Return the index of a run."""
     later = kept.setdefault(run, Later(make))
-    found = later.now() if len(run.kernels) <= MANY else later.soon()
+    index = later.now() if len(run.kernels) <= MANY else later.soon()
     if later.failed:
         raise later.failed
-    if found is None:
+    if index is None:
         raise Pending(later, f"The {what} of {len(run.kernels):,} kernels are being looked for. They follow here.")
-    return found
+    return index

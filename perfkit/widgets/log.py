@@ -27,12 +27,8 @@ REST = 4  # times as long as the last reading took, a file is not read again
 class Log:
     """A file that grows; `problem` is why its reader cannot read it, yet.
 
-    The reader is asked directly: the cache would keep a copy of every length of the file.
-
-    Raises
-    ------
-    ReadError
-        If no reader knows the kind of file.
+    The reader is asked directly: the cache would keep a copy of every length of the file. Raises ReadError if no reader
+    knows the kind of file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -80,12 +76,10 @@ class LiveMonitor:
     def __init__(self, log: Log) -> None:
         self.source = log
         self.play = ipywidgets.Play(max=2**31 - 1, interval=round(1000 * TICK), show_repeat=False)
-        self.slider = ipywidgets.FloatSlider(
-            description="until (s)", continuous_update=False, readout_format=".1f", layout={"flex": "1 1 220px"}
-        )
-        self.span = ipywidgets.Dropdown(
-            options=list(SPANS), value="last 5 min", description="show", layout={"width": "210px"}
-        )
+        wide, narrow = {"flex": "1 1 220px"}, {"width": "210px"}
+        show = {"description": "until (s)", "continuous_update": False, "readout_format": ".1f"}
+        self.slider = ipywidgets.FloatSlider(layout=wide, **show)
+        self.span = ipywidgets.Dropdown(options=list(SPANS), value="last 5 min", description="show", layout=narrow)
         self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
         row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
         self.view = ipywidgets.VBox([row, self.status, self.picture])
@@ -154,23 +148,8 @@ def live_monitor(source: str | Path) -> LiveMonitor | monitor_lines.Still:
     """Show a log of the GPUs and follow it while it is being written.
 
     perfkit follows a file that was changed in the last 10 s, such as the one that ``nvidia-smi ... -l 1 -f gpu.csv``
-    is writing. Of any other log it shows a chart.
-
-    Parameters
-    ----------
-    source
-        The path of a log, or of a folder.
-
-    Returns
-    -------
-    LiveMonitor or altair.VConcatChart or altair.LayerChart
-        Controls and a picture; a chart of the whole log if it does not grow, or where nobody can press Play (papermill,
-        nbconvert, a program).
-
-    Raises
-    ------
-    ReadError
-        If nothing is at the path, or no reader can read it.
+    is writing. Of any other log, and where nobody can press Play (papermill, nbconvert, a program), it shows a chart.
+    `source` is the path of a log, or of a folder. Raises ReadError if nothing is there, or no reader can read it.
     """
     path = Path(source)
     if is_watched() and is_growing(path):

@@ -156,10 +156,8 @@ class Levels:
         process = np.zeros(len(found), np.int64)
         for mine, table in ((~copied, self.run.kernels), (copied, self.run.copies)):
             process[mine] = table["process"].to_numpy()[row[mine]]
-        name, kind = (
-            found["name"].to_numpy(object, na_value="no name"),
-            found["family"].to_numpy(object, na_value="other"),
-        )
+        name = found["name"].to_numpy(object, na_value="no name")
+        kind = found["family"].to_numpy(object, na_value="other")
         kind[~np.isin(kind, [*FAMILY_COLOURS])] = "other"
         kind[copied] = np.where(name[copied] == "memset", "other", "copy")
         moved = self.run.copies["bytes"].to_numpy()[row[copied]]
@@ -298,35 +296,24 @@ class Zoomable:
         if launching is None:
             self.known.value = f"<p>{SOON}</p>"
             return
-        shown = self._of_copy(-1 - row, launching) if row < 0 else self._of_kernel(row, seen, launching)
+        run = self.explorer.run
+        copy = {"This copy": copied(run, -1 - row, launching)} if row < 0 else None
+        shown = copy or self._of_kernel(row, seen, launching)
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
         self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
-
-    def _of_copy(self, row: int, launching: Launching) -> dict[str, pd.DataFrame]:
-        return {"This copy": copied(self.explorer.run, row, launching)}
 
     def _of_kernel(self, row: int, seen: Selection, launching: Launching) -> dict[str, pd.DataFrame]:
         launch = launched(self.explorer.run, row, launching)
         name = str(launch["name"].iloc[0])
-        span = duration(self.window[1] - self.window[0])
-        dossier = self.levels.dossiers.of(name, seen, self.window)
-        return {"This launch": launch, f"All launches of {elided(name, LONGEST)} in these {span}": dossier}
+        every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
+        return {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}
 
 
 def zoomable(explorer: Chooser) -> Zoomable:
     """Return the timeline of an explorer: it follows the explorer's choice, and sets its window.
 
     Many operations are drawn as the busy share of bins, 2,000 and less one by one.
-
-    Parameters
-    ----------
-    explorer
-        An Explorer.
-
-    Returns
-    -------
-    Zoomable
-        Displays itself; `view` is the box to put into another.
+    `explorer`: an Explorer.
     """
     return Zoomable(explorer)
 
@@ -346,9 +333,9 @@ def joined(parts: Sequence[Part]) -> tuple[list[str], pd.DataFrame, pd.DataFrame
     labels: list[str] = []
     frames: dict[str, list[pd.DataFrame]] = {"bins": [], "spans": []}
     for lane_part in parts:
-        for name, found in frames.items():
+        for name, rows in frames.items():
             frame: pd.DataFrame = getattr(lane_part, name)
-            found += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
+            rows += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
         labels += lane_part.labels
     bins = pd.concat(frames["bins"], ignore_index=True) if frames["bins"] else parts[0].bins
     spans = pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans

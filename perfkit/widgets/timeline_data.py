@@ -1,8 +1,6 @@
-"""What is drawn of the lanes beside those of the streams: bins of what is dense, the longest of what is sparse.
+"""What a timeline shows besides its streams: lanes of copies, calls, ranges and steps, and what was clicked.
 
-Classes
--------
-Dossiers   the kernel, over all its launches in the choice
+Of a dense lane it draws bins, of a sparse one the longest intervals.
 """
 
 from __future__ import annotations

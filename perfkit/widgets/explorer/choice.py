@@ -1,14 +1,10 @@
 """The explorer itself: choices that code and controls set alike, and the part of the run that they leave.
 
-Conventions
------------
 A choice that does not fit the run is a TraitError with what can be chosen. Choices that each fit, and together leave
-nothing, are no error: `selection` is then None and `problem` a sentence.
-It lies in the cache, which users of one machine may share: each user has a folder of their own there, closed to
-others,
-and a file is read only if it belongs to this user and nobody else may write it. The content is checked all the same:
-a
-choice like one that is typed, the program by the checksum in its name. Without a cache nothing is stored.
+nothing, are no error: `selection` is then None and `problem` a sentence. The last choice lies in the cache, which users
+of one machine may share: each user has a folder there, closed to others, and a file is read only if it belongs to this
+user and nobody else may write it. The content is checked all the same: a choice like one that is typed, the program of
+the overview by the checksum in its name. Without a cache nothing is stored.
 """
 
 from __future__ import annotations
@@ -103,7 +99,9 @@ class Explorer(traitlets.HasTraits):
         self.last: dict[str, Any] = {}
         self._begin(start)
         self.observe(self._changed, CHOICES)
-        self.view = self._page(show)
+        from perfkit.widgets.explorer.page import page
+
+        self.view = page(self, show)
 
     def __repr__(self) -> str:
         return f"<perfkit.widgets.Explorer: {self.selection.description if self.selection else self.problem}>"
@@ -136,13 +134,7 @@ class Explorer(traitlets.HasTraits):
         return {"ranks": ranks, "gpus": gpus, "names": names}
 
     def choose(self, **choices: Any) -> None:
-        """Set several choices at once, or none of them.
-
-        Raises
-        ------
-        TraitError
-            If one of them does not fit the run.
-        """
+        """Set several choices at once, or none of them; raises TraitError if one of them does not fit the run."""
         with self.hold_trait_notifications():
             for name, value in choices.items():
                 self.set_trait(name, value)
@@ -152,19 +144,13 @@ class Explorer(traitlets.HasTraits):
         self.choose(ranks=(), gpus=(), window=(), kernels="", families=())
 
     def jump(self, step: int) -> None:
-        """Set the window to a step, on all ranks that are chosen and have it.
-
-        Raises
-        ------
-        ValueError
-            If there is no such step.
-        """
+        """Set the window to a step, on all ranks that are chosen and have it; raises ValueError if there is none."""
         there = self.steps[self.steps["rank"].isin(self.ranks)] if self.ranks else self.steps
-        found = there[there["step"] == step]
-        if found.empty:
-            known = f"0 to {there['step'].max()}" if len(there) else "none: nothing repeats"
-            raise ValueError(f"step: {step} is not among the steps that were found ({known})")
-        self.window = int(found["start_ns"].min()), int((found["start_ns"] + found["dur_ns"]).max())
+        rows = there[there["step"] == step]
+        if rows.empty:
+            numbers = f"0 to {there['step'].max()}" if len(there) else "none: nothing repeats"
+            raise ValueError(f"step: {step} is not among the steps that were found ({numbers})")
+        self.window = int(rows["start_ns"].min()), int((rows["start_ns"] + rows["dur_ns"]).max())
 
     @traitlets.validate("ranks", "gpus", "families")
     def _listed(self, proposal: Any) -> tuple[Any, ...]:
@@ -228,15 +214,12 @@ class Explorer(traitlets.HasTraits):
             selection.check_gpus(self.run, self.gpus, self.ranks)
         window: tuple[int, int] | None = self.window or None
         found = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
-        self.totals = self._totals(window)
+        asked = self.on_lanes
+        self.totals = self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
         has_kernels = bool(len(self.run.kernels))
         if found.filtered and self.totals.empty and ((window and has_kernels) or found.launches.empty):
             raise self._nothing(found)
         return found
-
-    def _totals(self, window: tuple[int, int] | None) -> pd.DataFrame:
-        asked = self.on_lanes
-        return self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
 
     def _nothing(self, found: Selection) -> PerfkitError:
         """Return the refusal of a name or family that has no kernel: in the run, or in what else is chosen."""
@@ -246,11 +229,6 @@ class Explorer(traitlets.HasTraits):
             f"kernels: nothing ran of {printable(found.description, 4 * LONGEST)}. "
             "Choose a longer window, other GPUs, or other kernels."
         )
-
-    def _page(self, show: str) -> Any:
-        from perfkit.widgets.explorer.page import page
-
-        return page(self, show)
 
 
 def _whole(edges: Sequence[Any]) -> tuple[int, ...]:
@@ -303,13 +281,7 @@ def _span(run: Run, lanes: Lanes) -> tuple[int, ...]:
 
 
 def place(run: Run) -> Path | None:
-    """Return the path that `perfkit.load` takes to read the same run; None if there is none.
-
-    Examples
-    --------
-    >>> place(Run([])) is None
-    True
-    """
+    """Return the path that `perfkit.load` takes to read the same run; None if there is none."""
     paths = [profile.path for profile in run.profiles]
     if not paths or not all(path.exists() for path in paths):
         return None
@@ -342,32 +314,18 @@ def texts(chosen: Mapping[str, Any], path: Path | None) -> str:
     """Return a command, the lines of a notebook's parameters, and a file for ``papermill -f``."""
     named = {"profile": str(path), **chosen} if path else dict(chosen)
     values = {name: _literal(value) for name, value in named.items()}
-    command = shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)])
-    return "\n".join(
-        [
-            "# in a terminal",
-            command,
-            "",
-            "# in the first cell of a notebook",
-            *(f"{name} = {value}" for name, value in values.items()),
-            "",
-            "# in a file FILE.yaml, for: papermill NOTEBOOK OUT -f FILE.yaml",
-            *(f"{name}: {value}" for name, value in values.items()),
-        ]
-    )
+    lines = ["# in a terminal", shlex.join(["perfkit", "report", str(path or "PATH"), *arguments(chosen)])]
+    lines += ["", "# in the first cell of a notebook", *(f"{name} = {value}" for name, value in values.items())]
+    lines += ["", "# in a file FILE.yaml, for: papermill NOTEBOOK OUT -f FILE.yaml"]
+    return "\n".join([*lines, *(f"{name}: {value}" for name, value in values.items())])
 
 
 def _literal(value: object) -> str:
     """Return a text, number or list as Python and YAML both write it."""
     if isinstance(value, str):
-        return '"' + "".join(_character(c) for c in value) + '"'
+        signs = (f"\\{c}" if c in '"\\' else c if c.isprintable() else f"\\U{ord(c):08x}" for c in value)
+        return f'"{"".join(signs)}"'
     return f"[{', '.join(map(_literal, value))}]" if isinstance(value, list) else str(value)
-
-
-def _character(c: str) -> str:
-    if c in '"\\':
-        return f"\\{c}"
-    return c if c.isprintable() else f"\\U{ord(c):08x}"
 
 
 def last_choice(run: Run) -> dict[str, Any]:

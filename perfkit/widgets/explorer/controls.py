@@ -1,7 +1,5 @@
-"""The axis of time of slider and overview: numbers that people read, and the exact ns behind them.
+"""The controls of the explorer: pickers, steps, and the axis of time that people read, with the exact ns behind it.
 
-Conventions
------------
 A picker of which nothing can be chosen is not shown. In a list nothing marked means all.
 """
 

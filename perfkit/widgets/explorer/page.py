@@ -220,18 +220,15 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
 def maker(show: str) -> Callable[[Explorer], Any] | None:
     """Return the view of this name, None if it is empty.
 
-    Raises
-    ------
-    ValueError
-        If `perfkit.widgets.views` has none of this name.
+    Raises ValueError if `perfkit.widgets.views` has none of this name.
     """
     views = importlib.import_module(VIEWS)
     if not show:
         return None
     if show not in views.__all__:
         raise ValueError(f"show: {show!r} is no view. Choose from {', '.join(views.__all__)}.")
-    found: Callable[[Explorer], Any] = getattr(views, show)
-    return found
+    view: Callable[[Explorer], Any] = getattr(views, show)
+    return view
 
 
 def page(explorer: Explorer, show: str) -> Page:

@@ -43,45 +43,44 @@ class Told:
     make: Callable[[Comparison], list[Part]]
 
 
-def _steps(found: Comparison) -> list[Part]:
-    picture = charts.comparison.intervals(found.steps, label="statistic", title=STEP_TITLE)
-    table = charts.tables.show(found.steps, caption="Steady steps: warm-up is left out on both sides")
-    parts = charts.tables.show(found.parts, caption="Parts of a step on a GPU: they add up to its time")
-    return [picture, table, *([parts] if len(found.parts) else [])]
+def _steps(both: Comparison) -> list[Part]:
+    picture = charts.comparison.intervals(both.steps, label="statistic", title=STEP_TITLE)
+    table = charts.tables.show(both.steps, caption="Steady steps: warm-up is left out on both sides")
+    parts = charts.tables.show(both.parts, caption="Parts of a step on a GPU: they add up to its time")
+    return [picture, table, *([parts] if len(both.parts) else [])]
 
 
-def _families(found: Comparison) -> list[Part]:
-    ratios = charts.comparison.intervals(found.families, label="family")
-    return [charts.comparison.families(found.families, per=_per(found)), ratios]
+def _families(both: Comparison) -> list[Part]:
+    ratios = charts.comparison.intervals(both.families, label="family")
+    return [charts.comparison.families(both.families, per=_per(both)), ratios]
 
 
-def _kernels(found: Comparison) -> list[Part]:
-    caption = f"Kernels by the time that moved, per {_per(found)}"
-    return [charts.tables.searchable(found.kernels, columns={**NAMED, **TIMES, **COUNTS}, caption=caption)]
+def _kernels(both: Comparison) -> list[Part]:
+    caption = f"Kernels by the time that moved, per {_per(both)}"
+    return [charts.tables.searchable(both.kernels, columns={**NAMED, **TIMES, **COUNTS}, caption=caption)]
 
 
-def _launches(found: Comparison) -> list[Part]:
+def _launches(both: Comparison) -> list[Part]:
     caption = "Measured kernels by the time that moved"
-    return [charts.tables.searchable(found.launches, columns={**NAMED, **MEDIANS, **COUNTS}, caption=caption)]
+    return [charts.tables.searchable(both.launches, columns={**NAMED, **MEDIANS, **COUNTS}, caption=caption)]
 
 
-def _paths(found: Comparison) -> list[Part]:
-    caption = f"Call paths by what moved ({found.paths_metric})"
-    return [charts.tables.searchable(found.paths, columns=PATHS, caption=caption)]
+def _paths(both: Comparison) -> list[Part]:
+    caption = f"Call paths by what moved ({both.paths_metric})"
+    return [charts.tables.searchable(both.paths, columns=PATHS, caption=caption)]
 
 
-def _samples(found: Comparison) -> list[Part]:
-    return [charts.tables.show(verdict.sample_rows(found), caption="Sampled metrics of both runs")]
+def _samples(both: Comparison) -> list[Part]:
+    return [charts.tables.show(verdict.sample_rows(both), caption="Sampled metrics of both runs")]
 
 
-def _figures(found: Comparison) -> list[Part]:
-    rows = verdict.side_rows(found)
-    return [charts.tables.searchable(rows, columns=FIGURES, caption="Figures before and after")]
+def _figures(both: Comparison) -> list[Part]:
+    return [charts.tables.searchable(verdict.side_rows(both), columns=FIGURES, caption="Figures before and after")]
 
 
-def _per(found: Comparison) -> str:
+def _per(both: Comparison) -> str:
     """Return what kernel times are of."""
-    return "step" if len(found.steps) else "run"
+    return "step" if len(both.steps) else "run"
 
 
 TIMELINE = comparison.question("kernels")
@@ -146,6 +145,7 @@ def compare(
     """Show what changed from an earlier run to this one: the verdict, and where it comes from.
 
     Ranks, GPUs, kernels and families are chosen in both runs, the window in this one alone.
+    Raises ValueError if there is no such part.
 
     Parameters
     ----------
@@ -158,17 +158,6 @@ def compare(
         counters), ``paths``, ``samples`` or ``figures``; everything that both runs hold when empty.
     peaks
         A CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
-
-    Raises
-    ------
-    ValueError
-        If there is no such part.
-
-    Examples
-    --------
-    >>> from perfkit.selection import select
-    >>> compare(select(Run([])))
-    Did the change help? Not told: no baseline was given. What would tell: perfkit report RUN --baseline EARLIER.
     """
     known = [VERDICT, RUNS, *PARTS]
     if part and part not in known:

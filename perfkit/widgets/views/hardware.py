@@ -13,8 +13,6 @@ from perfkit.widgets.live import Live, Part, Shown, shown
 from perfkit.widgets.views.system import some
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from perfkit.widgets.explorer.choice import Explorer
 
 
@@ -29,18 +27,8 @@ VERDICTS = ["launch", "name", "bound", "reason"]
 def machine(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
     """Show the ceilings of the GPU, and what they leave of typical operations.
 
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one. Ceilings are of one kind of GPU: where a run has several, choose.
-    peaks
-        A CSV file of `perfkit baseline`, or of one's own; empty for the data sheet alone.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> machine(perfkit.select(perfkit.run.Run([])))
-    The run does not name its GPU, and no file holds the peaks of one.
+    Ceilings are of one kind of GPU: where a run has several, choose. `peaks` is a CSV file of `perfkit baseline`, or of
+    one's own; empty for the data sheet alone.
     """
     return shown(source, lambda view: _machine(view, peaks))
 
@@ -48,16 +36,7 @@ def machine(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
 def collectives(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
     """Show how fast the GPUs communicate: bus bandwidth by message size, its plateau, the line rate, and the paths.
 
-    Parameters
-    ----------
-    source, peaks
-        As in `machine`. A benchmark is of all its GPUs: ranks choose its log, a window does not apply.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> collectives(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    No collectives were recorded. What records them: all_reduce_perf ...
+    `peaks` as in `machine`. A benchmark is of all its GPUs: ranks choose its log, a window does not apply.
     """
     return shown(source, lambda view: _collectives(view, peaks))
 
@@ -65,35 +44,28 @@ def collectives(source: Selection | Explorer, *, peaks: str = "") -> Shown | Liv
 def training(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
     """Show how fast a training runs: its iterations, their medians, the share of the peak, and how it scales.
 
-    Parameters
-    ----------
-    source, peaks
-        As in `machine`. Ranks choose among logs, a window among the iterations of a log.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> training(perfkit.select(perfkit.run.Run([])))
-    No iterations were recorded. What records them: the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler.
+    `peaks` as in `machine`. Ranks choose among logs, a window among the iterations of a log.
     """
     return shown(source, lambda view: _training(view, peaks))
 
 
 def _machine(view: Selection, peaks: str) -> list[Part]:
-    found = machine_of(view, peaks=peaks)
-    why = f"{found.why[:1].upper()}{found.why[1:]}."
-    made: list[Part] = [why if found.why else f"The GPU is {found.name}."]
-    if len(found.ceilings):
-        made.append(charts.tables.show(found.table, caption=CEILINGS))
-    if found.operations is not None:
-        made.append(charts.machine.roofline(found.operations, found.ceilings, roof=found.precision))
-    return made
+    gpu = machine_of(view, peaks=peaks)
+    parts: list[Part] = [f"{gpu.why[:1].upper()}{gpu.why[1:]}." if gpu.why else f"The GPU is {gpu.name}."]
+    if len(gpu.ceilings):
+        parts.append(charts.tables.show(gpu.table, caption=CEILINGS))
+    if gpu.operations is not None:
+        parts.append(charts.machine.roofline(gpu.operations, gpu.ceilings, roof=gpu.precision))
+    return parts
 
 
 def _collectives(view: Selection, peaks: str) -> list[Part]:
     rates = analysis.communication.summary(view.collectives)
-    links = _links(view).value_counts(["kind", "transport"], dropna=False).reset_index()
-    some(rates if len(rates) else links, view, "BENCHMARK", "collectives", recorded=_has_any(view))
+    every = view.run.links
+    links = every[every["rank"].isin(view.ranks)] if view.ranks else every
+    links = links.value_counts(["kind", "transport"], dropna=False).reset_index()
+    is_recorded = not (view.run.collectives.empty and every.empty)
+    some(rates if len(rates) else links, view, "BENCHMARK", "collectives", recorded=is_recorded)
     made: list[Part] = []
     if len(rates):
         limit = line_rate(view, peaks=peaks)
@@ -109,59 +81,33 @@ def _collectives(view: Selection, peaks: str) -> list[Part]:
     return made
 
 
-def _links(view: Selection) -> pd.DataFrame:
-    """Return LINKS of the chosen ranks."""
-    every = view.run.links
-    return every[every["rank"].isin(view.ranks)] if view.ranks else every
-
-
-def _has_any(view: Selection) -> bool:
-    return not (view.run.collectives.empty and view.run.links.empty)
-
-
 def _training(view: Selection, peaks: str) -> list[Part]:
     iterations = baseline.iterations(view)
     medians = baseline.trainings(view)
     is_missed = len(iterations) and not iterations["chosen"].any()
-    some(medians.iloc[:0] if is_missed else medians, view, "TRAINING", "iterations", recorded=_is_trained(view))
+    is_recorded = bool(view.run.samples["metric"].isin(list(baseline.TRAINING)).any())
+    some(medians.iloc[:0] if is_missed else medians, view, "TRAINING", "iterations", recorded=is_recorded)
     drawn = [charts.machine.iterations(iterations)] if iterations["rank"].duplicated().any() else []
+    rows, work = baseline.scaling(view)
+    is_scaled = len(set(rows["gpus"])) > 1
+    scaling = charts.machine.scaling_efficiency(rows, work=work) if is_scaled else ONE_SIZE
     caption = "Each log of a training: medians over its iterations"
-    return [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), _scaling(view)]
-
-
-def _is_trained(view: Selection) -> bool:
-    """Say whether the run holds the log of a training, chosen or not."""
-    return bool(view.run.samples["metric"].isin(list(baseline.TRAINING)).any())
+    return [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), scaling]
 
 
 def _share(view: Selection, peaks: str) -> Part:
-    found, name = baseline.share(view, peaks=peaks), machine_of(view, peaks=peaks).name
-    if found.table is None:
-        return f"What share of the peak it uses cannot be told: {found.why}."
+    share, name = baseline.share(view, peaks=peaks), machine_of(view, peaks=peaks).name
+    if share.table is None:
+        return f"What share of the peak it uses cannot be told: {share.why}."
     caption = f"Share of the dense peak of {name}: forward pass, training, whole iteration"
-    return charts.tables.show(found.table, columns=SHARE, caption=caption)
-
-
-def _scaling(view: Selection) -> Part:
-    rows, work = baseline.scaling(view)
-    return charts.machine.scaling_efficiency(rows, work=work) if len(set(rows["gpus"])) > 1 else ONE_SIZE
+    return charts.tables.show(share.table, columns=SHARE, caption=caption)
 
 
 def roofline(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
     """Show where the measured launches lie under the roofs of their GPU, and what bounds them.
 
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one. A window does not apply: counters are measured in runs of their own.
-    peaks
-        A CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> roofline(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    No launches with counters were recorded. What records them: ncu --set full ...
+    A window does not apply: counters are measured in runs of their own. `peaks` is a CSV file of peaks, see
+    `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
     """
     return shown(source, lambda view: _roofline(view, peaks))
 
@@ -179,19 +125,7 @@ def _roofline(view: Selection, peaks: str) -> list[Part]:
 
 
 def monitor(source: Selection | Explorer) -> Shown | Live:
-    """Show the metrics of each GPU over time, and the verdicts on utilisation, memory, power, throttling and traffic.
-
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> monitor(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    No readings of the GPUs were recorded. What records them: nvidia-smi --query-gpu=timestamp,...
-    """
+    """Show the metrics of each GPU over time and the verdicts on utilisation, memory, power, throttling and traffic."""
     return shown(source, _monitor)
 
 
@@ -199,15 +133,11 @@ def _monitor(view: Selection) -> list[Part]:
     # The allocator's memory is not drawn, and may have been recorded at another time: it would stretch the bins.
     drawn = view.samples["metric"].isin([*charts.monitor.DRAWN_METRICS, *charts.monitor.BESIDE])
     bins = analysis.monitoring.alignment.bins(view.samples[drawn], window=view.window)
-    some(bins, view, "SAMPLES", "readings of the GPUs", recorded=_is_read(view))
+    is_recorded = bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())
+    some(bins, view, "SAMPLES", "readings of the GPUs", recorded=is_recorded)
     limits = analysis.monitoring.limits.at_limit(view.samples, view.devices, window=view.window)
     checks = analysis.monitoring.verdicts.checks(view.samples, view.devices, window=view.window)
     several = ["rank"] if len(set(checks["rank"])) > 1 else []
     columns = [*several, "gpu", "check", "verdict", "reason"]
     table = charts.tables.searchable(checks, columns=columns, caption="Verdict per GPU and check")
     return [charts.monitor.dashboard(bins, limits=limits), table]
-
-
-def _is_read(view: Selection) -> bool:
-    """Say whether the run holds a metric that is drawn."""
-    return bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())

@@ -11,7 +11,6 @@ from perfkit import analysis, charts, diagnosis
 from perfkit import run as perfkit_run
 from perfkit.analysis.window import cut
 from perfkit.errors import PerfkitError
-from perfkit.format import Shown as Table
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.run import Run
 from perfkit.selection import Selection
@@ -59,33 +58,10 @@ COPY_COLUMNS = ["direction", "src_memory", "dst_memory", "count", "bytes", "tota
 
 
 def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None) -> pd.DataFrame:
-    """Return `rows` if there are any.
+    """Return what a view of a choice shows if there are `rows`; else raise PerfkitError: what to record, or to choose.
 
-    Parameters
-    ----------
-    rows
-        What a view shows.
-    view
-        The choice they were made from.
-    table
-        Where they come from, a key of `RECORD`.
-    what
-        What they are, in the plural.
-    recorded
-        Whether the run holds any, chosen or not; whether the table has rows when omitted.
-
-    Raises
-    ------
-    PerfkitError
-        If there are none; the message says what to record, or what to choose.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> some(pd.DataFrame(), perfkit.select(perfkit.run.Run([])), "OPS", "operators")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    perfkit.errors.PerfkitError: No operators were recorded. What records them: torch.profiler.profile, ...
+    `table` is where they come from, a key of `RECORD`, and `what` says what they are, in the plural; `recorded` is
+    whether the run holds any, chosen or not: whether the table has rows when omitted.
     """
     if len(rows):
         return rows
@@ -100,25 +76,8 @@ def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded
 def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) -> Shown | Live:
     """Show where the time goes by operator: CPU and GPU time as bars, all operators in a table.
 
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one.
-    by
-        What the table has rows of: ``name``, or ``shapes`` for each name and shapes of inputs.
-    top
-        Most bars, at least 1.
-
-    Raises
-    ------
-    ValueError
-        If `by` is neither.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> operators(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    No operators were recorded. What records them: torch.profiler.profile, ...
+    `by`: what the table has rows of: ``name``, or ``shapes`` for each name and shapes of inputs.
+    `top`: most bars, at least 1. Raises ValueError if `by` is neither.
     """
     if by not in ("name", "shapes"):
         raise ValueError(f"by: {by!r} is neither 'name' nor 'shapes'")
@@ -126,13 +85,7 @@ def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) 
 
 
 def memory(source: Selection | Explorer) -> Shown | Live:
-    """Show how much memory tensors occupied and the framework's allocator held, over time.
-
-    Parameters
-    ----------
-    source
-        As in `operators`.
-    """
+    """Show how much memory tensors occupied and the framework's allocator held, over time."""
     return shown(source, lambda view: _memory(view.framework))
 
 
@@ -158,19 +111,7 @@ def _memory(view: Selection) -> list[Part]:
 
 
 def ranks(source: Selection | Explorer) -> Shown | Live:
-    """Show where the time of each rank goes, who comes last to collectives, and their bandwidth.
-
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> ranks(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    The run has one rank and no collective. To compare ranks, record every rank: ...
-    """
+    """Show where the time of each rank goes, who comes last to collectives, and their bandwidth."""
     return shown(source, _ranks)
 
 
@@ -209,25 +150,16 @@ def _waits(held: pd.DataFrame, run: Run) -> Part:
 
 
 def _bandwidth(rates: pd.DataFrame) -> list[Part]:
-    known = rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)
-    return [charts.ranks.bandwidth(rates)] if known.any() else []
+    measured = rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)
+    return [charts.ranks.bandwidth(rates)] if measured.any() else []
 
 
 def call_paths(source: Selection | Explorer) -> Shown | Live:
     """Show the hot path, the tree of GPU time and that of CPU time, and functions by their own time.
 
     Path and functions are of the GPU's time, or of the CPU's where no GPU was recorded.
-
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one. Call paths are sums over the whole run: choices do not apply to them.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> call_paths(perfkit.select(perfkit.run.Run([])))  # doctest: +ELLIPSIS
-    No call paths were recorded. What records them: hpcrun -e CPUTIME ...
+    `source`: A choice, or the controls that make one. Call paths are sums over the whole run: choices do not apply to
+    them.
     """
     return shown(source, _of_run)
 
@@ -259,19 +191,7 @@ def _call_paths(view: Selection) -> list[Part]:
 
 
 def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidget:
-    """Show what ran when: streams as lanes, steps above; in an explorer with levels of detail.
-
-    Parameters
-    ----------
-    source
-        A choice, or the controls that make one.
-
-    Examples
-    --------
-    >>> import perfkit
-    >>> timeline(perfkit.select(perfkit.run.Run([])))
-    No kernels and copies were recorded. What records them: nsys profile --trace=cuda,nvtx PROGRAM.
-    """
+    """Show what ran when: streams as lanes, steps above; in an explorer with levels of detail."""
     if isinstance(source, Selection):
         return shown(source, _timeline)
     from perfkit.widgets.timeline import zoomable
@@ -282,12 +202,7 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
 def kernels(source: Selection | Explorer, *, top: int = 15) -> Shown | Live:
     """Show which kernels take the time: the longest as bars, all of them in a table.
 
-    Parameters
-    ----------
-    source
-        As in `timeline`.
-    top
-        Most bars, at least 1.
+    `top`: most bars, at least 1.
     """
     return shown(source, lambda view: _kernels(view, top))
 
@@ -295,22 +210,13 @@ def kernels(source: Selection | Explorer, *, top: int = 15) -> Shown | Live:
 def gaps(source: Selection | Explorer) -> Shown | Live:
     """Show how long the GPU was idle by cause, in gaps of what length, and the longest gaps.
 
-    Parameters
-    ----------
-    source
-        As in `timeline`. Which kernels are chosen does not matter: the others keep the GPU busy all the same.
+    Which kernels are chosen does not matter: the others keep the GPU busy all the same.
     """
     return shown(source, lambda view: _gaps(view, *live.gaps(source, view)))
 
 
 def transfers(source: Selection | Explorer) -> Shown | Live:
-    """Show copies by direction and memory, the small ones, and those that wait because their memory is pageable.
-
-    Parameters
-    ----------
-    source
-        As in `timeline`.
-    """
+    """Show copies by direction and memory, the small ones, and those that wait because their memory is pageable."""
     return shown(source, _transfers)
 
 
@@ -327,37 +233,34 @@ def _kernels(view: Selection, top: int) -> list[Part]:
     return [charts.kernels.bars(summary, top=top), table]
 
 
-def _gaps(view: Selection, found: pd.DataFrame, known: Determinable) -> list[Part]:
-    if not len(found) and _used(view):
+def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part]:
+    if not len(gaps) and _used(view):
         return [f"No GPU was idle in what is chosen ({view.description})."]
-    some(found, view, "KERNELS", "operations of a GPU")
+    some(gaps, view, "KERNELS", "operations of a GPU")
     why = diagnosis.unrecorded(view)
     if why:
         return [f"When the GPU was idle cannot be told: {why}."]
-    by_cause = analysis.gaps.idle_by_cause(found)
-    causes = charts.gaps.causes(by_cause) if known.yes else f"Why the GPU was idle cannot be told: {known.why}."
-    longest = analysis.gaps.longest(found, charts.tables.MOST)
+    by_cause = analysis.gaps.idle_by_cause(gaps)
+    causes = charts.gaps.causes(by_cause) if cause.yes else f"Why the GPU was idle cannot be told: {cause.why}."
+    longest = analysis.gaps.longest(gaps, charts.tables.MOST)
     caption = "Idle gaps, the longest first, and the range and call they fall in"
-    table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(found))
-    return [causes, charts.gaps.histogram(analysis.gaps.histogram(found)), table]
+    table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(gaps))
+    return [causes, charts.gaps.histogram(analysis.gaps.histogram(gaps)), table]
 
 
 def _transfers(view: Selection) -> list[Part]:
     every = some(analysis.transfers.summary(view.copies, window=view.window), view, "COPIES", "copies")
     small = analysis.transfers.small_copies(view.copies, window=view.window)
+    small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
     pageable = analysis.transfers.pageable_async(cut(view.copies, view.window), view.api_calls)
     waiting = "Asynchronous copies that wait because their memory is pageable"
     return [
         charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
-        _or_none(small[small["count"] > 0], "Copies of at most 64 KiB", "No copy is of 64 KiB or less."),
+        charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
         charts.tables.searchable(pageable, caption=waiting)
         if len(pageable)
         else "No asynchronous copy has to wait because its memory is pageable.",
     ]
-
-
-def _or_none(rows: pd.DataFrame, caption: str, none: str) -> Table | str:
-    return charts.tables.show(rows, caption=caption) if len(rows) else none
 
 
 def _used(view: Selection) -> bool:
