@@ -157,7 +157,7 @@ def test_live_runs_are_compared_beside(monkeypatch: pytest.MonkeyPatch) -> None:
     run, baseline = small(50), small()
     asked: list[perfkit.Selection] = []
     against = verdict.against
-    monkeypatch.setattr(comparison, "against", lambda view, **given: [asked.append(view), against(view, **given)][1])
+    monkeypatch.setattr(verdict, "against", lambda view, **given: [asked.append(view), against(view, **given)][1])
 
     async def explored() -> list[str]:
         explorer = Chooser(selection=chosen(run))
