@@ -1,17 +1,16 @@
-"""Does a launch use the memory system well: coalesced, without bank conflicts, served by the caches?
+"""Does a launch use the memory system well, and does it meet the targets of the performance guide?
 
 Conventions
 -----------
 A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that
-read 4 bytes each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16. Fractions are 0..1.
+read 4 bytes each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16.
 The verdict compares with the target: met or missed, or "unclear" between 4 and 16 sectors per request; "unused"
 where the launch made no such access, "no target" where no value is right in general, "not measured" where the report
-lacks the counters, "contradictory" where they give a fraction outside 0..1, as those of several passes may: it is
-shown as it is.
-The targets are those of the performance guide's metric table: SM throughput above 80 %, tensor-core use above
-85 % for matrix products, DRAM throughput above 75 % if memory limits the kernel, L2 hit rate above 50 %,
-occupancy above 50 %. For stalls the guide says "minimise"; the target here is the vendor's: none above 30 %
-of the warps' latency. They are habits, not laws: a kernel at its roof is good whatever it misses.
+lacks the counters, "contradictory" where they give a fraction outside 0..1, as those of several passes may.
+
+The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for matrix products, DRAM throughput above 75
+% if memory limits the kernel, L2 hit rate and occupancy above 50 %. For stalls the target is the vendor's: none above
+30 % of the warps' latency. They are habits, not laws: a kernel at its roof is good whatever it misses.
 """
 
 from __future__ import annotations
@@ -202,13 +201,6 @@ def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared memory; excess =
     (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; hit rates as measured.
 
-    Parameters
-    ----------
-    launches
-        LAUNCHES; may be empty.
-    counters
-        COUNTERS; may be empty.
-
     Returns
     -------
     pandas.DataFrame
@@ -217,21 +209,10 @@ def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
         `target` float64, an upper bound but for sector use and hit rates, NaN without one; `verdict` category,
         one of VERDICTS; `sentence` string; `measure` string, the options that measure it.
 
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
     References
     ----------
     Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
     UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.
-
-    Examples
-    --------
-    >>> from perfkit.tables import COUNTERS
-    >>> checks(LAUNCHES.empty(), COUNTERS.empty()).columns.tolist()[3:8]
-    ['check', 'value', 'target', 'verdict', 'sentence']
     """
     found = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
     parts = [_judged(found, check) for check in _CHECKS]
@@ -268,39 +249,22 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
     Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's rule calls
     memory-bound; elsewhere the verdict is "not applicable" and the value is shown all the same.
 
-    Parameters
-    ----------
-    launches
-        LAUNCHES; may be empty.
-    counters
-        COUNTERS; may be empty.
-    stalls
-        STALLS, or None for none.
-
     Returns
     -------
     pandas.DataFrame
         Six rows per launch, in the order of TARGETS: `rank`, `gpu` int32, `launch` int64, `name` category, `check`
         category, one of TARGETS; `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64, a lower
-        bound, for largest_stall an upper one; `verdict` category, one of VERDICTS; `detail` string: the stall that
-        is largest, why a check does not apply, or the command that measures it; empty otherwise.
+        bound, for largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the stall
+        that is largest, why a check does not apply, or the command that measures it; empty otherwise.
 
     Raises
     ------
-    SchemaError
-        If a table is not of its kind.
     PerfkitError
         If a value lies outside 0..1.1.
 
     References
     ----------
     Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
-
-    Examples
-    --------
-    >>> from perfkit.tables import COUNTERS, LAUNCHES
-    >>> check(LAUNCHES.empty(), COUNTERS.empty()).columns.tolist()[3:8]
-    ['name', 'check', 'value_frac', 'target_frac', 'verdict']
     """
     found = wide(launches, counters, [_L2_HIT_RATE, _WAVES])
     share, reason = _largest(launches, STALLS.empty() if stalls is None else stalls)

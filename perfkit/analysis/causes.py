@@ -2,8 +2,8 @@
 
 Conventions
 -----------
-The *launch call* of a gap is that of the operation which ends it. The *wait* is the stretch of the
-launching thread from the gap's start to the launch call.
+The *launch call* of a gap is that of the operation which ends it. The *wait* is the stretch of the launching thread
+from the gap's start to the launch call.
 
 cause (classes of HTA's idle-time breakdown, here per device)
     host_wait     the launch call began after the device ran dry, and that explains the gap
@@ -18,11 +18,9 @@ detail of a host_wait: the first of these that covers at least half of the wait,
     data_loading  ranges whose name matches DATA_LOADING
     memory        calls that reserve or release memory
     launch        launch calls, back to back
-A *wait* is a stretch [first, last) of one thread. All threads lie end to end on one `Axis`, so that
-a single sorted array answers for all of them; first and last are positions on it (0 and up), last > first.
-Names are those of API_CALLS; the suffixes ``_v2``, ``_ptsz`` and ``_ptds`` do not change what a
-call does. Runtime (cuda), driver (cu) and HIP (hip) calls count alike. A correlation id is unique
-within a (rank, process) only; -1 never matches.
+
+All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime (cuda), driver (cu)
+and HIP (hip) calls count alike. A correlation id is unique within a (rank, process) only; -1 never matches.
 
 References
 ----------
@@ -90,12 +88,7 @@ class Axis:
 
     @classmethod
     def over(cls, groups: int, *times: Int) -> Axis:
-        """Return the axis that holds the times of groups 0 .. groups-1.
-
-        Raises
-        ------
-        PerfkitError
-            If the groups laid end to end do not fit into int64.
+        """Return the axis that holds the times of groups 0 .. groups-1, or raise PerfkitError if int64 cannot.
 
         Examples
         --------
@@ -146,31 +139,16 @@ class Determinable:
 def attributed(
     start: Int, end: Int, edge: NDArray[np.bool_], call: Int, *, api_calls: pd.DataFrame, ranges: pd.DataFrame
 ) -> dict[str, pd.Categorical[Any] | Int]:
-    """Return why the device did nothing in each of the gaps [start, end).
+    """Return why the device did nothing in each of the gaps [start, end), int64 ns.
 
-    Parameters
-    ----------
-    start, end
-        int64 ns.
-    edge
-        Whether a gap lies before the first or after the last operation of the window.
-    call
-        Row of the launch call in `api_calls`; -1 where none is recorded, and at an edge.
-    api_calls, ranges
-        Tables API_CALLS and RANGES; may be empty.
+    `edge` tells whether a gap lies before the first or after the last operation of the window. `call` is the row of the
+    launch call in `api_calls`; -1 where none is recorded, and at an edge.
 
     Returns
     -------
     dict of columns
         cause (of CAUSES); detail (of DETAILS), api and range (names from the tables), missing unless the cause
         is host_wait and one applies; process and thread of the call, int64, -1 without one.
-
-    Examples
-    --------
-    >>> none = np.array([-1])
-    >>> why = attributed(none, none, none == 0, none, api_calls=API_CALLS.empty(), ranges=API_CALLS.empty())
-    >>> why["cause"].tolist(), why["thread"].tolist()
-    (['unattributed'], [-1])
     """
     called, returned = (np.append(times, 0)[call] for times in _ends(api_calls))
     held_up = (end - returned >= KERNEL_WAIT_NS) & (returned - start < SLIVER_FRAC * (end - start))
@@ -234,30 +212,10 @@ def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]
 
 
 def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Determinable:
-    """Return whether enough operations have their launch call for `idle_gaps` to speak of causes.
+    """Return whether enough operations have their launch call to know the causes of gaps; `why` says what is missing.
 
     Not so if more than a fifth of the operations have no launch call, or more than a fifth of the graph
     launches no operation: then gaps are an artefact of what was not recorded.
-
-    Parameters
-    ----------
-    kernels, copies, api_calls
-        Tables KERNELS, COPIES and API_CALLS; may be empty.
-
-    Returns
-    -------
-    Determinable
-        `yes`, and a sentence `why` where it is False.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-
-    Examples
-    --------
-    >>> determinable(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).why
-    'the capture holds no operation of a GPU'
     """
     columns = ["rank", "process", "correlation"]
     tables = [KERNELS.check(kernels)[columns], COPIES.check(copies)[columns]]
@@ -267,7 +225,7 @@ def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.Data
 
 
 def judged(operations: int, without_call: int, graphs: int, without_operation: int) -> Determinable:
-    """Return what `determinable` says of these counts: operations, graph launches, and those of each that lack a part.
+    """Return the answer of `determinable` for counts of operations and graph launches, and of those that lack a part.
 
     Examples
     --------
@@ -316,9 +274,7 @@ def _covered_before(cover: Intervals, time: Int) -> Int:
 
 
 def longest(intervals: Placed, first: Int, last: Int) -> Int:
-    """Return the table row of the interval that covers most of each wait, -1 where none covers any.
-
-    Of several that cover as much, the one that starts first counts.
+    """Return the table row of the interval that covers most of each wait, the first of equals; -1 where there is none.
 
     Examples
     --------
@@ -392,13 +348,7 @@ def _parents(intervals: Placed) -> Int:
 
 
 def is_launch(name: str) -> bool:
-    """Tell whether a call puts a kernel, graph, copy or memset on the GPU.
-
-    Examples
-    --------
-    >>> [is_launch(name) for name in ("cuLaunchKernelEx", "cudaMemsetAsync_ptsz", "cudaEventQuery")]
-    [True, True, False]
-    """
+    """Tell whether a call puts a kernel, graph, copy or memset on the GPU."""
     return _VARIANT.sub("", name) in LAUNCH_CALLS or COPY_CALL.match(name) is not None
 
 
@@ -430,13 +380,7 @@ def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool
 
 
 def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[Int]:
-    """Number the combinations of integer columns that occur in the frames, in ascending order.
-
-    Returns
-    -------
-    list of int64 arrays
-        The number, 0 and up, of each row of each frame.
-    """
+    """Number the combinations of integer columns in several frames, ascending from 0: an int64 array per frame."""
     codes = [np.zeros(len(frame), np.int64) for frame in frames]
     for column in columns:
         values = [frame[column].to_numpy(np.int64) for frame in frames]
@@ -457,8 +401,8 @@ def _distinct(arrays: Sequence[Int]) -> Int:
 def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
     """Return the row (int64 position) of the call that started each operation, -1 where none is recorded.
 
-    Joined on (rank, process, correlation). Many operations may share a call: the nodes of a graph
-    do. Of several calls with one id the first row counts.
+    Joined on (rank, process, correlation). Many operations may share a call, as the nodes of a graph do. Of several
+    calls with one id the first row counts.
     """
     ids = operations["correlation"].to_numpy(), api_calls["correlation"].to_numpy()
     if not len(ids[0]) or not len(ids[1]):

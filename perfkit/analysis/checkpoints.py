@@ -14,10 +14,6 @@ copies    nothing names it, but it looks like one: in a steady step, at least 5 
           much as in a step otherwise, and no range says anything else, as above (conventions)
 
 Recomputing activations, which PyTorch calls checkpointing too, saves no state.
-
-Functions
----------
-detect    the checkpoints of each device
 """
 
 from __future__ import annotations
@@ -97,40 +93,13 @@ def detect(
     steps: pd.DataFrame,
     window: Window | None = None,
 ) -> pd.DataFrame:
-    """Return the stretches in which devices run no kernel because state is saved.
+    """Return the stretches in which devices run no kernel because state is saved: table `CHECKPOINTS`.
 
-    Parameters
-    ----------
-    kernels, copies, api_calls, ranges, python_calls, os_calls
-        Tables of those names; any may be empty.
-    steps
-        What `analysis.steps.detect` returned; may be empty.
-    window
-        (start_ns, end_ns): pauses that begin and end in it; all when omitted.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Table `CHECKPOINTS`; empty where nothing has a witness.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window ends before it starts.
+    `steps` is what `steps.detect` returned. A window selects the pauses that begin and end in it.
 
     References
     ----------
     The guide's bottleneck 4, "checkpoint writing blocks training".
-
-    Examples
-    --------
-    >>> from perfkit.analysis.steps import STEPS
-    >>> from perfkit.tables import KERNELS
-    >>> tables = {t.name.lower(): t.empty() for t in (RANGES, PYTHON_CALLS, OS_CALLS, STEPS)}
-    >>> detect(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), **tables).empty
-    True
     """
     idle = idle_gaps(kernels, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
     pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)

@@ -2,8 +2,6 @@
 
 Conventions
 -----------
-Collectives are matched over the ranks as in `perfkit.analysis.collectives`: the clocks must be aligned, and what does
-not find all ranks together at one moment tells nothing about who was late.
 A collective is the k-th of its process group, operation and size on every rank that has it, in order of start. Ranks
 that recorded different numbers of them are matched from the first on, as far as all go. The clocks of the ranks must
 be aligned, and the recordings begin with the same collective. The test of both is that all ranks are inside a
@@ -48,33 +46,17 @@ def skew(collectives: pd.DataFrame) -> pd.DataFrame:
     The skew is the last start less the first. The latency is the shortest duration over the ranks, that of the rank
     that waited least; it is what the collective itself costs, and what of a bandwidth is to be computed from.
 
-    Parameters
-    ----------
-    collectives
-        COLLECTIVES, as for `matched`.
-
     Returns
     -------
     pandas.DataFrame
-        One row per collective: `collective` int64; `group`, `operation` category; `bytes` int64; `ranks_count` int64,
-        ranks that recorded it; `start_ns` int64, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
+        One row per collective: `collective`, `group`, `operation`, `bytes` as in MATCHED; `ranks_count` int64,
+        ranks that recorded it; `start_ns`, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
         NaN without durations; `last_rank` int32, the lowest of those that came last, -1 where all came at once;
         `together` bool, False where skew and last_rank tell nothing.
-
-    Raises
-    ------
-    SchemaError
-        If `collectives` is not a COLLECTIVES table.
 
     References
     ----------
     AMD-AGI/TraceLens, NcclAnalyser.
-
-    Examples
-    --------
-    >>> from perfkit.tables import COLLECTIVES
-    >>> skew(COLLECTIVES.empty()).empty
-    True
     """
     rows = matched(collectives)
     first = firsts(rows["collective"].to_numpy())
@@ -94,32 +76,19 @@ def skew(collectives: pd.DataFrame) -> pd.DataFrame:
 def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return how often each rank came last to a collective, and how long it waited for others.
 
-    Parameters
-    ----------
-    collectives
-        COLLECTIVES, as for `matched`; those of some process groups if these are to be told apart.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32), those that came last most often first; empty for a single one. `count` int64,
-        collectives in which all ranks were together; `last_count` int64, of these, those to which it came last, as
-        each of several did that came last at once; `last_frac` float64, 0..1, last_count over count; `wait_ns` int64,
-        from its starts to the last ones; `wait_frac` float64, 0..1, wait_ns over its time in them; both fractions NaN
+        One row per rank and gpu, those that came last most often first; empty for a single one. `count`,
+        collectives in which all ranks were together; `last_count`, of these, those to which it came last, as
+        each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
+        from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
         for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
 
     Raises
     ------
-    SchemaError
-        If `collectives` is not a COLLECTIVES table.
     PerfkitError
         If the ranks were together in none of the matched collectives: nothing can be said about who was late.
-
-    Examples
-    --------
-    >>> from perfkit.tables import COLLECTIVES
-    >>> stragglers(COLLECTIVES.empty()).columns.tolist()
-    ['rank', 'gpu', 'count', 'last_count', 'last_frac', 'wait_ns', 'wait_frac', 'apart_count', 'unmatched_count']
     """
     rows = matched(collectives)
     if len(rows) and not rows["together"].any():
@@ -212,28 +181,11 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
 
 
 def matched(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Return every collective that several ranks recorded, on each of these ranks.
+    """Return every collective that several ranks recorded, on each of these ranks: MATCHED, by start.
 
-    Parameters
-    ----------
-    collectives
-        COLLECTIVES of several ranks with aligned clocks; may be empty. Those without a start (benchmarks) are left
-        out, and those of a process group that more ranks have than it has members: several groups share its name.
-
-    Returns
-    -------
-    pandas.DataFrame
-        MATCHED, at least two rows per collective, by start; a rank with several GPUs has a row for each.
-
-    Raises
-    ------
-    SchemaError
-        If `collectives` is not a COLLECTIVES table.
-
-    Examples
-    --------
-    >>> matched(COLLECTIVES.empty()).columns.tolist()[:3]
-    ['collective', 'rank', 'gpu']
+    A collective has at least two rows; a rank with several GPUs has a row for each. Collectives without a start
+    (benchmarks) are left out, and those of a process group that more ranks have than it has members: several groups
+    share its name.
     """
     timed = with_start(collectives)
     kinds, kind = numbered(timed, _SAME)

@@ -2,22 +2,13 @@
 
 Conventions
 -----------
-Times are int64 ns, intervals half open. Communication is the union of the kernels of family
-"communication" on a device, computation the union of all other kernels, over all streams and
-processes. Memsets are not in KERNELS and hide nothing here.
+Communication is the union of the kernels of family "communication" on a device, computation the union of all other
+kernels, over all streams and processes. Memsets are not in KERNELS and hide nothing here.
 
 Bandwidths are those of nccl-tests, 1 GB/s being 1e9 bytes/s. The algorithm bandwidth is size over time; the bus
 bandwidth is that times a factor per operation and number of ranks, so that it can be compared with the speed of the
 links whatever the number of ranks. The duration of a kernel on a timeline includes the wait for the slowest rank: a
 bandwidth from it is a lower bound, and closest to the truth on the rank that came last (see `skew`).
-
-Functions
----------
-overlap        communication time per device, and what of it runs beside computation
-bandwidth      algorithm and bus bandwidth of each collective
-summary        the bandwidths of each operation by message size
-plateau        the bus bandwidth that large messages reach
-skew, stragglers    who came late, from `perfkit.analysis.collectives`
 """
 
 from __future__ import annotations
@@ -53,32 +44,14 @@ def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     With COMM the communication kernels and COMP the others, overlapped is |COMM and COMP| and
     overlap |COMM and COMP| / |COMM|: 1 is fully hidden, 0 fully exposed.
 
-    Parameters
-    ----------
-    kernels
-        KERNELS, in any order, may be empty.
-    window
-        (start_ns, end_ns), half open: kernels are cut at its edges; everything when omitted.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) of `kernels`, ascending: communication_ns, overlapped_ns
-        (int64, ns), overlap_frac (float64, 0..1, NaN without communication).
-
-    Raises
-    ------
-    SchemaError, ValueError
-        If `kernels` is not a KERNELS table; if the window does not end after it starts.
+        One row per rank and gpu of `kernels`, ascending: communication_ns, overlapped_ns, overlap_frac.
 
     References
     ----------
     facebookresearch/HolisticTraceAnalysis, `get_comm_comp_overlap`.
-
-    Examples
-    --------
-    >>> overlap(KERNELS.empty()).columns.tolist()
-    ['rank', 'gpu', 'communication_ns', 'overlapped_ns', 'overlap_frac']
     """
     index, (group,) = devices(KERNELS.check(kernels))
     start, end = ends(kernels, window)
@@ -99,11 +72,6 @@ def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
     Algorithm bandwidth is bytes / duration. Bus bandwidth is that times 2 (n - 1) / n for an all-reduce, (n - 1) / n
     for all-gather, reduce-scatter, all-to-all, gather and scatter, 1 for broadcast, reduce and send-receive.
 
-    Parameters
-    ----------
-    collectives
-        COLLECTIVES, in any order; may be empty.
-
     Returns
     -------
     pandas.DataFrame
@@ -111,20 +79,10 @@ def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
         is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other operations (a barrier
         moves nothing). With one rank nothing crosses the bus: its all-reduce has 0.
 
-    Raises
-    ------
-    SchemaError
-        If `collectives` is not a COLLECTIVES table.
-
     References
     ----------
     NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the bus bandwidth can exceed the
     speed of the links (nccl-tests, issue 212).
-
-    Examples
-    --------
-    >>> bandwidth(COLLECTIVES.empty()).columns.tolist()[-2:]
-    ['algorithm_bytes_per_s', 'bus_bytes_per_s']
     """
     seconds = COLLECTIVES.check(collectives)["dur_ns"].where(collectives["dur_ns"] > 0) / 1e9
     algorithm = collectives["bytes"] / seconds
@@ -151,28 +109,12 @@ def summary(collectives: pd.DataFrame) -> pd.DataFrame:
     A benchmark times each size twice, out of place and in place, which are different work for some operations and
     never share a row.
 
-    Parameters
-    ----------
-    collectives
-        COLLECTIVES, in any order; may be empty.
-
     Returns
     -------
     pandas.DataFrame
-        By operation, group, ranks, placement and bytes, missing last: `operation`, `group` category, `ranks` Int64,
-        `placement` category, missing outside benchmarks, `bytes` int64; `count` int64, collectives whose bus bandwidth
-        is known; float64, bytes/s, NaN where none is: `algorithm_bytes_per_s`, the median; `bus_bytes_per_s`, the
-        median, `min_bus_bytes_per_s`, `max_bus_bytes_per_s`.
-
-    Raises
-    ------
-    SchemaError
-        If `collectives` is not a COLLECTIVES table.
-
-    Examples
-    --------
-    >>> summary(COLLECTIVES.empty()).columns.tolist()[:6]
-    ['operation', 'group', 'ranks', 'placement', 'bytes', 'count']
+        By operation, group, ranks, placement and bytes, missing last: these columns, as in COLLECTIVES; `count`,
+        collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is: `algorithm_bytes_per_s`, the
+        median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`, `max_bus_bytes_per_s`.
     """
     rates = bandwidth(collectives)
     table, group = numbered(rates, [*_KIND, "bytes"])
@@ -195,28 +137,12 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
     over all sizes, as nccl-tests prints it, says little. Whether the curve is flat is seen from the growth over the
     messages of a quarter to half the largest size.
 
-    Parameters
-    ----------
-    collectives
-        COLLECTIVES, in any order; may be empty.
-
     Returns
     -------
     pandas.DataFrame
-        By operation, group, ranks and placement, missing last, where any bus bandwidth is known: `operation`, `group`
-        category, `ranks` Int64, `placement` category; `largest_bytes` int64; `count` int64, large messages;
-        `bus_bytes_per_s` float64, their median; `growth_frac` float64, that over the median of the next smaller
-        messages, less 1: about 0 on a plateau, NaN where there are none.
-
-    Raises
-    ------
-    SchemaError
-        If `collectives` is not a COLLECTIVES table.
-
-    Examples
-    --------
-    >>> plateau(COLLECTIVES.empty()).columns.tolist()[-3:]
-    ['count', 'bus_bytes_per_s', 'growth_frac']
+        By operation, group, ranks and placement (as in COLLECTIVES), missing last, where any bus bandwidth is known;
+        `largest_bytes` int64; `count`, large messages; `bus_bytes_per_s`, their median; `growth_frac`, that over the
+        median of the next smaller messages, less 1: about 0 on a plateau, NaN where there are none.
     """
     rates = bandwidth(collectives)[[*_KIND, "bytes", "bus_bytes_per_s"]]
     known = rates[rates["bus_bytes_per_s"].notna() & (rates["bytes"] > 0)].reset_index(drop=True)

@@ -1,4 +1,4 @@
-"""What do the counters of a launch say, by the names of their metrics?
+"""What do the counters of a launch say, and to which kernel of the timeline does the launch belong?
 
 Conventions
 -----------
@@ -31,31 +31,9 @@ _BOOL = re.compile(r"\b(?:true|false)\b")
 
 
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
-    """Return the values of `metrics`, one column each, for the rows of `launches`.
+    """Return the values of `metrics` for the rows of `launches`: float64 columns in their order, NaN not measured.
 
-    Parameters
-    ----------
-    launches
-        LAUNCHES; may be empty.
-    counters
-        COUNTERS; may be empty. A metric recorded twice for a launch counts with its first row.
-    metrics
-        Names of metrics, in any order.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Rows and index of `launches`; float64 columns named by the metrics, in their order; NaN not measured.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
-    Examples
-    --------
-    >>> wide(LAUNCHES.empty(), COUNTERS.empty(), ["dram__bytes.sum"]).columns.tolist()
-    ['dram__bytes.sum']
+    A metric recorded twice for a launch counts with its first row.
     """
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
     rows = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys])
@@ -68,13 +46,7 @@ def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str])
 
 
 def first(*columns: Float) -> Float:
-    """Return, element by element, the first value that is not NaN.
-
-    Examples
-    --------
-    >>> first(np.array([np.nan, 1.0]), np.array([2.0, 3.0])).tolist()
-    [2.0, 1.0]
-    """
+    """Return, element by element, the first value that is not NaN."""
     found = columns[0]
     for column in columns[1:]:
         found = np.where(np.isnan(found), column, found)
@@ -96,12 +68,7 @@ def spelled(full_name: str) -> str:
 def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     """Return the kernel of the timeline that each launch belongs to.
 
-    Parameters
-    ----------
-    timeline
-        Distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads`, as in KERNELS.
-    launches
-        LAUNCHES; may be empty.
+    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS.
 
     Returns
     -------
@@ -109,12 +76,6 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
         A row per launch, in their order. `name` string, that of the timeline, NA where no kernel matches;
         `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline
         under that name; `counts` bool, whether the launch speaks for the kernel.
-
-    Examples
-    --------
-    >>> from perfkit.tables import KERNELS, LAUNCHES
-    >>> matched(KERNELS.empty(), LAUNCHES.empty()).columns.tolist()
-    ['name', 'matched_by', 'same_grid', 'counts']
     """
     timeline = timeline.reset_index(drop=True)
     by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))

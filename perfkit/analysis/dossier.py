@@ -6,9 +6,9 @@ Time is the timeline's; counters were measured in another execution, often under
 it. Counters of several launches of a kernel are means over launches; fractions are weighted by the launches'
 durations. A duration measured under another clock is scaled by the ratio of the clocks for display only: memory does
 not follow the SM clock. What is not known is missing, and `missing` says how to record it.
-An operator is joined through the call that launched the kernel, within one execution: the operators of
-another run match nothing. A call path is joined by the kernel's name. Where several call for a kernel, the one with
-the most time is named.
+
+An operator is joined through the call that launched the kernel, within one execution; a call path by the kernel's name.
+Where several call for a kernel, the one with the most time is named.
 """
 
 from __future__ import annotations
@@ -73,43 +73,27 @@ def kernels(
 
     Parameters
     ----------
-    kernels
-        KERNELS; may be empty.
     launches, stalls
         LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.counters` says.
-    ops
-        OPS, of the execution of `traced`.
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS.
+    ops, api_calls, python_calls
+        OPS, API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS of one execution.
     devices
         DEVICES, for the clock of the GPU on the timeline.
-    traced, api_calls, python_calls
-        KERNELS that the operators launched, if not `kernels` themselves (joined by name); API_CALLS, which lead from a
-        kernel to its operator; PYTHON_CALLS; all of the execution of `ops`.
+    traced
+        KERNELS that the operators launched, if not `kernels` themselves (joined by name).
 
     Returns
     -------
     pandas.DataFrame
         By falling `total_ns`. `name`, `full_name` (of the most time), `family` string; `count`, `total_ns` int64;
-        `share_frac` float64 of all kernels' time; `matched_by` category: full_name, name, base or none;
-        `measured_count` int64, launches that the counters stem from; `same_grid_frac` float64 in 0..1, the part
+        `share_frac` of all kernels' time; `matched_by` category: full_name, name, base or none;
+        `measured_count` int64, launches that the counters stem from; `same_grid_frac`, the part
         of total_ns in launches whose grid and block were measured; `dur_ns` float64, mean duration under the
         counters' clock; `clock_hz` that clock; `clock_ratio` it over the clock in `devices`; `other_clock` bool,
         whether they differ by over 2 %; `scaled_dur_ns` dur_ns x clock_ratio; `flops`, `dram_bytes` per launch;
-        `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac` in 0..1; `main_stall`
-        string and `main_stall_frac` in 0..1; `operator`, `python` (the line that
-        led to the launch), `call_path` string; `missing` string, empty if nothing.
-        float64 columns are NaN and strings NA where not known.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
-    Examples
-    --------
-    >>> kernels(KERNELS.empty()).columns.tolist()[:6]
-    ['name', 'full_name', 'family', 'count', 'total_ns', 'share_frac']
+        `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac`; `main_stall`
+        string and `main_stall_frac`; `operator`, `python` (the line that led to the launch), `call_path` string;
+        `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
     """
     LAUNCHES.check(launches := LAUNCHES.empty() if launches is None else launches)
     timeline = _timeline(KERNELS.check(kernels))
@@ -136,17 +120,7 @@ def kernels(
 def covered(dossier: pd.DataFrame) -> float:
     """Return the share of the kernels' time that belongs to kernels with counters, 0..1, NaN without any time.
 
-    A kernel counts with all its launches, also those of other grids (see `same_grid_frac`).
-
-    Parameters
-    ----------
-    dossier
-        What `kernels` returned.
-
-    Raises
-    ------
-    ValueError
-        If it is another frame.
+    `dossier` is what `kernels` returned; a kernel counts with all its launches, also those of other grids.
 
     Examples
     --------
@@ -265,31 +239,10 @@ def operators(
     api_calls: pd.DataFrame,
     python_calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return the framework operator, and the Python line, in which most of each kernel's time was launched.
+    """Return `operator` and `python` (the line) in which most of each kernel's time was launched, by kernel name.
 
-    Parameters
-    ----------
-    kernels, ops, api_calls
-        KERNELS, OPS and API_CALLS of one execution; may be empty.
-    python_calls
-        PYTHON_CALLS of the same; None or empty where no stacks were recorded.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `operator` and `python` (string, NA where unknown) by kernel name. The innermost operator of the launching call
-        counts, as in `operators.kernels_of`; the line is that of `operators.lines`.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
-    Examples
-    --------
-    >>> from perfkit.tables import API_CALLS, KERNELS, OPS
-    >>> len(operators(KERNELS.empty(), OPS.empty(), API_CALLS.empty()))
-    0
+    The innermost operator of the launching call counts, as in `operators.kernels_of`; the line is that of
+    `operators.lines`. Strings, NA where unknown.
     """
     of_kernel = kernels_of(ops, kernels, api_calls)
     by_op = ops.set_index(["rank", "op"])["name"].astype("string")
@@ -316,32 +269,10 @@ def _lines(kernels: pd.DataFrame, api_calls: pd.DataFrame, python_calls: pd.Data
 
 
 def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None) -> pd.Series:
-    """Return the path of calls to each kernel in the call tree: its launch site.
+    """Return the launch site of each kernel by its short name: functions from the root down, joined by " > ".
 
-    A kernel stands below a placeholder `<gpu kernel>`; in a tree without any it is what has no callees.
-
-    Parameters
-    ----------
-    calltree
-        CALLTREE; may be empty.
-    call_metrics
-        CALL_METRICS; of several paths the one with the most time is taken, without metrics the first.
-
-    Returns
-    -------
-    pandas.Series
-        Entry point and functions from the root down, joined by " > " (string), by short kernel name.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
-
-    Examples
-    --------
-    >>> from perfkit.tables import CALLTREE
-    >>> len(call_paths(CALLTREE.empty()))
-    0
+    A kernel stands below a placeholder `<gpu kernel>`; in a tree without any it is what has no callees. Of several
+    paths the one with the most time is taken, without metrics the first.
     """
     metrics = CALL_METRICS.empty() if call_metrics is None else call_metrics
     found = launched(calltree, metrics)[["row", "full_name", "total_ns"]]

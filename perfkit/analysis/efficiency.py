@@ -1,16 +1,24 @@
-"""How well does the training use the GPUs, how does it scale, and how long will it take?
+"""How well does the training use the GPUs: which share of their peak does it reach?
 
 Conventions
 -----------
 Rates are of all GPUs together, never of one. Operations are those that the model needs (model FLOP), peaks the dense
 ones of the precision that ran; there is no default for either. Communication is not FLOP: it lowers a share of the
-peak, and is never counted into one. A share above 1 is refused, one above 0.7 is flagged. Times are ns.
-
+peak, and is never counted into one. A share above 1 is refused, one above 0.7 is flagged.
 The share of the peak of a traced run, from the shapes of its operators, is `perfkit.analysis.flops.mfu`.
+
+Arguments of the functions
+    flops_per_token  FLOP, of `training_work.flops_per_token`
+    gpus             all GPUs of the run, whatever the parallelism
+    peaks            dense peaks of one GPU, such as ``hardware.peaks(name)``, or measured ones; None is refused
+    precision        the one in which most of the arithmetic runs, such as "bf16_tensor": a key of
+                     ``hardware.PRECISIONS``
+PerfkitError says that the peak is not known or the result is above 1, ValueError that a number is not above 0 or the
+precision is none.
 
 References
 ----------
-Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B. DeepSpeed, Flops Profiler.
 """
 
 from __future__ import annotations
@@ -30,39 +38,15 @@ _TIMES = ["forward_ns", "backward_ns", "iteration_ns"]
 def mfu(*, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str) -> pd.DataFrame:
     """Return the model FLOP utilisation: tokens per second x FLOP per token / (GPUs x dense peak).
 
-    Parameters
-    ----------
-    tokens_per_s
-        Tokens of all GPUs per second (`tokens_per_s`). For a model without tokens samples or images per second, with
-        the FLOP of one of these in `flops_per_token`.
-    flops_per_token
-        Of `flops_per_token`, FLOP.
-    gpus
-        All GPUs of the run, whatever the parallelism.
-    peaks
-        Dense peaks of one GPU, such as ``hardware.peaks(name)``, or measured ones in ``hardware.Peaks``. There is no
-        default: None is refused.
-    precision
-        The one in which most of the arithmetic runs, such as "bf16_tensor": a key of ``hardware.PRECISIONS``.
+    Of a model without tokens give samples or images per second, and the FLOP of one of these.
 
     Returns
     -------
     pandas.DataFrame
         One row: `tokens_per_s`, `flops_per_token` float64; `gpus` int64; `precision` string; `peak_flops_per_s`
         float64, of one GPU; `mfu_frac` float64, above 0, at most 1; `verdict` category: poor (below 0.2), low (0.35),
-        typical (0.45), good (0.55), excellent (0.7), suspicious, which holds for dense language models in BF16 on A100
-        and H100; `note` string, what to check where it is suspicious, else empty.
-
-    Raises
-    ------
-    PerfkitError
-        If the peak is not known, or the result is above 1, which cannot be.
-    ValueError
-        If a number is not above 0, or the precision is none.
-
-    References
-    ----------
-    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+        typical (0.45), good (0.55), excellent (0.7), suspicious, which holds for dense language models in BF16 on
+        A100 and H100; `note` string, what to check where it is suspicious, else empty.
 
     Examples
     --------
@@ -70,15 +54,13 @@ def mfu(*, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks 
     arithmetic counts the tokens of a replica, which takes many GPUs (16 bytes per parameter are 1.12 TB), for one GPU.
 
     >>> h100 = Peaks("H100", {"bf16_tensor": 989e12})
-    >>> found = mfu(tokens_per_s=16384 / 8.5, flops_per_token=6 * 70e9, gpus=1, peaks=h100, precision="bf16_tensor")
-    >>> found["mfu_frac"].round(4).item(), found["verdict"].item()
-    (0.8186, 'suspicious')
-    >>> mfu(tokens_per_s=16384 / 2.5, flops_per_token=6 * 70e9, gpus=1, peaks=h100, precision="bf16_tensor")
+    >>> run = {"flops_per_token": 6 * 70e9, "gpus": 1, "peaks": h100, "precision": "bf16_tensor"}
+    >>> mfu(tokens_per_s=16384 / 8.5, **run)[["mfu_frac", "verdict"]].round(4).to_numpy().tolist()
+    [[0.8186, 'suspicious']]
+    >>> mfu(tokens_per_s=16384 / 2.5, **run)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    perfkit.errors.PerfkitError: mfu: 2.783 of the peak is impossible, that takes at least 3 such GPUs and 1 are \
-counted. Check that work, time and GPUs are all global or all those of one GPU, that the peak is that of this GPU and \
-of the precision that ran, and that no work is counted that is not done, such as inactive parameters and look-ups.
+    perfkit.errors.PerfkitError: mfu: 2.783 of the peak is impossible, that takes at least 3 such GPUs and 1 are ...
     """
     positive(tokens_per_s=tokens_per_s, flops_per_token=flops_per_token, gpus=gpus)
     peak = peak_flops(peaks, precision, what="mfu")
@@ -109,30 +91,14 @@ def hfu(
 ) -> pd.DataFrame:
     """Return the hardware FLOP utilisation beside the model's: hfu = mfu x (1 + recomputed_frac / 3).
 
-    A third of the operations of training are forward; activation checkpointing computes `recomputed_frac` of that
-    third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is. Communication is not in it.
-
-    Parameters
-    ----------
-    tokens_per_s, flops_per_token, gpus, peaks, precision
-        As in `mfu`.
-    recomputed_frac
-        Share of the forward pass that is computed a second time, 0..1.
+    A third of the operations of training are forward; activation checkpointing computes `recomputed_frac` (0..1, else
+    ValueError) of that third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is.
 
     Returns
     -------
     pandas.DataFrame
         The row of `mfu`, with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which
         remains that of `mfu_frac`; `note` is about `hfu_frac`.
-
-    Raises
-    ------
-    PerfkitError, ValueError
-        As in `mfu`, the share of the peak being `hfu_frac`; ValueError also if `recomputed_frac` is outside 0..1.
-
-    References
-    ----------
-    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
 
     Examples
     --------
@@ -165,18 +131,6 @@ def expected_tokens_per_s(
 ) -> float:
     """Return the tokens per second of all GPUs at a share of the peak: mfu x GPUs x dense peak / FLOP per token.
 
-    Parameters
-    ----------
-    mfu_frac
-        Share of the peak, above 0, at most 1.
-    flops_per_token, gpus, peaks, precision
-        As in `mfu`.
-
-    Raises
-    ------
-    PerfkitError, ValueError
-        As in `mfu`.
-
     Examples
     --------
     The step time of 16384 tokens at 45 %, s:
@@ -195,20 +149,8 @@ def implied_peak_ratio(*, speedup: float, before_frac: float, after_frac: float)
     """Return by how much peak over FLOP per token must have grown for two shares of the peak to fit a speed-up.
 
     With the same model on the same GPUs in the same precision the share of the peak grows as the throughput does, and
-    the ratio speedup / (after_frac / before_frac) is 1. Any other value says that peak or model are not the same in
-    the two shares, which are not comparable then, or that a figure is wrong.
-
-    Parameters
-    ----------
-    speedup
-        Throughput after over throughput before.
-    before_frac, after_frac
-        Share of the peak before and after.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not above 0.
+    the ratio speedup / (after_frac / before_frac) is 1; `speedup` is throughput after over throughput before. Any other
+    value says that the two shares have another peak or model and are not comparable, or that a figure is wrong.
 
     Examples
     --------
@@ -226,41 +168,17 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
 
     Neither prints a utilisation of its own. DeepSpeed counts the operations of the forward pass and takes twice as
     many for the backward pass; Megatron prints the rate of the iteration, in which older versions count recomputed
-    activations. Several reports of a rank (profiled steps, iterations) are averaged.
-
-    Parameters
-    ----------
-    samples
-        SAMPLES with `forward_flops_per_s` or `training_flops_per_s`; may be empty. Other metrics are passed over.
-    peaks, precision
-        Dense peaks of one GPU and the precision that ran, as in `mfu`.
+    activations. Several reports of a rank (profiled steps, iterations) are averaged; metrics of SAMPLES other than
+    `forward_flops_per_s`, `training_flops_per_s` and the times of the passes are passed over.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32) with such a report, ascending: `peak_flops_per_s` float64, of one GPU;
-        `forward_frac`, `mfu_frac`, `iteration_mfu_frac` float64, 0..1: of the forward pass, of what the report calls
+        One row per rank and gpu with such a report, ascending: `peak_flops_per_s` float64, of one GPU;
+        `forward_frac`, `mfu_frac`, `iteration_mfu_frac`: of the forward pass, of what the report calls
         training (forward and backward pass in DeepSpeed's), and of the iteration, which ends after the optimizer's
         step; NaN where the report lacks the lines for it;
         `note` string, what to check where one of them is suspicious, else empty.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    PerfkitError
-        If the peak is not known, or a share is above 1, which cannot be.
-    ValueError
-        If the precision is none.
-
-    References
-    ----------
-    DeepSpeed, Flops Profiler; Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
-
-    Examples
-    --------
-    >>> reported_mfu(SAMPLES.empty(), peaks=Peaks("A100", {"fp16_tensor": 312e12}), precision="fp16_tensor").empty
-    True
     """
     peak = peak_flops(peaks, precision, what="reported_mfu")
     wanted = SAMPLES.check(samples)[where(samples["metric"], {*_RATES, *_TIMES}.__contains__)]

@@ -8,10 +8,6 @@ Operations are cut at the window: a gap that none of them ends inside it is an e
 that starts at a gap's end decides the cause, through its launch call, joined on (rank, process,
 correlation); of several that start together, the one whose call comes first in API_CALLS. The
 causes are those of `perfkit.analysis.causes`.
-
-Data
-----
-GAPS    the table of idle times, which `perfkit.analysis.gaps` fills
 """
 
 from __future__ import annotations
@@ -76,41 +72,15 @@ def idle_gaps(
     window: Window | None = None,
     ranges: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
-    """Return the times at which a device does nothing, with what it was waiting for.
+    """Return the times at which a device does nothing, with what it was waiting for: table `GAPS`.
 
-    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the
-    whole window is one edge.
-
-    Parameters
-    ----------
-    kernels, copies, api_calls, ranges
-        Tables KERNELS, COPIES, API_CALLS and RANGES; may be empty.
-    at_least_ns
-        Shortest gap to return, ns.
-    window
-        (start_ns, end_ns); the span of each device's operations when omitted.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Table `GAPS`: rank, gpu, start_ns, dur_ns (ns, above 0), cause, detail, api, range (categories,
-        the last three missing where they do not apply), process, thread (-1 without a launch call).
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If `at_least_ns` is negative or the window ends before it starts.
+    The lengths of all gaps of a device add up to its idle time. A device that does nothing in the whole window is one
+    edge. `at_least_ns` is the shortest gap to return, 0 or more, else ValueError; without `window` each device is seen
+    over the span of its operations.
 
     References
     ----------
     Holistic Trace Analysis, ``get_idle_time_breakdown``.
-
-    Examples
-    --------
-    >>> idle_gaps(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).empty
-    True
     """
     if at_least_ns < 0:
         raise ValueError(f"at_least_ns: {at_least_ns} is negative. Give 0 or more.")
@@ -175,27 +145,12 @@ def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return how much of each device's idle time each cause accounts for.
 
-    Parameters
-    ----------
-    gaps
-        Table `GAPS`, as `idle_gaps` returns it; may be empty.
-
     Returns
     -------
     pandas.DataFrame
         One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
-        total_ns within a device: count (gaps), total_ns, max_ns (ns) and share_frac, the part of the device's
-        idle time in `gaps`, 0..1.
-
-    Raises
-    ------
-    SchemaError
-        If `gaps` does not match its schema.
-
-    Examples
-    --------
-    >>> idle_by_cause(GAPS.empty()).columns.tolist()
-    ['rank', 'gpu', 'cause', 'detail', 'count', 'total_ns', 'max_ns', 'share_frac']
+        total_ns within a device: count (gaps), total_ns, max_ns and share_frac, the part of the device's
+        idle time in `gaps`.
     """
     found, group = numbered(GAPS.check(gaps), ["rank", "gpu", "cause", "detail"])
     count, total_ns, longest = counted(gaps["dur_ns"].to_numpy(), group, len(found))
@@ -206,30 +161,7 @@ def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
 
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
-    """Return the longest gaps, the longest first, ties in their order; of millions without sorting the others.
-
-    Parameters
-    ----------
-    gaps
-        Table `GAPS`, as `idle_gaps` returns it; may be empty.
-    most
-        Number of gaps to return, at least 1; all if there are no more.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows of `gaps`, with their index.
-
-    Raises
-    ------
-    SchemaError, ValueError
-        If `gaps` does not match its schema, or `most` is below 1.
-
-    Examples
-    --------
-    >>> longest(GAPS.empty(), 9).empty
-    True
-    """
+    """Return the rows of the `most` (at least 1) longest gaps, with their index: longest first, ties in their order."""
     if most < 1:
         raise ValueError(f"most: {most} is not at least 1")
     length = GAPS.check(gaps)["dur_ns"].to_numpy()
@@ -240,30 +172,15 @@ def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:
 
 
 def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return how many gaps of each length there are, and how long they are together, per cause.
+    """Return how many gaps of each length there are, and how long they are together, per cause over all devices.
 
     Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the longest gap.
-
-    Parameters
-    ----------
-    gaps
-        Table `GAPS`, as `idle_gaps` returns it; all its devices are taken together; may be empty.
 
     Returns
     -------
     pandas.DataFrame
-        One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns (int64 ns), cause,
-        count (gaps, may be 0), total_ns (ns).
-
-    Raises
-    ------
-    SchemaError
-        If `gaps` does not match its schema.
-
-    Examples
-    --------
-    >>> histogram(GAPS.empty()).columns.tolist()
-    ['lower_ns', 'upper_ns', 'cause', 'count', 'total_ns']
+        One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause,
+        count (gaps, may be 0), total_ns.
     """
     length = GAPS.check(gaps)["dur_ns"].to_numpy()
     edges = np.array([step * 10**power for power in range(18) for step in (1, 2, 5)])

@@ -2,12 +2,10 @@
 
 Conventions
 -----------
-Values are int64 or float64 without missing values; groups are codes 0 .. groups-1. The median is the
-mean of the two middle values; the standard deviation is that of a sample (n - 1), NaN for one value
-(vendor tables print 0.0). Values of several ranks are pooled, so that a median is a true median.
-Shares are of one timeline of length 1, and may overlap. A measure removes a fraction of its share. The gain
-of several measures is a range, because what of the shares overlaps is not known from the shares alone. It is
-never the product of the single gains: time that two measures remove is there only once.
+Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group without a value gets a
+row too. Lengths that differ, codes outside the groups and NaN raise ValueError. The median is the mean of the two
+middle values; the standard deviation is that of a sample (n - 1), NaN for one value (vendor tables print 0.0). Values
+of several ranks are pooled, so that a median is a true median.
 """
 
 from __future__ import annotations
@@ -39,26 +37,12 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
 
     The standard deviation is taken around the group's mean in a second pass.
 
-    Parameters
-    ----------
-    values
-        int64 or float64, any order, no NaN; may be empty.
-    group
-        Integer code of each value, 0 .. groups-1.
-    groups
-        How many groups there are; those without a value get a row too.
-
     Returns
     -------
     pandas.DataFrame
         Row i is group i. `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty
         group; `mean`, `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are
         exact up to 2**53); `std` float64, NaN for fewer than two values.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ, a code lies outside 0 .. groups-1 or a value is NaN.
 
     Examples
     --------
@@ -80,19 +64,7 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
 
 
 def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
-    """Return count, exact sum and greatest of the values of each group, all int64: what needs no sorting.
-
-    Parameters
-    ----------
-    values
-        int64, 0 and up; may be empty.
-    group, groups
-        As in `grouped`. Count, sum and greatest of an empty group are 0.
-
-    Raises
-    ------
-    ValueError
-        As in `grouped`.
+    """Return count, exact sum and greatest of values of 0 and up per group, int64, 0 for an empty one, without sorting.
 
     Examples
     --------
@@ -158,30 +130,16 @@ def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
 def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
     """Return what `grouped` found for integers, no group empty, as columns total_<unit>, mean_<unit>, ...
 
-    Returns
-    -------
-    pandas.DataFrame
-        `count` as it is; total, min and max int64, mean, median and std float64, all with the unit as suffix.
-
-    Examples
-    --------
-    >>> in_unit(grouped(np.array([4, 1]), np.array([0, 0]), groups=1), "ns").columns.tolist()
-    ['count', 'total_ns', 'mean_ns', 'median_ns', 'min_ns', 'max_ns', 'std_ns']
+    Total, min and max are int64, mean, median and std float64.
     """
     whole = statistics.astype({"min": "int64", "max": "int64"})
     return whole.rename(columns={name: f"{name}_{unit}" for name in whole if name != "count"})
 
 
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
-    """Return the distinct combinations of the columns `keys` and the number of the one in each row.
+    """Return the distinct combinations of the columns `keys`, and for each row of `frame` the row of its combination.
 
-    Returns
-    -------
-    combinations : DataFrame
-        The key columns with their dtypes, one row per combination in order of first appearance; missing
-        values are a value of their own.
-    group : int64 array
-        For each row of `frame` the row of `combinations`.
+    Combinations keep the dtypes and are in order of first appearance; missing values are a value of their own.
 
     Examples
     --------
@@ -204,15 +162,7 @@ def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
 
 
 def ranked(frame: pd.DataFrame, total: str, keys: list[str]) -> pd.DataFrame:
-    """Return the rows by falling `total`, ties by falling count, then by the text of the keys.
-
-    Examples
-    --------
-    >>> ranked(pd.DataFrame({"name": ["b", "a"], "count": [1, 1], "total_ns": [9, 9]}), "total_ns", ["name"])
-      name  count  total_ns
-    0    a      1         9
-    1    b      1         9
-    """
+    """Return the rows by falling `total`, ties by falling count, then by the text of the keys."""
     texts = [pd.factorize(frame[key].astype(str), sort=True)[0] for key in reversed(keys)]
     order = np.lexsort([*texts, -frame["count"].to_numpy(), -frame[total].to_numpy()])
     return frame.iloc[order].reset_index(drop=True)
@@ -223,23 +173,22 @@ def speedup_bounds(
 ) -> SpeedupBounds:
     """Return the range of the speed-up if a fraction of each share of one timeline is removed.
 
-    With shares p, removed fractions r and exclusive parts x (what no other share covers):
-    low = 1 / (1 - sum of r x), high = 1 / max(largest p (1 - r), 1 - sum of r p). What remains of one share takes its
-    time whatever becomes of the others, and no more than the sum can be removed.
+    With shares p, removed fractions r and exclusive parts x (what no other share covers): low = 1 / (1 - sum of r x),
+    high = 1 / max(largest p (1 - r), 1 - sum of r p). Shares may overlap, by how much is not known: what remains of one
+    share takes its time whatever becomes of the others, and no more than the sum can be removed. It is never the
+    product of the single gains: time that two measures remove is there only once.
 
     Parameters
     ----------
-    shares
-        Share of the timeline of each measure's target, 0..1; may be empty.
-    removed
-        Fraction of its share that each measure removes, 0..1.
+    shares, removed
+        Share of the timeline of each measure's target, and the fraction of it that the measure removes, 0..1.
     exclusive
         The part of each share that none of the others covers, 0..share. Without it the least that is possible
         for any overlap: the share less the sum of the others, and at least 0.
 
     Returns
     -------
-    Bounds
+    SpeedupBounds
         1 <= low <= high; (1, 1) without measures.
 
     Raises
@@ -254,9 +203,9 @@ def speedup_bounds(
 
     Examples
     --------
-    >>> bounds([0.784], [0.6]).high.__round__(3)
+    >>> speedup_bounds([0.784], [0.6]).high.__round__(3)
     1.888
-    >>> [round(each, 3) for each in bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]
+    >>> [round(bound, 3) for bound in speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]
     [1.29, 3.189]
     """
     alone = _alone(shares) if exclusive is None else list(exclusive)

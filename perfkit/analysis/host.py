@@ -1,22 +1,21 @@
-"""What does the CPU spend its time on: CUDA calls, named ranges, and waiting for the GPU?
+"""What does the CPU spend its time on: CUDA calls, named ranges, waiting for data, and waiting for the GPU?
 
 Conventions
 -----------
 Statistics pool all ranks, processes and threads unless these are among the keys. Runtime and driver
 calls stand in one table and a nested call counts in its own row and inside its caller's, as do nested
 ranges: totals are inclusive and shares are of the sum of the totals in the table, never of wall time.
-The wait is the time in the loader's ``__next__``, which PyTorch records as
-a range ``enumerate(DataLoader)#...__next__``; ranges a person named for data loading
-(`perfkit.analysis.causes.DATA_LOADING`) count too. It is that of the thread of the rank that spends most time in such
-ranges; time that several of them cover counts once. A rank without any says nothing about its input: NaN.
-One graph launch starts many operations; they are joined with the call on (rank, process, correlation). Profilers lose
-them in two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph``
-records none, and others drop replays when their buffers overflow. Or some nodes are recorded and others are not: then
-the GPU seems to do nothing *inside* a graph, after the launch call returned and before one of the recorded
-operations,
-where nodes of a graph follow one another within microseconds. In both cases the GPU worked while nothing was
-recorded,
-and its idle time is not known.
+
+The wait for data is the time in the loader's ``__next__``, which PyTorch records as a range
+``enumerate(DataLoader)#...__next__``; ranges a person named for data loading (`causes.DATA_LOADING`) count too. It is
+that of the thread of the rank that spends most time in such ranges; time that several of them cover counts once.
+
+One graph launch starts many operations, joined with the call on (rank, process, correlation). Profilers lose them in
+two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph`` records
+none, and others drop replays when their buffers overflow. Or some nodes are recorded and others are not: then the GPU
+seems to do nothing *inside* a graph, after the launch call returned and before one of the recorded operations, where
+nodes of a graph follow one another within microseconds. In both cases the GPU worked while nothing was recorded, and
+its idle time is not known.
 """
 
 from __future__ import annotations
@@ -67,33 +66,15 @@ _VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return count, statistics of the durations and share of the CUDA calls per function.
 
-    Parameters
-    ----------
-    api_calls
-        API_CALLS; may be empty.
-    window
-        (start_ns, end_ns); everything when omitted.
-
     Returns
     -------
     pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then name: `name` category; `count` int64; `total_ns`,
-        `min_ns`, `max_ns` int64; `mean_ns`, `median_ns` float64; `std_ns` float64, of a sample, NaN for one call;
-        `share_frac` float64, total_ns over the sum of this table, NaN where that is 0.
-
-    Raises
-    ------
-    SchemaError
-        If `api_calls` is not an API_CALLS table.
+        By falling `total_ns`, ties by falling count, then name: `name`, `count`, `total_ns`, `mean_ns`, `median_ns`,
+        `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
 
     References
     ----------
     The vendor's `cuda_api_sum`.
-
-    Examples
-    --------
-    >>> calls(API_CALLS.empty()).columns.tolist()[:3]
-    ['name', 'count', 'total_ns']
     """
     return _summed(cut(API_CALLS.check(api_calls), window), ["name"])
 
@@ -103,35 +84,12 @@ def spans(
 ) -> pd.DataFrame:
     """Return count, statistics of the durations and share of the ranges, grouped; marks are left out.
 
-    Parameters
-    ----------
-    ranges
-        RANGES; may be empty.
-    window
-        (start_ns, end_ns); everything when omitted.
-    by
-        One or more of domain, name, kind, rank, process, thread, depth.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The key columns as in RANGES, then the columns and order of `calls`.
-
-    Raises
-    ------
-    SchemaError
-        If `ranges` is not a RANGES table.
-    ValueError
-        If `by` is empty or names another column.
+    `by` is one or more of SPAN_KEYS, else ValueError. The key columns are as in RANGES, the others and the order those
+    of `calls`.
 
     References
     ----------
     The vendor's `nvtx_sum`, whose Range is "domain:name".
-
-    Examples
-    --------
-    >>> spans(RANGES.empty()).columns.tolist()[:4]
-    ['domain', 'name', 'kind', 'count']
     """
     keys = list(by)
     if not keys or not set(keys) <= set(SPAN_KEYS):
@@ -151,29 +109,13 @@ def _summed(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how long each thread is blocked in calls that wait for the GPU (`BLOCKING`).
 
-    Parameters
-    ----------
-    api_calls
-        API_CALLS; may be empty.
-    window
-        (start_ns, end_ns); when omitted a thread is seen from its first call's start to its last call's end.
+    Without `window` a thread is seen from its first call's start to its last call's end.
 
     Returns
     -------
     pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then keys: `rank` int32; `process`, `thread` int64; `name`
-        category; `count` int64; `total_ns`, `max_ns` int64; `share_frac` float64, 0..1,
-        total_ns over the thread's window.
-
-    Raises
-    ------
-    SchemaError
-        If `api_calls` is not an API_CALLS table.
-
-    Examples
-    --------
-    >>> synchronisations(API_CALLS.empty()).columns.tolist()
-    ['rank', 'process', 'thread', 'name', 'count', 'total_ns', 'max_ns', 'share_frac']
+        By falling `total_ns`, ties by falling count, then keys: `rank`, `process`, `thread`, `name`, `count`,
+        `total_ns`, `max_ns`; `share_frac`, total_ns over the thread's window.
     """
     keys = ["rank", "process", "thread", "name"]
     inside = cut(API_CALLS.check(api_calls), window)
@@ -193,30 +135,14 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
 def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return how long the training thread of each step waits for data.
 
-    Parameters
-    ----------
-    ranges
-        RANGES; may be empty.
-    steps
-        What `perfkit.analysis.steps.detect` returned; may be empty. The share of a run is the sum of wait_ns over the
-        sum of dur_ns, best of the steady steps.
+    `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum of dur_ns, best of
+    the steady steps.
 
     Returns
     -------
     pandas.DataFrame
-        A row per step, in their order: `rank` int32; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64, within the
-        step; `wait_frac` float64, 0..1, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all,
-        wait_frac also where dur_ns is 0.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-
-    Examples
-    --------
-    >>> summary(RANGES.empty(), STEPS.empty()).columns.tolist()
-    ['rank', 'step', 'start_ns', 'dur_ns', 'wait_ns', 'wait_frac']
+        A row per step, in their order: `rank`; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64, within the
+        step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all.
     """
     spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
     found = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
@@ -253,35 +179,18 @@ def recorded(
 ) -> pd.DataFrame:
     """Return how many graphs were launched, how many of them started nothing, and the idle time inside the others.
 
-    Parameters
-    ----------
-    kernels, copies, api_calls
-        KERNELS, COPIES and API_CALLS of one execution; may be empty.
-    window
-        (start_ns, end_ns): graphs launched at least partly in it, and idle time in it; everything when omitted.
+    A window selects the graphs launched at least partly in it, and the idle time in it.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank that launched a graph, ascending: `rank` int32; `launch_count` int64; `empty_count` int64,
-        launches without any operation, at most launch_count; `idle_ns` int64, sum over the rank's devices of the gaps
+        One row per rank that launched a graph, ascending: `rank`; `launch_count`; `empty_count`,
+        launches without any operation; `idle_ns` int64, sum over the rank's devices of the gaps
         of at least 30 us that an operation of a graph ends whose launch call had returned before they began.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
 
     References
     ----------
     AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
-
-    Examples
-    --------
-    >>> recorded(KERNELS.empty(), COPIES.empty(), API_CALLS.empty()).columns.tolist()
-    ['rank', 'launch_count', 'empty_count', 'idle_ns']
     """
     calls = api_calls[where(API_CALLS.check(api_calls)["name"], is_graph_launch)]
     frames = [KERNELS.check(kernels), COPIES.check(copies)]

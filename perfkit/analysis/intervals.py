@@ -2,24 +2,13 @@
 
 Conventions
 -----------
-An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by
-(group, start) and holds no overlapping, touching or empty intervals within a group. Groups are
-small integers (a device, a stream); one pass handles all of them.
+An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by (group, start) and
+holds no overlapping, touching or empty intervals within a group. Groups are small integers (a device, a stream); one
+pass handles all of them. Groups that do not fit into int64 when laid end to end raise PerfkitError.
 
 Starts and ends are sorted each on their own: at any time the number of starts so far minus the
 number of ends so far says how many intervals are open, whichever end belongs to whichever start.
 A stable sort costs next to nothing on what is in order already, or made of a few ordered runs.
-
-Functions
----------
-union       merge intervals that overlap or touch
-merge       time in any of several sets
-intersect   time in both sets
-subtract    time in the first set and not in the second
-clip        the part of a set inside a window
-total       length of a set per group
-binned      length of a set per group and bin
-share       one length as a fraction of another
 """
 
 from __future__ import annotations
@@ -43,19 +32,9 @@ class Intervals(NamedTuple):
 
 
 def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
-    """Return the set covered by the intervals [start, end), which may overlap and be in any order.
+    """Return the set covered by the intervals [start, end), int64 ns, which may overlap and be in any order.
 
-    Parameters
-    ----------
-    start, end
-        int64 ns; an interval with ``end <= start`` covers nothing.
-    group
-        int64, one per interval; all 0 when omitted.
-
-    Raises
-    ------
-    PerfkitError
-        If the groups laid end to end do not fit into int64 (here and in the functions below).
+    An interval with ``end <= start`` covers nothing. All are in group 0 when `group` is omitted.
 
     Examples
     --------
@@ -214,10 +193,7 @@ def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
 def share(part: Int, whole: Int) -> NDArray[np.float64]:
     """Return `part` as a fraction of `whole`, element by element: float64 in 0..1, NaN where `whole` is 0.
 
-    Raises
-    ------
-    PerfkitError
-        If a part is negative or exceeds its whole: the numbers contradict each other.
+    A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each other.
 
     Examples
     --------

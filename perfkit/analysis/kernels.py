@@ -6,10 +6,6 @@ All devices, streams and processes are pooled: a median is the median of every l
 concurrent kernels add up, so shares are of the sum of durations in the table, never of wall time;
 `gpu_busy_frac` counts a moment once per device however many kernels of the group run in it. Kernels cut
 by the window count with the part inside.
-
-Functions
----------
-summary     statistics of the launches per name, full name, family or grid
 """
 
 from __future__ import annotations
@@ -33,41 +29,23 @@ KEYS = {
 def summary(kernels: pd.DataFrame, *, by: str = "name", window: Window | None = None) -> pd.DataFrame:
     """Return count, statistics of the durations, share and busy fraction of the kernels, grouped.
 
-    Parameters
-    ----------
-    kernels
-        KERNELS; may be empty.
-    by
-        "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a block.
-    window
-        (start_ns, end_ns); everything when omitted.
+    `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a block; else
+    ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family` category,
-        missing where kernels of several families share a name; `count` int64; `total_ns`, `min_ns`, `max_ns` int64;
-        `mean_ns`, `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch; `share_frac` float64,
-        total_ns over the sum of this table, NaN where that is 0; `gpu_busy_frac` float64, time in which a kernel
+        By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`,
+        missing where kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`,
+        `max_ns`, `std_ns` (of a sample, NaN for one launch); `share_frac`,
+        total_ns over the sum of this table; `gpu_busy_frac`, time in which a kernel
         of the group runs over the length of the window (without one, first kernel's start to last kernel's end),
-        both summed over the devices that ran any kernel, NaN where that length is 0.
-
-    Raises
-    ------
-    SchemaError
-        If `kernels` is not a KERNELS table.
-    ValueError
-        If `by` is not one of the four.
+        both summed over the devices that ran any kernel.
 
     References
     ----------
     Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of `cuda_gpu_kern_gb_sum`
     (2022: `gpukernsum`), which also tells grids of as many blocks apart by their shape.
-
-    Examples
-    --------
-    >>> summary(KERNELS.empty()).columns.tolist()[:5]
-    ['name', 'family', 'count', 'total_ns', 'mean_ns']
     """
     if by not in KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(KEYS)}")

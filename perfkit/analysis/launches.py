@@ -12,9 +12,9 @@ quantities of one launch, ns
     delay   kernel start - call start
     dur     the kernel: its end - its start
     total   the later of call end and kernel end - call start
-The queue of a stream is one longer from the start of each launch call, one shorter from the start
-of its kernel. Calls and kernels are joined on (rank, process, correlation). A graph launch counts
-once per device: from its call to the first of its kernels, on the stream of that kernel. A kernel
+
+The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
+graph launch counts once per device: from its call to the first of its kernels, on the stream of that kernel. A kernel
 without a call only takes away: a depth below zero betrays a cut capture.
 
 References
@@ -61,34 +61,10 @@ _BY = ("name", "full_name")
 
 
 def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return for every kernel how long its call took, how long it queued and how long it ran.
+    """Return for every kernel how long its call took, how long it queued and how long it ran: table `LATENCY`.
 
-    Parameters
-    ----------
-    kernels, api_calls
-        Tables KERNELS and API_CALLS; may be empty.
-    window
-        (start_ns, end_ns): only kernels that start in it; none is cut.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Table `LATENCY`, in the order of `kernels`: rank, gpu, process, thread (of the call), stream, correlation,
-        name, full_name, api (categories), start_ns (of the call), api_ns, queue_ns (Int64, 0 and up, NA where the
-        kernel started before the call returned), dur_ns, total_ns, delay_ns (all ns; delay_ns below 0 only if
-        the clocks of host and device disagree).
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> latency(KERNELS.empty(), API_CALLS.empty()).columns.tolist() == LATENCY.column_names
-    True
+    The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none. delay_ns is below 0
+    only if the clocks of host and device disagree.
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     row = np.flatnonzero((call >= 0) & _starts_inside(kernels, window))
@@ -116,37 +92,15 @@ def _starts_inside(kernels: pd.DataFrame, window: Window | None) -> pd.Series | 
 
 
 def summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
-    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name.
-
-    Means and medians are over the launches of a group, medians and sample standard deviations as in
-    `perfkit.analysis.grouping`.
-
-    Parameters
-    ----------
-    latency
-        Table `LATENCY`; may be empty.
-    by
-        "name" or "full_name".
+    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name ("name" or "full_name").
 
     Returns
     -------
     pandas.DataFrame
         One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, `by`, count (launches),
         queue_count (those with a queue time), then for each of total, api, queue and dur the columns
-        <quantity>_mean_ns, _median_ns, _min_ns, _max_ns, _std_ns (float64, ns; std NaN for one value, all of
+        <quantity>_mean_ns, _median_ns, _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of
         queue NaN where queue_count is 0).
-
-    Raises
-    ------
-    SchemaError
-        If `latency` does not match its schema.
-    ValueError
-        If `by` is neither of the two.
-
-    Examples
-    --------
-    >>> summary(LATENCY.empty())["queue_count"].tolist()
-    []
     """
     if by not in _BY:
         raise ValueError(f"by: {by!r} is not one of {', '.join(_BY)}")
@@ -164,28 +118,7 @@ def summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
 
 
 def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return how many kernels have no launch call: a cut capture, or calls that were not recorded.
-
-    Parameters
-    ----------
-    kernels, api_calls
-        Tables KERNELS and API_CALLS; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per device: rank, gpu, count (int64, 0 and up).
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-
-    Examples
-    --------
-    >>> unlaunched(KERNELS.empty(), API_CALLS.empty()).columns.tolist()
-    ['rank', 'gpu', 'count']
-    """
+    """Return how many kernels of each device (rank, gpu, count) have no launch call: cut off, or not recorded."""
     lacking = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls)) < 0
     index, (device,) = devices(kernels)
     return index.assign(count=np.bincount(device[lacking], minlength=len(index)))
@@ -194,12 +127,7 @@ def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
 def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how many launched kernels of each stream had not started yet, as a step function.
 
-    Parameters
-    ----------
-    kernels, api_calls
-        Tables KERNELS and API_CALLS; may be empty.
-    window
-        (start_ns, end_ns): the steps in it, preceded by the depth at its start.
+    A window selects the steps in it, preceded by the depth at its start.
 
     Returns
     -------
@@ -208,21 +136,9 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
         time_ns, depth (int64, from time_ns to the next row's), complete (bool, False for all rows of a stream
         whose depth is ever negative: not to be plotted).
 
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
     References
     ----------
     Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our convention.
-
-    Examples
-    --------
-    >>> queue_depth(KERNELS.empty(), API_CALLS.empty())["depth"].tolist()
-    []
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     (stream,) = numbered_together([kernels], STREAM_KEYS)

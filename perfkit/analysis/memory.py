@@ -3,15 +3,15 @@
 Conventions
 -----------
 Allocated is what tensors occupy, reserved what the caching allocator has taken from the driver, both after each
-allocation and release that the profiler recorded (SAMPLES `memory_allocated_bytes`, `memory_reserved_bytes`). A level
-holds until the next one. gpu -1 is memory of the host: only what was allocated since the profiler began counts there,
+allocation and release that the profiler recorded (SAMPLES `memory_allocated_bytes`, `memory_reserved_bytes`; other
+metrics are passed over). gpu -1 is memory of the host: only what was allocated since the profiler began counts there,
 and nothing is reserved.
 
-Fragmentation is the part of the reserved memory that no tensor occupies, (reserved - allocated) / reserved; it is
-undefined where nothing is reserved. It is what the allocator keeps for later as well as what lies in pieces too
-small.
-As in `perfkit.analysis.memory`. A level holds from its time to that of the next one of its device, the last one for
-ever; of several that bear one time all but the last hold for no time, and count where extremes are asked for.
+A level holds from its time to that of the next one of its device, the last one for ever; of several that bear one time
+all but the last hold for no time, and count where extremes are asked for. A window selects the levels that hold in it.
+
+Fragmentation is the part of the reserved memory that no tensor occupies: what the allocator keeps for later as well as
+what lies in pieces too small. It is undefined where nothing is reserved.
 
 References
 ----------
@@ -48,32 +48,9 @@ _DEVICE = ["rank", "gpu"]
 
 
 def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return the allocated and reserved memory of each device over time.
+    """Return the allocated and reserved memory of each device over time: table `TIMELINE`.
 
-    Parameters
-    ----------
-    samples
-        SAMPLES; may be empty. Other metrics are passed over.
-    window
-        (start_ns, end_ns): the levels in it, preceded by the one at its start; everything when omitted.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Table `TIMELINE`: rank, gpu, time_ns (from which on the level holds), allocated_bytes (int64), reserved_bytes
-        (Int64, NA where not recorded).
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> timeline(SAMPLES.empty()).columns.tolist()
-    ['rank', 'gpu', 'time_ns', 'allocated_bytes', 'reserved_bytes']
+    The level that holds when the window starts is moved to its start.
     """
     metric = SAMPLES.check(samples)["metric"]
     allocated, reserved = (samples[where(metric, wanted.__eq__)] for wanted in METRICS)
@@ -101,31 +78,12 @@ def _places(allocated: pd.DataFrame, reserved: pd.DataFrame) -> Int:
 def peak(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the most memory that was allocated and reserved on each device, and when.
 
-    Parameters
-    ----------
-    samples
-        SAMPLES; may be empty.
-    window
-        (start_ns, end_ns): the levels that hold in it; everything when omitted.
-
     Returns
     -------
     pandas.DataFrame
-        One row per device: `rank`, `gpu` int32; `allocated_bytes` int64, the maximum; `time_ns` int64, when it was
+        One row per device: `rank`, `gpu`; `allocated_bytes` int64, the maximum; `time_ns`, when it was
         first reached; `reserved_bytes` Int64, reserved at that time; `max_reserved_bytes` Int64, the maximum. NA where
         reserved memory is not recorded.
-
-    Raises
-    ------
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> peak(SAMPLES.empty()).columns.tolist()
-    ['rank', 'gpu', 'allocated_bytes', 'time_ns', 'reserved_bytes', 'max_reserved_bytes']
     """
     levels = timeline(samples, window=window)
     found = _at_peak(levels)[[*_DEVICE, "allocated_bytes", "time_ns", "reserved_bytes"]]
@@ -141,17 +99,10 @@ def _at_peak(levels: pd.DataFrame) -> pd.DataFrame:
 def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the part of the reserved memory that no tensor occupies, (reserved - allocated) / reserved, per device.
 
-    Parameters
-    ----------
-    samples
-        SAMPLES; may be empty.
-    window
-        (start_ns, end_ns): the levels that hold in it; everything when omitted.
-
     Returns
     -------
     pandas.DataFrame
-        One row per device, float64 in 0..1: `rank`, `gpu` int32; `peak_frac`, when most memory is allocated;
+        One row per device: `rank`, `gpu`; `peak_frac`, when most memory is allocated;
         `mean_frac`, over the time from the first to the last level, each weighted by how long it holds; `max_frac`. NaN
         where nothing is reserved, mean_frac also where the levels span no time.
 
@@ -159,15 +110,6 @@ def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.
     ------
     PerfkitError
         If more is allocated than reserved.
-    SchemaError
-        If `samples` is not a SAMPLES table.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> fragmentation(SAMPLES.empty()).columns.tolist()
-    ['rank', 'gpu', 'peak_frac', 'mean_frac', 'max_frac']
     """
     levels = timeline(samples, window=window)
     levels["frac"] = _idle_frac(levels)
@@ -213,36 +155,17 @@ def until(levels: pd.DataFrame, end: int | None = None) -> Int:
 def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = None) -> pd.DataFrame:
     """Return the least and the most memory of each device in equal bins of one time axis.
 
-    The bins tile the window with integer edges, their widths differ by at most 1 ns. All levels that hold at some time
-    of a bin count, the one at its start too: no peak is lost, however few the bins.
-
-    Parameters
-    ----------
-    timeline
-        Table `TIMELINE`, as `perfkit.analysis.memory.timeline` returns it; may be empty.
-    bins
-        Number of bins, at least 1; no more are made than the window has nanoseconds.
-    window
-        (start_ns, end_ns): what the bins tile; from the first level to the last of all devices when omitted.
+    `timeline` is a TIMELINE. The bins tile the window (from the first level to the last of all devices when omitted)
+    with integer edges, their widths differ by at most 1 ns. There are `bins`, at least 1 (else ValueError), and no more
+    than the window has nanoseconds. All levels that hold at some time of a bin count, the one at its start too: no peak
+    is lost.
 
     Returns
     -------
     pandas.DataFrame
-        One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu` int32;
-        `start_ns`, `dur_ns` int64, of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64;
+        One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`;
+        `start_ns`, `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64;
         `max_reserved_bytes` Int64, NA where none is recorded.
-
-    Raises
-    ------
-    SchemaError
-        If `timeline` is not a TIMELINE table.
-    ValueError
-        If `bins` is below 1, or the window does not end after it starts.
-
-    Examples
-    --------
-    >>> bins(TIMELINE.empty()).columns.tolist()[2:]
-    ['start_ns', 'dur_ns', 'min_allocated_bytes', 'max_allocated_bytes', 'max_reserved_bytes']
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")

@@ -7,11 +7,6 @@ resident as the scarcest of warps, registers, shared memory and block slots allo
 blocks as all SMs hold at once; the tail is the part of the last wave's places that stays empty.
 What the report measured (`launch__occupancy_limit_*`) is taken; what it lacks is computed by the
 CUDA rules from the launch and the limits of the SM. What is not known is NaN, never a default GPU.
-
-Functions
----------
-limits      occupancy, limits, limiter, waves and tail of each launch
-blocks      the four limits of a launch configuration
 """
 
 from __future__ import annotations
@@ -71,42 +66,22 @@ UNKNOWN = Sm()
 def limits(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOWN) -> pd.DataFrame:
     """Return theoretical and achieved occupancy of each launch, what limits it, its waves and its tail.
 
-    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps of an SM;
-    waves = blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1 wave.
-
-    Parameters
-    ----------
-    launches
-        LAUNCHES; may be empty.
-    counters
-        COUNTERS; may be empty.
-    sm
-        The SM's limits where the counters lack `device__attribute_*`; those measured come first.
+    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps of an SM; waves =
+    blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1 wave. `sm` says the SM's limits where
+    the counters lack `device__attribute_*`.
 
     Returns
     -------
     pandas.DataFrame
-        One row per launch, in their order. `rank`, `gpu` int32, `launch` int64, `name` category;
-        `theoretical_occupancy_frac`, `achieved_occupancy_frac` float64 in 0..1; `warps_blocks`,
+        One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
+        `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`,
         `registers_blocks`, `shared_memory_blocks`, `slots_blocks`, `barriers_blocks`, `resident_blocks` float64,
         blocks per SM, `resident_blocks` NaN unless the first four are known; `limiter` string, every smallest
-        limit, comma separated, NA where not known; `waves` float64 above 0; `tail_frac` float64 in 0..1.
-        Numbers are NaN where not known.
-
-    Raises
-    ------
-    SchemaError
-        If a frame is not what its table promises.
+        limit, comma separated, NA where not known; `waves` float64 above 0; `tail_frac`.
 
     References
     ----------
     CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
-
-    Examples
-    --------
-    >>> from perfkit.tables import COUNTERS, LAUNCHES
-    >>> limits(LAUNCHES.empty(), COUNTERS.empty())["limiter"].tolist()
-    []
     """
     found = wide(launches, counters, _METRICS)
     offered = _offered(found, sm)
@@ -128,22 +103,11 @@ def limits(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOWN) 
 
 
 def blocks(block_threads: Float, registers: Float, shared_bytes: Float, *, sm: Sm) -> pd.DataFrame:
-    """Return how many blocks an SM holds by its warps, registers, shared memory and block slots.
+    """Return how many blocks an SM holds by its warps, registers, shared memory and block slots; NaN is not known.
 
-    Registers are given out per warp in units of 256, from the four quarters of an SM; shared memory in units of
-    128 bytes with 1 KiB per block kept for the system from compute capability 8.0 on, before in units of 256.
-
-    Parameters
-    ----------
-    block_threads, registers, shared_bytes
-        float64 arrays of one length: threads per block, registers per thread, shared memory per block.
-    sm
-        The SM's limits.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Columns warps, registers, shared_memory, slots, float64, blocks; NaN where something is not known.
+    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block. Registers are given
+    out per warp in units of 256, from the four quarters of an SM; shared memory in units of 128 bytes with 1 KiB per
+    block kept for the system from compute capability 8.0 on, before in units of 256.
 
     References
     ----------

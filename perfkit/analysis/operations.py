@@ -8,12 +8,6 @@ reads or writes, once: what no cache can save. A real kernel moves more: its int
 ceilings are a data sheet's dense peaks or the rates measured on the machine itself; there is no default. Left of the
 ridge, peak over bandwidth, memory is the limit, right of it arithmetic.
 
-Functions
----------
-ceilings      peaks of a data sheet beside those measured, roof by roof
-work          FLOP, bytes and intensity of typical operations
-attainable    what the ceilings allow each operation, and which of the two limits it
-
 References
 ----------
 Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.: FlashAttention,
@@ -89,8 +83,7 @@ def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFr
     Returns
     -------
     pandas.DataFrame
-        MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s;
-        `measured_frac` in 0..1.1.
+        MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s.
 
     Raises
     ------
@@ -136,7 +129,7 @@ def _rates(peaks: Peaks | None) -> dict[str, float]:
 def work(
     *, batch: int = 4, sequence: int = 4096, heads: int = 64, head_size: int = 128, element_bytes: int = 2
 ) -> pd.DataFrame:
-    """Return FLOP, bytes and intensity of the operations that language models are made of.
+    """Return FLOP, bytes and intensity of the operations that language models are made of: OPERATIONS by intensity.
 
     The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's width, heads x head
     size; while text is generated it is that of a single token. Attention has a query for every position, or for the
@@ -152,11 +145,6 @@ def work(
         Heads of the attention and the width of one; their product is the width of the model.
     element_bytes
         Bytes of an element: 2 for BF16 and FP16, 4 for FP32.
-
-    Returns
-    -------
-    pandas.DataFrame
-        OPERATIONS by rising intensity: `flops`, `bytes` float64; `intensity` float64, FLOP/byte, 0 for a look-up.
 
     Raises
     ------
@@ -218,29 +206,19 @@ def _others(sizes: _Sizes) -> Iterator[Row]:
 def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.DataFrame:
     """Return what the ceilings allow each operation: min(peak, intensity x bandwidth), and which of the two it is.
 
-    Parameters
-    ----------
-    operations
-        OPERATIONS; may be empty.
-    peaks
-        Of the data sheet, or measured ones.
-    precision
-        The one whose peak is the roof, such as "bf16_tensor": a key of ``hardware.PRECISIONS``.
+    `peaks` are of the data sheet, or measured ones; `precision` is a key of ``hardware.PRECISIONS``, such as
+    "bf16_tensor", else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        The rows and columns of `operations`, then `attainable_flops_per_s` float64, FLOP/s; `peak_frac` float64, 0..1,
+        The rows and columns of `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`,
         that over the peak; `bound` category: memory left of the ridge, compute at it and right of it.
 
     Raises
     ------
-    SchemaError
-        If `operations` is not an OPERATIONS table.
     PerfkitError
         If the peak or the bandwidth is not known.
-    ValueError
-        If the precision is none.
 
     References
     ----------

@@ -7,11 +7,6 @@ starts). A repetition is a stretch [first, stop) of places in it. Elements that 
 repetition are its *anchors*: their distance is the length. Of several lengths that explain the
 sequence (layers inside a step, steps inside an epoch) the longest is taken, unless a shorter one has
 five times as many anchors: a step is made of many kernels that run once in it, an epoch of few.
-
-Functions
----------
-repeats     the stretches that repeat
-bounds      when they begin and end
 """
 
 from __future__ import annotations
@@ -48,23 +43,11 @@ class _Anchors(NamedTuple):
 
 
 def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
-    """Return the first place of each repetition and the place after its last.
+    """Return the first place of each repetition and the place after its last: at least three, or none. O(n log n).
 
-    Takes O(n log n). Elements before, after and between repetitions (a prologue, a validation run)
-    belong to none; a repetition cut short at the end is none.
-
-    Parameters
-    ----------
-    code
-        int64, equal for equal elements, in their order; may be empty.
-    pause
-        int64 >= 0, how long nothing happened before each element. A repetition starts where the pause
-        is regularly longest; without pauses, at the anchor that occurs first.
-
-    Returns
-    -------
-    first, stop : int64 arrays
-        Ascending, stretches do not overlap; at least three, or empty when nothing repeats.
+    Repetitions do not overlap. Elements before, after and between them (a prologue, a validation run) belong to none; a
+    repetition cut short at the end is none. A repetition starts where the `pause`, how long nothing happened before
+    each element, is regularly longest; without pauses, at the anchor that occurs first.
 
     Examples
     --------

@@ -7,11 +7,6 @@ as the kernel's name says (`perfkit.names.decode`), else as the types of the lau
 unknown. Float32 operands may run as TF32, which only a name can say. TF32 is float32 in memory that tensor cores
 round: it is no mixed precision. Names and types are hints; counters decide.
 
-Functions
----------
-shares    time of the matrix work per number format
-mixed     whether mixed precision is active
-
 References
 ----------
 PyTorch, "Automatic Mixed Precision package" (which operators autocast to float16 or bfloat16); "Numerical accuracy",
@@ -63,34 +58,10 @@ SHARES = Table(
 def shares(
     ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None
 ) -> pd.DataFrame:
-    """Return how much of the time of GEMMs, convolutions and attention ran in which number format.
+    """Return how much of the time of GEMMs, convolutions and attention ran in which number format: table `SHARES`.
 
-    Parameters
-    ----------
-    ops, api_calls
-        OPS and API_CALLS of the same execution, for the operands; may be empty.
-    kernels
-        KERNELS; may be empty.
-    window
-        (start_ns, end_ns): kernels count with the part inside; everything when omitted.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Table `SHARES`, by falling total_ns: family, format, tensor_cores, source (categories), count, total_ns (ns),
-        share_frac (0..1, of the time of all rows, NaN where that is 0).
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match its schema.
-    ValueError
-        If the window does not end after it starts.
-
-    Examples
-    --------
-    >>> shares(OPS.empty(), KERNELS.empty(), API_CALLS.empty()).columns.tolist() == SHARES.column_names
-    True
+    The rows are by falling total_ns. `ops` and `api_calls`, of the same execution, tell the operands. With a window
+    kernels count with the part inside.
     """
     matrix = kernels[KERNELS.check(kernels)["family"].isin(FAMILIES)].reset_index(drop=True)
     _, op = launching(OPS.check(ops), parents(ops), matrix, API_CALLS.check(api_calls))
@@ -154,25 +125,7 @@ class Mixed:
 def mixed(shares: pd.DataFrame) -> Mixed:
     """Return whether mixed precision is active: at least half of the matrix work's time in fp16, bf16, fp8 or int8.
 
-    Parameters
-    ----------
-    shares
-        Table `SHARES`, as `shares` returns it; may be empty.
-
-    Returns
-    -------
-    Mixed
-        `active` is None where there is no matrix work, or so much of unknown format that it would decide.
-
-    Raises
-    ------
-    SchemaError
-        If `shares` does not match its schema.
-
-    Examples
-    --------
-    >>> mixed(SHARES.empty())
-    Mixed(active=None, reduced_frac=nan, unknown_frac=nan, total_ns=0)
+    `active` is None where there is no matrix work, or so much of unknown format that it would decide.
     """
     time = SHARES.check(shares).groupby("format", observed=False)["total_ns"].sum()
     total = int(time.sum())

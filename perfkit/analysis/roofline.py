@@ -2,11 +2,10 @@
 
 Conventions
 -----------
-A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per byte.
-Sums come before quotients: FLOP / time, FLOP / bytes; rates and ratios are never added or averaged. A roof
-is a peak per precision and a bandwidth per memory level, of a data sheet or measured in the report; there
-is no default. Tensor work is named by its operands' type (fp16_tensor accumulates in FP32,
-fp16_tensor_acc16 in FP16) because each type has a roof of its own.
+A point is a launch (or all launches of a name) in one precision: FLOP over time against FLOP per byte. Sums come before
+quotients: rates and ratios are never added or averaged. A roof is a peak per precision and a bandwidth per memory
+level, of a data sheet or measured in the report; there is no default. Tensor work is named by its operands' type
+(fp16_tensor accumulates in FP32, fp16_tensor_acc16 in FP16) because each type has a roof of its own.
 
 References
 ----------
@@ -90,34 +89,15 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
 
     Parameters
     ----------
-    launches
-        LAUNCHES; may be empty.
     counters
-        COUNTERS, for the types of tensor operations and the waves; without it names tell the types.
+        For the types of tensor operations and the waves; without it names tell the types.
     by
-        "launch"; "name", "full_name": all launches of it on a GPU; "gpu": all launches of a GPU.
+        "launch"; "name", "full_name": all launches of it on a GPU; "gpu": all launches of a GPU. Else ValueError.
 
     Returns
     -------
     pandas.DataFrame
-        POINTS: `flops` above 0, or 0 (counted, none), or NaN (not counted); `dur_ns` ns; bytes; `flops_per_s`;
-        intensities in FLOP/byte. A sum of which one part was not measured is NaN.
-
-    Raises
-    ------
-    SchemaError
-        If a table is not of its kind.
-    ValueError
-        If `by` is not one of the four.
-
-    References
-    ----------
-    Yang, Kurth, Williams: Hierarchical roofline analysis for GPUs, 2020.
-
-    Examples
-    --------
-    >>> points(LAUNCHES.empty()).columns.tolist()[5:10]
-    ['family', 'precision', 'count', 'dur_ns', 'flops']
+        POINTS: `flops` above 0, or 0 (counted, none), or NaN (not counted). A sum with a part not measured is NaN.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -183,12 +163,7 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
     A launch with several precisions gets one verdict, that of its point nearest to the roof. A launch with a point
     above 110 % of its roof is refused, whatever the throughputs say: its figures contradict each other.
 
-    Parameters
-    ----------
-    points
-        POINTS of `points`; may be empty.
-    ceilings
-        CEILINGS of `ceilings`; without it there are no shares, and only the vendor's rule can decide.
+    Without `ceilings` there are no shares, and only the vendor's rule can decide.
 
     Returns
     -------
@@ -199,19 +174,9 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
         bandwidth), which is the larger of compute and dram. They are in 0..1.1; l2 and l1 are NaN above.
         `bound` category, one of BOUNDS; `rule` category: speed of light, roofline, or missing; `reason` string.
 
-    Raises
-    ------
-    SchemaError
-        If a table is not of its kind.
-
     References
     ----------
     Vendor's rule: Nsight Compute, SOLBottleneck. Roof: Williams, Waterman, Patterson, 2009.
-
-    Examples
-    --------
-    >>> bound(POINTS.empty())["bound"].tolist()
-    []
     """
     table = pd.concat([POINTS.check(points), _shares(points, ceilings)], axis=1)
     launch = table.groupby(POINTS.column_names[:5], observed=True, dropna=False, sort=False).ngroup()
@@ -236,14 +201,8 @@ def speed_of_light(sm_frac: pd.Series, memory_frac: pd.Series, waves: pd.Series)
     """Return the verdict of the vendor's rule on compute and memory throughput, "not measured" where one is NaN.
 
     One at 80 % or above: the larger names the bound. Else one at 60 % or above: the larger names it if it leads by
-    10 points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid does not fill the GPU once.
-
-    Parameters
-    ----------
-    sm_frac, memory_frac
-        Throughput over its peak, of one index.
-    waves
-        Times the grid fills the GPU; NaN, not recorded, counts as one that does.
+    10 points, balanced otherwise. Both under 60 %: latency, or small_grid where the grid fills the GPU less than once
+    (`waves` below 1; NaN, not recorded, counts as one that does).
 
     Examples
     --------

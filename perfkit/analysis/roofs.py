@@ -72,7 +72,7 @@ _PEAKS = {
 def ceilings(
     launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, peaks: Peaks | None = None
 ) -> pd.DataFrame:
-    """Return the roofs of every device that ran `launches`: from `peaks` if given, else measured in the report.
+    """Return the roofs of every device that ran `launches`, CEILINGS: of `peaks` if given, else those of the report.
 
     A measured roof is the peak per cycle times the clock of a launch, the highest over the launches of the
     device, so that no launch lies above it because its own clock was higher. Measured peaks are at the
@@ -80,34 +80,19 @@ def ceilings(
 
     Parameters
     ----------
-    launches
-        LAUNCHES; may be empty.
     counters
         COUNTERS with the peaks of the report's roofline sections; not used when `peaks` is given.
     peaks
         Peaks of the GPU, such as ``hardware.peaks(name)``; data sheets have no roof for l2 and l1.
 
-    Returns
-    -------
-    pandas.DataFrame
-        CEILINGS, one row per device and roof: `flops_per_s` or `bytes_per_s`, each NaN where the other is meant;
-        `ridge` FLOP/byte, one per precision; `count`, `spread_frac` and `source` say how it is known.
-
     Raises
     ------
-    SchemaError
-        If a table is not of its kind.
     PerfkitError
         If a device has no peak of any precision or no DRAM bandwidth: there is no roof then, and no default.
 
     References
     ----------
     Metrics and factors are those of the vendor's roofline sections (Nsight Compute, SpeedOfLight_*Roofline*.section).
-
-    Examples
-    --------
-    >>> ceilings(LAUNCHES.empty()).empty
-    True
     """
     devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
     if peaks is not None:
@@ -171,15 +156,7 @@ def _lacking(devices: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
 
 
 def metrics(counters: pd.DataFrame, suffix: str = "") -> dict[str, tuple[str, ...]]:
-    """Return precision -> the metrics whose sum counts its operations.
-
-    Parameters
-    ----------
-    counters
-        COUNTERS; may be empty.
-    suffix
-        What follows ``.sum`` in the name, such as ``.peak_sustained``.
-    """
+    """Return precision -> the metrics whose sum counts its operations; `suffix` follows ``.sum`` in their names."""
     whole = re.compile(_METRIC + re.escape(suffix))
     recorded = sorted(str(metric) for metric in COUNTERS.check(counters)["metric"].unique())
     found = [match for metric in recorded if (match := whole.fullmatch(metric))]

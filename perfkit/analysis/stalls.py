@@ -6,17 +6,11 @@ A stall reason's value is a number of samples, or the cycles a warp spent on it 
 table holds one form per launch. Either way a reason's share is its part of the sum over the reasons of
 its launch (or call-tree node). `selected` is the cycle in which the warp did issue: it counts in the
 sum, as in the vendor's warp latency, but is no stall and gets no place. Totals such as `stl_any`, which are the sum
-of
-the others, are left out. Waiting warps cost nothing while another one can issue.
-Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
-`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's instruction samples (`stl_<reason>`).
+of the others, are left out. Waiting warps cost nothing while another one can issue.
 
-Data
-----
-words       what a reason means to a person, and what usually helps
-words      reason -> Words
-TOTALS     reasons that are the sum of the others
-ISSUING    reasons that are no stall: the warp issued, or others did while it waited
+Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
+`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's instruction samples (`stl_<reason>`). `words` says what
+each means to a person and what usually helps, TOTALS are the sums of others, ISSUING those that are no stall.
 
 References
 ----------
@@ -160,28 +154,19 @@ KEYS: Mapping[str, list[str]] = {"launch": ["rank", "launch"], "node": ["rank", 
 
 
 def shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
-    """Return each stall reason's share of its launch's (or node's) waiting, largest first.
+    """Return each stall reason's share of the waiting of its launch (or call-tree node: `by` "node"), largest first.
 
     share = value / sum of the values of the launch, totals left out.
-
-    Parameters
-    ----------
-    stalls
-        STALLS; may be empty.
-    by
-        "launch" looks at the rows of launches, "node" at those of call-tree nodes.
 
     Returns
     -------
     pandas.DataFrame
-        By rank and launch (node), then falling value, ties by reason. `rank` int32, `launch` or `node` int64,
-        `reason` category, `value` float64 as in STALLS, `share_frac` float64 in 0..1, NaN where the sum is 0
+        By rank and launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64,
+        `reason` category, `value` float64 as in STALLS, `share_frac`, NaN where the sum is 0
         or the value is missing, `place` Int64, 1 for the largest stall, NA for what is no stall (`selected`).
 
     Raises
     ------
-    SchemaError
-        If `stalls` is not a STALLS table.
     ValueError
         If `by` is neither.
     PerfkitError
@@ -190,11 +175,6 @@ def shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     References
     ----------
     Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons" and section WarpStateStats.
-
-    Examples
-    --------
-    >>> shares(STALLS.empty()).columns.tolist()
-    ['rank', 'launch', 'reason', 'value', 'share_frac', 'place']
     """
     if by not in KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(KEYS)}")
@@ -237,28 +217,10 @@ def _among(reason: pd.Series, names: frozenset[str]) -> NDArray[np.bool_]:
 
 
 def main(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
-    """Return the largest stall of each launch or call-tree node, with what it means.
+    """Return the largest stall above 0 of each launch or call-tree node, with what it means.
 
-    Parameters
-    ----------
-    stalls, by
-        As in `shares`.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per launch (node) that has a stall above 0: the columns of `shares` without place, and `means`
-        and `helps`, string, empty for a reason that `words` does not know.
-
-    Raises
-    ------
-    SchemaError, ValueError, PerfkitError
-        As in `shares`.
-
-    Examples
-    --------
-    >>> len(main(STALLS.empty()))
-    0
+    The columns are those of `shares` without place, and the strings `means` and `helps`, empty for a reason that
+    `words` does not know.
     """
     found = shares(stalls, by=by)
     largest = found[found["place"].eq(1).fillna(False).astype(bool) & found["value"].gt(0)].drop(columns="place")

@@ -5,19 +5,18 @@ Conventions
 An iteration (step) is found in one of three ways, the first that works for a rank:
 
 1. "profiler step": ranges the profiler wrote around iterations (kind "step" or names ProfilerStep#N).
-2. "nvtx": ranges a person named (`annotations`), that repeat on one thread at one depth, outermost
-   first. A repeated range called a step or a batch is the step; when siblings repeat together,
-   or the range is a part of a step, a step goes from one start of the first of them to the next.
+2. "nvtx": ranges a person named, that repeat on one thread at one depth, outermost first. A repeated range called
+   a step or a batch is the step; when siblings repeat together, or the range is a part of a step, a step goes from
+   one start of the first of them to the next.
 3. "kernel sequence": the repeated sequence of kernels (`period`) of the device and process with the
    most. The step starts where the device regularly idles longest.
 
 Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds.
-Ranges are told apart by their *label*: the name up to the first ", " (frameworks append sequence
-numbers and sizes after it) and without a number at its end when that number counts ("Batch 7"; but
-"layer_7" stays itself when every iteration has a layer_7). Ranges of one process, thread, domain and
-depth form a *level*; depth counts only the ranges considered, so that a first step inside a range
-"warm-up" is on the level of the others. Labels that say epoch and names that a framework writes for
-every operator are not considered.
+Ranges are told apart by their *label*: the name up to the first ", " (frameworks append sequence numbers and sizes
+after it) and without a number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every
+iteration has a layer_7). Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges
+considered, so that a first step inside a range "warm-up" is on the level of the others. Labels that say epoch and
+names that a framework writes for every operator are not considered.
 """
 
 from __future__ import annotations
@@ -74,31 +73,10 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
     every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
     next would have begun.
 
-    Parameters
-    ----------
-    ranges, kernels
-        RANGES and KERNELS; either may be empty.
-    window
-        (start_ns, end_ns); keeps the steps that lie in it whole.
-
     Returns
     -------
     pandas.DataFrame
-        By rank and step: `rank` int32; `step` int64, number of the step in the whole capture, from 0; `start_ns`,
-        `dur_ns` int64, steps of a rank do not overlap; `name` category, the range or kernel a step starts with; `how`
-        category, "profiler step", "nvtx" or "kernel sequence"; `steady` bool.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match RANGES or KERNELS.
-    ValueError
-        If the window ends before it starts.
-
-    Examples
-    --------
-    >>> detect(RANGES.empty(), KERNELS.empty()).columns.tolist()
-    ['rank', 'step', 'start_ns', 'dur_ns', 'name', 'how', 'steady']
+        STEPS: steps of a rank do not overlap; only those that lie in the window whole, numbered in the whole capture.
     """
     RANGES.check(ranges)
     KERNELS.check(kernels)
@@ -112,28 +90,7 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps that are typical: after compilation and warm-up.
-
-    Parameters
-    ----------
-    steps
-        What `detect` returned; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The rows with `steady`, all columns and step numbers unchanged.
-
-    Raises
-    ------
-    SchemaError
-        If `steps` is not what `detect` returns.
-
-    Examples
-    --------
-    >>> len(steady(STEPS.empty()))
-    0
-    """
+    """Return the STEPS that are typical, after compilation and warm-up, their numbers unchanged."""
     typical = STEPS.check(steps)["steady"]
     return steps[typical].reset_index(drop=True)
 
@@ -202,24 +159,12 @@ def _settled(dur: Int) -> NDArray[np.bool_]:
 
 
 def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
-    """Return the iterations that named ranges show, or no row.
+    """Return the iterations of one rank that named ranges show, by start: `start_ns`, `dur_ns` and `name`; maybe none.
 
-    Levels whose labels say iteration or part of one come first, then the others; among them the outermost,
-    then the one whose ranges cover most time. Its labels must repeat (`perfkit.analysis.period`), and more than
-    half of the kernels must start between the first and the last iteration. Labels that do not tell must besides
-    repeat without long breaks, with kernels in most repetitions: a function called now and then is no iteration.
-
-    Parameters
-    ----------
-    ranges
-        RANGES of one rank; may be empty.
-    launched
-        int64 ns, starts of the rank's kernels, any order; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By start: `start_ns`, `dur_ns` int64; `name` object, the range's name up to the first ", ".
+    Levels whose labels say iteration or part of one come first, then the others; among them the outermost, then the one
+    whose ranges cover most time. Its labels must repeat (`perfkit.analysis.period`), and more than half of the kernels
+    (`launched`: their starts, ns) must start between the first and the last iteration. Labels that do not tell must
+    also repeat without long breaks, with kernels in most repetitions: a function called now and then is no iteration.
     """
     spans = ranges[ranges["kind"] != "mark"]
     spans = spans.assign(label=_labels(spans["name"]))

@@ -2,19 +2,11 @@
 
 Conventions
 -----------
-Times are int64 ns, intervals half open. Time is the union over all streams and processes of a
-device: what runs at once is counted once. With a window, operations are cut at its edges and every
-device of the tables is seen over the whole window, worked or not; without one, from the start of
-its first to the end of its last operation. Communication kernels are those of family
-"communication"; a memset is computation, every other row of COPIES a copy. `others` is a second
-KERNELS frame: the kernels that the user has not selected, which keep the device busy all the same.
-
-Functions
----------
-busy            time with kernels, and with any operation, per device
-breakdown       computation, exposed communication, other kernels, exposed copies, idle: they sum to the span
-bins            busy time per stream and bin, to draw a timeline of any size
-samples_mean    mean and percentiles of sampled metrics per device
+Time is the union over all streams and processes of a device: what runs at once is counted once. With a window,
+operations are cut at its edges and every device of the tables is seen over the whole window, worked or not; without
+one, from the start of its first to the end of its last operation. Communication kernels are those of family
+"communication"; a memset is computation, every other row of COPIES a copy. `others` is a second KERNELS frame: the
+kernels that the user has not selected, which keep the device busy all the same. Times beyond int64 raise PerfkitError.
 """
 
 from __future__ import annotations
@@ -41,29 +33,11 @@ def busy(
 ) -> pd.DataFrame:
     """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its span.
 
-    Parameters
-    ----------
-    kernels, copies, others
-        KERNELS, COPIES and the KERNELS not selected, in any order, may be empty.
-    window
-        (start_ns, end_ns), half open; the span of each device's operations when omitted.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32), ascending: start_ns and span_ns of what was looked at,
-        kernel_busy_ns, device_busy_ns (int64, ns, 0..span_ns), kernel_busy_frac, device_busy_frac
-        (float64, 0..1, NaN where span_ns is 0).
-
-    Raises
-    ------
-    SchemaError, ValueError, PerfkitError
-        If an input is not of its table; the window does not end after it starts; times exceed int64.
-
-    Examples
-    --------
-    >>> busy(KERNELS.empty(), COPIES.empty()).columns.tolist()[2:6]
-    ['start_ns', 'span_ns', 'kernel_busy_ns', 'device_busy_ns']
+        One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns, device_busy_ns
+        (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
     """
     frames = _checked(kernels, copies, others)
     index, groups = devices(*frames)
@@ -88,30 +62,15 @@ def breakdown(
     `others` and COPY the copies: computation is |COMP|, exposed communication |COMM - COMP|, other
     kernels |OTHER - COMP - COMM|, exposed copy |COPY - COMP - COMM - OTHER|, idle the rest.
 
-    Parameters
-    ----------
-    kernels, copies, window, others
-        As in `busy`.
-
     Returns
     -------
     pandas.DataFrame
-        One row per rank and gpu (int32), ascending: span_ns, computation_ns, exposed_communication_ns,
-        other_kernels_ns (0 without `others`), exposed_copy_ns, idle_ns (int64, ns, 0..span_ns).
-
-    Raises
-    ------
-    SchemaError, ValueError, PerfkitError
-        As in `busy`.
+        One row per rank and gpu, ascending: span_ns, computation_ns, exposed_communication_ns,
+        other_kernels_ns (0 without `others`), exposed_copy_ns, idle_ns (int64, 0..span_ns).
 
     References
     ----------
     AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
-
-    Examples
-    --------
-    >>> breakdown(KERNELS.empty(), COPIES.empty()).columns.tolist()[2:5]
-    ['span_ns', 'computation_ns', 'exposed_communication_ns']
     """
     frames = _checked(kernels, copies, others)
     index, groups = devices(*frames)
@@ -151,32 +110,15 @@ def bins(
 ) -> pd.DataFrame:
     """Return the busy time of each stream in equal bins of one time axis, kind by kind.
 
-    The bins tile the window (the common span of all devices when omitted) with integer edges, their
-    widths differ by at most 1 ns. Busy is the exact overlap with the union of the stream's operations.
-
-    Parameters
-    ----------
-    kernels, copies, window
-        As in `busy`.
-    bins
-        Number of bins, at least 1; no more are made than the window has nanoseconds.
+    The bins tile the window (the common span of all devices when omitted) with integer edges, their widths differ by at
+    most 1 ns. There are `bins`, at least 1 (else ValueError), and no more than the window has nanoseconds. Busy is the
+    exact overlap with the union of the stream's operations.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank, gpu (int32), stream (int64), kind (category: computation, communication,
-        copy) and bin with busy time, sorted by these: start_ns, dur_ns of the bin, busy_ns (int64, ns,
-        1..dur_ns), busy_frac (float64, above 0, at most 1).
-
-    Raises
-    ------
-    SchemaError, ValueError, PerfkitError
-        As in `busy`; ValueError also if `bins` is below 1.
-
-    Examples
-    --------
-    >>> bins(KERNELS.empty(), COPIES.empty())["kind"].cat.categories.tolist()
-    ['computation', 'communication', 'copy']
+        One row per rank, gpu, stream, kind (category: computation, communication, copy) and bin with busy time, sorted
+        by these: start_ns, dur_ns of the bin, busy_ns (1..dur_ns), busy_frac (above 0).
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
@@ -205,31 +147,15 @@ def _lanes(device: Int, stream: Int, kind: Int) -> tuple[list[Int], Int]:
 
 
 def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return mean, percentiles and maximum of each metric's readings.
+    """Return mean, percentiles and maximum of each metric's readings in the window.
 
-    Over the readings with window start <= time < end, all without a window; every reading weighs the
-    same and NaN readings are left out. Percentiles interpolate linearly between readings.
-
-    Parameters
-    ----------
-    samples, window
-        SAMPLES, in any order, may be empty; (start_ns, end_ns), half open, in the clock of `time_ns`.
+    Every reading weighs the same and NaN readings are left out. Percentiles interpolate linearly between readings.
 
     Returns
     -------
     pandas.DataFrame
-        One row per rank, gpu (int32) and metric (category) read, sorted by these: count (int64,
-        without NaN), mean, p5, p50, p95, max (float64, in the metric's unit, NaN where count is 0).
-
-    Raises
-    ------
-    SchemaError, ValueError
-        As in `busy`.
-
-    Examples
-    --------
-    >>> samples_mean(SAMPLES.empty()).columns.tolist()[3:]
-    ['count', 'mean', 'p5', 'p50', 'p95', 'max']
+        One row per rank, gpu and metric read, sorted by these: count (without NaN), mean, p5, p50, p95, max (float64,
+        in the metric's unit, NaN where count is 0).
     """
     SAMPLES.check(samples)
     if window is not None:

@@ -1,4 +1,7 @@
-"""Which shares of the peak can be believed?"""
+"""How much work does a training do per token and per second, and which shares of the peak can be believed?
+
+A number that is not above 0 raises ValueError.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,10 @@ _CAUSES = (
 
 
 def credible(share: float, *, what: str, gpus: int = 1) -> str:
-    """Return a note if a share of the peak is suspiciously high, the empty string if it can be believed.
+    """Return a note if a share of the dense peak of all GPUs is suspiciously high, else the empty string.
 
-    Parameters
-    ----------
-    share
-        Operations per second over the dense peak of all GPUs.
-    what
-        Name of the quantity, for the message.
-    gpus
-        GPUs whose peak was counted.
-
-    Raises
-    ------
-    PerfkitError
-        If the share is above 1, with how many GPUs it would take and the usual causes.
+    `what` names the quantity in the message. PerfkitError if the share is above 1, with how many GPUs it would take and
+    the usual causes.
 
     Examples
     --------
@@ -71,21 +63,14 @@ def positive(**arguments: float) -> None:
 
 
 def active_parameters(*, parameters: float, in_experts: float, experts: int, experts_per_token: int) -> float:
-    """Return the parameters that a token passes through: those outside the experts, and those of its own experts.
+    """Return the parameters that a token passes through: parameters - in_experts x (1 - experts_per_token / experts).
 
     Parameters
     ----------
-    parameters
-        All parameters of the model.
-    in_experts
-        Those of them that belong to experts, of all layers and experts together.
+    parameters, in_experts
+        All parameters of the model, and those of them in experts, of all layers and experts together.
     experts, experts_per_token
         Experts per layer, and how many of them a token is sent to.
-
-    Returns
-    -------
-    float
-        parameters - in_experts x (1 - experts_per_token / experts).
 
     Raises
     ------
@@ -112,7 +97,7 @@ def active_parameters(*, parameters: float, in_experts: float, experts: int, exp
 def flops_per_token(
     *, parameters: float, layers: int = 0, heads: int = 0, head_size: int = 0, sequence: int = 0
 ) -> float:
-    """Return the operations that training on one token takes: 6 N + 12 L H Q T.
+    """Return the FLOP that training on one token takes: 6 N + 12 L H Q T.
 
     2 per parameter forward and 4 backward, and the attention over the whole sequence, without the half that a causal
     mask leaves out. Nothing that is computed a second time is in it.
@@ -125,11 +110,6 @@ def flops_per_token(
     layers, heads, head_size, sequence
         L, H, Q (size of a head) and T (tokens of a sequence) of the attention. Without them the attention is left out:
         8 % of the operations of a model of 70e9 parameters at 4096 tokens, 16 % of one of 7e9.
-
-    Returns
-    -------
-    float
-        FLOP per token.
 
     Raises
     ------
@@ -157,17 +137,8 @@ def flops_per_token(
 def samples_per_s(*, global_batch: float, step_ns: float) -> float:
     """Return the samples of all GPUs that are trained per second: global batch / step time.
 
-    Parameters
-    ----------
-    global_batch
-        Samples of a step on all GPUs together, accumulated micro-batches included.
-    step_ns
-        Time of a step, ns, from one optimizer step to the next.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not above 0.
+    The global batch are the samples of a step on all GPUs together, accumulated micro-batches included; a step lasts
+    from one optimizer step to the next, ns.
 
     Examples
     --------
@@ -179,22 +150,10 @@ def samples_per_s(*, global_batch: float, step_ns: float) -> float:
 
 
 def tokens_per_s(*, global_batch: float, sequence: float, step_ns: float) -> float:
-    """Return the tokens of all GPUs that are trained per second: global batch x sequence / step time.
+    """Return the tokens of all GPUs that are trained per second: global batch x tokens of a sample / step time.
 
     The global batch is the batch of a replica times the replicas; the GPUs that share a replica (tensor and pipeline
     parallelism) train on the same tokens and count once.
-
-    Parameters
-    ----------
-    global_batch, step_ns
-        As in `samples_per_s`.
-    sequence
-        Tokens of a sample.
-
-    Raises
-    ------
-    ValueError
-        If an argument is not above 0.
 
     Examples
     --------

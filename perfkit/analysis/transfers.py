@@ -6,12 +6,6 @@ Durations are those on the GPU, bytes are decimal (1 GB/s = 1e9 bytes/s). A rate
 the copies together (sum over sum, so long copies weigh more), without copies of zero duration. A copy
 cut by the window counts with the bytes in proportion to the time inside, to the nearest byte.
 Statistics pool all ranks, devices and streams unless these are among the keys.
-
-Functions
----------
-summary         count, bytes, time and rate per direction and kind of memory
-pageable_async  asynchronous copies that wait because their memory is pageable
-small_copies    how many of the copies are too small to use the link
 """
 
 from __future__ import annotations
@@ -43,41 +37,20 @@ def summary(
     by: Sequence[str] = ("direction", "src_memory", "dst_memory"),
     window: Window | None = None,
 ) -> pd.DataFrame:
-    """Return count, bytes, time and rate of the copies and memsets, grouped.
-
-    Parameters
-    ----------
-    copies
-        COPIES; may be empty.
-    by
-        One or more of direction, src_memory, dst_memory, peer_gpu, rank, gpu, process, stream.
-    window
-        (start_ns, end_ns); everything when omitted.
+    """Return count, bytes, time and rate of the copies and memsets, grouped by one or more of KEYS (else ValueError).
 
     Returns
     -------
     pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count` int64;
+        By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`;
         `bytes`, `total_ns` int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations `mean_ns`,
-        `median_ns` float64, `min_ns`, `max_ns` int64, `std_ns` float64 of a sample, NaN for one copy; of the
-        sizes `mean_bytes`, `median_bytes`, `min_bytes`, `max_bytes`, `std_bytes` likewise.
-
-    Raises
-    ------
-    SchemaError
-        If `copies` is not a COPIES table.
-    ValueError
-        If `by` is empty or names another column.
+        `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one copy); of the sizes likewise `mean_bytes`,
+        `median_bytes`, `min_bytes`, `max_bytes`, `std_bytes`.
 
     References
     ----------
     With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the sizes its
     `cuda_gpu_mem_size_sum`.
-
-    Examples
-    --------
-    >>> summary(COPIES.empty(), by=["direction"]).columns.tolist()[:5]
-    ['direction', 'count', 'bytes', 'total_ns', 'bytes_per_s']
     """
     keys = list(by)
     if not keys or not set(keys) <= set(KEYS):
@@ -116,30 +89,15 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
     Such a copy is staged through pinned memory by the driver and holds the calling thread up: it behaves as a
     synchronous one. (Host-to-device copies of at most 64 KB return early all the same; `bytes` tells them.)
 
-    Parameters
-    ----------
-    copies, api_calls
-        COPIES and API_CALLS, joined on rank, process and correlation; either may be empty.
-
     Returns
     -------
     pandas.DataFrame
-        In the order of COPIES: `rank`, `gpu` int32; `start_ns`, `dur_ns`, `bytes` int64; `direction` category; `api`
-        category, the call. Copies whose call was not recorded are left out.
-
-    Raises
-    ------
-    SchemaError
-        If a table does not match COPIES or API_CALLS.
+        In the order of COPIES: `rank`, `gpu`, `start_ns`, `dur_ns`, `bytes`, `direction` and `api`
+        (category, the call). Copies whose call was not recorded are left out.
 
     References
     ----------
     The vendor's rule `cuda_memcpy_async`; it joins without the process and leaves driver calls out.
-
-    Examples
-    --------
-    >>> pageable_async(COPIES.empty(), API_CALLS.empty()).columns.tolist()
-    ['rank', 'gpu', 'start_ns', 'dur_ns', 'bytes', 'direction', 'api']
     """
     pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")
     found = copies.loc[pageable, ["rank", "gpu", "start_ns", "dur_ns", "bytes", "direction"]]
@@ -152,35 +110,15 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
 def small_copies(
     copies: pd.DataFrame, *, at_most_bytes: int = SMALL_BYTES, window: Window | None = None
 ) -> pd.DataFrame:
-    """Return how many copies of each direction move at most `at_most_bytes`; memsets are not copies.
+    """Return how many copies of each direction move at most `at_most_bytes` (0 or more); memsets are not copies.
 
-    Parameters
-    ----------
-    copies
-        COPIES; may be empty.
-    at_most_bytes
-        Largest size that counts as small, bytes.
-    window
-        (start_ns, end_ns); everything when omitted. A copy counts by its whole size.
+    A copy that the window cuts counts by its whole size.
 
     Returns
     -------
     pandas.DataFrame
-        One row per direction that occurs, by falling `total_ns`: `direction` category; `count` int64, small
-        copies; `bytes`, `total_ns` int64, of the small copies; `count_frac` float64, 0..1, count over all
-        copies of that direction.
-
-    Raises
-    ------
-    SchemaError
-        If `copies` is not a COPIES table.
-    ValueError
-        If `at_most_bytes` is negative.
-
-    Examples
-    --------
-    >>> small_copies(COPIES.empty()).columns.tolist()
-    ['direction', 'count', 'bytes', 'total_ns', 'count_frac']
+        One row per direction that occurs, by falling `total_ns`: `direction`; `count`, `bytes`, `total_ns` of the small
+        copies; `count_frac`, count over all copies of that direction.
     """
     if at_most_bytes < 0:
         raise ValueError(f"at_most_bytes: {at_most_bytes} is not 0 or more")

@@ -2,17 +2,8 @@
 
 Conventions
 -----------
-A window is (start_ns, end_ns), half open, two integers. Intervals are cut at its edges. Without a
-window a device is seen from the start of its first to the end of its last operation.
-
-Functions
----------
-bounds      the window, checked
-cut         the rows of a table that overlap the window, cut at its edges
-ends        start and end of each row as arrays, cut at its edges
-devices     the (rank, gpu) pairs of several tables, numbered
-spans       start and end of what is looked at, per device
-tiles       the edges of equal bins
+A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are cut
+at its edges. Without a window a device is seen from the start of its first to the end of its last operation.
 """
 
 from __future__ import annotations
@@ -40,11 +31,6 @@ def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """Return the rows that overlap the window with `start_ns` and `dur_ns` cut at its edges.
 
     An empty interval (dur_ns 0) is kept where its start lies in the window.
-
-    Raises
-    ------
-    ValueError
-        If the window does not end after it starts, or is not two integers.
     """
     if window is None:
         return frame
@@ -63,11 +49,6 @@ def ends(frame: pd.DataFrame, window: Window | None) -> tuple[Int, Int]:
     """Return start and end of every row, int64 ns, cut at the window's edges.
 
     What lies outside the window has ``end <= start``, which covers nothing.
-
-    Raises
-    ------
-    ValueError
-        If the window does not end after it starts, or is not two integers.
     """
     start = frame["start_ns"].to_numpy()
     end = start + frame["dur_ns"].to_numpy()
@@ -78,15 +59,7 @@ def ends(frame: pd.DataFrame, window: Window | None) -> tuple[Int, Int]:
 
 
 def devices(*frames: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
-    """Number the (rank, gpu) pairs of several tables.
-
-    Returns
-    -------
-    index : DataFrame
-        Columns rank, gpu (int32), ascending; row i is device i.
-    groups : list of int64 arrays
-        The device number of each row of each frame.
-    """
+    """Number the (rank, gpu) pairs of several tables: pairs, ascending, and the number of each row of each frame."""
     pairs = [(f["rank"].to_numpy(), f["gpu"].to_numpy()) for f in frames]
     stretches = [_stretches(*pair) for pair in pairs]
     keys = [_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, stretches, strict=True)]
@@ -110,13 +83,7 @@ def _key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
 
 
 def spans(frames: list[pd.DataFrame], groups: list[Int], count: int, window: Window | None) -> tuple[Int, Int]:
-    """Return the start and end (int64 ns) of each device's window: the given one, else its operations' span.
-
-    Raises
-    ------
-    ValueError
-        If the window does not end after it starts, or is not two integers.
-    """
+    """Return the start and end (int64 ns) of each device's window: the given one, else its operations' span."""
     if window is not None:
         first, last = bounds(window)
         return np.full(count, first, np.int64), np.full(count, last, np.int64)
@@ -133,19 +100,9 @@ def spans(frames: list[pd.DataFrame], groups: list[Int], count: int, window: Win
 
 
 def tiles(window: Window, bins: int) -> Int:
-    """Return the edges of equal bins that tile a window: no empty bin, widths that differ by at most 1 ns.
+    """Return the edges (int64 ns) of equal bins that tile a window, one more than there are bins.
 
-    Parameters
-    ----------
-    window
-        (start_ns, end_ns), the end not before the start.
-    bins
-        Number of bins, at least 1; no more are made than the window has nanoseconds.
-
-    Returns
-    -------
-    numpy.ndarray
-        int64, ns, ascending from start_ns to end_ns, one more than there are bins.
+    Widths differ by at most 1 ns. There are `bins`, at least 1, and no more than the window has nanoseconds.
 
     Examples
     --------
