@@ -56,21 +56,21 @@ class _Check:
 
 
 def _per_request(kind: str) -> Rule:
-    def rule(found: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
-        sectors, requests = (found[kind.format(what)].to_numpy() for what in ("sectors", "requests"))
+    def rule(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+        sectors, requests = (values[kind.format(what)].to_numpy() for what in ("sectors", "requests"))
         return _over(sectors, requests), requests == 0
 
     return rule
 
 
-def _conflicts(found: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
-    conflicts, wavefronts = found[_CONFLICTS].to_numpy(), found[_WAVEFRONTS].to_numpy()
+def _conflicts(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+    conflicts, wavefronts = values[_CONFLICTS].to_numpy(), values[_WAVEFRONTS].to_numpy()
     none = np.where(conflicts == 0, 0.0, np.nan)  # known also where the wavefronts were not counted
     return first(_over(conflicts, wavefronts), np.where(wavefronts == 0, np.nan, none)), wavefronts == 0
 
 
-def _excess(found: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
-    moved, ideal = found[_SECTORS].to_numpy(), found[f"{_SECTORS}_ideal"].to_numpy()
+def _excess(values: pd.DataFrame) -> tuple[Float, NDArray[np.bool_]]:
+    moved, ideal = values[_SECTORS].to_numpy(), values[f"{_SECTORS}_ideal"].to_numpy()
     return _over(moved - ideal, moved), moved == 0
 
 
@@ -188,7 +188,6 @@ RECORD = {
     "largest_stall": "ncu --section WarpStateStats",
 }
 MATRIX_PRODUCTS = ("gemm", "convolution")
-_L2_HIT_RATE = "lts__t_sector_hit_rate.pct"
 _WAVES = "launch__waves_per_multiprocessor"
 _PLAUSIBLE = 1.1  # counters of several passes may pass 100 % by a little
 Bools = NDArray[np.bool_]
@@ -214,8 +213,8 @@ def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
     UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.
     """
-    found = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
-    parts = [_judged(found, check) for check in _CHECKS]
+    values = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
+    parts = [_judged(values, check) for check in _CHECKS]
     columns = {name: np.stack([part[name] for part in parts], axis=1).ravel() for name in _COLUMNS}
     table = LAUNCHES.check(launches)[["rank", "launch", "name"]].loc[launches.index.repeat(len(_CHECKS))]
     table = table.reset_index(drop=True).assign(**columns)
@@ -223,9 +222,9 @@ def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     return table.astype({"check": "string", "sentence": "string", "measure": "string", "value": "float64"})
 
 
-def _judged(found: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic]]:
+def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic]]:
     """Return value, verdict and words of one check for all launches."""
-    value, unused = check.rule(found)
+    value, unused = check.rule(values)
     outside = check.name.endswith("_frac") & ((value < 0) | (value > 1))
     good = value >= check.target if check.above else value <= check.target
     free = np.full(len(value), np.isnan(check.target))
@@ -233,13 +232,13 @@ def _judged(found: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic]
     cases = [unused, np.isnan(value), outside, free, good, wide_type]
     case = np.select(cases, [2, 4, 5, 3, 0, 6], 1)
     absent = f"Not measured: record it with `{check.measure}`."
-    said = np.array([check.met, check.missed, _UNUSED, _NO_TARGET, absent, _CONTRADICTORY, _UNCLEAR], object)
+    sentences = np.array([check.met, check.missed, _UNUSED, _NO_TARGET, absent, _CONTRADICTORY, _UNCLEAR], object)
     constant = {"check": check.name, "target": check.target, "measure": check.measure}
     return {
         **{name: np.full(len(value), what) for name, what in constant.items()},
         "value": value,
         "verdict": np.array(VERDICTS, object)[case],
-        "sentence": said[case],
+        "sentence": sentences[case],
     }
 
 
@@ -266,19 +265,19 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
     ----------
     Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
     """
-    found = wide(launches, counters, [_L2_HIT_RATE, _WAVES])
+    metrics = wide(launches, counters, [_L2_HIT, _WAVES])
     share, reason = _largest(launches, STALLS.empty() if stalls is None else stalls)
     columns = ["sm_frac", "tensor_frac", "dram_frac", "achieved_occupancy_frac"]
     sm, tensor, dram, occupancy = (launches[column].to_numpy("float64") for column in columns)
-    value = np.column_stack([sm, tensor, dram, found[_L2_HIT_RATE].to_numpy() / 100, occupancy, share])
+    value = np.column_stack([sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, share])
     _plausible(value, launches["launch"].to_numpy())
-    limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], found[_WAVES]).to_numpy()
+    limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = _applies(launches, limit)
-    unknown = np.isnan(value)
-    unknown[:, NAMES.index("dram_throughput")] |= limit == "not measured"
+    unmeasured = np.isnan(value)
+    unmeasured[:, NAMES.index("dram_throughput")] |= limit == "not measured"
     target = np.tile(list(TARGETS.values()), (len(value), 1))
     good = np.where(np.array(NAMES) == "largest_stall", value <= target, value > target)
-    verdict = np.select([~applies, unknown, good], ["not applicable", "not measured", "met"], "missed")
+    verdict = np.select([~applies, unmeasured, good], ["not applicable", "not measured", "met"], "missed")
     table = launches[["rank", "gpu", "launch", "name"]].loc[launches.index.repeat(len(NAMES))].reset_index(drop=True)
     return table.assign(
         check=pd.Categorical(NAMES * len(value), NAMES),
@@ -292,8 +291,8 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
 def _largest(launches: pd.DataFrame, stalls: pd.DataFrame) -> tuple[Float, Objects]:
     """Return share and name of the largest stall of each launch, NaN and empty where none was recorded."""
     rows = pd.MultiIndex.from_frame(launches[["rank", "launch"]])
-    found = stalling.main(stalls).set_index(["rank", "launch"]).reindex(rows)
-    return found["share_frac"].to_numpy("float64"), found["reason"].astype("object").fillna("").to_numpy()
+    stall = stalling.main(stalls).set_index(["rank", "launch"]).reindex(rows)
+    return stall["share_frac"].to_numpy("float64"), stall["reason"].astype("object").fillna("").to_numpy()
 
 
 def _applies(launches: pd.DataFrame, limit: Objects) -> Bools:
@@ -308,14 +307,14 @@ def _applies(launches: pd.DataFrame, limit: Objects) -> Bools:
 
 def _details(verdict: NDArray[np.str_], limit: Objects, reason: Objects) -> Objects:
     """Return what a person asks next: which stall, why not, or how to measure it."""
-    said = np.where(verdict == "not measured", [f"record with `{command}`" for command in RECORD.values()], "")
-    said = said.astype(object)
+    details = np.where(verdict == "not measured", [f"record with `{command}`" for command in RECORD.values()], "")
+    details = details.astype(object)
     stall, tensor, dram = (NAMES.index(name) for name in ("largest_stall", "tensor_use", "dram_throughput"))
-    said[:, stall] = np.where(reason == "", said[:, stall], reason)
+    details[:, stall] = np.where(reason == "", details[:, stall], reason)
     apart = verdict == "not applicable"
-    said[apart[:, tensor], tensor] = "its name does not say matrix product"
-    said[apart[:, dram], dram] = [f"not limited by memory: {one.replace('_', ' ')}" for one in limit[apart[:, dram]]]
-    return said
+    details[apart[:, tensor], tensor] = "its name does not say matrix product"
+    details[apart[:, dram], dram] = [f"not limited by memory: {one.replace('_', ' ')}" for one in limit[apart[:, dram]]]
+    return details
 
 
 def _plausible(value: Float, launch: NDArray[np.int64]) -> None:

@@ -321,7 +321,7 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
     [4, 3]
     """
     parent = _parents(intervals)
-    found = np.full(len(first), -1, np.int64)
+    rows = np.full(len(first), -1, np.int64)
     wait = np.arange(len(first))
     # What covers more than half of a wait contains its middle: climb from the last interval begun by then.
     place = np.searchsorted(intervals.start, first + (last - first) // 2, side="right") - 1
@@ -329,9 +329,9 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
         place = place[place >= 0]
         overlap = np.minimum(intervals.end[place], last[wait]) - np.maximum(intervals.start[place], first[wait])
         enough = 2 * overlap >= last[wait] - first[wait]
-        found[wait[enough]] = intervals.row[place[enough]]
+        rows[wait[enough]] = intervals.row[place[enough]]
         wait, place = wait[~enough], parent[place[~enough]]
-    return found
+    return rows
 
 
 def _parents(intervals: Placed) -> Int:
@@ -423,5 +423,5 @@ def _places(wanted: Int, keys: Int, ids: tuple[Int, Int]) -> Int:
         order = np.argsort(keys, kind="stable")
         rows, keys = rows[order], keys[order]
     place = np.searchsorted(keys, wanted)
-    found = (np.append(keys, -1)[place] == wanted) & (ids[0] >= 0)
-    return np.where(found, np.append(rows, -1)[place], -1).astype(np.int64)
+    present = (np.append(keys, -1)[place] == wanted) & (ids[0] >= 0)
+    return np.where(present, np.append(rows, -1)[place], -1).astype(np.int64)

@@ -183,13 +183,13 @@ def _steps(steps: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     if steps.empty:
         return np.full(len(pauses), -1)
     left = pauses[keys].assign(row=np.arange(len(pauses))).sort_values("start_ns", kind="stable")
-    found = pd.merge_asof(left, steps[[*keys, "step"]].sort_values("start_ns"), on="start_ns", by="rank")
-    return found.sort_values("row")["step"].fillna(-1).to_numpy(np.int64)
+    before = pd.merge_asof(left, steps[[*keys, "step"]].sort_values("start_ns"), on="start_ns", by="rank")
+    return before.sort_values("row")["step"].fillna(-1).to_numpy(np.int64)
 
 
 def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
     """Tell which pauses look like a checkpoint: rare and long, in steady steps, and much is copied to the host."""
-    found = np.zeros(len(pauses), bool)
+    alike = np.zeros(len(pauses), bool)
     for (rank, gpu), rows in pauses.groupby(["rank", "gpu"]):
         steady = steps.loc[(steps["rank"] == rank) & steps["steady"], "step"].to_numpy()
         if len(steady) < FEWEST_STEPS:
@@ -201,18 +201,15 @@ def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> N
         rest = (int(copies.loc[device, "bytes"].sum()) - int(long["bytes"].sum())) / len(steps[steps["rank"] == rank])
         much = long[long["bytes"] >= max(FEWEST_BYTES, MORE_BYTES * rest)]
         if 2 <= much["step"].nunique() <= len(steady) / 2:
-            found[much.index] = True
-    return found
+            alike[much.index] = True
+    return alike
 
 
 def _names(pauses: pd.DataFrame, saving: pd.DataFrame) -> list[str]:
     """Return the name of the outermost span that saves in each pause, empty where there is none."""
     by_rank = {rank: rows.sort_values("dur_ns", ascending=False) for rank, rows in saving.groupby("rank")}
-    return [_name(by_rank.get(rank), start, start + dur) for rank, start, dur in _places(pauses)]
-
-
-def _places(pauses: pd.DataFrame) -> list[tuple[int, int, int]]:
-    return list(pauses[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None))
+    places = pauses[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None)
+    return [_name(by_rank.get(rank), start, start + dur) for rank, start, dur in places]
 
 
 def _name(spans: pd.DataFrame | None, first: int, last: int) -> str:

@@ -60,17 +60,17 @@ def skew(collectives: pd.DataFrame) -> pd.DataFrame:
     """
     rows = matched(collectives)
     first = firsts(rows["collective"].to_numpy())
-    found = rows.take(first)[["collective", "group", "operation", "bytes", "start_ns", "wait_ns", "together"]]
+    table = rows.take(first)[["collective", "group", "operation", "bytes", "start_ns", "wait_ns", "together"]]
     late = rows["wait_ns"].to_numpy() == 0
     rank = np.where(late, rows["rank"].to_numpy(), np.iinfo("int32").max)
-    found = found.rename(columns={"wait_ns": "skew_ns"}).assign(
+    table = table.rename(columns={"wait_ns": "skew_ns"}).assign(
         ranks_count=np.diff(first, append=len(rows)),
         latency_ns=np.fmin.reduceat(rows["dur_ns"].to_numpy(), first) if len(first) else np.zeros(0),
         last_rank=np.minimum.reduceat(rank, first) if len(first) else rank,
     )
-    found["last_rank"] = found["last_rank"].where(found["skew_ns"] > 0, -1).astype("int32")
+    table["last_rank"] = table["last_rank"].where(table["skew_ns"] > 0, -1).astype("int32")
     columns = ["collective", "group", "operation", "bytes", "ranks_count", "start_ns", "skew_ns", "latency_ns"]
-    return found[[*columns, "last_rank", "together"]].reset_index(drop=True)
+    return table[[*columns, "last_rank", "together"]].reset_index(drop=True)
 
 
 def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
@@ -162,16 +162,16 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
     missing = [column for column in ("rank", value) if column not in frame]
     if missing:
         raise ValueError(f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}.")
-    known = frame[["rank", value]].dropna().sort_values("rank", ignore_index=True)
-    if known["rank"].duplicated().any():
-        raise ValueError(f"frame: rank {known['rank'][known['rank'].duplicated()].iloc[0]} has several rows. Give one.")
-    if (known[value] < 0).any():
-        raise ValueError(f"value: {value!r} is {known[value].min()} on a rank. Give a figure that is not negative.")
-    mean = known[value].mean()
-    top = known.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
+    ranks = frame[["rank", value]].dropna().sort_values("rank", ignore_index=True)
+    if ranks["rank"].duplicated().any():
+        raise ValueError(f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one.")
+    if (ranks[value] < 0).any():
+        raise ValueError(f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative.")
+    mean = ranks[value].mean()
+    top = ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
     return pd.DataFrame(
         {
-            "ranks_count": np.full(len(top), len(known)),
+            "ranks_count": np.full(len(top), len(ranks)),
             f"mean_{value}": np.full(len(top), float(mean)),
             f"max_{value}": top[value],
             "max_rank": top["rank"],

@@ -145,13 +145,13 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
         median of the next smaller messages, less 1: about 0 on a plateau, NaN where there are none.
     """
     rates = bandwidth(collectives)[[*_KIND, "bytes", "bus_bytes_per_s"]]
-    known = rates[rates["bus_bytes_per_s"].notna() & (rates["bytes"] > 0)].reset_index(drop=True)
-    table, group = numbered(known, _KIND)
-    tops = known["bytes"].groupby(group).max()
+    measured = rates[rates["bus_bytes_per_s"].notna() & (rates["bytes"] > 0)].reset_index(drop=True)
+    table, group = numbered(measured, _KIND)
+    tops = measured["bytes"].groupby(group).max()
     largest = tops.to_numpy()[group]
-    large = known["bytes"] > largest - known["bytes"]  # more than half, without a product that overflows
-    smaller = ~large & (known["bytes"] > largest // 4)
-    at_top, below = (known["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller))
+    large = measured["bytes"] > largest - measured["bytes"]  # more than half, without a product that overflows
+    smaller = ~large & (measured["bytes"] > largest // 4)
+    at_top, below = (measured["bus_bytes_per_s"][rows].groupby(group[rows]).median() for rows in (large, smaller))
     table = table.assign(
         largest_bytes=tops,
         count=np.bincount(group[large], minlength=len(table)),

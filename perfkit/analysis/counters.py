@@ -47,10 +47,10 @@ def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str])
 
 def first(*columns: Float) -> Float:
     """Return, element by element, the first value that is not NaN."""
-    found = columns[0]
+    values = columns[0]
     for column in columns[1:]:
-        found = np.where(np.isnan(found), column, found)
-    return found
+        values = np.where(np.isnan(values), column, values)
+    return values
 
 
 def spelled(full_name: str) -> str:
@@ -79,15 +79,15 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     """
     timeline = timeline.reset_index(drop=True)
     by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))
-    known = set(timeline["name"].astype(str))
-    named = launches["name"].astype("string").where(launches["name"].isin(known))
-    found = {
+    on_timeline = set(timeline["name"].astype(str))
+    named = launches["name"].astype("string").where(launches["name"].isin(on_timeline))
+    candidates = {
         "full_name": _texts(launches["full_name"], spelled).map(by_full).astype("string"),
         "name": named,
         "base": _by_base(timeline, launches),
     }
     table = pd.DataFrame({"name": pd.Series(pd.NA, launches.index, dtype="string"), "matched_by": "none"})
-    for how, name in found.items():
+    for how, name in candidates.items():
         new = table["name"].isna() & name.notna()
         table["name"] = table["name"].where(~new, name)
         table["matched_by"] = table["matched_by"].where(~new, how)

@@ -34,12 +34,7 @@ SAME_CLOCK = 0.02  # ratios nearer to 1 are one clock read twice
 FLOPS = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
 MEANS = ["dur_ns", "flops", "dram_bytes"]
 WEIGHTED = [
-    "clock_hz",
-    "clock_ratio",
-    "achieved_occupancy_frac",
-    "theoretical_occupancy_frac",
-    "sm_frac",
-    "memory_frac",
+    *("clock_hz", "clock_ratio", "achieved_occupancy_frac", "theoretical_occupancy_frac", "sm_frac", "memory_frac")
 ]
 _SECTIONS = {
     "flops": "SpeedOfLight_RooflineChart",
@@ -105,11 +100,9 @@ def kernels(
     table["same_grid_frac"] = table["same_grid_frac"].fillna(0.0)
     table["other_clock"] = (table["clock_ratio"] - 1).abs() > SAME_CLOCK
     table["scaled_dur_ns"] = table["dur_ns"] * table["clock_ratio"]
-    site = (
-        None
-        if ops is None or api_calls is None
-        else operators(kernels if traced is None else traced, ops, api_calls, python_calls)
-    )
+    site = None
+    if ops is not None and api_calls is not None:
+        site = operators(kernels if traced is None else traced, ops, api_calls, python_calls)
     for column in ("operator", "python"):
         table[column] = _looked_up(table["name"], None if site is None else site[column])
     table["call_path"] = _looked_up(table["name"], None if calltree is None else call_paths(calltree, call_metrics))
@@ -144,8 +137,8 @@ def _timeline(kernels: pd.DataFrame) -> pd.DataFrame:
 
 
 def _rows(timeline: pd.DataFrame) -> pd.DataFrame:
-    found = timeline.groupby("name", sort=False)
-    table = found[["count", "total_ns"]].sum().join(found[["full_name", "family"]].first())
+    by_name = timeline.groupby("name", sort=False)
+    table = by_name[["count", "total_ns"]].sum().join(by_name[["full_name", "family"]].first())
     table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     return table
@@ -162,22 +155,21 @@ def _measured(
         kernel=match["name"],
         how=match["matched_by"],
     )[match["counts"]]
-    found = used.groupby("kernel", sort=False)
-    table = found[MEANS].mean()
+    by_kernel = used.groupby("kernel", sort=False)
+    table = by_kernel[MEANS].mean()
     for column in WEIGHTED:
         weight = used["weight"].where(used[column].notna())
         sums = pd.DataFrame({"part": used[column] * weight, "weight": weight}).groupby(used["kernel"]).sum(min_count=1)
         table[column] = sums["part"] / sums["weight"]
-    table["measured_count"] = found.size()
-    table["matched_by"] = found["how"].first()
+    table["measured_count"] = by_kernel.size()
+    table["matched_by"] = by_kernel["how"].first()
     keys = ["name", *CONFIGURATION]
     seen = pd.MultiIndex.from_frame(timeline[keys]).isin(
         pd.MultiIndex.from_frame(used.assign(name=used["kernel"])[keys])
     )
     total = timeline.groupby("name")["total_ns"].sum()
-    table["same_grid_frac"] = timeline["total_ns"].where(seen, 0).groupby(timeline["name"]).sum() / total.where(
-        total > 0
-    )
+    measured = timeline["total_ns"].where(seen, 0).groupby(timeline["name"]).sum()
+    table["same_grid_frac"] = measured / total.where(total > 0)
     return table
 
 
@@ -201,36 +193,32 @@ def _main_stall(match: pd.DataFrame, launches: pd.DataFrame, stalls: pd.DataFram
     """Return the stall with the largest share of each name, averaged over its launches by their duration."""
     keys = ["rank", "launch"]
     used = launches[keys].assign(kernel=match["name"], weight=_weight(launches))[match["counts"]]
-    found = shares(stalls).dropna(subset=["share_frac"]).merge(used, on=keys)
-    whole = found.drop_duplicates(keys).groupby("kernel")["weight"].sum()
-    found = found[found["place"].notna()].astype({"reason": "string"})
-    part = (
-        (found["share_frac"] * found["weight"])
-        .groupby([found["kernel"], found["reason"]])
-        .sum()
-        .reset_index(name="part")
-    )
-    part["main_stall_frac"] = part["part"] / part["kernel"].map(whole)
+    waits = shares(stalls).dropna(subset=["share_frac"]).merge(used, on=keys)
+    weights = waits.drop_duplicates(keys).groupby("kernel")["weight"].sum()
+    waits = waits[waits["place"].notna()].astype({"reason": "string"})
+    parts = (waits["share_frac"] * waits["weight"]).groupby([waits["kernel"], waits["reason"]]).sum()
+    part = parts.reset_index(name="part")
+    part["main_stall_frac"] = part["part"] / part["kernel"].map(weights)
     largest = part.sort_values("main_stall_frac", ascending=False, kind="stable").drop_duplicates("kernel")
     return largest.set_index("kernel").rename(columns={"reason": "main_stall"})[["main_stall", "main_stall_frac"]]
 
 
-def _looked_up(name: pd.Series, found: pd.Series | None) -> pd.Series:
-    return pd.Series(pd.NA, name.index, dtype="string") if found is None else name.map(found).astype("string")
+def _looked_up(name: pd.Series, by_name: pd.Series | None) -> pd.Series:
+    return pd.Series(pd.NA, name.index, dtype="string") if by_name is None else name.map(by_name).astype("string")
 
 
 def _missing(table: pd.DataFrame) -> pd.Series:
     """Say what was not measured of each kernel, with the command that measures it."""
     absent = table[list(_SECTIONS)].isna().to_numpy()
     unmeasured = table["matched_by"].eq("none").to_numpy()
-    said = []
+    notes = []
     for full_name, lacks, nothing in zip(table["full_name"], absent, unmeasured, strict=True):
         columns = [column for column, lacking in zip(_SECTIONS, lacks, strict=True) if lacking]
         what = "not measured" if nothing else f"without {', '.join(columns)}"
         options = "--set full" if nothing else " ".join(f"--section {_SECTIONS[column]}" for column in columns)
         pattern = shlex.quote(f"regex:^{names.base(full_name)}$")
-        said.append(f"{what}: `ncu {options} -k {pattern}`" if columns else "")
-    return pd.Series(said, table.index, dtype="string")
+        notes.append(f"{what}: `ncu {options} -k {pattern}`" if columns else "")
+    return pd.Series(notes, table.index, dtype="string")
 
 
 def operators(
@@ -258,14 +246,14 @@ def operators(
 def _lines(kernels: pd.DataFrame, api_calls: pd.DataFrame, python_calls: pd.DataFrame | None) -> Sequence[str | None]:
     """Return the Python line of each kernel's launch; None where no stack was recorded."""
     call = started_by(kernels, api_calls)
-    known = call >= 0
-    found: list[str | None] = [None] * len(kernels)
-    if python_calls is None or python_calls.empty or not known.any():
-        return found
-    at = lines(PYTHON_CALLS.check(python_calls), api_calls.iloc[call[known]])
-    for row, line in zip(np.flatnonzero(known), at.astype(object), strict=True):
-        found[row] = None if pd.isna(line) else line
-    return found
+    has_call = call >= 0
+    python: list[str | None] = [None] * len(kernels)
+    if python_calls is None or python_calls.empty or not has_call.any():
+        return python
+    at = lines(PYTHON_CALLS.check(python_calls), api_calls.iloc[call[has_call]])
+    for row, line in zip(np.flatnonzero(has_call), at.astype(object), strict=True):
+        python[row] = None if pd.isna(line) else line
+    return python
 
 
 def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None) -> pd.Series:
@@ -275,13 +263,13 @@ def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None)
     paths the one with the most time is taken, without metrics the first.
     """
     metrics = CALL_METRICS.empty() if call_metrics is None else call_metrics
-    found = launched(calltree, metrics)[["row", "full_name", "total_ns"]]
-    if found.empty and not calltree["name"].eq(KERNEL).any():
-        found = _leaves(calltree, metrics)
-    found["kernel"] = found["full_name"].map({name: names.short(name) for name in found["full_name"].dropna().unique()})
-    found = found.sort_values("total_ns", ascending=False, kind="stable").drop_duplicates("kernel")
-    paths = described(calltree, parents(calltree), found["row"].to_numpy(), found["kernel"])
-    return pd.Series(paths, found["kernel"], dtype="string")
+    sites = launched(calltree, metrics)[["row", "full_name", "total_ns"]]
+    if sites.empty and not calltree["name"].eq(KERNEL).any():
+        sites = _leaves(calltree, metrics)
+    sites["kernel"] = sites["full_name"].map({name: names.short(name) for name in sites["full_name"].dropna().unique()})
+    sites = sites.sort_values("total_ns", ascending=False, kind="stable").drop_duplicates("kernel")
+    paths = described(calltree, parents(calltree), sites["row"].to_numpy(), sites["kernel"])
+    return pd.Series(paths, sites["kernel"], dtype="string")
 
 
 def _leaves(calltree: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:

@@ -110,11 +110,11 @@ def hfu(
     """
     if not 0 <= recomputed_frac <= 1:
         raise ValueError(f"recomputed_frac: {recomputed_frac} is not within 0 and 1")
-    found = mfu(tokens_per_s=tokens_per_s, flops_per_token=flops_per_token, gpus=gpus, peaks=peaks, precision=precision)
-    share = float(found["mfu_frac"].iloc[0]) * (1 + recomputed_frac / 3)
+    model = mfu(tokens_per_s=tokens_per_s, flops_per_token=flops_per_token, gpus=gpus, peaks=peaks, precision=precision)
+    share = float(model["mfu_frac"].iloc[0]) * (1 + recomputed_frac / 3)
     note = pd.array([credible(share, what="hfu", gpus=gpus)], "string")
-    both = found.drop(columns=["verdict", "note"]).assign(recomputed_frac=float(recomputed_frac), hfu_frac=share)
-    return both.assign(verdict=found["verdict"], note=note)
+    both = model.drop(columns=["verdict", "note"]).assign(recomputed_frac=float(recomputed_frac), hfu_frac=share)
+    return both.assign(verdict=model["verdict"], note=note)
 
 
 def peak_flops(peaks: Peaks | None, precision: str, *, what: str) -> float:

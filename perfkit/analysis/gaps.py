@@ -92,8 +92,8 @@ def idle_gaps(
     gaps = _between(_operations(tables, groups, window), first, last, at_least_ns)
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
-    found = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
-    return found.assign(**attributed(gaps.start, gaps.end, edge, call, api_calls=api_calls, ranges=ranges))
+    table = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
+    return table.assign(**attributed(gaps.start, gaps.end, edge, call, api_calls=api_calls, ranges=ranges))
 
 
 def _operations(tables: list[pd.DataFrame], groups: list[Int], window: Window | None) -> _Operations:
@@ -135,11 +135,11 @@ def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:
     """Return what is joined on of these rows of the tables laid end to end."""
     in_first = row < len(tables[0])
     keys = ("rank", "process", "correlation")
-    found = {key: np.empty(len(row), np.int64) for key in keys}
+    columns = {key: np.empty(len(row), np.int64) for key in keys}
     for table, mine, shift in zip(tables, (in_first, ~in_first), (0, len(tables[0])), strict=True):
         for key in keys:
-            found[key][mine] = table[key].to_numpy()[row[mine] - shift]
-    return pd.DataFrame(found)
+            columns[key][mine] = table[key].to_numpy()[row[mine] - shift]
+    return pd.DataFrame(columns)
 
 
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
@@ -152,12 +152,12 @@ def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
         total_ns within a device: count (gaps), total_ns, max_ns and share_frac, the part of the device's
         idle time in `gaps`.
     """
-    found, group = numbered(GAPS.check(gaps), ["rank", "gpu", "cause", "detail"])
-    count, total_ns, longest = counted(gaps["dur_ns"].to_numpy(), group, len(found))
-    found = found.assign(count=count, total_ns=total_ns)
-    idle = found.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
-    found = found.assign(max_ns=longest, share_frac=share(found["total_ns"].to_numpy(), idle))
-    return found.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
+    table, group = numbered(GAPS.check(gaps), ["rank", "gpu", "cause", "detail"])
+    count, total_ns, longest = counted(gaps["dur_ns"].to_numpy(), group, len(table))
+    table = table.assign(count=count, total_ns=total_ns)
+    idle = table.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
+    table = table.assign(max_ns=longest, share_frac=share(table["total_ns"].to_numpy(), idle))
+    return table.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
 
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -54,12 +54,12 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     _check(values, group, groups)
     count = np.bincount(group, minlength=groups).astype(np.int64, copy=False)
     filled = np.flatnonzero(count)
-    found = _of_sorted(_sorted_within(values, group, count), count[filled])
+    statistics = _of_sorted(_sorted_within(values, group, count), count[filled])
     frame = pd.DataFrame({"count": count})
-    for name, column in found.items():
-        whole = np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
-        whole[filled] = column
-        frame[name] = whole
+    for name, column in statistics.items():
+        figures = np.zeros(groups, column.dtype) if name == "total" else np.full(groups, np.nan)
+        figures[filled] = column
+        frame[name] = figures
     return frame
 
 
@@ -103,8 +103,7 @@ def _sorted_within(values: Values, group: Int, count: Int) -> Values:
 def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
     """Return the statistics of groups that follow each other, none of them empty."""
     if not len(count):
-        nothing = np.zeros(0)
-        return {"total": values, **dict.fromkeys(("mean", "median", "min", "max", "std"), nothing)}
+        return {"total": values, **dict.fromkeys(("mean", "median", "min", "max", "std"), np.zeros(0))}
     last = np.cumsum(count) - 1
     first = last - count + 1
     total = np.add.reduceat(values, first)
@@ -116,15 +115,8 @@ def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
     several = count > 1
     std[several] = np.sqrt(squares[several] / (count[several] - 1))
     low, high = values[first + (count - 1) // 2], values[first + count // 2]
-    median = low + (high - low) / 2
-    return {
-        "total": total,
-        "mean": total / count,
-        "median": median,
-        "min": values[first],
-        "max": values[last],
-        "std": std,
-    }
+    middle = {"mean": total / count, "median": low + (high - low) / 2}
+    return {"total": total, **middle, "min": values[first], "max": values[last], "std": std}
 
 
 def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
@@ -132,8 +124,8 @@ def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
 
     Total, min and max are int64, mean, median and std float64.
     """
-    whole = statistics.astype({"min": "int64", "max": "int64"})
-    return whole.rename(columns={name: f"{name}_{unit}" for name in whole if name != "count"})
+    integers = statistics.astype({"min": "int64", "max": "int64"})
+    return integers.rename(columns={name: f"{name}_{unit}" for name in integers if name != "count"})
 
 
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
@@ -208,7 +200,8 @@ def speedup_bounds(
     >>> [round(bound, 3) for bound in speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]
     [1.29, 3.189]
     """
-    alone = _alone(shares) if exclusive is None else list(exclusive)
+    total = sum(shares)
+    alone = [max(0.0, share - (total - share)) for share in shares] if exclusive is None else list(exclusive)
     if not len(shares) == len(removed) == len(alone):
         raise ValueError(f"removed: {len(removed)} fractions and {len(alone)} exclusive parts for {len(shares)} shares")
     for share, fraction, own in zip(shares, removed, alone, strict=True):
@@ -218,11 +211,6 @@ def speedup_bounds(
     left = max((p * (1 - r) for p, r in zip(shares, removed, strict=True)), default=1.0)
     least = max(left, 1 - sum(r * p for p, r in zip(shares, removed, strict=True)))
     return SpeedupBounds(_inverse(1 - saved), _inverse(least))
-
-
-def _alone(shares: Sequence[float]) -> list[float]:
-    total = sum(shares)
-    return [max(0.0, share - (total - share)) for share in shares]
 
 
 def _inverse(time: float) -> float:

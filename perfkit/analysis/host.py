@@ -122,9 +122,9 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     threads, thread = numbered(inside, keys[:3])
     first, last = extent([inside], [thread], len(threads), window)
     blocking = where(inside["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
-    found = inside[blocking]
-    names, group = numbered(found, keys)
-    figures = in_unit(grouped(found["dur_ns"].to_numpy(), group, len(names)), "ns")
+    waits = inside[blocking]
+    names, group = numbered(waits, keys)
+    figures = in_unit(grouped(waits["dur_ns"].to_numpy(), group, len(names)), "ns")
     table = pd.concat([names, figures[["count", "total_ns", "max_ns"]]], axis=1)
     of_group = np.zeros(len(names), np.int64)
     of_group[group] = thread[blocking]
@@ -145,15 +145,15 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
         step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all.
     """
     spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
-    found = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
-    of_span, of_step = numbered_together([spans, found], ["rank"])
-    wait = _covered(spans, of_span, found, of_step)
-    unknown = ~np.isin(of_step, of_span)
-    found["wait_ns"] = pd.arrays.IntegerArray(wait, unknown)
-    length = found["dur_ns"].to_numpy()
-    share = np.full(len(found), np.nan)
-    found["wait_frac"] = np.divide(wait, length, out=share, where=~unknown & (length > 0))
-    return found
+    table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
+    of_span, of_step = numbered_together([spans, table], ["rank"])
+    wait = _covered(spans, of_span, table, of_step)
+    unrecorded = ~np.isin(of_step, of_span)
+    table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
+    length = table["dur_ns"].to_numpy()
+    share = np.full(len(table), np.nan)
+    table["wait_frac"] = np.divide(wait, length, out=share, where=~unrecorded & (length > 0))
+    return table
 
 
 def _of_one_thread(spans: pd.DataFrame) -> pd.DataFrame:
@@ -216,6 +216,6 @@ def _inside(gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], ret
     for frame, row in zip(frames, rows, strict=True):
         at = np.flatnonzero((row >= 0) & np.isin(frame["start_ns"].to_numpy(), ended["start_ns"].to_numpy()))
         nodes.append(frame[place].take(at).assign(returned_ns=returned[row[at]]))
-    found = ended.merge(pd.concat(nodes), on=place)
-    within = found[found["returned_ns"] <= found["begin_ns"]].drop_duplicates(place)
+    endings = ended.merge(pd.concat(nodes), on=place)
+    within = endings[endings["returned_ns"] <= endings["begin_ns"]].drop_duplicates(place)
     return (within["start_ns"] - within["begin_ns"]).groupby(within["rank"]).sum()

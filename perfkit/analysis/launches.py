@@ -72,7 +72,7 @@ def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | 
     start, called = kernel["start_ns"], api["start_ns"]
     end, returned = start + kernel["dur_ns"], called + api["dur_ns"]
     queue = (start - returned).to_numpy()
-    found = kernel[["rank", "gpu", "process", "stream", "correlation", "name", "full_name", "dur_ns"]].assign(
+    launches = kernel[["rank", "gpu", "process", "stream", "correlation", "name", "full_name", "dur_ns"]].assign(
         thread=api["thread"],
         api=api["name"],
         start_ns=called,
@@ -81,7 +81,7 @@ def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | 
         total_ns=np.maximum(returned, end) - called,
         delay_ns=start - called,
     )
-    return found[LATENCY.column_names]
+    return launches[LATENCY.column_names]
 
 
 def _starts_inside(kernels: pd.DataFrame, window: Window | None) -> pd.Series | bool:
@@ -104,17 +104,17 @@ def summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
     """
     if by not in _BY:
         raise ValueError(f"by: {by!r} is not one of {', '.join(_BY)}")
-    found, group = numbered(LATENCY.check(latency), ["rank", "process", "thread", "gpu", "api", by])
+    table, group = numbered(LATENCY.check(latency), ["rank", "process", "thread", "gpu", "api", by])
     for quantity in ("total", "api", "queue", "dur"):
         column = latency[f"{quantity}_ns"]
         valid = column.notna().to_numpy()
-        statistics = grouped(column[valid].to_numpy(np.int64), group[valid], len(found))
+        statistics = grouped(column[valid].to_numpy(np.int64), group[valid], len(table))
         if quantity in ("total", "queue"):
-            found["count" if quantity == "total" else "queue_count"] = statistics["count"]
+            table["count" if quantity == "total" else "queue_count"] = statistics["count"]
         for statistic in ("mean", "median", "min", "max", "std"):
-            found[f"{quantity}_{statistic}_ns"] = statistics[statistic]
-    found.insert(7, "queue_count", found.pop("queue_count"))
-    return found.sort_values("total_mean_ns", ascending=False, kind="stable", ignore_index=True)
+            table[f"{quantity}_{statistic}_ns"] = statistics[statistic]
+    table.insert(7, "queue_count", table.pop("queue_count"))
+    return table.sort_values("total_mean_ns", ascending=False, kind="stable", ignore_index=True)
 
 
 def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
@@ -151,8 +151,8 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     negative[of[depth < 0]] = True
     row = np.zeros(len(kernels), np.int64)
     row[stream] = np.arange(len(stream))
-    found = kernels[STREAM_KEYS].take(row[of]).reset_index(drop=True)
-    return _within(found.assign(time_ns=time, depth=depth, complete=~negative[of]), of, window)
+    steps = kernels[STREAM_KEYS].take(row[of]).reset_index(drop=True)
+    return _within(steps.assign(time_ns=time, depth=depth, complete=~negative[of]), of, window)
 
 
 def _first_of_launch(kernels: pd.DataFrame, call: Int) -> Int:

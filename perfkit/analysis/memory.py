@@ -56,10 +56,10 @@ def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataF
     allocated, reserved = (samples[where(metric, wanted.__eq__)] for wanted in METRICS)
     place = _places(allocated, reserved)
     level = np.append(reserved["value"].to_numpy(), 0)[place].astype(np.int64)
-    found = allocated[[*_DEVICE, "time_ns"]].assign(
+    levels = allocated[[*_DEVICE, "time_ns"]].assign(
         allocated_bytes=allocated["value"].astype("int64"), reserved_bytes=pd.arrays.IntegerArray(level, place < 0)
     )
-    return within(TIMELINE.make(found), window)
+    return within(TIMELINE.make(levels), window)
 
 
 def _places(allocated: pd.DataFrame, reserved: pd.DataFrame) -> Int:
@@ -86,9 +86,9 @@ def peak(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
         reserved memory is not recorded.
     """
     levels = timeline(samples, window=window)
-    found = _at_peak(levels)[[*_DEVICE, "allocated_bytes", "time_ns", "reserved_bytes"]]
+    peaks = _at_peak(levels)[[*_DEVICE, "allocated_bytes", "time_ns", "reserved_bytes"]]
     most = levels.groupby(_DEVICE, sort=False)["reserved_bytes"].max().rename("max_reserved_bytes")
-    return found.join(most, on=_DEVICE)
+    return peaks.join(most, on=_DEVICE)
 
 
 def _at_peak(levels: pd.DataFrame) -> pd.DataFrame:
@@ -116,9 +116,9 @@ def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.
     last = None if window is None else bounds(window)[1]
     weight = pd.Series((until(levels, last) - levels["time_ns"]).where(levels["frac"].notna(), 0))
     sums = levels[_DEVICE].assign(part=levels["frac"] * weight, weight=weight).groupby(_DEVICE, sort=False).sum()
-    found = _at_peak(levels)[[*_DEVICE, "frac"]].rename(columns={"frac": "peak_frac"})
+    table = _at_peak(levels)[[*_DEVICE, "frac"]].rename(columns={"frac": "peak_frac"})
     mean = (sums["part"] / sums["weight"].where(sums["weight"] > 0)).rename("mean_frac")
-    return found.join(mean, on=_DEVICE).join(levels.groupby(_DEVICE)["frac"].max().rename("max_frac"), on=_DEVICE)
+    return table.join(mean, on=_DEVICE).join(levels.groupby(_DEVICE)["frac"].max().rename("max_frac"), on=_DEVICE)
 
 
 def _idle_frac(levels: pd.DataFrame) -> pd.Series:

@@ -83,11 +83,11 @@ def limits(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOWN) 
     ----------
     CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
     """
-    found = wide(launches, counters, _METRICS)
-    offered = _offered(found, sm)
+    metrics = wide(launches, counters, _METRICS)
+    offered = _offered(metrics, sm)
     table = launches[["rank", "gpu", "launch", "name"]].copy()
     threads = _float(launches["block_threads"])
-    of_sm = _limits(found, offered, threads)
+    of_sm = _limits(metrics, offered, threads)
     smallest = of_sm.min(axis=1).where(of_sm[list(LIMITS)].notna().all(axis=1)).to_numpy()
     resident = np.ceil(threads / WARP) * smallest / offered["warps"].to_numpy()
     table["theoretical_occupancy_frac"] = first(launches["theoretical_occupancy_frac"].to_numpy(), resident)
@@ -97,7 +97,7 @@ def limits(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOWN) 
     table["resident_blocks"] = smallest
     table["limiter"] = _limiter(of_sm, smallest)
     waves = _float(launches["grid_blocks"]) / _positive(smallest * offered["sms"].to_numpy())
-    table["waves"] = _waves(waves, found["launch__waves_per_multiprocessor"].to_numpy())
+    table["waves"] = _waves(waves, metrics["launch__waves_per_multiprocessor"].to_numpy())
     table["tail_frac"] = np.ceil(table["waves"]) - table["waves"]
     return table
 
@@ -142,11 +142,11 @@ def _blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -
     )
 
 
-def _limits(found: pd.DataFrame, offered: pd.DataFrame, threads: Float) -> pd.DataFrame:
+def _limits(metrics: pd.DataFrame, offered: pd.DataFrame, threads: Float) -> pd.DataFrame:
     """Return the limits measured, and computed where they were not; barriers only when measured."""
-    shared = found["launch__shared_mem_per_block_static"] + found["launch__shared_mem_per_block_dynamic"]
-    computed = _blocks(threads, found["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
-    measured = {limit: found[metric].to_numpy() for limit, metric in _MEASURED.items()}
+    shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
+    computed = _blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
+    measured = {limit: metrics[metric].to_numpy() for limit, metric in _MEASURED.items()}
     return pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
 
 

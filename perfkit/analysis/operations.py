@@ -97,9 +97,9 @@ def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFr
     >>> ceilings(peaks=sheet, measured=own)[["roof", "measured_frac", "ridge"]].astype(object).to_numpy().tolist()
     [['dram', 0.8, nan], ['fp32', 0.9, 10.0]]
     """
-    told, found = _rates(peaks), _rates(measured)
-    table = pd.DataFrame({"roof": list(dict.fromkeys([*told, *found]))}, dtype="object")
-    sheet, own = (table["roof"].map(rates).astype("float64") for rates in (told, found))
+    listed, rates_measured = _rates(peaks), _rates(measured)
+    table = pd.DataFrame({"roof": list(dict.fromkeys([*listed, *rates_measured]))}, dtype="object")
+    sheet, own = (table["roof"].map(rates).astype("float64") for rates in (listed, rates_measured))
     shares = own / sheet
     if (shares > BEYOND).any():
         worst = table.loc[shares == shares.max(), "roof"].iloc[0]
@@ -114,7 +114,7 @@ def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFr
         bytes_per_s=sheet.where(memory),
         measured_bytes_per_s=own.where(memory),
         measured_frac=shares,
-        ridge=sheet.mask(memory) / told.get(MEMORY, np.nan),
+        ridge=sheet.mask(memory) / listed.get(MEMORY, np.nan),
     )
     return MACHINE.make(rows)
 
@@ -168,10 +168,10 @@ def work(
         if not value > 0:
             raise ValueError(f"{name}: {value} is not above 0")
     sizes = _Sizes(batch * sequence, heads * head_size, batch * heads, sequence, head_size, element_bytes)
-    made = pd.DataFrame(
+    rows = pd.DataFrame(
         [*_products(sizes), *_others(sizes)], columns=[c for c in OPERATIONS.column_names if c != "intensity"]
     )
-    return OPERATIONS.make(made.assign(intensity=made["flops"] / made["bytes"]))
+    return OPERATIONS.make(rows.assign(intensity=rows["flops"] / rows["bytes"]))
 
 
 Row = tuple[str, str, float, float, str, str]

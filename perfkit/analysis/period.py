@@ -85,10 +85,10 @@ def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
 def _anchors(code: Int) -> _Anchors | None:
     """Return the anchors whose distance is the length of a repetition."""
     best: _Anchors | None = None
-    for found in _candidates(code):
-        enough = best is None or found.number >= SHORTER_ANCHORS * best.number
-        if enough and _explained(code, found) >= _least(found.length) * len(code):
-            best = found
+    for candidate in _candidates(code):
+        enough = best is None or candidate.number >= SHORTER_ANCHORS * best.number
+        if enough and _explained(code, candidate) >= _least(candidate.length) * len(code):
+            best = candidate
     return best
 
 
@@ -178,12 +178,12 @@ def _after_pause(code: Int, anchors: _Anchors, pause: Int) -> Int | None:
 
 def _unpaused(code: Int, anchors: _Anchors) -> tuple[Int, Int]:
     """Return the stretches from anchor to anchor, or from an earlier place if that makes one more whole."""
-    found = _stretches(code, anchors.places, anchors.length)
+    stretches = _stretches(code, anchors.places, anchors.length)
     earlier = anchors.length - (len(code) - int(anchors.places[-1]))
     if not 0 < earlier <= anchors.places[0]:
-        return found
+        return stretches
     other = _stretches(code, anchors.places - earlier, anchors.length)
-    return other if len(other[0]) > len(found[0]) else found
+    return other if len(other[0]) > len(stretches[0]) else stretches
 
 
 def _stretches(code: Int, first: Int, length: int) -> tuple[Int, Int]:

@@ -76,10 +76,10 @@ def shares(
 
 def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.Categorical[str]]:
     """Return format, tensor cores and source of each kernel."""
-    said = [decode(str(name)) for name in full_name.cat.categories]
+    decoded = [decode(str(name)) for name in full_name.cat.categories]
     kernel = full_name.cat.codes.to_numpy()
-    by_name = np.array([_named(each) for each in said] or [-1])[kernel]
-    on_tensor = np.array([_tensor(each) for each in said] or [2])[kernel]
+    by_name = np.array([_named(name) for name in decoded] or [-1])[kernel]
+    on_tensor = np.array([{True: 0, False: 1, None: 2}[name.tensor_cores] for name in decoded] or [2])[kernel]
     operands = np.array([*(_operands(str(types)) for types in dtypes.cat.categories), -1])
     by_operands = operands[np.append(dtypes.cat.codes.to_numpy(), -1)[op]]
     source = np.select([by_name >= 0, by_operands >= 0], [0, 1], 2)
@@ -91,21 +91,17 @@ def _formats(full_name: pd.Series, dtypes: pd.Series, op: Int) -> dict[str, pd.C
     }
 
 
-def _named(said: Decoded) -> int:
+def _named(kernel: Decoded) -> int:
     """Return the format that a kernel's name says, complex numbers as their parts, -1 if none."""
-    number = said.precision.removeprefix("complex ")
+    number = kernel.precision.removeprefix("complex ")
     return FORMATS.index(number) if number in FORMATS[:-1] else -1
-
-
-def _tensor(said: Decoded) -> int:
-    return {True: 0, False: 1, None: 2}[said.tensor_cores]
 
 
 def _operands(dtypes: str) -> int:
     """Return the format of the first input that has one, -1 if none has."""
     names = _QUOTED.findall(dtypes)
-    found = (_TYPES.get(name, "fp8" if name.startswith("c10::Float8") else "") for name in names)
-    return next((FORMATS.index(number) for number in found if number), -1)
+    formats = (_TYPES.get(name, "fp8" if name.startswith("c10::Float8") else "") for name in names)
+    return next((FORMATS.index(number) for number in formats if number), -1)
 
 
 @dataclass(frozen=True)

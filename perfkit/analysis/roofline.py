@@ -119,8 +119,8 @@ def _with_names(keys: pd.DataFrame) -> pd.DataFrame:
     missing = pd.Series(pd.NA, index=keys.index, dtype="string")
     name = keys["name"].astype("string") if "name" in keys else missing
     full = keys["full_name"].astype("string") if "full_name" in keys else missing
-    told = full.fillna(name)
-    family = told.map({text: names.family(text) for text in told.dropna().unique()}).astype("string")
+    kernel = full.fillna(name)
+    family = kernel.map({text: names.family(text) for text in kernel.dropna().unique()}).astype("string")
     launch = keys.get("launch", -1)
     return keys[["rank", "gpu"]].assign(launch=launch, name=name.fillna("all kernels"), full_name=full, family=family)
 
@@ -237,9 +237,9 @@ def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame
 
 def _peak(points: pd.DataFrame, roof: pd.Series, roofs: pd.DataFrame, unit: str) -> pd.Series:
     """Return the peak of the named roof of each point's device, NaN where there is none."""
-    known = roofs.set_index([roofs["rank"], roofs["gpu"], roofs["roof"].astype(object)])[unit]
+    peaks = roofs.set_index([roofs["rank"], roofs["gpu"], roofs["roof"].astype(object)])[unit]
     wanted = pd.MultiIndex.from_arrays([points["rank"], points["gpu"], roof.astype(object)])
-    return pd.Series(known.reindex(wanted).to_numpy("float64"), points.index)
+    return pd.Series(peaks.reindex(wanted).to_numpy("float64"), points.index)
 
 
 def _of_launch(flag: pd.Series, launch: pd.Series) -> pd.Series:
@@ -252,9 +252,9 @@ def _by_roof(table: pd.DataFrame, launch: pd.Series) -> pd.Series:
     share, best = table["roof_share_frac"], table["roof_share_frac"].groupby(launch).transform("max")
     memory = table["dram_share_frac"] > table["compute_share_frac"].fillna(0.0)
     at_memory = _of_launch(memory & (share == best), launch)
-    whole = ~_of_launch(table[["compute_share_frac", "dram_share_frac"]].isna().any(axis=1), launch)
+    complete = ~_of_launch(table[["compute_share_frac", "dram_share_frac"]].isna().any(axis=1), launch)
     chosen = np.select(
-        [best.isna() | (best < LATENCY_BELOW) & ~whole, best < LATENCY_BELOW, at_memory],
+        [best.isna() | (best < LATENCY_BELOW) & ~complete, best < LATENCY_BELOW, at_memory],
         ["not measured", "latency", "memory"],
         "compute",
     )
@@ -273,7 +273,7 @@ def speed_of_light_reason(row: Row) -> str:
     """Return the sentence for a verdict of the vendor's rule; `row` has verdict, sm_frac, memory_frac and waves."""
     sm, memory = percent(row["sm_frac"]), percent(row["memory_frac"])
     both = f"compute throughput is {sm} and memory throughput {memory} of its peak"
-    said = {
+    sentence = {
         "compute": f"Arithmetic limits it: {both}.",
         "memory": f"Memory limits it: {both}.",
         "balanced": f"Neither leads by 10 points: {both}.",
@@ -281,8 +281,8 @@ def speed_of_light_reason(row: Row) -> str:
         "small_grid": f"The grid has too few blocks to fill the GPU ({_waves(row['waves'])} waves): {both}.",
     }[row["verdict"]]
     if row["verdict"] == "latency" and pd.isna(row["waves"]):
-        said = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
-    return said + (_UNCOUNTED if pd.isna(row["flops"]) else "")
+        sentence = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
+    return sentence + (_UNCOUNTED if pd.isna(row["flops"]) else "")
 
 
 def _waves(waves: float) -> str:

@@ -96,14 +96,14 @@ def ceilings(
     """
     devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
     if peaks is not None:
-        found = devices.merge(_sheet(peaks), how="cross")
+        roofs = devices.merge(_sheet(peaks), how="cross")
     else:
-        found = _measured(launches, COUNTERS.empty() if counters is None else counters)
-    _refuse(devices, found)
-    is_memory = found["roof"].isin(LEVELS)
-    bandwidth = found[found["roof"] == "dram"].set_index(["rank", "gpu"])["peak"]
-    below = bandwidth.reindex(pd.MultiIndex.from_frame(found[["rank", "gpu"]])).to_numpy("float64")
-    table = found.assign(flops_per_s=found["peak"].mask(is_memory), bytes_per_s=found["peak"].where(is_memory))
+        roofs = _measured(launches, COUNTERS.empty() if counters is None else counters)
+    _refuse(devices, roofs)
+    is_memory = roofs["roof"].isin(LEVELS)
+    bandwidth = roofs[roofs["roof"] == "dram"].set_index(["rank", "gpu"])["peak"]
+    below = bandwidth.reindex(pd.MultiIndex.from_frame(roofs[["rank", "gpu"]])).to_numpy("float64")
+    table = roofs.assign(flops_per_s=roofs["peak"].mask(is_memory), bytes_per_s=roofs["peak"].where(is_memory))
     return CEILINGS.make(table.assign(ridge=table["flops_per_s"] / below).drop(columns="peak"))
 
 
@@ -118,17 +118,17 @@ def _sheet(peaks: Peaks) -> pd.DataFrame:
 def _measured(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return the highest peak over the launches of each device and roof."""
     tensors = {name: ("sm", 1, metrics) for name, metrics in metrics(counters, ".peak_sustained").items()}
-    known = {**_PEAKS, **tensors}
-    wanted = [metric for _, _, names in known.values() for metric in names]
+    roofs = {**_PEAKS, **tensors}
+    wanted = [metric for _, _, names in roofs.values() for metric in names]
     values = wide(launches, counters, [*wanted, *(name for names in _CLOCKS.values() for name in names)])
     clocks = {unit: _first(values, names) for unit, names in _CLOCKS.items()}
     clocks["sm"] = clocks["sm"].fillna(launches["clock_hz"])
-    peaks = {roof: by * _first(values, names) * clocks[unit] for roof, (unit, by, names) in known.items()}
+    peaks = {roof: by * _first(values, names) * clocks[unit] for roof, (unit, by, names) in roofs.items()}
     keyed = pd.DataFrame({"rank": launches["rank"], "gpu": launches["gpu"], **peaks})
     long = keyed.melt(["rank", "gpu"], var_name="roof", value_name="peak")
     grouped = long[long["peak"] > 0].groupby(["rank", "gpu", "roof"])["peak"].agg(["max", "min", "size"]).reset_index()
-    found = grouped[["rank", "gpu", "roof"]].assign(peak=grouped["max"], count=grouped["size"], source=MEASURED)
-    return found.assign(spread_frac=1 - grouped["min"] / grouped["max"])
+    table = grouped[["rank", "gpu", "roof"]].assign(peak=grouped["max"], count=grouped["size"], source=MEASURED)
+    return table.assign(spread_frac=1 - grouped["min"] / grouped["max"])
 
 
 def _first(values: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
@@ -136,9 +136,9 @@ def _first(values: pd.DataFrame, names: tuple[str, ...]) -> pd.Series:
     return values[list(names)].bfill(axis=1).iloc[:, 0]
 
 
-def _refuse(devices: pd.DataFrame, found: pd.DataFrame) -> None:
+def _refuse(devices: pd.DataFrame, roofs: pd.DataFrame) -> None:
     """Raise PerfkitError naming every device that lacks a roof of arithmetic or of memory."""
-    lacking = list(_lacking(devices, found))
+    lacking = list(_lacking(devices, roofs))
     if lacking:
         raise PerfkitError(
             f"roofline: {'; '.join(lacking)}. Record with {RECORD}, or pass peaks=hardware.peaks(name of the GPU), "
@@ -157,14 +157,14 @@ def _lacking(devices: pd.DataFrame, found: pd.DataFrame) -> Iterator[str]:
 
 def metrics(counters: pd.DataFrame, suffix: str = "") -> dict[str, tuple[str, ...]]:
     """Return precision -> the metrics whose sum counts its operations; `suffix` follows ``.sum`` in their names."""
-    whole = re.compile(_METRIC + re.escape(suffix))
+    pattern = re.compile(_METRIC + re.escape(suffix))
     recorded = sorted(str(metric) for metric in COUNTERS.check(counters)["metric"].unique())
-    found = [match for metric in recorded if (match := whole.fullmatch(metric))]
-    results = {match["src"] for match in found if match["dst"]}
+    matches = [match for metric in recorded if (match := pattern.fullmatch(metric))]
+    results = {match["src"] for match in matches if match["dst"]}
     chosen: dict[str, tuple[str, ...]] = {}
-    for source, target in dict.fromkeys((match["src"], match["dst"]) for match in found):
+    for source, target in dict.fromkeys((match["src"], match["dst"]) for match in matches):
         if target or source not in results:
-            of_type = [match for match in found if (match["src"], match["dst"]) == (source, target)]
+            of_type = [match for match in matches if (match["src"], match["dst"]) == (source, target)]
             for name, metric in _level(of_type, f"{source}_tensor" + ("_acc16" if target == "fp16" else "")):
                 chosen[name] = (*chosen.get(name, ()), metric)
     return chosen
@@ -182,15 +182,15 @@ def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
 
     A launch of which it was not counted is NaN in all columns; the columns of a row add up to its `tensor_flops`.
     """
-    whole = launches["tensor_flops"]
+    counted = launches["tensor_flops"]
     parts = _parts(launches, counters)
     total = parts.sum(axis=1)
-    split = parts.div(total.where(total > 0), axis=0).mul(whole, axis=0).fillna(0.0)
-    named = _operand_precision(launches).where(~(total > 0) & (whole > 0))
+    split = parts.div(total.where(total > 0), axis=0).mul(counted, axis=0).fillna(0.0)
+    named = _operand_precision(launches).where(~(total > 0) & (counted > 0))
     for precision in sorted(named.dropna().unique()):
-        of_name = whole.where(named == precision, 0.0)
+        of_name = counted.where(named == precision, 0.0)
         split[precision] = of_name + split[precision] if precision in split else of_name
-    return split.where(whole.notna(), axis=0) if len(split.columns) else pd.DataFrame({UNKNOWN: whole})
+    return split.where(counted.notna(), axis=0) if len(split.columns) else pd.DataFrame({UNKNOWN: counted})
 
 
 def _parts(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
@@ -205,6 +205,6 @@ def _parts(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
 
 def _operand_precision(launches: pd.DataFrame) -> pd.Series:
     """Return the precision that each kernel's name tells, `tensor` where it tells none that has a tensor peak."""
-    told = {name: f"{names.decode(str(name)).precision}_tensor" for name in launches["full_name"].cat.categories}
-    known = {name: said if said in PRECISIONS else UNKNOWN for name, said in told.items()}
-    return launches["full_name"].astype("object").map(known).fillna(UNKNOWN)
+    decoded = {name: f"{names.decode(str(name)).precision}_tensor" for name in launches["full_name"].cat.categories}
+    precision = {name: roof if roof in PRECISIONS else UNKNOWN for name, roof in decoded.items()}
+    return launches["full_name"].astype("object").map(precision).fillna(UNKNOWN)

@@ -283,9 +283,9 @@ def _fit(runs: pd.DataFrame, model: str) -> dict[str, object]:
     time = gpus / throughput
     curves = {"one": np.ones(len(gpus)), "serial": gpus - 1, "communication": (gpus - 1) / gpus}
     terms = ("one", *_MODELS[model])
-    found = dict(zip(terms, _least_squares(np.stack([curves[term] / time for term in terms], axis=1)), strict=True))
-    fitted = gpus / sum(found[term] * curves[term] for term in terms)
-    alone, serial, ring = found["one"], found.get("serial", 0.0), found.get("communication", 0.0)
+    shares = dict(zip(terms, _least_squares(np.stack([curves[term] / time for term in terms], axis=1)), strict=True))
+    fitted = gpus / sum(shares[term] * curves[term] for term in terms)
+    alone, serial, ring = shares["one"], shares.get("serial", 0.0), shares.get("communication", 0.0)
     exchange, most = ring * curves["communication"].max(), gpus.max() - 1
     return {
         "model": model,
@@ -303,11 +303,11 @@ def _least_squares(columns: NDArray[np.float64]) -> NDArray[np.float64]:
     rest = range(1, columns.shape[1])
     best, least = np.zeros(columns.shape[1]), np.inf
     for used in (chosen for number in range(len(rest) + 1) for chosen in combinations(rest, number)):
-        kept = [0, *used]
-        scale = columns[:, kept].max(axis=0)
-        found = np.linalg.lstsq(columns[:, kept] / scale, target, rcond=None)[0] / scale
-        error = float(np.sum((columns[:, kept] @ found - target) ** 2))
-        if (found >= 0).all() and error < least:
+        terms = [0, *used]
+        scale = columns[:, terms].max(axis=0)
+        coefficients = np.linalg.lstsq(columns[:, terms] / scale, target, rcond=None)[0] / scale
+        error = float(np.sum((columns[:, terms] @ coefficients - target) ** 2))
+        if (coefficients >= 0).all() and error < least:
             best, least = np.zeros(columns.shape[1]), error
-            best[kept] = found
+            best[terms] = coefficients
     return best

@@ -212,8 +212,8 @@ def _place(frame: pd.DataFrame, group: Int) -> pd.Series:
 
 def _among(reason: pd.Series, names: frozenset[str]) -> NDArray[np.bool_]:
     """Whether each reason is one of `names`, which are lower case; a tool's prefix up to a colon does not count."""
-    known = [str(category).lower().rpartition(":")[2] in names for category in reason.cat.categories]
-    return np.array([*known, False])[reason.cat.codes.to_numpy()]
+    among = [str(category).lower().rpartition(":")[2] in names for category in reason.cat.categories]
+    return np.array([*among, False])[reason.cat.codes.to_numpy()]
 
 
 def main(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
@@ -222,10 +222,10 @@ def main(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     The columns are those of `shares` without place, and the strings `means` and `helps`, empty for a reason that
     `words` does not know.
     """
-    found = shares(stalls, by=by)
-    largest = found[found["place"].eq(1).fillna(False).astype(bool) & found["value"].gt(0)].drop(columns="place")
-    said = [words.get(reason, Words("", "")) for reason in largest["reason"].astype(str)]
+    ranked = shares(stalls, by=by)
+    largest = ranked[ranked["place"].eq(1).fillna(False).astype(bool) & ranked["value"].gt(0)].drop(columns="place")
+    texts = [words.get(reason, Words("", "")) for reason in largest["reason"].astype(str)]
     return largest.assign(
-        means=pd.array([each.means for each in said], dtype="string"),
-        helps=pd.array([each.helps for each in said], dtype="string"),
+        means=pd.array([text.means for text in texts], dtype="string"),
+        helps=pd.array([text.helps for text in texts], dtype="string"),
     ).reset_index(drop=True)

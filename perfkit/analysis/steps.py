@@ -82,11 +82,11 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
     KERNELS.check(kernels)
     ranks = np.union1d(ranges["rank"].unique(), kernels["rank"].unique())
     parts = zip(ranks.tolist(), _split(ranges, ranks), _split(kernels, ranks), strict=True)
-    found = [steps for rank, spans, work in parts if len(steps := _of_rank(spans, work, rank))]
-    table = STEPS.make(pd.concat(found)) if found else STEPS.empty()
+    per_rank = [steps for rank, spans, work in parts if len(steps := _of_rank(spans, work, rank))]
+    table = STEPS.make(pd.concat(per_rank)) if per_rank else STEPS.empty()
     inside = cut(table.assign(whole_ns=table["dur_ns"]), window)
-    whole = inside.pop("whole_ns") == inside["dur_ns"]
-    return inside[whole].reset_index(drop=True)
+    uncut = inside.pop("whole_ns") == inside["dur_ns"]
+    return inside[uncut].reset_index(drop=True)
 
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
@@ -170,9 +170,9 @@ def iterations(ranges: pd.DataFrame, launched: Int) -> pd.DataFrame:
     spans = spans.assign(label=_labels(spans["name"]))
     for wanted in (_telling, _written):
         for level in _levels(spans[where(spans["label"], wanted)]):
-            found = _of_level(level)
-            if len(found) and _holds(found, launched) and (wanted is _telling or _works(found, launched)):
-                return found
+            steps = _of_level(level)
+            if len(steps) and _holds(steps, launched) and (wanted is _telling or _works(steps, launched)):
+                return steps
     return pd.DataFrame({"start_ns": np.zeros(0, np.int64), "dur_ns": np.zeros(0, np.int64), "name": []})
 
 
@@ -239,20 +239,20 @@ def _of_level(level: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name})
 
 
-def _holds(found: pd.DataFrame, launched: Int) -> bool:
+def _holds(steps: pd.DataFrame, launched: Int) -> bool:
     """Tell whether most kernels start between the first and the last iteration."""
-    first, last = _extent(found)
+    first, last = _extent(steps)
     return not len(launched) or bool(((launched >= first) & (launched < last)).mean() > 0.5)
 
 
-def _works(found: pd.DataFrame, launched: Int) -> bool:
+def _works(steps: pd.DataFrame, launched: Int) -> bool:
     """Tell whether the iterations fill most of the time from first to last, and most of them start kernels."""
-    first, last = _extent(found)
-    start = found["start_ns"].to_numpy()
-    edges = np.searchsorted(np.sort(launched), [start, start + found["dur_ns"].to_numpy()])
-    busy = not len(launched) or bool(2 * (edges[1] > edges[0]).sum() > len(found))
-    return busy and bool(2 * found["dur_ns"].sum() > last - first)
+    first, last = _extent(steps)
+    start = steps["start_ns"].to_numpy()
+    edges = np.searchsorted(np.sort(launched), [start, start + steps["dur_ns"].to_numpy()])
+    busy = not len(launched) or bool(2 * (edges[1] > edges[0]).sum() > len(steps))
+    return busy and bool(2 * steps["dur_ns"].sum() > last - first)
 
 
-def _extent(found: pd.DataFrame) -> tuple[int, int]:
-    return int(found["start_ns"].iloc[0]), int(found["start_ns"].iloc[-1] + found["dur_ns"].iloc[-1])
+def _extent(steps: pd.DataFrame) -> tuple[int, int]:
+    return int(steps["start_ns"].iloc[0]), int(steps["start_ns"].iloc[-1] + steps["dur_ns"].iloc[-1])

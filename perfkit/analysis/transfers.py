@@ -69,8 +69,8 @@ def _cut(copies: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     """Cut copies at the window, and their bytes in proportion."""
     if window is None:
         return copies
-    whole = copies.set_axis(pd.RangeIndex(len(copies))).assign(row=np.arange(len(copies)))
-    inside = cut(whole, window)
+    numbered_rows = copies.set_axis(pd.RangeIndex(len(copies))).assign(row=np.arange(len(copies)))
+    inside = cut(numbered_rows, window)
     row = inside.pop("row").to_numpy()
     before, after = copies["dur_ns"].to_numpy()[row], inside["dur_ns"].to_numpy()
     part = np.where(after < before, after / np.maximum(before, 1), 1.0)
@@ -100,11 +100,11 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
     The vendor's rule `cuda_memcpy_async`; it joins without the process and leaves driver calls out.
     """
     pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")
-    found = copies.loc[pageable, ["rank", "gpu", "start_ns", "dur_ns", "bytes", "direction"]]
+    table = copies.loc[pageable, ["rank", "gpu", "start_ns", "dur_ns", "bytes", "direction"]]
     call = started_by(copies[pageable], API_CALLS.check(api_calls))
-    found, call = found[call >= 0], call[call >= 0]
-    found["api"] = api_calls["name"].iloc[call].array
-    return found[where(found["api"], lambda name: _ASYNC.match(name))].reset_index(drop=True)
+    table, call = table[call >= 0], call[call >= 0]
+    table["api"] = api_calls["name"].iloc[call].array
+    return table[where(table["api"], lambda name: _ASYNC.match(name))].reset_index(drop=True)
 
 
 def small_copies(
