@@ -1,9 +1,4 @@
-"""The `perfkit` command.
-
-Classes
--------
-Errors     the group of commands, which turns what fails outside perfkit into one line and status 2
-"""
+"""The `perfkit` command; what fails outside perfkit ends as one line on standard error, with status 2."""
 
 from __future__ import annotations
 
@@ -20,7 +15,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import click
 
@@ -28,6 +23,8 @@ from perfkit.errors import PerfkitError
 from perfkit.format import elided
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from perfkit.run import Run
 
 
@@ -49,7 +46,7 @@ class Errors(click.Group):
     """Prints what perfkit refuses, and what fails outside it, as one line on standard error; the status is then 2."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; see the class."""
+        """Run the command."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # not all encodings know all that a file may be called
@@ -77,93 +74,91 @@ class Errors(click.Group):
 UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "ns": 1}
 
 
-class DurationType(click.ParamType[int]):
-    """A time with its unit, such as 5s or 200ms, as nanoseconds."""
+T = TypeVar("T")
 
-    name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return nanoseconds."""
-        text = str(value)
-        number = text.rstrip("nmuµs")
+class Parsed(click.ParamType[T]):
+    """A text that a function reads; the words in which that refuses one, as ValueError, are click's."""
+
+    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
+        self.name, self._parse = name, parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
+        """Return what the text stands for; a default, which is no text, as it is."""
         try:
-            return round(float(number) * UNITS[text[len(number) :]])
-        except (KeyError, ValueError, OverflowError):
-            self.fail(f"{text!r} is no time with a unit of {', '.join(UNITS)}, for example 5s or 200ms", param, ctx)
+            return self._parse(value) if isinstance(value, str) else cast(T, value)
+        except ValueError as e:
+            self.fail(str(e), param, ctx)
 
 
-class WindowType(click.ParamType[tuple[int, int]]):
-    """A window such as 5s:7.5s or 200ms:900ms, as nanoseconds."""
-
-    name = "start:end"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        """Return (start_ns, end_ns)."""
-        first, colon, last = str(value).partition(":")
-        if not colon:
-            self.fail(f"{value!r} is not START:END, for example 5s:7s", param, ctx)
-        time = DurationType()
-        return time.convert(first, param, ctx), time.convert(last, param, ctx)
+def _duration(text: str) -> int:
+    """Return a time with its unit, such as 5s or 200ms, as nanoseconds."""
+    number = text.rstrip("nmuµs")
+    try:
+        return round(float(number) * UNITS[text[len(number) :]])
+    except (KeyError, ValueError, OverflowError):
+        units = ", ".join(UNITS)
+        raise ValueError(f"{text!r} is no time with a unit of {units}, for example 5s or 200ms") from None
 
 
-class NumbersType(click.ParamType[tuple[int, ...]]):
-    """Ranks or GPUs such as 0,2 as a tuple."""
-
-    name = "numbers"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        """Return the numbers."""
-        if isinstance(value, tuple):
-            return value
-        try:
-            return tuple(int(part) for part in str(value).split(","))
-        except ValueError:
-            self.fail(f"{value!r} is no list of numbers, for example 0,2", param, ctx)
+def _window(text: str) -> tuple[int, int]:
+    """Return a window such as 5s:7.5s or 200ms:900ms, as nanoseconds."""
+    first, colon, last = text.partition(":")
+    if not colon:
+        raise ValueError(f"{text!r} is not START:END, for example 5s:7s")
+    return _duration(first), _duration(last)
 
 
-class WordsType(click.ParamType[tuple[str, ...]]):
-    """Words such as gemm,attention as a tuple."""
-
-    name = "words"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Return the words."""
-        return value if isinstance(value, tuple) else tuple(word.strip() for word in str(value).split(","))
+def _numbers(text: str) -> tuple[int, ...]:
+    """Return ranks or GPUs such as 0,2."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"{text!r} is no list of numbers, for example 0,2") from None
 
 
-class WhenType(click.ParamType[float]):
-    """A time such as 2026-01-31T10:00:00Z or seconds since 1970, as the latter; its zone is never guessed."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return seconds since 1970 UTC."""
-        try:
-            return float(value)
-        except ValueError:
-            pass
-        try:
-            when = datetime.fromisoformat(str(value))
-        except ValueError:
-            self.fail(f"{value!r} is no time such as 2026-01-31T10:00:00Z", param, ctx)
-        if when.tzinfo is None:
-            self.fail(f"{value!r} has no time zone: append Z for UTC, or an offset such as +02:00", param, ctx)
-        return when.timestamp()
+def _time(text: str) -> float:
+    """Return a time such as 2026-01-31T10:00:00Z as seconds since 1970 UTC; its zone is never guessed."""
+    with suppress(ValueError):
+        return float(text)
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is no time such as 2026-01-31T10:00:00Z") from None
+    if when.tzinfo is None:
+        raise ValueError(f"{text!r} has no time zone: append Z for UTC, or an offset such as +02:00")
+    return when.timestamp()
 
 
+NUMBERS = Parsed("numbers", _numbers)
+WORDS = Parsed("words", lambda text: tuple(word.strip() for word in text.split(",")))
 FILE = click.Path(path_type=Path)
+PEAKS = click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
+OUT = click.option(
+    "--out",
+    type=FILE,
+    default=Path("baseline.json"),
+    show_default=True,
+    help="JSON file to make or complete; beside it a CSV file for `perfkit report --peaks`.",
+)
 
 
-@click.command()
+@click.group(cls=Errors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="perfkit")
+def main() -> None:
+    """Find out why a GPU program is slow."""
+
+
+@main.command()
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="BEFORE AFTER...")
 @click.option(
     "--labels",
-    type=WordsType(),
+    type=WORDS,
     default=(),
     metavar="LABEL,...",
     help="A word for each run, for example before,amp,compile; runs of one label are repeats.",
 )
-@click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
+@PEAKS
 @click.option("--out", type=FILE, help="Folder to make, with a page and the JSON.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def compare(
@@ -178,9 +173,9 @@ def compare(
     inputs = [*paths, *([peaks] if peaks else [])]
     if out:
         output.check(out, comparison.MADE_BY, inputs=inputs, note=_note)  # before time is spent on comparing
-    told = comparison.series(_grouped(paths, labels), peaks=str(peaks or ""))
-    page = comparison.write(told, out, inputs=inputs, note=_note) if out else None
-    say(comparison.as_json(told).rstrip() if as_json else comparison.text(told))
+    series = comparison.series(_grouped(paths, labels), peaks=str(peaks or ""))
+    page = comparison.write(series, out, inputs=inputs, note=_note) if out else None
+    say(comparison.as_json(series).rstrip() if as_json else comparison.text(series))
     if page:
         say(page, err=as_json)
 
@@ -204,11 +199,11 @@ def _grouped(paths: tuple[Path, ...], labels: tuple[str, ...]) -> dict[str, list
     return runs
 
 
-@click.command()
+@main.command()
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="RUN...")
 @click.option("--baseline", "earlier", type=FILE, multiple=True, help="A run to compare with; several are repeats.")
 @click.option("--budget", type=FILE, help="TOML file with the limits of figures.")
-@click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
+@PEAKS
 @click.option("--junit", type=FILE, help="JUnit XML file to write.")
 @click.option("--json", "as_json", type=FILE, help="JSON file to write.")
 def check(
@@ -228,48 +223,27 @@ def check(
     from perfkit.run import load
 
     runs, before = [load(path) for path in paths], [load(path) for path in earlier]
-    found = judge(runs, before or None, budget, peaks=str(peaks or ""))
+    checked = judge(runs, before or None, budget, peaks=str(peaks or ""))
     forms = ((junit, comparison.junit, comparison.JUNIT), (as_json, comparison.check_json, comparison.JSON))
     for file, content, first in forms:
         if file:
-            output.write_file(file, content(found), first=first)
-    say(comparison.check_text(found))
-    sys.exit(found.exit_code)
+            output.write_file(file, content(checked), first=first)
+    say(comparison.check_text(checked))
+    sys.exit(checked.exit_code)
 
 
-@click.group()
+@main.group()
 def baseline() -> None:
     """Measure what this machine can do, to hold programs against it (needs perfkit[torch])."""
 
 
-OUT = click.option(
-    "--out",
-    type=click.Path(path_type=Path),
-    default=Path("baseline.json"),
-    show_default=True,
-    help="JSON file to make or complete; beside it a CSV file for `perfkit report --peaks`.",
-)
-
-
-@click.group()
+@main.group()
 def record() -> None:
     """Say or do what records a profile."""
 
 
-@click.group(cls=Errors, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="perfkit")
-def main() -> None:
-    """Find out why a GPU program is slow."""
-
-
-main.add_command(record)
-main.add_command(baseline)
-main.add_command(compare)
-main.add_command(check)
-
-
 @main.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def inspect(path: Path, as_json: bool) -> None:
     """Say what a profile or folder holds, and what is missing and how to record it."""
@@ -314,32 +288,27 @@ def _described(content: dict[str, Any]) -> str:
 
 
 @main.command()
-@click.argument("path", type=click.Path(path_type=Path))
+@click.argument("path", type=FILE)
+@click.option("--out", type=FILE, default=Path("report"), show_default=True, help="Folder to make.")
+@click.option("--baseline", type=FILE, help="An earlier run to compare with.")
+@click.option("--ranks", type=NUMBERS, default=(), help="Ranks, for example 0,8; all if not given.")
+@click.option("--gpus", type=NUMBERS, default=(), help="CUDA ordinals, for example 0,2; all if not given.")
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("report"), show_default=True, help="Folder to make."
+    "--window", type=Parsed("start:end", _window), default=None, help="Part of the recording, for example 5s:7s."
 )
-@click.option("--baseline", type=click.Path(path_type=Path), help="An earlier run to compare with.")
-@click.option("--ranks", type=NumbersType(), default=(), help="Ranks, for example 0,8; all if not given.")
-@click.option("--gpus", type=NumbersType(), default=(), help="CUDA ordinals, for example 0,2; all if not given.")
-@click.option("--window", type=WindowType(), default=None, help="Part of the recording, for example 5s:7s.")
-@click.option("--peaks", type=click.Path(path_type=Path), help="CSV file of the GPU's own peaks, for the roofline.")
+@click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks, for the roofline.")
 @click.option("--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?.")
 @click.option(
     "--families",
-    type=WordsType(),
+    type=WORDS,
     default=(),
     metavar="FAMILY,...",
     help="Families of kernels, for example gemm,attention; all if not given.",
 )
 @click.option("--pdf", is_flag=True, help="Print the page to report.pdf too (needs Chromium).")
-@click.option("--published", type=click.Path(path_type=Path), help="JSON of published figures of the call paths.")
+@click.option("--published", type=FILE, help="JSON of published figures of the call paths.")
 @click.option("--keep-paths", is_flag=True, help="Leave paths, user and host name of this machine in the report.")
-def report(
-    path: Path,
-    out: Path,
-    window: tuple[int, int] | None,
-    **options: Any,
-) -> None:
+def report(path: Path, out: Path, window: tuple[int, int] | None, **options: Any) -> None:
     """Run the notebooks on a profile or folder and write one page, summaries and tables."""
     from perfkit.report.build import build
 
@@ -349,7 +318,7 @@ def report(
             page = build(path, out, window=window or (), progress=progress, note=notes.append, **options)
     finally:
         for note in notes:
-            say(f"note: {note}", err=True)
+            _note(note)
     say(page)
 
 
@@ -369,10 +338,10 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 @main.command()
-@click.argument("path", type=click.Path(path_type=Path), required=False)
+@click.argument("path", type=FILE, required=False)
 @click.option(
     "--folder",
-    type=click.Path(path_type=Path),
+    type=FILE,
     help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.",
 )
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
@@ -394,13 +363,13 @@ def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple
 
 @main.command()
 @click.argument("name", required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to make; NAME if not given.")
+@click.option("--out", type=FILE, help="Folder to make; NAME if not given.")
 def sample(name: str | None, out: Path | None) -> None:
     """Copy the sample run NAME into a folder; without NAME, list the samples and what each one shows."""
     from perfkit.report import samples
 
     if name is not None:
-        say(samples.copy(name, out or Path(name), note=lambda text: say(f"note: {text}", err=True)))
+        say(samples.copy(name, out or Path(name), note=_note))
         return
     if out is not None:
         raise click.UsageError(f"--out: which sample? Choose from {', '.join(samples.SAMPLES)}.")
@@ -415,19 +384,25 @@ def baseline_gemm(out: Path, seconds: float) -> None:
     """Measure the rate of matrix products in each precision, on the GPU or else the CPU."""
     from perfkit.format import number
     from perfkit.workloads.baseline import ceilings, gemm
-    from perfkit.workloads.saved_baseline import held, saved
 
-    try:
-        held(out)  # before time is spent on measuring
-        measured = gemm(seconds=seconds)
-        files = saved(out, gemm=measured)
-    except ValueError as e:
-        raise click.UsageError(str(e)) from e
+    measured, files = _measured(out, "gemm", lambda: gemm(seconds=seconds))
     best = ceilings(measured)
     for precision, rate, is_plateau in zip(best["precision"], best["flops_per_s"], best["is_plateau"], strict=True):
         remark = "" if is_plateau else " and still rising: give more --seconds"
         click.echo(f"{precision}: {number(rate / 1e12)} TFLOP/s{remark}")
-    say("\n".join(map(str, files)))
+    say(files)
+
+
+def _measured(out: Path, name: str, measure: Callable[[], DataFrame]) -> tuple[DataFrame, str]:
+    """Measure, and save under a name in `out`, if that can be completed; return the table and the files."""
+    from perfkit.workloads.saved_baseline import held, saved
+
+    try:
+        held(out)  # before time is spent on measuring
+        measured = measure()
+        return measured, "\n".join(map(str, saved(out, **{name: measured})))
+    except ValueError as e:
+        raise click.UsageError(str(e)) from e
 
 
 @baseline.command("copy")
@@ -437,17 +412,11 @@ def baseline_copy(out: Path, seconds: float) -> None:
     """Measure the bandwidth of copies between host and GPU and inside their memory."""
     from perfkit.format import size
     from perfkit.workloads.baseline import copy
-    from perfkit.workloads.saved_baseline import held, saved
 
-    try:
-        held(out)  # before time is spent on measuring
-        measured = copy(seconds=seconds)
-        files = saved(out, copy=measured)
-    except ValueError as e:
-        raise click.UsageError(str(e)) from e
+    measured, files = _measured(out, "copy", lambda: copy(seconds=seconds))
     for direction, memory, rate in zip(*(measured[c] for c in ("direction", "memory", "bytes_per_s")), strict=True):
         click.echo(f"{direction} {memory}: {size(rate)}/s")
-    say("\n".join(map(str, files)))
+    say(files)
 
 
 @record.command("torch")
@@ -460,13 +429,13 @@ def record_torch() -> None:
 
 @record.command("prometheus")
 @click.argument("url")
-@click.option("--start", type=WhenType(), required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970.")
-@click.option("--end", type=WhenType(), help="Now if not given.")
+@click.option(
+    "--start", type=Parsed("time", _time), required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970."
+)
+@click.option("--end", type=Parsed("time", _time), help="Now if not given.")
 @click.option("--step", type=float, default=15.0, show_default=True, help="Distance of the points in s.")
 @click.option("--match", default="", help="Label matchers, for example 'Hostname=~\"node0[12]\"'.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("gpus.json"), show_default=True, help="File to write."
-)
+@click.option("--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write.")
 def record_prometheus(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:
     """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
     from perfkit.readers.dcgm.prometheus import fetch

@@ -105,16 +105,14 @@ def about(view: Selection) -> Shown:
 def remarks(notes: Iterable[str]) -> list[str]:
     """Return remarks, "file: what is to be said", with the files of which the same is to be said in one.
 
-    Examples
-    --------
     >>> remarks(["a.csv: simulated", "b.csv: simulated", "two clocks"])
     ['a.csv, b.csv: simulated', 'two clocks']
     """
-    said: dict[str, dict[str, None]] = {}
+    files: dict[str, dict[str, None]] = {}
     for text in notes:
         about, colon, what = text.partition(": ")
-        said.setdefault(what if colon else text, {}).update({about: None} if colon else {})
-    return [f"{', '.join(of)}: {what}" if of else what for what, of in said.items()]
+        files.setdefault(what if colon else text, {}).update({about: None} if colon else {})
+    return [f"{', '.join(of)}: {what}" if of else what for what, of in files.items()]
 
 
 def nothing_found(figures: Collection[str]) -> str:
@@ -127,19 +125,15 @@ def nothing_found(figures: Collection[str]) -> str:
 
 
 def key_findings(findings: Iterable[Finding], figures: dict[str, Figure]) -> Shown:
-    """Return findings as a list: the title, how severe and how sure it is, the evidence, and what speaks against.
-
-    Figures are links to the cells that show them.
-    """
-    found = list(findings)
-    if not found:
-        return note(nothing_found(figures))
+    """Return findings as a list: title, severity, confidence, evidence (links to cells), and what speaks against."""
+    shown = list(findings)
     items = "".join(
         f"<li><strong>{_title(f)}</strong> <em>({_safe(f.severity)}, {_safe(f.confidence)} confidence)</em><br>"
-        f"{_safe(f.explanation)}{_doubts(f)}{_grounds(f)}</li>"
-        for f in found
+        f"{_safe(f.explanation)}{_grounds(f)}</li>"
+        for f in shown
     )
-    return Shown(f'<ol class="perfkit-findings">{items}</ol>', "\n".join(f.title for f in found))
+    text = "\n".join(f.title for f in shown)
+    return Shown(f'<ol class="perfkit-findings">{items}</ol>', text) if shown else note(nothing_found(figures))
 
 
 def _title(finding: Finding) -> str:
@@ -148,39 +142,28 @@ def _title(finding: Finding) -> str:
     for figure in finding.evidence[:1]:
         before, number, after = title.partition(_safe(figure.text))
         is_part = before.endswith((".", ",")) or before[-1:].isalnum() or after[:1].isalnum()
-        title = f"{before}{_linked(figure)}{after}" if number and not is_part else title
+        title = f"{before}{links.figure(figure).html}{after}" if number and not is_part else title
     return title
 
 
-def _doubts(finding: Finding) -> str:
-    return f" Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
-
-
 def _grounds(finding: Finding) -> str:
-    """Return what a finding rests on, more quietly: figures, each a link, the threshold, and what to measure next."""
-    told = ", ".join(f"{_safe(figure.label)} {_linked(figure)}" for figure in finding.evidence)
-    said = (("Evidence", told), ("Threshold", _safe(finding.threshold)), ("Measure next", _safe(finding.next)))
-    lines = "<br>".join(f"{term}: {text}" for term, text in said if text)
-    return f'<div style="{QUIET}">{lines}</div>' if lines else ""
-
-
-def _linked(figure: Figure) -> str:
-    return links.figure(figure).html
+    """Return what speaks against a finding, and more quietly what it rests on and what to measure next."""
+    doubts = f" Against it: {_safe('; '.join(finding.against))}." if finding.against else ""
+    evidence = ", ".join(f"{_safe(figure.label)} {links.figure(figure).html}" for figure in finding.evidence)
+    parts = (("Evidence", evidence), ("Threshold", _safe(finding.threshold)), ("Measure next", _safe(finding.next)))
+    lines = "<br>".join(f"{term}: {text}" for term, text in parts if text)
+    return doubts + (f'<div style="{QUIET}">{lines}</div>' if lines else "")
 
 
 def recommendations(findings: Iterable[Finding]) -> Shown:
     """Return what to do, by horizon; each step names the finding it comes from."""
-    found = list(findings)
-    parts = []
+    parts, findings = [], list(findings)
     for horizon in HORIZONS:
-        steps = dict.fromkeys((step, f.rule) for f in found for step in f.advice.get(horizon, ()))
-        items = "".join(f"<li>{_safe(step)} <em>({_safe(_theme(rule))})</em></li>" for step, rule in steps)
+        steps = dict.fromkeys((step, f.rule) for f in findings for step in f.advice.get(horizon, ()))
+        themes = [(step, rule.removeprefix("paths_").replace("_", " ")) for step, rule in steps]
+        items = "".join(f"<li>{_safe(step)} <em>({_safe(theme)})</em></li>" for step, theme in themes)
         parts.append(f"<h4>{horizon.capitalize()}</h4><ul>{items}</ul>" if items else "")
-    return Shown("".join(parts) or note("No recommendation without a finding.").html, f"{len(found)} findings")
-
-
-def _theme(rule: str) -> str:
-    return rule.removeprefix("paths_").replace("_", " ")
+    return Shown("".join(parts) or note("No recommendation without a finding.").html, f"{len(findings)} findings")
 
 
 def refusals(items: Iterable[Refusal]) -> Shown:
@@ -194,9 +177,8 @@ def refusals(items: Iterable[Refusal]) -> Shown:
 
 def sentences(decoded: Iterable[Decoded]) -> Shown:
     """Return kernels' names with what each says, as a list."""
-    found = list(decoded)
-    items = "".join(f"<li><code>{_safe(d.name)}</code>: {_safe(d.sentence)}</li>" for d in found)
-    return Shown(f"<ul>{items}</ul>" if found else note("No kernel was measured.").html, f"{len(found)} names")
+    items = [f"<li><code>{_safe(d.name)}</code>: {_safe(d.sentence)}</li>" for d in decoded]
+    return Shown(f"<ul>{''.join(items)}</ul>" if items else note("No kernel was measured.").html, f"{len(items)} names")
 
 
 def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.DataFrame:
@@ -212,25 +194,20 @@ def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.Data
 def comparison_table(found: Comparison) -> pd.DataFrame:
     """Return the few figures that tell whether a program got faster, and where, as rows of text.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Columns figure, before, after, ratio, better and verdict, as of `comparison.main_rows`; the numbers are links
-        to the cells of the comparison.
+    Columns figure, before, after, ratio, better and verdict of `verdict.main_rows`. Each number is a link: to the
+    comparison of its own, or to that of all figures.
     """
     rows = verdict.main_rows(found)
-    source = found.figures.set_index("id")["source"].astype(str)
+    sources = found.figures.set_index("id")["source"].astype(str)
+    own = [
+        source if source.startswith("compare.") else "compare.figures"
+        for source in map(sources.__getitem__, rows["id"])
+    ]
     for column in ("before", "after", "ratio"):
-        about = zip(rows["id"], rows["figure"], rows[column], strict=True)
-        linked = [_compared(f"{id}, {column}", label, source[id], text) for id, label, text in about]
+        of = zip(rows["id"], rows["figure"], own, rows[column], strict=True)
+        linked = [links.figure(Figure(f"{i}, {column}", label, 0.0, "1", "", s), text=text) for i, label, s, text in of]
         rows[column] = pd.Series(linked, rows.index, dtype=object)
     return rows.drop(columns="id")
-
-
-def _compared(id: str, label: str, source: str, text: str) -> Shown:
-    """Return a number of a comparison as a link: to the comparison of its own, or to that of all figures."""
-    own = source if source.startswith("compare.") else "compare.figures"
-    return links.figure(Figure(id, label, 0.0, "1", "", own), text=text)
 
 
 def opportunities(
@@ -240,12 +217,11 @@ def opportunities(
 
     The last row says what mending all of them together could gain, by one replay of `view` where it is given.
     """
-    found = list(findings)
-    now = [links.figure(f.evidence[0]) for f in found]
+    findings = list(findings)
     rows: list[tuple[str | Shown, ...]] = [
-        (f.title, current, f.target, f.gain.text, f.gain.reason) for f, current in zip(found, now, strict=True)
+        (f.title, links.figure(f.evidence[0]), f.target, f.gain.text, f.gain.reason) for f in findings
     ]
-    combined = together(found, figures, view)
+    combined = together(findings, figures, view)
     rows += [("All of these together", "", "", combined.text, combined.reason)] if combined else []
     return pd.DataFrame(rows, columns=["direction", "current", "target", "gain", "why a range"])
 
@@ -279,17 +255,14 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
         As `analysis.calltree.tree_sums` returns them.
     path
         JSON file: an object of the figures' names in `sums` and their values (s, counts, fractions), or the
-        ``metrics_data.json`` of the published DLRM analysis; empty for none.
-
-    Raises
-    ------
-    PerfkitError
-        If the file cannot be read or holds none of the figures.
+        ``metrics_data.json`` of the published DLRM analysis; empty for none. PerfkitError if it cannot be read or holds
+        none of the figures.
     """
-    table = pd.DataFrame({"figure": [_words(name) for name in sums["figure"]]})
+    words = [WORDS.get(n) or f"Stall {n.removeprefix('stall_')}, share of stalled samples" for n in sums["figure"]]
+    table = pd.DataFrame({"figure": words})
     if path:
-        known = published(Path(path))
-        values = [known.get(name, math.nan) for name in sums["figure"]]
+        figures = published(Path(path))
+        values = [figures.get(name, math.nan) for name in sums["figure"]]
         table["published"] = [_spoken(v, unit) for v, unit in zip(values, sums["unit"], strict=True)]
     for column, heading in COLUMNS.items():
         table[heading] = [_spoken(v, unit) for v, unit in zip(sums[column], sums["unit"], strict=True)]
@@ -298,8 +271,8 @@ def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
 
 def published(path: Path) -> dict[str, float]:
     """Return published figures by the names of `analysis.calltree.tree_sums`, from a JSON file; see there."""
-    told = content(path)
-    metrics = told.get("global_metrics", told)
+    stored = content(path)
+    metrics = stored.get("global_metrics", stored)
     source = metrics if isinstance(metrics, dict) else {}
     numbers = {k: float(v) for k, v in source.items() if isinstance(v, int | float) and abs(v) <= sys.float_info.max}
     found = {name: value for name, value in numbers.items() if name in WORDS or name.startswith("stall_")}
@@ -314,16 +287,12 @@ def published(path: Path) -> dict[str, float]:
 def content(path: Path) -> dict[str, Any]:
     """Return the object in a JSON file, an empty one if it holds anything else."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(path.read_text(encoding="utf-8"))
     except OSError as e:
         raise PerfkitError(f"{path}: the published figures cannot be read ({e.strerror}). Check the path.") from e
     except (ValueError, RecursionError) as e:
         raise PerfkitError(f"{path}: the published figures are not JSON ({e}). Give an object of numbers.") from e
-    return told if isinstance(told, dict) else {}
-
-
-def _words(name: str) -> str:
-    return WORDS.get(name) or f"Stall {name.removeprefix('stall_')}, share of stalled samples"
+    return stored if isinstance(stored, dict) else {}
 
 
 def _spoken(value: float, unit: str) -> str:
@@ -341,55 +310,39 @@ def against_promised(path: str = "") -> Shown:
     ----------
     path
         JSON file with `optimization_recommendations`: an object of objects with `current` and `target` (text that
-        begins with a percentage) and `potential_speedup` (such as 1.9x); empty for none.
-
-    Raises
-    ------
-    PerfkitError
-        If the file cannot be read.
-
-    References
-    ----------
-    `analysis.speedup.bounds`.
+        begins with a percentage) and `potential_speedup` (such as 1.9x); empty for none. PerfkitError if unreadable.
     """
-    found = promises(Path(path)) if path else []
-    return note(_judged(found) if len(found) > 1 else "No gains were published beside the figures.")
+    gains = promises(Path(path)) if path else []
+    return note(_judged(gains) if len(gains) > 1 else "No gains were published beside the figures.")
 
 
 def promises(path: Path) -> list[Promise]:
     """Return the published gains of a file; what does not read as one is left out."""
     items = content(path).get("optimization_recommendations", {})
-    rows = items.values() if isinstance(items, dict) else []
-    found = (_promise(row) for row in rows if isinstance(row, dict))
-    return [one for one in found if one]
+    gains = []
+    for row in items.values() if isinstance(items, dict) else ():
+        texts = [str(row.get(k)) for k in ("current", "target", "potential_speedup")] if isinstance(row, dict) else []
+        read = [pattern.match(text) for pattern, text in zip((PERCENT, PERCENT, FACTOR), texts, strict=False)]
+        before, after, factor = [float(m[1]) if m else math.nan for m in read] or [math.nan] * 3
+        if before <= 100 and after <= 100 and factor > 0:
+            gains.append(Promise(before / 100, after / 100, factor))
+    return gains
 
 
-def _promise(row: dict[str, object]) -> Promise | None:
-    texts = (row.get("current"), row.get("target"), row.get("potential_speedup"))
-    read = [pattern.match(str(text)) for pattern, text in zip((PERCENT, PERCENT, FACTOR), texts, strict=True)]
-    before, after, factor = (float(match[1]) if match else math.nan for match in read)
-    return Promise(before / 100, after / 100, factor) if before <= 100 and after <= 100 and factor > 0 else None
-
-
-def _judged(found: list[Promise]) -> str:
-    product = math.prod(one.factor for one in found)
-    factors = ", ".join(f"{number(one.factor)}x" for one in found)
-    said = [f"Published were gains of {factors}, multiplied to {product:.1f}x, which cannot be."]
-    shares = [one for one in found if one.after < one.before]
-    outcomes = len(found) - len(shares)
-    if outcomes:
-        said.append(f"{outcomes} of them is an outcome, utilisation, which the others raise: it counts them twice.")
+def _judged(gains: list[Promise]) -> str:
+    factors = ", ".join(f"{number(gain.factor)}x" for gain in gains)
+    product = math.prod(gain.factor for gain in gains)
+    sentences = [f"Published were gains of {factors}, multiplied to {product:.1f}x, which cannot be."]
+    shares = [gain for gain in gains if gain.after < gain.before]
+    if outcomes := len(gains) - len(shares):
+        sentences.append(
+            f"{outcomes} of them is an outcome, utilisation, which the others raise: it counts them twice."
+        )
     if shares:
-        said.append(_bounded(shares))
-    return " ".join(said)
-
-
-def _bounded(shares: list[Promise]) -> str:
-    """Say what the shares allow, on one timeline."""
-    removed = [1 - one.after / one.before for one in shares]
-    at_most = speedup_bounds([one.before for one in shares], removed).high
-    total = sum(one.before for one in shares)
-    listed = " and ".join(percent(one.before) for one in shares)
-    overlap = f", so that they overlap by {percent(total - 1)} at least" if total > 1 else ""
-    allowed = f"together they allow {at_most:.2f}x at most"
-    return f"Shares of {listed} of one time make {percent(total)} of it{overlap}; {allowed}."
+        at_most = speedup_bounds([g.before for g in shares], [1 - g.after / g.before for g in shares]).high
+        total = sum(gain.before for gain in shares)
+        listed = " and ".join(percent(gain.before) for gain in shares)
+        overlap = f", so that they overlap by {percent(total - 1)} at least" if total > 1 else ""
+        allowed = f"together they allow {at_most:.2f}x at most"
+        sentences.append(f"Shares of {listed} of one time make {percent(total)} of it{overlap}; {allowed}.")
+    return " ".join(sentences)

@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,7 @@ def build(
     profile, baseline
         What `perfkit.load` takes; a baseline is an earlier run to compare with.
     out
-        Folder that is made, or replaced if it is an earlier report; see `perfkit.report.output`. Files that you put
-        there stay.
+        Folder that is made, or replaced if it is an earlier report (`perfkit.report.output`); files you put there stay.
     ranks, gpus, window, kernels, families
         As in `perfkit.select`.
     peaks
@@ -71,10 +71,8 @@ def build(
         Print the page to ``report.pdf`` too, which needs Chromium.
     keep_paths
         Leave absolute paths, user name and host name of this machine in the report; see `perfkit.report.privacy`.
-    progress
-        Called with the number of finished steps, their total and the name of what just ended.
-    note
-        Called with a sentence for you, such as which of your files in the earlier report has another name now.
+    progress, note
+        Called with the number of finished steps, their total and the name of what just ended; with a sentence for you.
 
     Returns
     -------
@@ -85,8 +83,7 @@ def build(
     ------
     PerfkitError
         If the input cannot be read, the choice does not fit it, `out` must not be replaced or cannot be written, or all
-        notebooks fail: `out` is then as it was. If some notebooks fail, or the PDF: the report is then written without
-        them, and says so.
+        notebooks fail: `out` is then as it was. If some notebooks or the PDF fail: the report is written without them.
     """
     out = Path(out).absolute()
     given = [Path(path) for path in (profile, baseline, peaks, published) if path]
@@ -112,7 +109,11 @@ def build(
         "published": str(Path(published).absolute()) if published else "",
     }
     inputs = [*given, *(each.path for run in (view.run, earlier) if run for each in run.profiles)]
-    done = _counter(len(names) + 2 + pdf, progress)
+    steps = count(1)
+
+    def done(what: str) -> None:
+        progress(next(steps), len(names) + 2 + pdf, what)
+
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
         missing = {name: str(failure) for name, failure in _write(view, earlier, names, parameters, made, done).items()}
         if not keep_paths:
@@ -127,16 +128,6 @@ def build(
             f"{out / 'index.html'}: the report is written without {listed}. Mend that and make it again."
         )
     return out / "index.html"
-
-
-def _counter(total: int, progress: Callable[[int, int, str], None]) -> Callable[[str], None]:
-    done: list[str] = []
-
-    def step(what: str) -> None:
-        done.append(what)
-        progress(len(done), total, what)
-
-    return step
 
 
 def _write(
@@ -176,9 +167,8 @@ def _write(
 
 
 def _print(made: Path) -> dict[str, str]:
-    """Write the page as PDF, without the links to files: a PDF would keep where they lay when it was printed.
-
-    Return the name of the PDF and what went wrong, if it cannot be made: the page is worth having without it.
+    """Print the page without links to files, which a PDF would keep; return its name and what went wrong, if
+    anything.
     """
     page = made / "print.html"
     page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), **TEXT)
@@ -201,10 +191,7 @@ def _told(name: str, run: Run, earlier: Run | None) -> set[str]:
 
 
 def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[str]:
-    """Write the tables that figures rest on, whole, as Parquet, and return their names: figures can be checked.
-
-    They are the run's own, those of the framework's profiler where another tool recorded too, and the baseline's.
-    """
+    """Write the tables that figures rest on (own, framework's, baseline's) whole as Parquet, and return their names."""
     traced = view.framework.run
     runs = {"": view.run, "framework": None if traced is view.run else traced, "baseline": earlier}
     written = []
@@ -222,13 +209,7 @@ def _write_tables(view: Selection, earlier: Run | None, folder: Path) -> list[st
 
 
 def browser() -> str:
-    """Return the browser that prints.
-
-    Raises
-    ------
-    PerfkitError
-        If there is none on the PATH.
-    """
+    """Return the browser that prints; PerfkitError if there is none on the PATH."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         raise PerfkitError(
@@ -238,13 +219,7 @@ def browser() -> str:
 
 
 def printed(page: Path, target: Path) -> Path:
-    """Print an HTML page to a PDF file and return the file.
-
-    Raises
-    ------
-    PerfkitError
-        If there is no browser, or it writes no PDF; nothing is left then.
-    """
+    """Print an HTML page to a PDF file and return that; PerfkitError, and nothing left, if no browser writes one."""
     program = browser()
     with tempfile.TemporaryDirectory(prefix="perfkit-pdf-") as folder:
         made = Path(folder, "page.pdf")

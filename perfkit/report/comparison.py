@@ -53,39 +53,26 @@ class Series:
 
 
 def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
-    """Compare runs, each with one more change than the one before it.
+    """Compare runs, each with one more change than the one before it; PerfkitError if the ends share nothing.
 
-    Parameters
-    ----------
-    runs
-        Label -> the run or its repeats, in the order of the changes; at least two labels.
-    peaks
-        As in `diagnosis.figures`.
-
-    Raises
-    ------
-    PerfkitError
-        If there are fewer than two labels, or the first and the last share nothing.
+    `runs` holds by label the run or its repeats, in the order of the changes, at least two; `peaks` is as in
+    `diagnosis.figures`.
     """
     if len(runs) < 2:
         raise PerfkitError(
             f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
         )
     views = {label: [select(run) for run in repeats] for label, repeats in runs.items()}
-    found = {
-        label: [steps.detect(view.ranges, view.all_kernels) for view in repeats] for label, repeats in views.items()
-    }
-    every = list(views.values())
-    whole = comparison.compared(every[0], every[-1], peaks=peaks)
-    used = {label: share for label, repeats in views.items() if (share := _busy(repeats)) is not None}
-    return Series(views, compare.ledger(found, utilisation=used), whole)
-
-
-def _busy(repeats: Sequence[Selection]) -> float | None:
-    """Return the mean share of time in which the GPU was busy, None where it is not known of every repeat."""
-    found = [figures(view).get("device_busy_frac") for view in repeats]
-    values = [figure.value for figure in found if figure]
-    return sum(values) / len(values) if len(values) == len(found) else None
+    by_label = {label: [steps.detect(v.ranges, v.all_kernels) for v in repeats] for label, repeats in views.items()}
+    first, *_, last = views.values()
+    whole = comparison.compared(first, last, peaks=peaks)
+    utilisation = {}
+    for label, repeats in views.items():  # the mean, where it is known of every repeat
+        busy = [figures(view).get("device_busy_frac") for view in repeats]
+        shares = [figure.value for figure in busy if figure]
+        if len(shares) == len(busy):
+            utilisation[label] = sum(shares) / len(shares)
+    return Series(views, compare.ledger(by_label, utilisation=utilisation), whole)
 
 
 def text(told: Series) -> str:
@@ -152,23 +139,10 @@ def _records(frame: pd.DataFrame) -> Any:
 
 
 def write(told: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
-    """Write a page that needs no network, and the JSON beside it, and return the page.
+    """Write a page that needs no network, and the JSON beside it, to a folder, and return the page.
 
-    Parameters
-    ----------
-    told
-        The comparison.
-    out
-        Folder that is made, or replaced if it is an earlier comparison; see `perfkit.report.output`.
-    inputs
-        Files that must not lie in it, beside the profiles of the runs.
-    note
-        Called with a sentence for the user.
-
-    Raises
-    ------
-    PerfkitError
-        If the folder holds something else, or cannot be written.
+    `out` is made, or replaced if it is an earlier comparison (`perfkit.report.output`, which refuses others); neither
+    `inputs` nor the profiles may lie in it. `note` is called with a sentence for the user.
     """
     runs = [view.run for views in told.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
@@ -186,7 +160,8 @@ def _page(told: Series) -> str:
     for heading, shown in _parts(told):
         cells += [new_markdown_cell(f"## {heading}")] if heading else []
         cells += [new_code_cell("", outputs=[new_output("display_data", data=_bundle(shown))])]
-    return html.page(new_notebook(cells=cells), title=" against ".join(_ends(told)))
+    first, *_, last = told.runs
+    return html.page(new_notebook(cells=cells), title=f"{_safe(last)} against {_safe(first)}")
 
 
 def _bundle(shown: Any) -> dict[str, Any]:
@@ -195,11 +170,6 @@ def _bundle(shown: Any) -> dict[str, Any]:
         return {"text/html": shown._repr_html_()}
     bundle = shown._repr_mimebundle_()
     return dict(bundle[0] if isinstance(bundle, tuple) else bundle)
-
-
-def _ends(told: Series) -> list[str]:
-    first, *_, last = told.runs
-    return [_safe(last), _safe(first)]
 
 
 def _parts(told: Series) -> Iterator[tuple[str, Shown | Any]]:
@@ -230,27 +200,22 @@ def _safe(label: object) -> str:
 
 
 def check_text(checked: Checked) -> str:
-    """Return the verdicts for people, a line each, the failed ones first.
-
-    Examples
-    --------
-    >>> text(Checked((), ("different GPUs: A before, B after",)))
-    'ERROR: nothing was judged\\ncaution: different GPUs: A before, B after'
-    """
+    """Return the verdicts for people, a line each, the failed ones first."""
     lines = [_headline(checked), *map(_line, checked.verdicts)]
     return "\n".join([*lines, *(f"caution: {_plain(caution)}" for caution in checked.cautions)])
 
 
 def _headline(checked: Checked) -> str:
     """Return the outcome of all in one line."""
-    counts = {word: sum(v.outcome == word for v in checked.verdicts) for word in (FAIL, ERROR)}
     total = len(checked.verdicts)
     if not total:
         return "ERROR: nothing was judged"
-    told = [f"{counts[FAIL]} of {total} worse"] if counts[FAIL] else []
-    told += [f"{counts[ERROR]} of {total} could not be judged"] if counts[ERROR] else []
-    said = ", ".join(told) or f"none of {total} figures is worse"
-    return f"{checked.outcome.upper()}: {said} (confidence: {checked.confidence})"
+    kinds = ((FAIL, "worse"), (ERROR, "could not be judged"))
+    counts = [(sum(v.outcome == kind for v in checked.verdicts), words) for kind, words in kinds]
+    parts = ", ".join(f"{count} of {total} {words}" for count, words in counts if count)
+    return (
+        f"{checked.outcome.upper()}: {parts or f'none of {total} figures is worse'} (confidence: {checked.confidence})"
+    )
 
 
 def _line(verdict: Verdict) -> str:
@@ -262,13 +227,7 @@ def _line(verdict: Verdict) -> str:
 
 
 def check_json(checked: Checked) -> str:
-    """Return the outcome, the exit status and all verdicts as JSON; numbers that are none are null.
-
-    Examples
-    --------
-    >>> json.loads(as_json(Checked(())))["exit_code"]
-    2
-    """
+    """Return the outcome, the exit status and all verdicts as JSON; numbers that are none are null."""
     content = {
         "made_by": MADE_BY_CHECK,
         "schema": CHECK_SCHEMA,
@@ -276,33 +235,27 @@ def check_json(checked: Checked) -> str:
         "exit_code": checked.exit_code,
         "confidence": checked.confidence,
         "cautions": list(checked.cautions),
-        "verdicts": [{key: _finite(value) for key, value in asdict(v).items()} for v in checked.verdicts],
+        "verdicts": [
+            {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in asdict(one).items()}
+            for one in checked.verdicts
+        ],
     }
     return json.dumps(content, indent=1, allow_nan=False) + "\n"
-
-
-def _finite(value: object) -> object:
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
     """Return the verdicts as JUnit XML: a test case per figure, with failure or error.
 
-    References
-    ----------
-    The schema of Jenkins' xUnit plugin (junit-10.xsd), which GitHub's and GitLab's readers take.
-
-    Examples
-    --------
-    >>> junit(Checked(())).splitlines()[0]
-    "<?xml version='1.0' encoding='utf-8'?>"
+    The schema is that of Jenkins' xUnit plugin (junit-10.xsd), which GitHub's and GitLab's readers take.
     """
     counts = {f"{word}s": str(sum(v.outcome == kind for v in checked.verdicts)) for word, kind in _KINDS}
     whole = {"name": _plain(suite), "tests": str(len(checked.verdicts)), **counts}
     root = ElementTree.Element("testsuites", whole)
     cases = ElementTree.SubElement(root, "testsuite", whole)
     for one in checked.verdicts:
-        case = ElementTree.SubElement(cases, "testcase", {"classname": _plain(suite), "name": _case(one)})
+        case = ElementTree.SubElement(
+            cases, "testcase", {"classname": _plain(suite), "name": _plain(f"{one.id}: {one.limit}")}
+        )
         for word, kind in _KINDS:
             if one.outcome == kind:
                 ElementTree.SubElement(case, word, {"message": _plain(one.reason)}).text = _line(one).strip()
@@ -311,10 +264,6 @@ def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
     ElementTree.indent(root, " ")
     written: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
     return written.decode("utf-8") + "\n"
-
-
-def _case(verdict: Verdict) -> str:
-    return _plain(f"{verdict.id}: {verdict.limit}")
 
 
 def _plain(text: str) -> str:

@@ -32,11 +32,11 @@ def record(
     """Record what a notebook found, for `summary.json` and whoever runs the notebook without a person."""
     from IPython.display import display
 
-    found = list(findings)
-    known = {figure.id: figure for figure in (*figures, *(e for f in found for e in f.evidence))}
+    findings = list(findings)
+    by_id = {figure.id: figure for figure in (*figures, *(e for f in findings for e in f.evidence))}
     content = {
-        "figures": [plain(f) for f in known.values()],
-        "findings": [plain(f) for f in found],
+        "figures": [plain(f) for f in by_id.values()],
+        "findings": [plain(f) for f in findings],
         "refusals": [plain(r) for r in refusals],
     }
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in content.items() if items)
@@ -45,50 +45,39 @@ def record(
 
 def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
     """Return what executed notebooks, given with their names, recorded."""
-    found = Recorded()
-    for name, notebook in notebooks:
-        for content in _contents(notebook):
-            for figure in content["figures"]:
-                found.figures.setdefault(figure["id"], {**figure, "notebook": name})
-            known = {(f["rule"], f["title"]) for f in found.findings}
-            new = [f for f in content["findings"] if (f["rule"], f["title"]) not in known]
-            found.findings += [{**f, "notebook": name} for f in new]
-            found.refusals += [r for r in content["refusals"] if r not in found.refusals]
-    return found
-
-
-def _contents(notebook: nbformat.NotebookNode) -> list[dict[str, Any]]:
-    outputs = [o for cell in notebook.cells for o in cell.get("outputs", [])]
-    return [o["data"][MIME] for o in outputs if MIME in o.get("data", {})]
+    recorded = Recorded()
+    outputs = ((name, o) for name, notebook in notebooks for cell in notebook.cells for o in cell.get("outputs", []))
+    for name, content in ((name, o["data"][MIME]) for name, o in outputs if MIME in o.get("data", {})):
+        for figure in content["figures"]:
+            recorded.figures.setdefault(figure["id"], {**figure, "notebook": name})
+        present = {(f["rule"], f["title"]) for f in recorded.findings}
+        new = [f for f in content["findings"] if (f["rule"], f["title"]) not in present]
+        recorded.findings += [{**f, "notebook": name} for f in new]
+        recorded.refusals += [r for r in content["refusals"] if r not in recorded.refusals]
+    return recorded
 
 
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
     """Return the notebook as a reader wants it.
 
-    Cells that only record are left out, those tagged ``live``, and those tagged ``needs:A|B`` where none of these
-    tables is among `tables`, what was recorded; the code of live cells and of those that show nothing is put to the
-    next that is shown.
+    Left out are cells that only record, those tagged ``live``, and those tagged ``needs:A|B`` where none of these
+    tables is among the recorded `tables`; the code of live and of silent cells is put to the next cell shown.
     """
     shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
     cells, silent = [], []
     for cell in shown.cells:
-        if not _answered(cell, tables) or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
+        tags = cell.metadata.get("tags", [])
+        needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
+        is_answered = all(set(names) & set(tables) for names in needs)
+        if not is_answered or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
             continue
-        is_code, is_live = cell.cell_type == "code", LIVE in cell.metadata.get("tags", [])
+        is_code, is_live = cell.cell_type == "code", LIVE in tags
         if is_code and (is_live or not cell.outputs):
             silent.append(cell.source)
-            continue
-        if is_live:
-            continue
-        if is_code:
-            cell.source = "\n\n".join([*silent, cell.source])
-            silent.clear()
-        cells.append(cell)
+        elif not is_live:
+            if is_code:
+                cell.source = "\n\n".join([*silent, cell.source])
+                silent.clear()
+            cells.append(cell)
     shown.cells = cells
     return shown
-
-
-def _answered(cell: nbformat.NotebookNode, tables: Collection[str]) -> bool:
-    """Whether what was recorded holds one of the tables that the cell's tag names, if it names any."""
-    needs = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
-    return all(set(each.split("|")) & set(tables) for each in needs)

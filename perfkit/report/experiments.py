@@ -1,18 +1,9 @@
 """The runs of an experiment for a notebook: recorded on the reader's machine, or simulated.
 
-Conventions
------------
-An experiment that was recorded lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One
-that was not is simulated, at once and the same every time, and says so. Repeats of a run are taken as a group: of
-three
-or more the interval is between runs.
-In perfkit's cache, by the code that simulates them, so that a newer one makes them anew; without a cache in a
-temporary
-folder. They appear there only when they are complete, whoever else makes them at the same time.
-
-Classes
--------
-Trial       a run of an experiment, with its repeats
+A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One that was not
+recorded is simulated, the same every time, and says so: in perfkit's cache, by the code that simulates it, so that a
+newer one makes it anew, or else in a temporary folder; it appears there only complete. Repeats of a run are a group: of
+three or more the interval is between runs. Unknown names of experiments are refused with ValueError.
 """
 
 from __future__ import annotations
@@ -92,16 +83,10 @@ class Trial:
 
 
 def card(name: str, *, out: str = "runs") -> Shown:
-    """Return an experiment's question, the claim that it tests, what to look at, and the commands that record it.
-
-    Raises
-    ------
-    ValueError
-        If there is no such experiment.
-    """
-    told = find(name)
+    """Return an experiment's question, the claim that it tests, what to look at, and the commands that record it."""
+    of = find(name)
     repeated = f"{REPEATS} times in turn, since no single run shows by how much runs differ; --repeats N changes that"
-    rows = {"Question": told.question, "Claim to test": told.claim, "Look at": told.look, "Each run": repeated}
+    rows = {"Question": of.question, "Claim to test": of.claim, "Look at": of.look, "Each run": repeated}
     commands = {
         f"On a {device.upper()}" if device == "cpu" else "On a GPU": _command(name, device, out) for device in DEVICES
     }
@@ -123,37 +108,31 @@ def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
     name
         The experiment: measuring, tensor, fusion, sync, loading, batch, precision or case.
     recorded
-        Folder with recorded experiments; those it lacks are simulated, all of them when empty.
+        Folder with recorded experiments; those it lacks are simulated, all of them when empty. PerfkitError if a
+        recorded experiment lacks one of its runs.
 
     Returns
     -------
     dict
-        The runs by their labels, with their repeats, in the order of the changes: before and after, or those of the
-        case.
-
-    Raises
-    ------
-    ValueError
-        If there is no such experiment.
-    PerfkitError
-        If a recorded experiment lacks one of its runs.
+        The runs by their labels, with their repeats, in the order of the changes: before and after, or the case's.
     """
-    told = find(name)
+    simulates = find(name).name
     place = Path(recorded) / name
     if recorded and place.is_dir():
-        labels = _labels(name, place)
-        return {label: _recorded(repeats_of(label, place)) for label in labels}
-    made = folder(told.name)
-    return {label: _simulated(made / label) for label in simulated.labels(told.name)}
+        return {label: _recorded(repeats_of(label, place)) for label in _labels(name, place)}
+    runs = {}
+    for path in (folder(simulates) / label for label in simulated.labels(simulates)):
+        truth = _content(path / f"{path.name}.truth.json")
+        runs[path.name] = Trial(path, load(path), truth["setup"]["batch"], truth["step_flops"], is_simulated=True)
+    return runs
 
 
 def _labels(name: str, place: Path) -> list[str]:
     """Return the labels of the runs that were recorded, on a GPU or a CPU; all of them must be there."""
-    known = [list(find(name).runs[device]) for device in DEVICES]
-    have = {label for labels in known for label in labels if repeats_of(label, place)}
-    labels = max(known, key=lambda labels: len(have & set(labels)))
-    missing = [label for label in labels if label not in have]
-    if missing:
+    by_device = [list(find(name).runs[device]) for device in DEVICES]
+    have = {label for labels in by_device for label in labels if repeats_of(label, place)}
+    labels = max(by_device, key=lambda labels: len(have & set(labels)))
+    if missing := [label for label in labels if label not in have]:
         raise PerfkitError(
             f"{place}: the run {missing[0]!r} is missing. Remove the folder and record all runs with "
             f"`{_command(name, 'cpu', str(place.parent))}`, on a GPU with --device cuda."
@@ -162,17 +141,9 @@ def _labels(name: str, place: Path) -> list[str]:
 
 
 def _recorded(paths: Sequence[Path]) -> Trial:
-    rows = [_last_row(path / TIMINGS) for path in paths]
-    every = [
-        Trial(path, load(path), row["batch_count"], row["step_flops"], is_simulated=False)
-        for path, row in zip(paths, rows, strict=True)
-    ]
-    return replace(every[0], others=tuple(every[1:]))
-
-
-def _simulated(path: Path) -> Trial:
-    told = _content(path / f"{path.name}.truth.json")
-    return Trial(path, load(path), told["setup"]["batch"], told["step_flops"], is_simulated=True)
+    rows = [(path, _last_row(path / TIMINGS)) for path in paths]
+    first, *others = [Trial(p, load(p), row["batch_count"], row["step_flops"], is_simulated=False) for p, row in rows]
+    return replace(first, others=tuple(others))
 
 
 def _last_row(path: Path) -> dict[str, int]:
@@ -205,23 +176,22 @@ def overview(found: Mapping[str, Trial]) -> pd.DataFrame:
         `launches_count`, the median number of kernels of a step of the first, and `kernel_busy_frac`, 0..1: NaN without
         a GPU; `flops_per_s`, operations by formula over the median step.
     """
-    return pd.DataFrame([{"run": label, **_row(trial)} for label, trial in found.items()])
-
-
-def _row(trial: Trial) -> dict[str, Any]:
-    step_ns = trial.step_ns
-    kernels = compare.in_steps(trial.run.kernels, trial.steps)
-    return {
-        "from": "simulated" if trial.is_simulated else "recorded",
-        "runs_count": len(trial.every),
-        "batch_count": trial.batch_count,
-        "step_ns": step_ns,
-        "sample_ns": step_ns / trial.batch_count,
-        "samples_per_s": 1e9 * trial.batch_count / step_ns,
-        "launches_count": float(kernels.groupby("step").size().median()),
-        "kernel_busy_frac": trial.busy_frac,
-        "flops_per_s": 1e9 * trial.step_flops / step_ns,
-    }
+    rows = [
+        {
+            "run": label,
+            "from": "simulated" if trial.is_simulated else "recorded",
+            "runs_count": len(trial.every),
+            "batch_count": trial.batch_count,
+            "step_ns": (step_ns := trial.step_ns),
+            "sample_ns": step_ns / trial.batch_count,
+            "samples_per_s": 1e9 * trial.batch_count / step_ns,
+            "launches_count": float(compare.in_steps(trial.run.kernels, trial.steps).groupby("step").size().median()),
+            "kernel_busy_frac": trial.busy_frac,
+            "flops_per_s": 1e9 * trial.step_flops / step_ns,
+        }
+        for label, trial in found.items()
+    ]
+    return pd.DataFrame(rows)
 
 
 def compared(found: Mapping[str, Trial]) -> comparison.Comparison:
@@ -232,32 +202,20 @@ def compared(found: Mapping[str, Trial]) -> comparison.Comparison:
 
 
 def by_sample(found: Mapping[str, Trial]) -> pd.DataFrame:
-    """Return the ledger of the runs with times by sample, so that steps of other batch sizes compare, and utilisation.
+    """Return `analysis.compare.ledger` of the runs with times by sample, so that steps of other batch sizes compare.
 
-    Returns
-    -------
-    pandas.DataFrame
-        As `analysis.compare.ledger`; the columns of steps hold times of a sample, and `utilisation_frac` the share of
-        the run in which kernels ran.
+    The columns of steps hold times of a sample, `utilisation_frac` the share of the run in which kernels ran.
     """
-    frames = {label: [_shared(each) for each in trial.every] for label, trial in found.items()}
+    frames = {
+        label: [t.steps.assign(dur_ns=(t.steps["dur_ns"] / t.batch_count).round().astype("int64")) for t in trial.every]
+        for label, trial in found.items()
+    }
     used = {label: trial.busy_frac for label, trial in found.items() if trial.busy_frac == trial.busy_frac}
     return compare.ledger(frames, utilisation=used)
 
 
-def _shared(trial: Trial) -> pd.DataFrame:
-    """Return the steps with their time by sample."""
-    return trial.steps.assign(dur_ns=(trial.steps["dur_ns"] / trial.batch_count).round().astype("int64"))
-
-
 def folder(name: str) -> Path:
-    """Return the folder with the simulated runs of an experiment, made when it is first asked for.
-
-    Raises
-    ------
-    ValueError
-        If there is no such experiment.
-    """
+    """Return the folder with the simulated runs of an experiment, made when it is first asked for."""
     try:
         return _made(name, _root())
     except PerfkitError:  # a cache that is full or cannot be written is none
@@ -278,7 +236,7 @@ def _made(name: str, top: Path) -> Path:
 
 
 def _root() -> Path:
-    """Return where they all lie."""
+    """Return where simulated runs lie: in the cache by a digest of what simulates, or a temporary folder."""
     top = cache.root()
     if top is not None:
         with suppress(OSError):  # a cache that cannot be written is none

@@ -1,14 +1,10 @@
 """One self-contained HTML page from executed notebooks.
 
-Conventions
------------
-The page requests nothing: styles, the chart library and all data are inside it, and its content security
-policy lets a browser load nothing else. Prose and code are ours. Outputs show what stood in a profile:
-charts and Markdown are escaped here, HTML comes from `perfkit.charts.tables`, which escapes; should a
-script or an event handler reach the page all the same, the policy, which names the page's own scripts by
-their hash, keeps it from running.
-A chart stays in the notebook as data for those who can draw it; its picture stands beside it, with its description
-for those who do not see it. Nothing is fetched.
+The page requests nothing: styles, the chart library and all data are inside it, and its content security policy lets a
+browser load nothing else. Outputs show what stood in a profile: charts and Markdown are escaped here, HTML comes from
+`perfkit.charts.tables`, which escapes; should a script or an event handler reach the page all the same, the policy,
+which names the page's own scripts by their hash, keeps it from running. A chart stays in the notebook as data; its
+picture stands beside it, with its description for those who do not see it.
 """
 
 from __future__ import annotations
@@ -78,47 +74,20 @@ PICTURES = {"text/html", "image/svg+xml", "image/png"}
 
 
 def page(notebook: NotebookNode, *, title: str) -> str:
-    """Return one executed notebook as a page.
-
-    Parameters
-    ----------
-    notebook
-        As nbformat reads it, with its outputs.
-    title
-        Title of the page.
-
-    Returns
-    -------
-    str
-        HTML.
-    """
+    """Return one executed notebook as a page: HTML."""
     return pages([(title, notebook)], title=title)
 
 
 def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
-    """Return executed notebooks as the sections of one page, under a table of contents.
-
-    Code stays behind a toggle. A step that failed is shown as such, and its section is marked in the
-    contents.
+    """Return executed notebooks as the sections of one HTML page, under a table of contents.
 
     Parameters
     ----------
     notebooks
-        Title of the section and notebook as nbformat reads it, in the order of the page: what a reader
-        should see first, such as the executive summary, comes first. At least one.
+        Title of the section and notebook as nbformat reads it, in the order of the page: what a reader should see
+        first comes first. At least one, else ValueError. A section with a failed step is marked in the contents.
     title
-        Title of the page.
-
-    Returns
-    -------
-    str
-        HTML. Beside the outputs it holds 0.9 MB for charts and 0.6 MB for tables that can be searched, each where there
-        is one.
-
-    Raises
-    ------
-    ValueError
-        If there is no notebook.
+        Title of the page. Beside the outputs it holds 0.9 MB for charts and 0.6 MB for tables that can be searched.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -171,14 +140,9 @@ def _section(exporter: HTMLExporter, aside: _Aside, number: int, title: str, not
     failed = any(output.output_type == "error" for output in outputs)
     charts = any(MIME in output.get("data", {}) for output in outputs)
     tables = any(charts_tables.CLASS in output.get("data", {}).get("text/html", "") for output in outputs)
-    return _Section(f"section-{number}", title, _question(notebook), aside.back(body), failed, charts, tables)
-
-
-def _question(notebook: NotebookNode) -> str:
-    """Return the notebook's title: the heading that its first cell of prose begins with, or nothing."""
     prose = next((cell.source for cell in notebook.cells if cell.cell_type == "markdown"), "")
-    found = _QUESTION.match(prose)
-    return found[1] if found else ""
+    question = found[1] if (found := _QUESTION.match(prose)) else ""
+    return _Section(f"section-{number}", title, question, aside.back(body), failed, charts, tables)
 
 
 def _demoted(html: str) -> str:
@@ -222,50 +186,30 @@ def _bundle() -> str:
 
 def _policy(scripts: Sequence[str]) -> str:
     """Return a policy under which nothing is fetched and no script runs but `scripts`."""
-    hashes = [f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts]
+    hashes = (f"'sha256-{b64encode(sha256(script.encode()).digest()).decode()}'" for script in scripts)
     own = " ".join(hashes) or "'none'"
-    return "; ".join(
-        [
-            "default-src 'none'",
-            f"script-src {own}",
-            "style-src 'unsafe-inline'",
-            "img-src data: blob:",
-            "base-uri 'none'",
-            "form-action 'none'",
-        ]
+    return (
+        f"default-src 'none'; script-src {own}; style-src 'unsafe-inline'; "
+        "img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
 
 
 def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[nbformat.NotebookNode, dict[str, Any]]:
-    """Return the notebook with a picture (SVG, as HTML) beside each chart that has none.
+    """Return the notebook, which is changed, with a picture (SVG, as HTML) beside each chart that has none.
 
-    Parameters
-    ----------
-    notebook
-        An executed notebook; it is changed.
-    resources
-        nbconvert's, handed on.
-
-    Raises
-    ------
-    ValueError
-        If a chart's data lie elsewhere: they are not fetched.
-
-    Notes
-    -----
     For nbconvert, and so for nbgrader's feedback: ``c.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]``.
+    Raises
+    ValueError if a chart's data lie elsewhere: they are not fetched.
     """
+    from vl_convert import vegalite_to_svg
+
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if MIME in data and not PICTURES & set(data):
-                data["text/html"] = _picture(data[MIME])
+                spec = {**data[MIME], "padding": PADDING}
+                picture = vegalite_to_svg(spec, vl_version=VEGA_LITE, allowed_base_urls=[])
+                alternative = escape(str(spec.get("description", "a chart without description")))
+                source = f"data:image/svg+xml;base64,{b64encode(picture.encode()).decode()}"
+                data["text/html"] = f'<img alt="{alternative}" src="{source}">'
     return notebook, resources
-
-
-def _picture(spec: dict[str, Any]) -> str:
-    from vl_convert import vegalite_to_svg
-
-    drawing = vegalite_to_svg({**spec, "padding": PADDING}, vl_version=VEGA_LITE, allowed_base_urls=[])
-    said = escape(str(spec.get("description", "a chart without description")))
-    return f'<img alt="{said}" src="data:image/svg+xml;base64,{b64encode(drawing.encode()).decode()}">'

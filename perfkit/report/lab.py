@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 
 import nbformat
@@ -52,21 +52,11 @@ STYLE = (
 def prepare(target: Path | None, profile: Path | None) -> Path:
     """Return the folder of a run's notebooks: copies for a person, with the run as their profile.
 
-    Parameters
-    ----------
-    target
-        The folder; None for the run's own folder in `perfkit-lab`.
-    profile
-        The run; None for the sample run.
-
-    Raises
-    ------
-    PerfkitError
-        If the folder holds notebooks of another run, or cannot be written.
-
-    Notes
-    -----
-    Notebooks that are there already hold a person's work: they stay as they are, and those that are missing are added.
+    `target` None stands for the run's own folder in `perfkit-lab`, `profile` None for the sample run. Notebooks that
+    are
+    there already hold a person's work: they stay as they are, and missing ones are added. Raises PerfkitError if the
+    folder
+    holds notebooks of another run, or cannot be written.
     """
     run = (profile or sample()).absolute()
     try:
@@ -95,8 +85,7 @@ def _own(run: Path) -> Path:
     """Return the folder of a run in `perfkit-lab`, or a name that is free."""
     inside = sorted(path for path in FOLDER.iterdir() if path.is_dir()) if FOLDER.is_dir() else []
     for place in (FOLDER, *inside):
-        found = _run_of(place)
-        if found and _is_same(run, found):
+        if any(_is_same(run, other) for _, other in islice(_profiles(place), 1)):
             return place
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in run.resolve().name).lstrip(".")[:LONGEST] or "run"
     places = (FOLDER / (name if number == 1 else f"{name}-{number}") for number in count(1))
@@ -106,18 +95,13 @@ def _own(run: Path) -> Path:
 def _chosen(target: Path, run: Path) -> Path:
     """Return the folder that the person named, unless its notebooks are of another run."""
     if any((target / f"{name}.ipynb").exists() for name in NAMES):
-        found = _run_of(target)
+        found = next((profile for _, profile in _profiles(target)), None)
         if found is None or not _is_same(run, found):
             raise PerfkitError(
                 f"{_path(target)}: holds notebooks of {_path(found) if found else 'no run'}, "
                 f"not of {_path(run)}. Choose another --folder, or leave --folder out: each run then has its own."
             )
     return target
-
-
-def _run_of(place: Path) -> Path | None:
-    """Return the run of the notebooks in a folder; None if no parameters cell names one."""
-    return next((profile for _, profile in _profiles(place)), None)
 
 
 def _profiles(place: Path) -> Iterator[tuple[str, Path]]:
@@ -195,10 +179,9 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
 
 
 def command(target: Path, options: Sequence[str]) -> int:
-    """Run JupyterLab with these options on `target` until it ends and return its exit status.
+    """Run JupyterLab with these options on `target`, at its first page, until it ends, and return its exit status.
 
-    It opens the page that leads through the notebooks. A signal that ends perfkit (Ctrl-C, TERM, a closed terminal)
-    ends JupyterLab and its kernels first.
+    A signal that ends perfkit (Ctrl-C, TERM, a closed terminal) ends JupyterLab and its kernels first.
     """
     first = f"--LabApp.default_url=/lab/tree/{START}.ipynb"
     lab = [sys.executable, "-m", "jupyterlab", first, *options, str(target)]
@@ -247,25 +230,19 @@ def _ended(running: subprocess.Popen[bytes]) -> int:
 
 
 def analysis_steps(run: Run) -> Shown:
-    """Return the notebooks in their order: step, question, and whether the run can answer it, else what to record.
+    """Return a table of the notebooks, which lie beside the page, in their order.
 
-    Parameters
-    ----------
-    run
-        The run at hand.
-
-    Returns
-    -------
-    Shown
-        A table with links to the notebooks, which lie beside the page.
-
-    Examples
-    --------
-    >>> steps(Run([])).text.splitlines()[0]
-    '0 Executive summary: yes'
+    Each has its step, its question, and whether the run can answer it, else what to record.
     """
     able = answering(run)
-    rows = [(*_named(name), name, _answer(run, name, name in able)) for name in NOTEBOOKS]
+    rows = []
+    for name, tables in NOTEBOOKS.items():
+        heading = title(nbformat.read(folder() / f"{name}.ipynb", as_version=4))
+        question = heading.partition(": ")[2] or heading
+        # What to record stands in the words of the profile that lacks it, if there is one.
+        record = next((f"`{m.record}`" for m in run.missing if m.table in tables), RECORD.get(name, ""))
+        answer = "yes" if name in able else f"not yet; what it takes: {record}"
+        rows.append((name.partition("_")[0], question[:1].upper() + question[1:], name, answer))
     body = "".join(
         f'<tr><td>{number}</td><td>{_safe(question)}</td><td><a href="{name}.ipynb">{name}</a></td>'
         f"<td>{_safe(answer)}</td></tr>"
@@ -274,21 +251,6 @@ def analysis_steps(run: Run) -> Shown:
     head = "".join(f'<th scope="col">{each}</th>' for each in ("step", "question", "notebook", "this run answers it"))
     table = f'{STYLE}<table class="perfkit-steps"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return Shown(table, "\n".join(f"{number} {question}: {answer}" for number, question, _, answer in rows))
-
-
-def _named(name: str) -> tuple[str, str]:
-    """Return a notebook's step and its question."""
-    heading = title(nbformat.read(folder() / f"{name}.ipynb", as_version=4))
-    question = heading.partition(": ")[2] or heading
-    return name.partition("_")[0], question[:1].upper() + question[1:]
-
-
-def _answer(run: Run, name: str, is_able: bool) -> str:
-    """Return yes, or no and what to record: in the words of the profile that lacks it, if there is one."""
-    if is_able:
-        return "yes"
-    own = [f"`{missing.record}`" for missing in run.missing if missing.table in NOTEBOOKS[name]]
-    return f"not yet; what it takes: {(own or [RECORD[name]])[0]}"
 
 
 def _safe(text: str) -> str:

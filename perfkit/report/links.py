@@ -1,33 +1,21 @@
-"""What lies behind a figure: the tables it was made of, and the code of the notebooks' cells that show it.
+"""What lies behind a figure: the tables it was made of, and the cells of the notebooks that show it, as links.
 
-Conventions
------------
-A figure's source names tables and the analysis that worked it out, such as ``KERNELS, COPIES; timeline.busy``; one
-that
-names an analysis alone rests on the tables given here. A table of the framework's profiler is ``framework/KERNELS``:
-where another tool recorded kernels too, the report keeps both. That of the earlier run of a comparison is
-``baseline/KERNELS``.
-A cell shows a figure that its code names in a table of figures, else one whose analysis it calls (`behind`). Step
-notebooks alone are asked: the summary leads to them. No cell needs a mark of its own.
-A notebook cannot know where its report will be: it shows a figure as a link to the notebook beside it, which
-JupyterLab
-follows, and marks the names of tables. `resolved` turns both into links of the page or of the executed notebooks, and
-into plain text where they would lead nowhere. All that comes from outside is escaped before; a name from a profile
-therefore cannot pass for one of these marks.
-Every number of the summary leads to a cell of a step's notebook. Under such a cell stand the numbers that lead there,
-which are links back, and the tables that they rest on, which are links to their files. On the page a cell is an
-anchor;
-an executed notebook leads to the file of another.
+A figure's source names tables and the analysis that worked it out, such as ``KERNELS, COPIES; timeline.busy``; one that
+names an analysis alone rests on the tables given in SHOWN. ``framework/KERNELS`` is a table of the framework's
+profiler, ``baseline/KERNELS`` one of the earlier run of a comparison. A cell of a step notebook shows a figure that its
+code names in a table of figures, else one whose analysis it calls (`behind`); no cell needs a mark of its own.
 
-Classes
--------
-Known      what a link knows of its figure
+A notebook shows a figure as a link to the notebook beside it, which JupyterLab follows, and marks the names of tables.
+`resolved` turns both into links of the page or of the executed notebooks, and into plain text where they would lead
+nowhere. All that comes from outside is escaped before: a name from a profile cannot pass for one of these marks.
+Under a
+cell to which numbers of the summary lead stand links back to them, and to the files of the tables that they rest on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from html import escape, unescape
@@ -115,23 +103,11 @@ SHOWN: dict[str, Behind] = {
 
 
 def behind(figure: str, source: str) -> Behind:
-    """Return the tables that a figure rests on, and the code of the cells that show it.
+    """Return the tables that a figure of this id and source rests on, and the code of the cells that show it.
 
-    Parameters
-    ----------
-    figure, source
-        Its id and its source.
+    Tables are those that the source names before a semicolon, else those of its analyses as well; code is by the id,
+    then the analyses, then the tables.
 
-    Returns
-    -------
-    Behind
-        Tables that the source names before a semicolon, else those of its analyses as well; code by the id, then the
-        analyses, then the tables.
-
-    Examples
-    --------
-    >>> behind("idle_frac", "KERNELS, COPIES; timeline.breakdown")
-    Behind(tables=('KERNELS', 'COPIES'), code=('breakdown.parts(', 'views.kernels('))
     >>> behind("step_count", "steps.detect (nvtx)").tables
     ('RANGES', 'KERNELS')
     """
@@ -194,8 +170,6 @@ def tables(known: Figure) -> Shown:
 def called(table: str) -> str:
     """Return what a reader calls a table, which may lie in a folder of its own.
 
-    Examples
-    --------
     >>> called("KERNELS"), called("framework/OPS"), called("baseline/KERNELS")
     ('KERNELS', 'OPS', 'KERNELS before')
     """
@@ -220,13 +194,11 @@ class Report:
 
     def files(self, figure: str, source: str) -> dict[str, str]:
         """Return the tables behind a figure and their paths, as `file`."""
-        found = {table: self.file(table) for table in behind(figure, source).tables}
-        return {table: path for table, path in found.items() if path}
+        return {table: path for table in behind(figure, source).tables if (path := self.file(table))}
 
     def file(self, table: str) -> str:
-        """Return the path of a table from the folder of the report; empty where it has no file of it.
-
-        What no other tool recorded too lies among the run's own tables, not in a folder of the framework's.
+        """Return the path of a table from the folder of the report; the run's own where no other tool recorded it;
+        or empty.
         """
         own = table.removeprefix("framework/")
         found = next((name for name in (table, own) if name in self.tables), "")
@@ -250,21 +222,17 @@ class _Trail:
     led: dict[str, dict[str, _Led]] = field(default_factory=dict)
 
     def of(self, notebook: str) -> Callable[[str, str], str]:
-        """Return what resolves the HTML of a notebook's cells."""
+        """Return what resolves the HTML of a notebook's cells; a figure of the summary can be led back to."""
 
-        def linked(html: str, cell: str) -> str:
-            def target(known: Known) -> str:
-                return self._target(known, f"{notebook}-{cell}", is_summary=notebook == SUMMARY)
+        def linked(html: str, at: str) -> str:
+            def target(figure: Known) -> str:
+                cell, anchor = self.led_to(figure, is_summary=notebook == SUMMARY)
+                own = f'id="{anchor}" ' if anchor else ""
+                return f'{own}href="#{cell}"' if cell and cell != f"{notebook}-{at}" else ""
 
             return resolved(html, target, self.report.file)
 
         return linked
-
-    def _target(self, known: Known, at: str, *, is_summary: bool) -> str:
-        """Return the attributes of a figure's link; the first of a figure in the summary can be led back to."""
-        cell, anchor = self.led_to(known, is_summary=is_summary)
-        own = f'id="{anchor}" ' if anchor else ""
-        return f'{own}href="#{cell}"' if cell and cell != at else ""
 
     def led_to(self, known: Known, *, is_summary: bool = False) -> tuple[str, str]:
         """Note that a figure leads to its cell, and return the anchor of that, and its own, empty for none."""
@@ -280,13 +248,13 @@ class _Trail:
 
     def back(self, anchor: str) -> str:
         """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
-        found = self.led[anchor].values()
-        back = [f'<a href="#{led.anchor}">{escape(led.known.label)}</a>' for led in found if led.anchor]
+        figures = self.led[anchor].values()
+        back = [f'<a href="#{led.anchor}">{escape(led.known.label)}</a>' for led in figures if led.anchor]
         more = f" and {len(back) - MOST} more" if len(back) > MOST else ""
-        files = {table: path for led in found for table, path in led.files.items()}
+        files = {table: path for led in figures for table, path in led.files.items()}
         data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for name, path in files.items()]
-        said = [f"↑ In the summary: {', '.join(back[:MOST])}{more}"] if back else []
-        return " · ".join([*said, *([f"Data: {', '.join(data)}"] if data else [])])
+        parts = [f"↑ In the summary: {', '.join(back[:MOST])}{more}"] if back else []
+        return " · ".join([*parts, *([f"Data: {', '.join(data)}"] if data else [])])
 
 
 def cells(found: Iterable[tuple[str, nbformat.NotebookNode]]) -> list[Cell]:
@@ -315,8 +283,6 @@ def presented(executed: Mapping[str, nbformat.NotebookNode], kept: Mapping[str, 
 def place(figure: str, source: str, among: Sequence[Cell]) -> Cell | None:
     """Return the cell that shows a figure of this id and source, or None where no cell does.
 
-    Examples
-    --------
     >>> place("idle_frac", "KERNELS, COPIES; timeline.breakdown", stored()).notebook
     '3_system'
     """
@@ -348,22 +314,11 @@ def without_files(html: str) -> str:
 def resolved(html: str, target: Target, file: File) -> str:
     """Return HTML in which figures and tables are links that lead somewhere, or plain text.
 
-    Parameters
-    ----------
-    html
-        What a cell shows.
-    target
-        From a figure, as far as a link knows it, to the attributes of its link; empty for none.
-    file
-        From the name of a table to the path of its file; empty for none.
+    `target` gives the attributes of the link to a figure, `file` the path of a table's file; empty for none.
 
-    Examples
-    --------
     >>> shown = figure(Figure("idle_frac", "GPU idle", 0.05, "1", "", "KERNELS; timeline.breakdown")).html
     >>> resolved(shown, lambda known: f'href="#{known.id}"', lambda name: "")
     '<a class="perfkit-figure" href="#idle_frac">5.0 %</a>'
-    >>> resolved(shown, lambda known: "", lambda name: "")
-    '5.0 %'
     """
 
     def link(found: re.Match[str]) -> str:
@@ -393,12 +348,12 @@ def beside(notebook: NotebookNode, report: Report) -> NotebookNode:
 def page(
     notebooks: Mapping[str, NotebookNode], report: Report, figures: Iterable[tuple[str, str]] = ()
 ) -> dict[str, NotebookNode]:
-    """Return notebooks, given by their names, as parts of one page: links lead to its cells and back, and to files.
+    """Return copies of notebooks as parts of one page: links lead to its cells and back, and to files.
 
     Parameters
     ----------
     notebooks
-        As `record.presentable` returns them, the summary first.
+        As `entries.presentable` returns them, by their names, the summary first.
     report
         The cells and tables that there are.
     figures
@@ -407,7 +362,7 @@ def page(
     Returns
     -------
     dict
-        Copies; cells that numbers lead to have ``landing`` in their metadata: ``anchor``, and ``html`` for below them.
+        Cells that numbers lead to have ``landing`` in their metadata: ``anchor``, and ``html`` for below them.
     """
     trail = _Trail(report)
     made = {name: _mapped(notebook, trail.of(name)) for name, notebook in notebooks.items()}
@@ -424,14 +379,8 @@ def page(
 def _mapped(notebook: NotebookNode, change: Callable[[str, str], str]) -> NotebookNode:
     """Return a copy of a notebook in which the HTML of outputs is what `change` makes of it and of the cell's id."""
     made: NotebookNode = nbformat.from_dict(notebook)
-    for cell, output in _outputs(made):
-        if "text/html" in output.get("data", {}):
-            html = output["data"]["text/html"]
-            output["data"]["text/html"] = change("".join(html), str(cell.get("id")))
+    for cell in made.cells:
+        for data in (output.get("data", {}) for output in cell.get("outputs", [])):
+            if "text/html" in data:
+                data["text/html"] = change("".join(data["text/html"]), str(cell.get("id")))
     return made
-
-
-def _outputs(notebook: NotebookNode) -> Iterator[tuple[NotebookNode, NotebookNode]]:
-    for cell in notebook.cells:
-        for output in cell.get("outputs", []):
-            yield cell, output

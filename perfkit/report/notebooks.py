@@ -71,13 +71,6 @@ def title(notebook: nbformat.NotebookNode) -> str:
     return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
 
 
-def _accepted(notebook: Path) -> set[str]:
-    """Return the names in a notebook's parameters cell."""
-    cells = nbformat.read(notebook, as_version=4).cells
-    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
-    return {line.partition(":")[0] for source in sources for line in source.split("\n")}
-
-
 @dataclass(frozen=True)
 class Failure:
     """Why a notebook is missing from a report: the kind of error, its message, and the code of the cell that failed."""
@@ -108,11 +101,8 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     Returns
     -------
     dict
-        By its name each notebook with its outputs, or why it failed.
-
-    Notes
-    -----
-    When this function is left by an exception, such as that of Ctrl-C, all kernels end at once, with their children.
+        By its name each notebook with its outputs, or why it failed. When an exception, such as that of Ctrl-C, leaves
+        this function, all kernels end at once, with their children.
     """
     kernels = _Kernels()
 
@@ -138,12 +128,15 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
     from zmq import ZMQError
 
     stored = folder() / f"{name}.ipynb"
+    cells = nbformat.read(stored, as_version=4).cells
+    sources = [cell.source for cell in cells if "parameters" in cell.metadata.get("tags", [])]
+    accepted = {line.partition(":")[0] for source in sources for line in source.split("\n")}
     logging.getLogger("papermill").addHandler(logging.NullHandler())  # what it would print is in the Failure
     try:
         executed: nbformat.NotebookNode = papermill.execute_notebook(
             stored,
             None,  # written when the report is: a full disk is the report's problem, not the notebook's
-            {key: value for key, value in parameters.items() if key in _accepted(stored)},
+            {key: value for key, value in parameters.items() if key in accepted},
             progress_bar=False,
             cwd=os.getcwd(),
             extra_arguments=QUIET,

@@ -1,7 +1,5 @@
 """The folder or file that a command writes: what it may replace, and how nothing is lost on the way.
 
-Conventions
------------
 A folder is perfkit's own only by its marker, the file `.perfkit.json`, which lists the files that perfkit wrote with
 their size and SHA-256. perfkit replaces these files and no others. Files that a user put beside them stay, and a listed
 file that the user changed gets another name (`3_system.yours.ipynb`).
@@ -14,12 +12,6 @@ The new folder is made in a staging folder beside the old one, `.NAME-perfkit-xx
 
 So at any moment the old or the new folder is whole, under its own name or in `old-N`. The next run clears the staging
 folders of processes that are dead: where no folder of the name is there, it first puts `old-N` back.
-
-Functions
----------
-check        refuse a folder that must not be replaced
-replacing    make a folder, or replace one that perfkit made
-write_file   write a file, or replace one that perfkit wrote
 """
 
 from __future__ import annotations
@@ -86,8 +78,7 @@ def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), 
     out
         The folder; a symbolic link stands for the folder that it leads to.
     made_by
-        The command that makes it, such as "perfkit report": an earlier folder of this command may be replaced. None if
-        no folder may be replaced.
+        The command that makes it, such as "perfkit report", whose earlier folder may be replaced; None to replace none.
     inputs
         Files and folders that must not lie in it.
     note
@@ -117,15 +108,8 @@ def replacing(
 ) -> Iterator[Path]:
     """Yield a folder to write to, which takes the place of `out` when the block ends, whole or not at all.
 
-    Parameters
-    ----------
-    out, made_by, inputs, note
-        As for `check`.
-
-    Raises
-    ------
-    PerfkitError
-        As `check` does, or if the folder cannot be written; `out` is then as it was.
+    Parameters are those of `check`. Raises PerfkitError as `check` does, or if the folder cannot be written; `out` is
+    then as it was.
     """
     target = check(out, made_by, inputs=inputs, note=note)
     missing = list(itertools.takewhile(lambda folder: not os.path.lexists(folder), target.parents))
@@ -157,19 +141,8 @@ def replacing(
 def write_file(path: Path, text: str, *, first: str) -> None:
     """Write a text file, whole or not at all, and replace nothing but an empty file or one that perfkit wrote.
 
-    Parameters
-    ----------
-    path
-        The file; a device or pipe is written to as it is.
-    text
-        Its content.
-    first
-        What every such file of perfkit begins with.
-
-    Raises
-    ------
-    PerfkitError
-        If the file holds anything else, or cannot be written.
+    A device or pipe is written to as it is. `first` is what every such file of perfkit begins with. Raises PerfkitError
+    if the file holds anything else, or cannot be written.
     """
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{_short(target.name)}-{token_hex(4)}")
@@ -177,10 +150,16 @@ def write_file(path: Path, text: str, *, first: str) -> None:
         if target.exists() and not target.is_file():
             target.write_text(text, encoding="utf-8")
             return
-        _check_file(target, path, first.encode())
+        if target.exists():
+            with target.open("rb") as file:
+                begin = file.read(len(first.encode()))
+            if begin not in (b"", first.encode()):
+                raise PerfkitError(
+                    f"{path}: holds something that this command did not write. Choose another file, or remove it."
+                )
         try:
-            with part.open("x", encoding="utf-8", newline="\n") as file:
-                file.write(text)
+            with part.open("x", encoding="utf-8", newline="\n") as made:
+                made.write(text)
             if target.exists():
                 shutil.copymode(target, part)
             os.replace(part, target)
@@ -190,26 +169,12 @@ def write_file(path: Path, text: str, *, first: str) -> None:
         raise PerfkitError(f"{path}: cannot be written: {_reason(e)}. Choose another file.") from e
 
 
-def _check_file(target: Path, path: Path, first: bytes) -> None:
-    if not target.exists():
-        return
-    with target.open("rb") as file:
-        begin = file.read(len(first))
-    if begin not in (b"", first):
-        raise PerfkitError(
-            f"{path}: holds something that this command did not write. Choose another file, or remove it."
-        )
-
-
 def _unwritable(out: Path, error: OSError) -> PerfkitError:
     return PerfkitError(f"{out}: cannot be written: {_reason(error)}. Choose another --out, or mend that.")
 
 
 def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
-
-
-# What may be replaced
 
 
 def _check_place(target: Path, out: Path) -> None:
@@ -326,9 +291,6 @@ def _digest(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
-# How it is replaced
-
-
 @contextmanager
 def _staging(target: Path) -> Iterator[Path]:
     """Yield a new staging folder of `target`, whose mark is locked until the block ends."""
@@ -353,22 +315,15 @@ def _prefix(target: Path) -> str:
 
 
 def _short(name: str) -> str:
-    """Return the beginning of a name that leaves room for more.
-
-    Examples
-    --------
-    >>> _short("report"), len(_short("é" * 120))
-    ('report', 100)
-    """
+    """Return the beginning of a name that leaves room for more."""
     while len(os.fsencode(name)) > LONGEST_NAME:
         name = name[:-1]
     return name
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open file until it is closed, and return whether nobody else has locked it.
-
-    Where the system knows no such locks the answer is no: nobody's staging folder is cleared then.
+    """Lock an open file and say whether nobody else had; no where the system knows no locks: nothing is cleared
+    then.
     """
     if sys.platform == "win32":
         return False
@@ -490,12 +445,8 @@ def _clear(staging: Path, target: Path, note: Note) -> None:
 
 
 def _merge(old: Path, target: Path) -> None:
-    """Delete an old folder, after what is not perfkit's and not in `target` yet has moved there.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be deleted; all others are.
+    """Delete an old folder, after what is not perfkit's and not in `target` has moved there; OSError if a file
+    resists.
     """
     present = {(about.st_dev, about.st_ino) for about in ((target / name).lstat() for name in _names(target))}
     names, foreign = list(_names(old)), set(_foreign(old))

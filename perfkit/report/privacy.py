@@ -1,14 +1,8 @@
 """What leaves the machine: a report names files by the run, not by where they lie on the machine that made it.
 
-Conventions
------------
 A path to an input becomes the input's name: `/home/ann/runs/mlp/nsys.sqlite` becomes `mlp/nsys.sqlite`. Folders of the
 machine become a word: `~` (home), `.` (working folder), `python`. Names that a profile recorded stay as they are,
 except for such a path in them.
-
-Functions
----------
-clean   take paths, user name and host name of this machine out of the files of a report
 """
 
 from __future__ import annotations
@@ -54,13 +48,10 @@ _DATA = re.compile(r"(data:text/[\w.+-]+(?:;[\w=-]+)*;base64,)([A-Za-z0-9+/]+={0
 def clean(folder: Path, inputs: Mapping[str, str | Path | None]) -> None:
     """Take absolute paths, user name and host name of this machine out of the files of a report.
 
-    Parameters
-    ----------
-    folder
-        The report with all its files; what is made of them, such as a PDF, is made afterwards.
-    inputs
-        The paths that the report was made from, as they were given, by the names of their parameters. Of two inputs
-        with one name the second is called by its parameter too: `baseline/mlp`.
+    `folder` holds the report with all its files; a PDF is made of them afterwards. `inputs` are the paths that the
+    report
+    was made from, as given, by the names of their parameters. Of two inputs with one name the second is called by its
+    parameter too: `baseline/mlp`.
     """
     machine = _Machine({**_folders(folder), **_names(inputs)})
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -161,9 +152,8 @@ def _forms(text: str) -> tuple[str, ...]:
 
 
 def _own_names() -> Iterable[tuple[str, str]]:
-    """Yield a pattern for user and host, if they are no words, and what stands for them.
-
-    The user's name is one as a folder, such as in `/scratch/ann/`, that of the host wherever it stands alone.
+    """Yield a pattern for the user (as a folder) and the host (alone), if they are no words, and what stands for
+    them.
     """
     for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - COMMON_USERS:
         if len(user) >= LEAST_USER:
@@ -193,16 +183,13 @@ def _without_places(notebook: dict[str, Any], inputs: Mapping[str, str | Path | 
         places = {"input_path", "output_path", "environment_variables"}
         metadata["papermill"] = {name: one for name, one in metadata["papermill"].items() if name not in places}
     named = tuple(f"{parameter} = " for parameter, path in inputs.items() if path)
-    return notebook | {"metadata": metadata, "cells": [_noted(cell, named) for cell in notebook["cells"]]}
-
-
-def _noted(cell: dict[str, Any], named: tuple[str, ...]) -> dict[str, Any]:
-    """Return a cell; in that of the parameters each input is marked as a name."""
-    if PARAMETERS not in cell["metadata"].get("tags", ()):
-        return cell
-    lines = "".join(cell["source"]).split("\n")
-    source = "\n".join(f"{line}{SET_IT}" if line.startswith(named) else line for line in lines)
-    return cell | {"source": source.splitlines(keepends=True)}
+    cells = list(notebook["cells"])
+    for number, cell in enumerate(cells):
+        if PARAMETERS in cell["metadata"].get("tags", ()):
+            lines = "".join(cell["source"]).split("\n")
+            source = "\n".join(f"{line}{SET_IT}" if line.startswith(named) else line for line in lines)
+            cells[number] = cell | {"source": source.splitlines(keepends=True)}
+    return notebook | {"metadata": metadata, "cells": cells}
 
 
 def _clean_table(file: Path, machine: _Machine) -> None:

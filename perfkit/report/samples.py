@@ -1,13 +1,4 @@
-"""The sample runs that come with perfkit: what each one shows, and how to copy one.
-
-Data
-----
-SAMPLES    name -> what the sample shows, in one line
-
-Functions
----------
-copy       copy a sample run into a folder
-"""
+"""The sample runs that come with perfkit: what each one shows, and how to copy one."""
 
 from __future__ import annotations
 
@@ -37,21 +28,11 @@ SAMPLES = MappingProxyType(
 
 
 def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:
-    """Copy a sample run into a new or empty folder, or over an earlier copy, and return the folder.
+    """Copy a sample run of SAMPLES into a new or empty folder, or over an earlier copy, and return the folder.
 
-    Parameters
-    ----------
-    name
-        One of SAMPLES.
-    out
-        The folder.
-    note
-        Called with a sentence for the user, such as which file of an earlier copy was kept.
-
-    Raises
-    ------
-    PerfkitError
-        If there is no such sample, or if the folder holds other files or cannot be written.
+    `note` is called with a sentence for the user, such as which file of an earlier copy was kept. Raises
+    PerfkitError if
+    there is no such sample, or if the folder holds other files or cannot be written.
     """
     if name not in SAMPLES:
         raise PerfkitError(f"{name}: no such sample. Choose from {', '.join(SAMPLES)}.")

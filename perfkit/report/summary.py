@@ -74,10 +74,16 @@ def _finite(value: Any) -> Any:
 def markdown(content: dict[str, Any]) -> str:
     """Return the executive summary as Markdown, from the content of `summary.json`."""
     about, figures, findings = content["inputs"], content["figures"], content["findings"]
+    failures = "\n".join(
+        f"- The notebook {_safe(f['notebook'])} failed: {_safe(f['error'])}" for f in content.get("failures") or ()
+    )
+    refusals = (
+        f"- **{_safe(r['question'])}**: {_safe(r['reason'])}. Record: `{r['record']}`" for r in content["refusals"]
+    )
     blocks = [
         "# GPU performance: executive summary",
         _about(about),
-        *(["## What is missing", "\n".join(map(_failure, missing))] if (missing := content.get("failures")) else []),
+        *(["## What is missing", failures] if failures else []),
         "## Key findings",
         "\n".join(_finding(f, figures) for f in findings) or nothing_found(figures),
         "## Figures",
@@ -88,7 +94,7 @@ def markdown(content: dict[str, Any]) -> str:
         "## Recommendations",
         *(block for horizon in HORIZONS for block in _recommendations(horizon, findings)),
         "## What was not answered",
-        "\n".join(_refusal(r) for r in content["refusals"]),
+        "\n".join(refusals),
         f"*Made by perfkit {about['perfkit_version']}.*",
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
@@ -104,10 +110,6 @@ def _about(about: dict[str, Any]) -> str:
     }
     said = [*lines.items(), *(("Note", note) for note in remarks(about["notes"]))]
     return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in said)
-
-
-def _failure(failure: dict[str, str]) -> str:
-    return f"- The notebook {_safe(failure['notebook'])} failed: {_safe(failure['error'])}"
 
 
 def _finding(finding: dict[str, Any], figures: dict[str, Any]) -> str:
@@ -134,10 +136,6 @@ def _opportunity(finding: dict[str, Any], figures: dict[str, Any]) -> tuple[str,
     now = _value(figures[finding["evidence"][0]]) if finding["evidence"] else ""
     gain = finding["gain"]
     return _safe(finding["title"]), now, _safe(finding["target"]), _safe(gain["text"]), _safe(gain["reason"])
-
-
-def _refusal(refusal: dict[str, Any]) -> str:
-    return f"- **{_safe(refusal['question'])}**: {_safe(refusal['reason'])}. Record: `{refusal['record']}`"
 
 
 def _recommendations(horizon: str, findings: list[dict[str, Any]]) -> list[str]:
