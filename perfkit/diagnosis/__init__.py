@@ -1,4 +1,11 @@
-"""From figures to findings: what costs time, how much it could gain, and what cannot be told."""
+"""From figures to findings: what costs time, how much it could gain, and what cannot be told.
+
+Conventions of all modules here: what was not recorded is absent, never 0. Over several GPUs a time is the sum over the
+GPUs, a share the sum of the parts over the sum of the spans. A tenth of the time is worth a look and three tenths are
+severe (conventions). `view` is a selection and `peaks` a CSV file of peaks of GPUs (`hardware.load_peaks`), empty for
+the data sheets perfkit knows. The gain of removing a share p of one timeline is at most 1 / (1 - p) (Amdahl), and at
+least none, if what was waited for bounds the run anyway; gains overlap and are never multiplied or added.
+"""
 
 from __future__ import annotations
 
@@ -27,30 +34,9 @@ from perfkit.readers import kind
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
-__all__ = [
-    "CONFIDENCES",
-    "HORIZONS",
-    "SEVERITIES",
-    "Figure",
-    "Finding",
-    "Gain",
-    "Refusal",
-    "Roofline",
-    "baseline",
-    "comparison",
-    "figures",
-    "findings",
-    "gpu_time",
-    "path_metric",
-    "plain",
-    "refusals",
-    "roof",
-    "sampled",
-    "shape_roofline",
-    "stragglers",
-    "together",
-    "unrecorded",
-]
+__all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "baseline"]
+__all__ += ["comparison", "figures", "findings", "gpu_time", "path_metric", "plain", "refusals", "roof", "sampled"]
+__all__ += ["shape_roofline", "stragglers", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
@@ -83,66 +69,43 @@ ARITHMETIC = Refusal(
 
 
 def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
-    """Return the figures of a run by their id; what it cannot answer is absent.
+    """Return the figures of a run, or a selection of one, by their id; what it cannot answer is absent.
 
-    Parameters
-    ----------
-    run
-        A run, or a selection of one.
-    peaks
-        A CSV file of peaks of GPUs (`hardware.load_peaks`); empty for the data sheets perfkit knows.
-
-    Returns
-    -------
-    dict
-        Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
+    Ids are stable names with the unit as suffix (`kernel_busy_frac`, `idle_ns`, ...).
     """
     return dict(_figures(_view(run), peaks=peaks))
 
 
 @kept
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
-    further = (
-        *kernels.figures(view, peaks=peaks),
-        *paths.figures(view),
-        *framework.figures(view, peaks=peaks),
-        *transfers.figures(view),
-    )
-    further += (*monitor.figures(view), *baseline.figures(view, peaks=peaks))
+    further = [*kernels.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks)]
+    further += [*transfers.figures(view), *monitor.figures(view), *baseline.figures(view, peaks=peaks)]
     return doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
-    """Return what costs time in a run, the most severe first.
+    """Return what costs time in a run, or a selection of one: by severity, then confidence, then gain.
 
-    Parameters
-    ----------
-    run, peaks
-        As in `figures`.
-
-    Returns
-    -------
-    list of Finding
-        By severity, then confidence, then gain. Each rests on figures (value, unit, definition, source), says what
-        speaks against it, and gives its gain as a range: what a replay of the run and the analytic bound both
-        allow. Gains overlap: they are never multiplied or added.
+    Each finding rests on figures (value, unit, definition, source), says what speaks against it, and gives its gain
+    as a
+    range: what a replay of the run and the analytic bound both allow.
     """
     view = _view(run)
-    known = figures(view, peaks=peaks)
-    found = [
-        *launching.launch_findings(view, known),
-        *system.findings(view, known, launching.launch_causes(view, known)),
-    ]
-    found += [
+    by_id = figures(view, peaks=peaks)
+    unsorted = [
+        *launching.launch_findings(view, by_id),
+        *system.findings(view, by_id, launching.launch_causes(view, by_id)),
         *launching.checkpoint_findings(view),
-        *transfers.copy_findings(view, known),
-        *transfers.balance_findings(view, known),
+        *transfers.copy_findings(view, by_id),
+        *transfers.balance_findings(view, by_id),
+        *system.throughput_findings(view, by_id),
+        *baseline.findings(by_id),
+        *kernels.findings(view, by_id, peaks=peaks),
+        *paths.findings(view, by_id),
+        *framework.findings(view, by_id),
+        *monitor.findings(view),
     ]
-    found += [*system.throughput_findings(view, known), *baseline.findings(known)]
-    found += [*kernels.findings(view, known, peaks=peaks), *paths.findings(view, known)]
-    found += [*framework.findings(view, known), *monitor.findings(view)]
-    told = [weighed(view, known, finding) for finding in found]
-    return sorted(replayed.gains(view, told), key=_urgency)
+    return sorted(replayed.gains(view, [weighed(view, by_id, finding) for finding in unsorted]), key=_urgency)
 
 
 def _urgency(finding: Finding) -> tuple[int, int, float]:
@@ -150,26 +113,24 @@ def _urgency(finding: Finding) -> tuple[int, int, float]:
 
 
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
-    """Return the questions the run cannot answer, each with what to record; arguments as in `figures`."""
+    """Return the questions the run cannot answer, each with what to record."""
     view = _view(run)
-    without_stalls = replace(COUNTERS, question="Which roof bounds the longest kernels, and do they use tensor cores?")
-    counters = COUNTERS if view.run.stalls.empty else without_stalls
-    lacking = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
-    told = {m.table for m in view.run.missing}
-    timeline = [TIMELINE] if view.all_kernels.empty and "KERNELS" not in told else []
-    measured = [counters] if view.launches.empty else []
-    arithmetic = [] if view.samples["metric"].eq("training_flops_per_s").any() else [ARITHMETIC]
-    sensed = view.samples["metric"].astype("string").str.startswith(("sm_clock", "throttled_")).any()
-    clock = [CLOCK] if len(view.all_kernels) and not sensed else []
-    return [*lacking, *timeline, *_graphs(view), *measured, *clock, *arithmetic, *baseline.refusals(view, peaks=peaks)]
-
-
-def _graphs(view: Selection) -> list[Refusal]:
-    """Return why it is not told how long the GPU was busy, where operations of graphs were not recorded."""
-    why = unrecorded(view)
-    held = next((kind(p.reader) for p in view.run.profiles if "KERNELS" in p.loaders), "timeline")
-    question = "How long does the GPU compute, and how long is it idle?"
-    return [Refusal(question, why, GRAPH_NODES.get(held, GRAPH_NODES["timeline"]))] if why else []
+    asked = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
+    if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
+        asked.append(TIMELINE)
+    if why := unrecorded(view):  # when the GPU worked, where operations of graphs were not recorded
+        held = next((kind(p.reader) for p in view.run.profiles if "KERNELS" in p.loaders), "timeline")
+        question = "How long does the GPU compute, and how long is it idle?"
+        asked.append(Refusal(question, why, GRAPH_NODES.get(held, GRAPH_NODES["timeline"])))
+    if view.launches.empty:
+        question = "Which roof bounds the longest kernels, and do they use tensor cores?"
+        asked.append(COUNTERS if view.run.stalls.empty else replace(COUNTERS, question=question))
+    metrics = view.samples["metric"].astype("string")
+    if len(view.all_kernels) and not metrics.str.startswith(("sm_clock", "throttled_")).any():
+        asked.append(CLOCK)
+    if not metrics.eq("training_flops_per_s").any():
+        asked.append(ARITHMETIC)
+    return [*asked, *baseline.refusals(view, peaks=peaks)]
 
 
 def _view(run: Run | Selection) -> Selection:

@@ -1,21 +1,14 @@
-"""Figures of step 1: what the machine can do, how fast its GPUs communicate, and how fast a training runs.
+"""Step 1: what the machine can do, how fast its GPUs communicate, and how fast a training runs.
 
-Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue
-212), and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below
-0.4,
-half of what a ring reaches, severely (conventions). Dense trainings in 16 bits on A100 and H100: a share of the peak
-(MFU) below 0.2 is poor, below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever published, above 1
-impossible
-and refused (facts of the sources, section 4; the guide's symptom of bottleneck 1 is below 0.4).
+Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are medians
+over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in it.
+Its share of the peak (MFU) is held against the 16-bit tensor peak, in which such trainings compute most.
 
-Conventions
------------
-Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are
-medians
-over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in
-it. Its share of the peak is held against the 16-bit tensor peak, in which such trainings compute most; the logs do
-not
-say it.
+Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue 212),
+and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below 0.4, half
+of what a ring reaches, severely (conventions). Dense trainings in 16 bits on A100 and H100: an MFU below 0.2 is poor,
+below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever published, above 1 impossible and refused (PaLM,
+Megatron-LM, Llama 3; the guide's symptom of bottleneck 1 is below 0.4).
 """
 
 from __future__ import annotations
@@ -76,25 +69,19 @@ OF_LINKS = "a benchmark says how fast the links are, not how much of its time a 
 def trainings(view: Selection) -> pd.DataFrame:
     """Return what each log of a training says, a row per rank: medians over its iterations.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By rank: `rank` int32; `gpus` Int64, GPUs that train together, NA where not told; `step_ns`, `tokens_per_s`,
-        `samples_per_s` of all GPUs, `flops_per_s` of one GPU, float64, NaN where the log does not say it;
-        `iterations_count` int64, iterations with a time.
+    Columns by rank: `rank` int32; `gpus` Int64, GPUs that train together, NA where not told; `step_ns`, `tokens_per_s`,
+    `samples_per_s` of all GPUs, `flops_per_s` of one GPU, float64, NaN where the log does not say it;
+    `iterations_count`
+    int64, iterations with a time.
     """
-    samples = _told(view)
-    told = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
-    medians = told.reindex(columns=[*TRAINING, *_TIMES]).astype("float64")
+    samples = _readings(view)
+    samples = samples[_is_chosen(samples, view)]
+    by_metric = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
+    medians = by_metric.reindex(columns=[*TRAINING, *_TIMES]).astype("float64")
     counted = samples["rank"][samples["metric"] == "iteration_ns"].value_counts().reindex(medians.index, fill_value=0)
     table = pd.DataFrame({"rank": medians.index, "gpus": medians["world_size_count"].astype("Int64").array})
     columns = {name: medians[metric].to_numpy() for metric, name in zip(TRAINING, _NAMES, strict=True)}
     return table.assign(**columns, iterations_count=counted.to_numpy("int64")).astype({"rank": "int32"})
-
-
-def _told(view: Selection) -> pd.DataFrame:
-    told = _readings(view)
-    return told[_is_chosen(told, view)]
 
 
 def _readings(view: Selection) -> pd.DataFrame:
@@ -103,10 +90,7 @@ def _readings(view: Selection) -> pd.DataFrame:
 
 
 def _is_chosen(readings: pd.DataFrame, view: Selection) -> pd.Series:
-    """Say which lines of a log were written in the window, and what it says but once.
-
-    The end of the window counts too: the last line of a log is the end of the recording.
-    """
+    """Say which lines of a log were written in the window (its end, the last line, too), and what it says but once."""
     inside = readings["time_ns"].between(*(view.window or (-math.inf, math.inf)))
     return inside | ~readings.duplicated(["rank", "metric"], keep=False)
 
@@ -114,18 +98,15 @@ def _is_chosen(readings: pd.DataFrame, view: Selection) -> pd.Series:
 def iterations(view: Selection) -> pd.DataFrame:
     """Return the iterations of each log of a training, in the window or not; neighbours together in a long log.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By rank and time: `rank` int32; `time_ns` int64, when the line was written, since the start; `count` int64,
-        iterations, 1 in a log of at most 400; `median_ns`, `least_ns` and `most_ns` float64, of their times; `chosen`
-        bool, whether one of them is in the window, or the only one.
+    Columns by rank and time: `rank` int32; `time_ns` int64, when the line was written, since the start; `count` int64,
+    iterations, 1 in a log of at most 400; `median_ns`, `least_ns` and `most_ns` float64, of their times; `chosen` bool,
+    whether one of them is in the window, or the only one.
     """
-    told = _readings(view)
-    told = told[told["metric"] == "iteration_ns"].sort_values(["rank", "time_ns"], kind="stable")
-    of_log = told.groupby("rank")["value"]
+    readings = _readings(view)
+    readings = readings[readings["metric"] == "iteration_ns"].sort_values(["rank", "time_ns"], kind="stable")
+    of_log = readings.groupby("rank")["value"]
     place = of_log.cumcount() * PLACES // of_log.transform("size").clip(lower=PLACES)
-    groups = told.assign(place=place, chosen=_is_chosen(told, view)).groupby(["rank", "place"])
+    groups = readings.assign(place=place, chosen=_is_chosen(readings, view)).groupby(["rank", "place"])
     value = groups["value"]
     table = groups.agg(time_ns=("time_ns", "first"), count=("value", "size"), chosen=("chosen", "any"))
     table = table.assign(median_ns=value.median(), least_ns=value.min(), most_ns=value.max()).reset_index()
@@ -135,17 +116,10 @@ def iterations(view: Selection) -> pd.DataFrame:
 def share(view: Selection, *, peaks: str = "") -> Share:
     """Return the share of the dense 16-bit tensor peak that each log of a training comes to, or why it is refused.
 
-    Parameters
-    ----------
-    view, peaks
-        As in `machine`.
-
-    Returns
-    -------
-    Share
-        The rows of `analysis.efficiency.reported_mfu`, of the medians over the iterations. A share above 1 is refused.
+    The table is `analysis.efficiency.reported_mfu` of the medians over the iterations. A share above 1 is refused.
     """
-    medians = _told(view).groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
+    readings = _readings(view)
+    medians = readings[_is_chosen(readings, view)].groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
     found = machine(view, peaks=peaks)
     if found.peaks is None or not found.precision:
         return Share(None, found.why or f"no 16-bit tensor peak of {found.name} is known")
@@ -160,14 +134,11 @@ def share(view: Selection, *, peaks: str = "") -> Share:
 def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
     """Return the scaling efficiency over the logs of a training on several numbers of GPUs, and what they count.
 
-    Returns
-    -------
-    tuple of DataFrame and str
-        The rows of `analysis.efficiency.scaling`, of tokens per second, or of samples where not all logs say tokens.
+    The table is `analysis.scaling.scaling` of tokens per second, or of samples where not all logs say tokens.
     """
-    told = trainings(view).dropna(subset=["gpus"])
-    work = "tokens" if told["tokens_per_s"].notna().all() else "samples"
-    runs = told.rename(columns={f"{work}_per_s": "throughput_per_s"})[["gpus", "throughput_per_s"]].dropna()
+    logs = trainings(view).dropna(subset=["gpus"])
+    work = "tokens" if logs["tokens_per_s"].notna().all() else "samples"
+    runs = logs.rename(columns={f"{work}_per_s": "throughput_per_s"})[["gpus", "throughput_per_s"]].dropna()
     return analysis_scaling.scaling(analysis_scaling.RUNS.make(runs)), work
 
 
@@ -179,7 +150,11 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     yield from _bandwidths(view, line_rate(view, peaks=peaks))
     yield from _trainings(view)
     yield from _shares(view, peaks)
-    yield from _memory(view)
+    for metric, definition in MEMORY.items():
+        values = view.samples["value"][view.samples["metric"].eq(metric)]
+        if len(values):
+            yield Figure("baseline_memory_bytes", "Memory used", float(values.max()), "bytes", definition, "SAMPLES")
+            break
 
 
 def is_baseline(view: Selection) -> bool:
@@ -227,9 +202,9 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
 
 
 def _trainings(view: Selection) -> Iterator[Figure]:
-    told = trainings(view)
-    for row in told.to_dict("records"):
-        suffix, of = _apart(row["rank"], len(told))
+    logs = trainings(view)
+    for row in logs.to_dict("records"):
+        suffix, of = _apart(row["rank"], len(logs))
         for column, (name, label, unit, definition) in zip(_NAMES, TRAINING.values(), strict=True):
             if row[column] > 0:
                 yield Figure(name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES")
@@ -255,14 +230,6 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
             definition += f"; {row['note']}"
         if value > 0:
             yield Figure(f"baseline_mfu_frac{suffix}", f"MFU{of}", value, "1", definition, "efficiency.reported_mfu")
-
-
-def _memory(view: Selection) -> Iterator[Figure]:
-    for metric, definition in MEMORY.items():
-        values = view.samples["value"][view.samples["metric"].eq(metric)]
-        if len(values):
-            yield Figure("baseline_memory_bytes", "Memory used", float(values.max()), "bytes", definition, "SAMPLES")
-            return
 
 
 def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:

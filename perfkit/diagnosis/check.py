@@ -1,7 +1,5 @@
 """Is a run worse than its baseline, or over its budget? The verdict for continuous integration.
 
-Conventions
------------
 A figure fails where it is worse by more than the tolerance, 5 % by default: where it has an interval, the whole
 interval must lie beyond, so that noise does not fail a build. Judged are, without a budget, the figures with an
 interval and, where none has one, the times of call paths, of the kernels in both runs and the shares of a log. A
@@ -119,30 +117,27 @@ def check(
 
     Parameters
     ----------
-    run, baseline
-        As in `diagnosis.compared`; without a baseline only the `max` and `min` of the budget are judged.
+    run, baseline, peaks, confidence, seed
+        As in `diagnosis.comparison.compared`; without a baseline only `max` and `min` of the budget are judged.
     budget
         A TOML file, see the module, or what `load_budget` returned; none for 5 % on everything.
-    peaks, confidence, seed
-        As in `diagnosis.compared`.
-
-    Returns
-    -------
-    Checked
 
     Raises
     ------
     PerfkitError
-        If baseline and budget are both missing, the runs share nothing, or nothing of them can be judged.
-    ReadError
-        If the budget cannot be used.
+        If baseline and budget are both missing, the runs share nothing, or nothing of them can be judged; ReadError if
+        the budget cannot be used.
     """
     limits = budget if isinstance(budget, Budget) else load_budget(budget) if budget else Budget()
     if baseline is None and not limits.figures:
         raise PerfkitError("check: there is neither a baseline nor a budget with limits. Give --baseline or --budget.")
     found = compared(run if baseline is None else baseline, run, peaks=peaks, confidence=confidence, seed=seed)
-    verdicts = [*_against(found, limits)] if baseline is not None else []
-    verdicts += [*_limited(found, limits, baseline is not None)]
+    verdicts: list[Verdict] = []
+    if baseline is not None:
+        verdicts += [_on(row, limits) for row in _chosen(found, limits)]
+        absent = (i for i, own in limits.figures.items() if "tolerance" in own and i not in set(found.figures["id"]))
+        verdicts += [missing(i, f"tolerance {percent(float(limits.figures[i]['tolerance']))}") for i in absent]
+    verdicts += _limited(found, limits, baseline is not None)
     if not verdicts:
         raise PerfkitError(
             "check: nothing that both runs recorded can be judged. Record steps (NVTX ranges or prof.step()), or name "
@@ -152,16 +147,6 @@ def check(
     return Checked(tuple(ordered), found.cautions if baseline is not None else (), found.confidence)
 
 
-def _against(found: Comparison, budget: Budget) -> Iterator[Verdict]:
-    """Yield the verdict on each figure that is judged against the baseline."""
-    for row in _chosen(found, budget):
-        yield _on(row, budget)
-    known = set(found.figures["id"])
-    for name, own in budget.figures.items():
-        if name not in known and "tolerance" in own:
-            yield missing(name, f"tolerance {percent(float(own['tolerance']))}")
-
-
 def _on(row: Mapping[str, Any], budget: Budget) -> Verdict:
     """Return the verdict on one figure against the baseline."""
     tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
@@ -169,11 +154,14 @@ def _on(row: Mapping[str, Any], budget: Budget) -> Verdict:
     if not isinstance(better, str):
         reason = f"neither way is better for {row['id']}: give it max or min"
         return judged(row, f"tolerance {percent(tolerance)}", ERROR, reason)
+    if better == "lower":
+        allowed = f"at most {number(1 + tolerance)} times the baseline"
+    else:
+        allowed = f"at least {number(1 / (1 + tolerance))} times the baseline"
     if math.isnan(row["before"]) or math.isnan(row["after"]):
         which = "baseline" if math.isnan(row["before"]) else "run"
-        return judged(row, _allowed(better, tolerance), ERROR, f"the {which} has no such figure")
-    outcome, reason = _outcome(row, better, tolerance)
-    return judged(row, _allowed(better, tolerance), outcome, reason)
+        return judged(row, allowed, ERROR, f"the {which} has no such figure")
+    return judged(row, allowed, *_outcome(row, better, tolerance))
 
 
 def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
@@ -184,18 +172,16 @@ def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
     certain = table["ratio_low"].notna() & _matching(table, TIMES) & ~_small(table)
     if not certain.any():
         certain = table[["before", "after"]].notna().all(axis=1) & _matching(table, WITHOUT_INTERVAL) & ~_small(table)
-    rows = table[((certain & table["better"].notna()) | named) & ~ignored]
-    return _records(rows)
+    return _records(table[((certain & table["better"].notna()) | named) & ~ignored])
+
+
+def _matching(table: pd.DataFrame, patterns: tuple[str, ...]) -> pd.Series:
+    return table["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)).astype(bool)
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:
     """Return rows of COMPARED_FIGURES as dictionaries, NaN for what is missing."""
     return [{str(key): value for key, value in row.items()} for row in rows.astype(object).to_dict("records")]
-
-
-def _matching(table: pd.DataFrame, patterns: tuple[str, ...]) -> pd.Series:
-    matches = [any(fnmatchcase(name, pattern) for pattern in patterns) for name in table["id"]]
-    return pd.Series(matches, table.index, dtype=bool)
 
 
 def _small(table: pd.DataFrame) -> pd.Series:
@@ -208,48 +194,37 @@ def _small(table: pd.DataFrame) -> pd.Series:
 def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str, str]:
     """Return whether a figure fails, and why."""
     if math.isnan(row["ratio_low"]):
-        said = of_values(row["before"], row["after"], better=better, unit=row["unit"], matters=tolerance)
+        change = of_values(row["before"], row["after"], better=better, unit=row["unit"], matters=tolerance)
         ends = "no interval: too few values"
     else:
-        said = of_interval(row["ratio_low"], row["ratio_high"], better=better, matters=tolerance)
+        change = of_interval(row["ratio_low"], row["ratio_high"], better=better, matters=tolerance)
         ends = f"ratio within {number(row['ratio_low'])} to {number(row['ratio_high'])}"
-    return (FAIL, f"worse by more than {percent(tolerance)}; {ends}") if said == WORSE else (PASS, ends)
-
-
-def _allowed(better: str, tolerance: float) -> str:
-    if better == "lower":
-        return f"at most {number(1 + tolerance)} times the baseline"
-    return f"at least {number(1 / (1 + tolerance))} times the baseline"
+    return (FAIL, f"worse by more than {percent(tolerance)}; {ends}") if change == WORSE else (PASS, ends)
 
 
 def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[Verdict]:
-    """Yield the verdict on each figure whose value the budget limits."""
+    """Yield the verdict on each figure whose largest ("max") or smallest ("min") value the budget limits."""
     rows = {row["id"]: row for row in _records(found.figures)}
     for name, own in budget.figures.items():
         row = rows.get(name)
         for side in (side for side in ("max", "min") if side in own and not own.get("ignore")):
+            limit = own[side]
             if row is None or math.isnan(row["after"]):
-                yield missing(name, f"{side} {own[side]:g}")
-            else:
-                yield _within(row if has_baseline else {**row, "before": math.nan, "ratio": math.nan}, side, own[side])
-
-
-def _within(row: Mapping[str, Any], side: str, limit: float) -> Verdict:
-    """Return the verdict on a figure with a largest ("max") or smallest ("min") value."""
-    spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
-    beyond = row["after"] > limit if side == "max" else row["after"] < limit
-    reason = ("above the limit" if side == "max" else "below the limit") if beyond else "within the limit"
-    return judged(row, f"{side} {spoken}", FAIL if beyond else PASS, reason)
+                yield missing(name, f"{side} {limit:g}")
+                continue
+            spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
+            beyond = row["after"] > limit if side == "max" else row["after"] < limit
+            reason = ("above the limit" if side == "max" else "below the limit") if beyond else "within the limit"
+            shown = row if has_baseline else {**row, "before": math.nan, "ratio": math.nan}
+            yield judged(shown, f"{side} {spoken}", FAIL if beyond else PASS, reason)
 
 
 def load_budget(path: str | Path) -> Budget:
     """Read a budget.
 
-    Raises
-    ------
-    ReadError
-        If the file cannot be read, is no TOML, or holds an unknown key or a value that is none; the message names
-        the file, the key and what it can be.
+    Raises ReadError if the file cannot be read, is no TOML, or holds an unknown key or a value that is none; the
+    message
+    names the file, the key and what it can be.
     """
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))

@@ -1,10 +1,8 @@
 """Two runs of any kind, or two groups of repeats, side by side: what they share, what differs, how sure that is.
 
-Conventions
------------
 What both runs recorded is compared, by the analyses of `perfkit.analysis.compare`; what only one has is refused. Runs
-on other GPUs, of other profilers or of steps found another way are compared all the same, with a caution that
-lowers the confidence (`doubts`). Of three repeats or more each figure has an interval.
+on other GPUs, of other profilers or of steps found another way are compared all the same, with a caution that lowers
+the confidence. Of three repeats or more each figure has an interval.
 """
 
 from __future__ import annotations
@@ -25,12 +23,7 @@ from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 Given = Run | Selection | Sequence[Run | Selection]
-KINDS = {
-    "kernels": "a timeline",
-    "launches": "counters",
-    "calltree": "call paths",
-    "samples": "sampled metrics",
-}
+KINDS = {"kernels": "a timeline", "launches": "counters", "calltree": "call paths", "samples": "sampled metrics"}
 
 
 @dataclass(frozen=True)
@@ -113,26 +106,17 @@ def timed(old: Side, new: Side) -> tuple[Side, Side]:
     """Return both sides with steps and the kernels in them; with all kernels where a repeat has no steps."""
     found = [[steps.detect(v.ranges, v.all_kernels, window=v.window) for v in one.views] for one in (old, new)]
     if not all(frame["steady"].any() for frames in found for frame in frames):
-        return _whole(old), _whole(new)
+        return replace(old, kernels=old.table("kernels")), replace(new, kernels=new.table("kernels"))
     return _stepped(old, found[0]), _stepped(new, found[1])
 
 
-def _whole(one: Side) -> Side:
-    return replace(one, kernels=one.table("kernels"))
-
-
-def _stepped(one: Side, found: list[pd.DataFrame]) -> Side:
-    pairs = zip(one.views, found, strict=True)
-    inside = [compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs]
-    return replace(one, steps=found, kernels=inside, parts=_parted(one, found))
-
-
-def _parted(one: Side, found: list[pd.DataFrame]) -> list[pd.DataFrame]:
-    """Return the parts of the steps' time; none where it is not known of every repeat when its GPUs worked."""
-    if any(map(unrecorded, one.views)):
-        return []
-    pairs = zip(one.views, found, strict=True)
-    return [compare.in_parts(view.kernels, view.copies, frame, others=view.other_kernels) for view, frame in pairs]
+def _stepped(one: Side, steps: list[pd.DataFrame]) -> Side:
+    """Return a side with its steps; no parts of their time where it is not known of a repeat when its GPUs worked."""
+    pairs = list(zip(one.views, steps, strict=True))
+    kernels = [compare.in_steps(view.kernels, frame, api_calls=view.api_calls) for view, frame in pairs]
+    known = pairs if not any(map(unrecorded, one.views)) else []
+    parts = [compare.in_parts(v.kernels, v.copies, frame, others=v.other_kernels) for v, frame in known]
+    return replace(one, steps=steps, kernels=kernels, parts=parts)
 
 
 def compared(
@@ -150,24 +134,12 @@ def compared(
     Parameters
     ----------
     before, after
-        A run, a selection of one, or a sequence of them: repeats of one program.
-    peaks
-        As in `diagnosis.figures`.
+        A run, a selection of one, or a sequence of them: repeats of one program. ValueError if there is none,
+        PerfkitError if the two share nothing that could be compared.
     confidence, seed, matters
         As in `analysis.compare.steps`.
     tolerance
         As in `analysis.compare.figures`, for what has no interval.
-
-    Returns
-    -------
-    Comparison
-
-    Raises
-    ------
-    PerfkitError
-        If the two share nothing that could be compared.
-    ValueError
-        If there is no run on a side, or a number cannot be used.
     """
     old, new = side("before", before), side("after", after)
     shared = common(old, new)
@@ -224,29 +196,25 @@ def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tu
     """Return what is no timeline: counters, call paths (of the first repeats) and samples, and the paths' metric."""
     from perfkit.diagnosis.paths import metric
 
-    empty = [[frame.iloc[:0] for frame in side.table("launches")] for side in (old, new)]
-    pair = [side.table("launches") for side in (old, new)] if "launches" in shared else empty
-    runs = [side.views[0].run for side in (old, new)]
-    named = metric(new.views[0]) if "calltree" in shared else ""
-    if named != metric(old.views[0]) or not named:
-        named = ""
-    trees = [(run.calltree, run.call_metrics) if named else _no_paths(run) for run in runs]
-    samples = [side.views[0].samples for side in (old, new)]
+    def rows(frame: pd.DataFrame, is_compared: object) -> pd.DataFrame:
+        return frame if is_compared else frame.iloc[:0]
+
+    views = old.views[0], new.views[0]
+    named = {metric(view) for view in views} if "calltree" in shared else set()
+    path_metric = named.pop() if len(named) == 1 else ""
+    launches = ([rows(frame, "launches" in shared) for frame in side.table("launches")] for side in (old, new))
+    trees = ((rows(v.run.calltree, path_metric), rows(v.run.call_metrics, path_metric)) for v in views)
     return {
-        "launches": compare.launches(*pair, tolerance=tolerance),
-        "paths": compare.paths(*trees, metric=named, tolerance=tolerance),
-        "samples": compare.samples(*(frame if "samples" in shared else frame.iloc[:0] for frame in samples)),
-    }, named
-
-
-def _no_paths(run: Run) -> tuple[pd.DataFrame, pd.DataFrame]:
-    return run.calltree.iloc[:0], run.call_metrics.iloc[:0]
+        "launches": compare.launches(*launches, tolerance=tolerance),
+        "paths": compare.paths(*trees, metric=path_metric, tolerance=tolerance),
+        "samples": compare.samples(*(rows(view.samples, "samples" in shared) for view in views)),
+    }, path_metric
 
 
 def lacking(old: Side, new: Side) -> str:
     """Say what each side has, where they share nothing."""
-    told = [" and ".join(text for name, text in KINDS.items() if side.has(name)) or "nothing" for side in (old, new)]
-    return f"the one has {told[0]}, the other {told[1]}"
+    names = [" and ".join(text for name, text in KINDS.items() if side.has(name)) or "nothing" for side in (old, new)]
+    return f"the one has {names[0]}, the other {names[1]}"
 
 
 def unshared(old: Side, new: Side) -> Iterator[Refusal]:
@@ -273,7 +241,7 @@ def untimed(old: Side, new: Side, steps: pd.DataFrame) -> Iterator[Refusal]:
 
 def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     """Yield what makes the comparison doubtful, and how sure it leaves one: medium or low."""
-    gpus = [_gpus(side) for side in (old, new)]
+    gpus = [sorted({str(n) for view in side.views for n in view.devices["name"] if str(n)}) for side in (old, new)]
     if all(gpus) and gpus[0] != gpus[1]:
         yield f"different GPUs: {', '.join(gpus[0])} before, {', '.join(gpus[1])} after", "low"
     elif not all(gpus) and not (old.is_of_host and new.is_of_host):
@@ -283,22 +251,17 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
         yield "different numbers of GPUs with kernels", "low"
     tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
     if tools[0] != tools[1]:
-        told = [", ".join(sorted(side)) for side in tools]
-        yield f"different profilers, which cost different time: {told[0]} before, {told[1]} after", "low"
+        names = [", ".join(sorted(side)) for side in tools]
+        yield f"different profilers, which cost different time: {names[0]} before, {names[1]} after", "low"
     yield from _unlike(old, new)
-
-
-def _gpus(side: Side) -> list[str]:
-    """Return the names of the GPUs of a side that worked, sorted."""
-    return sorted({str(name) for view in side.views for name in view.devices["name"] if str(name)})
 
 
 def _unlike(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     """Yield why the steps of both sides may not be the same thing."""
-    found = [{str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)]
-    if found[0] != found[1]:
-        told = [", ".join(sorted(side)) for side in found]
-        yield f"steps were found another way: {told[0] or 'none'} before, {told[1] or 'none'} after", "medium"
+    hows = [{str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)]
+    if hows[0] != hows[1]:
+        names = [", ".join(sorted(side)) for side in hows]
+        yield f"steps were found another way: {names[0] or 'none'} before, {names[1] or 'none'} after", "medium"
     if not (old.steps and new.steps):
         return
     launches = [np.mean([frame.groupby(["rank", "step"]).size().median() for frame in s.kernels]) for s in (old, new)]

@@ -1,7 +1,5 @@
 """How sure is a finding? What speaks against it is said, and lowers the confidence by a level each.
 
-Conventions
------------
 A finding that rests on what was measured directly starts with high confidence. One that is found by elimination (the
 host was outside of CUDA, a pause looks like a checkpoint), by names, by a share of samples, or against a peak whose
 precision is assumed, starts with medium. The thresholds of what speaks against are those of the rules, or half of the
@@ -10,7 +8,9 @@ time (convention).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -36,13 +36,10 @@ BY_ELIMINATION = {"idle_host_code", "idle_other", "idle_unattributed", "idle_ker
 BY_NAMES = {"preparation"}
 BY_ASSUMPTION = {"training_mfu", "training_mfu_suspicious"}  # of the precision, which logs do not say
 # The causes of gaps that rules about launches tell of.
-OF_LAUNCHES = {
-    "synchronisation": {"sync", *CAUSES},
-    "launch_overhead": {*CAUSES},
-    "small_operators": {*CAUSES},
-}
+OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
 BY_SAMPLES = {"paths_stall", "paths_host", "paths_launches"}
 Known = Mapping[str, Figure]
+Check = Callable[[Selection, Known, Finding], str]
 
 
 def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
@@ -68,11 +65,14 @@ def _in_warm_up(view: Selection) -> pd.Series:
     return pd.Series(found, gaps.index)
 
 
-def _busy(_: Selection, known: Known, finding: Finding) -> str:
-    busy = known.get("device_busy_frac", known.get("paths_gpu_busy_frac"))
-    if busy is None or busy.value < BUSY:
-        return ""
-    return f"the GPU is busy for {busy.text} of the time all the same"
+def _share(text: str, *ids: str, least: float = -math.inf, below: float = math.inf) -> Check:
+    """Return a check of the first of these figures that is known: what it says if its value lies in the range."""
+
+    def check(_: Selection, known: Known, finding: Finding) -> str:
+        figure = next((known[i] for i in ids if i in known), None)
+        return text.format(figure.text) if figure and least <= figure.value < below else ""
+
+    return check
 
 
 def _no_matrix_work(view: Selection, _: Known, finding: Finding) -> str:
@@ -87,56 +87,28 @@ def _pipe_works(_: Selection, known: Known, finding: Finding) -> str:
     return f"the tensor pipe was sampled active for {percent(pipe)} of the time in which kernels ran"
 
 
-def _latency(_: Selection, known: Known, finding: Finding) -> str:
-    share = known.get("roof_share_frac")
-    return f"the kernels measured reach only {share.text} of their roof" if share and share.value < WORKING else ""
-
-
-def _near_roof(_: Selection, known: Known, finding: Finding) -> str:
-    share = known.get("roof_share_frac")
-    return f"the kernels reach {share.text} of their roof all the same" if share and share.value >= NEAR_ROOF else ""
-
-
-def _few_measured(_: Selection, known: Known, finding: Finding) -> str:
-    share = known.get("measured_frac")
-    if share is None or share.value >= HALF:
-        return ""
-    return f"the kernels measured are {share.text} of the kernel time of the recording"
-
-
 def _low_occupancy(_: Selection, known: Known, finding: Finding) -> str:
-    limit = known.get("theoretical_occupancy_frac")
-    if limit is None or limit.value >= HALF or not binding(known):
-        return ""
-    return f"the launch configuration allows no more than {limit.text} of the warps, which explains it"
+    text = "the launch configuration allows no more than {} of the warps, which explains it"
+    return _share(text, "theoretical_occupancy_frac", below=HALF)(_, known, finding) if binding(known) else ""
 
 
 def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
     """Event reasons that say throttling, beside a clock that never fell."""
     clock = view.samples[view.samples["metric"] == "sm_clock_hz"]
-    busy = _while_running(view, clock)
+    busy = clock  # its readings, but of times at which no kernel ran, where that is known
+    with suppress(PerfkitError):
+        under = monitoring.clock_under_kernels(view.samples, view.all_kernels, window=view.window)
+        if under["lowest_clock_hz"].notna().any():
+            busy = under.rename(columns={"lowest_clock_hz": "value"})
     lowest, most = busy["value"].min(), clock["value"].max()
     if not len(busy) or lowest < CLOCK_KEPT * most:
         return ""
     return f"the clock never fell below {percent(lowest / most)} of its maximum"
 
 
-def _while_running(view: Selection, clock: pd.DataFrame) -> pd.DataFrame:
-    """Return the readings of the clock, but of times at which no kernel ran, where that is known."""
-    try:
-        under = monitoring.clock_under_kernels(view.samples, view.all_kernels, window=view.window)
-    except PerfkitError:
-        return clock
-    return clock if under["lowest_clock_hz"].isna().all() else under.rename(columns={"lowest_clock_hz": "value"})
-
-
 def _uneven(view: Selection, known: Known, finding: Finding) -> str:
     waiting = excess(view, known)
     return f"{percent(waiting)} of the time ranks wait for the slowest, not for the links" if waiting else ""
-
-
-def _growing(view: Selection, _: Known, finding: Finding) -> str:
-    return growing(view)
 
 
 def _once(view: Selection, _: Known, finding: Finding) -> str:
@@ -151,25 +123,29 @@ def _irregular(view: Selection, _: Known, finding: Finding) -> str:
     return f"it does not happen every so many steps: {apart.min()} to {apart.max()} lie between"
 
 
-CHECKS: tuple[tuple[str, Callable[[Selection, Known, Finding], str]], ...] = (
+_BUSY = _share("the GPU is busy for {} of the time all the same", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY)
+_LATENCY = _share("the kernels measured reach only {} of their roof", "roof_share_frac", below=WORKING)
+_NEAR_ROOF = _share("the kernels reach {} of their roof all the same", "roof_share_frac", least=NEAR_ROOF)
+_FEW = _share("the kernels measured are {} of the kernel time of the recording", "measured_frac", below=HALF)
+CHECKS: tuple[tuple[str, Check], ...] = (
     ("idle_", _warming_up),
     ("synchronisation", _warming_up),
     ("launch_overhead", _warming_up),
     ("small_operators", _warming_up),
-    ("paths_launches", _busy),
-    ("input", _busy),
-    ("small_operators", _busy),
+    ("paths_launches", _BUSY),
+    ("input", _BUSY),
+    ("small_operators", _BUSY),
     ("tensor_cores", _no_matrix_work),
     ("tensor_cores", _pipe_works),
     ("precision", _pipe_works),
-    ("memory_bandwidth", _latency),
-    ("low_occupancy", _near_roof),
+    ("memory_bandwidth", _LATENCY),
+    ("low_occupancy", _NEAR_ROOF),
     ("latency_bound", _low_occupancy),
-    ("memory_bound", _few_measured),
-    ("compute_bound", _few_measured),
+    ("memory_bound", _FEW),
+    ("compute_bound", _FEW),
     ("log_throttling", _clock_kept),
     ("exposed_communication", _uneven),
-    ("bus_bandwidth", _growing),
+    ("bus_bandwidth", lambda view, _, finding: growing(view)),
     ("checkpointing", _once),
     ("checkpointing", _irregular),
 )
@@ -177,22 +153,17 @@ CHECKS: tuple[tuple[str, Callable[[Selection, Known, Finding], str]], ...] = (
 
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, what to measure next, and its threshold."""
-    impossible = _impossible(view, finding)
-    against = (*impossible, *_against(view, known, finding))
-    start = (
-        1 if finding.rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES | BY_ASSUMPTION or _uncounted(known, finding) else 0
-    )
-    level = "low" if impossible else CONFIDENCES[min(start + len(against), len(CONFIDENCES) - 1)]
     rule = finding.rule
+    # No finding can rest on the times of kernels where these contradict each other.
+    why = impossible_durations(view)
+    impossible = [why] if why and any(f.source.startswith(KERNEL_TIMES) for f in finding.evidence) else []
+    doubts = [check(view, known, finding) for start, check in CHECKS if rule.startswith(start)]
+    against = (*impossible, *filter(None, doubts))
+    is_indirect = rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES | BY_ASSUMPTION or _uncounted(known, finding)
+    level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
     evidence = tuple(doubted(view, {figure.id: figure for figure in finding.evidence}).values())
     finding = replace(finding, evidence=evidence, confidence=level, against=against)
     return replace(finding, next=measure_next(rule), threshold=threshold(rule))
-
-
-def _impossible(view: Selection, finding: Finding) -> tuple[str, ...]:
-    """Return why no finding can rest on the times of kernels, where these contradict each other."""
-    why = impossible_durations(view)
-    return (why,) if why and any(f.source.startswith(KERNEL_TIMES) for f in finding.evidence) else ()
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:
@@ -200,11 +171,3 @@ def _uncounted(known: Known, finding: Finding) -> bool:
     if finding.rule == "checkpointing":
         return not {"checkpoint_named_frac", "checkpoint_written_frac"} & {figure.id for figure in finding.evidence}
     return finding.rule == "computation" and "roof_share_frac" not in known
-
-
-def _against(view: Selection, known: Known, finding: Finding) -> Iterator[str]:
-    for start, check in CHECKS:
-        if finding.rule.startswith(start):
-            said = check(view, known, finding)
-            if said:
-                yield said

@@ -48,24 +48,12 @@ class Figure:
 
     @property
     def marked(self) -> str:
-        """The value as people read it, with a mark where it cannot be relied upon.
-
-        Examples
-        --------
-        >>> Figure("idle_frac", "GPU idle", 0.5, "1", "", "", doubt="kernels overlap").marked
-        '50.0 % (doubtful)'
-        """
+        """The value as people read it; "50.0 % (doubtful)" where it cannot be relied upon."""
         return f"{self.text} (doubtful)" if self.doubt else self.text
 
     @property
     def text(self) -> str:
-        """The value as people read it, with its unit.
-
-        Examples
-        --------
-        >>> Figure("idle_frac", "GPU idle", 0.5, "1", "", "").text
-        '50.0 %'
-        """
+        """The value as people read it, with its unit."""
         return SPOKEN[self.unit](self.value)
 
 
@@ -85,8 +73,6 @@ class Gain:
     def text(self) -> str:
         """The range as people read it.
 
-        Examples
-        --------
         >>> Gain(1.0, 2.5, "").text, Gain(1.0, 1.00094, "").text, Gain(1.0, float("inf"), "").text
         ('1.0x to 2.5x', '1.0x to 1.0009x', '1.0x or more')
         """
@@ -148,24 +134,12 @@ def _factor(value: float) -> str:
 
 
 def removing(share: float, reason: str) -> Gain:
-    """Return the gain of removing at most this share of the run's time (Amdahl), and at least nothing.
-
-    Examples
-    --------
-    >>> removing(0.5, "").text
-    '1.0x to 2.0x'
-    """
+    """Return the gain of removing at most this share of the run's time (Amdahl), 2.0x for a half; at least nothing."""
     return Gain(*speedup_bounds([share], [1.0])._replace(low=1.0), reason, share)
 
 
 def severity(share: float) -> str:
-    """Return how much a share of the time matters: a tenth is worth a look, three tenths are severe (conventions).
-
-    Examples
-    --------
-    >>> [severity(share) for share in (0.3, 0.1, 0.05)]
-    ['high', 'medium', 'low']
-    """
+    """Return how much a share of the time matters: a tenth is worth a look, three tenths are severe (conventions)."""
     return "high" if share >= 0.3 else "medium" if share >= 0.1 else "low"
 
 

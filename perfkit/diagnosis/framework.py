@@ -1,25 +1,13 @@
-"""Figures at the level of the framework: operators, synchronisation, number formats, input, memory, arithmetic.
+"""Figures and findings of the framework: operators, synchronisation, number formats, input, memory, arithmetic.
 
-Thresholds: a tenth of the time is worth a look and three tenths are severe (conventions). Four rules are the case
-studies of the course's chapter on GPU profiling: input that is waited for (case 1; where the GPU's gaps show it, the
-system's rule for idle time says so), operators that are too small (case 2, in `launching`), attention that is
-computed
-step by step (case 3) and preparation on the CPU (case 4); each fires on its evidence alone. Gains refer to the time
-that is looked at: at most the time of what is found disappears, and of what the CPU does only that in which the GPU
-is
-idle.
+Shares of matrix work are of the time of GEMM, convolution and attention kernels. Operations are counted from the shapes
+of the operators' inputs; what has no model counts for nothing, so that rates and utilisation are lower bounds.
 
-Conventions
------------
-What was not recorded is absent, never 0. Shares of matrix work are of the time of GEMM, convolution and attention
-kernels. Operations are counted from the shapes of the operators' inputs; what has no model counts for nothing, so
-that
-rates and utilisation are lower bounds. Over several GPUs a share is the sum of the parts over the sum of the spans.
-Functions, ranges and operators are known by their names. One that launches kernels is more than preparation, such as
-a
-script whose name speaks of tokens, and does not count; nor does what a data loader does inside its own range, which
-is
-waiting for input. Only idle time of the GPU counts: data that is prepared while it works cost nothing.
+Four rules are the case studies of the course's chapter on GPU profiling: input that is waited for (case 1; where the
+GPU's gaps show it, the system's rule for idle time says so), operators that are too small (case 2, in `launching`),
+attention that is computed step by step (case 3) and preparation on the CPU (case 4). Functions, ranges and operators
+are known by their names. One that launches kernels is more than preparation and does not count; nor does what a data
+loader does inside its own range. Only idle time of the GPU counts: data that is prepared while it works cost nothing.
 """
 
 from __future__ import annotations
@@ -75,9 +63,16 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         return
     yield Figure("op_count", "Operators", len(view.ops), "count", "operators of all threads in the recording", "OPS")
     spent = gpu_time(view)
-    yield from _attributed(spent)
+    if total := int(spent["gpu_ns"].sum()):
+        share = float(spent.loc[spent["op"] >= 0, "gpu_ns"].sum() / total)
+        definition = "time of kernels launched inside an operator over all kernel time"
+        yield Figure("op_kernel_frac", "Kernel time with operator", share, "1", definition, "operators.kernels_of")
     yield from _precision(view)
-    yield from _input(view)
+    waits = host.input_wait(view.ranges, steps.steady(detected(view))).dropna(subset=["wait_frac"])
+    if total := int(waits["dur_ns"].sum()):
+        definition = "time of the training thread in the data loader over the time of the steady steps"
+        share = float(waits["wait_ns"].sum() / total)
+        yield Figure("input_wait_frac", "Waiting for input", share, "1", definition, "host.input_wait")
     yield from _arithmetic(view, spent, peaks, span)
 
 
@@ -87,14 +82,6 @@ def gpu_time(view: Selection) -> pd.DataFrame:
     view = view.framework
     inside = cut(view.kernels, view.window)
     return operators.kernels_of(view.ops, inside, view.api_calls).assign(gpu_ns=inside["dur_ns"])
-
-
-def _attributed(spent: pd.DataFrame) -> Iterator[Figure]:
-    total = int(spent["gpu_ns"].sum())
-    if total:
-        share = float(spent.loc[spent["op"] >= 0, "gpu_ns"].sum() / total)
-        definition = "time of kernels launched inside an operator over all kernel time"
-        yield Figure("op_kernel_frac", "Kernel time with operator", share, "1", definition, "operators.kernels_of")
 
 
 def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
@@ -146,16 +133,6 @@ def _precision(view: Selection) -> Iterator[Figure]:
     yield Figure("reduced_precision_frac", "Matrix work in 16 or 8 bits", found.reduced_frac, "1", definition, source)
     definition = "time of these kernels whose format neither name nor operands say"
     yield Figure("unknown_precision_frac", "Matrix work in unknown format", found.unknown_frac, "1", definition, source)
-
-
-def _input(view: Selection) -> Iterator[Figure]:
-    steady = steps.steady(detected(view))
-    waits = host.input_wait(view.ranges, steady).dropna(subset=["wait_frac"])
-    total = int(waits["dur_ns"].sum())
-    if total:
-        definition = "time of the training thread in the data loader over the time of the steady steps"
-        share = float(waits["wait_ns"].sum() / total)
-        yield Figure("input_wait_frac", "Waiting for input", share, "1", definition, "host.input_wait")
 
 
 def _memory(view: Selection) -> Iterator[Figure]:
@@ -253,13 +230,15 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield from _waiting_for_input(view, known)
     yield from _attention(view)
     yield from _low_precision(view, known)
-    if not unrecorded(view) and _idle_frac(view) >= NOTABLE:
-        yield from _preparation(view)
-
-
-def _idle_frac(view: Selection) -> float:
-    busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-    return 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() or math.nan))
+    if not unrecorded(view):
+        busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
+        idle = 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() or math.nan))
+        share = preparing(view) if idle >= NOTABLE else None
+        if share and share.value >= NOTABLE:  # case 4: the CPU prepares data while the GPU has nothing to do
+            title = f"The GPU is idle for {share.text} of the time while the CPU prepares data"
+            text, level = f"{share.label}: {share.definition}.", severity(share.value)
+            gain = removing(share.value, AT_MOST)
+            yield Finding("preparation", title, level, text, (share,), "under 10 %", gain, rules.PREPARATION)
 
 
 def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -296,7 +275,7 @@ def _attention(view: Selection) -> Iterator[Finding]:
 
 
 def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
-    """Tell which kernels lie in a stretch where a softmax comes between batched products and no other matrix work does.
+    """Tell which kernels lie in a stretch where a softmax lies between batched products and no other matrix work does.
 
     A softmax that chooses experts follows a linear layer, and the experts' products come after it.
     """
@@ -336,18 +315,6 @@ def _removing(view: Selection, kernels: pd.DataFrame, what: str) -> tuple[Gain, 
     return removing(share, f"at most {what}"), severity(share)
 
 
-def _preparation(view: Selection) -> Iterator[Finding]:
-    """Case 4: the CPU prepares data (tokenises, decodes, collates) while the GPU has nothing to do."""
-    found = preparing(view)
-    if found is None or found.value < NOTABLE:
-        return
-    title = f"The GPU is idle for {found.text} of the time while the CPU prepares data"
-    text = f"{found.label}: {found.definition}."
-    gain = removing(found.value, AT_MOST)
-    level = severity(found.value)
-    yield Finding("preparation", title, level, text, (found,), "under 10 %", gain, rules.PREPARATION)
-
-
 def loading(view: Selection) -> float | None:
     """Return the share of the span in which a thread is in a data loader and the GPU idle; None without a GPU."""
     return _idle_share(view, _loaders(view), _loaders(view).iloc[:0])
@@ -358,7 +325,9 @@ def preparing(view: Selection) -> Figure | None:
 
     Time that several threads spend at once counts once.
     """
-    parts = [_named(frame) for frame in (view.ranges, view.python_calls, view.ops)]
+    columns = [*PLACE, "start_ns", "dur_ns", "name"]
+    parts = [f.loc[where(f["name"], WORDS.search), columns] for f in (view.ranges, view.python_calls, view.ops)]
+    parts = [part.astype({"name": "string"}) for part in parts]
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     named = named[~_launching(named, view.api_calls)]
     share = _idle_share(view, named, _loaders(view))
@@ -371,11 +340,6 @@ def preparing(view: Selection) -> Figure | None:
     longest = str(named.groupby("name")["dur_ns"].sum().idxmax())
     label = f"Idle while preparing data ({printable(longest, 60)})"
     return Figure("preparing_idle_frac", label, share, "1", definition, "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps")
-
-
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    found = frame[where(frame["name"], WORDS.search)]
-    return found[[*PLACE, "start_ns", "dur_ns", "name"]].astype({"name": "string"})
 
 
 def _loaders(view: Selection) -> pd.DataFrame:

@@ -1,9 +1,7 @@
 """Figures and findings at the level of the kernel: place under the roof, main stall, occupancy.
 
-Conventions
------------
-Counters are measured launch by launch, in an execution of their own and usually under a clock locked to
-base. Over several launches, FLOP, bytes and times are summed before any quotient is taken.
+Counters are measured launch by launch, in an execution of their own and usually under a clock locked to base. Over
+several launches, FLOP, bytes and times are summed before any quotient is taken.
 """
 
 from __future__ import annotations
@@ -41,17 +39,10 @@ class Roofline:
 
 @kept
 def roof(view: Selection, *, peaks: str = "") -> Roofline:
-    """Return the roofline of the measured launches.
+    """Return the roofline of the measured launches of a selection.
 
-    The roofs are those of the user's file of peaks, else of the data sheet of the GPU that the report names, else
-    those measured in the report itself. There is no default GPU.
-
-    Parameters
-    ----------
-    view
-        A selection with launches.
-    peaks
-        A CSV file of peaks, see `hardware.load_peaks`; empty for none.
+    The roofs are those of the user's file of peaks, else of the data sheet of the GPU that the report names, else those
+    measured in the report itself. There is no default GPU.
     """
     points = roofline.points(view.launches, view.counters)
     name = next(iter(view.devices["name"]), "")
@@ -75,44 +66,34 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         covered = dossier.covered(joined)
         definition = "share of the timeline's kernel time whose kernels were measured"
         yield Figure("measured_frac", "Kernel time measured", covered, "1", definition, "dossier.covered")
-    for total, label in (("flops", "FLOP counted"), ("dram_bytes", "DRAM traffic"), ("dur_ns", "Measured time")):
-        yield from _total(roofline.points(launches, view.counters), total, label)
-    yield from _together(roofline.points(launches, view.counters))
-    yield from _roof_share(roof(view, peaks=peaks))
+    points, source = roofline.points(launches, view.counters), "LAUNCHES; roofline.points"
+    once = points.drop_duplicates(["rank", "gpu", "launch"])
+    sums = (
+        ("flops", "FLOP counted", "FLOP"),
+        ("dram_bytes", "DRAM traffic", "bytes"),
+        ("dur_ns", "Measured time", "ns"),
+    )
+    for column, label, unit in sums:
+        values = (points if column == "flops" else once)[column]
+        if values.notna().any():
+            total = float(values.sum())
+            yield Figure(f"measured_{column}", label, total, unit, "sum over measured launches", source)
+    # Performance and intensity of all launches together: sums first, one quotient last.
+    counted, time, moved = points["flops"].sum(), once["dur_ns"].sum(), once["dram_bytes"].sum()
+    if counted and time:
+        definition = "sum of FLOP over sum of measured time"
+        yield Figure("measured_flops_per_s", "Performance", float(counted / time * 1e9), "FLOP/s", definition, source)
+    if counted and moved:
+        definition, label = "sum of FLOP over sum of DRAM bytes", "Arithmetic intensity"
+        yield Figure("measured_intensity", label, float(counted / moved), "FLOP/byte", definition, source)
+    bounds = roof(view, peaks=peaks)
+    under = bounds.points[bounds.points["roof_share_frac"].notna()]
+    if time := under["dur_ns"].sum():
+        weighted = float((under["roof_share_frac"] * under["dur_ns"]).sum() / time)
+        definition = f"performance over the roof at each launch's intensity, weighted by time; roof: {bounds.source}"
+        yield Figure("roof_share_frac", "Share of the roof", weighted, "1", definition, "roofline.bound")
     yield from _stall(view)
     yield from _occupancy(launches)
-
-
-def _total(points: pd.DataFrame, column: str, label: str) -> Iterator[Figure]:
-    once = points if column == "flops" else points.drop_duplicates(["rank", "gpu", "launch"])
-    if once[column].notna().any():
-        unit = {"flops": "FLOP", "dram_bytes": "bytes", "dur_ns": "ns"}[column]
-        source = "LAUNCHES; roofline.points"
-        yield Figure(f"measured_{column}", label, float(once[column].sum()), unit, "sum over measured launches", source)
-
-
-def _together(points: pd.DataFrame) -> Iterator[Figure]:
-    """Yield performance and intensity of all launches together: sums first, one quotient last."""
-    once = points.drop_duplicates(["rank", "gpu", "launch"])
-    flops, time, moved = points["flops"].sum(), once["dur_ns"].sum(), once["dram_bytes"].sum()
-    source = "LAUNCHES; roofline.points"
-    if flops and time:
-        definition = "sum of FLOP over sum of measured time"
-        yield Figure("measured_flops_per_s", "Performance", float(flops / time * 1e9), "FLOP/s", definition, source)
-    if flops and moved:
-        definition = "sum of FLOP over sum of DRAM bytes"
-        yield Figure(
-            "measured_intensity", "Arithmetic intensity", float(flops / moved), "FLOP/byte", definition, source
-        )
-
-
-def _roof_share(found: Roofline) -> Iterator[Figure]:
-    points = found.points[found.points["roof_share_frac"].notna()]
-    if points.empty or not points["dur_ns"].sum():
-        return
-    weighted = float((points["roof_share_frac"] * points["dur_ns"]).sum() / points["dur_ns"].sum())
-    definition = f"performance over the roof at each launch's intensity, weighted by time; roof: {found.source}"
-    yield Figure("roof_share_frac", "Share of the roof", weighted, "1", definition, "roofline.bound")
 
 
 def _stall(view: Selection) -> Iterator[Figure]:
@@ -130,16 +111,16 @@ def _stall(view: Selection) -> Iterator[Figure]:
 
 
 def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
-    known = launches[launches["achieved_occupancy_frac"].notna() & launches["dur_ns"].notna()]
-    if len(known) and known["dur_ns"].sum():
-        value = float((known["achieved_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
-        definition = "resident warps over the most an SM holds, while active; weighted by time"
-        yield Figure("achieved_occupancy_frac", "Achieved occupancy", value, "1", definition, "LAUNCHES")
-    known = known[known["theoretical_occupancy_frac"].notna()]
-    if len(known) and known["dur_ns"].sum():
-        value = float((known["theoretical_occupancy_frac"] * known["dur_ns"]).sum() / known["dur_ns"].sum())
-        definition = "resident warps that block size, registers and shared memory allow; weighted by time"
-        yield Figure("theoretical_occupancy_frac", "Possible occupancy", value, "1", definition, "LAUNCHES")
+    rows = launches[launches["dur_ns"].notna()]
+    for which, label, definition in (
+        ("achieved", "Achieved occupancy", "resident warps over the most an SM holds, while active"),
+        ("theoretical", "Possible occupancy", "resident warps that block size, registers and shared memory allow"),
+    ):
+        column = f"{which}_occupancy_frac"
+        rows = rows[rows[column].notna()]
+        if len(rows) and rows["dur_ns"].sum():
+            value = float((rows[column] * rows["dur_ns"]).sum() / rows["dur_ns"].sum())
+            yield Figure(column, label, value, "1", f"{definition}; weighted by time", "LAUNCHES")
 
 
 def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> Iterator[Finding]:
@@ -198,25 +179,17 @@ def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figu
 def shape_roofline(view: Selection, *, peaks: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return the points of the operators and the roofs of the GPU's data sheet, as `charts.roofline` takes them.
 
-    Parameters
-    ----------
-    view
-        A selection with operators.
-    peaks
-        A CSV file of peaks, see `hardware.load_peaks`; empty for the data sheets perfkit knows.
-
-    Returns
-    -------
-    tuple of DataFrame
-        Points: one row per operator, model and type with kernel time and operations: name, family, precision (that of
-        the peak it is held against), count, dur_ns, flops, flops_per_s, dram_intensity. Ceilings: empty where the GPU
-        or its peaks are not known; never those of another GPU.
+    Points: one row per operator, model and type with kernel time and operations: name, family, precision (that of the
+    peak it is held against), count, dur_ns, flops, flops_per_s, dram_intensity. Ceilings: empty where the GPU or its
+    peaks are not known; never those of another GPU.
     """
     sheet = hardware.peaks(next(iter(view.devices["name"]), ""), table=hardware.load_peaks(peaks) if peaks else None)
     points = flops.roofline(view.framework.ops, gpu_time(view))
     points = points[points["flops"].notna()]
     known = sheet.flops_per_s if sheet else {}
-    precision = [_precision(str(dtype), known) for dtype in points["dtype"]]
+    # The peak that operators of a type are held against: the highest in which they may have run.
+    peaks_of = [PRECISIONS.get(str(dtype), (str(dtype),)) for dtype in points["dtype"]]
+    precision = [next((name for name in names if name in known), names[0]) for names in peaks_of]
     renamed = points.rename(columns={"model": "family", "gpu_ns": "dur_ns", "intensity": "dram_intensity"})
     family = renamed["family"].astype("string").str.extract("(gemm|convolution|attention)")[0].fillna("other")
     renamed = renamed.assign(precision=pd.Categorical(precision), family=family.astype("category"))
@@ -228,9 +201,3 @@ def shape_roofline(view: Selection, *, peaks: str = "") -> tuple[pd.DataFrame, p
         rows.append(("dram", float("nan"), sheet.memory_bytes_per_s))
     roofs = pd.DataFrame(rows, columns=["roof", "flops_per_s", "bytes_per_s"])
     return renamed, roofs.assign(source=f"data sheet of {sheet.name}, dense peaks")
-
-
-def _precision(dtype: str, known: Mapping[str, float]) -> str:
-    """Return the peak that operators of a type are held against: the highest in which they may have run."""
-    names = PRECISIONS.get(dtype, (dtype,))
-    return next((name for name in names if name in known), names[0])

@@ -1,16 +1,12 @@
-"""Rules about launches: kernels too small for the GPU, which waits for the next of them, and waits that drain it.
+"""Rules about launches too small for the GPU and waits that drain it, and about checkpoints.
 
-Thresholds: half of the launches short, under 10 µs, about what launching one costs (facts of the sources: 5 to 10
-µs);
-a tenth of the time is worth a look and three tenths are severe (conventions). Gaps from 1 ms on are no longer the
-cost of launching the next operation (convention). What these rules tell of is no second finding of idle time: `told`
-says how much of each cause of idle time they have.
+Half of the launches short, under 10 µs, about what launching one costs (5 to 10 µs), makes launches small; gaps from
+1 ms on are no longer the cost of launching the next operation (convention). `launch_causes` says how much of each cause
+of idle time these rules tell of: that is no second finding.
 
-Thresholds: checkpoints should take less than a twentieth of the time (convention; three tenths are severe and a tenth
-is worth a look, as everywhere). A state is saved fast enough at 2.33 GB/s, the guide's 140 GB in 60 s. What a
-checkpoint explains is no second finding: idle time, copies of the state, and collectives of other ranks that last
-until
-the rank that saves comes back.
+Checkpoints should take less than a twentieth of the time (convention). A state is saved fast enough at 2.33 GB/s, the
+guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle time, copies of the state, and collectives
+of other ranks that last until the rank that saves comes back.
 """
 
 from __future__ import annotations
@@ -117,18 +113,13 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     title = f"The GPU is idle for {pause.text} of the time between the launches of small {what}"
     those = "of operators whose kernels last under 10 µs" if framework else "of kernels under 10 µs"
     text = f"{figure.text} of the launches are {those}, most often {names}."
-    text += _part_of(known, by_cause)
+    cause = max(by_cause, key=lambda name: by_cause[name])
+    if f"idle_{cause}_frac" in known:
+        called = "the host runs code of its own" if cause == "host_code" else "the host is launching"
+        text += f" It is a part of the {known[f'idle_{cause}_frac'].text} in which the GPU is idle while {called}."
     rule = "small_operators" if framework else "launch_overhead"
     gain = removing(idle, AT_MOST)
     yield Finding(rule, title, severity(idle), text, (pause, figure), "under 10 %", gain, rules.LAUNCH)
-
-
-def _part_of(known: Mapping[str, Figure], by_cause: Mapping[str, float]) -> str:
-    """Say of which idle time these pauses are a part; empty where that is not known."""
-    cause = max(by_cause, key=lambda name: by_cause[name])
-    whole = known.get(f"idle_{cause}_frac")
-    called = "the host runs code of its own" if cause == "host_code" else "the host is launching"
-    return f" It is a part of the {whole.text} in which the GPU is idle while {called}." if whole else ""
 
 
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
@@ -166,25 +157,16 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 @kept
 def checkpoints(view: Selection) -> pd.DataFrame:
-    """Return the checkpoints of a selection; none where they take too little time for a finding."""
-    found = _detected(view)
-    return found if len(found) and _share(view, found) >= NOTABLE_CHECKPOINTS else CHECKPOINTS.empty()
+    """Return `analysis.checkpoints.detect` of a selection; empty where they take too little time for a finding.
 
-
-def _detected(view: Selection) -> pd.DataFrame:
-    """Return `analysis.checkpoints.detect` of a selection; empty where it is not known when the GPU worked."""
+    Empty too where it is not known when the GPU worked.
+    """
     if unrecorded(view) or view.all_kernels.empty:
         return CHECKPOINTS.empty()
-    return detect(
-        view.all_kernels,
-        view.copies,
-        view.api_calls,
-        ranges=view.ranges,
-        python_calls=view.python_calls,
-        os_calls=view.os_calls,
-        steps=detected(view),
-        window=view.window,
-    )
+    tables = view.all_kernels, view.copies, view.api_calls
+    calls = {"python_calls": view.python_calls, "os_calls": view.os_calls}
+    found = detect(*tables, ranges=view.ranges, steps=detected(view), window=view.window, **calls)
+    return found if len(found) and _share(view, found) >= NOTABLE_CHECKPOINTS else CHECKPOINTS.empty()
 
 
 def checkpoint_causes(view: Selection) -> dict[str, float]:

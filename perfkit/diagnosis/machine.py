@@ -1,7 +1,5 @@
 """The machine of a run: what its GPU can do, and what its links carry.
 
-Conventions
------------
 Peaks are those of the data sheet of the GPU that the run names, with what `perfkit baseline` measured beside them;
 there is no default GPU. Operations are held against measured roofs where both of them are, else the data sheet's.
 """
@@ -57,13 +55,7 @@ class Machine:
 
 
 def spoken(precision: str) -> str:
-    """Return a precision as people write it.
-
-    Examples
-    --------
-    >>> spoken("bf16_tensor"), spoken("fp32")
-    ('BF16 tensor', 'FP32')
-    """
+    """Return a precision as people write it: "BF16 tensor" for `bf16_tensor`."""
     kind, _, unit = precision.partition("_")
     return f"{kind.upper()} {unit}".strip()
 
@@ -75,15 +67,7 @@ def _rate(flops_per_s: float, bytes_per_s: float) -> str:
 
 
 def machine(view: Selection, *, peaks: str = "") -> Machine:
-    """Return the GPU of a run with its roofs; a log that names none is held against the only GPU in `peaks`.
-
-    Parameters
-    ----------
-    view
-        A selection.
-    peaks
-        A CSV file of `perfkit baseline`, or of one's own; empty for none.
-    """
+    """Return the GPU of a run with its roofs; a log that names none is held against the only GPU in `peaks`."""
     names = sorted({str(name) for name in view.devices["name"]})
     own = hardware.load_peaks(peaks) if peaks else ()
     name = names[0] if len(names) == 1 else own[0].name if not names and len(own) == 1 else ""
@@ -94,14 +78,11 @@ def machine(view: Selection, *, peaks: str = "") -> Machine:
     except PerfkitError as e:
         ceilings, measured, why = operations.ceilings(peaks=sheet), None, str(e)
     rates = next((r for r in (measured, sheet) if r and r.memory_bytes_per_s and _precision(r)), None)
-    placed = _placed(rates) if rates else None
-    return Machine(name, ceilings, sheet or measured, placed, _precision(rates or sheet or measured), why)
-
-
-def _placed(rates: Peaks) -> pd.DataFrame:
-    precision = _precision(rates)
-    work = operations.work(element_bytes=ELEMENT.get(precision, 2))
-    return operations.attainable(work, peaks=rates, precision=precision)
+    precision, placed = _precision(rates or sheet or measured), None
+    if rates:
+        work = operations.work(element_bytes=ELEMENT.get(precision, 2))
+        placed = operations.attainable(work, peaks=rates, precision=precision)
+    return Machine(name, ceilings, sheet or measured, placed, precision, why)
 
 
 def _precision(rates: Peaks | None) -> str:
@@ -132,17 +113,10 @@ class LineRate:
 def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     """Return the line rate that collectives can be held against: NVLink's, where all ranks are on one node of it.
 
-    Parameters
-    ----------
-    view, peaks
-        As in `machine`.
-
-    Returns
-    -------
-    LineRate
-        Half of the data sheet's NVLink bandwidth, which is of both directions, where each rank has a GPU of the first
-        node to itself and the GPUs are modules that a switch or a full mesh joins; bridges of PCIe cards join two. The
-        speed of a network is in no log.
+    It is half of the data sheet's NVLink bandwidth, which is of both directions, where each rank has a GPU of the first
+    node to itself and the GPUs are modules that a switch or a full mesh joins; bridges of PCIe cards join two. The
+    speed
+    of a network is in no log.
     """
     crossing = communication.plateau(view.collectives)
     ranks, gpus = crossing["ranks"].max(), len(view.devices[["rank", "gpu"]].drop_duplicates())

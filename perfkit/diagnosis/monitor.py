@@ -1,7 +1,5 @@
 """Figures and findings of a log of the GPUs: what step 2 of the analysis checks.
 
-Conventions
------------
 Means are weighted by time, and over GPUs each counts alike. The verdicts are those of `analysis.monitoring.checks`.
 """
 

@@ -1,14 +1,12 @@
-"""Figures of a call-path profile (HPCToolkit): what CPU and GPU did, summed over the whole run.
+"""Figures and findings of a call-path profile (HPCToolkit): what CPU and GPU did, summed over the whole run.
 
-Thresholds: a GPU busy for less than 0.7 of the wall time is idle too often, copies above 0.1 and a stall above
-0.3 of their whole are worth a look, and a kernel under 10 µs is shorter than what launching it can cost
-(conventions; the cost of a launch is 5 to 10 µs). Gains refer to the wall time where the trace tells it: what
-happens on a GPU that is idle can gain no more than the GPU's share of it.
+A total is the sum over the entry points of the inclusive values at their roots: every thread, each kernel once. Metrics
+hold no times of day: a window does not apply to them. CPU time is the sum over threads.
 
-Conventions
------------
-A total is the sum over the entry points of the inclusive values at their roots: every thread, each kernel once.
-Metrics hold no times of day: a window does not apply to them. CPU time is the sum over threads.
+Thresholds: a GPU busy for less than 0.7 of the wall time is idle too often, copies above 0.1 and a stall above 0.3 of
+their whole are worth a look, and a kernel under 10 µs is shorter than what launching it can cost (conventions; the cost
+of a launch is 5 to 10 µs). Gains refer to the wall time where the trace tells it: what happens on a GPU that is idle
+can gain no more than the GPU's share of it.
 """
 
 from __future__ import annotations
@@ -53,7 +51,10 @@ def figures(view: Selection) -> Iterator[Figure]:
     if run.calltree.empty:
         return
     summary = calltree.gpu_summary(run.calltree, run.call_metrics)
-    total = _over_ranks(summary)
+    total = summary.drop(columns="rank").sum(min_count=1)  # over the ranks, and the quotients of the sums
+    total["kernel_mean_ns"] = total["kernel_ns"] / total["launch_count"]
+    total["copy_frac"] = total["copy_ns"] / (total["kernel_ns"] + total["copy_ns"])
+    total["coverage_frac"] = total["sample_count"] / total["expected_sample_count"]
     for column, (label, definition) in TOTALS.items():
         if pd.notna(total[column]):
             unit = UNITS[column.rpartition("_")[2]]
@@ -61,15 +62,6 @@ def figures(view: Selection) -> Iterator[Figure]:
     yield from _main_thread(view)
     yield from _stall(view)
     yield from _against_wall(view, summary, total)
-
-
-def _over_ranks(summary: pd.DataFrame) -> pd.Series:
-    """Return the sums over the ranks, and the quotients of the sums."""
-    total = summary.drop(columns="rank").sum(min_count=1)
-    total["kernel_mean_ns"] = total["kernel_ns"] / total["launch_count"]
-    total["copy_frac"] = total["copy_ns"] / (total["kernel_ns"] + total["copy_ns"])
-    total["coverage_frac"] = total["sample_count"] / total["expected_sample_count"]
-    return total
 
 
 def _main_thread(view: Selection) -> Iterator[Figure]:

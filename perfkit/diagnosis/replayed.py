@@ -1,11 +1,9 @@
 """How much would mending a finding gain? The run is replayed with the change, and the tighter range is told.
 
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
-streams, launches and waits as they are, so that it knows what else bounds it. Where the two exclude each other, or
-the
+streams, launches and waits as they are, so that it knows what else bounds it. Where the two exclude each other, or the
 replay refuses, the bound stays and its reason says so. Of a run of very many kernels a stretch of steady steps is
-replayed that stands for the others (`perfkit.analysis.whatif.repeated_steps`); the reason says which, and why it
-does.
+replayed that stands for the others (`perfkit.analysis.whatif.repeated_steps`); the reason says which, and why.
 """
 
 from __future__ import annotations
@@ -48,43 +46,43 @@ FLOORS = ("computation_frac", "paths_kernel_wall_frac")
 
 def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, the gains of those that a replay can predict made tighter."""
-    return [_tighter(view, finding) if finding.rule in CHANGES else finding for finding in findings]
+    tighter = []
+    for finding in findings:
+        words, change = CHANGES.get(finding.rule, ("", None))
+        gain = _within(view, finding.gain, (change,), words) if change else finding.gain
+        tighter.append(replace(finding, gain=gain))
+    return tighter
 
 
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
-    """Return the gain of mending all findings that a replay can predict at once, from one replay with all changes.
-
-    Parameters
-    ----------
-    view, findings
-        A selection and what was found in it.
-    bound
-        The analytic bound of the same.
-    """
+    """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
     changes = dict(CHANGES[finding.rule] for finding in findings if finding.rule in CHANGES)
     if not changes:
         return bound
     return _within(view, bound, tuple(changes.values()), " and ".join(changes))
 
 
-def _tighter(view: Selection, finding: Finding) -> Finding:
-    words, change = CHANGES[finding.rule]
-    return replace(finding, gain=_within(view, finding.gain, (change,), words))
-
-
 def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str) -> Gain:
     """Return the part of the bound that the replay leaves."""
-    told = _replayed(view, changes=changes)
-    if isinstance(told, str):
-        return replace(bound, reason=f"{bound.reason}; {told}")
-    if not told.low_ns:
+    replay = _replayed(view, changes=changes)
+    if isinstance(replay, str):
+        return replace(bound, reason=f"{bound.reason}; {replay}")
+    if not replay.low_ns:
         return bound
     part = _part(view)
     of_part = part if isinstance(part, Stretch) else None
-    low, high = _range(told, of_part)
-    error = percent(abs(told.unchanged_ns / told.measured_ns - 1))
-    model = f"replayed with {words}: {duration(told.low_ns)} to {duration(told.high_ns)} (unchanged: off by {error})"
-    model += f", {_said(of_part)}" if of_part else ""
+    low, high = _range(replay, of_part)
+    error = percent(abs(replay.unchanged_ns / replay.measured_ns - 1))
+    model = (
+        f"replayed with {words}: {duration(replay.low_ns)} to {duration(replay.high_ns)} (unchanged: off by {error})"
+    )
+    if of_part:
+        model += (
+            f", of steps {of_part.first:,} to {of_part.last:,} alone, which stand for all {of_part.of_steps:,} steady "
+            "steps: their length and the time of each kind of kernel and copy differ by "
+            f"{percent(of_part.apart_frac)} of a step at most, "
+            f"and steady steps are {percent(of_part.share_frac)} of the time"
+        )
     if low > bound.high or high < bound.low:
         return replace(bound, reason=f"{bound.reason}; {model}, which the bound excludes")
     return replace(bound, low=max(bound.low, low), high=min(bound.high, high), reason=f"{model}; {bound.reason}")
@@ -93,8 +91,8 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
 def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:
     """Return how many times as fast the run would be, at least and at most.
 
-    A replay is trusted to LIMIT_FRAC, and so are its ends; that of a part of the steps besides to how far that stands
-    for all. What is no steady step may stay as it is, or change alike.
+    A replay is trusted to LIMIT_FRAC; that of a part of the steps besides to how far that stands for all. What is no
+    steady step may stay as it is, or change alike.
     """
     doubt = whatif.LIMIT_FRAC + (part.doubt_frac if part else 0.0)
     low = told.measured_ns / (told.high_ns * (1 + doubt))
@@ -105,23 +103,13 @@ def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:
     return min(low, 1 / (rest + part.share_frac / low)), max(high, 1 / (rest + part.share_frac / high))
 
 
-def _said(part: Stretch) -> str:
-    """Return which part was replayed, and why it stands for the whole."""
-    return (
-        f"of steps {part.first:,} to {part.last:,} alone, which stand for all {part.of_steps:,} steady steps: their "
-        f"length and the time of each kind of kernel and copy differ by {percent(part.apart_frac)} of a step at most, "
-        f"and steady steps are {percent(part.share_frac)} of the time"
-    )
-
-
 def _whole(view: Selection) -> Selection:
-    """Return all GPUs of the ranks: their host works for all of them."""
+    """Return all GPUs of the ranks, without the choice of kernels: their host works for all of them."""
     return _widened(view) if view.gpus or view.filtered else view
 
 
 @kept
 def _widened(view: Selection) -> Selection:
-    """Return the selection without its choice of GPUs and kernels."""
     return Selection(view.run, view.ranks, (), view.window, "")
 
 
@@ -175,18 +163,9 @@ def _refused(why: PerfkitError) -> str:
 def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None) -> Gain | None:
     """Return the gain of mending all findings at once; None where fewer than two say what they could remove.
 
-    Parameters
-    ----------
-    findings
-        Their gains' shares are of the time of the run, and may overlap.
-    figures
-        Figures by id; the share of the time in which the GPU computes cannot be removed.
-    view
-        The selection they were found in: the bound is then narrowed by one replay with all changes.
-
-    References
-    ----------
-    `analysis.speedup.bounds`.
+    The gains' shares are of the time of the run, and may overlap; the share in which the GPU computes cannot be
+    removed.
+    With `view` the bound (`analysis.grouping.speedup_bounds`) is narrowed by one replay with all changes.
     """
     found = list(findings)
     shares = [f.gain.share for f in found if f.gain.share]

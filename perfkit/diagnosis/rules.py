@@ -1,8 +1,9 @@
-"""What to do about each cause of lost time, by horizon: days, weeks to months, quarters.
+"""What to do about each cause of lost time, by horizon, what to measure next, and from which value on a rule tells it.
 
-A convention is one of this project: a round number that keeps findings few. The others are named with their source:
-the
-guide to performance analysis, the course's chapter on profiling, and what vendors document.
+Horizons are days, weeks to months, and quarters. A convention is one of this project: a round number that keeps
+findings
+few. The others are named with their source: the guide to performance analysis, the course's chapter on profiling, and
+what vendors document.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ Advice = dict[str, tuple[str, ...]]
 def advice(immediate: str, medium: str, long: str) -> Advice:
     """Return advice by horizon; steps within a text are separated by semicolons."""
     texts = {"immediate": immediate, "medium-term": medium, "long-term": long}
-    return {horizon: tuple(_sentence(step.strip()) for step in text.split(";")) for horizon, text in texts.items()}
-
-
-def _sentence(step: str) -> str:
-    return step[0].upper() + step[1:]
+    steps = {horizon: [step.strip() for step in text.split(";")] for horizon, text in texts.items()}
+    return {horizon: tuple(step[0].upper() + step[1:] for step in of_horizon) for horizon, of_horizon in steps.items()}
 
 
 DATA_LOADING = advice(
@@ -321,16 +319,8 @@ def stall(helps: str) -> Advice:
 
 
 def threshold(rule: str) -> str:
-    """Return from which value on a rule tells something, and whose threshold that is.
-
-    Examples
-    --------
-    >>> threshold("idle_sync") == threshold("idle_memory")
-    True
-    >>> threshold("rust")
-    Traceback (most recent call last):
-    ...
-    ValueError: rule: 'rust' has no threshold
+    """Return from which value on a rule tells something, and whose threshold that is; ValueError for an unknown
+    rule.
     """
     if rule in THRESHOLDS:
         return THRESHOLDS[rule]
@@ -341,13 +331,7 @@ def threshold(rule: str) -> str:
 
 
 def measure_next(rule: str) -> str:
-    """Return what to measure next after a finding of a rule.
-
-    Examples
-    --------
-    >>> measure_next("copies_small") == measure_next("copies_pageable")
-    True
-    """
+    """Return what to measure next after a finding of a rule."""
     if rule in NEXT:
         return NEXT[rule]
     return next((text for start, text in NEXT.items() if start.endswith("_") and rule.startswith(start)), OTHERWISE)

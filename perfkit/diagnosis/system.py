@@ -1,15 +1,10 @@
-"""Rules at the level of the system: idle time and its cause, computation, warm-up.
+"""Rules at the level of the system: idle time and its cause, computation, warm-up, tensor cores, memory bandwidth.
 
-Thresholds: a share of the span above 0.3 is severe and above 0.1 worth a look (convention). Idle time that another
-rule tells of more precisely is not told twice: only the rest of its cause is a finding here.
-Gains: removing a share p of one timeline gives at most 1 / (1 - p) (Amdahl); nothing is gained if
-what was waited for bounds the run anyway. Gains of several findings are never multiplied.
-
-Thresholds: matrix work without tensor cores for a tenth of the time is worth a look and for three tenths severe
-(conventions); a tensor pipe that works for under a tenth of the time in which matrix work runs hardly works
-(convention; the guide's target for matrix kernels is 85 %). The memory bounds the kernels from 60 % of its bandwidth
-on (Nsight Compute, rule SOLBottleneck), and is saturated at 80 % (the guide). Samples are held against the time in
-which kernels run, not against the span.
+Idle time that another rule tells of more precisely is not told twice: only the rest of its cause is a finding here.
+Samples are held against the time in which kernels run, not against the span. A tensor pipe that works for under a tenth
+of the time in which matrix work runs hardly works (convention; the guide's target for matrix kernels is 85 %). The
+memory bounds the kernels from 60 % of its bandwidth on (Nsight Compute, rule SOLBottleneck), and is saturated at 80 %
+(the guide).
 """
 
 from __future__ import annotations
@@ -18,8 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from perfkit.analysis import causes, steps
-from perfkit.analysis.precision import FAMILIES
+from perfkit.analysis import causes, precision, steps
 from perfkit.analysis.window import cut
 from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
@@ -78,29 +72,21 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
 
 
 def _described(rows: pd.DataFrame) -> str:
+    """Say how many gaps there are, how long, and in which range of the program most of the waiting happened."""
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
+    by_range = rows["dur_ns"].groupby(rows["range"], observed=True).sum()
+    inside = "No NVTX range covers them."
+    if by_range.sum():
+        share = percent(by_range.max() / rows["dur_ns"].sum())
+        inside = f"The program was inside “{printable(by_range.idxmax(), 100)}” for {share} of that."
     return (
         f"{len(rows):,} gaps, {duration(rows['dur_ns'].sum())} in all; the longest lasts "
-        f"{duration(longest['dur_ns'])} and begins at {longest['start_ns'] / 1e9:.3f} s. {_inside(rows)}"
+        f"{duration(longest['dur_ns'])} and begins at {longest['start_ns'] / 1e9:.3f} s. {inside}"
     )
 
 
-def _inside(rows: pd.DataFrame) -> str:
-    """Say in which range of the program most of the waiting happened."""
-    by_range = rows["dur_ns"].groupby(rows["range"], observed=True).sum()
-    if not by_range.sum():
-        return "No NVTX range covers them."
-    name, total = by_range.idxmax(), by_range.max()
-    return f"The program was inside “{printable(name, 100)}” for {percent(total / rows['dur_ns'].sum())} of that."
-
-
 def _finding(
-    rule: str,
-    title: str,
-    evidence: tuple[Figure, ...],
-    text: str,
-    remedies: rules.Advice,
-    share: float | None = None,
+    rule: str, title: str, evidence: tuple[Figure, ...], text: str, remedies: rules.Advice, share: float | None = None
 ) -> Finding:
     share = evidence[0].value if share is None else share
     reason = "at most all of this time disappears; at least none, if the GPU then waits for something else"
@@ -168,7 +154,10 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     pipe, span = while_running(known, "tensor_active_frac"), span_ns(view)
     idle_pipe = pipe is not None and pipe < IDLE_PIPE
     unused = max(without, total if idle_pipe else 0)
-    if not span or unused < NOTABLE_THROUGHPUT * span or _told_by_format(view):
+    if not span or unused < NOTABLE_THROUGHPUT * span:
+        return
+    # Where operators are there and name full precision, the rule on number formats says it already.
+    if not view.framework.ops.empty and precision.mixed(formats(view.framework)).active is False:
         return
     share = unused / span
     definition = "time of GEMMs, convolutions and attention that use no tensor core, over the span"
@@ -182,13 +171,6 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     gain = removing(min(share, 1.0), "at most the matrix work disappears; tensor cores leave some of it")
     title = f"Matrix work runs without tensor cores for {percent(share)} of the time"
     yield Finding("tensor_cores", title, severity(share), text, evidence, "above 85 %", gain, rules.TENSOR_CORES)
-
-
-def _told_by_format(view: Selection) -> bool:
-    """Tell whether the rule on number formats says it already: operators are there, and name full precision."""
-    from perfkit.analysis import precision
-
-    return not view.framework.ops.empty and precision.mixed(formats(view.framework)).active is False
 
 
 def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -212,4 +194,4 @@ def matrix_frac(view: Selection) -> float | None:
     """Return the share of the kernel time that is matrix work; None without kernels."""
     kernels = cut(view.kernels, view.window)
     total = int(kernels["dur_ns"].sum())
-    return int(kernels.loc[kernels["family"].isin(FAMILIES), "dur_ns"].sum()) / total if total else None
+    return int(kernels.loc[kernels["family"].isin(precision.FAMILIES), "dur_ns"].sum()) / total if total else None

@@ -1,10 +1,7 @@
 """The figures of a run at the level of the system: where its GPU time went.
 
-Conventions
------------
-Over several GPUs a time is the sum over the GPUs and a share is the sum of the parts over the sum of
-the spans. Without a window a GPU's span lasts from its first to its last operation. Where graphs were launched whose
-operations were not recorded, how the span splits up is not known: neither busy nor idle time is a figure.
+Without a window a GPU's span lasts from its first to its last operation. Where graphs were launched whose operations
+were not recorded, how the span splits up is not known: neither busy nor idle time is a figure.
 """
 
 from __future__ import annotations
@@ -74,10 +71,27 @@ def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]
 def system_figures(view: Selection) -> dict[str, Figure]:
     """Return the system-level figures of a selection by their id; what it cannot answer is absent."""
     found, span = busy(view), span_ns(view)
-    made = list(_span(found, span))
+    made: list[Figure] = []
+    if span:
+        source, of = "KERNELS, COPIES; timeline.busy", "window, or first to last operation; summed over GPUs"
+        made.append(Figure("gpu_count", "GPUs seen", len(found), "count", "GPUs with at least one operation", source))
+        made.append(Figure("span_ns", "Span", span, "ns", of, source))
     if span and not unrecorded(view):
-        made += [*_busy(found, span), *_parts(view, span), *_idle(view, span)]
-    made += [*_kernels(view), *_copies(view), *_steps(view), *_samples(view)]
+        for part, label, of in (
+            ("kernel", "Kernels running", "union of kernels over"),
+            ("device", "GPU busy", "union of kernels, copies and memsets over"),
+        ):
+            value = int(found[f"{part}_busy_ns"].sum())
+            made.append(Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", f"{of} all streams", source))
+            made.append(Figure(f"{part}_busy_frac", label, value / span, "1", f"{of} the span", source))
+        made += [*_parts(view, span), *_idle(view, span)]
+    made += [*_kernels(view), *_copies(view)]
+    if len(steady := steps.steady(detected(view))):
+        source, median = f"steps.detect ({steady['how'].iloc[0]})", float(steady["dur_ns"].median())
+        made.append(Figure("step_count", "Steady steps", len(steady), "count", "iterations, warm-up left out", source))
+        definition = "median duration of the steady steps"
+        made.append(Figure("step_median_ns", "Median step", median, "ns", definition, source))
+    made += _samples(view)
     return {figure.id: figure for figure in made}
 
 
@@ -124,22 +138,6 @@ def unrecorded(view: Selection) -> str:
     return ""
 
 
-def _span(busy: pd.DataFrame, span: int) -> Iterator[Figure]:
-    if span:
-        source = "KERNELS, COPIES; timeline.busy"
-        yield Figure("gpu_count", "GPUs seen", len(busy), "count", "GPUs with at least one operation", source)
-        yield Figure("span_ns", "Span", span, "ns", "window, or first to last operation; summed over GPUs", source)
-
-
-def _busy(busy: pd.DataFrame, span: int) -> Iterator[Figure]:
-    source = "KERNELS, COPIES; timeline.busy"
-    for part, of in (("kernel", "kernels"), ("device", "kernels, copies and memsets")):
-        value = int(busy[f"{part}_busy_ns"].sum())
-        label = "Kernels running" if part == "kernel" else "GPU busy"
-        yield Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", f"union of {of} over all streams", source)
-        yield Figure(f"{part}_busy_frac", label, value / span, "1", f"union of {of} over the span", source)
-
-
 def _parts(view: Selection, span: int) -> Iterator[Figure]:
     parts = breakdown(view)
     for name, (label, definition) in PARTS.items():
@@ -169,15 +167,6 @@ def _kernels(view: Selection) -> Iterator[Figure]:
     short = float((duration < 10_000).mean())
     definition = "share of launches shorter than 10 µs, about what launching one costs"
     yield Figure("short_kernel_frac", "Kernels under 10 µs", short, "1", definition, source)
-
-
-def _steps(view: Selection) -> Iterator[Figure]:
-    found = steps.steady(detected(view))
-    if len(found):
-        source = f"steps.detect ({found['how'].iloc[0]})"
-        yield Figure("step_count", "Steady steps", len(found), "count", "iterations, warm-up left out", source)
-        median = float(found["dur_ns"].median())
-        yield Figure("step_median_ns", "Median step", median, "ns", "median duration of the steady steps", source)
 
 
 @kept

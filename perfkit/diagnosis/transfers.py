@@ -1,17 +1,13 @@
-"""Rules about copies: which kind of them holds up the GPU, and what that kind asks for.
+"""Rules about copies, which kind of them holds up the GPU, and about ranks that wait for each other.
 
-Thresholds: copies beside no kernel for a tenth of the span are worth a look and three tenths are severe
-(conventions);
-a copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first
-of:
+A copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first of:
 small, pageable, synchronous, serial. Copies from or to pageable memory are told even where they cost little, with low
 severity, as soon as they move half of the bytes: they bind the host as well, and one option mends it. Copies of
 checkpoints are told by the rule for these.
 
-Thresholds: a tenth is worth a look and three tenths are severe (conventions); exposed communication above 0.2 of the
-time exceeds the guide's target of less than 20 to 30 % (step 3). On average a rank waits for the slowest by what that
-computes above the mean: this part of the communication is told as imbalance, what is waiting for a rank that saves a
-checkpoint as that, and only the rest as communication.
+Exposed communication above 0.2 of the time exceeds the guide's target of less than 20 to 30 % (step 3). On average a
+rank waits for the slowest by what that computes above the mean: this part of the communication is told as imbalance,
+what is waiting for a rank that saves a checkpoint as that, and only the rest as communication.
 """
 
 from __future__ import annotations
@@ -95,19 +91,16 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         if share >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
             yield _finding(view, kind, share)
     whole = known.get("exposed_copy_frac")
-    rest = 0.0 if whole is None else whole.value - _saved(view)
+    rest = 0.0
+    if whole is not None:  # less what copies of checkpoints hold up
+        saving = moved(view).index[np.flatnonzero(launching.inside(view, moved(view)))]
+        rest = whole.value - (_exposed_ns(view, saving) / span_ns(view) if len(saving) else 0.0)
     if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
         title = f"Copies hold up the GPU: {percent(rest)} of the time"
         gain = removing(rest, "at most all of this time disappears")
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
         yield Finding("exposed_copy", title, level, text, (whole,), "under 5 %", gain, rules.COPIES)
-
-
-def _saved(view: Selection) -> float:
-    """Return the share of the span in which copies of checkpoints run beside no kernel."""
-    rows = np.flatnonzero(launching.inside(view, moved(view)))
-    return _exposed_ns(view, moved(view).index[rows]) / span_ns(view) if len(rows) else 0.0
 
 
 def _bytes_frac(view: Selection, kind: str) -> float:
@@ -166,7 +159,12 @@ def computing(view: Selection) -> pd.DataFrame:
 
 def balance_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what ranks wait for: the slowest of them, and the exchange itself."""
-    yield from _ranks(view, known)
+    if share := excess(view, known):
+        uneven = known["rank_imbalance_frac"]
+        title = f"The slowest rank computes {uneven.text} longer than the mean"
+        text = f"{uneven.label}: {uneven.definition}. Ranks that meet in collectives wait for the slowest."
+        gain = removing(share, "at most all ranks take the mean time, if they wait for each other")
+        yield Finding("ranks", title, severity(share), text, (uneven,), "under 10 %", gain, rules.BALANCE)
     yield from _communication(view, known)
 
 
@@ -178,17 +176,6 @@ def excess(view: Selection, known: Mapping[str, Figure]) -> float:
     ranks = computing(view.framework)
     slowest = ranks.iloc[int(ranks["computation_ns"].to_numpy().argmax())]
     return float((slowest["computation_ns"] - ranks["computation_ns"].mean()) / slowest["span_ns"])
-
-
-def _ranks(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    share = excess(view, known)
-    if not share:
-        return
-    uneven = known["rank_imbalance_frac"]
-    title = f"The slowest rank computes {uneven.text} longer than the mean"
-    text = f"{uneven.label}: {uneven.definition}. Ranks that meet in collectives wait for the slowest."
-    gain = removing(share, "at most all ranks take the mean time, if they wait for each other")
-    yield Finding("ranks", title, severity(share), text, (uneven,), "under 10 %", gain, rules.BALANCE)
 
 
 def _communication(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 from weakref import WeakValueDictionary
 
 import pandas as pd
@@ -37,19 +36,8 @@ _SEEN: WeakValueDictionary[tuple[int, str], Selection] = WeakValueDictionary()
 
 
 def attempted(before: Given | None, after: Given, *, peaks: str = "") -> Comparison:
-    """Return the comparison with an earlier run; an empty one with a refusal where there is none to compare with.
-
-    Parameters
-    ----------
-    before
-        As in `compared`; None where no baseline was given.
-    after, peaks
-        As in `compared`.
-
-    Returns
-    -------
-    Comparison
-        Empty frames and one refusal where `before` is None, or the two share nothing.
+    """Return the comparison (see `compared`); an empty one with a refusal where `before` is None, or they share
+    nothing.
     """
     if before is None:
         return nothing(NO_BASELINE)
@@ -70,16 +58,13 @@ def alike(run: Run, view: Selection) -> Selection:
 def overview(before: Given | None, after: Given) -> pd.DataFrame:
     """Return what is compared: the file, tools, GPUs and length of each run, and what was chosen of it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `what`, `before`, `after`: text; of repeats each thing once; `before` empty where there is none.
+    Columns `what`, `before`, `after`: text; of repeats each thing once; `before` empty where there is none.
     """
     sides = [
         side(name, given).views if given is not None else [] for name, given in zip(SIDES, (before, after), strict=True)
     ]
-    told = [[", ".join(dict.fromkeys(texts)) for texts in zip(*map(_about, views), strict=True)] for views in sides]
-    rows = zip(ABOUT, told[0] or [""] * len(ABOUT), told[1], strict=True)
+    texts_of = [[", ".join(dict.fromkeys(texts)) for texts in zip(*map(_about, views), strict=True)] for views in sides]
+    rows = zip(ABOUT, texts_of[0] or [""] * len(ABOUT), texts_of[1], strict=True)
     return pd.DataFrame(list(rows), columns=["what", *SIDES])
 
 
@@ -116,52 +101,36 @@ def _verdict(found: Comparison) -> str:
 
 
 def spoken_ratio(ratio: float, low: float, high: float) -> str:
-    """Return a ratio with its interval as text.
-
-    Examples
-    --------
-    >>> spoken_ratio(0.9, 0.85, 0.95), spoken_ratio(0.9, float("nan"), float("nan"))
-    ('0.900, interval 0.850 to 0.950', '0.900, no interval')
-    """
+    """Return a ratio with its interval as text: "0.900, interval 0.850 to 0.950", or "0.900, no interval"."""
     if math.isnan(ratio):
         return NONE
-    ends = (
-        "no interval" if math.isnan(low) else f"interval {number(low)} to {'∞' if math.isinf(high) else number(high)}"
-    )
-    return f"{number(ratio)}, {ends}"
+    if math.isnan(low):
+        return f"{number(ratio)}, no interval"
+    return f"{number(ratio)}, interval {number(low)} to {'∞' if math.isinf(high) else number(high)}"
 
 
 def side_rows(found: Comparison) -> pd.DataFrame:
     """Return the figures that one way is better for, as text: worse first; of a verdict those with an interval first.
 
-    Totals depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
-
-    Returns
-    -------
-    pandas.DataFrame
-        `id`, `figure`, `before`, `after` ("none" where that run lacks it), `ratio`, `better` and `verdict`: text.
+    Columns `id`, `figure`, `before`, `after` ("none" where that run lacks it), `ratio`, `better` and `verdict`. Totals
+    depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
     """
     table = found.figures
-    told = table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
-    order = (2 * told["verdict"].astype(str).map(ORDER.index) + told["ratio_low"].isna()).sort_values(kind="stable")
-    rows = [_figure_row(row) for row in told.loc[order.index].astype(object).to_dict("records")]
+    judged = table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    order = (2 * judged["verdict"].astype(str).map(ORDER.index) + judged["ratio_low"].isna()).sort_values(kind="stable")
+    rows = []
+    for row in judged.loc[order.index].astype(object).to_dict("records"):
+        values = (NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES)
+        ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+        rows.append((row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"]))
     return pd.DataFrame(rows, columns=SIDE_COLUMNS)
 
 
 def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
-    """Return the few figures that tell whether the program got faster, and where: step times, their parts, and others.
+    """Return the few figures that tell whether the program got faster, and where, as `side_rows`.
 
-    Parameters
-    ----------
-    found
-        A comparison.
-    most
-        How many rows are filled up with what else is better or worse, then with what changed, at least 0.
-
-    Returns
-    -------
-    pandas.DataFrame
-        As `side_rows`: step times and their parts, whatever their verdict; then those that differ, tested ones first.
+    First step times and their parts, whatever their verdict; then those that differ, tested ones first, up to `most`
+    rows in all.
     """
     rows = side_rows(found)
     first = rows[rows["id"].str.startswith(STEP)], rows[rows["id"].str.startswith(PART)]
@@ -170,31 +139,23 @@ def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
     return pd.concat([*first, rest.head(max(most - sum(map(len, first)), 0))], ignore_index=True)
 
 
-def _figure_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
-    values = (NONE if math.isnan(row[name]) else SPOKEN[row["unit"]](row[name]) for name in SIDES)
-    ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
-    return row["id"], row["label"], *values, ratio, f"{row['better']} is better", row["verdict"]
-
-
 def sample_rows(found: Comparison) -> pd.DataFrame:
     """Return the sampled metrics that are not 0 in both runs, as text in their units.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `metric`, `before`, `after`: text, "none" where it was not sampled; `ratio` float64, after over before.
+    Columns `metric`, `before`, `after`: text, "none" where it was not sampled; `ratio` float64, after over before.
     """
     table = found.samples
-    told = table[table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    sampled = table[table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
     rows = [
-        (_words(metric), _in_unit(metric, before), _in_unit(metric, after), ratio)
-        for metric, before, after, ratio in zip(*(told[name] for name in ("metric", *SIDES, "ratio")), strict=True)
+        (
+            metric.removesuffix(_suffix(metric)).replace("_", " "),
+            _in_unit(metric, before),
+            _in_unit(metric, after),
+            ratio,
+        )
+        for metric, before, after, ratio in zip(*(sampled[name] for name in ("metric", *SIDES, "ratio")), strict=True)
     ]
     return pd.DataFrame(rows, columns=["metric", "before", "after", "ratio"])
-
-
-def _words(metric: str) -> str:
-    return metric.removesuffix(_suffix(metric)).replace("_", " ")
 
 
 def _suffix(metric: str) -> str:
@@ -213,11 +174,8 @@ def _in_unit(metric: str, value: float) -> str:
 
 def facts(found: Comparison) -> list[Figure]:
     """Return the figures of the comparison itself, for the summary; their ids begin with ``compare_``."""
-    return [figure for figure in (*_of_steps(found), *_of_kernels(found), *_of_figures(found)) if _known(figure)]
-
-
-def _known(figure: Figure) -> bool:
-    return math.isfinite(figure.value)
+    figures = (*_of_steps(found), *_of_kernels(found), *_of_figures(found))
+    return [figure for figure in figures if math.isfinite(figure.value)]
 
 
 def _of_steps(found: Comparison) -> Iterator[Figure]:
@@ -267,17 +225,8 @@ def _of_figures(found: Comparison) -> Iterator[Figure]:
 def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | None:
     """Return an earlier run with the ranks, GPUs, kernels and families of a choice, as `alike` does.
 
-    Parameters
-    ----------
-    baseline
-        The earlier run; a Selection of it is taken as it is; None where there is none.
-    view
-        A choice of the later run.
-
-    Returns
-    -------
-    Selection or None
-        The same object while somebody holds it and nothing but the window of `view` differs.
+    A Selection of it is taken as it is; None where there is none. It is the same object while somebody holds it and
+    nothing but the window of `view` differs.
     """
     if not isinstance(baseline, Run):
         return baseline
@@ -287,37 +236,15 @@ def earlier(baseline: Run | Selection | None, view: Selection) -> Selection | No
 
 @kept
 def against(view: Selection, *, baseline: Run | Selection | None = None, peaks: str = "") -> Comparison:
-    """Return the comparison of a choice with an earlier run, seen alike; empty with a refusal where there is none.
+    """Return the comparison of a choice with an earlier run, seen alike, as from `attempted` (`baseline` as in
+    `earlier`).
 
-    Parameters
-    ----------
-    view
-        A choice of the later run.
-    baseline
-        As in `earlier`.
-    peaks
-        As in `diagnosis.figures`.
-
-    Returns
-    -------
-    Comparison
-        As from `attempted`; the same object for the same arguments, so that callers change nothing in it.
-
-    Examples
-    --------
-    >>> from perfkit.selection import select
-    >>> against(select(Run([]))).refusals[0].reason
-    'no baseline was given'
+    The same object for the same arguments, so that callers change nothing in it; empty with a refusal where there is no
+    earlier run, or that has no kernel of what is chosen.
     """
     before = earlier(baseline, view)
-    if before is not None and _is_missed(before, view):
+    has_kernels = [len(of.kernels) + len(of.launches) > 0 for of in (view, before.run, before)] if before else []
+    if before is not None and has_kernels == [True, True, False]:
         reason = f"the earlier run has no kernel of what is chosen ({before.description})"
         return nothing(Refusal(QUESTION, reason, "a choice of kernels, ranks and GPUs that both runs have"))
     return attempted(before, view, peaks=peaks)
-
-
-def _is_missed(before: Selection, view: Selection) -> bool:
-    """Say whether an earlier run has kernels, and the later one chosen ones, of which the earlier has none."""
-    has_chosen = len(view.kernels) + len(view.launches)
-    has_any = len(before.run.kernels) + len(before.run.launches)
-    return bool(has_chosen and has_any and before.kernels.empty and before.launches.empty)
