@@ -41,7 +41,7 @@ METRICS = {
     "dram_write_frac": ("DRAM write", "mean over samples of write bandwidth over its peak"),
 }
 # How the source of a figure begins that rests on how long kernels ran.
-KERNEL_TIMES = ("KERNELS", "communication.", "gaps.", "operators.", "precision.", "flops.", "dossier.", "input_wait.")
+KERNEL_TIMES = ("KERNELS", "communication.", "gaps.", "operators.", "precision.", "flops.", "dossier.", "host.")
 COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
 
 
