@@ -1,19 +1,7 @@
 """Numbers and names as people read them.
 
-Conventions
------------
-Three significant digits; a missing value is n/a. Units are decimal (1 GB = 1e9 B). A ladder is
-the units of one quantity from small to large; a value is shown in the largest unit it fills.
-
-Functions
----------
-duration   nanoseconds as 1.23 ms
-size       bytes as 1.23 MB
-percent    a fraction as 12.3 %
-number     three significant digits
-unit       the unit of a ladder for a column or an axis
-printable  foreign text on one line, shortened at its end
-elided     the same, shortened in its middle
+Three significant digits; a missing value is n/a. Units are decimal (1 GB = 1e9 B). A ladder is the units of one
+quantity from small to large; a value is shown in the largest unit it fills.
 """
 
 from __future__ import annotations

@@ -1,19 +1,10 @@
-"""What can a GPU do at most: dense peaks per precision, memory bandwidth, power and limits per multiprocessor?
+"""What a GPU can do at most: dense peaks per precision, memory bandwidth, power and limits per multiprocessor.
 
-Conventions
------------
-Peaks are dense (never the figure with 2:4 sparsity), at boost clock, tensor cores with FP32 accumulation,
-per device as the tools see it. They stand in gpus.csv, in the units of data sheets, each row with its source
-and date; an empty cell is not known and is never guessed. A GPU is found by the exact name a tool reports:
-no match means no peaks, never those of another GPU.
+Peaks are dense (never the figure with 2:4 sparsity), at boost clock, tensor cores with FP32 accumulation, per device as
+the tools see it. They stand in gpus.csv, in the units of data sheets, each row with its source and date; an empty cell
+is not known and is never guessed. A GPU is found by the exact name a tool reports: no match means no peaks, never those
+of another GPU.
 
-Functions
----------
-peaks       the peaks of a GPU by its name, or None
-load_peaks  peaks from a CSV file of one's own
-
-Examples
---------
 >>> a100 = peaks("NVIDIA A100 80GB PCIe")
 >>> a100.flops("fp32") / 1e12, round(a100.ridge("fp32"), 2)
 (19.5, 10.08)
@@ -76,15 +67,7 @@ class Peaks:
     as_of: str = ""
 
     def flops(self, precision: str) -> float:
-        """Return the dense peak of `precision`, FLOP/s; PerfkitError if it is not known, ValueError if there is none.
-
-        Examples
-        --------
-        >>> Peaks("mine", {"fp32": 1e12}).flops("fp64")
-        Traceback (most recent call last):
-        ...
-        perfkit.errors.PerfkitError: peaks of mine: fp64 is not known. Pass a CSV of your own with column 'fp64_tflops'.
-        """
+        """Return the dense peak of `precision`, FLOP/s; PerfkitError if it is not known."""
         if precision not in PRECISIONS:
             raise ValueError(f"precision: {precision!r} is not one of {list(PRECISIONS)}")
         if precision not in self.flops_per_s:
@@ -100,8 +83,6 @@ class Peaks:
     def ridge(self, precision: str) -> float:
         """Return the arithmetic intensity, FLOP/byte, from which on `precision` and not memory is the roof.
 
-        References
-        ----------
         Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
         """
         return self.flops(precision) / self.bandwidth()
@@ -151,12 +132,7 @@ def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
     Returns
     -------
     tuple of Peaks
-        In the order of the file.
-
-    Raises
-    ------
-    ReadError
-        If the file cannot be read as such; the message lists all that is wrong.
+        In the order of the file. A file that cannot be read as such is a ReadError that lists all that is wrong.
     """
     path = Path(path)
     try:
@@ -166,7 +142,7 @@ def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
             columns = list(reader.fieldnames or [])
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise ReadError(f"{path}: cannot be read as CSV: {e}. Give a UTF-8 file with a header line.") from e
-    problems = _header(columns) or [found for line, row in lines for found in _row(line, row)]
+    problems = _header(columns) or [problem for line, row in lines for problem in _row(line, row)]
     problems = problems or _twice([row[_NAME] for _, row in lines])
     if problems:
         raise ReadError("\n  - ".join([f"{path}: does not hold peaks of GPUs. Correct these:", *problems]))
@@ -217,10 +193,10 @@ def _peaks(row: dict[str, str]) -> Peaks:
     def count(column: str, by: int = 1) -> int | None:
         return int(float(row[column]) * by) if row[column].strip() else None
 
-    known = {precision: scaled(column, 1e12) for precision, column in PRECISIONS.items()}
+    flops = {precision: scaled(column, 1e12) for precision, column in PRECISIONS.items()}
     return Peaks(
         name=row[_NAME].strip(),
-        flops_per_s=MappingProxyType({precision: value for precision, value in known.items() if value is not None}),
+        flops_per_s=MappingProxyType({precision: value for precision, value in flops.items() if value is not None}),
         memory_bytes_per_s=scaled(_BANDWIDTH, 1e9),
         key=row["key"].strip(),
         compute_capability=row["compute_capability"],

@@ -1,17 +1,13 @@
 """A run: the profiles of one execution, read as one.
 
-Conventions
------------
-Captures that were recorded within a minute of each other share a clock, whose zero is the start of the earliest. What
-was recorded farther apart shares no moment with them: such a timeline or trace has a clock of its own, so that nobody
-takes the time between for idle time. A log without operations stays on the clock of the captures that it meets, else
-on
-the first one.
+Captures recorded within a minute of each other share a clock, whose zero is the start of the earliest. A timeline or
+trace recorded farther apart has a clock of its own, so that nobody takes the time between for idle time. A log without
+operations stays on the clock of the captures that it meets, else on the first one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -33,14 +29,17 @@ if TYPE_CHECKING:
     from perfkit.readers.hpctoolkit.graph import CallGraph
 
 
-TRACED = {"KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS"}
+EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
+TRACED = set(EVENTS)
 APART_NS = 60 * 10**9  # between captures that do not share a clock (convention)
 LISTED = 3  # names in a note
-EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 QUARTER = 900 * 10**9  # ns
 OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
 ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
 RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`)"
+# Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
+SHARED = ("CAPTURE", "SAMPLES", "STALLS")
+TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
 
 
 class Recorded(NamedTuple):
@@ -49,9 +48,6 @@ class Recorded(NamedTuple):
     name: str
     start_ns: int
     end_ns: int
-
-
-SHOWN = 3
 
 
 class _Series(NamedTuple):
@@ -66,29 +62,22 @@ class _Series(NamedTuple):
 
     @property
     def readings(self) -> int:
-        """How many there are."""
         return self.stop - self.start
 
     def meets(self, other: _Series) -> bool:
         """Tell whether two have readings of one time; a single reading is of the time of all others."""
-        alone = 1 in (self.readings, other.readings)
-        return alone or (self.first_ns <= other.last_ns and other.first_ns <= self.last_ns)
-
-
-# Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
-SHARED = ("CAPTURE", "SAMPLES", "STALLS")
-TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
+        return 1 in (self.readings, other.readings) or (
+            self.first_ns <= other.last_ns and other.first_ns <= self.last_ns
+        )
 
 
 class Run:
     """Profiles of one execution: one attribute per table, read when first asked for.
 
-    Attributes are the tables' names in lower case (`kernels`, `copies`, `api_calls`, ...; see
-    `perfkit.tables`). Times of several profiles are on one axis, whose zero is the start of the earliest; captures that
-    lie far apart each begin near 0, which a note says (`perfkit.run`). A table that two readers filled is taken from
-    the first of them, and a metric in `samples` that two sampled too, so that nothing is counted twice; the other stays
-    reachable through its profile. Of two tools of one reader that sampled a metric of a GPU at one time, the one with
-    more readings is taken.
+    Attributes are the tables' names in lower case (`kernels`, `copies`, `api_calls`, ...; see `perfkit.tables`), their
+    times on one axis. A table that two readers filled is taken from the first of them, and a metric in `samples` that
+    two sampled too, so that nothing is counted twice; the other stays reachable through its profile. Of two tools of
+    one reader that sampled a metric of a GPU at one time, the one with more readings is taken.
     """
 
     def __init__(self, profiles: Iterable[Profile], notes: Iterable[str] = ()) -> None:
@@ -106,8 +95,8 @@ class Run:
         return [*super().__dir__(), *self._names()]
 
     def __repr__(self) -> str:
-        found = ", ".join(f"{p.path.name} ({p.reader})" for p in self.profiles)
-        return f"<perfkit.Run of {len(self.profiles)} profile(s): {found}>"
+        files = ", ".join(f"{p.path.name} ({p.reader})" for p in self.profiles)
+        return f"<perfkit.Run of {len(self.profiles)} profile(s): {files}>"
 
     @staticmethod
     def _names() -> list[str]:
@@ -127,12 +116,7 @@ class Run:
         return frozenset(kind(name) for name in {p.reader for p in self.profiles})
 
     def of(self, reader: str) -> Run:
-        """Return the profiles of one reader or of one kind alone, on the clock of this run: what one tool saw.
-
-        Parameters
-        ----------
-        reader
-            Name of a reader, or a kind of `perfkit.profile.KINDS`.
+        """Return the profiles of one reader or one kind (`perfkit.profile.KINDS`) alone, on the clock of this run.
 
         Examples
         --------
@@ -180,37 +164,30 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the figures should know about the files; tables that no cache holds yet are read for it."""
-        said = [*self._notes, *(f"{p.path.name}: {n}" for p in self.profiles for n in (*p.notes, *p.doubts))]
+        notes = [*self._notes, *(f"{p.path.name}: {n}" for p in self.profiles for n in (*p.notes, *p.doubts))]
         if len(self.profiles) > 1:
-            said += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
-            said += distant(self.profiles)
+            notes += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
+            notes += distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
-                said += self._sampled[1]
-            timed = [p for p in self.profiles if TIMED & set(p.loaders)]
-            clockless = dict.fromkeys(p.path.name for p in timed if p.capture["t0_unix_ns"].isna().any())
-            said += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
-        return tuple(said)
+                notes += self._sampled[1]
+            clockless = dict.fromkeys(p.path.name for p in self.profiles if TIMED & set(p.loaders) and not _timed(p))
+            notes += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
+        return tuple(notes)
 
     @cached_property
     def call_graph(self) -> CallGraph:
         """The call paths as a hatchet.GraphFrame, whole: every entry point, rank and metric; made once.
 
-        A node is a calling context. Per metric X, ``dataframe`` has ``X (inc)``, the value with everything called from
-        there, and ``X``, the value of the context alone, in the unit that ``metadata["units"]`` names. Hatchet's
-        own calls work on it; these are the three to start with::
+        A node is a calling context; the columns are described by `perfkit.readers.hpctoolkit.graph.graph_frame`.
+        Hatchet's own calls work on it; these are the three to start with::
 
             print(run.call_graph.tree("GPUOP (inc)", depth=8))
             run.call_graph.filter(lambda row: row["type"] != "line", update_inc_cols=False)
             run.call_graph.filter([{"type": "entry"}, "*", {"name": "<gpu kernel>"}], update_inc_cols=False)
 
         `filter` takes the values of what it leaves out from those above, unless ``update_inc_cols=False`` keeps them as
-        measured. The columns are described by `perfkit.readers.hpctoolkit.graph.graph_frame`.
-
-        Raises
-        ------
-        PerfkitError
-            If no profile has call paths, or none of their metrics was measured.
+        measured. PerfkitError if no profile has call paths, or none of their metrics was measured.
 
         Examples
         --------
@@ -239,16 +216,14 @@ class Run:
         frames: list[pd.DataFrame] = []
         notes: list[str] = []
         for name in ordered(p.reader for p in self.profiles):
-            of_reader = [
-                (p, place) for p, place in zip(self.profiles, self._placed[0], strict=True) if p.reader == name
-            ]
-            of_reader = [(p, place) for p, place in of_reader if "SAMPLES" in p.loaders]
-            found = [self._part(p, place, "SAMPLES") for p, place in of_reader]
+            placed = zip(self.profiles, self._placed[0], strict=True)
+            parts = [(p, place) for p, place in placed if p.reader == name and "SAMPLES" in p.loaders]
+            samples = [self._part(p, place, "SAMPLES") for p, place in parts]
             before = {str(metric) for frame in frames for metric in frame["metric"].unique()}
-            found = [_without(frame, before) for frame in found]
-            kept, said = distinct(found, [p.path.name for p, _ in of_reader])
-            frames += kept
-            notes += said
+            samples = [_without(frame, before) for frame in samples]
+            first, left_out = distinct(samples, [p.path.name for p, _ in parts])
+            frames += first
+            notes += left_out
         return frames, notes
 
     def _joined(self, name: str) -> pd.DataFrame:
@@ -308,30 +283,24 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
     ...
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
-    found, notes = discovered([Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path])
-    return Run(_opened(found, notes), notes)
+    files, notes = discovered([Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path])
+    return Run(_opened(files, notes), notes)
 
 
-def _opened(found: list[Found], notes: list[str]) -> list[Profile]:
-    """Open profiles; of one of a folder that cannot be read, or not by every reader that claims it, there is a note.
-
-    Raises
-    ------
-    ReadError
-        If a file that was given, or every file of a folder, cannot be read by any reader that claims it.
-    """
+def _opened(files: list[Found], notes: list[str]) -> list[Profile]:
+    """Open profiles; of one of a folder that cannot be read, or not by every reader that claims it, there is a note."""
     profiles: list[Profile] = []
     refused: dict[Path, tuple[Found, ReadError]] = {}
-    for each in found:
+    for file in files:
         try:
-            profiles.append(opened(each.path, each.reader))
+            profiles.append(opened(file.path, file.reader))
         except ReadError as e:
-            refused.setdefault(each.path, (each, e))
+            refused.setdefault(file.path, (file, e))
     read = {profile.path for profile in profiles}
-    for path, (each, error) in refused.items():
+    for path, (file, error) in refused.items():
         if path in read:
             notes.append(str(error))
-        elif each.is_given or not read:
+        elif file.is_given or not read:
             raise error
         else:
             notes.append(not_read(path, error))
@@ -351,39 +320,29 @@ def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
-    """Return SAMPLES of one rank numbering and clock, each without the series that another tells of the same time.
+    """Return SAMPLES of one rank numbering and clock, each without the series that another has of the same time.
 
-    Of two the one with more readings is kept, of equal ones the first.
-
-    Parameters
-    ----------
-    frames
-        SAMPLES in their order.
-    names
-        What each is called in the notes.
-
-    Returns
-    -------
-    tuple
-        The frames, and notes on what was left out of which.
+    Of two the one with more readings is kept, of equal ones the first; `names` are those of the frames in the notes,
+    which say what was left out of which.
     """
     if len(frames) < 2:
         return list(frames), []
-    every = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
+    longest = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
     kept: dict[tuple[int, int, str], list[_Series]] = {}
     masks = [np.ones(len(frame), bool) for frame in frames]
     left: dict[tuple[int, int], dict[str, None]] = {}
-    for one in every:
-        better = next(
-            (other for other in kept.get(one.device, ()) if other.frame != one.frame and other.meets(one)), None
-        )
+    for one in longest:
+        others = (other for other in kept.get(one.device, ()) if other.frame != one.frame)
+        better = next((other for other in others if other.meets(one)), None)
         if better is None:
             kept.setdefault(one.device, []).append(one)
         else:
             masks[one.frame][one.start : one.stop] = False
             left.setdefault((one.frame, better.frame), {})[one.device[2]] = None
     notes = [
-        f"{names[less]}: {_listed(list(metrics))} left out, {names[more]} has more readings of the same GPUs"
+        f"{names[less]}: {', '.join([*metrics][:LISTED])}"
+        f"{f' and {len(metrics) - LISTED} more' if len(metrics) > LISTED else ''} left out, "
+        f"{names[more]} has more readings of the same GPUs"
         for (less, more), metrics in sorted(left.items())
     ]
     return [frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)], notes
@@ -403,14 +362,10 @@ def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
     ]
 
 
-def _listed(metrics: list[str]) -> str:
-    return ", ".join(metrics[:SHOWN]) + (f" and {len(metrics) - SHOWN} more" if len(metrics) > SHOWN else "")
-
-
 def devices(frame: pd.DataFrame) -> pd.DataFrame:
     """Return DEVICES with each GPU once, from the row that knows most of it."""
-    known = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
-    order = np.argsort(-known.to_numpy(), kind="stable")
+    filled = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
+    order = np.argsort(-filled.to_numpy(), kind="stable")
     return frame.iloc[order].drop_duplicates(["rank", "gpu"]).sort_index()
 
 
@@ -423,7 +378,7 @@ def shifts(profiles: Sequence[Profile]) -> list[int]:
 
 def zeros(profiles: Sequence[Profile]) -> dict[int, int]:
     """Return when time 0 of each profile with a wall clock was, ns since 1970, by the profile's position."""
-    timed = sorted((i for i, p in enumerate(profiles) if not p.capture["t0_unix_ns"].isna().any()), key=_by(profiles))
+    timed = sorted((i for i, p in enumerate(profiles) if _timed(p)), key=lambda i: _span(profiles[i]))
     together: list[list[int]] = []
     end = 0
     for i in timed:
@@ -438,10 +393,6 @@ def zeros(profiles: Sequence[Profile]) -> dict[int, int]:
     traced = [group for group in together if any(TRACED & set(profiles[i].loaders) for i in group)]
     first = (traced or together or [[]])[0]
     return {i: begins[group[0] if group in traced else first[0]] for group in together for i in group}
-
-
-def _by(profiles: Sequence[Profile]) -> Callable[[int], tuple[int, int]]:
-    return lambda i: _span(profiles[i])
 
 
 def distant(profiles: Sequence[Profile]) -> list[str]:
@@ -461,17 +412,13 @@ def distant(profiles: Sequence[Profile]) -> list[str]:
 
 
 def recorded(profile: Profile, shift: int, *, events: bool) -> Recorded | None:
-    """Return from when to when a profile was recorded; None without any times.
-
-    With `events` those that lie beyond count too, for which its tables are read.
-    """
+    """Return from when to when a profile was recorded; with `events` also those beyond; None without any times."""
     start, end = 0, int(profile.capture["dur_ns"].iloc[0])
     for name in EVENTS if events else ():
         frame = profile.table(name)
-        if frame.empty:
-            continue
-        start = min(start, int(frame["start_ns"].min()))
-        end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
+        if len(frame):
+            start = min(start, int(frame["start_ns"].min()))
+            end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
     return Recorded(profile.path.name, start + shift, end + shift) if end > start else None
 
 
@@ -480,11 +427,11 @@ def astray(profiles: Sequence[Profile]) -> list[str]:
 
     Nothing is shifted: the log may be of another run.
     """
-    spans = [_span(p) for p in profiles if "KERNELS" in p.loaders and not p.capture["t0_unix_ns"].isna().any()]
+    spans = [_span(p) for p in profiles if "KERNELS" in p.loaders and _timed(p)]
     notes = []
     for profile in profiles:
         local = any(ZONELESS in note for note in profile.notes) and "KERNELS" not in profile.loaders
-        if not spans or not local or profile.capture["t0_unix_ns"].isna().any():
+        if not spans or not local or not _timed(profile):
             continue
         start, end = _span(profile)
         met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
@@ -495,6 +442,11 @@ def astray(profiles: Sequence[Profile]) -> list[str]:
                 f"would meet it. They are left as they are: {RECORD}"
             )
     return notes
+
+
+def _timed(profile: Profile) -> bool:
+    """Tell whether the wall clock at time 0 of a profile is known."""
+    return not profile.capture["t0_unix_ns"].isna().any()
 
 
 def _span(profile: Profile) -> tuple[int, int]:

@@ -75,7 +75,8 @@ class Table:
         return self.make(pd.DataFrame({name: [] for name in self.column_names}))
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return `frame` ordered, cast, sorted and checked against this table.
+        """Return `frame` ordered, cast, sorted and checked against this table; SchemaError lists all mismatches at
+        once.
 
         Parameters
         ----------
@@ -87,21 +88,11 @@ class Table:
         pandas.DataFrame
             A new frame with a fresh index; the columns are shared where nothing had to change.
 
-        Raises
-        ------
-        SchemaError
-            Lists every missing, unexpected and lossy column at once.
-
         Examples
         --------
         >>> spans = Table("SPANS", "a span", (Column("start_ns", "int64", "start"),), ("start_ns",))
         >>> spans.make(pd.DataFrame({"start_ns": [2.0, 1.0]}))["start_ns"].tolist()
         [1, 2]
-        >>> spans.make(pd.DataFrame({"start_ns": [1.5]}))
-        Traceback (most recent call last):
-        ...
-        perfkit.errors.SchemaError: table 'SPANS' does not match its schema:
-          - column 'start_ns' is float64, not int64: 1.5 would change
         """
         problems = [f"column {c!r} is missing" for c in self.column_names if c not in frame]
         problems += [f"column {c!r} is not of this table" for c in frame if c not in self.column_names]
@@ -115,8 +106,7 @@ class Table:
                 made[column.name] = _cast(frame[column.name], column.dtype)
             except SchemaError as e:
                 problems.append(f"column {column.name!r} is {frame[column.name].dtype}, not {column.dtype}: {e}")
-        if problems:
-            raise SchemaError("\n  - ".join([f"table {self.name!r} does not match its schema:", *problems]))
+        self._refuse(problems)
         return _sorted(pd.DataFrame(made, copy=False), list(self.sort))
 
     def check(self, frame: pd.DataFrame) -> pd.DataFrame:
@@ -124,26 +114,24 @@ class Table:
 
         Analyses call this on their input: it costs no pass over the rows.
         """
-        found = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
+        dtypes = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
         problems = [
-            f"column {c.name!r} is " + (f"{found[c.name]}, not {c.dtype}" if c.name in found else "missing")
+            f"column {c.name!r} is " + (f"{dtypes[c.name]}, not {c.dtype}" if c.name in dtypes else "missing")
             for c in self.columns
-            if found.get(c.name) != c.dtype
+            if dtypes.get(c.name) != c.dtype
         ]
-        if problems:
-            raise SchemaError("\n  - ".join([f"table {self.name!r} does not match its schema:", *problems]))
+        self._refuse(problems)
         return frame
 
+    def _refuse(self, problems: list[str]) -> None:
+        if problems:
+            raise SchemaError("\n  - ".join([f"table {self.name!r} does not match its schema:", *problems]))
+
     def checked(self, frame: pd.DataFrame) -> Checked:
-        """Return `frame` without the values that cannot be, and notes that count them.
+        """Return `frame`, as `make` returned it, without the values that cannot be, and notes that count them.
 
         A row goes if a column that always has a value holds one that cannot be, or a metric does; in a column that may
         lack values only the value goes. A row of `serial` operations that ends after the next one began stays.
-
-        Parameters
-        ----------
-        frame
-            What `make` returned.
 
         Examples
         --------
@@ -200,8 +188,7 @@ class Table:
         """Return which rows hold a value that their metric cannot have, and a note for each such metric."""
         metric, value = frame["metric"].cat, frame["value"]
         least, most = np.array([limits(str(name)) for name in metric.categories]).reshape(-1, 2).T
-        codes = metric.codes.to_numpy()
-        numbers = value.to_numpy()
+        codes, numbers = metric.codes.to_numpy(), value.to_numpy()
         wrong = (numbers < least[codes]) | (numbers > most[codes]) | np.isinf(numbers) if len(frame) else codes < 0
         notes = []
         for code in np.unique(codes[wrong]):
@@ -227,23 +214,11 @@ class Table:
 
 
 def overrunning(frame: pd.DataFrame, keys: tuple[str, ...]) -> np.ndarray:
-    """Return which operations end more than OVERLAP_NS after the next one of the same stream began.
+    """Return which rows of KERNELS end more than OVERLAP_NS after the next one of the same stream began.
 
-    On a stream one operation begins when the one before has ended, so that such a duration cannot be right.
-    Operations of CUDA graphs, which may run side by side, and those of an unknown stream are never among them.
-
-    Parameters
-    ----------
-    frame
-        KERNELS, in its order.
-    keys
-        Columns in which operations of one stream agree.
-
-    Examples
-    --------
-    >>> long = pd.DataFrame({"stream": 7, "start_ns": [0, 50_000], "dur_ns": [90_000, 9], "in_graph": False})
-    >>> overrunning(long, ("stream",)).tolist()
-    [True, False]
+    On a stream, whose operations agree in the columns `keys`, one begins when the one before has ended, so that such a
+    duration cannot be right. Operations of CUDA graphs, which may run side by side, and those of an unknown stream are
+    never among them.
     """
     late = np.zeros(len(frame), bool)
     start = frame["start_ns"].to_numpy()

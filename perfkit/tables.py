@@ -20,10 +20,13 @@ THREAD = Column("thread", "int64", "operating-system thread id; -1 not recorded"
 STREAM = Column("stream", "int64", "CUDA stream id within the process; -1 not recorded", least=-1, fallback=-1)
 START = Column("start_ns", "int64", "start, ns since the start of the capture", -LONGEST_NS, LONGEST_NS)
 DUR = Column("dur_ns", "int64", "duration, ns", 0, LONGEST_NS)
-CORRELATION = Column(
-    "correlation", "int64", "id shared by a CUDA call and what it started, unique within a process only; -1 none"
-)
+CALL = "id shared by a CUDA call and what it started, unique within a process only; -1 none"
+CORRELATION = Column("correlation", "int64", CALL)
+ON_STREAM = (RANK, GPU, PROCESS, STREAM, START, DUR)
+ON_THREAD = (RANK, PROCESS, THREAD, START, DUR)
 
+WALL_CLOCK = "wall clock at time 0, ns since 1970 UTC; NA when not recorded"
+LENGTH = "length of the recording, ns; 0 when nothing was recorded"
 CAPTURE = Table(
     "CAPTURE",
     "a profile",
@@ -32,12 +35,8 @@ CAPTURE = Table(
         Column("tool", "string", "profiler that wrote the file"),
         Column("tool_version", "string", "version that exported the file; empty when not recorded"),
         Column("path", "string", "file or folder that was read"),
-        Column(
-            "t0_unix_ns", "Int64", "wall clock at time 0, ns since 1970 UTC; NA when not recorded", 0, LATEST_UNIX_NS
-        ),
-        Column(
-            "dur_ns", "int64", "length of the recording, ns; 0 when nothing was recorded", 0, LONGEST_NS, fallback=0
-        ),
+        Column("t0_unix_ns", "Int64", WALL_CLOCK, 0, LATEST_UNIX_NS),
+        Column("dur_ns", "int64", LENGTH, 0, LONGEST_NS, fallback=0),
     ),
     ("rank", "path"),
 )
@@ -46,8 +45,7 @@ DEVICES = Table(
     "DEVICES",
     "a GPU of the node",
     (
-        RANK,
-        GPU,
+        *(RANK, GPU),
         Column("name", "string", "product name as the tool prints it"),
         Column("compute_capability", "string", "CUDA compute capability such as 8.0; empty when not recorded"),
         Column("sm_count", "Int64", "streaming multiprocessors", least=0),
@@ -62,12 +60,7 @@ KERNELS = Table(
     "KERNELS",
     "a kernel launch on the timeline",
     (
-        RANK,
-        GPU,
-        PROCESS,
-        STREAM,
-        START,
-        DUR,
+        *ON_STREAM,
         Column("name", "category", "short name for people; never merges kernels that do different work"),
         Column("full_name", "category", "demangled name with template arguments and parameters"),
         Column("family", "category", "kind of work, from the name: gemm, attention, elementwise, communication, ..."),
@@ -86,12 +79,7 @@ COPIES = Table(
     "COPIES",
     "a copy or memset",
     (
-        RANK,
-        GPU,
-        PROCESS,
-        STREAM,
-        START,
-        DUR,
+        *ON_STREAM,
         Column("direction", "category", "H2D, D2H, D2D, P2P, H2H, memset or unknown"),
         Column("bytes", "int64", "bytes moved or set", least=0),
         Column("src_memory", "category", "pageable, pinned, device, array, managed, ...; missing for a memset"),
@@ -106,11 +94,7 @@ API_CALLS = Table(
     "API_CALLS",
     "a CUDA call on the CPU",
     (
-        RANK,
-        PROCESS,
-        THREAD,
-        START,
-        DUR,
+        *ON_THREAD,
         Column("name", "category", "runtime or driver function without its version suffix"),
         CORRELATION,
     ),
@@ -120,14 +104,7 @@ API_CALLS = Table(
 OS_CALLS = Table(
     "OS_CALLS",
     "a call into the libraries of the operating system",
-    (
-        RANK,
-        PROCESS,
-        THREAD,
-        START,
-        DUR,
-        Column("name", "category", "function such as write, fsync or poll"),
-    ),
+    (*ON_THREAD, Column("name", "category", "function such as write, fsync or poll")),
     ("rank", "process", "thread", "start_ns"),
 )
 
@@ -135,11 +112,7 @@ RANGES = Table(
     "RANGES",
     "a named span on a CPU thread (NVTX, profiler step, annotation)",
     (
-        RANK,
-        PROCESS,
-        THREAD,
-        START,
-        DUR,
+        *ON_THREAD,
         Column("name", "category", "text of the range as the program wrote it"),
         Column("domain", "category", "NVTX domain; empty for the default domain"),
         Column("kind", "category", "push_pop, start_end, mark or step"),
@@ -174,11 +147,7 @@ PYTHON_CALLS = Table(
     "PYTHON_CALLS",
     "a Python function on the stack of a thread",
     (
-        RANK,
-        PROCESS,
-        THREAD,
-        START,
-        DUR,
+        *ON_THREAD,
         Column("name", "category", "file(line): function, or nn.Module: class"),
         Column("depth", "int32", "number of Python functions that enclose it"),
     ),
@@ -204,19 +173,13 @@ def limits(metric: str) -> tuple[float, float]:
     return (0.0, LONGEST_NS) if unit == "ns" else (0.0, INFINITY)
 
 
+READ_AT = "when it was read, ns since the start of the capture; may be negative"
 SAMPLES = Table(
     "SAMPLES",
     "one metric read once",
     (
-        RANK,
-        GPU,
-        Column(
-            "time_ns",
-            "int64",
-            "when it was read, ns since the start of the capture; may be negative",
-            -LONGEST_NS,
-            LONGEST_NS,
-        ),
+        *(RANK, GPU),
+        Column("time_ns", "int64", READ_AT, -LONGEST_NS, LONGEST_NS),
         Column("metric", "category", "canonical name with its unit as suffix, such as sm_active_frac"),
         Column("value", "float64", "value in the unit of the metric's suffix"),
     ),
@@ -226,13 +189,12 @@ SAMPLES = Table(
 
 LAUNCH = Column("launch", "int64", "number of the launch in the report")
 
+ALLOWED = "resident warps the launch configuration allows, over maximum"
 LAUNCHES = Table(
     "LAUNCHES",
     "a kernel launch measured by counters",
     (
-        RANK,
-        GPU,
-        LAUNCH,
+        *(RANK, GPU, LAUNCH),
         Column("name", "category", "short name, as in KERNELS"),
         Column("full_name", "category", "demangled name, as in KERNELS"),
         Column("grid_blocks", "Int64", "thread blocks in the grid, count", least=0),
@@ -247,14 +209,7 @@ LAUNCHES = Table(
         Column("l2_bytes", "float64", "bytes through the L2 cache", least=0),
         Column("l1_bytes", "float64", "bytes through the L1 cache", least=0),
         Column("achieved_occupancy_frac", "float64", "resident warps over maximum warps while active", 0, 1, slack=0.1),
-        Column(
-            "theoretical_occupancy_frac",
-            "float64",
-            "resident warps the launch configuration allows, over maximum",
-            0,
-            1,
-            slack=0.1,
-        ),
+        Column("theoretical_occupancy_frac", "float64", ALLOWED, 0, 1, slack=0.1),
         Column("sm_frac", "float64", "compute throughput over its peak", 0, 1, slack=0.1),
         Column("memory_frac", "float64", "memory throughput over its peak", 0, 1, slack=0.1),
         Column("dram_frac", "float64", "device-memory throughput over its peak", 0, 1, slack=0.1),
@@ -267,8 +222,7 @@ COUNTERS = Table(
     "COUNTERS",
     "any other counter of a launch",
     (
-        RANK,
-        LAUNCH,
+        *(RANK, LAUNCH),
         Column("metric", "category", "the tool's metric name"),
         Column("unit", "category", "base unit after normalising"),
         Column("value", "float64", "value in that unit"),
@@ -293,8 +247,7 @@ RULES = Table(
     "RULES",
     "what the vendor's guided analysis said",
     (
-        RANK,
-        LAUNCH,
+        *(RANK, LAUNCH),
         Column("rule", "category", "the vendor's rule"),
         Column("message", "string", "its text"),
         Column("speedup_frac", "float64", "estimated gain as a fraction of the scope's time; NaN when not given", 0, 1),
@@ -309,8 +262,7 @@ CALLTREE = Table(
     "CALLTREE",
     "a calling context",
     (
-        RANK,
-        NODE,
+        *(RANK, NODE),
         Column("parent", "Int64", "enclosing context; NA at a root, one root per entry point"),
         Column("depth", "int32", "distance from the root"),
         Column("entry", "category", "entry point: main thread, application thread, ..."),
@@ -327,8 +279,7 @@ CALL_METRICS = Table(
     "CALL_METRICS",
     "a metric of a calling context",
     (
-        RANK,
-        NODE,
+        *(RANK, NODE),
         Column("metric", "category", "the tool's metric name without its unit"),
         Column("unit", "category", "s, bytes, cycles, instructions, samples or count"),
         Column("inclusive", "float64", "value with everything called from here: adds up over the roots only"),
@@ -343,8 +294,7 @@ THREADS = Table(
     "THREADS",
     "a CPU thread or GPU stream of a call-path profile",
     (
-        RANK,
-        CALL_THREAD,
+        *(RANK, CALL_THREAD),
         Column("kind", "category", "cpu (a thread) or gpu (a stream)"),
         Column("name", "category", "what tells it from the others: MPI rank, thread, GPU context, stream"),
         Column("mpi_rank", "Int64", "MPI rank it belongs to; NA outside MPI"),
@@ -356,8 +306,7 @@ THREAD_METRICS = Table(
     "THREAD_METRICS",
     "a metric of one thread below one entry point",
     (
-        RANK,
-        CALL_THREAD,
+        *(RANK, CALL_THREAD),
         Column("entry", "category", "entry point, as in CALLTREE"),
         Column("metric", "category", "the tool's metric name"),
         Column("unit", "category", "unit of the values, as in CALL_METRICS"),
@@ -370,9 +319,7 @@ TRACE = Table(
     "TRACE",
     "a stretch in which a thread or stream was seen in one calling context",
     (
-        RANK,
-        CALL_THREAD,
-        START,
+        *(RANK, CALL_THREAD, START),
         Column("dur_ns", "int64", "until the next sample or operation of the same thread, ns", 0, LONGEST_NS),
         Column("node", "int64", "calling context, as in CALLTREE; of a GPU stream the operation"),
         Column("ended", "bool", "whether idleness follows; if not, dur_ns may be too long for a GPU operation"),
@@ -384,11 +331,8 @@ COLLECTIVES = Table(
     "COLLECTIVES",
     "a collective, timed or benchmarked",
     (
-        RANK,
-        GPU,
-        Column(
-            "start_ns", "Int64", "start, ns since the start of the capture; NA for a benchmark", -LONGEST_NS, LONGEST_NS
-        ),
+        *(RANK, GPU),
+        Column("start_ns", "Int64", f"{START.meaning}; NA for a benchmark", -LONGEST_NS, LONGEST_NS),
         Column("operation", "category", "all_reduce, all_gather, ..."),
         Column("bytes", "int64", "message size as nccl-tests defines it, bytes", least=0),
         Column("dtype", "category", "element type; missing when not recorded"),
@@ -420,26 +364,7 @@ LINKS = Table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        CAPTURE,
-        DEVICES,
-        KERNELS,
-        COPIES,
-        API_CALLS,
-        OS_CALLS,
-        RANGES,
-        OPS,
-        PYTHON_CALLS,
-        SAMPLES,
-        LAUNCHES,
-        COUNTERS,
-        STALLS,
-        RULES,
-        CALLTREE,
-        CALL_METRICS,
-        THREADS,
-        THREAD_METRICS,
-        TRACE,
-        COLLECTIVES,
-        LINKS,
+        *(CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES, OPS, PYTHON_CALLS, SAMPLES, LAUNCHES),
+        *(COUNTERS, STALLS, RULES, CALLTREE, CALL_METRICS, THREADS, THREAD_METRICS, TRACE, COLLECTIVES, LINKS),
     )
 }

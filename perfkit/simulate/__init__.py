@@ -1,7 +1,7 @@
-"""What would Nsight Systems record of a training program before and after one change, and after a series of four?
+"""Write what Nsight Systems would record of a training before and after a change, and of a series of four.
 
 No GPU runs. A transformer is trained on a simulated A100, event by event: the times of kernels follow from operations,
-bytes and data sheet, and the effect of a change follows from the program.
+bytes and data sheet, and the effect of a change follows from the program. PAIRS differ in one setting.
 
 The series is that of notes on a training: utilisation 65 % -> 78 % by BF16 -> 87 % by a DataLoader with eight workers
 and pinned memory -> 92 % by a batch of 8 instead of 4 -> 95 % by torch.compile, and 12 samples/s before, 45 after. The
@@ -10,19 +10,6 @@ at 12 samples/s: the MFU of the notes. Two settings of each stage make these fig
 together, and the time in which the host keeps the GPU waiting. They are no effect of the change that names the stage:
 BF16 does not prepare a batch eight times as fast, but a utilisation that rises with it needs just that. Throughput
 between the first stage and the last, and the split of kernel time between matrix products and others, are invented.
-
-Data
-----
-PAIRS      name -> settings before and after, different in one thing
-STAGES     label -> what is set for each stage of the series
-SERIES     label -> settings of the program at each stage
-NAMES      of the pairs, and case, which is the series
-
-Functions
----------
-write      the runs of a pair, or the series, into folders
-labels     of these runs
-write_all  all of them
 """
 
 from __future__ import annotations
@@ -30,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfkit.simulate import export
 from perfkit.simulate.program import Setup, step
@@ -53,17 +40,7 @@ NAMES = (*PAIRS, CASE)
 
 
 class Stage(NamedTuple):
-    """What a stage has; the kernel times are of a step.
-
-    Attributes
-    ----------
-    utilisation_frac
-        Of the notes, 0..1.
-    setup
-        The program.
-    products_ns, others_ns
-        Time of all matrix products of a step, and of all other kernels.
-    """
+    """A stage: utilisation of the notes, 0..1; the program; times of a step's matrix products and other kernels."""
 
     utilisation_frac: float
     setup: Setup
@@ -79,18 +56,8 @@ class Stage(NamedTuple):
         return replace(self.setup, product_frac=self.products_ns / products, other_frac=self.others_ns / others)
 
 
-BEFORE = Setup(
-    batch=4,
-    read_loss=1,
-    loading_ns=25_600_000,
-    pinned=False,
-    host_ns=14_100_000,
-    steps=64,
-    sequence=1018,
-    hidden=1024,
-    layers=4,
-    heads=16,
-)
+NOTES: dict[str, Any] = {"batch": 4, "steps": 64, "sequence": 1018, "hidden": 1024, "layers": 4, "heads": 16}
+BEFORE = Setup(read_loss=1, loading_ns=25_600_000, pinned=False, host_ns=14_100_000, **NOTES)
 IN_BF16 = replace(BEFORE, precision="bf16", loading_ns=3_200_000)
 LOADED_BESIDE = replace(IN_BF16, workers=8, pinned=True)
 LARGER_BATCH = replace(LOADED_BESIDE, batch=8, host_ns=15_700_000)
@@ -107,7 +74,7 @@ SERIES = {label: stage.scaled for label, stage in STAGES.items()}
 
 
 def write(name: str, folder: str | Path) -> dict[str, Path]:
-    """Write the runs of a pair, or of the series.
+    """Write the runs of a pair, or of the series, and return the folder of each by its label, in their order.
 
     Parameters
     ----------
@@ -115,18 +82,6 @@ def write(name: str, folder: str | Path) -> dict[str, Path]:
         One of PAIRS, or "case" for the series.
     folder
         Where each run gets a folder of its own, named as it is labelled.
-
-    Returns
-    -------
-    dict
-        The folder of each run by its label, before and after, or those of SERIES, in their order.
-
-    Raises
-    ------
-    ValueError
-        If there is no such pair.
-    PerfkitError
-        If a folder cannot be written.
 
     Examples
     --------

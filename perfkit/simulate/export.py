@@ -1,29 +1,12 @@
-"""How is a program's run written as Nsight Systems would have exported it?
+"""Write a simulated run as Nsight Systems would have exported it.
 
-Conventions
------------
 The file is SQLite in the schema 3.7.2 of Nsight Systems 2023.4.4: columns, types and order are those of a real export,
-and the vendor's reports ask for them by name. A table exists only if something was written to it. Columns that no
+and the vendor's reports ask for them by name. A table exists only if something was written to it; columns that no
 simulation fills stay NULL. The same content is the same file with the same version of SQLite.
 
-The machine is an NVIDIA A100 80GB PCIe, with the figures that a real export of that card has. GPU metrics are
-percentages, integers 0..100, and clocks in Hz, `SAMPLES` times or fewer: while a kernel runs, the shares that its
-blocks, operations and bytes take of what the GPU has. Beside the file lies what is true of the run, counted from its
-rows without perfkit's analyses.
-
-Classes
--------
-Database        a file that is being written
-Worker          a process and the GPU that it uses
-
-Functions
----------
-write           a run into a folder
-truth           what is true of it
-writing         open a new file, which appears under its name only when it is complete
-write_session   who recorded what, and that it is simulated
-write_gpus      the GPUs and their contexts
-write_samples   GPU metrics
+The machine is an NVIDIA A100 80GB PCIe, with the figures that a real export of that card has. GPU metrics are integer
+percentages, 0..100, and clocks in Hz, `SAMPLES` times or fewer: the shares of the GPU that the blocks, operations and
+bytes of a running kernel take. A second file holds the truth about the run, counted without perfkit's analyses.
 """
 
 from __future__ import annotations
@@ -89,22 +72,13 @@ CARD: dict[str, int | str] = {
     "smMinor": 0,
 }
 
-METRICS = (
-    "GPC Clock Frequency [MHz]",
-    "SYS Clock Frequency [MHz]",
-    "GR Active [Throughput %]",
-    "SMs Active [Throughput %]",
-    "SM Issue [Throughput %]",
-    "Tensor Active [Throughput %]",
-    "Vertex/Tess/Geometry Warps in Flight [Throughput %]",
-    "Pixel Warps in Flight [Throughput %]",
-    "Compute Warps in Flight [Throughput %]",
-    "Unallocated Warps in Active SMs [Throughput %]",
-    "DRAM Read Bandwidth [Throughput %]",
-    "DRAM Write Bandwidth [Throughput %]",
-    "PCIe RX Throughput [Throughput %]",
-    "PCIe TX Throughput [Throughput %]",
+SHARES = (
+    *("GR Active", "SMs Active", "SM Issue", "Tensor Active", "Vertex/Tess/Geometry Warps in Flight"),
+    *("Pixel Warps in Flight", "Compute Warps in Flight", "Unallocated Warps in Active SMs"),
+    *("DRAM Read Bandwidth", "DRAM Write Bandwidth", "PCIe RX Throughput", "PCIe TX Throughput"),
 )
+CLOCKS = ("GPC Clock Frequency [MHz]", "SYS Clock Frequency [MHz]")
+METRICS = (*CLOCKS, *(f"{share} [Throughput %]" for share in SHARES))
 
 
 class Worker(NamedTuple):
@@ -125,13 +99,7 @@ WORKER = Worker(4_242)
 
 
 def write(name: str, setup: Setup, folder: str | Path) -> Path:
-    """Write the run of a setup into a folder, made if it does not exist, and return the folder.
-
-    Raises
-    ------
-    PerfkitError
-        If the folder cannot be written.
-    """
+    """Write the run of a setup into a folder, made if it does not exist, and return the folder."""
     folder = Path(folder)
     rows = executed(setup)
     content = {"simulated": f"{name}: no GPU ran", "setup": asdict(setup), **truth(setup, rows)}
@@ -148,41 +116,36 @@ def write(name: str, setup: Setup, folder: str | Path) -> Path:
 def truth(setup: Setup, rows: Rows) -> dict[str, Any]:
     """Return what is true of a run.
 
-    Returns
-    -------
-    dict
-        `kernels_count` of all steps; `step_flops` of the matrix products; `busy_ns`, the time of all kernels, which run
-        one after another; `span_ns` from the first one's start to the last one's end; `step_ns`, mean distance of the
-        steps' first kernels; `busy_frac`, 0..1, of these steps' time, without the last.
+    `kernels_count` of all steps; `step_flops` of the matrix products; `busy_ns`, the time of all kernels, which run one
+    after another; `span_ns` from the first one's start to the last one's end; `step_ns`, average distance of the steps'
+    first kernels; `busy_frac`, 0..1, of these steps' time, without the last.
     """
     kernels = step(setup)
     start, dur = (np.array([row[key] for row in rows["kernels"]]) for key in ("start_ns", "dur_ns"))
     first, last = int(start[0]), int(start[-len(kernels)])
-    whole = len(start) - len(kernels)
+    before_last = len(start) - len(kernels)
     return {
         "kernels_count": len(start),
         "step_flops": sum(kernel.flops for kernel in kernels),
         "busy_ns": int(dur.sum()),
         "span_ns": int(start[-1] + dur[-1] - first),
         "step_ns": (last - first) / max(setup.steps - 1, 1),
-        "busy_frac": float(dur[:whole].sum() / (last - first)) if whole else 1.0,
+        "busy_frac": float(dur[:before_last].sum() / (last - first)) if before_last else 1.0,
     }
 
 
 def _write(db: Database, name: str, rows: Rows) -> None:
-    shift = FIRST_NS - rows["calls"][0]["start_ns"]
     calls = rows["calls"]
+    shift = FIRST_NS - calls[0]["start_ns"]
     end = shift + max(row["start_ns"] + row["dur_ns"] for row in calls)
-    program = f"train.py --experiment {name}"
-    label = f"perfkit.simulate, {name}: no GPU ran"
-    write_session(db, label=label, arguments=program, dur_ns=end + FIRST_NS, workers=[WORKER])
+    words = {"label": f"perfkit.simulate, {name}: no GPU ran", "arguments": f"train.py --experiment {name}"}
+    write_session(db, **words, dur_ns=end + FIRST_NS, workers=[WORKER])
     write_gpus(db, t0_unix_ns=T0_UNIX_NS, gpus=1, workers=[WORKER])
     _write_kernels(db, rows["kernels"], shift)
     _write_copies(db, rows["copies"], shift)
     _write_calls(db, calls, shift)
+    spans, texts = _times(rows["ranges"], shift), [row["name"] for row in rows["ranges"]]
     thread = global_id(WORKER.process, WORKER.threads[0])
-    spans = _times(rows["ranges"], shift)
-    texts = [row["name"] for row in rows["ranges"]]
     db.append("NVTX_EVENTS", **spans, eventType=59, text=texts, globalTid=thread, domainId=0)
     every = max(SAMPLE_NS, end // SAMPLES)
     times = np.arange(every, end, every, dtype=np.int64)
@@ -251,16 +214,19 @@ def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[
     issued = np.array([kernel.flops / kernel.peak_flops_per_s for kernel in kernels]) / dur_s
     on_tensor_cores = np.array([kernel.is_product and "sgemm" not in kernel.full_name for kernel in kernels])
     shares = {
-        "GR Active [Throughput %]": np.ones(len(rows)),
-        "SMs Active [Throughput %]": np.array([min(1.0, kernel.grid_blocks / SM_COUNT) for kernel in kernels]),
-        "SM Issue [Throughput %]": np.where(on_tensor_cores, issued / 4, issued),
-        "Tensor Active [Throughput %]": np.where(on_tensor_cores, issued, 0.0),
-        "DRAM Read Bandwidth [Throughput %]": READ_FRAC * moved,
-        "DRAM Write Bandwidth [Throughput %]": (1 - READ_FRAC) * moved,
+        "GR Active": np.ones(len(rows)),
+        "SMs Active": np.array([min(1.0, kernel.grid_blocks / SM_COUNT) for kernel in kernels]),
+        "SM Issue": np.where(on_tensor_cores, issued / 4, issued),
+        "Tensor Active": np.where(on_tensor_cores, issued, 0.0),
+        "DRAM Read Bandwidth": READ_FRAC * moved,
+        "DRAM Write Bandwidth": (1 - READ_FRAC) * moved,
     }
-    values = {name: np.rint(100 * _means(share, spans, times)).astype(np.int64) for name, share in shares.items()}
+    values = {
+        f"{name} [Throughput %]": np.rint(100 * _means(share, spans, times)).astype(np.int64)
+        for name, share in shares.items()
+    }
     clock = np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64)
-    return values | {"GPC Clock Frequency [MHz]": clock, "SYS Clock Frequency [MHz]": clock}
+    return values | dict.fromkeys(CLOCKS, clock)
 
 
 def _means(share: NDArray[np.float64], spans: Mapping[str, Int], times: Int) -> NDArray[np.float64]:
@@ -391,6 +357,50 @@ def write_samples(db: Database, *, gpu: int, times: Int, values: Mapping[str, In
 
 # The vendor's schema
 
+
+def _entries(*lines: str) -> tuple[tuple[int, str, str], ...]:
+    """Read the rows of an enumeration: number, name and label."""
+    return tuple((int(number), name, label) for number, name, label in (line.split(maxsplit=2) for line in lines))
+
+
+ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
+    "ENUM_NSYS_EVENT_TYPE": _entries(
+        "34 NvtxMark NvtxMark",
+        "59 NvtxPushPopRange NvtxPushPopRange",
+        "60 NvtxStartEndRange NvtxStartEndRange",
+        "75 NvtxDomainCreate NvtxDomainCreate",
+    ),
+    "ENUM_NSYS_EVENT_CLASS": _entries(
+        "0 TRACE_PROCESS_EVENT_CUDA_RUNTIME CUDA runtime",
+        "1 TRACE_PROCESS_EVENT_CUDA_DRIVER CUDA driver",
+    ),
+    "ENUM_CUDA_MEMCPY_OPER": _entries(
+        "0 CUDA_MEMCPY_KIND_UNKNOWN Unknown",
+        "1 CUDA_MEMCPY_KIND_HTOD Host-to-Device",
+        "2 CUDA_MEMCPY_KIND_DTOH Device-to-Host",
+        "8 CUDA_MEMCPY_KIND_DTOD Device-to-Device",
+        "10 CUDA_MEMCPY_KIND_PTOP Peer-to-Peer",
+    ),
+    "ENUM_CUDA_MEM_KIND": _entries(
+        "0 CUDA_MEMOPR_MEMORY_KIND_PAGEABLE Pageable",
+        "1 CUDA_MEMOPR_MEMORY_KIND_PINNED Pinned",
+        "2 CUDA_MEMOPR_MEMORY_KIND_DEVICE Device",
+    ),
+    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _entries(
+        "0 CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN Unknown",
+        "1 CUDA_KERNEL_LAUNCH_TYPE_REGULAR Regular",
+    ),
+    "ENUM_CUDA_FUNC_CACHE_CONFIG": _entries("0 CU_FUNC_CACHE_PREFER_NONE None", "1 CU_FUNC_CACHE_PREFER_SHARED Shared"),
+    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": _entries(
+        "0 CUDA_SHARED_MEM_LIMIT_DEFAULT Default",
+        "1 CUDA_SHARED_MEM_LIMIT_OPTIN Opt in",
+    ),
+    "ENUM_CUPTI_SYNC_TYPE": _entries(
+        "3 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE Stream sync",
+        "4 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE Context sync",
+    ),
+}
+
 _OPERATION = """start INTEGER NOT NULL, end INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL,
     greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER"""
 _ENUM = "id INTEGER NOT NULL PRIMARY KEY, name TEXT, label TEXT"
@@ -441,55 +451,7 @@ TABLES = {
     category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER,
     domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, uint32Value INTEGER,
     int32Value INTEGER, floatValue REAL, jsonTextId INTEGER, jsonText TEXT""",
-    "ENUM_NSYS_EVENT_TYPE": _ENUM,
-    "ENUM_NSYS_EVENT_CLASS": _ENUM,
-    "ENUM_CUDA_MEMCPY_OPER": _ENUM,
-    "ENUM_CUDA_MEM_KIND": _ENUM,
-    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _ENUM,
-    "ENUM_CUDA_FUNC_CACHE_CONFIG": _ENUM,
-    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": _ENUM,
-    "ENUM_CUPTI_SYNC_TYPE": _ENUM,
-}
-
-ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
-    "ENUM_NSYS_EVENT_TYPE": (
-        (34, "NvtxMark", "NvtxMark"),
-        (59, "NvtxPushPopRange", "NvtxPushPopRange"),
-        (60, "NvtxStartEndRange", "NvtxStartEndRange"),
-        (75, "NvtxDomainCreate", "NvtxDomainCreate"),
-    ),
-    "ENUM_NSYS_EVENT_CLASS": (
-        (0, "TRACE_PROCESS_EVENT_CUDA_RUNTIME", "CUDA runtime"),
-        (1, "TRACE_PROCESS_EVENT_CUDA_DRIVER", "CUDA driver"),
-    ),
-    "ENUM_CUDA_MEMCPY_OPER": (
-        (0, "CUDA_MEMCPY_KIND_UNKNOWN", "Unknown"),
-        (1, "CUDA_MEMCPY_KIND_HTOD", "Host-to-Device"),
-        (2, "CUDA_MEMCPY_KIND_DTOH", "Device-to-Host"),
-        (8, "CUDA_MEMCPY_KIND_DTOD", "Device-to-Device"),
-        (10, "CUDA_MEMCPY_KIND_PTOP", "Peer-to-Peer"),
-    ),
-    "ENUM_CUDA_MEM_KIND": (
-        (0, "CUDA_MEMOPR_MEMORY_KIND_PAGEABLE", "Pageable"),
-        (1, "CUDA_MEMOPR_MEMORY_KIND_PINNED", "Pinned"),
-        (2, "CUDA_MEMOPR_MEMORY_KIND_DEVICE", "Device"),
-    ),
-    "ENUM_CUDA_KERNEL_LAUNCH_TYPE": (
-        (0, "CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN", "Unknown"),
-        (1, "CUDA_KERNEL_LAUNCH_TYPE_REGULAR", "Regular"),
-    ),
-    "ENUM_CUDA_FUNC_CACHE_CONFIG": (
-        (0, "CU_FUNC_CACHE_PREFER_NONE", "None"),
-        (1, "CU_FUNC_CACHE_PREFER_SHARED", "Shared"),
-    ),
-    "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": (
-        (0, "CUDA_SHARED_MEM_LIMIT_DEFAULT", "Default"),
-        (1, "CUDA_SHARED_MEM_LIMIT_OPTIN", "Opt in"),
-    ),
-    "ENUM_CUPTI_SYNC_TYPE": (
-        (3, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE", "Stream sync"),
-        (4, "CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_CONTEXT_SYNCHRONIZE", "Context sync"),
-    ),
+    **dict.fromkeys(ENUMS, _ENUM),
 }
 
 EXPORT = {

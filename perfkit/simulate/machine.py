@@ -1,15 +1,7 @@
-"""What does a machine do that threads, streams and ranks share, moment by moment?
+"""A machine that threads, streams and ranks share, simulated event by event.
 
-Conventions
------------
-A simulation of discrete events: threads do one thing after another and sleep until what they wait for is done; streams
-take their work in order; a moment is handled when its time has come, and nothing is known in advance. Times are
-int64 ns.
-
-Classes
--------
-Work       something that will be done
-Machine    clock, streams and sleeping threads
+Threads do one thing after another and sleep until what they wait for is done; streams take their work in order; an
+event is handled when its time has come, and nothing is known in advance. Times are int64 ns.
 """
 
 from __future__ import annotations
@@ -114,11 +106,11 @@ class Machine:
             waiting[0].wakes.append(partial(self._advance, line))
             return
         work.start = self.now
-        come = [line] if work.meeting is None else [*work.meeting, line]
+        lines = [line] if work.meeting is None else [*work.meeting, line]
         if work.meeting is not None:
             work.meeting.append(line)
-        for each in come if work.meeting is None or len(come) == self.ranks else []:
-            self.at(work.dur, partial(self._end, each))
+        for ready in lines if work.meeting is None or len(lines) == self.ranks else []:
+            self.at(work.dur, partial(self._end, ready))
 
     def _end(self, line: Line) -> None:
         work = line.popleft()

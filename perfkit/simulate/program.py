@@ -1,7 +1,5 @@
-"""What does a training program do with the GPU, step after step?
+"""What a training program does with the GPU, step after step.
 
-Conventions
------------
 The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy, AdamW.
 What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses neighbours
 between the matrix products: fewer kernels, and no bytes written and read between them.
@@ -14,17 +12,6 @@ plausible, not measured.
 The host launches a step's kernels one after another. It runs ahead of the GPU until the driver's queue is full. Reading
 the loss waits for the stream, and so does a copy from pageable memory. Lengths are random, from the seed; a kernel's do
 not depend on the others. Times are int64 ns.
-
-Classes
--------
-Setup       settings of a program and of the transformer that it trains
-Kernel      a kernel of a step: its time, operations and bytes
-Maker       makes kernels of a precision
-
-Functions
----------
-executed    the rows of a program
-step        the kernels of a training step in their order
 """
 
 from __future__ import annotations
@@ -73,25 +60,12 @@ Rows = dict[str, list[dict[str, Any]]]
 class Setup:
     """A training program; times in ns.
 
-    Attributes
-    ----------
-    batch, precision, fused
-        Sequences per step; one of PRECISIONS, of which bf16 is by autocast; whether a compiler fused what lies between
-        the matrix products.
-    read_loss
-        Steps from one reading of the loss to the next; 0 for none before the end.
-    loading_ns, workers
-        Preparing one sequence on the CPU, 0 if the batch stays on the GPU; processes that do it, 0 for the program.
-    pinned
-        Whether batches are copied from pinned memory, so that the host does not wait for the copy.
-    host_ns
-        What the host does from one step to the next, beside launching and loading.
-    steps, seed
-        Steps; seed of all random lengths.
-    sequence, hidden, layers, heads
-        Tokens of a sequence; size of the transformer.
-    product_frac, other_frac
-        Times of the matrix products and of all other kernels, over what the roofline model gives.
+    `batch` sequences per step in one of PRECISIONS (bf16 by autocast); `fused`: a compiler fused what lies between the
+    matrix products. The loss is read every `read_loss` steps, 0 for none before the end. `loading_ns` prepares one
+    sequence on the CPU, 0 if the batch stays on the GPU, in `workers` processes, 0 for the program itself; batches are
+    copied `pinned`, so that the host does not wait. `host_ns` is what the host does else from one step to the next.
+    `sequence`, `hidden`, `layers` and `heads` are the transformer's; `product_frac` and `other_frac` the times of the
+    matrix products and of all other kernels over what the roofline model gives.
     """
 
     batch: int = 16
@@ -184,8 +158,7 @@ class _Program:
         self.machine.rows["ranges"].append(span)
 
     def copy_in(self) -> Thread:
-        size = TOKEN_BYTES * self.setup.batch * self.setup.sequence
-        yield from self.copy("H2D", size, pinned=self.setup.pinned)
+        yield from self.copy("H2D", TOKEN_BYTES * self.setup.batch * self.setup.sequence, pinned=self.setup.pinned)
         if not self.setup.pinned:
             yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
 
@@ -229,8 +202,7 @@ def step(setup: Setup) -> list[Kernel]:
     (68, 54)
     """
     scales = {True: setup.product_frac, False: setup.other_frac}
-    made = _Step(setup).all()
-    return [kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product]) for kernel in made]
+    return [kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product]) for kernel in _Step(setup).all()]
 
 
 class _Step:
@@ -274,8 +246,7 @@ class _Step:
 
     def attention(self, layout: str) -> Kernel:
         """Return one of the products of attention: queries and keys, or weights and values, or a gradient."""
-        setup = self.setup
-        inner = setup.hidden // setup.heads
+        setup, inner = self.setup, self.setup.hidden // self.setup.heads
         return self.product(setup.sequence, setup.sequence, inner, layout, setup.batch * setup.heads)
 
     def forward(self) -> Iterator[Kernel]:
@@ -362,10 +333,9 @@ class _Step:
     def loss(self) -> Iterator[Kernel]:
         """Yield the loss and its gradient."""
         for way in ("forward", "backward"):
-            yield self.other(softmax(way, 1), 2 * self.setup.batch, word=4)
-            yield self.other(
-                native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>"), 2 * self.setup.batch, word=4
-            )
+            nll_loss = native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>")
+            for name in (softmax(way, 1), nll_loss):
+                yield self.other(name, 2 * self.setup.batch, word=4)
 
 
 class Kernel(NamedTuple):
@@ -415,13 +385,7 @@ class Maker:
 
 
 def native(kernel: str) -> str:
-    """Return the full name of a kernel of PyTorch's; {0} in it is its number format.
-
-    Examples
-    --------
-    >>> native("nll_loss<{0}>")
-    'void at::native::nll_loss<{0}>(T1)'
-    """
+    """Return the full name of a kernel of PyTorch's; {0} in it is its number format."""
     return f"void at::native::{kernel}(T1)"
 
 
