@@ -1,11 +1,10 @@
 """Parquet copies of what readers returned, so that a capture is read once.
 
-A copy lives in a folder named after the source's path; within it one folder per reader and state of the source
-(size, times, samples of its content), version of its reader and of perfkit, and shape of the tables. Files are
-written
-under a temporary name and renamed to one that holds the checksum of their content (Parquet's own checksums cover its
-pages, not its headers): two processes may write at once, and a damaged file is noticed and made anew. PERFKIT_CACHE
-moves the cache; ``off`` disables it.
+A copy lives in a folder named after the source's path; within it one folder per reader and state of the source (size,
+times, samples of its content), version of its reader and of perfkit, and shape of the tables. Files are written under a
+temporary name and renamed to one that holds the checksum of their content (Parquet's own checksums cover its pages, not
+its headers): two processes may write at once, and a damaged file is noticed and made anew. PERFKIT_CACHE moves the
+cache; ``off`` disables it.
 """
 
 from __future__ import annotations
@@ -56,19 +55,12 @@ class _Source:
             read = reader(self.reader).read(self.path)
             capture, doubts = TABLES["CAPTURE"].checked(read.capture)
             capture = capture.assign(path=pd.array([shown(self.path)] * len(capture), dtype="string"))
-            notes = (*read.notes, *doubts)
-            self._profile = replace(read, capture=capture, notes=notes)
+            self._profile = replace(read, capture=capture, notes=(*read.notes, *doubts))
             self._check()
         return self._profile
 
     def _check_size(self) -> None:
-        """Refuse a file that its reader would have to hold whole, and that is larger than any log.
-
-        Raises
-        ------
-        ReadError
-            If it is larger than the reader's LARGEST.
-        """
+        """Refuse a file larger than its reader's LARGEST, which it would have to hold whole."""
         largest = getattr(reader(self.reader), "LARGEST", None)
         size_bytes = self.path.stat().st_size
         if largest is not None and self.path.is_file() and size_bytes > largest:
@@ -84,18 +76,8 @@ class _Source:
         self._check()
         return checked
 
-    def store(self, table: str, frame: pd.DataFrame, note: str) -> None:
-        """Keep a copy of a table with a note on it."""
-        store(self.place, table, frame, note)
-
     def _check(self) -> None:
-        """Refuse a file that changed: tables of two recordings would be mixed, and the wrong ones kept.
-
-        Raises
-        ------
-        ReadError
-            If the file is another than when the run was loaded.
-        """
+        """Refuse a file that changed: tables of two recordings would be mixed, and the wrong ones kept."""
         try:
             now = state(self.path, self.reader, reader(self.reader).VERSION)
         except OSError as e:
@@ -117,7 +99,7 @@ class _Copy:
         if copy is not None and notes is not None:
             return Checked(copy[0], notes)
         checked = self._source.table(self._table)
-        self._source.store(self._table, checked.frame, json.dumps(checked.notes))
+        store(self._source.place, self._table, checked.frame, json.dumps(checked.notes))
         return checked
 
     def notes(self) -> tuple[str, ...]:
@@ -131,11 +113,6 @@ def state(source: Path, reader: str, version: int) -> str:
     """Return what tells this state of a source, as read by this version of a reader, from any other.
 
     A file is told by size, times, and samples of its content: its head, its tail and places between them.
-
-    Raises
-    ------
-    OSError
-        If the source cannot be read.
     """
     shape = [version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
     is_folder = stat.S_ISDIR(source.stat().st_mode)
@@ -283,38 +260,27 @@ def _parquet(frame: pd.DataFrame, note: str) -> bytes:
 
 def _encoding(frame: pd.DataFrame) -> dict[str, object]:
     """Write integers as differences: times are sorted and ids repeat, so the copy is small and fast."""
-    whole = [str(name) for name, dtype in frame.dtypes.items() if str(dtype) in ("int64", "int32", "Int64")]
-    plain = [str(name) for name, dtype in frame.dtypes.items() if str(dtype) in ("category", "string")]
-    return {
-        "compression": "zstd",
-        "compression_level": 1,
-        "use_dictionary": plain,
-        "column_encoding": dict.fromkeys(whole, "DELTA_BINARY_PACKED"),
-        "write_statistics": False,
-    }
+    integers = [str(name) for name, dtype in frame.dtypes.items() if str(dtype) in ("int64", "int32", "Int64")]
+    texts = [str(name) for name, dtype in frame.dtypes.items() if str(dtype) in ("category", "string")]
+    encodings = dict.fromkeys(integers, "DELTA_BINARY_PACKED")
+    columns = {"use_dictionary": texts, "column_encoding": encodings, "write_statistics": False}
+    return {"compression": "zstd", "compression_level": 1, **columns}
 
 
 def opened(path: Path, name: str) -> Profile:
     """Open a profile through the cache: what has a copy is not read again.
 
-    Raises
-    ------
-    ReadError
-        If the file cannot be read; when a table is read, also if the file has changed since.
+    ReadError if the file cannot be read; when a table is read, also if the file has changed since.
     """
     source = _Source(path, name)
     profile = _recalled(source)
     if profile is None:
         profile = source.profile()
-        source.store("CAPTURE", profile.capture, _description(profile))
+        missing = [asdict(m) for m in profile.missing]
+        stated = {"rank": profile.rank, "node": profile.node}
+        description = {"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, **stated}
+        store(source.place, "CAPTURE", profile.capture, json.dumps(description))
     return replace(profile, loaders={table: _Copy(source, table) for table in profile.loaders})
-
-
-def _description(profile: Profile) -> str:
-    """Return what `_recalled` needs beside CAPTURE, as stored with its copy."""
-    missing = [asdict(m) for m in profile.missing]
-    stated = {"rank": profile.rank, "node": profile.node}
-    return json.dumps({"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, **stated})
 
 
 def _recalled(source: _Source) -> Profile | None:

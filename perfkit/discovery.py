@@ -1,4 +1,4 @@
-"""Which profiles lie at the paths that were given, each capture in one form?"""
+"""Discovery: which profiles lie at the paths that were given, each capture in one form."""
 
 from __future__ import annotations
 
@@ -36,30 +36,24 @@ class Found(NamedTuple):
 def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
     """Return the profiles at these paths, each with its reader's name, and notes on what was left out.
 
-    A file that several readers read is there once for each.
-
-    Raises
-    ------
-    ReadError
-        If a path does not exist or cannot be looked at, or what lies there is of no known kind.
-    ValueError
-        If no path is given.
+    A file that several readers read is there once for each. ReadError if a path does not exist or cannot be looked at,
+    or what lies there is of no known kind.
     """
     if not given:
         raise ValueError("path: an empty list names no profile")
-    found: list[Found] = []
+    profiles: list[Found] = []
     notes: list[str] = list(broken())
     for item in given:
         _check(item)
         claimed = claimants(item)
         if claimed:
             notes += rivals(item, claimed)
-            found += [Found(_whole(item, name), name) for name in claimed]
+            profiles += [Found(_whole(item, name), name) for name in claimed]
         elif item.is_dir():
-            found += _inside(item, notes)
+            profiles += _inside(item, notes)
         else:
             raise unrecognised(item)
-    return list({(each.path.resolve(), each.reader): each for each in found}.values()), notes
+    return list({(profile.path.resolve(), profile.reader): profile for profile in profiles}.values()), notes
 
 
 def _check(path: Path) -> None:
@@ -93,14 +87,8 @@ def _whole(path: Path, claimed: str) -> Path:
 
 
 def _inside(folder: Path, notes: list[str]) -> list[Found]:
-    """Return the profiles in a folder, each capture in one form; what should be a profile and is none is noted.
-
-    Raises
-    ------
-    ReadError
-        If nothing in the folder is a profile.
-    """
-    found: list[Found] = []
+    """Return the profiles in a folder, each capture in one form; what should be a profile and is none is noted."""
+    profiles: list[Found] = []
     others: list[str] = []
     refused: list[tuple[Path, ReadError]] = []
     for item in _sorted(folder):
@@ -109,18 +97,18 @@ def _inside(folder: Path, notes: list[str]) -> list[Found]:
         claimed = () if _is_special(item) else claimants(item)
         if claimed:
             notes += rivals(item, claimed)
-            found += [Found(item, name, is_given=False) for name in claimed]
+            profiles += [Found(item, name, is_given=False) for name in claimed]
         elif item.suffix in SUFFIXES and not _is_special(item):
             refused.append((item, unrecognised(item)))
         else:
             others.append(item.name)
-    if not found:
+    if not profiles:
         raise refused[0][1] if refused else _deeper(folder) or unrecognised(folder)
     notes += [not_read(item, error) for item, error in refused]
     if others:
         listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
         notes.append(f"{folder.name}: left out what is no profile ({listed})")
-    return _in_one_form(found, notes)
+    return _in_one_form(profiles, notes)
 
 
 def not_read(path: Path, error: ReadError) -> str:
@@ -145,10 +133,10 @@ def _sorted(folder: Path) -> list[Path]:
     return sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name))
 
 
-def _in_one_form(found: list[Found], notes: list[str]) -> list[Found]:
+def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
     """Leave out a report beside its own export, and an export beside another of the same report."""
     captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
-    for path, name, _ in found:
+    for path, name, _ in profiles:
         form = next((f for f in FORMS if f and path.name.endswith(f)), "")
         captures.setdefault((path.name.removesuffix(form), name), []).append((FORMS.index(form), path))
     kept: list[Found] = []

@@ -1,7 +1,5 @@
-"""Which ranks of a run are the profiles of its files?
+"""The rank of the run that each of its profiles is.
 
-Conventions
------------
 Files of one reader and one tool are of different ranks (nodes, for monitoring logs): of those that they state if these
 differ, else of their positions. Files of several tools are of one and the same rank: what ``nvidia-smi dmon`` and
 ``nvidia-smi -q`` say of a node is about the same GPUs. A file with several ranks inside keeps them; where another has
@@ -10,11 +8,6 @@ one of them too, they are counted from the next free one on, which a note says.
 Where files state their host, tools of one host are of one rank, its lowest, and tools of several hosts of several: the
 files of a tool are moved there if each states another host and none a rank. What remains unlikely is noted: files of
 one rank that state several hosts, or name different GPUs by one number.
-
-Functions
----------
-places      the place of each profile, and notes
-unlikely    notes on profiles of one rank that can hardly be of one node
 """
 
 from __future__ import annotations
@@ -57,21 +50,21 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
 
     Tables are read of readers only that find several ranks in one file, and only where there are several such files.
     """
-    found = [Place()] * len(profiles)
+    placed = [Place()] * len(profiles)
     notes: list[str] = []
     tools: dict[tuple[str, str], list[int]] = {}
     for i, profile in enumerate(profiles):
         tools.setdefault((profile.reader, str(profile.capture["tool"].iloc[0])), []).append(i)
     for beside in tools.values():
         if len(beside) == 1 and profiles[beside[0]].rank is None:
-            found[beside[0]] = Place(0, 0, _ranked(profiles[beside[0]]))
+            placed[beside[0]] = Place(0, 0, _ranked(profiles[beside[0]]))
             continue
         stated = [_stated(profiles[i]) for i in beside]
-        for i, said, shift in zip(beside, stated, _shifts(stated), strict=True):
-            found[i] = Place(said.ranks[0] + shift, shift, _ranked(profiles[i]))
-            if shift and said.itself:
-                notes.append(f"{profiles[i].path.name}: {_counted(said.ranks, shift)}")
-    return found, [*notes, *_by_host(profiles, list(tools.values()), found)]
+        for i, own, shift in zip(beside, stated, _shifts(stated), strict=True):
+            placed[i] = Place(own.ranks[0] + shift, shift, _ranked(profiles[i]))
+            if shift and own.itself:
+                notes.append(f"{profiles[i].path.name}: {_counted(own.ranks, shift)}")
+    return placed, [*notes, *_by_host(profiles, list(tools.values()), placed)]
 
 
 def _by_host(profiles: Sequence[Profile], tools: list[list[int]], found: list[Place]) -> list[str]:
@@ -116,9 +109,9 @@ def _stated(profile: Profile) -> _Stated:
 
 def _shifts(stated: Sequence[_Stated]) -> list[int]:
     """Return by how much the ranks of each file are counted up."""
-    if all(len(said.ranks) == 1 for said in stated):
-        own = {said.ranks[0] for said in stated if said.itself}
-        return [0 if len(own) == len(stated) else i - said.ranks[0] for i, said in enumerate(stated)]
+    if all(len(file.ranks) == 1 for file in stated):
+        own = {file.ranks[0] for file in stated if file.itself}
+        return [0 if len(own) == len(stated) else i - file.ranks[0] for i, file in enumerate(stated)]
     used: set[int] = set()
     shifts = [0] * len(stated)
     # What states its ranks goes first: a file that states none takes what is left.
@@ -137,13 +130,7 @@ def _counted(ranks: tuple[int, ...], shift: int) -> str:
 
 
 def unlikely(profiles: Sequence[Profile], found: Sequence[Place]) -> list[str]:
-    """Return notes on profiles of several tools that are counted as one rank and can hardly be of one node.
-
-    Parameters
-    ----------
-    profiles, found
-        Profiles and their places, as `places` returned them.
-    """
+    """Return notes on profiles of several tools that are counted as one rank and can hardly be of one node."""
     of_rank: dict[int, list[Profile]] = {}
     for profile, place in zip(profiles, found, strict=True):
         of_rank.setdefault(place.first, []).append(profile)
@@ -152,10 +139,8 @@ def unlikely(profiles: Sequence[Profile], found: Sequence[Place]) -> list[str]:
     for several in (beside for beside in of_rank.values() if len(beside) > 1):
         names = [_gpu_names(profile, place_of[id(profile)]) for profile in several]
         for (one, of_one), (other, of_other) in combinations(zip(several, names, strict=True), 2):
-            why = _contradiction(one, of_one, other, of_other)
-            notes += (
-                [f"{one.path.name} and {other.path.name}: counted as of one node, though they {why}"] if why else []
-            )
+            if why := _contradiction(one, of_one, other, of_other):
+                notes.append(f"{one.path.name} and {other.path.name}: counted as of one node, though they {why}")
     return notes
 
 
@@ -165,8 +150,8 @@ def _contradiction(one: Profile, names: _Names, other: Profile, others: _Names) 
         return "state different hosts: load them apart"
     for key in sorted(names.keys() & others.keys()):
         if not _alike(names[key], others[key]):
-            said = f"{printable(names[key], 60)}, {printable(others[key], 60)}"
-            return f"name different GPUs as GPU {key[1]} of rank {key[0]} ({said})"
+            both = f"{printable(names[key], 60)}, {printable(others[key], 60)}"
+            return f"name different GPUs as GPU {key[1]} of rank {key[0]} ({both})"
     return ""
 
 

@@ -123,9 +123,9 @@ class Selection:
     def devices(self) -> pd.DataFrame:
         """DEVICES that were chosen, or that ran something when none was chosen."""
         used = pd.concat([self.all_kernels[["rank", "gpu"]], self.copies[["rank", "gpu"]]]).drop_duplicates()
-        found = self.run.devices.merge(used, on=["rank", "gpu"])
+        active = self.run.devices.merge(used, on=["rank", "gpu"])
         # AMD's kernels name their GPU by another number than the list of devices.
-        return found if len(found) else self._on_gpus(self.run.devices)
+        return active if len(active) else self._on_gpus(self.run.devices)
 
     @cached_property
     def api_calls(self) -> pd.DataFrame:
@@ -209,9 +209,8 @@ def select(
     Returns
     -------
     Selection
-        Has `kernels` (the chosen ones), `other_kernels`, `copies`, `api_calls`, `ranges`, `samples`,
-        `launches` with their `counters`, `stalls` and `rules` (measured in runs of their own: a window does
-        not apply), `devices` and `window`, which is None or the window as a tuple.
+        Its `kernels` are the chosen ones; `launches`, `counters`, `stalls` and `rules` were measured in runs of their
+        own, to which a window does not apply.
 
     Raises
     ------
@@ -285,9 +284,8 @@ def checked_window(run: Run, window: Sequence[int]) -> tuple[int, int] | None:
             f"{start / 1e9:.9g} s to {end / 1e9:.9g} s. Choose a window inside it."
         )
     if not covers(run.recorded, (first, last)):
-        spans = ", ".join(
-            f"{s.start_ns / 1e9:.9g} s to {s.end_ns / 1e9:.9g} s ({s.name})" for s in run.recorded[:SPANS]
-        )
+        first_spans = run.recorded[:SPANS]
+        spans = ", ".join(f"{s.start_ns / 1e9:.9g} s to {s.end_ns / 1e9:.9g} s ({s.name})" for s in first_spans)
         raise PerfkitError(
             f"window: {first / 1e9:.9g} s to {last / 1e9:.9g} s reaches into a time at which nothing was recorded. "
             f"Recorded was {spans}{' and more' if len(run.recorded) > SPANS else ''}. Choose a window inside of one."
@@ -306,23 +304,23 @@ def check_ranks(run: Run, ranks: Sequence[int]) -> None:
     """Refuse ranks of which nothing was recorded."""
     if not len(ranks):
         return
-    known = {int(rank) for name in ("CAPTURE", *ACTIVE) for rank in run.table(name)["rank"].unique()}
-    unknown = [rank for rank in ranks if rank not in known]
+    recorded = {int(rank) for name in ("CAPTURE", *ACTIVE) for rank in run.table(name)["rank"].unique()}
+    unknown = [rank for rank in ranks if rank not in recorded]
     if unknown:
-        missing, found = (", ".join(map(str, ranks)) for ranks in (unknown, sorted(known)))
-        raise PerfkitError(f"ranks: the run has no rank {missing}. Choose from {found}.")
+        missing, present = (", ".join(map(str, ranks)) for ranks in (unknown, sorted(recorded)))
+        raise PerfkitError(f"ranks: the run has no rank {missing}. Choose from {present}.")
 
 
 def check_gpus(run: Run, gpus: Sequence[int], ranks: Sequence[int] = ()) -> None:
     """Refuse GPUs without activity on the chosen ranks."""
     frames = [run.table(name) for name in ACTIVE]
-    seen = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in frames]
-    known = sorted({int(g) for frame in seen for g in frame["gpu"].unique()})
-    unknown = [g for g in gpus if g not in known]
+    of_ranks = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in frames]
+    active = sorted({int(g) for frame in of_ranks for g in frame["gpu"].unique()})
+    unknown = [g for g in gpus if g not in active]
     if unknown:
         raise PerfkitError(
             f"gpus: the run has no activity on GPU {', '.join(map(str, unknown))}. "
-            + (f"Choose from {', '.join(map(str, known))}." if known else "It has no GPU activity at all.")
+            + (f"Choose from {', '.join(map(str, active))}." if active else "It has no GPU activity at all.")
         )
 
 
@@ -334,9 +332,9 @@ def no_kernel(run: Run, pattern: str, families: Sequence[str]) -> PerfkitError:
         return PerfkitError("kernels: the run has no kernels. Choose no kernels, or record some.")
     if families:
         present = {family(str(name)) for frame in frames for name in frame["full_name"].cat.categories}
-        found = ", ".join(one for one in FAMILIES if one in present)
+        listed = ", ".join(one for one in FAMILIES if one in present)
         named = f" and contains {pattern!r}" if pattern else ""
-        return PerfkitError(f"families: no kernel is of {', '.join(families)}{named}. The run has {found}.")
+        return PerfkitError(f"families: no kernel is of {', '.join(families)}{named}. The run has {listed}.")
     begun = [name for name in names if pattern[:3].casefold() in name.casefold()] or names
     close = get_close_matches(pattern, begun[:MOST_COMPARED], n=3, cutoff=0.3) or begun[:3]
     return PerfkitError(

@@ -1,21 +1,18 @@
-"""In which precision does a kernel compute, and on which units?
+"""The precision in which a kernel computes, its units, and all that its name says in one sentence.
 
-Conventions
------------
-Precision is the type of the operands, not of the accumulator. Both answers are hints: counters
-decide (``sm__ops_path_tensor*`` for tensor cores).
-One sentence of clauses joined by semicolons, built only from what the name states. Generic kernels
-with a documented parameter list have a sentence of their own; the others are described by family,
-precision, tile, split and layout.
+Precision is the type of the operands, not of the accumulator. Both answers are hints: counters decide
+(``sm__ops_path_tensor*`` for tensor cores). The sentence has clauses joined by semicolons, built only from what the
+name states. Generic kernels with a documented parameter list have a sentence of their own; the others are described by
+family, precision, tile, split and layout.
 
 References
 ----------
-cuBLAS, cuDNN and CUTLASS name matrix instructions by letter and shape: s1688 accumulates in single
-precision with m16n8k8 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction").
-Tensile's type letters: ROCm/Tensile wiki, "Kernel parameters".
-PyTorch ``PersistentSoftmax.cuh`` (softmax_warp_forward), ``CUDALoops.cuh`` (vectorized_elementwise_kernel),
-``Reduce.cuh`` (reduce_kernel), ``MultiTensorApply.cuh``; FlashAttention ``kernel_traits.h``;
-NCCL ``src/device/generate.py``, function ``best_kernel``: kernels are specialised for few algorithms.
+cuBLAS, cuDNN and CUTLASS name matrix instructions by letter and shape: s1688 accumulates in single precision with
+m16n8k8 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"). Tensile's type letters: ROCm/Tensile
+wiki, "Kernel parameters". PyTorch ``PersistentSoftmax.cuh`` (softmax_warp_forward), ``CUDALoops.cuh``
+(vectorized_elementwise_kernel), ``Reduce.cuh`` (reduce_kernel), ``MultiTensorApply.cuh``; FlashAttention
+``kernel_traits.h``; NCCL ``src/device/generate.py``, function ``best_kernel``: kernels are specialised for few
+algorithms.
 """
 
 from __future__ import annotations
@@ -49,19 +46,9 @@ _NAMED_PRECISION = compiled_rules(
 _TYPE_PRECISION = {
     "double": "fp64",
     "float": "fp32",
-    "half": "fp16",
-    "half_t": "fp16",
-    "__half": "fp16",
-    "Half": "fp16",
-    "BFloat16": "bf16",
-    "bfloat16_t": "bf16",
-    "__nv_bfloat16": "bf16",
-    "__hip_bfloat16": "bf16",
-    "__bfloat": "bf16",
-    "Float8_e4m3fn": "fp8",
-    "Float8_e5m2": "fp8",
-    "__nv_fp8_e4m3": "fp8",
-    "__nv_fp8_e5m2": "fp8",
+    **dict.fromkeys(("half", "half_t", "__half", "Half"), "fp16"),
+    **dict.fromkeys(("BFloat16", "bfloat16_t", "__nv_bfloat16", "__hip_bfloat16", "__bfloat"), "bf16"),
+    **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "__nv_fp8_e4m3", "__nv_fp8_e5m2"), "fp8"),
 }
 _INTEGERS = {"long": "int64", "int": "int32"}
 _TYPE = re.compile(rf"(?<![\w])(?:{'|'.join(_TYPE_PRECISION)})(?![\w])")
@@ -215,14 +202,14 @@ def _flash(full_name: str, said: Decoded) -> str:
 
 
 def _does(said: Decoded) -> str:
-    known = next((text for pattern, text in _FUNCTORS if re.search(pattern, said.operation)), "")
-    return known or said.operation or "an operation its name does not say"
+    work = next((text for pattern, text in _FUNCTORS if re.search(pattern, said.operation)), "")
+    return work or said.operation or "an operation its name does not say"
 
 
 def _numbers(full_name: str) -> list[int]:
     """Return the integer template arguments; flags count as 0 and 1."""
-    found = (re.fullmatch(r"(?:\(\w+\))?(\d{1,9}|true|false)", arg) for arg in qualified(full_name)[-1].args)
-    texts = (one.group(1) for one in found if one)
+    matches = (re.fullmatch(r"(?:\(\w+\))?(\d{1,9}|true|false)", arg) for arg in qualified(full_name)[-1].args)
+    texts = (match.group(1) for match in matches if match)
     return [int(text) if text.isdecimal() else int(text == "true") for text in texts]
 
 
@@ -251,8 +238,8 @@ def precision_of(full_name: str) -> str:
     if "tf32" in args:
         return "tf32"
     for text in (does, args):
-        if found := _TYPE.search(text):
-            return _TYPE_PRECISION[found.group()]
+        if match := _TYPE.search(text):
+            return _TYPE_PRECISION[match.group()]
     integer = None if "OpaqueType" in does or name in HOLLOW else _INTEGER.search(does)
     return _INTEGERS[integer.group()] if integer else ""
 
@@ -275,17 +262,8 @@ def tensor_cores(full_name: str, family: str, precision: str) -> bool | None:
 def decode(full_name: str) -> Decoded:
     """Return everything a kernel's name says: library, precision, tile, split, and a plain sentence.
 
-    The name is a hint, written by the kernel's author; counters decide what a kernel really did.
-
-    Parameters
-    ----------
-    full_name
-        Demangled kernel name; any text.
-
-    Returns
-    -------
-    Decoded
-        Its fields are empty (``tensor_cores`` None) where the name does not say.
+    The name is a hint, written by the kernel's author; counters decide what a kernel really did. Fields of what the
+    name does not say are empty, ``tensor_cores`` None.
 
     Examples
     --------
@@ -311,20 +289,9 @@ def decode(full_name: str) -> Decoded:
 
 
 def table(full_names: Iterable[str]) -> pd.DataFrame:
-    """Return short name and family of each distinct kernel name.
+    """Return full_name, name and family (strings, never missing) of each distinct kernel name, in order of occurrence.
 
-    Every name is read once, however often it occurs: give it the categories of a column.
-
-    Parameters
-    ----------
-    full_names
-        Demangled kernel names, in any order; may repeat and be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per distinct name, in order of first occurrence; columns full_name, name and family
-        (string, never missing).
+    Every name is read once, however often it occurs: give it the categories of a column. There may be none.
 
     Examples
     --------
@@ -339,9 +306,8 @@ def table(full_names: Iterable[str]) -> pd.DataFrame:
 def sentence(full_name: str, said: Decoded) -> str:
     """Return one plain English sentence about the kernel, built from its name alone."""
     name = base(full_name)
-    known = (d for library, pattern, d in _SPECIAL if said.library.startswith(library) and pattern.search(name))
-    special = next(known, _general)
-    text = special(full_name, said)
+    special = (d for library, pattern, d in _SPECIAL if said.library.startswith(library) and pattern.search(name))
+    text = next(special, _general)(full_name, said)
     return f"{text[0].upper()}{text[1:]}."
 
 
@@ -352,7 +318,8 @@ def _general(full_name: str, said: Decoded) -> str:
     work = _DIRECTION[said.operation] if said.operation in ("fprop", "dgrad", "wgrad") else _WORK[said.family]
     clauses = [work + _in_precision(said) + _on_units(said) + _origin(said)]
     if said.tile:
-        clauses.append(f"each thread block computes a {said.tile} tile of the result ({_axes(said.tile)})")
+        axes = "M x N x K step" if said.tile.count("x") == 2 else "M x N"
+        clauses.append(f"each thread block computes a {said.tile} tile of the result ({axes})")
     clauses += _divided(said.split)
     if said.family == "gemm" and said.layout:
         clauses.append(
@@ -370,10 +337,6 @@ def _named(full_name: str, said: Decoded) -> str:
         return f"{kernel}: its name follows no convention known here"
     direction = f", {_DIRECTION[said.operation]}" if said.operation in ("fwd", "bwd") else ""
     return f"{kernel}: {_WORK[said.family]}{direction}{_in_precision(said)}"
-
-
-def _axes(tile: str) -> str:
-    return "M x N x K step" if tile.count("x") == 2 else "M x N"
 
 
 def _divided(split: str) -> list[str]:

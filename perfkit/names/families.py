@@ -1,17 +1,12 @@
-"""Which properties of a kernel does its name state?
+"""Properties of a kernel that its name states, and its family.
 
-Conventions
------------
-A property the name does not state is the empty string. Names are the libraries' own and documented
-by NVIDIA and AMD only in part, so a property is a hint.
-The family is judged from the name alone: the rules below are tried in order on ``scope::function``
-and, behind a space, the functor of a generic kernel (`perfkit.names.shortening.functor`); the first
-that matches decides. Case does not matter. Names that no rule knows are ``other``.
+A property the name does not state is the empty string. Names are the libraries' own and documented by NVIDIA and AMD
+only in part (CUTLASS documentation, "CUTLASS Profiler": tile M x N, then K x stages, layout, alignment; ROCm/Tensile
+wiki, "Kernel parameters": index letters, data types, MT = macro tile), so a property is a hint.
 
-References
-----------
-CUTLASS documentation, "CUTLASS Profiler" (kernel names: tile M x N, then K x stages, layout, alignment).
-Tensile: ROCm/Tensile wiki, "Kernel parameters" (index letters, data types, MT = macro tile).
+The family is judged from the name alone: the rules below are tried in order on ``scope::function`` and, behind a space,
+the functor of a generic kernel (`perfkit.names.shortening.functor`); the first that matches decides. Case does not
+matter. Names that no rule knows are ``other``.
 """
 
 from __future__ import annotations
@@ -24,18 +19,8 @@ from perfkit.names.parsing import base, canonical, qualified
 from perfkit.names.shortening import functor
 
 FAMILIES = (
-    "gemm",
-    "convolution",
-    "attention",
-    "normalisation",
-    "softmax",
-    "elementwise",
-    "reduction",
-    "embedding",
-    "optimizer",
-    "communication",
-    "copy",
-    "other",
+    *("gemm", "convolution", "attention", "normalisation", "softmax", "elementwise", "reduction", "embedding"),
+    *("optimizer", "communication", "copy", "other"),
 )
 _REACH = 400
 # The criterion of HTA and TraceLens, on the function name without scopes.
@@ -52,17 +37,13 @@ FAMILY_RULES: tuple[tuple[str, str], ...] = (
     ("reduction", r"^triton_(?:red|per)_"),
     ("copy", rf"^triton_poi_fused(?:_+{_LAYOUT})+_\d+$"),
     ("elementwise", r"^triton_(?:poi|for)_"),
-    (
-        "communication",
-        r"nvshmem|^deep_?ep::|deep_ep::|\b(?:inter|intra)node::|cross_device_reduce|multimem_|quick_?reduce",
-    ),
+    ("communication", r"nvshmem|^deep_?ep::|deep_ep::|\b(?:inter|intra)node::|cross_device_reduce|multimem_"),
+    ("communication", r"quick_?reduce"),
     ("communication", r"^\S*(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all)"),
     # Writing the key-value cache moves data, whichever attention reads it later.
     ("copy", r"reshape_and_cache|store_kv_?cache|concat_and_cache"),
-    (
-        "attention",
-        r"flash_?(?:fwd|bwd|attn|attention|fprop|bprop)|\bflash::|fmha|sdpa|attention|attn|pagedkv|mergestates",
-    ),
+    ("attention", r"flash_?(?:fwd|bwd|attn|attention|fprop|bprop)|\bflash::|fmha|sdpa|attention|attn|pagedkv"),
+    ("attention", r"mergestates"),
     ("attention", r"\b(?:single|batch)(?:decode|prefill)|_fwd_(?:grouped_)?kernel_stage\d|\bmha_(?:fwd|bwd)"),
     # Rotary position embedding multiplies; it looks nothing up.
     ("elementwise", r"rotary|\b(?:fused_)?rope"),
@@ -75,10 +56,8 @@ FAMILY_RULES: tuple[tuple[str, str], ...] = (
     ("normalisation", r"batch_?norm|layer_?norm|group_?norm|instance_?norm|rms_?norm|\bbn_(?:fw|bw)|rowwisemoments"),
     ("normalisation", r"gammabeta|fusedparamscuda|internalgradientscuda|cucompute\w*grad|welford"),
     ("convolution", r"fprop|dgrad|wgrad|implicit_gemm|winograd|conv(?:olve|olution|\dd|_|\d)|s?cudnn_\d|scudnn"),
-    (
-        "convolution",
-        r"cutlass\w*_cudnn\w*::|\bigemm_(?:fwd|bwd|wrw)_|im2(?:d2)?col|fft[12]d_|flip_filter|compute\w*offsetskernel",
-    ),
+    ("convolution", r"cutlass\w*_cudnn\w*::|\bigemm_(?:fwd|bwd|wrw)_|im2(?:d2)?col|fft[12]d_|flip_filter"),
+    ("convolution", r"compute\w*offsetskernel"),
     ("convolution", r"pointwise_mult_and_sum_complex|xdlops_bwd_weight|implicitgemm"),
     ("softmax", r"softmax"),
     # splitKreduce adds the partial results of a GEMM whose K loop was split: it is the GEMM's second half.
@@ -87,15 +66,11 @@ FAMILY_RULES: tuple[tuple[str, str], ...] = (
     # These two are called after the loss's reduction mode and write one gradient per element.
     ("elementwise", r"nll_loss_backward|updategradinput"),
     # Pooling reduces over a window; a scan is a reduction that keeps its steps.
-    (
-        "reduction",
-        r"updateoutput|pool|scan|reduce|reduction|nvfuser_\w*persistent|\bdot_kernel|argmax|argmin|_dot\b|sum_\w*rows",
-    ),
+    ("reduction", r"updateoutput|pool|scan|reduce|reduction|nvfuser_\w*persistent|\bdot_kernel|argmax|argmin|_dot\b"),
+    ("reduction", r"sum_\w*rows"),
     ("elementwise", r"elementwise|pointwise|dropout|distribution_|upsample|subtensor"),
-    (
-        "elementwise",
-        r"act_and_mul|silu|gelu|relu|swiglu|quant|fp8|scale|scal_kernel|axpy|vec(?:tor)?_?(?:add|mul)|clamp_",
-    ),
+    ("elementwise", r"act_and_mul|silu|gelu|relu|swiglu|quant|fp8|scale|scal_kernel|axpy|vec(?:tor)?_?(?:add|mul)"),
+    ("elementwise", r"clamp_"),
 )
 _COMPILED_FAMILIES = tuple((kind, re.compile(pattern, re.IGNORECASE)) for kind, pattern in FAMILY_RULES)
 _LONGEST_NAME = 2000
@@ -203,12 +178,9 @@ def architecture(full_name: str) -> str:
 def tile(full_name: str, family: str) -> str:
     """Return the part of the result one thread block computes: MxN, or MxNxK where the name says K."""
     text = beginning(full_name)
-    if family == "attention":
-        patterns: tuple[re.Pattern[str], ...] = (_FLASH_TILE,)
-    else:
-        patterns = _TILE if family in ("gemm", "convolution") else ()
-    found = next((found for pattern in patterns if (found := pattern.search(text))), None)
-    return "x".join(found.groups()) if found else ""
+    patterns = {"attention": (_FLASH_TILE,), "gemm": _TILE, "convolution": _TILE}.get(family, ())
+    match = next((match for pattern in patterns if (match := pattern.search(text))), None)
+    return "x".join(match.groups()) if match else ""
 
 
 def layout(full_name: str, family: str) -> str:
@@ -217,8 +189,8 @@ def layout(full_name: str, family: str) -> str:
     if tensile := _TENSILE.search(text):
         return _TENSILE_LAYOUT.get(tensile.group(1), "")
     patterns = {"gemm": (_OPERAND_LAYOUT,), "convolution": (_TENSOR_LAYOUT, _OPERAND_LAYOUT)}.get(family, ())
-    found = next((found for pattern in patterns if (found := pattern.search(text))), None)
-    return (next(filter(None, found.groups()))).lower() if found else ""
+    match = next((match for pattern in patterns if (match := pattern.search(text))), None)
+    return next(filter(None, match.groups())).lower() if match else ""
 
 
 def split(full_name: str) -> str:
@@ -231,8 +203,7 @@ def split(full_name: str) -> str:
 
 def operation(full_name: str) -> str:
     """Return the collective, the direction of a convolution or pass, the fused operators, or the functor."""
-    name = base(full_name)
-    does = functor(full_name)
+    name, does = base(full_name), functor(full_name)
     sources: tuple[Callable[[], str], ...] = (
         lambda: _group(_COLLECTIVE, name),
         lambda: _group(_FUSED, name).rstrip("0123456789").strip("_"),
@@ -253,26 +224,16 @@ def first_match(ordered: Rules, text: str) -> str:
 
 
 def _group(pattern: re.Pattern[str], text: str) -> str:
-    found = pattern.search(text)
-    return found.group(1) if found else ""
+    match = pattern.search(text)
+    return match.group(1) if match else ""
 
 
 def family(full_name: str) -> str:
-    """Return the kind of work a kernel does, one of FAMILIES.
+    """Return the kind of work a kernel does, one of FAMILIES; ``other`` when its demangled name does not say.
 
-    A communication kernel has ``nccl`` or ``rccl`` in its function name, or is a known custom
-    collective. Layout changes, concatenations and indexed moves are ``copy``; pooling and scans are
-    ``reduction``; filling and random numbers are ``elementwise``.
-
-    Parameters
-    ----------
-    full_name
-        Demangled kernel name; any text.
-
-    Returns
-    -------
-    str
-        ``other`` when the name does not say.
+    A communication kernel has ``nccl`` or ``rccl`` in its function name, or is a known custom collective. Layout
+    changes, concatenations and indexed moves are ``copy``; pooling and scans are ``reduction``; filling and random
+    numbers are ``elementwise``.
 
     Examples
     --------

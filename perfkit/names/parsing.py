@@ -1,11 +1,8 @@
-"""What are the parts of a demangled kernel name: scopes, function, template arguments, parameters?
+"""The parts of a demangled kernel name: scopes, function, template arguments, parameters.
 
-Conventions
------------
-Kernel names come from outside and may be cut, unbalanced or no C++ at all: nothing here raises on
-them, and every step takes time linear in their length. `canonical` brings the spellings of nsys,
-ncu and CUPTI's own demangler (as in Kineto traces) to one text, so that one kernel has one name
-whichever tool recorded it.
+Kernel names come from outside and may be cut, unbalanced or no C++ at all: nothing here raises on them, and every step
+takes time linear in their length. `canonical` brings the spellings of nsys, ncu and CUPTI's own demangler (as in Kineto
+traces) to one text, so that one kernel has one name whichever tool recorded it.
 """
 
 from __future__ import annotations
@@ -47,20 +44,10 @@ class Part:
 
 
 def base(full_name: str) -> str:
-    """Return the function name without return type, namespaces, template arguments and parameters.
+    """Return the function name without return type, namespaces, template arguments and parameters; empty only for "".
 
-    This is what nsys stores as shortName. A name without C++ structure comes back unchanged; of a
-    mangled name the innermost function name is returned.
-
-    Parameters
-    ----------
-    full_name
-        Demangled kernel name; any text.
-
-    Returns
-    -------
-    str
-        Empty only for an empty name.
+    This is what nsys stores as shortName. A name without C++ structure comes back unchanged; of a mangled name the
+    innermost function name is returned.
 
     Examples
     --------
@@ -208,14 +195,14 @@ def template_names(mangled: str) -> list[str]:
     >>> template_names("ILi1ENS_12Rmsnorm2dFwdINS_8sequenceILi4EEEEE")
     ['Rmsnorm2dFwd', 'sequence']
     """
-    found, at = [], 0
+    templates, at = [], 0
     while step := _MANGLED_LITERAL_OR_NAME.search(mangled, at):
         at = step.end()
         if step.group(1):
             name_at, at = at, at + int(step.group(1))
             if mangled[at : at + 1] == "I":
-                found.append(mangled[name_at:at])
-    return found
+                templates.append(mangled[name_at:at])
+    return templates
 
 
 def matching(names: Iterable[str], pattern: str) -> list[bool]:

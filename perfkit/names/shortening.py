@@ -1,19 +1,10 @@
-"""How is a kernel called in tables and charts?
+"""How a kernel is called in tables and charts.
 
-Conventions
------------
-`compact` writes a name without what never tells two kernels apart: anonymous namespaces, constness,
-casts and suffixes of integer arguments, the ``operator()`` of a lambda, and, for the libraries of
-`perfkit.names.libraries`, outer namespaces and parameter lists (their kernels are not overloaded on
-parameters, and the lists differ between tools and versions). Everything else stays, so equal compact
-names mean equal work. `short` keeps a compact name of up to 80 characters; a longer one loses detail
-and gains a hash of the whole compact name.
-
-Functions
----------
-short       name for people
-compact     name without redundant parts, of any length
-functor     the template argument that says what a generic kernel does
+`compact` writes a name without what never tells two kernels apart: anonymous namespaces, constness, casts and suffixes
+of integer arguments, the ``operator()`` of a lambda, and, for the libraries of `perfkit.names.libraries`, outer
+namespaces and parameter lists (their kernels are not overloaded on parameters, and the lists differ between tools and
+versions). Everything else stays, so equal compact names mean equal work. `short` keeps a compact name of up to 80
+characters; a longer one loses detail and gains a hash of the whole compact name.
 """
 
 from __future__ import annotations
@@ -67,28 +58,19 @@ class _Detail:
 def short(full_name: str) -> str:
     """Return a name of at most 80 characters that never stands for two kernels that do different work.
 
-    A plain name comes back unchanged; a CUTLASS ``Kernel`` is called by its operation; a name that
-    would be longer is shortened and ends in `` #`` and 8 hexadecimal digits, a hash of the long one.
-
-    Parameters
-    ----------
-    full_name
-        Demangled kernel name; any text.
-
-    Returns
-    -------
-    str
-        The same in every process and, for library kernels, from every profiler.
+    A plain name comes back unchanged; a CUTLASS ``Kernel`` is called by its operation; a name that would be longer is
+    shortened and ends in `` #`` and 8 hexadecimal digits, a hash of the long one. It is the same in every process and,
+    for library kernels, from every profiler.
 
     Examples
     --------
     >>> short("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align1>(T1::Params)")
     'cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align1'
     """
-    whole = compact(full_name)
-    if len(whole) <= LONGEST:
-        return whole
-    mark = " #" + blake2b(whole.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    name = compact(full_name)
+    if len(name) <= LONGEST:
+        return name
+    mark = " #" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     forms = [_written_out(full_name, _Detail(scoped, params=False)) for scoped in (True, False)]
     if does := functor(full_name):
         *scopes, last = qualified(full_name)
@@ -123,21 +105,19 @@ def functor(full_name: str) -> str:
         return ""
     if not last.args:
         return next((name for name in template_names(last.tail) if name not in HOLLOW), "")
-    found = next((arg for arg in last.args if not _says_nothing(arg)), "")
+    argument = next((arg for arg in last.args if not _says_nothing(arg)), "")
     for _ in range(_DEEPEST):
-        wrapper = next((part for part in path(found) if part.name in _WRAPPERS), None)
+        wrapper = next((part for part in path(argument) if part.name in _WRAPPERS), None)
         if wrapper is None or len(wrapper.args) <= _WRAPPERS[wrapper.name]:
             break
-        found = wrapper.args[_WRAPPERS[wrapper.name]]
-    return _rendered(path(found), _Detail(), library=False, depth=1) if found else ""
+        argument = wrapper.args[_WRAPPERS[wrapper.name]]
+    return _rendered(path(argument), _Detail(), library=False, depth=1) if argument else ""
 
 
 def _says_nothing(argument: str) -> bool:
     """Whether a template argument is a number, an element type or bookkeeping."""
-    return (
-        _NO_FUNCTOR.fullmatch(_argument(argument, _Detail(), _DEEPEST).partition("<")[0].rpartition("::")[2])
-        is not None
-    )
+    name = _argument(argument, _Detail(), _DEEPEST).partition("<")[0].rpartition("::")[2]
+    return _NO_FUNCTOR.fullmatch(name) is not None
 
 
 def _written_out(full_name: str, detail: _Detail) -> str:

@@ -49,11 +49,11 @@ def _workload(given: argparse.Namespace) -> None:
 
 def _experiment(given: argparse.Namespace) -> None:
     chosen = [experiments.find(name) for name in given.names]
-    for each in chosen:
-        lines = each.lines(given.device, given.out, given.repeats)
-        _say("\n".join([f"# {each.topic}: {each.question}", *lines.values()]))
+    for experiment in chosen:
+        lines = experiment.lines(given.device, given.out, given.repeats)
+        _say("\n".join([f"# {experiment.topic}: {experiment.question}", *lines.values()]))
         if not given.print_commands:
-            _say(_comparing(record(each, given.device, given.out, given.repeats)))
+            _say(_comparing(record(experiment, given.device, given.out, given.repeats)))
 
 
 def _comparing(folders: Mapping[str, Sequence[Path]]) -> str:
@@ -71,8 +71,8 @@ def _experimenter() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="+", metavar="NAME", help=", ".join(experiments.EXPERIMENTS))
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--out", type=Path, default=Path("runs"), help="folder for the runs (default: runs)")
-    told = f"record every run so often, in turn, so that what differs between runs shows (default: {REPEATS})"
-    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help=told)
+    repeats = f"record every run so often, in turn, so that what differs between runs shows (default: {REPEATS})"
+    parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N", help=repeats)
     parser.add_argument("--print-commands", action="store_true", help="only print what would be run")
     return parser
 
@@ -88,12 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=DEVICES, default="cpu")
     parser.add_argument("--batch", type=int, nargs="+", default=[128], help="one or several; the last is recorded")
     parser.add_argument("--steps", type=int, default=50, help="timed steps per batch size (default: 50)")
-    told = ", ".join(f"{steps} on {kind}" for kind, steps in WARM_UP.items())
-    parser.add_argument("--warm-up", type=int, help=f"steps before them (default: {told})")
+    warming = ", ".join(f"{steps} on {kind}" for kind, steps in WARM_UP.items())
+    parser.add_argument("--warm-up", type=int, help=f"steps before them (default: {warming})")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="fp16 and bf16 by autocast")
     parser.add_argument("--compile", action="store_true", help="with torch.compile")
-    told = "after every step, or so many, which waits for the GPU"
-    parser.add_argument("--read-loss", type=int, nargs="?", const=1, default=0, metavar="STEPS", help=told)
+    reading = "after every step, or so many, which waits for the GPU"
+    parser.add_argument("--read-loss", type=int, nargs="?", const=1, default=0, metavar="STEPS", help=reading)
     parser.add_argument("--seed", type=int, default=0)
     _add_size(parser)
     _add_loader(parser)
@@ -105,8 +105,8 @@ def _add_size(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("size of ResNet's images and of BERT")
     group.add_argument("--scale", choices=tuple(SIZES), default="full", help="small is for trying things out")
     for name in DIMENSIONS:
-        told = ", ".join(f"{getattr(size, name)} if {scale}" for scale, size in SIZES.items())
-        group.add_argument(f"--{name}", type=int, help=told)
+        sizes = ", ".join(f"{getattr(size, name)} if {scale}" for scale, size in SIZES.items())
+        group.add_argument(f"--{name}", type=int, help=sizes)
 
 
 def _add_loader(parser: argparse.ArgumentParser) -> None:
@@ -130,7 +130,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
 
 def _plan(given: argparse.Namespace) -> Plan:
     """Return the plan that the arguments give; ValueError if it cannot be run."""
-    said = {name: value for name in DIMENSIONS if (value := getattr(given, name)) is not None}
+    size = {name: value for name in DIMENSIONS if (value := getattr(given, name)) is not None}
     chosen = ("mode", "device", "steps", "warm_up", "precision", "compile", "read_loss", "seed", "traced")
     loading = ("resident", "workers", "pin_memory", "prefetch", "persistent")
     if given.mark_steps and given.device != "cuda":
@@ -138,7 +138,7 @@ def _plan(given: argparse.Namespace) -> Plan:
     return Plan(
         given.model,
         batches=tuple(given.batch),
-        size=replace(SIZES[given.scale], **said),
+        size=replace(SIZES[given.scale], **size),
         loader=Loader(**{name: getattr(given, name) for name in loading}),
         **{name: getattr(given, name) for name in chosen},
     )
@@ -152,7 +152,7 @@ def _run(plan: Plan, given: argparse.Namespace) -> None:
         _say(_table(running.measure(plan, peaks=peaks, is_marked=given.mark_steps)))
         return
     content = running.record(plan, given.record, peaks=peaks, gpu_metrics=given.gpu_metrics)
-    made = [f"{tool}: {said}" for tool, said in content["captures"].items()]
+    made = [f"{tool}: {outcome}" for tool, outcome in content["captures"].items()]
     _say("\n".join([_table(content["rows"]), "", *made, f"perfkit report {given.record}"]))
 
 

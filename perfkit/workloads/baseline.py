@@ -1,12 +1,13 @@
-"""How fast is this machine: the rate of its matrix products and the bandwidth of its copies, measured with PyTorch?
+"""How fast this machine multiplies matrices and copies memory, measured with PyTorch.
 
-Conventions
------------
-Measured is the GPU that PyTorch has chosen, or the CPU where it has none; nothing else should run on it. Rates are of
-the median repeat. A product of two square matrices of n rows is 2 n^3 FLOP, on random numbers: with zeros a GPU draws
-less power and clocks higher. A copy inside one memory reads and writes every byte; one over a link moves it once.
-The device is the GPU that PyTorch has chosen, or the CPU where it has none. Work is warmed up and then repeated; on a
-GPU events in its stream take the time of a repeat, on the CPU its clock does.
+Measured is the GPU that PyTorch has chosen, or the CPU where it has none; nothing else should run on it. Work is warmed
+up and then repeated; on a GPU events in its stream take the time of a repeat, on the CPU its clock does. Rates are of
+the median repeat. A product of two square matrices of n rows is 2 n^3 FLOP (Golub, Van Loan: Matrix Computations, 1.1),
+on random numbers: with zeros a GPU draws less power and clocks higher. A copy inside one memory reads and writes every
+byte; one over a link moves it once.
+
+Shares of a data sheet's peak are 0 to 1.1, NaN where the peak is not known; a rate above 110 % of it is refused with a
+PerfkitError, since something else was timed. So is a machine without PyTorch.
 """
 
 from __future__ import annotations
@@ -122,24 +123,19 @@ def copy(*, seconds: float = 1.0, size_bytes: int | None = None) -> pd.DataFrame
     Parameters
     ----------
     seconds
-        Time for each direction and memory, about.
+        Time for each direction and memory, about, above 0.
     size_bytes
         What is copied; 256 MiB when omitted, 512 MiB on a CPU: more than the caches hold.
 
     Returns
     -------
     pandas.DataFrame
-        COPY_RATES, one row per direction and memory: `bytes` and `count` int64; `median_ns`, `min_ns`, `max_ns`
-        float64, ns; `bytes_per_s` float64, of the median, reads and writes counted where both are of one memory;
-        `peak_frac` float64, its share of the memory bandwidth of the data sheet, NaN if that is not known or the copy
-        goes over a link, at most 1.1.
+        COPY_RATES, one row per direction and memory.
 
     Raises
     ------
-    ValueError
-        If `seconds` or `size_bytes` is not above 0.
     PerfkitError
-        If PyTorch is not installed, the GPU lacks the memory, or a rate is above 110 % of the peak.
+        If the GPU lacks the memory.
 
     Examples
     --------
@@ -195,71 +191,25 @@ def gemm(*, seconds: float = 2.0, most_rows: int = 16384) -> pd.DataFrame:
     Parameters
     ----------
     seconds
-        Time for each precision, about. Clocks fall with heat and power: more of it shows a rate that lasts.
+        Time for each precision, about, above 0. Clocks fall with heat and power: more of it shows a rate that lasts.
     most_rows
-        Largest size.
+        Largest size, 256 or more.
 
     Returns
     -------
     pandas.DataFrame
-        GEMMS, one row per precision and size: `rows_count`, `flops` and `count` int64; `median_ns`, `min_ns`, `max_ns`
-        float64, ns; `flops_per_s` float64, of the median; `peak_frac` float64, its share of the data sheet's peak, NaN
-        if that is not known, at most 1.1.
-
-    Raises
-    ------
-    ValueError
-        If `seconds` is not above 0, or `most_rows` below the first size, 256.
-    PerfkitError
-        If PyTorch is not installed, or a rate is above 110 % of the peak: then something else was timed.
-
-    References
-    ----------
-    FLOP of a product: Golub, Van Loan: Matrix Computations, 1.1.
-
-    Examples
-    --------
-    >>> gemm(seconds=0)
-    Traceback (most recent call last):
-    ...
-    ValueError: seconds: 0 is not above 0
+        GEMMS, one row per precision and size.
     """
     above_zero(seconds)
     if most_rows < FIRST:
         raise ValueError(f"most_rows: {most_rows} is below {FIRST}")
     used = device()
-    rows = [
-        {"precision": precision, **row}
-        for precision, dtype in _precisions(used)
-        for row in _sizes(used, precision, dtype, seconds, most_rows)
-    ]
+    rows = [row for precision, dtype in _precisions(used) for row in _sizes(used, precision, dtype, seconds, most_rows)]
     return GEMMS.make(pd.DataFrame(rows))
 
 
 def ceilings(gemms: pd.DataFrame) -> pd.DataFrame:
-    """Return the highest rate of each precision, and whether larger matrices would not be faster.
-
-    Parameters
-    ----------
-    gemms
-        GEMMS; may be empty.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per precision, ascending: `precision` category; `flops_per_s` float64; `is_plateau` bool, whether the
-        largest size is less than 2 % faster than the best of the smaller ones.
-
-    Raises
-    ------
-    SchemaError
-        If `gemms` is not a GEMMS table.
-
-    Examples
-    --------
-    >>> ceilings(GEMMS.empty()).empty
-    True
-    """
+    """Return MEASURED_CEILINGS: the highest rate of each precision in GEMMS, and whether that is a plateau."""
     rows = []
     for precision, sizes in GEMMS.check(gemms).groupby("precision", observed=True):
         *smaller, last = sizes.sort_values("rows_count")["flops_per_s"]
@@ -276,12 +226,12 @@ def _precisions(used: Device) -> list[tuple[str, Any]]:
     torch, capability = used.torch, used.capability
     if capability is None:
         return [("fp32", torch.float32), ("bf16", torch.bfloat16), ("fp16", torch.float16)]
-    made = [("fp32", torch.float32), ("fp16_tensor" if capability >= (7, 0) else "fp16", torch.float16)]
+    precisions = [("fp32", torch.float32), ("fp16_tensor" if capability >= (7, 0) else "fp16", torch.float16)]
     if capability >= (8, 0):
-        made.append(("bf16_tensor", torch.bfloat16))
+        precisions.append(("bf16_tensor", torch.bfloat16))
         if not torch.version.hip:
-            made.append(("tf32_tensor", torch.float32))
-    return made
+            precisions.append(("tf32_tensor", torch.float32))
+    return precisions
 
 
 def _sizes(used: Device, precision: str, dtype: Any, seconds: float, most_rows: int) -> Iterator[dict[str, Any]]:
@@ -295,7 +245,7 @@ def _sizes(used: Device, precision: str, dtype: Any, seconds: float, most_rows: 
         row = timed(_products(used, precision, dtype, rows, seconds / SIZES), "flops_per_s", flops)
         rate = row["flops_per_s"]
         frac = peak_frac(used.name, precision, rate, peak, "FLOP/s")
-        yield {"rows_count": rows, "flops": flops, **row, "peak_frac": frac}
+        yield {"precision": precision, "rows_count": rows, "flops": flops, **row, "peak_frac": frac}
         level = level + 1 if rate < RISE * best else 0
         best, rows = max(best, rate), 2 * rows
         is_late = time.monotonic() + CALLS * 8 * row["min_ns"] / 1e9 > end  # twice the rows are eight times the FLOP
@@ -331,9 +281,8 @@ def above_zero(seconds: float) -> None:
 
 def timed(times: list[float], rate: str, amount: int) -> dict[str, Any]:
     """Return what `TIMES` says of repeats (ns), and under the name `rate` the amount per second of the median one."""
-    middle = median(times)
-    ends = {"median_ns": middle, "min_ns": min(times), "max_ns": max(times)}
-    return {"count": len(times), **ends, rate: amount / (middle / 1e9)}
+    spread = {"median_ns": median(times), "min_ns": min(times), "max_ns": max(times)}
+    return {"count": len(times), **spread, rate: amount / (spread["median_ns"] / 1e9)}
 
 
 def peak_frac(name: str, what: str, rate: float, peak: float | None, unit: str) -> float:
@@ -349,13 +298,7 @@ def peak_frac(name: str, what: str, rate: float, peak: float | None, unit: str) 
 
 
 def device() -> Device:
-    """Return what PyTorch computes on.
-
-    Raises
-    ------
-    PerfkitError
-        If PyTorch is not installed.
-    """
+    """Return what PyTorch computes on."""
     try:
         import torch
     except ImportError as e:

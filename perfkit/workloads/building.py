@@ -1,7 +1,5 @@
 """A model, and what one step of training or inference does with a batch.
 
-Conventions
------------
 Samples are drawn once, from a seed, and each is prepared when it is asked for, as one of a real data set would be:
 images are stored as bytes and become floats from -1 to 1; tokens are as they are. Labels are random, so a model can
 only learn them by heart.
@@ -64,33 +62,19 @@ def model(plan: Plan) -> Any:
     """Return the model of a plan; the same seed gives the same weights."""
     import torch
 
+    from perfkit.workloads import models
+
     torch.manual_seed(plan.seed)
-    if plan.model == "mlp":
-        from perfkit.workloads.models import SimpleMLP
-
-        return SimpleMLP()
-    if plan.model == "cnn":
-        from perfkit.workloads.models import SimpleCNN
-
-        return SimpleCNN()
+    if plan.model in ("mlp", "cnn"):
+        return models.SimpleMLP() if plan.model == "mlp" else models.SimpleCNN()
     if plan.model == "resnet18":
-        from perfkit.workloads.models import ResNet18
-
-        return ResNet18(classes=CLASSES["resnet18"])
-    from perfkit.workloads.models import BertClassifier
-
+        return models.ResNet18(classes=CLASSES["resnet18"])
     names = ("layers", "hidden", "heads", "vocabulary")
-    return BertClassifier(classes=CLASSES["bert"], **{name: getattr(plan.size, name) for name in names})
+    return models.BertClassifier(classes=CLASSES["bert"], **{name: getattr(plan.size, name) for name in names})
 
 
 def workload(torch: Any, plan: Plan) -> Workload:
-    """Return the model on its device, compiled if that is asked for, and its step.
-
-    Raises
-    ------
-    PerfkitError
-        If it is to be compiled and there is no compiler.
-    """
+    """Return the model on its device and its step; compiled if asked for, PerfkitError without a compiler."""
     if plan.compile:
         _check_compiler(plan.device)
     made = model(plan).to(plan.device).train(plan.mode == "train")
@@ -100,7 +84,10 @@ def workload(torch: Any, plan: Plan) -> Workload:
 
 
 def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch], Any]:
-    optimiser = _optimiser(torch, plan, made)
+    if plan.model == "bert":
+        optimiser = torch.optim.AdamW(made.parameters(), lr=5e-5)
+    else:
+        optimiser = torch.optim.SGD(made.parameters(), lr=0.01, momentum=0.9)
     # Gradients of FP16 numbers are scaled up, so that small ones do not become 0.
     scaler = torch.amp.GradScaler(plan.device, enabled=plan.precision == "fp16")
     done = 0
@@ -118,12 +105,6 @@ def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch
         return loss.item() if plan.read_loss and done % plan.read_loss == 0 else loss.detach()
 
     return step
-
-
-def _optimiser(torch: Any, plan: Plan, made: Any) -> Any:
-    if plan.model == "bert":
-        return torch.optim.AdamW(made.parameters(), lr=5e-5)
-    return torch.optim.SGD(made.parameters(), lr=0.01, momentum=0.9)
 
 
 def _inference(torch: Any, plan: Plan, called: Any) -> Callable[[Batch], Any]:
@@ -182,14 +163,9 @@ def _moved(loaded: Batch, plan: Plan) -> Batch:
 
 @contextmanager
 def computing(used: Device, plan: Plan) -> Iterator[None]:
-    """Let matrix products and convolutions of FP32 numbers be computed as such, or in TF32, on a GPU.
+    """Let a GPU compute with FP32 numbers as such, or in TF32; PerfkitError if it has no tensor cores for TF32.
 
     PyTorch alone computes convolutions in TF32 and matrix products in FP32; both are set, and set back afterwards.
-
-    Raises
-    ------
-    PerfkitError
-        If the GPU has no tensor cores for TF32.
     """
     if used.capability is None:
         yield
@@ -214,19 +190,10 @@ def autocast(torch: Any, plan: Plan) -> Any:
 
 
 def peak_flops(used: Device, plan: Plan, *, table: Iterable[hardware.Peaks] | None = None) -> float | None:
-    """Return the dense peak of the device in this precision, FLOP/s, or None if it is not known.
+    """Return the dense peak of the device in the plan's precision, FLOP/s, or None if it is not known.
 
-    That of tensor cores where the GPU has them for the precision. A CPU has one only in a table of one's own, as
-    `perfkit baseline gemm` measures it.
-
-    Parameters
-    ----------
-    used
-        The device.
-    plan
-        With the precision.
-    table
-        Peaks to look in, such as those of `hardware.load_peaks`; those of perfkit when omitted.
+    That of tensor cores where the GPU has them for the precision. A CPU has one only in a `table` of one's own (those
+    of perfkit when omitted), as `perfkit baseline gemm` measures it.
     """
     sheet = hardware.peaks(used.name, table=table)
     since = TENSOR_SINCE.get(plan.precision)

@@ -1,21 +1,8 @@
-"""What is an experiment: runs that differ in one thing, and how they are recorded?
+"""Experiments: runs that differ in one thing, and how they are recorded.
 
-The same topics, by the same names, are simulated by `perfkit.simulate`, for machines without a GPU.
-
-Conventions
------------
-No single run shows by how much runs of one program differ, so each is repeated. Repeats alternate: before, after,
-before, after, so that whatever slows the machine down meanwhile slows both.
-
-Data
-----
-BASES          device -> the plan that the runs share
-REPEATS        how often each run is recorded, unless it is said
-EXPERIMENTS     name -> experiment: measuring, tensor, fusion, sync, loading, batch, precision, case
-
-Classes
--------
-Experiment     a topic with its runs
+The same topics, by the same names, are simulated by `perfkit.simulate`, for machines without a GPU. No single run shows
+by how much runs of one program differ, so each is repeated. Repeats alternate: before, after, before, after, so that
+whatever slows the machine down meanwhile slows both.
 """
 
 from __future__ import annotations
@@ -48,19 +35,11 @@ Runs = dict[str, Changes]
 
 @dataclass(frozen=True)
 class Experiment:
-    """A topic, the question, and what to run and look at to answer it.
+    """A topic of the notes, the question, what the notes claim, and what to run and look at to answer it.
 
-    Attributes
-    ----------
-    name, topic, question
-        Short name; the notes' topic; what is asked.
-    claim
-        What the notes on GPU utilisation say, which the runs test.
-    look
-        What to look at.
-    runs
-        By device, cuda or cpu: label of each run, in order -> what is different from the plan in BASES. A pair has the
-        labels before and after, the case a label for each change; each run differs from the one before in one thing.
+    `runs` maps the device, cuda or cpu, to the label of each run, in order, and what is different from the plan in
+    BASES. A pair has the labels before and after, the case a label for each change; each run differs from the one
+    before in one thing.
     """
 
     name: str
@@ -71,13 +50,7 @@ class Experiment:
     runs: Mapping[str, Runs]
 
     def plans(self, device: str) -> dict[str, Plan]:
-        """Return what is run, by label, on a device: cuda or cpu.
-
-        Raises
-        ------
-        ValueError
-            If the device is neither.
-        """
+        """Return what is run, by label, on a device: cuda or cpu."""
         if device not in DEVICES:
             raise ValueError(f"device: {device!r} is not one of {list(DEVICES)}")
         return {label: replace(BASES[device], **changes) for label, changes in self.runs[device].items()}
@@ -98,27 +71,13 @@ class Experiment:
         }
 
     def lines(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], str]:
-        """Return the commands as a person types them.
-
-        Examples
-        --------
-        >>> pair = {"before": {"model": "mlp"}, "after": {"model": "mlp", "compile": True}}
-        >>> told = Experiment("fusion", "Fusion", "", "", "", {"cuda": pair}).lines("cuda", "runs")
-        >>> print(told["after", 1].partition(" --traced")[0])
-        python -m perfkit.workloads mlp --device cuda --batch 16 --compile
-        """
+        """Return the commands as a person types them."""
         commands = self.commands(device, out, repeats)
         return {which: shlex.join(["python", *argv[1:]]) for which, argv in commands.items()}
 
 
 def folder_of(label: str, repeat: int, repeats: int) -> str:
-    """Return what the folder of a repeat is called: LABEL-1, LABEL-2 and so on; of a single run LABEL.
-
-    Examples
-    --------
-    >>> folder_of("before", 2, 3), folder_of("before", 1, 1)
-    ('before-2', 'before')
-    """
+    """Return what the folder of a repeat is called: LABEL-1, LABEL-2 and so on; of a single run LABEL."""
     return label if repeats == 1 else f"{label}-{repeat}"
 
 
@@ -126,7 +85,6 @@ BEFORE, AFTER = "before", "after"
 
 
 def _pair(after: Changes, *, before: Changes | None = None, **shared: Any) -> Runs:
-    """Return the runs of a pair."""
     return {BEFORE: {**shared, **(before or {})}, AFTER: {**shared, **after}}
 
 
@@ -231,50 +189,30 @@ _ALL = (
         },
     ),
 )
-EXPERIMENTS = MappingProxyType({each.name: each for each in _ALL})
+EXPERIMENTS = MappingProxyType({experiment.name: experiment for experiment in _ALL})
 
 
 def repeats_of(label: str, place: Path) -> list[Path]:
     """Return the folders of a run's repeats in `place`, in their order; empty where there are none."""
-    found = [
-        path for path in place.iterdir() if path.is_dir() and re.fullmatch(rf"{re.escape(label)}(-\d+)?", path.name)
-    ]
-    return sorted(found, key=lambda path: int(path.name.removeprefix(label)[1:] or 0))
+    named = re.compile(rf"{re.escape(label)}(-\d+)?")
+    folders = [path for path in place.iterdir() if path.is_dir() and named.fullmatch(path.name)]
+    return sorted(folders, key=lambda path: int(path.name.removeprefix(label)[1:] or 0))
 
 
 def record(experiment: Experiment, device: str, out: str | Path, repeats: int = REPEATS) -> dict[str, list[Path]]:
-    """Record the runs of an experiment, one after another, each by a process of its own.
+    """Record the runs of an experiment, each by a process of its own, and return the folders of each run by its label.
 
-    Parameters
-    ----------
-    experiment
-        One of EXPERIMENTS.
-    device
-        cuda or cpu.
-    out
-        Each run gets a folder in ``out/NAME``, which must be empty or new: `folder_of`.
-    repeats
-        How often each run is recorded, at least 1; all runs once, then all again.
-
-    Returns
-    -------
-    dict
-        The folders of each run's repeats by its label, in their order.
-
-    Raises
-    ------
-    ValueError
-        If the device is neither, or there are no repeats.
-    PerfkitError
-        If a run fails; those before it stay recorded.
+    Each run is recorded `repeats` times, all runs once, then all again, on a device, cuda or cpu. Its folder
+    (`folder_of`) in ``out/NAME`` must be empty or new. If a run fails, a PerfkitError says so, and those before it stay
+    recorded.
     """
     folders: dict[str, list[Path]] = {}
     for (label, repeat), argv in experiment.commands(device, out, repeats).items():
         done = subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode:
-            said = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
+            errors = [line for line in done.stderr.splitlines() if line.strip()] or [f"status {done.returncode}"]
             raise PerfkitError(
-                f"{experiment.name}, {folder_of(label, repeat, repeats)}: the run failed: {said[-1]} "
+                f"{experiment.name}, {folder_of(label, repeat, repeats)}: the run failed: {errors[-1]} "
                 f"Its command: {shlex.join(argv)}"
             )
         folders.setdefault(label, []).append(Path(argv[-1]))
@@ -282,18 +220,7 @@ def record(experiment: Experiment, device: str, out: str | Path, repeats: int = 
 
 
 def find(name: str) -> Experiment:
-    """Return an experiment by its name.
-
-    Raises
-    ------
-    ValueError
-        If there is none of that name.
-
-    Examples
-    --------
-    >>> find("fusion").topic
-    'Kernel fusion'
-    """
+    """Return an experiment by its name."""
     if name not in EXPERIMENTS:
         raise ValueError(f"experiment: {name!r} is not one of {', '.join(EXPERIMENTS)}")
     return EXPERIMENTS[name]

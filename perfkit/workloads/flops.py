@@ -1,21 +1,10 @@
-"""How many floating-point operations does a step of each model take, by formula?
+"""Floating-point operations of a step of each model, by formula.
 
-Conventions
------------
 A multiplication and an addition are two operations. Counted are linear layers, convolutions and the two products of
 attention; biases, activations, normalisations, pooling, the loss and the optimiser are not: for these models they are
-below 1 % of the operations (not of the time). Backward computes the gradients of a product's two operands, each
-as many operations as the product; images need no gradient, so a first layer has only that of its weights.
-
-Functions
----------
-layers         the layers of a model, with their operations forward
-step           operations of a step of training or inference
-convolutions   the convolutions of ResNet-18, with their sizes
-
-References
-----------
-Hoffmann et al.: Training Compute-Optimal Large Language Models, arXiv 2203.15556, appendix F.
+below 1 % of the operations (not of the time). Backward computes the gradients of a product's two operands, each as many
+operations as the product; images need no gradient, so a first layer has only that of its weights (Hoffmann et al.:
+Training Compute-Optimal Large Language Models, arXiv 2203.15556, appendix F).
 """
 
 from __future__ import annotations
@@ -58,44 +47,26 @@ def step(plan: Plan, batch: int) -> int:
     >>> step(Plan("mlp", mode="inference"), 128)  # 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10)
     60096512
     """
-    found = layers(plan, batch)
+    of_model = layers(plan, batch)
     if plan.mode == "inference":
-        return sum(layer.flops for layer in found)
-    return sum(layer.flops * (3 if layer.passes_gradient else 2) for layer in found)
+        return sum(layer.flops for layer in of_model)
+    return sum(layer.flops * (3 if layer.passes_gradient else 2) for layer in of_model)
 
 
 def layers(plan: Plan, batch: int) -> list[Layer]:
-    """Return the layers of a model with operations, in their order.
-
-    Examples
-    --------
-    >>> layers(Plan("mlp"), 1)[-1]
-    Layer(name='fc3', flops=2560, passes_gradient=True)
-    """
+    """Return the layers of a model with operations, in their order."""
     if batch < 1:
         raise ValueError(f"batch: {batch} is below 1")
     return MODELS[plan.model](batch, plan.size)
 
 
 def linear(rows: int, inputs: int, outputs: int) -> int:
-    """Return the operations of a linear layer on `rows` vectors.
-
-    Examples
-    --------
-    >>> linear(128, 784, 256)
-    51380224
-    """
+    """Return the operations of a linear layer on `rows` vectors."""
     return 2 * rows * inputs * outputs
 
 
 def convolution(batch: int, inputs: int, outputs: int, kernel: int, side: int) -> int:
-    """Return the operations of a convolution with square kernels whose output has `side` x `side` pixels.
-
-    Examples
-    --------
-    >>> convolution(1, 1, 1, kernel=5, side=24)
-    28800
-    """
+    """Return the operations of a convolution with square kernels whose output has `side` x `side` pixels."""
     return 2 * batch * outputs * side**2 * inputs * kernel**2
 
 
@@ -103,35 +74,24 @@ def convolutions(image: int = 224) -> list[Convolution]:
     """Return the convolutions of ResNet-18 on square images of `image` pixels a side, in forward order.
 
     The network is that of He et al., arXiv 1512.03385, table 1. The 1 x 1 convolution of a shortcut follows its block.
-
-    Examples
-    --------
-    >>> convolutions()[0]
-    Convolution(name='conv1', inputs=3, outputs=64, kernel=7, stride=2, side=112)
     """
     side = _halved(image)
-    found = [Convolution("conv1", 3, WIDTHS[0], 7, 2, side)]
+    made = [Convolution("conv1", 3, WIDTHS[0], 7, 2, side)]
     side, inputs = _halved(side), WIDTHS[0]
     for stage, outputs in enumerate(WIDTHS):
         side = side if stage == 0 else _halved(side)
         for block in (2 * stage, 2 * stage + 1):
             name, stride = f"blocks.{block}", 1 if inputs == outputs else 2
-            found.append(Convolution(f"{name}.conv1", inputs, outputs, 3, stride, side))
-            found.append(Convolution(f"{name}.conv2", outputs, outputs, 3, 1, side))
+            made.append(Convolution(f"{name}.conv1", inputs, outputs, 3, stride, side))
+            made.append(Convolution(f"{name}.conv2", outputs, outputs, 3, 1, side))
             if stride == 2:
-                found.append(Convolution(f"{name}.shortcut", inputs, outputs, 1, stride, side))
+                made.append(Convolution(f"{name}.shortcut", inputs, outputs, 1, stride, side))
             inputs = outputs
-    return found
+    return made
 
 
 def attention(batch: int, sequence: int, hidden: int) -> int:
-    """Return the operations of queries times keys and weights times values, over all heads.
-
-    Examples
-    --------
-    >>> attention(1, 128, 768)
-    50331648
-    """
+    """Return the operations of queries times keys and weights times values, over all heads."""
     return 2 * (2 * batch * sequence**2 * hidden)
 
 
@@ -153,11 +113,11 @@ def _cnn(batch: int, size: Size) -> list[Layer]:
 
 
 def _resnet18(batch: int, size: Size) -> list[Layer]:
-    found = [
-        Layer(each.name, convolution(batch, each.inputs, each.outputs, each.kernel, each.side))
-        for each in convolutions(size.image)
+    first, *others = [
+        Layer(name, convolution(batch, inputs, outputs, kernel, side))
+        for name, inputs, outputs, kernel, _, side in convolutions(size.image)
     ]
-    return [found[0]._replace(passes_gradient=False), *found[1:], Layer("fc", linear(batch, WIDTHS[-1], 1000))]
+    return [first._replace(passes_gradient=False), *others, Layer("fc", linear(batch, WIDTHS[-1], 1000))]
 
 
 def _bert(batch: int, size: Size) -> list[Layer]:
@@ -169,8 +129,8 @@ def _bert(batch: int, size: Size) -> list[Layer]:
         Layer("fc1", linear(rows, hidden, 4 * hidden)),
         Layer("fc2", linear(rows, 4 * hidden, hidden)),
     ]
-    found = [each._replace(name=f"layers.{n}.{each.name}") for n in range(size.layers) for each in layer]
-    return [*found, Layer("pooler", linear(batch, hidden, hidden)), Layer("fc", linear(batch, hidden, 2))]
+    encoder = [part._replace(name=f"layers.{n}.{part.name}") for n in range(size.layers) for part in layer]
+    return [*encoder, Layer("pooler", linear(batch, hidden, hidden)), Layer("fc", linear(batch, hidden, 2))]
 
 
 def _halved(side: int) -> int:
@@ -178,9 +138,4 @@ def _halved(side: int) -> int:
     return (side + 1) // 2
 
 
-MODELS: dict[str, Callable[[int, Size], list[Layer]]] = {
-    "mlp": _mlp,
-    "cnn": _cnn,
-    "resnet18": _resnet18,
-    "bert": _bert,
-}
+MODELS: dict[str, Callable[[int, Size], list[Layer]]] = {"mlp": _mlp, "cnn": _cnn, "resnet18": _resnet18, "bert": _bert}

@@ -1,4 +1,4 @@
-"""BERT-base: embeddings, twelve layers of attention and a two-layer network, a pooler, and a head of two classes."""
+"""The labs' models: BERT-base, a small CNN, an MLP and ResNet-18; the classifiers return logits."""
 
 from __future__ import annotations
 
@@ -53,14 +53,10 @@ class Layer(nn.Module):  # type: ignore[misc]
 
 
 class Bert(nn.Module):  # type: ignore[misc]
-    """BERT without a head; the defaults are those of BERT-base, uncased.
+    """BERT without a head; the defaults are those of BERT-base, uncased (Devlin et al., arXiv 1810.04805, section 3).
 
     All sequences of a batch are as long as each other and of one sentence, so nothing is masked. The weights are
     random. Unlike the original, attention's weights are not dropped out.
-
-    References
-    ----------
-    Devlin, Chang, Lee, Toutanova: BERT, arXiv 1810.04805, section 3.
     """
 
     def __init__(
@@ -99,13 +95,9 @@ class BertClassifier(nn.Module):  # type: ignore[misc]
 class SimpleCNN(nn.Module):  # type: ignore[misc]
     """Convolution 5x5, pooling, convolution 5x5, pooling, linear 16-100-10; returns logits.
 
-    One channel everywhere, as in the lab report. Of the report's listing two things are changed: `forward` returned
-    the softmax, which a loss then took for logits, and nothing stood between a convolution and its pooling; here a
-    ReLU does.
-
-    References
-    ----------
-    Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025: section 2.1.2.
+    One channel everywhere, as in the lab report (Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16
+    June 2025: section 2.1.2). Of its listing two things are changed: `forward` returned the softmax, which a loss then
+    took for logits, and nothing stood between a convolution and its pooling; here a ReLU does.
     """
 
     def __init__(self) -> None:
@@ -120,9 +112,7 @@ class SimpleCNN(nn.Module):  # type: ignore[misc]
         """Return the logits of images: (batch, 1, 28, 28) to (batch, 10)."""
         x = self.pool(F.relu(self.conv1(images)))  # 28 -> 24 -> 12
         x = self.pool(F.relu(self.conv2(x)))  # 12 -> 8 -> 4
-        x = torch.flatten(x, 1)
-        x = F.relu(self.fc1(x))
-        return self.fc2(x)
+        return self.fc2(F.relu(self.fc1(torch.flatten(x, 1))))
 
 
 PIXELS, CLASSES = 28 * 28, 10
@@ -131,14 +121,10 @@ PIXELS, CLASSES = 28 * 28, 10
 class SimpleMLP(nn.Module):  # type: ignore[misc]
     """784-256-128-10 with ReLU between the layers; returns logits.
 
-    The lab report's listing has four mistakes, which are not repeated here: its `forward` returns nothing; it calls
-    the output of the softmax logits, and its negative losses say that a negative log-likelihood took these
-    probabilities for logarithms; it has a ReLU after the last layer, which cuts off the gradient of every class below
-    zero. The loss, `cross_entropy`, applies the softmax itself, so the model holds none.
-
-    References
-    ----------
-    Kuo and Gurjar, Machine Learning Acceleration, lab assignment 2, 16 June 2025: section 2.1.1.
+    The lab report's listing (section 2.1.1) has four mistakes, which are not repeated here: its `forward` returns
+    nothing; it calls the output of the softmax logits, and its negative losses say that a negative log-likelihood took
+    these probabilities for logarithms; it has a ReLU after the last layer, which cuts off the gradient of every class
+    below zero. The loss, `cross_entropy`, applies the softmax itself, so the model holds none.
     """
 
     def __init__(self) -> None:
@@ -149,19 +135,16 @@ class SimpleMLP(nn.Module):  # type: ignore[misc]
 
     def forward(self, images: Any) -> Any:
         """Return the logits of images: (batch, 1, 28, 28) to (batch, 10)."""
-        x = torch.flatten(images, 1)
-        x = F.relu(self.fc1(x))
-        x = F.relu(self.fc2(x))
-        return self.fc3(x)
+        x = F.relu(self.fc1(torch.flatten(images, 1)))
+        return self.fc3(F.relu(self.fc2(x)))
 
 
 WIDTHS = (64, 128, 256, 512)  # channels of the four stages, two blocks each
 
 
 class BasicBlock(nn.Module):  # type: ignore[misc]
-    """Two convolutions 3x3, each with batch normalisation, and a shortcut around them.
-
-    Where the block halves the image or changes the channels, the shortcut is a convolution 1x1.
+    """Two convolutions 3x3 with batch normalisation, and a shortcut, which is a convolution 1x1 where the shape
+    changes.
     """
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
@@ -183,20 +166,14 @@ class BasicBlock(nn.Module):  # type: ignore[misc]
 
 
 class ResNet18(nn.Module):  # type: ignore[misc]
-    """ResNet-18 for images of any size from 32 pixels on; returns logits.
-
-    References
-    ----------
-    He, Zhang, Ren, Sun: Deep Residual Learning for Image Recognition, arXiv 1512.03385, table 1.
-    """
+    """ResNet-18 for images of any size from 32 pixels on; returns logits (He et al., arXiv 1512.03385, table 1)."""
 
     def __init__(self, *, classes: int = 1000) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, WIDTHS[0], kernel_size=7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(WIDTHS[0])
         self.pool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
-        blocks = []
-        inputs = WIDTHS[0]
+        blocks, inputs = [], WIDTHS[0]
         for stage, outputs in enumerate(WIDTHS):
             blocks += [BasicBlock(inputs, outputs, 1 if stage == 0 else 2), BasicBlock(outputs, outputs, 1)]
             inputs = outputs
@@ -206,6 +183,4 @@ class ResNet18(nn.Module):  # type: ignore[misc]
     def forward(self, images: Any) -> Any:
         """Return the logits of images: (batch, 3, side, side) to (batch, classes)."""
         x = self.pool(F.relu(self.bn1(self.conv1(images))))
-        x = self.blocks(x)
-        x = torch.flatten(F.adaptive_avg_pool2d(x, 1), 1)
-        return self.fc(x)
+        return self.fc(torch.flatten(F.adaptive_avg_pool2d(self.blocks(x), 1), 1))

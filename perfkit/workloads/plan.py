@@ -1,13 +1,8 @@
 """What is run and how: the model and its size, the device, the precision, and where its data come from.
 
-Conventions
------------
 Each capture is of steady steps: the program, started with ``--mark-steps``, warms up first and then calls
-cudaProfilerStart, which the tools wait for. Nsight Compute replays every kernel many times, so it gets one step.
-Of several batch sizes the last is captured. Exports lie beside the reports, under the names that perfkit pairs.
-
-References
-----------
+cudaProfilerStart, which the tools wait for. Nsight Compute replays every kernel many times, so it gets one step. Of
+several batch sizes the last is captured. Exports lie beside the reports, under the names that perfkit pairs. Options:
 Nsight Systems User Guide, CLI options; Nsight Compute CLI, command line options.
 """
 
@@ -61,12 +56,8 @@ class Size:
             raise ValueError(f"hidden: {self.hidden} is no multiple of {self.heads} heads")
 
 
-SIZES = MappingProxyType(
-    {
-        "full": Size(),
-        "small": Size(image=64, sequence=32, layers=2, hidden=128, heads=2, vocabulary=1000),
-    }
-)
+SMALL = Size(image=64, sequence=32, layers=2, hidden=128, heads=2, vocabulary=1000)
+SIZES = MappingProxyType({"full": Size(), "small": SMALL})
 
 
 @dataclass(frozen=True)
@@ -177,25 +168,18 @@ def arguments(plan: Plan) -> list[str]:
     ['bert', '--device', 'cuda', '--batch', '8', '--precision', 'bf16', '--resident']
     """
     scale = min(SIZES, key=lambda name: len(_different(plan.size, SIZES[name])))
-    said = [plan.model, *(_option("scale", scale) if SIZES[scale] != Size() else [])]
+    words = [plan.model, *(_option("scale", scale) if SIZES[scale] != Size() else [])]
     for part, usual in ((plan, Plan(plan.model)), (plan.size, SIZES[scale]), (plan.loader, Loader())):
         for name in _different(part, usual):
             if name not in ("model", "size", "loader"):
-                said += _option(name, getattr(part, name))
-    return said
+                words += _option(name, getattr(part, name))
+    return words
 
 
 def captures(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> dict[str, list[Command]]:
-    """Return the commands that record a plan, in their order, by tool: nsys and ncu.
+    """Return the commands that record the last batch size of a plan into `out`, in their order, by tool: nsys and ncu.
 
-    Parameters
-    ----------
-    plan
-        The workload; its last batch size is taken.
-    out
-        Folder for the captures.
-    gpu_metrics
-        Whether nsys samples the GPU's counters (SM activity, memory bandwidth), which needs a permission.
+    With `gpu_metrics` nsys samples the GPU's counters (SM activity, memory bandwidth), which needs a permission.
     """
     last = replace(plan, batches=plan.batches[-1:])
     stem = out / plan.model
@@ -252,8 +236,8 @@ def run(command: Command) -> str | None:
     if done.returncode == 0 and command.makes.exists():
         return None
     command.makes.unlink(missing_ok=True)
-    said = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-    return said[-1] if said else f"ended with {done.returncode} and made no {command.makes.name}"
+    lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
+    return lines[-1] if lines else f"ended with {done.returncode} and made no {command.makes.name}"
 
 
 @contextmanager
@@ -273,7 +257,7 @@ def _program(plan: Plan) -> list[str]:
 
 def _different(part: Plan | Size | Loader, usual: Plan | Size | Loader) -> list[str]:
     """Return the names of the fields in which two of a kind differ."""
-    return [each.name for each in fields(part) if getattr(part, each.name) != getattr(usual, each.name)]
+    return [option.name for option in fields(part) if getattr(part, option.name) != getattr(usual, option.name)]
 
 
 def _option(name: str, value: object) -> Sequence[str]:

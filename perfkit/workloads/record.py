@@ -1,13 +1,7 @@
-"""Recording what the notebooks need of a training or inference loop.
+"""Record what the notebooks need of a training or inference loop.
 
-Conventions
------------
 Every rank writes a trace of its own into one folder, which `perfkit.load` reads as one run. The rank is that of
 PyTorch's process group if there is one, otherwise what a launcher such as ``torchrun`` puts into RANK, otherwise 0.
-
-Functions
----------
-torch_profile    record steps with PyTorch's profiler
 """
 
 from __future__ import annotations
@@ -31,7 +25,11 @@ from perfkit.workloads.record import torch_profile
 with torch_profile("trace") as profiler:  # around the loop: 1 step waits, 1 warms up, 3 are recorded
     profiler.step()  # in the loop, after each step
 """
+
+
 TRACE = ".pt.trace.json.gz"
+
+
 OF_A_RANK = re.compile(rf"rank-(\d+){re.escape(TRACE)}")
 
 
@@ -46,7 +44,7 @@ def torch_profile(
     profile_memory: bool = True,
     with_stack: bool = True,
 ) -> Iterator[profile]:
-    """Record steps of a loop with PyTorch's profiler.
+    """Record steps of a loop with PyTorch's profiler (https://docs.pytorch.org/docs/stable/profiler.html).
 
     Of the steps that ``step()`` ends, the first `wait` pass unobserved, the next `warmup` are thrown away because the
     profiler's start distorts them, and the next `active` are recorded, once. The GPU is recorded where PyTorch can
@@ -66,24 +64,13 @@ def torch_profile(
     ------
     torch.profiler.profile
         Call its ``step()`` after every step. When the last active step ends, or the block if that is earlier,
-        ``rank-R.pt.trace.json.gz`` appears in `out`, whole.
+        ``rank-R.pt.trace.json.gz`` appears in `out`, whole; a UserWarning says if active steps are missing.
 
     Raises
     ------
-    ValueError
-        If `wait` or `warmup` is negative or `active` not positive.
     PerfkitError
         If PyTorch is not installed, the folder holds traces of ranks that this job does not have, or the block ended
         before the first active step did.
-
-    Warns
-    -----
-    UserWarning
-        If the block ended before the last active step did; the steps that were recorded are in the trace.
-
-    References
-    ----------
-    https://docs.pytorch.org/docs/stable/profiler.html
 
     Examples
     --------
@@ -135,15 +122,15 @@ def _place(torch: Any) -> tuple[int, int]:
     """Return the rank of this process and the number of ranks."""
     if _grouped(torch):
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    told = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE")]
-    if told == [None, None]:
+    values = [os.environ.get(name) for name in ("RANK", "WORLD_SIZE")]
+    if values == [None, None]:
         return 0, 1
-    if all(text and text.isdecimal() for text in told):
-        rank, ranks = (int(text or 0) for text in told)
+    if all(text and text.isdecimal() for text in values):
+        rank, ranks = (int(text or 0) for text in values)
         if rank < ranks:
             return rank, ranks
     raise PerfkitError(
-        f"RANK: {told[0]!r} is no rank of WORLD_SIZE {told[1]!r}. Set both as torchrun does, or unset both."
+        f"RANK: {values[0]!r} is no rank of WORLD_SIZE {values[1]!r}. Set both as torchrun does, or unset both."
     )
 
 

@@ -1,18 +1,9 @@
 """Time a workload, and record it into a folder that perfkit reads.
 
-Conventions
------------
 Times are taken without a profiler, for each batch size; then, for the last one, the trace, NVIDIA's captures and the
 log are recorded, each of steps of its own, because a profiler slows down what it watches. The folder holds the trace,
 ``timings.json``, and what the tools made.
 
-Functions
----------
-measure     times and rates, one row per batch size
-record      the same with trace and captures, as a folder
-
-Examples
---------
 >>> rows = measure(Plan("mlp", batches=(1, 64, 128)))  # doctest: +SKIP
 >>> record(Plan("resnet18", device="cuda"), "run")  # doctest: +SKIP
 """
@@ -89,36 +80,19 @@ def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool
 
 
 def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None, gpu_metrics: bool = False) -> Row:
-    """Time a workload and record its last batch size into an empty folder.
+    """Time a workload, record its last batch size into an empty or new folder `out`, and return its ``timings.json``.
 
-    Parameters
-    ----------
-    plan
-        The workload.
-    out
-        The folder, made if it does not exist.
-    peaks
-        As for `measure`.
-    gpu_metrics
-        Whether nsys samples the GPU's counters, which needs a permission.
-
-    Returns
-    -------
-    dict
-        What ``timings.json`` holds: the plan, the device, versions, units, `parameters_count`, under `captures` what
-        each tool made or why it made nothing, and under `rows` those of `measure`.
-
-    Raises
-    ------
-    PerfkitError
-        As `measure`, or if the folder is not empty or cannot be written.
+    That is the plan, the device, versions, units, `parameters_count`, under `captures` what each tool made or why it
+    made nothing, and under `rows` those of `measure`, with `peaks` as there. With `gpu_metrics` nsys samples the GPU's
+    counters, which needs a permission. PerfkitError as of `measure`, or if the folder is not empty or cannot be
+    written.
     """
     out = Path(out)
     _check_empty(out)
     used = device(plan)
     content = {**_described(plan, used), "rows": measure(plan, peaks=peaks)}
     with _steady(used, plan) as (work, loaded), torch_profile(out, active=plan.traced) as profiler:
-        content["parameters_count"] = sum(each.numel() for each in work.model.parameters())
+        content["parameters_count"] = sum(weights.numel() for weights in work.model.parameters())
         for _ in range(BEFORE + plan.traced):
             work.step(next(loaded))
             profiler.step()
@@ -165,17 +139,16 @@ def _named(torch: Any, work: Workload) -> Any:
 
 
 def _row(plan: Plan, batch: int, times: timing.Times, name: str, peak: float | None) -> Row:
-    found = timing.summary(times)
-    work = flops.step(plan, batch)
+    summary, work = timing.summary(times), flops.step(plan, batch)
     what = f"{plan.mode} of {plan.model}, batch {batch}, {plan.precision}, on {name}"
     return {
         "batch_count": batch,
         "steps_count": plan.steps,
         "warm_up_count": plan.warming,
-        **found,
-        "samples_per_s": batch * plan.steps / (found["wall_ns"] / 1e9),
+        **summary,
+        "samples_per_s": batch * plan.steps / (summary["wall_ns"] / 1e9),
         "step_flops": work,
-        **timing.implied(what, work, found["step_median_ns"], peak_flops_per_s=peak),
+        **timing.implied(what, work, summary["step_median_ns"], peak_flops_per_s=peak),
         "step_ns": times.step_ns,
     }
 
@@ -221,9 +194,7 @@ def _described(plan: Plan, used: baseline.Device) -> Row:
             "cuda": used.torch.version.cuda,
         },
         "device": {"kind": used.kind, "name": used.name, "threads_count": used.torch.get_num_threads()},
-        "model": plan.model,
-        "mode": plan.mode,
-        "precision": plan.precision,
+        **{name: getattr(plan, name) for name in ("model", "mode", "precision")},
         "is_compiled": plan.compile,
         "reads_loss": plan.read_loss,
         "seed": plan.seed,

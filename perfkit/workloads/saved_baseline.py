@@ -32,35 +32,17 @@ UNITS = {
 def saved(out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFrame | None = None) -> tuple[Path, Path]:
     """Save what was measured on this machine, beside what the file already holds of it.
 
-    Parameters
-    ----------
-    out
-        JSON file, made or completed: with device, PyTorch's version, date, units and rows, NaN as null. What it says
-        of the same kind of work is replaced.
-    gemm, copy
-        GEMMS and COPY_RATES, at least one.
-
-    Returns
-    -------
-    tuple of pathlib.Path
-        The JSON file, and beside it a CSV file of the same name that `hardware.load_peaks` reads: the highest rate of
-        each precision, and the bandwidth of copies inside the memory of the device.
+    `out` is a JSON file, made or completed, with device, PyTorch's version, date, units and rows, NaN as null; what it
+    says of the same kind of work is replaced. Beside it, the second path returned, lies a CSV file of the same name
+    that `hardware.load_peaks` reads: the highest rate of each precision, and the bandwidth of copies inside the
+    device's memory. `gemm` and `copy` are GEMMS and COPY_RATES, at least one.
 
     Raises
     ------
     ValueError
         If there is nothing to save, or `out` does not end in .json.
-    SchemaError
-        If a table is not of its kind.
     PerfkitError
         If `out` holds something else or the baseline of another device, or a file cannot be written.
-
-    Examples
-    --------
-    >>> saved("baseline.csv", gemm=GEMMS.empty())
-    Traceback (most recent call last):
-    ...
-    ValueError: out: baseline.csv does not end in .json
     """
     out = Path(out)
     content = held(out)
@@ -77,15 +59,7 @@ def saved(out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFra
 
 
 def held(out: str | Path) -> dict[str, Any]:
-    """Return what a file says of this device, or the beginning of a new one, as `saved` would complete it.
-
-    Raises
-    ------
-    ValueError
-        If `out` does not end in .json.
-    PerfkitError
-        As `saved` does.
-    """
+    """Return what a file says of this device, or the beginning of a new one; refused as by `saved`."""
     out = Path(out)
     if out.suffix != ".json":
         raise ValueError(f"out: {out} does not end in .json")
@@ -124,16 +98,14 @@ def _hardware(used: Device) -> dict[str, Any]:
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a frame as JSON has them."""
-    plain = frame.astype(object)
-    return [
-        {str(name): value for name, value in row.items()} for row in plain.where(plain.notna(), None).to_dict("records")
-    ]
+    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{str(name): value for name, value in row.items()} for row in records]
 
 
 def _peaks(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row of gpus.csv: what was measured, in its units."""
-    known = {name: str(content["device"].get(name, "")) for name in ("compute_capability", "sm_count")}
-    row = {"name_nvidia_smi": content["device"]["name"], **known}
+    limits = {name: str(content["device"].get(name, "")) for name in ("compute_capability", "sm_count")}
+    row = {"name_nvidia_smi": content["device"]["name"], **limits}
     for product in content.get("gemm", {}).get("rows", []):
         column = hardware.PRECISIONS.get(product["precision"])
         if column:

@@ -1,21 +1,9 @@
-"""How long does a step take, and can that be?
+"""How long a step takes, and whether that can be.
 
-Conventions
------------
 A step begins when its batch is there and ends when the device has done it. On a GPU, events in its stream take that
-time, without a wait of the host in between; on a CPU its clock does. The wait for a batch is always the host's. The
-first steps are not timed: they allocate, compile, choose kernels and raise clocks. A rate is of the median step.
-
-Functions
----------
-clock      what takes the time on a device
-timed      times of steps
-summary    median and spread of them
-implied    rate of a step and its share of the peak; above the peak it is refused
-
-References
-----------
-CUDA C++ Best Practices Guide, 9.1: Timing.
+time, without a wait of the host in between; on a CPU its clock does (CUDA C++ Best Practices Guide, 9.1: Timing). The
+wait for a batch is always the host's. The first steps are not timed: they allocate, compile, choose kernels and raise
+clocks. A rate is of the median step.
 """
 
 from __future__ import annotations
@@ -96,13 +84,7 @@ def clock(torch: Any, kind: str) -> Clock:
 
 
 def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on: Clock) -> Times:
-    """Return the times of steps, each with the next batch; nothing waits for the GPU between them.
-
-    Examples
-    --------
-    >>> len(timed(sum, iter([[1, 2], [3, 4]]), 2, CpuClock()).step_ns)
-    2
-    """
+    """Return the times of steps, each with the next batch; nothing waits for the GPU between them."""
     waits, marks = [], []
     on.finish()
     begin = time.perf_counter_ns()
@@ -119,13 +101,7 @@ def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on:
 
 
 def summary(times: Times) -> dict[str, float]:
-    """Return median and spread of the steps, the median wait, and the time of all, ns.
-
-    Examples
-    --------
-    >>> summary(Times([1.0, 1.0, 4.0], [10.0, 12.0, 20.0], 48))["step_median_ns"]
-    12.0
-    """
+    """Return median and spread of the steps, the median wait, and the time of all, ns."""
     low, quarter, middle, three, high = np.percentile(times.step_ns, [0, 25, 50, 75, 100]).tolist()
     return {
         "step_median_ns": middle,
@@ -139,28 +115,10 @@ def summary(times: Times) -> dict[str, float]:
 
 
 def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | None = None) -> dict[str, float | None]:
-    """Return the rate of a step, and its share of the peak.
+    """Return `flops_per_s` of a step, `peak_flops_per_s`, and `peak_frac`, 0..1; None where no peak is known.
 
-    Parameters
-    ----------
-    what
-        The step and its device, for the message.
-    flops
-        Operations of the step.
-    dur_ns
-        Its time.
-    peak_flops_per_s
-        Dense peak of the precision; None where it is not known.
-
-    Returns
-    -------
-    dict
-        `flops_per_s`; `peak_flops_per_s` and `peak_frac`, 0..1, None where no peak is known.
-
-    Raises
-    ------
-    PerfkitError
-        If the rate is above the peak, or a million operations took less than 1 us: then something else was timed.
+    `what` names the step and its device in the message. A rate above the dense peak, or a million operations in less
+    than 1 us, is refused with a PerfkitError: then something else was timed.
 
     Examples
     --------
@@ -171,9 +129,9 @@ def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | N
         raise PerfkitError(f"{what}: {number(flops)} FLOP in {dur_ns} ns. {REMEDY}")
     rate = flops / (dur_ns / 1e9)
     frac = None if peak_flops_per_s is None else rate / peak_flops_per_s
-    said = f"{what}: {number(flops / 1e6)} MFLOP in {duration(dur_ns)} are {number(rate / 1e12)} TFLOP/s"
+    claim = f"{what}: {number(flops / 1e6)} MFLOP in {duration(dur_ns)} are {number(rate / 1e12)} TFLOP/s"
     if frac is not None and frac > 1:
-        raise PerfkitError(f"{said}, {percent(frac)} of the peak. {REMEDY}")
+        raise PerfkitError(f"{claim}, {percent(frac)} of the peak. {REMEDY}")
     if flops >= MUCH_FLOPS and dur_ns < SOON_NS:
-        raise PerfkitError(f"{said}, in less time than a call takes. {REMEDY}")
+        raise PerfkitError(f"{claim}, in less time than a call takes. {REMEDY}")
     return {"flops_per_s": rate, "peak_flops_per_s": peak_flops_per_s, "peak_frac": frac}

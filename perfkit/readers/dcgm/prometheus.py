@@ -2,10 +2,6 @@
 
 The answer is stored as the HTTP API gives it, so that `perfkit.load` reads it and other programs can. A point
 holds the last scrape at or before it, for as long as 5 minutes: a step of the scrapes' own interval keeps each once.
-
-Functions
----------
-fetch  the answer of a server, in a file
 """
 
 from __future__ import annotations
@@ -20,6 +16,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.client import HTTPException
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -29,6 +26,11 @@ from perfkit.readers.dcgm.fields import INDEX, INFO, METRICS, NEEDED, PREFIXES
 from perfkit.readers.dcgm.forms import UNREADABLE, Answer, Data, Names, Result
 
 POINTS = 10_000  # a server refuses more than 11,000 per series and query
+
+
+Form = TypeVar("Form")
+
+
 PAGE = "Give the address under which Prometheus's own page opens."
 
 
@@ -49,19 +51,19 @@ class Server:
 
     def series(self, query: str, start: float, end: float, step: float) -> Answer:
         """Return the answer to a query over a range."""
-        content = self._get("query_range", query=query, start=start, end=end, step=step)
-        try:
-            return msgspec.json.decode(content, type=Answer)
-        except UNREADABLE:
-            raise ReadError(self._foreign(content)) from None
+        return self._decoded(self._get("query_range", query=query, start=start, end=end, step=step), Answer)
 
     def names(self, start: float, end: float) -> list[str]:
         """Return the names of all metrics of a range."""
-        content = self._get("label/__name__/values", start=start, end=end)
+        return self._decoded(self._get("label/__name__/values", start=start, end=end), Names).data
+
+    def _decoded(self, content: bytes, form: type[Form]) -> Form:
         try:
-            return msgspec.json.decode(content, type=Names).data
+            return msgspec.json.decode(content, type=form)
         except UNREADABLE:
-            raise ReadError(self._foreign(content)) from None
+            raise ReadError(
+                f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
+            ) from None
 
     def _get(self, path: str, **parameters: object) -> bytes:
         request = urllib.request.Request(f"{self._base}/api/v1/{path}?{urllib.parse.urlencode(parameters)}")
@@ -74,22 +76,19 @@ class Server:
             with e:
                 raise ReadError(self._refused(e)) from None
         except (OSError, HTTPException) as e:
-            said = printable(getattr(e, "reason", None) or e or type(e).__name__, 120)
+            why = printable(getattr(e, "reason", None) or e or type(e).__name__, 120)
             raise ReadError(
-                f"{self.shown}: no answer from the server ({said}). Check the address, and that Prometheus runs there."
+                f"{self.shown}: no answer from the server ({why}). Check the address, and that Prometheus runs there."
             ) from None
-
-    def _foreign(self, content: bytes) -> str:
-        return f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
 
     def _refused(self, error: urllib.error.HTTPError) -> str:
         try:
-            said = msgspec.json.decode(error.read(), type=Answer).error
+            reason = msgspec.json.decode(error.read(), type=Answer).error
         except (OSError, HTTPException, *UNREADABLE):
-            said = ""
-        if said:
+            reason = ""
+        if reason:
             advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."
-            return f"{self.shown}: Prometheus refused the query ({printable(said, 200)}). {advice}"
+            return f"{self.shown}: Prometheus refused the query ({printable(reason, 200)}). {advice}"
         if error.code in (401, 403):
             return (
                 f"{self.shown}: HTTP {error.code}. Put name and password into the address: http://NAME:PASSWORD@host."
@@ -100,7 +99,7 @@ class Server:
 def fetch(
     url: str, start: float, end: float, step: float, out: Path, *, match: str = "", timeout_s: float = 60.0
 ) -> Path:
-    """Store what a Prometheus server knows of the GPUs in a time range.
+    """Store what a Prometheus server knows of the GPUs in a time range as a file, and return its path, `out`.
 
     Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that perfkit reads, in
     as many requests as the server's limit of points demands. Labels that name pods, containers and jobs are not kept.
@@ -121,29 +120,11 @@ def fetch(
     timeout_s
         Longest wait for the server, seconds.
 
-    Returns
-    -------
-    pathlib.Path
-        `out`.
-
     Raises
     ------
     ReadError
         If the server does not answer, refuses, answers with something else, or knows no GPU in the range; the message
         says which metrics it has.
-    ValueError
-        If the address is none, or the range or step is empty.
-
-    References
-    ----------
-    Prometheus, HTTP API: https://prometheus.io/docs/prometheus/latest/querying/api/
-
-    Examples
-    --------
-    >>> fetch("host:9090", 0, 60, 1, Path("gpus.json"))
-    Traceback (most recent call last):
-    ...
-    ValueError: url: not the address of a server, such as http://host:9090
     """
     server = Server(url, timeout_s)
     if not (math.isfinite(start) and math.isfinite(end) and start <= end):
@@ -156,11 +137,11 @@ def fetch(
         answer = server.series(_query(match), first, last, step)
         warnings.update(dict.fromkeys(answer.warnings))
         for one in answer.data.result if answer.data else ():
-            key = msgspec.json.encode(one.metric, order="sorted")
-            series.setdefault(key, Result(_kept(one.metric))).values += one.values
+            labels = {label: value for label, value in one.metric.items() if label in NEEDED}
+            series.setdefault(msgspec.json.encode(one.metric, order="sorted"), Result(labels)).values += one.values
     if not series:
         raise ReadError(_nothing(server, start, end, match))
-    _write(out, Answer("success", Data("matrix", list(series.values())), warnings=list(warnings)))
+    _write_answer(out, Answer("success", Data("matrix", list(series.values())), warnings=list(warnings)))
     return out
 
 
@@ -180,10 +161,6 @@ def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float
         yield round(start + first * step, 3), round(start + last * step, 3)
 
 
-def _kept(labels: dict[str, str]) -> dict[str, str]:
-    return {label: value for label, value in labels.items() if label in NEEDED}
-
-
 def _nothing(server: Server, start: float, end: float, match: str) -> str:
     names = server.names(start, end)
     of_gpus = [name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))]
@@ -198,7 +175,7 @@ def _nothing(server: Server, start: float, end: float, match: str) -> str:
     )
 
 
-def _write(out: Path, answer: Answer) -> None:
+def _write_answer(out: Path, answer: Answer) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=out.parent, suffix=".partial", delete=False) as file:
