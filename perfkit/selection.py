@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +21,16 @@ TIMED = ("KERNELS", "COPIES", "API_CALLS", "RANGES")
 MOST_COMPARED = 500  # names; more would let whoever types wait
 ACTIVE = ("KERNELS", "COPIES", "SAMPLES", "LAUNCHES")
 SPANS = 4  # captures whose times a message lists
+
+
+def _part(choose: Callable[[Any, pd.DataFrame], pd.DataFrame], table: str, of: str) -> cached_property[pd.DataFrame]:
+    """Return the property of a Selection that holds the chosen rows of a table."""
+
+    def chosen(selection: Selection) -> pd.DataFrame:
+        return choose(selection, selection.run.table(table))
+
+    chosen.__doc__ = f"{table} {of}."
+    return cached_property(chosen)
 
 
 class Selection:
@@ -65,6 +76,31 @@ class Selection:
         matching = f" matching {self.pattern!r}" if self.pattern else ""
         return f"{ranks}{gpus}, {window}, {family or ('' if matching else 'all ')}kernels{matching}"
 
+    def _on_ranks(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[frame["rank"].isin(self.ranks)] if self.ranks else frame
+
+    def _on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
+        kept = self._on_ranks(frame)
+        return kept[kept["gpu"].isin(self.gpus)] if self.gpus else kept
+
+    def _of_launches(self, frame: pd.DataFrame) -> pd.DataFrame:
+        if not (self.ranks or self.gpus or self.filtered):
+            return frame
+        keys = [pd.MultiIndex.from_frame(f[["rank", "launch"]]) for f in (frame, self.launches)]
+        return frame[keys[0].isin(keys[1])]
+
+    copies = _part(_on_gpus, "COPIES", "of the chosen GPUs")
+    samples = _part(_on_gpus, "SAMPLES", "of the chosen GPUs")
+    collectives = _part(_on_gpus, "COLLECTIVES", "of the chosen GPUs")
+    api_calls = _part(_on_ranks, "API_CALLS", "of all processes of the chosen ranks: a thread may launch on any GPU")
+    os_calls = _part(_on_ranks, "OS_CALLS", "of all processes of the chosen ranks")
+    ops = _part(_on_ranks, "OPS", "of all threads of the chosen ranks")
+    python_calls = _part(_on_ranks, "PYTHON_CALLS", "of all threads of the chosen ranks")
+    ranges = _part(_on_ranks, "RANGES", "of all threads of the chosen ranks")
+    counters = _part(_of_launches, "COUNTERS", "of the chosen launches")
+    stalls = _part(_of_launches, "STALLS", "of the chosen launches")
+    rules = _part(_of_launches, "RULES", "of the chosen launches")
+
     @cached_property
     def kernels(self) -> pd.DataFrame:
         """KERNELS of the chosen GPUs whose name was chosen."""
@@ -83,41 +119,10 @@ class Selection:
         return self._on_gpus(self.run.kernels)
 
     @cached_property
-    def copies(self) -> pd.DataFrame:
-        """COPIES of the chosen GPUs."""
-        return self._on_gpus(self.run.copies)
-
-    @cached_property
-    def samples(self) -> pd.DataFrame:
-        """SAMPLES of the chosen GPUs."""
-        return self._on_gpus(self.run.samples)
-
-    @cached_property
     def launches(self) -> pd.DataFrame:
         """LAUNCHES of the chosen GPUs whose name was chosen, without the shares above 1 that a tool may write."""
         every = _without_slack(self._on_gpus(self.run.launches))
         return every[self._named(every)] if self.filtered else every
-
-    @cached_property
-    def counters(self) -> pd.DataFrame:
-        """COUNTERS of the chosen launches."""
-        return self._of_launches(self.run.counters)
-
-    @cached_property
-    def stalls(self) -> pd.DataFrame:
-        """STALLS of the chosen launches."""
-        return self._of_launches(self.run.stalls)
-
-    @cached_property
-    def rules(self) -> pd.DataFrame:
-        """RULES of the chosen launches."""
-        return self._of_launches(self.run.rules)
-
-    def _of_launches(self, frame: pd.DataFrame) -> pd.DataFrame:
-        if not (self.ranks or self.gpus or self.filtered):
-            return frame
-        keys = [pd.MultiIndex.from_frame(f[["rank", "launch"]]) for f in (frame, self.launches)]
-        return frame[keys[0].isin(keys[1])]
 
     @cached_property
     def devices(self) -> pd.DataFrame:
@@ -126,16 +131,6 @@ class Selection:
         active = self.run.devices.merge(used, on=["rank", "gpu"])
         # AMD's kernels name their GPU by another number than the list of devices.
         return active if len(active) else self._on_gpus(self.run.devices)
-
-    @cached_property
-    def api_calls(self) -> pd.DataFrame:
-        """API_CALLS of all processes of the chosen ranks: a thread may launch on any GPU."""
-        return self._on_ranks(self.run.api_calls)
-
-    @cached_property
-    def os_calls(self) -> pd.DataFrame:
-        """OS_CALLS of all processes of the chosen ranks."""
-        return self._on_ranks(self.run.os_calls)
 
     @cached_property
     def framework(self) -> Selection:
@@ -147,33 +142,6 @@ class Selection:
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self
         return Selection(self.run.of(min(readers)), self.ranks, self.gpus, self.window, self.pattern, self.families)
-
-    @cached_property
-    def ops(self) -> pd.DataFrame:
-        """OPS of all threads of the chosen ranks."""
-        return self._on_ranks(self.run.ops)
-
-    @cached_property
-    def python_calls(self) -> pd.DataFrame:
-        """PYTHON_CALLS of all threads of the chosen ranks."""
-        return self._on_ranks(self.run.python_calls)
-
-    @cached_property
-    def collectives(self) -> pd.DataFrame:
-        """COLLECTIVES of the chosen GPUs."""
-        return self._on_gpus(self.run.collectives)
-
-    @cached_property
-    def ranges(self) -> pd.DataFrame:
-        """RANGES of all threads of the chosen ranks."""
-        return self._on_ranks(self.run.ranges)
-
-    def _on_ranks(self, frame: pd.DataFrame) -> pd.DataFrame:
-        return frame[frame["rank"].isin(self.ranks)] if self.ranks else frame
-
-    def _on_gpus(self, frame: pd.DataFrame) -> pd.DataFrame:
-        kept = self._on_ranks(frame)
-        return kept[kept["gpu"].isin(self.gpus)] if self.gpus else kept
 
     def _named(self, frame: pd.DataFrame) -> pd.Series:
         return named(frame, self.pattern, self.families)

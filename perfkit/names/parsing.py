@@ -70,13 +70,7 @@ def qualified(full_name: str) -> tuple[Part, ...]:
 
 
 def canonical(text: str) -> str:
-    """Return `text` with the differences between demanglers removed.
-
-    Examples
-    --------
-    >>> canonical("f<const float *, g(int)::[lambda() (instance 2)]>")
-    'f<float*, g(int)::{lambda()#2}>'
-    """
+    """Return `text` with the differences between demanglers removed."""
     for pattern, replacement in _CANONICAL:
         text = pattern.sub(replacement, text)
     return text
@@ -84,13 +78,7 @@ def canonical(text: str) -> str:
 
 @lru_cache(maxsize=4096)
 def path(text: str) -> tuple[Part, ...]:
-    """Return the parts of a qualified name in canonical spelling; a return type before it is dropped.
-
-    Examples
-    --------
-    >>> [part.name for part in path("void a::b<int>::c(float)")]
-    ['a', 'b', 'c']
-    """
+    """Return the parts of a qualified name in canonical spelling; a return type before it is dropped."""
     parts: list[Part] = []
     for step in split(text, "::"):
         words = [part for part in (_part(word) for word in split(step, " ")) if part != Part("")]
@@ -102,13 +90,7 @@ def path(text: str) -> tuple[Part, ...]:
 
 
 def split(text: str, separator: str) -> list[str]:
-    """Return the pieces of `text` between separators (``::``, ``,`` or a space) outside all brackets.
-
-    Examples
-    --------
-    >>> split("int, f<a, b>, (x, y)", ",")
-    ['int', ' f<a, b>', ' (x, y)']
-    """
+    """Return the pieces of `text` between separators (``::``, ``,`` or a space) outside all brackets."""
     pieces, start, skip = [], 0, 0
     closing = _closing(text)
     for token in _TOKEN.finditer(text):
@@ -188,13 +170,7 @@ def _mangled(text: str) -> tuple[Part, ...]:
 
 
 def template_names(mangled: str) -> list[str]:
-    """Return the names of the templates in a piece of a mangled name, in their order.
-
-    Examples
-    --------
-    >>> template_names("ILi1ENS_12Rmsnorm2dFwdINS_8sequenceILi4EEEEE")
-    ['Rmsnorm2dFwd', 'sequence']
-    """
+    """Return the names of the templates in a piece of a mangled name, in their order."""
     templates, at = [], 0
     while step := _MANGLED_LITERAL_OR_NAME.search(mangled, at):
         at = step.end()

@@ -80,26 +80,14 @@ def short(full_name: str) -> str:
 
 
 def compact(full_name: str) -> str:
-    """Return the kernel's name without the parts that never tell two kernels apart.
-
-    Examples
-    --------
-    >>> compact("void at::native::vectorized_elementwise_kernel<(int)2, at::native::FillFunctor<long>>(int, T2)")
-    'vectorized_elementwise_kernel<2, FillFunctor<long>>'
-    """
+    """Return the kernel's name without the parts that never tell two kernels apart."""
     last = qualified(full_name)[-1]
     tail = "" if last.args or last.params is not None else last.tail  # arguments of a mangled name
     return _written_out(full_name, _Detail()) + tail
 
 
 def functor(full_name: str) -> str:
-    """Return the template argument that says what a generic kernel does, or the empty string.
-
-    Examples
-    --------
-    >>> functor("reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::MaxOps<float>, uint, float, 4>>")
-    'MaxOps<float>'
-    """
+    """Return the template argument that says what a generic kernel does, or the empty string."""
     last = qualified(full_name)[-1]
     if last.name not in HOLLOW and not _GENERIC.search(last.name):
         return ""

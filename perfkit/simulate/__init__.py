@@ -95,13 +95,7 @@ def write(name: str, folder: str | Path) -> dict[str, Path]:
 
 
 def labels(name: str) -> list[str]:
-    """Return the labels of the runs of a pair or of the series, in their order.
-
-    Examples
-    --------
-    >>> labels("sync")
-    ['before', 'after']
-    """
+    """Return the labels of the runs of a pair or of the series, in their order."""
     return list(_setups(name))
 
 

@@ -210,13 +210,7 @@ def log(out: Path) -> list[str]:
 
 
 def shell(command: Command) -> str:
-    """Return a command as a person would type it.
-
-    Examples
-    --------
-    >>> shell(Command(("ncu", "--csv"), Path("a.csv"), stdout=Path("my run/a.csv")))
-    "ncu --csv > 'my run/a.csv'"
-    """
+    """Return a command as a person would type it."""
     line = shlex.join(command.argv)
     return f"{line} > {shlex.quote(str(command.stdout))}" if command.stdout else line
 
