@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from perfkit.run import Run
 
-
 LONGEST = 1500  # characters of a message
 ENDING = ("SIGINT", "SIGTERM", "SIGHUP")
 PATIENCE = 3.0  # s in which a second signal changes nothing: perfkit is ending its kernels
@@ -366,15 +365,15 @@ def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple
 @click.option("--out", type=FILE, help="Folder to make; NAME if not given.")
 def sample(name: str | None, out: Path | None) -> None:
     """Copy the sample run NAME into a folder; without NAME, list the samples and what each one shows."""
-    from perfkit.report import samples
+    from perfkit.report import experiments
 
     if name is not None:
-        say(samples.copy(name, out or Path(name), note=_note))
+        say(experiments.copy(name, out or Path(name), note=_note))
         return
     if out is not None:
-        raise click.UsageError(f"--out: which sample? Choose from {', '.join(samples.SAMPLES)}.")
-    width = max(map(len, samples.SAMPLES))
-    say("\n".join(f"{each:<{width}}  {what}" for each, what in samples.SAMPLES.items()))
+        raise click.UsageError(f"--out: which sample? Choose from {', '.join(experiments.SAMPLES)}.")
+    width = max(map(len, experiments.SAMPLES))
+    say("\n".join(f"{each:<{width}}  {what}" for each, what in experiments.SAMPLES.items()))
 
 
 @baseline.command("gemm")
@@ -395,7 +394,7 @@ def baseline_gemm(out: Path, seconds: float) -> None:
 
 def _measured(out: Path, name: str, measure: Callable[[], DataFrame]) -> tuple[DataFrame, str]:
     """Measure, and save under a name in `out`, if that can be completed; return the table and the files."""
-    from perfkit.workloads.saved_baseline import held, saved
+    from perfkit.workloads.baseline import held, saved
 
     try:
         held(out)  # before time is spent on measuring

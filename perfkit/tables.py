@@ -3,16 +3,96 @@
 Times are int64 nanoseconds since the start of the capture (of the earliest capture in a run of
 several). Intervals are half open: [start_ns, start_ns + dur_ns). Fractions are 0..1. Identifiers
 that a profiler did not record are -1; quantities it did not record are missing (NA or NaN).
+
+The four meanings of "GPU utilisation" are four metrics: gpu_busy_frac, sm_active_frac, sm_occupancy_frac and
+the arithmetic pipes' activity. A reader that finds another metric than these names it by their pattern.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from perfkit.schema import INFINITY, Column, Table
 
+METRICS: Mapping[str, str] = MappingProxyType(
+    {
+        "gpu_busy_frac": "share of the sampling period in which at least one kernel ran (nvidia-smi's utilisation)",
+        "memory_busy_frac": "share of the period in which device memory was accessed; not bandwidth",
+        "encoder_busy_frac": "share of the period in which the video encoder worked",
+        "decoder_busy_frac": "share of the period in which the video decoder worked",
+        "jpeg_busy_frac": "share of the period in which the JPEG engine worked",
+        "ofa_busy_frac": "share of the period in which the optical-flow engine worked",
+        "graphics_active_frac": "share of cycles in which the graphics or compute engine was active (DCGM 1001)",
+        "sm_active_frac": "share of cycles with at least one warp resident, mean over the SMs (DCGM 1002)",
+        "sm_occupancy_frac": "warps resident over the most an SM holds, mean over the SMs (DCGM 1003)",
+        "tensor_active_frac": "share of cycles in which a tensor pipe worked (DCGM 1004)",
+        "dram_active_frac": "share of cycles in which device memory moved data (DCGM 1005)",
+        "fp64_active_frac": "share of cycles in which an FP64 pipe worked (DCGM 1006)",
+        "fp32_active_frac": "share of cycles in which an FP32 pipe worked (DCGM 1007)",
+        "fp16_active_frac": "share of cycles in which an FP16 pipe worked (DCGM 1008)",
+        "power_w": "power drawn by the board",
+        "power_limit_w": "enforced power limit",
+        "energy_j": "energy since the driver was loaded",
+        "temperature_c": "temperature of the GPU",
+        "memory_temperature_c": "temperature of the device memory",
+        "temperature_slowdown_c": "temperature from which on the GPU slows down",
+        "temperature_shutdown_c": "temperature at which the GPU turns itself off",
+        "temperature_max_c": "highest temperature for operation",
+        "temperature_margin_c": "degrees below the limit (T.Limit); 0 and below is at the limit",
+        "fan_frac": "fan speed over its maximum",
+        "sm_clock_hz": "clock of the SMs",
+        "sm_max_clock_hz": "highest clock of the SMs",
+        "memory_clock_hz": "clock of the device memory",
+        "memory_used_bytes": "device memory in use, of all processes",
+        "memory_free_bytes": "device memory that is free",
+        "memory_total_bytes": "device memory",
+        "driver_reserved_bytes": "device memory that the driver keeps for itself",
+        "memory_allocated_bytes": "device memory that tensors occupy (framework)",
+        "memory_reserved_bytes": "device memory that the framework's allocator holds",
+        "bar1_used_bytes": "BAR1 memory in use",
+        "pcie_rx_bytes_per_s": "PCIe traffic to the GPU",
+        "pcie_tx_bytes_per_s": "PCIe traffic from the GPU",
+        "nvlink_rx_bytes_per_s": "NVLink traffic to the GPU",
+        "nvlink_tx_bytes_per_s": "NVLink traffic from the GPU",
+        "nvlink_bytes_per_s": "NVLink traffic in both directions",
+        "power_violation_frac": "share of the period below the wanted clock because of power",
+        "thermal_violation_frac": "1 if the clock was lowered because of heat in the period, else 0",
+        "power_violation_ns": "time below the wanted clock because of power, since the driver was loaded",
+        "thermal_violation_ns": "time below the wanted clock because of heat, since the driver was loaded",
+        "throttled_power_frac": "1 if an event reason lowered the clock because of power, else 0",
+        "throttled_thermal_frac": "1 if an event reason lowered the clock because of heat, else 0",
+        "throttled_other_frac": "1 if another event reason than idleness, power or heat lowered the clock, else 0",
+        "throttled_sw_power_ns": "time of the event reason software power cap, since the driver was loaded",
+        "throttled_power_brake_ns": "time of the event reason hardware power brake, since the driver was loaded",
+        "throttled_sw_thermal_ns": "time of the event reason software thermal slowdown, since the driver was loaded",
+        "throttled_hw_thermal_ns": "time of the event reason hardware thermal slowdown, since the driver was loaded",
+        "throttled_sync_boost_ns": "time of the event reason sync boost, since the driver was loaded",
+        "idle_frac": "1 if the event reason is that the GPU is idle, else 0",
+        "ecc_corrected_count": "memory errors that were corrected, since the driver was loaded",
+        "ecc_uncorrected_count": "memory errors that were not corrected, since the driver was loaded",
+        "ecc_corrected_lifetime_count": "memory errors that were corrected, over the life of the GPU",
+        "ecc_uncorrected_lifetime_count": "memory errors that were not corrected, over the life of the GPU",
+        "pcie_replay_count": "PCIe packets that were sent again, since the driver was loaded",
+        "xid_count": "number of the last XID error; 0 none",
+        "model_parameters_count": "parameters of the model",
+        "forward_flops": "floating-point operations of a forward pass",
+        "forward_ns": "time of a forward pass",
+        "backward_ns": "time of a backward pass",
+        "step_ns": "time of the optimizer's step",
+        "iteration_ns": "time of an iteration",
+        "forward_flops_per_s": "operations of the forward pass over its time",
+        "backward_flops_per_s": "operations of the backward pass over its time",
+        "training_flops_per_s": "operations of forward and backward pass over their time",
+        "samples_per_s": "samples that are trained per second",
+        "tokens_per_s": "tokens that are processed per second",
+        "batch_size_count": "samples in a batch of one GPU",
+        "world_size_count": "GPUs that train together",
+    }
+)
 # No capture lasts longer, and nothing in it begins earlier or ends later: ten years, ns.
 LONGEST_NS = 315_576_000 * 10**9
 LATEST_UNIX_NS = 4_102_444_800 * 10**9  # the year 2100
-
 RANK = Column("rank", "int32", "rank of the process group, or position of the file in its folder")
 GPU = Column("gpu", "int32", "CUDA device ordinal on the node of that rank; -1 unknown", least=-1, fallback=-1)
 PROCESS = Column("process", "int64", "operating-system process id; -1 not recorded")
@@ -24,7 +104,6 @@ CALL = "id shared by a CUDA call and what it started, unique within a process on
 CORRELATION = Column("correlation", "int64", CALL)
 ON_STREAM = (RANK, GPU, PROCESS, STREAM, START, DUR)
 ON_THREAD = (RANK, PROCESS, THREAD, START, DUR)
-
 WALL_CLOCK = "wall clock at time 0, ns since 1970 UTC; NA when not recorded"
 LENGTH = "length of the recording, ns; 0 when nothing was recorded"
 CAPTURE = Table(
@@ -40,7 +119,6 @@ CAPTURE = Table(
     ),
     ("rank", "path"),
 )
-
 DEVICES = Table(
     "DEVICES",
     "a GPU of the node",
@@ -55,7 +133,6 @@ DEVICES = Table(
     ),
     ("rank", "gpu"),
 )
-
 KERNELS = Table(
     "KERNELS",
     "a kernel launch on the timeline",
@@ -74,7 +151,6 @@ KERNELS = Table(
     ("rank", "gpu", "start_ns"),
     serial=("rank", "gpu", "process", "stream"),
 )
-
 COPIES = Table(
     "COPIES",
     "a copy or memset",
@@ -89,7 +165,6 @@ COPIES = Table(
     ),
     ("rank", "gpu", "start_ns"),
 )
-
 API_CALLS = Table(
     "API_CALLS",
     "a CUDA call on the CPU",
@@ -100,14 +175,12 @@ API_CALLS = Table(
     ),
     ("rank", "process", "thread", "start_ns"),
 )
-
 OS_CALLS = Table(
     "OS_CALLS",
     "a call into the libraries of the operating system",
     (*ON_THREAD, Column("name", "category", "function such as write, fsync or poll")),
     ("rank", "process", "thread", "start_ns"),
 )
-
 RANGES = Table(
     "RANGES",
     "a named span on a CPU thread (NVTX, profiler step, annotation)",
@@ -120,7 +193,6 @@ RANGES = Table(
     ),
     ("rank", "process", "thread", "start_ns", "depth"),
 )
-
 OPS = Table(
     "OPS",
     "a framework operator",
@@ -142,7 +214,6 @@ OPS = Table(
     ),
     ("rank", "process", "thread", "start_ns", "op"),
 )
-
 PYTHON_CALLS = Table(
     "PYTHON_CALLS",
     "a Python function on the stack of a thread",
@@ -153,7 +224,6 @@ PYTHON_CALLS = Table(
     ),
     ("rank", "process", "thread", "start_ns", "depth"),
 )
-
 COLDEST_C, HOTTEST_C = -100.0, 250.0  # that a sensor of a GPU can read, or its margin be
 
 
@@ -186,9 +256,7 @@ SAMPLES = Table(
     ("rank", "gpu", "metric", "time_ns"),
     limits=limits,
 )
-
 LAUNCH = Column("launch", "int64", "number of the launch in the report")
-
 ALLOWED = "resident warps the launch configuration allows, over maximum"
 LAUNCHES = Table(
     "LAUNCHES",
@@ -217,7 +285,6 @@ LAUNCHES = Table(
     ),
     ("rank", "gpu", "launch"),
 )
-
 COUNTERS = Table(
     "COUNTERS",
     "any other counter of a launch",
@@ -229,7 +296,6 @@ COUNTERS = Table(
     ),
     ("rank", "launch", "metric"),
 )
-
 STALLS = Table(
     "STALLS",
     "a stall reason of a launch or a call-tree node",
@@ -242,7 +308,6 @@ STALLS = Table(
     ),
     ("rank", "launch", "node", "reason"),
 )
-
 RULES = Table(
     "RULES",
     "what the vendor's guided analysis said",
@@ -255,9 +320,7 @@ RULES = Table(
     ),
     ("rank", "launch", "rule"),
 )
-
 NODE = Column("node", "int64", "number of the calling context")
-
 CALLTREE = Table(
     "CALLTREE",
     "a calling context",
@@ -274,7 +337,6 @@ CALLTREE = Table(
     ),
     ("rank", "node"),
 )
-
 CALL_METRICS = Table(
     "CALL_METRICS",
     "a metric of a calling context",
@@ -287,9 +349,7 @@ CALL_METRICS = Table(
     ),
     ("rank", "node", "metric"),
 )
-
 CALL_THREAD = Column("thread", "int64", "number of the CPU thread or GPU stream in its call-path profile")
-
 THREADS = Table(
     "THREADS",
     "a CPU thread or GPU stream of a call-path profile",
@@ -301,7 +361,6 @@ THREADS = Table(
     ),
     ("rank", "thread"),
 )
-
 THREAD_METRICS = Table(
     "THREAD_METRICS",
     "a metric of one thread below one entry point",
@@ -314,7 +373,6 @@ THREAD_METRICS = Table(
     ),
     ("rank", "thread", "entry", "metric"),
 )
-
 TRACE = Table(
     "TRACE",
     "a stretch in which a thread or stream was seen in one calling context",
@@ -326,7 +384,6 @@ TRACE = Table(
     ),
     ("rank", "thread", "start_ns"),
 )
-
 COLLECTIVES = Table(
     "COLLECTIVES",
     "a collective, timed or benchmarked",
@@ -346,7 +403,6 @@ COLLECTIVES = Table(
     ),
     ("rank", "gpu", "start_ns", "operation", "bytes"),
 )
-
 LINKS = Table(
     "LINKS",
     "a connection between two ranks that NCCL set up",
@@ -360,7 +416,6 @@ LINKS = Table(
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )
-
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (

@@ -22,12 +22,11 @@ from types import ModuleType
 import pandas as pd
 
 from perfkit.errors import ReadError, SchemaError
-from perfkit.metrics import METRICS
 from perfkit.names.families import FAMILIES
 from perfkit.profile import Missing, Profile
 from perfkit.readers import claimants, reader
 from perfkit.readers.outside import lacks
-from perfkit.tables import TABLES
+from perfkit.tables import METRICS, TABLES
 
 UNITS = ("_ns", "_bytes", "_hz", "_w", "_c", "_j", "_frac", "_flops", "_per_s", "_count")
 FOREIGN = {
@@ -72,7 +71,7 @@ def check_reader(module: ModuleType, files: Iterable[str | Path]) -> None:
         - `sniff` claims these files and no others, whatever their suffix; it reads little and never raises.
         - No reader of perfkit claims them: on equal claim perfkit's own reader would read the file.
         - Every table has the columns, dtypes and order of `perfkit.tables`, has rows, and holds no value outside the
-          ranges there. Metrics have a name of `perfkit.metrics`, or a unit at the end of their name.
+          ranges there. Metrics have a name of `perfkit.tables`, or a unit at the end of their name.
         - What is missing is named with the option that records it; it is not among the tables.
         - Two readings are equal. The files are as before, and none is left beside them.
         - A file that is cut is read with a note on the rows that are gone, or refused by a ReadError:

@@ -9,8 +9,7 @@ from typing import Any
 
 import nbformat
 
-from perfkit.report.entries import LIVE
-from perfkit.report.notebooks import folder
+from perfkit.report.notebooks import LIVE, folder
 
 
 @dataclass

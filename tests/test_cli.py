@@ -14,8 +14,8 @@ from click.testing import CliRunner, Result
 import perfkit
 from make import Shape, capture
 from perfkit.cli import main
+from perfkit.report.experiments import SAMPLES
 from perfkit.report.notebooks import sample
-from perfkit.report.samples import SAMPLES
 
 
 @pytest.fixture(scope="module")

@@ -15,14 +15,13 @@ import pytest
 import perfkit
 from perfkit.profile import KINDS
 from perfkit.readers import READERS
-from perfkit.report.entries import NEEDS
-from perfkit.report.notebooks import BASELINE, NOTEBOOKS, folder
+from perfkit.report.notebooks import BASELINE, NEEDS, NOTEBOOKS, folder
 from perfkit.tables import TABLES
 
 ROOT = Path(perfkit.__file__).parent
 LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE layers does not see each other
     ("errors", "schema"),
-    ("tables", "metrics", "names", "hardware", "profile", "format"),
+    ("tables", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
     ("cache", "discovery", "ranks", "run", "selection", "testing", "__init__"),
     ("diagnosis",),

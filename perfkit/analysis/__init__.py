@@ -19,7 +19,6 @@ from perfkit.analysis import (
     collectives,
     communication,
     compare,
-    counters,
     dossier,
     efficiency,
     flops,
@@ -41,7 +40,6 @@ from perfkit.analysis import (
     stalls,
     steps,
     timeline,
-    training_work,
     transfers,
     whatif,
 )
@@ -54,7 +52,6 @@ __all__ = [
     "collectives",
     "communication",
     "compare",
-    "counters",
     "dossier",
     "efficiency",
     "flops",
@@ -76,7 +73,6 @@ __all__ = [
     "stalls",
     "steps",
     "timeline",
-    "training_work",
     "transfers",
     "whatif",
 ]

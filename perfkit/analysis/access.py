@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis import stalls as stalling
-from perfkit.analysis.counters import Float, first, wide
+from perfkit.analysis.kernels import Float, first, wide
 from perfkit.analysis.roofline import speed_of_light
 from perfkit.errors import PerfkitError
 from perfkit.tables import LAUNCHES, STALLS

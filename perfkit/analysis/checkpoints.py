@@ -37,8 +37,7 @@ from perfkit.analysis.causes import (
     where,
 )
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Int, union
-from perfkit.analysis.window import Window
+from perfkit.analysis.intervals import Int, Window, union
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
 

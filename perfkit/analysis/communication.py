@@ -18,8 +18,7 @@ import pandas as pd
 
 from perfkit.analysis.collectives import skew, stragglers
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import intersect, share, total, union
-from perfkit.analysis.window import Window, devices, ends
+from perfkit.analysis.intervals import Window, devices, ends, intersect, share, total, union
 from perfkit.tables import COLLECTIVES, KERNELS
 
 __all__ = [

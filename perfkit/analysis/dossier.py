@@ -23,8 +23,8 @@ from perfkit import names
 from perfkit.analysis.calltree.paths import KERNEL, launched
 from perfkit.analysis.calltree.totals import described, parents
 from perfkit.analysis.causes import started_by
-from perfkit.analysis.counters import CONFIGURATION, MATCHED_BY, matched
 from perfkit.analysis.grouping import numbered, ranked
+from perfkit.analysis.kernels import CONFIGURATION, MATCHED_BY, matched
 from perfkit.analysis.operators.join import kernels_of, lines
 from perfkit.analysis.stalls import shares
 from perfkit.tables import CALL_METRICS, DEVICES, KERNELS, LAUNCHES, PYTHON_CALLS, STALLS
@@ -69,7 +69,7 @@ def kernels(
     Parameters
     ----------
     launches, stalls
-        LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.counters` says.
+        LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.kernels` says.
     ops, api_calls, python_calls
         OPS, API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS of one execution.
     devices

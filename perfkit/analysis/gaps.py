@@ -19,8 +19,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import CAUSES, Axis, attributed, members, started_by
 from perfkit.analysis.grouping import counted, numbered
-from perfkit.analysis.intervals import Int, share
-from perfkit.analysis.window import Window, devices, ends, spans
+from perfkit.analysis.intervals import Int, Window, devices, ends, share, spans
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, RANGES, RANK, START
 

@@ -38,10 +38,9 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int, Intervals, total, union
+from perfkit.analysis.intervals import Int, Intervals, Window, cut, total, union
+from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
-from perfkit.analysis.window import Window, cut
-from perfkit.analysis.window import spans as extent
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
 SPAN_KEYS = ("domain", "name", "kind", "rank", "process", "thread", "depth")

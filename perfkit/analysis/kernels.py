@@ -6,18 +6,34 @@ All devices, streams and processes are pooled: a median is the median of every l
 concurrent kernels add up, so shares are of the sum of durations in the table, never of wall time;
 `gpu_busy_frac` counts a moment once per device however many kernels of the group run in it. Kernels cut
 by the window count with the part inside.
+COUNTERS has one row per launch and metric. A launch is known by its rank and its number. NaN is not measured.
+The timeline and the counters come from two executions, recorded by two tools that spell names in their
+own ways: ncu writes ``(int)4`` where nsys writes ``4``, and newer ones leave out namespaces. A launch belongs to the
+kernel of the same full name, else of the same short name, else to the only one of the same function name, grid and
+block. Of the launches of a kernel those count whose grid and block occur on the timeline; all, where none does.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterable
+
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
+from perfkit import names
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int, total, union
-from perfkit.analysis.window import Window, cut, devices, spans
-from perfkit.tables import KERNELS
+from perfkit.analysis.intervals import Int, Window, cut, devices, spans, total, union
+from perfkit.names.parsing import canonical
+from perfkit.tables import COUNTERS, KERNELS, LAUNCHES
 
+Float = NDArray[np.float64]
+MATCHED_BY = ("full_name", "name", "base", "none")
+CONFIGURATION = ["grid_blocks", "block_threads"]
+_CAST = re.compile(r"\([a-z_ ]+\)(?=-?\d)")
+_WORDS = {"true": "1", "false": "0"}
+_BOOL = re.compile(r"\b(?:true|false)\b")
 KEYS = {
     "name": ["name"],
     "full_name": ["full_name"],
@@ -91,3 +107,101 @@ def _covered(start: Int, stop: Int, place: Int, shape: tuple[int, int]) -> Int:
     order = np.argsort(small, kind="stable")
     covered = union(start[order], stop[order], place[order])
     return np.asarray(total(covered, shape[0] * shape[1]).reshape(shape).sum(axis=0), np.int64)
+
+
+def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
+    """Return the values of `metrics` for the rows of `launches`: float64 columns in their order, NaN not measured.
+
+    A metric recorded twice for a launch counts with its first row.
+    """
+    keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
+    rows = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys])
+    table = pd.DataFrame(np.nan, index=launches.index, columns=wanted)
+    part = COUNTERS.check(counters)[counters["metric"].isin(wanted)]
+    for metric, found in part.groupby("metric", observed=True, sort=False):
+        values = found.drop_duplicates(keys).set_index(keys)["value"]
+        table[metric] = values.reindex(rows).to_numpy("float64")
+    return table
+
+
+def first(*columns: Float) -> Float:
+    """Return, element by element, the first value that is not NaN."""
+    values = columns[0]
+    for column in columns[1:]:
+        values = np.where(np.isnan(values), column, values)
+    return values
+
+
+def spelled(full_name: str) -> str:
+    """Return the full name as both tools would write it: without casts of numbers, spaces and words for bools.
+
+    Examples
+    --------
+    >>> spelled("void f<(int)4, true>(const float *)") == spelled("void f<4, 1>(float const*)")
+    True
+    """
+    plain = _BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))
+    return canonical(plain).replace(" ", "")
+
+
+def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
+    """Return the kernel of the timeline that each launch belongs to.
+
+    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row per launch, in their order. `name` string, that of the timeline, NA where no kernel matches;
+        `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline
+        under that name; `counts` bool, whether the launch speaks for the kernel.
+    """
+    timeline = timeline.reset_index(drop=True)
+    by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))
+    on_timeline = set(timeline["name"].astype(str))
+    named = launches["name"].astype("string").where(launches["name"].isin(on_timeline))
+    candidates = {
+        "full_name": _texts(launches["full_name"], spelled).map(by_full).astype("string"),
+        "name": named,
+        "base": _by_base(timeline, launches),
+    }
+    table = pd.DataFrame({"name": pd.Series(pd.NA, launches.index, dtype="string"), "matched_by": "none"})
+    for how, name in candidates.items():
+        new = table["name"].isna() & name.notna()
+        table["name"] = table["name"].where(~new, name)
+        table["matched_by"] = table["matched_by"].where(~new, how)
+    table["matched_by"] = table["matched_by"].astype("string")
+    return _chosen(table, timeline, launches)
+
+
+def _by_base(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.Series:
+    """Return the only name of the timeline with a launch's function name, grid and block."""
+    there = _configured(timeline).assign(base=_texts(timeline["full_name"], names.base), name=timeline["name"])
+    keys = ["base", *CONFIGURATION]
+    there = there.astype({"name": "string"}).drop_duplicates([*keys, "name"])
+    there = there[~there.duplicated(keys, keep=False)].dropna()
+    here = _configured(launches).assign(base=_texts(launches["full_name"], names.base))
+    return here.merge(there, on=keys, how="left")["name"].set_axis(launches.index)
+
+
+def _chosen(table: pd.DataFrame, timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
+    """Say which launches have a grid and block of the timeline, and so speak for their kernel."""
+    there = _configured(timeline).assign(name=timeline["name"].astype("string"))
+    here = _configured(launches).assign(name=table["name"])
+    keys = ["name", *CONFIGURATION]
+    seen = pd.MultiIndex.from_frame(here[keys]).isin(pd.MultiIndex.from_frame(there[keys]))
+    table["same_grid"] = seen & table["name"].notna().to_numpy()
+    any_seen = table["name"].isin(table["name"][table["same_grid"]])
+    table["counts"] = table["name"].notna() & (table["same_grid"] | ~any_seen)
+    return table
+
+
+def _configured(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame[CONFIGURATION].astype("Int64")
+
+
+def _texts(column: pd.Series, change: Callable[[str], str]) -> pd.Series:
+    """Apply `change` to a column of names, once per distinct name."""
+    categories = column.astype("category").cat
+    changed = np.array([*(change(str(text)) for text in categories.categories), ""], object)
+    return pd.Series(changed[categories.codes.to_numpy()], column.index, dtype="string")

@@ -29,8 +29,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import Axis, numbered_together, started_by
 from perfkit.analysis.grouping import grouped, numbered
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.window import Window, bounds, devices
+from perfkit.analysis.intervals import Int, Window, bounds, devices
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, CORRELATION, GPU, KERNELS, PROCESS, RANK, STREAM, THREAD
 

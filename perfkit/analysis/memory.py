@@ -25,8 +25,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import Axis, members, where
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.window import Window, bounds, devices, tiles
+from perfkit.analysis.intervals import Int, Window, bounds, devices, tiles
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import GPU, RANK, SAMPLES

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.counters import Float, first, wide
+from perfkit.analysis.kernels import Float, first, wide
 
 WARP = 32
 REGISTER_UNIT = 256  # registers are given out per warp in units of this many

@@ -22,9 +22,8 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.grouping import grouped, numbered, ranked
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Int, Window, cut
 from perfkit.analysis.operators.join import launching, parents
-from perfkit.analysis.window import Window, cut
 from perfkit.names.decoding import decode
 from perfkit.names.families import Decoded
 from perfkit.schema import Column, Table

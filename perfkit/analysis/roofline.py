@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 
 from perfkit import names
 from perfkit.analysis import occupancy, roofs
-from perfkit.analysis.counters import wide
 from perfkit.analysis.grouping import numbered
+from perfkit.analysis.kernels import wide
 from perfkit.analysis.roofs import CEILINGS, LEVELS, RECORD
 from perfkit.format import number, percent
 from perfkit.schema import Column, Table

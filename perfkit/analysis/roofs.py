@@ -17,7 +17,7 @@ from collections.abc import Iterator
 import pandas as pd
 
 from perfkit import names
-from perfkit.analysis.counters import wide
+from perfkit.analysis.kernels import wide
 from perfkit.errors import PerfkitError
 from perfkit.hardware import PRECISIONS, Peaks
 from perfkit.schema import Column, Table

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.training_work import positive
+from perfkit.analysis.efficiency import positive
 from perfkit.errors import PerfkitError
 from perfkit.format import size
 from perfkit.hardware import Peaks

@@ -18,8 +18,21 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, binned, merge, share, total, union
-from perfkit.analysis.window import Window, bounds, devices, ends, spans, tiles
+from perfkit.analysis.intervals import (
+    Int,
+    Intervals,
+    Window,
+    binned,
+    bounds,
+    devices,
+    ends,
+    merge,
+    share,
+    spans,
+    tiles,
+    total,
+    union,
+)
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 

@@ -18,8 +18,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.window import Window, cut
+from perfkit.analysis.intervals import Int, Window, cut
 from perfkit.tables import API_CALLS, COPIES
 
 KEYS = ("direction", "src_memory", "dst_memory", "peer_gpu", "rank", "gpu", "process", "stream")

@@ -188,7 +188,7 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
 
     Of more than 8 logs the first 8 are drawn, which the chart says.
     `frame`: columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen: one row per iteration, or per group
-    of neighbours, as from `diagnosis.baseline.iterations`; may be empty.
+    of neighbours, as from `diagnosis.machine.iterations`; may be empty.
     """
     need(frame, *COLUMNS)
     if frame.empty:

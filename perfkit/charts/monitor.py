@@ -19,7 +19,7 @@ from perfkit.charts import monitor_lines, ranks, theme
 from perfkit.charts.monitor_lines import COLOURS, GREY, Axes, Frame, when
 from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, hover, ink, inline, known, need, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, printable, unit
-from perfkit.metrics import METRICS
+from perfkit.tables import METRICS
 
 PANEL_UNITS = {**ranks.UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
 HEIGHT, STRIP = 64, 26  # pixels

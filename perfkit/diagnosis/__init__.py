@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from perfkit.diagnosis import (
-    baseline,
     comparison,
     framework,
     kernels,
     launching,
+    machine,
     monitor,
     paths,
     replayed,
@@ -34,7 +34,7 @@ from perfkit.readers import kind
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
-__all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "baseline"]
+__all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
 __all__ += ["comparison", "figures", "findings", "gpu_time", "path_metric", "plain", "refusals", "roof", "sampled"]
 __all__ += ["shape_roofline", "stragglers", "together", "unrecorded"]
 
@@ -79,7 +79,7 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
 @kept
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
     further = [*kernels.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks)]
-    further += [*transfers.figures(view), *monitor.figures(view), *baseline.figures(view, peaks=peaks)]
+    further += [*transfers.figures(view), *monitor.figures(view), *machine.figures(view, peaks=peaks)]
     return doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
 
 
@@ -99,7 +99,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
         *transfers.copy_findings(view, by_id),
         *transfers.balance_findings(view, by_id),
         *system.throughput_findings(view, by_id),
-        *baseline.findings(by_id),
+        *machine.findings(by_id),
         *kernels.findings(view, by_id, peaks=peaks),
         *paths.findings(view, by_id),
         *framework.findings(view, by_id),
@@ -130,7 +130,7 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
         asked.append(CLOCK)
     if not metrics.eq("training_flops_per_s").any():
         asked.append(ARITHMETIC)
-    return [*asked, *baseline.refusals(view, peaks=peaks)]
+    return [*asked, *machine.refusals(view, peaks=peaks)]
 
 
 def _view(run: Run | Selection) -> Selection:

@@ -18,10 +18,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
-from perfkit.diagnosis.baseline import growing
 from perfkit.diagnosis.finding import CONFIDENCES, Figure, Finding, kept
 from perfkit.diagnosis.kernels import binding
 from perfkit.diagnosis.launching import CAUSES, distances
+from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.rules import measure_next, threshold
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.timeline import KERNEL_TIMES, causes, detected, doubted, idle_gaps, impossible_durations

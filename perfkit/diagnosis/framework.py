@@ -25,8 +25,7 @@ from perfkit import hardware
 from perfkit.analysis import collectives, communication, flops, host, memory, operators, precision, steps, timeline
 from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, Axis, is_launch, is_memory, numbered_together, where
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Intervals, intersect, subtract, total, union
-from perfkit.analysis.window import cut, devices
+from perfkit.analysis.intervals import Intervals, cut, devices, intersect, subtract, total, union
 from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.timeline import detected, span_ns, unrecorded

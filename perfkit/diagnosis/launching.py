@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import gaps, operators, timeline
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
-from perfkit.analysis.window import cut
+from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations

@@ -2,22 +2,42 @@
 
 Peaks are those of the data sheet of the GPU that the run names, with what `perfkit baseline` measured beside them;
 there is no default GPU. Operations are held against measured roofs where both of them are, else the data sheet's.
+
+Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are
+medians
+over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in
+it.
+Its share of the peak (MFU) is held against the 16-bit tensor peak, in which such trainings compute most.
+
+Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue
+212),
+and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below 0.4,
+half
+of what a ring reaches, severely (conventions). Dense trainings in 16 bits on A100 and H100: an MFU below 0.2 is poor,
+below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever published, above 1 impossible and refused (PaLM,
+Megatron-LM, Llama 3; the guide's symptom of bottleneck 1 is below 0.4).
 """
 
 from __future__ import annotations
 
 import csv
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from perfkit import hardware
-from perfkit.analysis import communication, operations
+from perfkit.analysis import communication, efficiency, operations
+from perfkit.analysis import scaling as analysis_scaling
+from perfkit.diagnosis import rules
+from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
 from perfkit.hardware import Peaks
 from perfkit.selection import Selection
+from perfkit.tables import SAMPLES
 
 PRECISIONS = ("bf16_tensor", "fp16_tensor", "fp32")  # what language models are trained in, the first that is known
 ELEMENT = {"fp32": 4}  # bytes; the others have 2
@@ -52,6 +72,51 @@ class Machine:
             for row in self.ceilings.to_dict("records")
         ]
         return pd.DataFrame(rows, columns=["roof", "data sheet", "measured", "measured over data sheet", "ridge"])
+
+
+@dataclass(frozen=True)
+class LineRate:
+    """What the links of a GPU carry in one direction, None if it is not known; and where that comes from, or why."""
+
+    bytes_per_s: float | None
+    why: str
+
+
+PLACES = 400  # of iterations in a picture
+KINDS = frozenset({"network", "training"})
+TRAINING = {
+    "iteration_ns": ("baseline_step_ns", "Step time", "ns", "median time of an iteration"),
+    "tokens_per_s": ("baseline_tokens_per_s", "Tokens", "1/s", "median tokens of all GPUs per second"),
+    "samples_per_s": ("baseline_samples_per_s", "Samples", "1/s", "median samples of all GPUs per second"),
+    "training_flops_per_s": (
+        "baseline_flops_per_s",
+        "Arithmetic of a GPU",
+        "FLOP/s",
+        "median rate of one GPU that the log prints; older versions of Megatron count recomputed activations too",
+    ),
+}
+_NAMES = ("step_ns", "tokens_per_s", "samples_per_s", "flops_per_s")  # of the same, as columns
+_TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count")
+MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
+MEMORY = {
+    "memory_used_bytes": "highest reading of the device memory in use, of all processes",
+    "memory_reserved_bytes": "highest reading of the memory that the framework's allocator holds",
+}
+
+
+@dataclass(frozen=True)
+class Share:
+    """The share of the peak of each training; None if it is refused, and why."""
+
+    table: pd.DataFrame | None
+    why: str
+
+
+LOW_RATE, POOR_RATE = 0.6, 0.4
+LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
+STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
+MFU, RATE = "baseline_mfu_frac", "_ratio"
+OF_LINKS = "a benchmark says how fast the links are, not how much of its time a program communicates"
 
 
 def spoken(precision: str) -> str:
@@ -102,14 +167,6 @@ def _unknown(names: list[str], name: str, sheet: Peaks | None, measured: Peaks |
     return ""
 
 
-@dataclass(frozen=True)
-class LineRate:
-    """What the links of a GPU carry in one direction, None if it is not known; and where that comes from, or why."""
-
-    bytes_per_s: float | None
-    why: str
-
-
 def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     """Return the line rate that collectives can be held against: NVLink's, where all ranks are on one node of it.
 
@@ -144,3 +201,242 @@ def _nvlink(key: str) -> float | None:
     with Path(hardware.__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as file:
         cell = next((row["nvlink_gbs_bidir"] for row in csv.DictReader(file) if row["key"] == key), "")
     return float(cell) * 1e9 if cell else None
+
+
+def trainings(view: Selection) -> pd.DataFrame:
+    """Return what each log of a training says, a row per rank: medians over its iterations.
+
+    Columns by rank: `rank` int32; `gpus` Int64, GPUs that train together, NA where not told; `step_ns`, `tokens_per_s`,
+    `samples_per_s` of all GPUs, `flops_per_s` of one GPU, float64, NaN where the log does not say it;
+    `iterations_count`
+    int64, iterations with a time.
+    """
+    samples = _readings(view)
+    samples = samples[_is_chosen(samples, view)]
+    by_metric = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
+    medians = by_metric.reindex(columns=[*TRAINING, *_TIMES]).astype("float64")
+    counted = samples["rank"][samples["metric"] == "iteration_ns"].value_counts().reindex(medians.index, fill_value=0)
+    table = pd.DataFrame({"rank": medians.index, "gpus": medians["world_size_count"].astype("Int64").array})
+    columns = {name: medians[metric].to_numpy() for metric, name in zip(TRAINING, _NAMES, strict=True)}
+    return table.assign(**columns, iterations_count=counted.to_numpy("int64")).astype({"rank": "int32"})
+
+
+def _readings(view: Selection) -> pd.DataFrame:
+    metrics = view.samples["metric"]
+    return view.samples[metrics.isin([*TRAINING, *_TIMES])].astype({"metric": "string"})
+
+
+def _is_chosen(readings: pd.DataFrame, view: Selection) -> pd.Series:
+    """Say which lines of a log were written in the window (its end, the last line, too), and what it says but once."""
+    inside = readings["time_ns"].between(*(view.window or (-math.inf, math.inf)))
+    return inside | ~readings.duplicated(["rank", "metric"], keep=False)
+
+
+def iterations(view: Selection) -> pd.DataFrame:
+    """Return the iterations of each log of a training, in the window or not; neighbours together in a long log.
+
+    Columns by rank and time: `rank` int32; `time_ns` int64, when the line was written, since the start; `count` int64,
+    iterations, 1 in a log of at most 400; `median_ns`, `least_ns` and `most_ns` float64, of their times; `chosen` bool,
+    whether one of them is in the window, or the only one.
+    """
+    readings = _readings(view)
+    readings = readings[readings["metric"] == "iteration_ns"].sort_values(["rank", "time_ns"], kind="stable")
+    of_log = readings.groupby("rank")["value"]
+    place = of_log.cumcount() * PLACES // of_log.transform("size").clip(lower=PLACES)
+    groups = readings.assign(place=place, chosen=_is_chosen(readings, view)).groupby(["rank", "place"])
+    value = groups["value"]
+    table = groups.agg(time_ns=("time_ns", "first"), count=("value", "size"), chosen=("chosen", "any"))
+    table = table.assign(median_ns=value.median(), least_ns=value.min(), most_ns=value.max()).reset_index()
+    return table[["rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen"]]
+
+
+def share(view: Selection, *, peaks: str = "") -> Share:
+    """Return the share of the dense 16-bit tensor peak that each log of a training comes to, or why it is refused.
+
+    The table is `analysis.efficiency.reported_mfu` of the medians over the iterations. A share above 1 is refused.
+    """
+    readings = _readings(view)
+    medians = readings[_is_chosen(readings, view)].groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
+    found = machine(view, peaks=peaks)
+    if found.peaks is None or not found.precision:
+        return Share(None, found.why or f"no 16-bit tensor peak of {found.name} is known")
+    try:
+        samples = SAMPLES.make(medians.assign(time_ns=0))
+        table = efficiency.reported_mfu(samples, peaks=found.peaks, precision=found.precision)
+    except PerfkitError as e:
+        return Share(None, str(e))
+    return Share(table, "") if len(table) else Share(None, "no log of a training prints a rate of operations")
+
+
+def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
+    """Return the scaling efficiency over the logs of a training on several numbers of GPUs, and what they count.
+
+    The table is `analysis.scaling.scaling` of tokens per second, or of samples where not all logs say tokens.
+    """
+    logs = trainings(view).dropna(subset=["gpus"])
+    work = "tokens" if logs["tokens_per_s"].notna().all() else "samples"
+    runs = logs.rename(columns={f"{work}_per_s": "throughput_per_s"})[["gpus", "throughput_per_s"]].dropna()
+    return analysis_scaling.scaling(analysis_scaling.RUNS.make(runs)), work
+
+
+def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
+    """Yield the figures of step 1; what the run does not hold is absent."""
+    if not is_baseline(view):
+        return
+    yield from _ceilings(machine(view, peaks=peaks))
+    yield from _bandwidths(view, line_rate(view, peaks=peaks))
+    yield from _trainings(view)
+    yield from _shares(view, peaks)
+    for metric, definition in MEMORY.items():
+        values = view.samples["value"][view.samples["metric"].eq(metric)]
+        if len(values):
+            yield Figure("baseline_memory_bytes", "Memory used", float(values.max()), "bytes", definition, "SAMPLES")
+            break
+
+
+def is_baseline(view: Selection) -> bool:
+    """Say whether the run holds a benchmark of communication or a log of a training."""
+    return bool(KINDS & view.run.kinds)
+
+
+def _ceilings(found: Machine) -> Iterator[Figure]:
+    """Yield the roofs that matter: the peak of the precision, the memory, and the ridge between them."""
+    precision = f"{spoken(found.precision)} peak"
+    for roof, part, label, column in (
+        (found.precision, "peak", precision, "flops_per_s"),
+        ("dram", "memory", "memory bandwidth", "bytes_per_s"),
+    ):
+        unit = "FLOP/s" if part == "peak" else "bytes/s"
+        for row in found.ceilings[found.ceilings["roof"].eq(roof)].to_dict("records"):
+            values = [
+                (column, f"{part}_{column}", "", unit, "data sheet, dense"),
+                (f"measured_{column}", f"measured_{part}_{column}", ", measured", unit, "from the file of peaks"),
+                ("measured_frac", f"{part}_frac", ", share reached", "1", "measured over data sheet"),
+                ("ridge", "ridge", " over bandwidth: ridge", "FLOP/byte", "data sheet"),
+            ]
+            for name, own, more, of, definition in values:
+                if row[name] > 0:
+                    said, what = f"{label[:1].upper()}{label[1:]}{more}", f"{label} of {found.name}, {definition}"
+                    yield Figure(f"baseline_{own}", said, float(row[name]), of, what, "operations.ceilings")
+
+
+def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
+    """Yield the plateau of each operation, of the placement that is slower, on the most ranks."""
+    crossing = communication.plateau(view.collectives)
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0].sort_values("bus_bytes_per_s", kind="stable")
+    most = crossing.groupby("operation", observed=True)["ranks"].transform("max")
+    slower = crossing[crossing["ranks"].eq(most)].drop_duplicates("operation")
+    for row in slower.sort_values("bus_bytes_per_s", ascending=False).to_dict("records"):
+        label = str(row["operation"]).replace("_", "-").capitalize()
+        placement = "" if pd.isna(row["placement"]) else f", {str(row['placement']).replace('_', ' ')} (the slower)"
+        definition = f"bus bandwidth of messages over half the largest size, {row['ranks']} ranks{placement}"
+        name, value = f"baseline_{row['operation']}", float(row["bus_bytes_per_s"])
+        source = "communication.plateau"
+        yield Figure(f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source)
+        if limit.bytes_per_s:
+            definition = f"that bandwidth over {size(limit.bytes_per_s)}/s, {limit.why}; switches that reduce exceed it"
+            yield Figure(f"{name}_ratio", f"{label} over line rate", value / limit.bytes_per_s, "1", definition, source)
+
+
+def _trainings(view: Selection) -> Iterator[Figure]:
+    logs = trainings(view)
+    for row in logs.to_dict("records"):
+        suffix, of = _apart(row["rank"], len(logs))
+        for column, (name, label, unit, definition) in zip(_NAMES, TRAINING.values(), strict=True):
+            if row[column] > 0:
+                yield Figure(name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES")
+        if pd.notna(row["gpus"]):
+            definition = "GPUs that train together, as the log says"
+            yield Figure(f"baseline_gpu_count{suffix}", f"GPUs{of}", int(row["gpus"]), "count", definition, "SAMPLES")
+
+
+def _apart(rank: int, logs: int) -> tuple[str, str]:
+    """Return what tells the figures of several logs apart: the end of an id, and of a label."""
+    return (f"_{rank}", f", log {rank}") if logs > 1 else ("", "")
+
+
+def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
+    found, name = share(view, peaks=peaks), machine(view, peaks=peaks)
+    if found.table is None:
+        return
+    for row in found.table.to_dict("records"):
+        suffix, of = _apart(row["rank"], len(found.table))
+        value = float(row["mfu_frac"])
+        definition = f"rate that the log prints over the dense {spoken(name.precision)} peak of {name.name}"
+        if row["note"]:
+            definition += f"; {row['note']}"
+        if value > 0:
+            yield Figure(f"baseline_mfu_frac{suffix}", f"MFU{of}", value, "1", definition, "efficiency.reported_mfu")
+
+
+def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
+    """Yield the questions of step 1 that the run cannot answer, each with what to record."""
+    if not is_baseline(view):
+        return
+    if view.samples["metric"].isin(list(TRAINING)).any():
+        if not view.samples["metric"].isin(list(MEMORY)).any():
+            log = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv -l 1 > gpus.csv"
+            yield Refusal("How much memory does the training use?", "no reading of it was recorded", log)
+        refused = share(view, peaks=peaks)
+        if refused.table is None:
+            yield Refusal("What share of the peak does the training use (MFU)?", refused.why, MEASURE)
+    if view.collectives["source"].eq("benchmark").any():
+        limit = line_rate(view, peaks=peaks)
+        if limit.bytes_per_s is None:
+            question = "How close do collectives come to the speed of the links?"
+            yield Refusal(question, limit.why, "nvidia-smi nvlink --status; ibstat")
+
+
+def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield what benchmarks of communication and logs of trainings show."""
+    yield from _bandwidth(known)
+    for name, share in known.items():
+        if name.startswith(MFU):
+            yield from _training(share)
+
+
+def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """One finding for all operations that are far below the line rate, the slowest first."""
+    rates = [figure for name, figure in known.items() if name.startswith("baseline_") and name.endswith(RATE)]
+    low = sorted((figure for figure in rates if figure.value < LOW_RATE), key=lambda figure: figure.value)
+    if not low:
+        return
+    slowest = low[0]
+    reached = [known[figure.id.removesuffix(RATE) + "_bytes_per_s"] for figure in low]
+    title = f"{reached[0].label} is {slowest.text} of the line rate of the links"
+    listed = ", ".join(f"{figure.label} {figure.text}" for figure in reached[:5])
+    others = f"; {len(rates) - len(low)} other operations reach more" if len(rates) > len(low) else ""
+    text = f"Of the largest messages, as bus bandwidth: {listed}{others}. {slowest.label}: {slowest.definition}."
+    level = "high" if slowest.value < POOR_RATE else "medium"
+    gain = Gain(1.0, float("inf"), OF_LINKS)
+    evidence = tuple(figure for pair in zip(low, reached, strict=True) for figure in pair)
+    yield Finding("bus_bandwidth", title, level, text, evidence, "above 75 %", gain, rules.LINKS)
+
+
+def _training(share: Figure) -> Iterator[Finding]:
+    text = f"{share.label}: {share.definition}."
+    of = share.label.partition(", ")[2]
+    whose = f" of {of}" if of else ""
+    if share.value > SUSPICIOUS_MFU:
+        title = f"An MFU{whose} of {share.text} is more than any published training reaches"
+        gain = Gain(1.0, 1.0, "the figure is in doubt, not the program: with the right peak or count it is lower")
+        yield Finding("training_mfu_suspicious", title, "low", text, (share,), "35 to 55 %", gain, rules.MFU_IN_DOUBT)
+    if share.value >= LOW_MFU:
+        return
+    level = "high" if share.value < POOR_MFU else "medium"
+    title = f"The training{whose} uses {share.text} of the GPU's arithmetic (MFU)"
+    reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; at least nothing, if this one cannot"
+    gain = removing(1 - share.value / GOOD_MFU, reason)
+    yield Finding("training_mfu", title, level, text, (share,), "35 to 55 %", gain, rules.LOW_MFU)
+
+
+def growing(view: Selection) -> str:
+    """Return why the largest messages may not show what the links carry, empty if they do: the curve is not flat."""
+    crossing = communication.plateau(view.collectives)
+    crossing = crossing[crossing["bus_bytes_per_s"] > 0]
+    growth = crossing.loc[crossing["ranks"].eq(crossing["ranks"].max()), "growth_frac"]
+    if growth.isna().all():
+        return "one size of messages was measured: whether larger ones reach more is not known"
+    if growth.max() < STILL_GROWING:
+        return ""
+    return f"the bandwidth still grows by {percent(float(growth.max()))} up to the largest messages"

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 
 from perfkit.analysis import causes, precision, steps
-from perfkit.analysis.window import cut
+from perfkit.analysis.intervals import cut
 from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats

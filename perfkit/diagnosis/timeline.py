@@ -15,7 +15,7 @@ import pandas as pd
 from perfkit.analysis import causes as analysis_causes
 from perfkit.analysis import communication, gaps, host, steps, timeline, transfers
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
-from perfkit.analysis.window import cut
+from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, kept
 from perfkit.format import percent
 from perfkit.run import Recorded, Run

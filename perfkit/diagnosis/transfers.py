@@ -19,9 +19,8 @@ import pandas as pd
 
 from perfkit.analysis import collectives, timeline
 from perfkit.analysis.causes import is_sync, started_by, where
-from perfkit.analysis.intervals import Int, Intervals, merge, subtract, union
+from perfkit.analysis.intervals import Int, Intervals, Window, cut, devices, ends, merge, subtract, union
 from perfkit.analysis.transfers import SMALL_BYTES
-from perfkit.analysis.window import Window, cut, devices, ends
 from perfkit.diagnosis import launching, rules
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.timeline import busy, span_ns, unrecorded

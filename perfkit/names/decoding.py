@@ -26,8 +26,7 @@ import pandas as pd
 
 from perfkit.names import families
 from perfkit.names.families import Decoded, beginning, compiled_rules, family, first_match
-from perfkit.names.libraries import library_of
-from perfkit.names.parsing import base, qualified
+from perfkit.names.parsing import base, library_of, qualified
 from perfkit.names.shortening import HOLLOW, functor, short
 
 # Of several types a name lists, the operands' decides: tf32 beside f32, bf16 beside f32 accumulators.

@@ -1,7 +1,7 @@
 """How a kernel is called in tables and charts.
 
 `compact` writes a name without what never tells two kernels apart: anonymous namespaces, constness, casts and suffixes
-of integer arguments, the ``operator()`` of a lambda, and, for the libraries of `perfkit.names.libraries`, outer
+of integer arguments, the ``operator()`` of a lambda, and, for the libraries of `perfkit.names.parsing`, outer
 namespaces and parameter lists (their kernels are not overloaded on parameters, and the lists differ between tools and
 versions). Everything else stays, so equal compact names mean equal work. `short` keeps a compact name of up to 80
 characters; a longer one loses detail and gains a hash of the whole compact name.
@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby, pairwise
 
-from perfkit.names.libraries import is_filler, is_library, library_of
-from perfkit.names.parsing import Part, path, qualified, split, template_names
+from perfkit.names.parsing import Part, is_filler, is_library, library_of, path, qualified, split, template_names
 
 LONGEST = 80
 _HASHED = LONGEST - len(" #00000000")

@@ -16,7 +16,7 @@ from perfkit.report.blocks import (
     sentences,
 )
 from perfkit.report.build import build
-from perfkit.report.entries import record
+from perfkit.report.notebooks import record
 
 __all__ = ["about", "against_promised", "against_published", "build", "comparison_table", "figure_table"]
 __all__ += ["key_findings", "metrics", "name", "note", "opportunities", "recommendations", "record", "refusals"]

@@ -20,9 +20,8 @@ from perfkit.format import elided
 from perfkit.hardware import load_peaks
 from perfkit.report import html, links, notebooks, output, privacy, summary
 from perfkit.report.blocks import published as published_figures
-from perfkit.report.entries import collect, presentable
 from perfkit.report.links import presented
-from perfkit.report.notebooks import Failure, end
+from perfkit.report.notebooks import Failure, collect, end, presentable
 from perfkit.report.output import TEXT
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select

@@ -1,8 +1,10 @@
 """The runs of an experiment for a notebook: recorded on the reader's machine, or simulated.
 
-A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One that was not
+A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One that was
+not
 recorded is simulated, the same every time, and says so: in perfkit's cache, by the code that simulates it, so that a
-newer one makes it anew, or else in a temporary folder; it appears there only complete. Repeats of a run are a group: of
+newer one makes it anew, or else in a temporary folder; it appears there only complete. Repeats of a run are a group:
+of
 three or more the interval is between runs. Unknown names of experiments are refused with ValueError.
 """
 
@@ -14,12 +16,13 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,7 @@ from perfkit.diagnosis import comparison, verdict
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
 from perfkit.report import output
+from perfkit.report.notebooks import sample
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.workloads.experiments import REPEATS, find, repeats_of
@@ -80,6 +84,21 @@ class Trial:
         """Share of the run in which kernels ran on its first GPU, 0..1, mean of repeats; NaN without a GPU."""
         found = [timeline.busy(each.run.kernels, each.run.copies)["kernel_busy_frac"] for each in self.every]
         return float(np.mean([busy.iloc[0] if len(busy) else np.nan for busy in found]))
+
+
+MADE_BY = "perfkit sample"
+EXPERIMENTS = "experiments"  # the one sample that is simulated on the spot: its runs are large, and quickly made
+SAMPLES = MappingProxyType(
+    {
+        "mlp_a100": "simulated: small kernels and a GPU that waits for data (MLP on an A100; nsys, ncu, PyTorch)",
+        "resnet18_a100": "simulated: convolutions on tensor cores, training and inference (A100; nsys, ncu)",
+        "bert_a100": "simulated: launch-bound at batch 1, compute-bound at 32 (BERT on an A100; nsys, ncu, PyTorch)",
+        "bert_a100_optimised": "simulated: bert_a100 with a CUDA graph and TF32, to compare with it (nsys, ncu)",
+        "dlrm_h100": "simulated: call paths and stalls of a GPU that is almost idle (DLRM on an H100; HPCToolkit)",
+        "cpu_workloads": "recorded: MLP, CNN, ResNet-18 and BERT on a CPU, training and inference (PyTorch)",
+        EXPERIMENTS: "simulated: a training on an A100 before and after one change, eight topics of lab 4 (nsys)",
+    }
+)
 
 
 def card(name: str, *, out: str = "runs") -> Shown:
@@ -258,3 +277,21 @@ def _code() -> str:
     """Return a digest of the modules that simulate."""
     package = Path(simulated.__file__).parent
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))).hexdigest()[:16]
+
+
+def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:
+    """Copy a sample run of SAMPLES into a new or empty folder, or over an earlier copy, and return the folder.
+
+    `note` is called with a sentence for the user, such as which file of an earlier copy was kept. Raises
+    PerfkitError if
+    there is no such sample, or if the folder holds other files or cannot be written.
+    """
+    if name not in SAMPLES:
+        raise PerfkitError(f"{name}: no such sample. Choose from {', '.join(SAMPLES)}.")
+    inputs = [] if name == EXPERIMENTS else [sample(name)]
+    with output.replacing(out, MADE_BY, inputs=inputs, note=note) as folder:
+        if name == EXPERIMENTS:
+            simulated.write_all(folder)
+        for source in inputs:
+            shutil.copytree(source, folder, copy_function=shutil.copyfile, dirs_exist_ok=True)
+    return Path(out)

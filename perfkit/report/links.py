@@ -27,7 +27,7 @@ from nbformat import NotebookNode
 from perfkit.diagnosis.finding import Figure
 from perfkit.format import Shown, printable
 from perfkit.report import notebooks
-from perfkit.report.entries import LIVE
+from perfkit.report.notebooks import LIVE
 from perfkit.tables import TABLES
 
 WORD = re.compile(r"[A-Za-z_]+(?:\.[a-z_]+)?")
@@ -49,8 +49,8 @@ BOTH = ("KERNELS", "baseline/KERNELS")
 # By the id of a figure, an analysis or a table; the first of these that is here holds.
 SHOWN: dict[str, Behind] = {
     "dram_used_frac": Behind(("SAMPLES",), ("diagnosis.sampled(",)),
-    "paths_launch_low_frac": Behind(TREE, ("launches.launch_efficiency(",)),
-    "paths_launch_high_frac": Behind(TREE, ("launches.launch_efficiency(",)),
+    "paths_launch_low_frac": Behind(TREE, ("kernels.launch_efficiency(",)),
+    "paths_launch_high_frac": Behind(TREE, ("kernels.launch_efficiency(",)),
     "timeline.busy": Behind(TIMELINE, ("timeline.busy(",)),
     "timeline.breakdown": Behind(TIMELINE, ("shares.parts(",)),
     "timeline.samples_mean": Behind(("SAMPLES",), ("diagnosis.sampled(", "monitoring.summary(")),

@@ -7,18 +7,35 @@ import os
 import signal
 import subprocess
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import nbformat
 
+from perfkit.diagnosis.finding import Figure, Finding, Refusal, plain
 from perfkit.format import elided
 from perfkit.run import Run
+
+MIME = "application/vnd.perfkit.record+json"
+# Begins the tag of a cell that has an answer only where one of the tables, or kinds of captures, it names was recorded.
+NEEDS = "needs:"
+# Tag of a cell for the person at the notebook: the explorer and the prose about it, and what the summary says already.
+LIVE = "live"
+
+
+@dataclass
+class Recorded:
+    """What the notebooks of a report recorded; of two with one id or title the first is kept."""
+
+    figures: dict[str, dict[str, Any]] = field(default_factory=dict)
+    findings: list[dict[str, Any]] = field(default_factory=list)
+    refusals: list[dict[str, Any]] = field(default_factory=list)
+
 
 BASELINE = "baseline"
 # Notebook, and the tables or kinds of captures of which the run must hold at least one for it to have an answer;
@@ -33,10 +50,72 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "5_framework": ("OPS",),
     "6_compare": (BASELINE,),
 }
-
 START = "start"  # leads to the others; a page for a person, no part of a report
 LONGEST = 4000  # characters of an error's message
 QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a notebook is missing from a report: the kind of error, its message, and the code of the cell that failed."""
+
+    error: str
+    message: str
+    code: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.error}: {self.message}".removesuffix(": ")
+
+
+Executed = nbformat.NotebookNode | Failure
+
+
+class _Kernels:
+    """The processes of a report's kernels, by notebook."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._is_over = False
+
+    def manager(self, notebook: str) -> type:
+        """Return a class that starts the kernel of a notebook and adds its process."""
+        from jupyter_client.manager import AsyncKernelManager
+
+        add = self._add
+
+        class Manager(AsyncKernelManager):
+            async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
+                await super().start_kernel(**options)
+                add(notebook, getattr(self.provisioner, "process", None))
+
+        return Manager
+
+    def _add(self, notebook: str, process: subprocess.Popen[bytes] | None) -> None:
+        if process is None:  # a kernel on another machine
+            return
+        with self._lock:
+            self._processes[notebook] = process
+            if self._is_over:
+                end(process)
+
+    def end(self) -> None:
+        """End all kernels with their children, and those that are yet to start."""
+        with self._lock:
+            self._is_over = True
+            for process in self._processes.values():
+                end(process)
+
+    def ending(self, notebook: str) -> str:
+        """Return how a notebook's kernel ended, in words; empty if that is not known."""
+        process = self._processes.get(notebook)
+        status = process.poll() if process else None
+        if status is None:
+            return ""
+        if status >= 0:
+            return f"it ended with status {status}"
+        memory = "; the system does that when memory runs out" if status == -signal.SIGKILL else ""
+        return f"signal {signal.Signals(-status).name} ended it{memory}"
 
 
 def folder() -> Path:
@@ -69,21 +148,6 @@ def answering(run: Run, baseline: Run | None = None) -> list[str]:
 def title(notebook: nbformat.NotebookNode) -> str:
     """Return the notebook's first heading, which is the question it answers."""
     return str(notebook.cells[0].source).partition("\n")[0].removeprefix("# ")
-
-
-@dataclass(frozen=True)
-class Failure:
-    """Why a notebook is missing from a report: the kind of error, its message, and the code of the cell that failed."""
-
-    error: str
-    message: str
-    code: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.error}: {self.message}".removesuffix(": ")
-
-
-Executed = nbformat.NotebookNode | Failure
 
 
 def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Executed]:
@@ -168,54 +232,6 @@ def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
     return made
 
 
-class _Kernels:
-    """The processes of a report's kernels, by notebook."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._is_over = False
-
-    def manager(self, notebook: str) -> type:
-        """Return a class that starts the kernel of a notebook and adds its process."""
-        from jupyter_client.manager import AsyncKernelManager
-
-        add = self._add
-
-        class Manager(AsyncKernelManager):
-            async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
-                await super().start_kernel(**options)
-                add(notebook, getattr(self.provisioner, "process", None))
-
-        return Manager
-
-    def _add(self, notebook: str, process: subprocess.Popen[bytes] | None) -> None:
-        if process is None:  # a kernel on another machine
-            return
-        with self._lock:
-            self._processes[notebook] = process
-            if self._is_over:
-                end(process)
-
-    def end(self) -> None:
-        """End all kernels with their children, and those that are yet to start."""
-        with self._lock:
-            self._is_over = True
-            for process in self._processes.values():
-                end(process)
-
-    def ending(self, notebook: str) -> str:
-        """Return how a notebook's kernel ended, in words; empty if that is not known."""
-        process = self._processes.get(notebook)
-        status = process.poll() if process else None
-        if status is None:
-            return ""
-        if status >= 0:
-            return f"it ended with status {status}"
-        memory = "; the system does that when memory runs out" if status == -signal.SIGKILL else ""
-        return f"signal {signal.Signals(-status).name} ended it{memory}"
-
-
 def end(process: subprocess.Popen[Any]) -> None:
     """Kill a process that leads a session of its own, with its children, if it still runs."""
     if process.poll() is not None:
@@ -225,3 +241,60 @@ def end(process: subprocess.Popen[Any]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
+
+
+def record(
+    figures: Iterable[Figure] = (), *, findings: Iterable[Finding] = (), refusals: Iterable[Refusal] = ()
+) -> None:
+    """Record what a notebook found, for `summary.json` and whoever runs the notebook without a person."""
+    from IPython.display import display
+
+    findings = list(findings)
+    by_id = {figure.id: figure for figure in (*figures, *(e for f in findings for e in f.evidence))}
+    content = {
+        "figures": [plain(f) for f in by_id.values()],
+        "findings": [plain(f) for f in findings],
+        "refusals": [plain(r) for r in refusals],
+    }
+    counts = ", ".join(f"{len(items)} {kind}" for kind, items in content.items() if items)
+    display({MIME: content, "text/plain": f"recorded {counts or 'nothing'}"}, raw=True)
+
+
+def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
+    """Return what executed notebooks, given with their names, recorded."""
+    recorded = Recorded()
+    outputs = ((name, o) for name, notebook in notebooks for cell in notebook.cells for o in cell.get("outputs", []))
+    for name, content in ((name, o["data"][MIME]) for name, o in outputs if MIME in o.get("data", {})):
+        for figure in content["figures"]:
+            recorded.figures.setdefault(figure["id"], {**figure, "notebook": name})
+        present = {(f["rule"], f["title"]) for f in recorded.findings}
+        new = [f for f in content["findings"] if (f["rule"], f["title"]) not in present]
+        recorded.findings += [{**f, "notebook": name} for f in new]
+        recorded.refusals += [r for r in content["refusals"] if r not in recorded.refusals]
+    return recorded
+
+
+def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
+    """Return the notebook as a reader wants it.
+
+    Left out are cells that only record, those tagged ``live``, and those tagged ``needs:A|B`` where none of these
+    tables is among the recorded `tables`; the code of live and of silent cells is put to the next cell shown.
+    """
+    shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
+    cells, silent = [], []
+    for cell in shown.cells:
+        tags = cell.metadata.get("tags", [])
+        needs = [tag.removeprefix(NEEDS).split("|") for tag in tags if tag.startswith(NEEDS)]
+        is_answered = all(set(names) & set(tables) for names in needs)
+        if not is_answered or any(MIME in o.get("data", {}) for o in cell.get("outputs", [])):
+            continue
+        is_code, is_live = cell.cell_type == "code", LIVE in tags
+        if is_code and (is_live or not cell.outputs):
+            silent.append(cell.source)
+        elif not is_live:
+            if is_code:
+                cell.source = "\n\n".join([*silent, cell.source])
+                silent.clear()
+            cells.append(cell)
+    shown.cells = cells
+    return shown

@@ -13,8 +13,8 @@ from typing import Any
 from perfkit.diagnosis.finding import HORIZONS
 from perfkit.format import printable
 from perfkit.report.blocks import nothing_found, remarks
-from perfkit.report.entries import Recorded
 from perfkit.report.links import Report
+from perfkit.report.notebooks import Recorded
 from perfkit.report.output import TEXT
 from perfkit.selection import Selection
 

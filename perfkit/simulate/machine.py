@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 # Least and mean excess of what no program sets: launch latency, and distance in a stream.
-LATENCY_NS, SPACE_NS = (4_000, 2_000), (800, 300)
+LAUNCH_LATENCY_NS, SPACE_NS = (4_000, 2_000), (800, 300)
 
 
 @dataclass(eq=False)
@@ -91,7 +91,7 @@ class Machine:
         """Put work at the end of a stream; it can start when the latency has passed."""
         line = self._lines.setdefault((rank, stream), deque())
         line.append(work)
-        self.at(self.some(LATENCY_NS), partial(self._release, work, line))
+        self.at(self.some(LAUNCH_LATENCY_NS), partial(self._release, work, line))
 
     def _release(self, work: Work, line: Line) -> None:
         work.released = True

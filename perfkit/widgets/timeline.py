@@ -11,8 +11,8 @@ import ipywidgets
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.intervals import Window
 from perfkit.analysis.lanes import Lanes, Launching
-from perfkit.analysis.window import Window
 from perfkit.charts.detail import BINS, CHOSEN, CLICKED, RESET, SPANS, canvas, timeline
 from perfkit.charts.tables import card
 from perfkit.charts.theme import FAMILY_COLOURS, devices

@@ -6,6 +6,11 @@ log are recorded, each of steps of its own, because a profiler slows down what i
 
 >>> rows = measure(Plan("mlp", batches=(1, 64, 128)))  # doctest: +SKIP
 >>> record(Plan("resnet18", device="cuda"), "run")  # doctest: +SKIP
+
+A step begins when its batch is there and ends when the device has done it. On a GPU, events in its stream take that
+time, without a wait of the host in between; on a CPU its clock does (CUDA C++ Best Practices Guide, 9.1: Timing). The
+wait for a batch is always the host's. The first steps are not timed: they allocate, compile, choose kernels and raise
+clocks. A rate is of the median step.
 """
 
 from __future__ import annotations
@@ -14,25 +19,88 @@ import json
 import platform
 import shutil
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from perfkit.errors import PerfkitError
+from perfkit.format import duration, number, percent
 from perfkit.hardware import Peaks
-from perfkit.workloads import baseline, building, flops, timing
+from perfkit.workloads import baseline, building, flops
 from perfkit.workloads import plan as workloads_plan
+from perfkit.workloads.baseline import UNITS
 from perfkit.workloads.building import Workload, batches, workload
 from perfkit.workloads.plan import Plan
 from perfkit.workloads.record import torch_profile
-from perfkit.workloads.saved_baseline import UNITS
+
+SOON_NS, MUCH_FLOPS = 1_000, 1_000_000  # no device does so much in so little: a call alone takes longer
+REMEDY = "Time whole steps, by events on a GPU, and compare the name of the device with that of the peaks."
+
+
+class Clock(Protocol):
+    """Marks moments on a device."""
+
+    def mark(self) -> Any:
+        """Mark the moment when all that was asked for is done."""
+
+    def between_ns(self, first: Any, then: Any) -> float:
+        """Return the time between two marks, after `finish`."""
+
+    def finish(self) -> None:
+        """Wait until all that was asked for is done."""
+
+
+class Times(NamedTuple):
+    """Times of steps in ns: each wait for a batch, each step, and all of them together by the host's clock."""
+
+    wait_ns: list[float]
+    step_ns: list[float]
+    wall_ns: int
+
+
+class CpuClock:
+    """The clock of the host, which does each step before it goes on."""
+
+    def mark(self) -> int:
+        """Return now."""
+        return time.perf_counter_ns()
+
+    def between_ns(self, first: int, then: int) -> float:
+        """Return the time between two marks."""
+        return float(then - first)
+
+    def finish(self) -> None:
+        """Do nothing: all is done."""
+
+
+class GpuClock:
+    """Events in the stream of a GPU, which has done what was asked for before them when it reaches them."""
+
+    def __init__(self, cuda: Any) -> None:
+        self.cuda = cuda
+
+    def mark(self) -> Any:
+        """Put an event into the stream."""
+        event = self.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def between_ns(self, first: Any, then: Any) -> float:
+        """Return the time between two events, to about 0.5 us."""
+        return float(first.elapsed_time(then)) * 1e6  # ms
+
+    def finish(self) -> None:
+        """Wait for the GPU."""
+        self.cuda.synchronize()
+
 
 Row = dict[str, Any]
-
 KIND = "perfkit workload"
 TIMINGS = "timings.json"
 BEFORE = 2  # steps before those of the trace: one waits and one warms up
@@ -115,14 +183,14 @@ def device(plan: Plan) -> baseline.Device:
     )
 
 
-def _times(torch: Any, plan: Plan, batch: int, *, is_marked: bool) -> timing.Times:
-    work, clock = workload(torch, plan), timing.clock(torch, plan.device)
+def _times(torch: Any, plan: Plan, batch: int, *, is_marked: bool) -> Times:
+    work, stopwatch = workload(torch, plan), clock(torch, plan.device)
     with closing(batches(torch, plan, batch)) as loaded:
-        timing.timed(work.step, loaded, plan.warming, clock)
+        timed(work.step, loaded, plan.warming, stopwatch)
         if not is_marked:
-            return timing.timed(work.step, loaded, plan.steps, clock)
+            return timed(work.step, loaded, plan.steps, stopwatch)
         with torch.cuda.profiler.profile():
-            return timing.timed(_named(torch, work), loaded, plan.steps, clock)
+            return timed(_named(torch, work), loaded, plan.steps, stopwatch)
 
 
 def _named(torch: Any, work: Workload) -> Any:
@@ -138,17 +206,17 @@ def _named(torch: Any, work: Workload) -> Any:
     return step
 
 
-def _row(plan: Plan, batch: int, times: timing.Times, name: str, peak: float | None) -> Row:
-    summary, work = timing.summary(times), flops.step(plan, batch)
+def _row(plan: Plan, batch: int, times: Times, name: str, peak: float | None) -> Row:
+    statistics, work = summary(times), flops.step(plan, batch)
     what = f"{plan.mode} of {plan.model}, batch {batch}, {plan.precision}, on {name}"
     return {
         "batch_count": batch,
         "steps_count": plan.steps,
         "warm_up_count": plan.warming,
-        **summary,
-        "samples_per_s": batch * plan.steps / (summary["wall_ns"] / 1e9),
+        **statistics,
+        "samples_per_s": batch * plan.steps / (statistics["wall_ns"] / 1e9),
         "step_flops": work,
-        **timing.implied(what, work, summary["step_median_ns"], peak_flops_per_s=peak),
+        **implied(what, work, statistics["step_median_ns"], peak_flops_per_s=peak),
         "step_ns": times.step_ns,
     }
 
@@ -158,7 +226,7 @@ def _steady(used: baseline.Device, plan: Plan) -> Iterator[tuple[Workload, Itera
     """Yield a warmed-up workload and the batches of its last size."""
     with building.computing(used, plan), closing(batches(used.torch, plan, plan.batches[-1])) as loaded:
         work = workload(used.torch, plan)
-        timing.timed(work.step, loaded, plan.warming, timing.clock(used.torch, plan.device))
+        timed(work.step, loaded, plan.warming, clock(used.torch, plan.device))
         yield work, loaded
 
 
@@ -213,3 +281,62 @@ def _check_empty(out: Path) -> None:
     if held:
         listed = ", ".join(held[:3]) + (" and more" if len(held) > 3 else "")
         raise PerfkitError(f"{out}: the folder is not empty ({listed}). Choose another one, or empty it.")
+
+
+def clock(torch: Any, kind: str) -> Clock:
+    """Return what takes the time on a device of this kind: cuda or cpu."""
+    return GpuClock(torch.cuda) if kind == "cuda" else CpuClock()
+
+
+def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on: Clock) -> Times:
+    """Return the times of steps, each with the next batch; nothing waits for the GPU between them."""
+    waits, marks = [], []
+    on.finish()
+    begin = time.perf_counter_ns()
+    for _ in range(steps):
+        asked = time.perf_counter_ns()
+        batch = next(batches)
+        waits.append(float(time.perf_counter_ns() - asked))
+        first = on.mark()
+        step(batch)
+        marks.append((first, on.mark()))
+    on.finish()
+    wall = time.perf_counter_ns() - begin
+    return Times(waits, [on.between_ns(first, then) for first, then in marks], wall)
+
+
+def summary(times: Times) -> dict[str, float]:
+    """Return median and spread of the steps, the median wait, and the time of all, ns."""
+    low, quarter, middle, three, high = np.percentile(times.step_ns, [0, 25, 50, 75, 100]).tolist()
+    return {
+        "step_median_ns": middle,
+        "step_p25_ns": quarter,
+        "step_p75_ns": three,
+        "step_min_ns": low,
+        "step_max_ns": high,
+        "wait_median_ns": float(np.median(times.wait_ns)),
+        "wall_ns": float(times.wall_ns),
+    }
+
+
+def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | None = None) -> dict[str, float | None]:
+    """Return `flops_per_s` of a step, `peak_flops_per_s`, and `peak_frac`, 0..1; None where no peak is known.
+
+    `what` names the step and its device in the message. A rate above the dense peak, or a million operations in less
+    than 1 us, is refused with a PerfkitError: then something else was timed.
+
+    Examples
+    --------
+    >>> implied("MLP on an A100", 60_096_512, 57_580, peak_flops_per_s=19.5e12)["peak_frac"]  # doctest: +ELLIPSIS
+    0.0535...
+    """
+    if not dur_ns > 0:
+        raise PerfkitError(f"{what}: {number(flops)} FLOP in {dur_ns} ns. {REMEDY}")
+    rate = flops / (dur_ns / 1e9)
+    frac = None if peak_flops_per_s is None else rate / peak_flops_per_s
+    claim = f"{what}: {number(flops / 1e6)} MFLOP in {duration(dur_ns)} are {number(rate / 1e12)} TFLOP/s"
+    if frac is not None and frac > 1:
+        raise PerfkitError(f"{claim}, {percent(frac)} of the peak. {REMEDY}")
+    if flops >= MUCH_FLOPS and dur_ns < SOON_NS:
+        raise PerfkitError(f"{claim}, in less time than a call takes. {REMEDY}")
+    return {"flops_per_s": rate, "peak_flops_per_s": peak_flops_per_s, "peak_frac": frac}

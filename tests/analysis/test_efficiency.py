@@ -8,11 +8,15 @@ import pytest
 from sampled import samples, together
 
 from perfkit import hardware
-from perfkit.analysis.efficiency import expected_tokens_per_s, hfu, implied_peak_ratio, mfu, reported_mfu
-from perfkit.analysis.training_work import (
+from perfkit.analysis.efficiency import (
     active_parameters,
     credible,
+    expected_tokens_per_s,
     flops_per_token,
+    hfu,
+    implied_peak_ratio,
+    mfu,
+    reported_mfu,
     samples_per_s,
     tokens_per_s,
     verdict,

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from perfkit.analysis.flops.models import gemm
-from perfkit.analysis.flops.shapes import Inputs
+from perfkit.analysis.flops.shapes import Inputs, gemm
 from perfkit.analysis.flops.work import FORMS, attention
 
 FLASH = FORMS["aten::_scaled_dot_product_flash_attention"]

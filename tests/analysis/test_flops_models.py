@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.analysis.flops.models import copied, elementwise, embedding, gemm
-from perfkit.analysis.flops.shapes import Inputs
+from perfkit.analysis.flops.shapes import Inputs, copied, elementwise, embedding, gemm
 
 
 def given(*shapes: tuple[int, ...], dtype: str = "float") -> Inputs:

@@ -8,7 +8,7 @@ from counted import launches
 from frames import kernels
 
 from perfkit import names
-from perfkit.analysis.counters import matched, spelled
+from perfkit.analysis.kernels import matched, spelled
 from perfkit.tables import KERNELS, LAUNCHES
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sampled import SECOND, devices, samples, together
 
-from perfkit.analysis.monitoring.limits import at_limit, throttling
+from perfkit.analysis.monitoring.readings import at_limit, throttling
 from perfkit.errors import SchemaError
 from perfkit.tables import DEVICES, SAMPLES
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import perfkit
-from perfkit.analysis.counters import wide
+from perfkit.analysis.kernels import wide
 from perfkit.analysis.occupancy import Sm, blocks, limits
 
 HOPPER = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=132, compute_capability=9)

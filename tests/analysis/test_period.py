@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.period import bounds, repeats
+from perfkit.analysis.steps import bounds, repeats
 
 FORWARD = [10, 11, 12, 13, 14, 15, 13, 16]
 BACKWARD = [20, 21, 22, 13, 23, 24, 25, 13, 26, 27]

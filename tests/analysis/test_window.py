@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from frames import copies, kernels
 
-from perfkit.analysis.window import bounds, cut, devices, ends, spans
+from perfkit.analysis.intervals import bounds, cut, devices, ends, spans
 from perfkit.tables import COPIES, KERNELS
 
 

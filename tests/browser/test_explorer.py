@@ -14,8 +14,7 @@ from browser.exploring import BOX, LIMIT, OVERVIEW, TIMELINE, Exploring
 from browser.lab import Lab, Page
 
 import make
-from perfkit.report.entries import collect
-from perfkit.report.notebooks import execute
+from perfkit.report.notebooks import collect, execute
 
 KERNELS = 20_000
 NOTEBOOK = """

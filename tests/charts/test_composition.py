@@ -18,7 +18,7 @@ from charts.test_theme import SIGHT, _contrast, _lab, _linear
 import perfkit
 from perfkit.analysis import calltree
 from perfkit.charts import shares
-from perfkit.charts.launches import launch_efficiency
+from perfkit.charts.kernels import launch_efficiency
 from perfkit.charts.shares import gpu_time, host_and_gpu
 from perfkit.errors import SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE

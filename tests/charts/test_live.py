@@ -13,7 +13,7 @@ from sampled import SECOND, samples, together
 from perfkit.analysis.monitoring.alignment import bins
 from perfkit.charts.monitor_lines import NAMES, strips
 from perfkit.errors import SchemaError
-from perfkit.metrics import METRICS
+from perfkit.tables import METRICS
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]
 

@@ -14,7 +14,7 @@ import pytest
 from charts.test_theme import SIGHT, _contrast, _lab, _linear
 
 import perfkit
-from perfkit import metrics
+from perfkit import tables
 from perfkit.analysis import monitoring
 from perfkit.analysis.monitoring import alignment
 from perfkit.charts import monitor, monitor_lines
@@ -122,7 +122,7 @@ def test_the_meanings_of_utilisation_have_panels_of_their_own(checked: Check) ->
     spec = checked(dashboard(bins(*(samples(metric, 0.1, 0.2) for metric in reversed(meanings)))))
     assert ["GPU busy", "SMs active", "SM occupancy", "Tensor pipes active"] == names(spec)[:-1]
     for one, metric in zip(spec["vconcat"], meanings, strict=False):
-        assert metrics.METRICS[metric] in one["title"]["text"]
+        assert tables.METRICS[metric] in one["title"]["text"]
     assert "drag here to zoom" in spec["vconcat"][-1]["title"]["text"]
 
 
@@ -162,7 +162,7 @@ def test_the_order_of_the_bins_does_not_matter() -> None:
 
 def test_every_metric_of_a_panel_is_canonical_and_has_a_unit(checked: Check) -> None:
     """All that the dashboard draws, or draws with it, are metrics that readers give; each can be drawn."""
-    assert not set(DRAWN_METRICS + BESIDE) - set(metrics.METRICS)
+    assert not set(DRAWN_METRICS + BESIDE) - set(tables.METRICS)
     spec = checked(dashboard(bins(*(samples(metric, 0.5, 1) for metric in DRAWN_METRICS))))
     assert 14 == len(spec["vconcat"])
 
@@ -359,7 +359,7 @@ def test_gpus_and_causes_stay_apart() -> None:
 
 def test_causes_are_those_of_the_analysis() -> None:
     """Every metric that the analysis of throttling counts has a cause here, and no other."""
-    from perfkit.analysis.monitoring.limits import CAUSES
+    from perfkit.analysis.monitoring.readings import CAUSES
 
     assert set(monitor.CAUSES) == {metric for of_cause in CAUSES.values() for metric in of_cause}
 

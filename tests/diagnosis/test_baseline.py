@@ -8,7 +8,6 @@ import pytest
 
 import perfkit
 from perfkit import diagnosis
-from perfkit.diagnosis import baseline
 from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.errors import ReadError
 from perfkit.report.notebooks import sample
@@ -129,7 +128,7 @@ def test_share_of_the_peak_of_a_gpu_that_is_given(profiles: Path, tmp_path: Path
 def test_more_than_the_peak_is_a_sentence(profiles: Path, tmp_path: Path) -> None:
     """102 TFLOP/s of a GPU of 65 are refused with their causes, of one of 125 told with a doubt."""
     view = seen(profiles / "monitor" / FLOPS_PROFILER)
-    refused = baseline.share(view, peaks=peaks(tmp_path, "small,65,320"))
+    refused = diagnosis_machine.share(view, peaks=peaks(tmp_path, "small,65,320"))
     assert refused.table is None
     assert "1.569 of the peak is impossible" in refused.why
     doubted = diagnosis.figures(view, peaks=peaks(tmp_path, "larger,125,900"))["baseline_mfu_frac"]
@@ -152,7 +151,7 @@ def test_scaling_over_logs_of_several_sizes(tmp_path: Path) -> None:
     training(tmp_path, gpus=8, ms=1000, batch=64)
     training(tmp_path, gpus=16, ms=1250, batch=128)
     view = seen(tmp_path)
-    runs, work = baseline.scaling(view)
+    runs, work = diagnosis_machine.scaling(view)
     assert ("tokens", [8, 16]) == (work, runs["gpus"].tolist())
     assert [64 * 1024, 102.4 * 1024] == pytest.approx(runs["throughput_per_s"].tolist(), rel=1e-12)
     assert [1.0, 0.8] == pytest.approx(runs["efficiency_frac"].tolist(), rel=1e-12)
@@ -177,7 +176,7 @@ def test_another_run_has_no_baseline(tmp_path: Path) -> None:
     """The sample run is no benchmark and no log of a training; a file of peaks that is none is an error."""
     view = seen(sample())
     assert not [name for name in diagnosis.figures(view) if name.startswith("baseline_")]
-    assert baseline.trainings(view).empty
-    assert baseline.scaling(view)[0].empty
+    assert diagnosis_machine.trainings(view).empty
+    assert diagnosis_machine.scaling(view)[0].empty
     with pytest.raises(ReadError, match=r"absent\.csv"):
         diagnosis_machine.machine(view, peaks=str(tmp_path / "absent.csv"))

@@ -9,10 +9,10 @@ import pytest
 from readers.dcgm_files import COLUMNS, dmon, ticks
 
 from perfkit.errors import ReadError
-from perfkit.metrics import METRICS
 from perfkit.profile import Profile
 from perfkit.readers import dcgm
 from perfkit.readers.dcgm.fields import BY_COLUMN, DCGM, EXPORTED, REASONS
+from perfkit.tables import METRICS
 
 
 def values(profile: Profile, metric: str, gpu: int = 0, rank: int = 0) -> list[float]:

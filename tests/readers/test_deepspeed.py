@@ -10,9 +10,9 @@ import pytest
 from readers import deepspeed_files as files
 
 from perfkit.errors import ReadError
-from perfkit.metrics import METRICS
 from perfkit.profile import Profile
 from perfkit.readers import deepspeed, recognise
+from perfkit.tables import METRICS
 
 REPORT = "deepspeed_flops_profiler_bert_large.txt"
 

@@ -250,7 +250,7 @@ def test_measurements_are_not_a_database(given: str, tmp_path: Path) -> None:
 def test_tables_are_made_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening makes no tree; asking for all tables makes it once."""
     made_trees: list[Any] = []
-    plain = hpctoolkit.contexts.calltree
+    plain = hpctoolkit.calltree
     monkeypatch.setattr(hpctoolkit, "calltree", lambda *a: made_trees.append(a) or plain(*a))
     profile = hpctoolkit.read(made.sample(tmp_path))
     assert [] == made_trees

@@ -12,7 +12,7 @@ import pytest
 from readers import smi_files as smi
 
 import perfkit
-from perfkit.analysis.monitoring.limits import throttling
+from perfkit.analysis.monitoring.readings import throttling
 from perfkit.errors import ReadError
 from perfkit.readers import nvidia_smi
 

@@ -18,9 +18,8 @@ import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import Figure
 from perfkit.report import links
-from perfkit.report.entries import NEEDS
 from perfkit.report.links import SHOWN, SUMMARY, Cell, Report, behind, cells, place, presented, stored
-from perfkit.report.notebooks import NOTEBOOKS, answering, folder, recorded, sample
+from perfkit.report.notebooks import NEEDS, NOTEBOOKS, answering, folder, recorded, sample
 from perfkit.tables import TABLES
 
 IDLE = Figure("idle_frac", "GPU <b>idle</b>", 0.5, "1", "what", "KERNELS, COPIES; timeline.breakdown")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import PerfkitError
-from perfkit.report import build
+from perfkit.report.build import build
 
 PAGE = "<!doctype html><title>Run</title><h1>Run</h1><script>document.body.append('drawn')</script>"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from perfkit.report.entries import MIME, presentable
+from perfkit.report.notebooks import MIME, presentable
 
 
 def notebook(*cells: nbformat.NotebookNode) -> nbformat.NotebookNode:

@@ -15,9 +15,8 @@ import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import plain
 from perfkit.report import summary
-from perfkit.report.entries import Recorded
 from perfkit.report.links import Report
-from perfkit.report.notebooks import sample
+from perfkit.report.notebooks import Recorded, sample
 
 SCHEMA = json.loads(Path(summary.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)

@@ -11,7 +11,7 @@ from sampled import devices
 from viewed import Chooser, chosen, recorded, sentences, specs, still, title, values
 
 import perfkit
-from perfkit.diagnosis import baseline
+from perfkit.diagnosis import machine
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown as Table
 from perfkit.run import Run
@@ -26,7 +26,7 @@ SECOND = 1_000_000_000
 
 def medians(run: Run, **choice: Any) -> list[float]:
     """The step times of the first log, ms."""
-    return [step / 1e6 for step in baseline.trainings(chosen(run, ranks=[0], **choice))["step_ns"]]
+    return [step / 1e6 for step in machine.trainings(chosen(run, ranks=[0], **choice))["step_ns"]]
 
 
 @pytest.fixture

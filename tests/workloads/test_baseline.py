@@ -18,9 +18,8 @@ from click.testing import CliRunner
 from perfkit.cli import main
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import load_peaks
-from perfkit.workloads import baseline, saved_baseline
-from perfkit.workloads.baseline import COPY_RATES, GEMMS, Device, ceilings, copy, gemm
-from perfkit.workloads.saved_baseline import held, saved
+from perfkit.workloads import baseline
+from perfkit.workloads.baseline import COPY_RATES, GEMMS, Device, ceilings, copy, gemm, held, saved
 
 A100 = "NVIDIA A100-SXM4-80GB"  # 19.5 TFLOP/s in FP32, 2,039 GB/s
 KIB, MS, TERA = 1024, 1e6, 1e12
@@ -64,7 +63,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], None]:
     """Put a device in the place of this machine's."""
 
     def put(made: Device) -> None:
-        for module in (baseline, baseline, saved_baseline):
+        for module in (baseline, baseline, baseline):
             monkeypatch.setattr(module, "device", lambda: made)
 
     return put

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from perfkit.errors import PerfkitError
-from perfkit.workloads.timing import CpuClock, GpuClock, Times, clock, implied, summary, timed
+from perfkit.workloads.running import CpuClock, GpuClock, Times, clock, implied, summary, timed
 
 MS = 1_000_000
 

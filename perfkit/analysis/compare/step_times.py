@@ -24,9 +24,8 @@ from perfkit.analysis.compare.resampling import (
     of_interval,
     ratio,
 )
-from perfkit.analysis.intervals import Int, Intervals, merge, union
+from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge, union
 from perfkit.analysis.steps import STEPS
-from perfkit.analysis.window import devices, ends
 from perfkit.schema import Column, Table
 from perfkit.tables import COPIES, KERNELS
 

@@ -7,11 +7,11 @@ import math
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.efficiency import credible
 from perfkit.analysis.flops.work import Counted, counted
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, share
 from perfkit.analysis.operators.join import enclosing, sums
-from perfkit.analysis.training_work import credible
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import RANK

@@ -33,9 +33,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import where
-from perfkit.analysis.flops import models
-from perfkit.analysis.flops.models import Work
-from perfkit.analysis.flops.shapes import FLOATS, Inputs, Tensor, parsed, stored
+from perfkit.analysis.flops import shapes
+from perfkit.analysis.flops.shapes import FLOATS, Inputs, Tensor, Work, parsed, stored
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.operators.join import enclosing, parents
@@ -248,21 +247,21 @@ _SAME_TYPE = (
     *("tanh_backward", "threshold_backward", "relu_", "sigmoid_", "silu_", "tanh_", "add_", "div_", "mul_", "sub_"),
 )
 MODELS: dict[str, Callable[[Inputs], Work | None]] = {
-    "aten::mm": models.gemm,
-    "aten::mv": models.gemm,
-    "aten::bmm": models.gemm,
-    "aten::matmul": models.gemm,
-    "aten::addmm": partial(models.gemm, first=1, added=0),
-    "aten::addmv": partial(models.gemm, first=1, added=0),
-    "aten::baddbmm": partial(models.gemm, first=1, added=0),
-    "aten::linear": partial(models.gemm, added=2, turned=True),
-    "aten::_scaled_mm": partial(models.gemm, result="unknown"),
+    "aten::mm": shapes.gemm,
+    "aten::mv": shapes.gemm,
+    "aten::bmm": shapes.gemm,
+    "aten::matmul": shapes.gemm,
+    "aten::addmm": partial(shapes.gemm, first=1, added=0),
+    "aten::addmv": partial(shapes.gemm, first=1, added=0),
+    "aten::baddbmm": partial(shapes.gemm, first=1, added=0),
+    "aten::linear": partial(shapes.gemm, added=2, turned=True),
+    "aten::_scaled_mm": partial(shapes.gemm, result="unknown"),
     "aten::convolution_backward": convolution_gradients,
     **{name: partial(convolution, at=at) for name, at in PLACES.items()},
     **{name: partial(attention, form=form) for name, form in FORMS.items()},
-    "aten::embedding": models.embedding,
-    "aten::copy_": models.copied,
-    **{f"aten::{name}": models.elementwise for name in _SAME_TYPE},
+    "aten::embedding": shapes.embedding,
+    "aten::copy_": shapes.copied,
+    **{f"aten::{name}": shapes.elementwise for name in _SAME_TYPE},
 }
 _ARGUMENTS = ["name", "shapes", "dtypes", "concrete"]
 _NONE = Work("", "", None, np.nan)

@@ -17,14 +17,18 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.grouping import ranked
-from perfkit.analysis.intervals import Int, share
+from perfkit.analysis.intervals import Int, Window, bounds, devices, share, spans, tiles
 from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
 from perfkit.analysis.lanes.spans import Idle, Spans
 from perfkit.analysis.timeline import KINDS
-from perfkit.analysis.window import Window, bounds, devices, spans, tiles
 from perfkit.tables import COPIES, KERNELS
 
-__all__ = ["Idle", "Lanes", "Launching", "Spans"]
+__all__ = [
+    "Idle",
+    "Lanes",
+    "Launching",
+    "Spans",
+]
 TABLES = pd.Index(["KERNELS", "COPIES"])
 
 

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import CAUSES, Determinable, is_graph_launch, judged, started_by, where
 from perfkit.analysis.gaps import GAPS, idle_gaps
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.window import Window, bounds, devices, spans
+from perfkit.analysis.intervals import Int, Window, bounds, devices, spans
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 EDGE = CAUSES.index("edge")

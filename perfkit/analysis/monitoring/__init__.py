@@ -16,7 +16,7 @@ violation counters, never from a temperature; a temperature is held against a re
 """
 
 from perfkit.analysis.monitoring.alignment import clock_drops, clock_under_kernels, throttled_kernels
-from perfkit.analysis.monitoring.limits import at_limit, throttling
+from perfkit.analysis.monitoring.readings import at_limit, throttling
 from perfkit.analysis.monitoring.summaries import dips, energy, idle, imbalance, periods, summary, utilisation
 from perfkit.analysis.monitoring.verdicts import checks
 

@@ -16,10 +16,19 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import Axis, covered, members, placed
-from perfkit.analysis.intervals import Int, Intervals, intersect, share, total, union
-from perfkit.analysis.monitoring.limits import CAUSES, held
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, of_each, over, readings, stretches
-from perfkit.analysis.window import Window, devices, ends
+from perfkit.analysis.intervals import Int, Intervals, Window, devices, ends, intersect, share, total, union
+from perfkit.analysis.monitoring.readings import (
+    CAUSES,
+    DEVICE,
+    Float,
+    Readings,
+    as_of,
+    held,
+    of_each,
+    over,
+    readings,
+    stretches,
+)
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.tables import KERNELS

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Int, Window
 from perfkit.analysis.monitoring.readings import (
     DEVICE,
     Float,
@@ -19,7 +19,6 @@ from perfkit.analysis.monitoring.readings import (
     stretches,
     wide,
 )
-from perfkit.analysis.window import Window
 
 POINTS = 2**17  # of the grid on which a period is looked for, at most
 FEWEST_PERIODS = 3

@@ -10,10 +10,20 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import where
-from perfkit.analysis.monitoring.limits import CAUSES, COUNTED, NEAR_TEMPERATURE_C, QUANTITIES, at_limit, throttling
-from perfkit.analysis.monitoring.readings import DEVICE, means, readings, wide
+from perfkit.analysis.intervals import Window
+from perfkit.analysis.monitoring.readings import (
+    CAUSES,
+    COUNTED,
+    DEVICE,
+    NEAR_TEMPERATURE_C,
+    QUANTITIES,
+    at_limit,
+    means,
+    readings,
+    throttling,
+    wide,
+)
 from perfkit.analysis.monitoring.summaries import BUSY, percentiles
-from perfkit.analysis.window import Window
 from perfkit.format import number, percent, size
 from perfkit.tables import SAMPLES
 

@@ -19,8 +19,15 @@ PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "Ext
 """
 
 from perfkit.analysis.operators.join import HOW, kernels_of, launched
-from perfkit.analysis.operators.suspects import CHECKS, SHORT_NS, many_small, unexpected
-from perfkit.analysis.operators.synchronising import SYNCHRONISATIONS, synchronisation_summary, synchronisations
+from perfkit.analysis.operators.suspects import (
+    CHECKS,
+    SHORT_NS,
+    SYNCHRONISATIONS,
+    many_small,
+    synchronisation_summary,
+    synchronisations,
+    unexpected,
+)
 from perfkit.analysis.operators.totals import Operators, backward, summary
 
 __all__ = [

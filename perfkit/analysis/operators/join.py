@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import Axis, innermost, numbered_together, placed, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.window import Window, bounds, cut
+from perfkit.analysis.intervals import Int, Window, bounds, cut
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 THREAD_KEYS = ["rank", "process", "thread"]

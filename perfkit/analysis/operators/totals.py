@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import numbered_together, where
 from perfkit.analysis.grouping import numbered, ranked
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Int, Window, cut
 from perfkit.analysis.operators.join import enclosing, gpu_self, launching, named, outermost, parents, rolled_up, sums
-from perfkit.analysis.window import Window, cut
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 ENGINE = "autograd::engine::evaluate_function: "

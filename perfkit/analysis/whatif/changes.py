@@ -22,8 +22,19 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import DATA_LOADING, Axis, covered, numbered_together, where
 from perfkit.analysis.intervals import Int, union
 from perfkit.analysis.whatif.plan import FETCHED, GONE, SENT, STAYS, Edges, Plan
-from perfkit.analysis.whatif.program import EVENT_SYNC, LAUNCH, MEMORY, STREAM_SYNC, Bool
-from perfkit.analysis.whatif.waits import HIGH, NONE, HostWaits, joined, predecessor, usual_launch
+from perfkit.analysis.whatif.program import (
+    EVENT_SYNC,
+    HIGH,
+    LAUNCH,
+    MEMORY,
+    NONE,
+    STREAM_SYNC,
+    Bool,
+    HostWaits,
+    joined,
+    predecessor,
+    usual_launch,
+)
 from perfkit.names.families import FAMILIES
 
 COPY_MEASURES = ("faster", "overlapped", "removed")

@@ -18,8 +18,20 @@ import pandas as pd
 
 from perfkit.analysis.causes import Axis
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.whatif.program import Bool, Handovers, Operations, Program, handovers
-from perfkit.analysis.whatif.waits import MID, NONE, HostWaits, Lags, host_waits, launch_lags, own_copies
+from perfkit.analysis.whatif.program import (
+    MID,
+    NONE,
+    Bool,
+    Handovers,
+    HostWaits,
+    Lags,
+    Operations,
+    Program,
+    handovers,
+    host_waits,
+    launch_lags,
+    own_copies,
+)
 
 STAYS, GONE, FETCHED, SENT = range(4)
 RIGHT_AFTER_NS = 10_000  # the length of a small gap

@@ -17,8 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import started_by
-from perfkit.analysis.intervals import Int
-from perfkit.analysis.window import Window, bounds
+from perfkit.analysis.intervals import Int, Window, bounds
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
 

@@ -38,12 +38,10 @@ import pandas as pd
 
 from perfkit.analysis.causes import determinable
 from perfkit.analysis.host import recorded as graphs_recorded
-from perfkit.analysis.intervals import Int
+from perfkit.analysis.intervals import Int, Window
 from perfkit.analysis.whatif.changes import Change, Tables, altered, moved_edges, waits_under
 from perfkit.analysis.whatif.plan import GONE, Edges, Plan, as_recorded, moments
-from perfkit.analysis.whatif.program import Bool, Program, recorded
-from perfkit.analysis.whatif.waits import HIGH, LOW, MID, NONE, VIEWS, HostWaits, predecessor
-from perfkit.analysis.window import Window
+from perfkit.analysis.whatif.program import HIGH, LOW, MID, NONE, VIEWS, Bool, HostWaits, Program, predecessor, recorded
 from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
@@ -283,7 +281,7 @@ def inside(chains: Chains, found: Runs, time: Int) -> Int:
 
 
 def timed(plan: Plan, view: int) -> tuple[Int, Int]:
-    """Return when each operation starts and ends, ns, under one of `perfkit.analysis.whatif.waits.VIEWS`."""
+    """Return when each operation starts and ends, ns, under one of `perfkit.analysis.whatif.program.VIEWS`."""
     op, meeting = plan.meetings
     waits = waits_under(plan, view)
     threads = _threads(plan, view, waits)

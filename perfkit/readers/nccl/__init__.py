@@ -19,11 +19,29 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
 from perfkit.readers.columns import capture_table, devices_table
 from perfkit.readers.nccl.benchmark import BANNER, Report, Table, is_report, layout, read_report, read_tables
-from perfkit.readers.nccl.log import Call, Edge, Facts, Line, Log, calls, decode, facts_of, link_notes, links, read_log
-from perfkit.readers.nccl.operations import candidates, operation
+from perfkit.readers.nccl.log import (
+    Call,
+    Edge,
+    Facts,
+    Line,
+    Log,
+    calls,
+    candidates,
+    decode,
+    facts_of,
+    link_notes,
+    links,
+    operation,
+    read_log,
+)
 from perfkit.readers.text import content, head
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
+__all__ = [
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 
 VERSION = 3
 KIND = "network"

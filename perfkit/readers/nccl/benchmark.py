@@ -19,8 +19,7 @@ from typing import Any
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nccl.log import Line
-from perfkit.readers.nccl.operations import Row, Timing, algorithm, protocol
+from perfkit.readers.nccl.log import Line, Row, Timing, algorithm, protocol
 
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "

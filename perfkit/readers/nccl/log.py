@@ -1,6 +1,7 @@
 """The log of NCCL_DEBUG=INFO: which lines NCCL wrote, and what they say of calls, rings, trees and transports.
 
-NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line that
+NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line
+that
 the program has begun, and lines of several ranks run into each other.
 """
 
@@ -10,16 +11,64 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from perfkit.readers.nccl.operations import DTYPES, PARTED, algorithm, operation, protocol
 from perfkit.readers.text import lines
+
+# In this order: the letters of a test's or a call's name that tell the operation.
+NAMES = {
+    "reducescatter": "reduce_scatter",
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all",
+    "sendrecv": "send_recv",
+    "broadcast": "broadcast",
+    "bcast": "broadcast",
+    "gather": "gather",
+    "scatter": "scatter",
+    "reduce": "reduce",
+}
+# ncclDataType_t in its order, as nccl-tests spells it, with the bytes of an element (nccl.h; src/common.cu there).
+DTYPES = (
+    *(("int8", 1), ("uint8", 1), ("int32", 4), ("uint32", 4), ("int64", 8), ("uint64", 8)),
+    *(("half", 2), ("float", 4), ("double", 8), ("bfloat16", 2), ("f8e4m3", 1), ("f8e5m2", 1)),
+)
+ELEMENT_BYTES = {**dict(DTYPES), "char": 1, "int": 4, "fp8_e4m3": 1, "fp8_e5m2": 1}
+ALGORITHMS = ("tree", "ring", "collnet_direct", "collnet_chain", "nvls", "nvls_tree", "pat")  # NCCL_ALGO_*, in order
+PROTOCOLS = ("LL", "LL128", "Simple")
+PARTED = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")  # count is a rank's part of the message
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One half of a row: out of place or in place; `wrong` is None where the result was not checked."""
+
+    placement: str
+    dur_ns: float
+    algbw: float
+    busbw: float
+    wrong: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A message size of a benchmark."""
+
+    bytes: int
+    count: int
+    dtype: str
+    redop: str
+    root: int
+    timings: tuple[Timing, ...]
+    algorithm: str | None = None
+    protocol: str | None = None
+
 
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
-
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
     r"comm (0x[0-9a-f]+) rank (\d{1,9}) n[rR]anks (\d{1,9})(?: nNodes (\d{1,9}) localRanks (\d{1,9}))?"
@@ -27,7 +76,6 @@ _COMM = re.compile(
 )
 _NETWORK = re.compile(r"Using network (.+)")
 _PATHS = re.compile(r"Pattern \d+, .*\btype (\w+)/(\w+)")
-
 _CALL = re.compile(
     r"(\w+): opCount [0-9a-f]+ sendbuff \S+ recvbuff \S+ (?:acc \S+ )?count (\d{1,20}) datatype (\d{1,4}) "
     r"op \d+ root \d+ comm (0x[0-9a-f]+) \[nranks=(\d{1,9})\] stream"
@@ -35,10 +83,8 @@ _CALL = re.compile(
 _BEGIN = re.compile(r"\w+: opCount ")
 # Up to 2.23 the size is that of the message; since 2.24 of what count says, which may be a rank's part (enqueue.cc).
 _CHOSEN = re.compile(r"(?:(\w+): )?(\d{1,20}) Bytes -> Algo (\w+) proto (\w+) (time|channel)\b")
-
 LARGEST_SIZE = 2**63 - 1
 Choice = tuple[str | None, str | None]
-
 _VIA = re.compile(
     r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? (?:\[(send|receive)\] )?"
     r"via ((?:P2P|SHM|NET|COLLNET)/[\w/ ().+-]+?(?:\[\w+\][\w/]*)?)(?: comm 0x\w+ nRanks \d+)?"
@@ -48,7 +94,6 @@ _NEIGHBOURS = re.compile(r"Ring (\d{1,6}) : (\d{1,6}) -> (\d{1,6}) -> (\d{1,6})"
 _TREES = re.compile(r"\[(\d{1,6})\] ((?:-?\d{1,6}/)*-?\d{1,6})->(\d{1,6})->(-?\d{1,6})")
 _TREE = re.compile(r"Tree (\d{1,6}) : (-?\d{1,6}) -> (\d{1,6}) -> ((?:-?\d{1,6}/)*-?\d{1,6})")
 _ABOUT = ("Channel ", "Ring ", "Trees ", "Tree ")
-
 Edge = tuple[str, int, int, int]  # kind, channel, from, to
 
 
@@ -83,6 +128,69 @@ class Log:
     said: list[Said]
     interleaved: int
     notes: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Member:
+    """A rank's place in a communicator."""
+
+    rank: int
+    ranks: int
+
+
+@dataclass
+class Facts:
+    """What a log of NCCL says, in the order in which it says it, each once."""
+
+    versions: dict[str, None] = field(default_factory=dict)
+    members: dict[tuple[tuple[str, int, int], str], Member] = field(default_factory=dict)
+    communicators: dict[str, None] = field(default_factory=dict)
+    complete: int = 0
+    nodes: dict[int, None] = field(default_factory=dict)
+    local_ranks: dict[int, None] = field(default_factory=dict)
+    networks: dict[str, None] = field(default_factory=dict)
+    paths: dict[tuple[str, str], None] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def sizes(self) -> list[int]:
+        """Numbers of ranks of the communicators, largest first."""
+        return sorted({member.ranks for member in self.members.values()}, reverse=True)
+
+    def rank_of(self, process: tuple[str, int, int]) -> int | None:
+        """Return the rank of a process in its largest communicator, None if the log does not say it."""
+        places = [member for (of, _), member in self.members.items() if of == process]
+        return max(places, key=lambda m: m.ranks).rank if places else None
+
+
+class Call(NamedTuple):
+    """A collective that a rank called, or one that rank 0 chose an algorithm for."""
+
+    rank: int
+    operation: str | None
+    bytes: int
+    dtype: str | None
+    ranks: int | None
+    algorithm: str | None = None
+    protocol: str | None = None
+
+
+@dataclass
+class Calls:
+    """The calls of a log, or its choices, how many of both are of unknown size, and how many calls are not whole."""
+
+    calls: list[Call]
+    unsized: int
+    damaged: int
+
+
+@dataclass
+class Links:
+    """The edges with their transport, None where it is not said, and lines about them that are not whole."""
+
+    edges: dict[Edge, str | None] = field(default_factory=dict)
+    without_gdrdma: dict[Edge, None] = field(default_factory=dict)
+    damaged: int = 0
 
 
 def decode(text: bytes) -> str:
@@ -141,39 +249,6 @@ def _unglue(log: Log, at: list[int]) -> None:
             log.lines[line] = log.lines[line]._replace(text=log.lines[line].text + glued)
 
 
-@dataclass(frozen=True)
-class Member:
-    """A rank's place in a communicator."""
-
-    rank: int
-    ranks: int
-
-
-@dataclass
-class Facts:
-    """What a log of NCCL says, in the order in which it says it, each once."""
-
-    versions: dict[str, None] = field(default_factory=dict)
-    members: dict[tuple[tuple[str, int, int], str], Member] = field(default_factory=dict)
-    communicators: dict[str, None] = field(default_factory=dict)
-    complete: int = 0
-    nodes: dict[int, None] = field(default_factory=dict)
-    local_ranks: dict[int, None] = field(default_factory=dict)
-    networks: dict[str, None] = field(default_factory=dict)
-    paths: dict[tuple[str, str], None] = field(default_factory=dict)
-    warnings: dict[str, None] = field(default_factory=dict)
-
-    @property
-    def sizes(self) -> list[int]:
-        """Numbers of ranks of the communicators, largest first."""
-        return sorted({member.ranks for member in self.members.values()}, reverse=True)
-
-    def rank_of(self, process: tuple[str, int, int]) -> int | None:
-        """Return the rank of a process in its largest communicator, None if the log does not say it."""
-        places = [member for (of, _), member in self.members.items() if of == process]
-        return max(places, key=lambda m: m.ranks).rank if places else None
-
-
 def facts_of(said: Iterable[Said], printed: Iterable[str]) -> Facts:
     """Return what the lines of NCCL say, and the version that it prints without its prefix."""
     facts = Facts()
@@ -207,27 +282,6 @@ def _take(facts: Facts, line: Said) -> None:
         if nodes:
             facts.nodes[int(nodes)] = None
             facts.local_ranks[int(local)] = None
-
-
-class Call(NamedTuple):
-    """A collective that a rank called, or one that rank 0 chose an algorithm for."""
-
-    rank: int
-    operation: str | None
-    bytes: int
-    dtype: str | None
-    ranks: int | None
-    algorithm: str | None = None
-    protocol: str | None = None
-
-
-@dataclass
-class Calls:
-    """The calls of a log, or its choices, how many of both are of unknown size, and how many calls are not whole."""
-
-    calls: list[Call]
-    unsized: int
-    damaged: int
 
 
 def calls(said: Iterable[Said], facts: Facts) -> Calls:
@@ -295,15 +349,6 @@ def _decided(rows: list[Call], choices: list[Call]) -> list[Call]:
     return decided
 
 
-@dataclass
-class Links:
-    """The edges with their transport, None where it is not said, and lines about them that are not whole."""
-
-    edges: dict[Edge, str | None] = field(default_factory=dict)
-    without_gdrdma: dict[Edge, None] = field(default_factory=dict)
-    damaged: int = 0
-
-
 def links(said: Iterable[Said]) -> Links:
     """Return every edge once, though both of its ends may have been logged; the transport is then the sender's."""
     network = Links()
@@ -368,3 +413,67 @@ def link_notes(links: Links) -> list[str]:
             "check `nvidia-smi topo -m` and NCCL_P2P_LEVEL"
         )
     return notes
+
+
+@cache
+def operation(name: str) -> str | None:
+    """Return the collective that a name tells, None if it is none of them.
+
+    >>> [operation(name) for name in ("alltoall_perf", "ReduceScatter", "Recv", "hypercube_perf")]
+    ['all_to_all', 'reduce_scatter', 'send_recv', None]
+    """
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    if letters in ("send", "recv"):
+        return "send_recv"
+    return next((canonical for part, canonical in NAMES.items() if part in letters), None)
+
+
+def algorithm(word: str) -> str | None:
+    """Return an algorithm, given by name or number, as COLLECTIVES spells it."""
+    return _named(word, ALGORITHMS)
+
+
+def protocol(word: str) -> str | None:
+    """Return a protocol, given by name or number, as COLLECTIVES spells it."""
+    return _named(word, PROTOCOLS)
+
+
+def _named(word: str, names: tuple[str, ...]) -> str | None:
+    if word.isdecimal():
+        return names[int(word)] if int(word) < len(names) else None
+    return next((name for name in names if name.replace("_", "") == word or name.upper() == word.upper()), None)
+
+
+def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
+    """Return the collectives that a table can be of: by reduction, root, size per count, checks and bandwidths.
+
+    References
+    ----------
+    NVIDIA/nccl-tests, src/*.cu: which of them reduce, have a root, count a rank's part of the message, and check the
+    results in place; doc/PERFORMANCE.md for the factor between the bandwidths.
+    """
+    row = max(rows, key=lambda r: r.bytes)
+    if row.dtype not in ELEMENT_BYTES or not row.bytes:
+        return []
+    reduces, rooted = row.redop not in ("", "none"), row.root >= 0
+    parted = row.bytes > row.count * ELEMENT_BYTES[row.dtype]
+    if rooted:
+        return ["gather", "scatter"] if parted else ["reduce" if reduces else "broadcast"]
+    if parted and reduces:
+        return ["reduce_scatter"]
+    both = ["all_gather", "all_to_all"] if parted else ["all_reduce", "send_recv"] if reduces else []
+    checked = _checked_in_place(row)
+    if both and checked is not None:
+        return [both[0] if checked else both[1]]
+    if both and reduces and ranks is not None and ranks > 2:
+        best = max(row.timings, key=lambda t: t.busbw)
+        return [both[0] if best.busbw > 1.15 * best.algbw else both[1]]  # at least 4/3 from three ranks on, or 1
+    return both
+
+
+def _checked_in_place(row: Row) -> bool | None:
+    """Return whether results in place were checked; None where those out of place were not either."""
+    wrong = {timing.placement: timing.wrong for timing in row.timings}
+    if wrong.get("out_of_place") is None or "in_place" not in wrong:
+        return None
+    return wrong["in_place"] is not None

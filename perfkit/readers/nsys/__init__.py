@@ -12,12 +12,16 @@ from pathlib import Path
 
 from perfkit.profile import Profile, node_of
 from perfkit.readers.nsys import node, tables
-from perfkit.readers.nsys.export import MAGIC, exported
 from perfkit.readers.nsys.folder import FolderSource, is_export_folder
 from perfkit.readers.nsys.sources import Source
-from perfkit.readers.nsys.sqlite import SqliteSource, is_export
+from perfkit.readers.nsys.sqlite import MAGIC, SqliteSource, exported, is_export
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
+__all__ = [
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 
 VERSION = 3
 KIND = "timeline"

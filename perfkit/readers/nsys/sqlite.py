@@ -7,10 +7,15 @@ A cell of SQLite holds any type, whatever its column declares: ADBC refuses what
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sqlite3
+import subprocess
+import tempfile
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -44,32 +49,8 @@ STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
 ROW_IDS = range(-(2**63), 2**63)
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
-
 # What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
-
-
-def is_export(path: Path) -> bool:
-    """Say whether an SQLite file holds Nsight Systems' tables; a damaged one is claimed to be explained."""
-    try:
-        with closing(connected(path)) as database:
-            names = [str(n) for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
-    except FAULTS:
-        return True
-    return any(name.startswith(MARKERS) for name in names) and NVPROF not in names
-
-
-def connected(path: Path) -> sqlite3.Connection:
-    """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements."""
-    database = sqlite3.connect(uri(path), uri=True)
-    database.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
-    return database
-
-
-def uri(path: Path) -> str:
-    """Return the read-only address of `path`; in a folder that cannot be written no lock is tried."""
-    immutable = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
-    return f"{path.resolve().as_uri()}?mode=ro{immutable}"
 
 
 class Part(NamedTuple):
@@ -275,6 +256,41 @@ class SqliteSource:
         return f"{count} values of StringIds are no text" if count else ""
 
 
+MAGIC = b"NVIDIA Tegra Profiler Report"
+LAST_WORDS = 300  # characters of the last line that nsys printed
+
+
+class ExportedSource(SqliteSource):
+    """A report exported to a temporary folder that goes away with this object; errors name the report."""
+
+    def __init__(self, path: Path, report: Path) -> None:
+        super().__init__(path, report)
+        weakref.finalize(self, shutil.rmtree, path.parent, ignore_errors=True)
+
+
+def is_export(path: Path) -> bool:
+    """Say whether an SQLite file holds Nsight Systems' tables; a damaged one is claimed to be explained."""
+    try:
+        with closing(connected(path)) as database:
+            names = [str(n) for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    except FAULTS:
+        return True
+    return any(name.startswith(MARKERS) for name in names) and NVPROF not in names
+
+
+def connected(path: Path) -> sqlite3.Connection:
+    """Open `path` read-only; text that is not UTF-8 (user names, paths) is read with replacements."""
+    database = sqlite3.connect(uri(path), uri=True)
+    database.text_factory = lambda raw: raw.decode("utf-8", errors="replace")
+    return database
+
+
+def uri(path: Path) -> str:
+    """Return the read-only address of `path`; in a folder that cannot be written no lock is tried."""
+    immutable = "" if os.access(path.parent, os.W_OK) else "&immutable=1"
+    return f"{path.resolve().as_uri()}?mode=ro{immutable}"
+
+
 def _expression(column: str | Combined) -> str:
     if isinstance(column, str):
         return _quoted(column)
@@ -299,4 +315,46 @@ def _check_length(path: Path, named: Path) -> None:
         raise ReadError(
             f"{named}: the file is cut, its header promises {pages * page} bytes and it has {size}. "
             "Export the report again or copy the file again."
+        )
+
+
+def exported(report: Path) -> ExportedSource:
+    """Export `report` to SQLite with the `nsys` on PATH and open it."""
+    command = shlex.join(["nsys", "export", "-t", "sqlite", "-o", f"{report.stem}.sqlite", report.name])
+    program = shutil.which("nsys")
+    if not program:
+        raise ReadError(
+            f"{report}: an Nsight Systems report, which only `nsys` itself can open, and `nsys` is not on PATH. "
+            f"Export it where Nsight Systems is installed: `{command}`."
+        )
+    with ExitStack() as cleanup:
+        target = Path(tempfile.mkdtemp(prefix="perfkit-"), "report.sqlite")
+        cleanup.callback(shutil.rmtree, target.parent, ignore_errors=True)
+        _export(program, report, target, command)
+        source = ExportedSource(target, report)
+        cleanup.pop_all()
+        return source
+
+
+def _export(program: str, report: Path, target: Path, command: str) -> None:
+    """Run `nsys export`; raise ReadError with its last words if it fails."""
+    try:
+        done = subprocess.run(
+            [program, "export", "-t", "sqlite", "-o", str(target), str(report.absolute())],
+            stdin=subprocess.DEVNULL,  # an nsys that asks something gets no answer instead of waiting for one
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except OSError as e:
+        raise ReadError(
+            f"{report}: `{command}` cannot be run ({e}). Export the report where Nsight Systems works."
+        ) from e
+    if done.returncode or not target.is_file():
+        words = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no message"]
+        last = "".join(c if c.isprintable() else "?" for c in words[0][:LAST_WORDS])
+        raise ReadError(
+            f"{report}: `{command}` failed with status {done.returncode}: {last}. "
+            "A report newer than the installed nsys needs the nsys it was recorded with."
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perfkit import analysis, charts, diagnosis
-from perfkit.diagnosis import baseline
+from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.diagnosis.machine import line_rate
 from perfkit.diagnosis.machine import machine as machine_of
 from perfkit.selection import Selection
@@ -14,7 +14,6 @@ from perfkit.widgets.views.system import some
 
 if TYPE_CHECKING:
     from perfkit.widgets.explorer.choice import Explorer
-
 
 CEILINGS = "Peaks of the GPU by its data sheet, and as measured (--peaks)"
 PLATEAU = ["operation", "ranks", "placement", "largest_bytes", "bus_bytes_per_s", "growth_frac"]
@@ -82,13 +81,13 @@ def _collectives(view: Selection, peaks: str) -> list[Part]:
 
 
 def _training(view: Selection, peaks: str) -> list[Part]:
-    iterations = baseline.iterations(view)
-    medians = baseline.trainings(view)
+    iterations = diagnosis_machine.iterations(view)
+    medians = diagnosis_machine.trainings(view)
     is_missed = len(iterations) and not iterations["chosen"].any()
-    is_recorded = bool(view.run.samples["metric"].isin(list(baseline.TRAINING)).any())
+    is_recorded = bool(view.run.samples["metric"].isin(list(diagnosis_machine.TRAINING)).any())
     some(medians.iloc[:0] if is_missed else medians, view, "TRAINING", "iterations", recorded=is_recorded)
     drawn = [charts.machine.iterations(iterations)] if iterations["rank"].duplicated().any() else []
-    rows, work = baseline.scaling(view)
+    rows, work = diagnosis_machine.scaling(view)
     is_scaled = len(set(rows["gpus"])) > 1
     scaling = charts.machine.scaling_efficiency(rows, work=work) if is_scaled else ONE_SIZE
     caption = "Each log of a training: medians over its iterations"
@@ -96,7 +95,7 @@ def _training(view: Selection, peaks: str) -> list[Part]:
 
 
 def _share(view: Selection, peaks: str) -> Part:
-    share, name = baseline.share(view, peaks=peaks), machine_of(view, peaks=peaks).name
+    share, name = diagnosis_machine.share(view, peaks=peaks), machine_of(view, peaks=peaks).name
     if share.table is None:
         return f"What share of the peak it uses cannot be told: {share.why}."
     caption = f"Share of the dense peak of {name}: forward pass, training, whole iteration"
@@ -135,7 +134,7 @@ def _monitor(view: Selection) -> list[Part]:
     bins = analysis.monitoring.alignment.bins(view.samples[drawn], window=view.window)
     is_recorded = bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())
     some(bins, view, "SAMPLES", "readings of the GPUs", recorded=is_recorded)
-    limits = analysis.monitoring.limits.at_limit(view.samples, view.devices, window=view.window)
+    limits = analysis.monitoring.readings.at_limit(view.samples, view.devices, window=view.window)
     checks = analysis.monitoring.verdicts.checks(view.samples, view.devices, window=view.window)
     several = ["rank"] if len(set(checks["rank"])) > 1 else []
     columns = [*several, "gpu", "check", "verdict", "reason"]

@@ -9,7 +9,7 @@ import pandas as pd
 
 from perfkit import analysis, charts, diagnosis
 from perfkit import run as perfkit_run
-from perfkit.analysis.window import cut
+from perfkit.analysis.intervals import cut
 from perfkit.errors import PerfkitError
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.run import Run
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from perfkit.analysis.causes import Determinable
     from perfkit.widgets.explorer.choice import Explorer
-
 
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
 TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from perfkit.analysis.whatif.plan import Edges, moments
+from perfkit.analysis.whatif.program import NONE
 from perfkit.analysis.whatif.schedule import Chains, inside, runs
-from perfkit.analysis.whatif.waits import NONE
 
 
 def edges(*triples: tuple[int, int, int]) -> Edges:
