@@ -17,7 +17,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.grouping import ranked
-from perfkit.analysis.intervals import Int, Window, bounds, devices, share, spans, tiles
+from perfkit.analysis.intervals import Int, Window, bounds, devices, share, tiles
+from perfkit.analysis.intervals import spans as spans_of  # lanes.spans is a module
 from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
 from perfkit.analysis.lanes.spans import Idle, Spans
 from perfkit.analysis.timeline import KINDS
@@ -43,7 +44,7 @@ class Lanes:
     def __init__(self, kernels: pd.DataFrame, copies: pd.DataFrame) -> None:
         frames = KERNELS.check(kernels), COPIES.check(copies)
         self.devices, groups = devices(*frames)
-        start, end = spans([*frames], groups, len(self.devices), None)
+        start, end = spans_of([*frames], groups, len(self.devices), None)
         self.span = (int(start.min()), int(end.max())) if len(self.devices) else (0, 0)
         self._works = Works(*frames)
         self._lanes = lanes(frames, groups, self._works)

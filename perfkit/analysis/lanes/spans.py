@@ -82,7 +82,7 @@ class Idle:
     def determinable(self, *, ranks: Sequence[int] = (), gpus: Sequence[int] = ()) -> Determinable:
         """Return whether enough operations have their launch call to speak of causes; arguments as in `gaps`.
 
-        As `perfkit.analysis.gaps.determinable` says of the operations of these devices and the calls of these ranks.
+        As `perfkit.analysis.causes.determinable` says of the operations of these devices and the calls of these ranks.
         """
         kept = self._chosen(ranks, gpus)
         there = np.isin(self._graph_ranks, np.asarray(ranks)) if len(ranks) else np.ones(len(self._graph_ranks), bool)

@@ -24,7 +24,7 @@ the
 device ran dry if that is later, to the next operation's start, or to the next synchronisation's that ends in the same
 gap: nothing is counted twice. At most that is saved without the synchronisation, for the host may have other work to
 do
-before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.gaps.determinable`) gaps
+before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
 are
 an artefact, and so is this.
 """
