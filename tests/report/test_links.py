@@ -124,7 +124,7 @@ def test_what_is_listed_exists() -> None:
 
 def test_the_cell_that_names_a_figure_comes_before_one_that_calls_its_analysis() -> None:
     """A table with the figure shows it more plainly than a picture made of the same analysis."""
-    calling = Cell("3_system", "a", "charts.breakdown.parts(parts)")
+    calling = Cell("3_system", "a", "charts.shares.parts(parts)")
     naming = Cell("4_kernels", "b", 'report.figure_table(figures, ["idle_frac"])')
     assert naming == place(IDLE.id, IDLE.source, [calling, naming])
     assert calling == place("computation_frac", IDLE.source, [calling, naming])
@@ -153,7 +153,7 @@ def test_a_source_names_the_tables_of_its_analysis() -> None:
 
 def notebook(name: str, *outputs: str) -> tuple[str, nbformat.NotebookNode]:
     """An executed notebook whose cells show this HTML, with the code that shows idleness in the second."""
-    made = [new_code_cell(f"charts.breakdown.parts({place})", id=f"cell{place}") for place, _ in enumerate(outputs)]
+    made = [new_code_cell(f"charts.shares.parts({place})", id=f"cell{place}") for place, _ in enumerate(outputs)]
     for cell, html in zip(made, outputs, strict=True):
         cell.outputs = [new_output("display_data", data={"text/html": html})]
     return name, new_notebook(cells=[new_markdown_cell("# Why?"), *made])

@@ -125,7 +125,8 @@ def test_self_times_equal_those_of_pytorch(recorded: Recorded) -> None:
     theirs = {e.key: e for e in recorded.profiler.key_averages() if e.key in set(names)}
     assert names[~again].value_counts().to_dict() == {name: e.count for name, e in theirs.items()}
     self_us = ops["self_ns"].groupby(names).sum() / 1000
-    assert self_us.to_dict() == pytest.approx({name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-12)
+    # PyTorch adds microseconds in floating point: sums of many differ by 2e-11, a nanosecond of a second is 1e-9.
+    assert self_us.to_dict() == pytest.approx({name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-10)
 
 
 def test_report_of_a_trace_without_kernels(recorded: Recorded, tmp_path: Path) -> None:
