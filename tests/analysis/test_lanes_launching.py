@@ -15,7 +15,7 @@ SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
 
 
 def test_launching_calls_agree_with_the_analysis() -> None:
-    """The sample's kernels and copies: the call that `analysis.calls.started_by` finds, for every one."""
+    """The sample's kernels and copies: the call that `analysis.causes.started_by` finds, for every one."""
     run = perfkit.load(SAMPLE)
     index = Launching(run.api_calls)
     for operations in (run.kernels, run.copies):

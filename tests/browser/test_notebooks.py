@@ -15,7 +15,7 @@ import make
 from perfkit.report.lab import prepare
 from perfkit.report.notebooks import NOTEBOOKS, START
 
-COMPARED = "diagnosis.comparison.against(seen.selection, baseline=before)"
+COMPARED = "diagnosis.verdict.against(seen.selection, baseline=before)"
 
 
 @pytest.mark.parametrize("name", sorted([START, *NOTEBOOKS]))
