@@ -18,11 +18,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
-from perfkit.diagnosis.finding import CONFIDENCES, Figure, Finding, kept
+from perfkit.diagnosis.evidence import advice, commands
+from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.kernels import binding
 from perfkit.diagnosis.launching import CAUSES, distances
 from perfkit.diagnosis.machine import growing
-from perfkit.diagnosis.rules import measure_next, threshold
+from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.timeline import KERNEL_TIMES, causes, detected, doubted, idle_gaps, impossible_durations
 from perfkit.diagnosis.transfers import excess
@@ -32,12 +33,8 @@ from perfkit.selection import Selection
 
 HALF, BUSY, NEAR_ROOF, WORKING = 0.5, 0.9, 0.6, 0.3
 CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
-BY_ELIMINATION = {"idle_host_code", "idle_other", "idle_unattributed", "idle_kernel_wait", "idle"}
-BY_NAMES = {"preparation"}
-BY_ASSUMPTION = {"training_mfu", "training_mfu_suspicious"}  # of the precision, which logs do not say
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
-BY_SAMPLES = {"paths_stall", "paths_host", "paths_launches"}
 Known = Mapping[str, Figure]
 Check = Callable[[Selection, Known, Finding], str]
 
@@ -123,47 +120,43 @@ def _irregular(view: Selection, _: Known, finding: Finding) -> str:
     return f"it does not happen every so many steps: {apart.min()} to {apart.max()} lie between"
 
 
-_BUSY = _share("the GPU is busy for {} of the time all the same", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY)
-_LATENCY = _share("the kernels measured reach only {} of their roof", "roof_share_frac", below=WORKING)
-_NEAR_ROOF = _share("the kernels reach {} of their roof all the same", "roof_share_frac", least=NEAR_ROOF)
-_FEW = _share("the kernels measured are {} of the kernel time of the recording", "measured_frac", below=HALF)
-CHECKS: tuple[tuple[str, Check], ...] = (
-    ("idle_", _warming_up),
-    ("synchronisation", _warming_up),
-    ("launch_overhead", _warming_up),
-    ("small_operators", _warming_up),
-    ("paths_launches", _BUSY),
-    ("input", _BUSY),
-    ("small_operators", _BUSY),
-    ("tensor_cores", _no_matrix_work),
-    ("tensor_cores", _pipe_works),
-    ("precision", _pipe_works),
-    ("memory_bandwidth", _LATENCY),
-    ("low_occupancy", _NEAR_ROOF),
-    ("latency_bound", _low_occupancy),
-    ("memory_bound", _FEW),
-    ("compute_bound", _FEW),
-    ("log_throttling", _clock_kept),
-    ("exposed_communication", _uneven),
-    ("bus_bandwidth", lambda view, _, finding: growing(view)),
-    ("checkpointing", _once),
-    ("checkpointing", _irregular),
-)
+CHECKS: dict[str, Check] = {
+    "warm_up": _warming_up,
+    "busy": _share(
+        "the GPU is busy for {} of the time all the same", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY
+    ),
+    "no_matrix_work": _no_matrix_work,
+    "pipe_works": _pipe_works,
+    "far_from_roof": _share("the kernels measured reach only {} of their roof", "roof_share_frac", below=WORKING),
+    "near_roof": _share("the kernels reach {} of their roof all the same", "roof_share_frac", least=NEAR_ROOF),
+    "occupancy_explains": _low_occupancy,
+    "few_measured": _share(
+        "the kernels measured are {} of the kernel time of the recording", "measured_frac", below=HALF
+    ),
+    "clock_kept": _clock_kept,
+    "uneven": _uneven,
+    "still_growing": lambda view, _, finding: growing(view),
+    "one_checkpoint": _once,
+    "irregular": _irregular,
+}
 
 
 def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
-    """Return a finding with its confidence, what speaks against it, what to measure next, and its threshold."""
-    rule = finding.rule
+    """Return a finding with its confidence, what speaks against it, advice for this run, and what to measure next."""
+    rule = rules()[finding.rule]
     # No finding can rest on the times of kernels where these contradict each other.
     why = impossible_durations(view)
     impossible = [why] if why and any(f.source.startswith(KERNEL_TIMES) for f in finding.evidence) else []
-    doubts = [check(view, known, finding) for start, check in CHECKS if rule.startswith(start)]
-    against = (*impossible, *filter(None, doubts))
-    is_indirect = rule in BY_ELIMINATION | BY_NAMES | BY_SAMPLES | BY_ASSUMPTION or _uncounted(known, finding)
+    against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
+    is_indirect = bool(rule.indirect) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
     evidence = tuple(doubted(view, {figure.id: figure for figure in finding.evidence}).values())
-    finding = replace(finding, evidence=evidence, confidence=level, against=against)
-    return replace(finding, next=measure_next(rule), threshold=threshold(rule))
+    steps = advice(view, rule.advice)
+    for horizon, first in finding.advice.items():
+        steps[horizon] = (*first, *steps.get(horizon, ()))
+    in_order = {horizon: steps[horizon] for horizon in HORIZONS if horizon in steps}
+    finding = replace(finding, evidence=evidence, confidence=level, against=against, advice=in_order)
+    return replace(finding, next=commands(view, rule.next))
 
 
 def _uncounted(known: Known, finding: Finding) -> bool:

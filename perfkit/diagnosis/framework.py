@@ -26,8 +26,8 @@ from perfkit.analysis import collectives, communication, flops, host, memory, op
 from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, Axis, is_launch, is_memory, numbered_together, where
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Intervals, cut, devices, intersect, subtract, total, union
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
+from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, span_ns, unrecorded
 from perfkit.errors import PerfkitError
 from perfkit.format import percent, printable
@@ -237,7 +237,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
             title = f"The GPU is idle for {share.text} of the time while the CPU prepares data"
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
             gain = removing(share.value, AT_MOST)
-            yield Finding("preparation", title, level, text, (share,), "under 10 %", gain, rules.PREPARATION)
+            yield tell("preparation", title, level, text, (share,), gain)
 
 
 def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -253,7 +253,7 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
         gain = removing(idle, f"the GPU is idle meanwhile for {percent(idle)} of the time: {AT_MOST}")
     level = severity(wait.value if idle is None else idle)
     title = f"Each step waits for its data for {wait.text} of its time"
-    yield Finding("input", title, level, text, (wait,), "under 10 %", gain, rules.DATA_LOADING)
+    yield tell("input", title, level, text, (wait,), gain)
 
 
 def _attention(view: Selection) -> Iterator[Finding]:
@@ -270,7 +270,7 @@ def _attention(view: Selection) -> Iterator[Finding]:
     title = f"Attention is computed step by step: softmax and its products take {figure.text} of the kernel time"
     text = "No fused attention kernel ran, so that the matrix of scores is written to memory and read again."
     gain, level = _removing(view, kernels[steps], "these kernels' time disappears; a fused kernel computes the same")
-    yield Finding("attention", title, level, text, (figure,), "one fused kernel", gain, rules.ATTENTION)
+    yield tell("attention", title, level, text, (figure,), gain)
 
 
 def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> Bool:
@@ -302,7 +302,7 @@ def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Findin
     text = f"The matrix work is {part} of the kernel time, most of it in {told}."
     matrix = kernels[kernels["family"].isin(precision.FAMILIES)]
     gain, level = _removing(view, matrix, "the matrix work disappears; tensor cores leave some of it")
-    yield Finding("precision", title, level, text, (figure,), "above 50 %", gain, rules.PRECISION)
+    yield tell("precision", title, level, text, (figure,), gain)
 
 
 def _removing(view: Selection, kernels: pd.DataFrame, what: str) -> tuple[Gain, str]:

@@ -14,16 +14,15 @@ import pandas as pd
 from perfkit import hardware
 from perfkit.analysis import dossier, flops, occupancy, roofline, roofs, stalls
 from perfkit.analysis.roofs import CEILINGS
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
+from perfkit.diagnosis.rules import tell
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
 from perfkit.selection import Selection
 
 # A grid too small to fill the GPU is the commonest way of waiting for latency; the reason says which it is.
 VERDICTS = {"latency": ("latency", "small_grid"), "memory": ("memory",), "compute": ("compute", "balanced")}
-REMEDIES = {"latency": rules.LATENCY, "memory": rules.MEMORY_BOUND, "compute": rules.COMPUTATION}
 BETTER_HALF = 0.5
 LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
 
@@ -135,7 +134,7 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
     for bound, verdicts in VERDICTS.items():
         share = float(time.reindex(verdicts, fill_value=0.0).sum() / time.sum()) if time.sum() else 0.0
         if share >= BETTER_HALF:
-            yield _finding(bound, share, points[points["bound"].isin(verdicts)], known, REMEDIES[bound])
+            yield _finding(bound, share, points[points["bound"].isin(verdicts)], known)
     yield from _few_warps(view, known)
 
 
@@ -158,10 +157,10 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"The launches allow no more than {possible.text} of the warps that an SM can hold"
     gain = Gain(1.0, float("inf"), "of kernel time: how much more warps help, only a measurement tells")
     evidence = (possible, achieved)
-    yield Finding("low_occupancy", title, severity, text, evidence, "above 50 %", gain, rules.OCCUPANCY)
+    yield tell("low_occupancy", title, severity, text, evidence, gain)
 
 
-def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure], remedies: rules.Advice) -> Finding:
+def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure]) -> Finding:
     definition = "measured time of launches with this verdict over all measured time"
     figure = Figure(f"{bound}_bound_frac", f"Kernel time bound by {bound}", share, "1", definition, "roofline.bound")
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
@@ -173,7 +172,7 @@ def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figu
     computing = known["computation_frac"].value if "computation_frac" in known else 1.0
     severity = "medium" if bound == "latency" and computing >= BETTER_HALF else "low"
     text = f"Longest: {longest['name']}. {longest['reason']}"
-    return Finding(f"{bound}_bound", title, severity, text, (figure, *evidence), "near the roof", gain, remedies)
+    return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain)
 
 
 def shape_roofline(view: Selection, *, peaks: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from perfkit.analysis import gaps, operators, timeline
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
+from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import causes, detected, idle_gaps, span_ns, unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
@@ -119,7 +119,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         text += f" It is a part of the {known[f'idle_{cause}_frac'].text} in which the GPU is idle while {called}."
     rule = "small_operators" if framework else "launch_overhead"
     gain = removing(idle, AT_MOST)
-    yield Finding(rule, title, severity(idle), text, (pause, figure), "under 10 %", gain, rules.LAUNCH)
+    yield tell(rule, title, severity(idle), text, (pause, figure), gain)
 
 
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
@@ -152,7 +152,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     text = f"{known['sync_count'].text} waits; the most costly are {where_most}."
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST)
-    yield Finding("synchronisation", title, severity(idle.value), text, evidence, "under 10 %", gain, rules.SYNC)
+    yield tell("synchronisation", title, severity(idle.value), text, evidence, gain)
 
 
 @kept
@@ -227,7 +227,7 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     title = f"{TITLES[witness]}: {percent(share)} of the time"
     gain = removing(share, "at most all of this time disappears; copying the state to the host remains")
     text = _described(view, found, {figure.id: figure for figure in evidence})
-    yield Finding("checkpointing", title, severity(share), text, evidence, "under 5 %", gain, rules.CHECKPOINTING)
+    yield tell("checkpointing", title, severity(share), text, evidence, gain)
 
 
 def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Figure]:

@@ -31,8 +31,8 @@ import pandas as pd
 from perfkit import hardware
 from perfkit.analysis import communication, efficiency, operations
 from perfkit.analysis import scaling as analysis_scaling
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing
+from perfkit.diagnosis.rules import tell
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
 from perfkit.hardware import Peaks
@@ -410,7 +410,7 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     level = "high" if slowest.value < POOR_RATE else "medium"
     gain = Gain(1.0, float("inf"), OF_LINKS)
     evidence = tuple(figure for pair in zip(low, reached, strict=True) for figure in pair)
-    yield Finding("bus_bandwidth", title, level, text, evidence, "above 75 %", gain, rules.LINKS)
+    yield tell("bus_bandwidth", title, level, text, evidence, gain)
 
 
 def _training(share: Figure) -> Iterator[Finding]:
@@ -420,14 +420,14 @@ def _training(share: Figure) -> Iterator[Finding]:
     if share.value > SUSPICIOUS_MFU:
         title = f"An MFU{whose} of {share.text} is more than any published training reaches"
         gain = Gain(1.0, 1.0, "the figure is in doubt, not the program: with the right peak or count it is lower")
-        yield Finding("training_mfu_suspicious", title, "low", text, (share,), "35 to 55 %", gain, rules.MFU_IN_DOUBT)
+        yield tell("training_mfu_suspicious", title, "low", text, (share,), gain)
     if share.value >= LOW_MFU:
         return
     level = "high" if share.value < POOR_MFU else "medium"
     title = f"The training{whose} uses {share.text} of the GPU's arithmetic (MFU)"
     reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; at least nothing, if this one cannot"
     gain = removing(1 - share.value / GOOD_MFU, reason)
-    yield Finding("training_mfu", title, level, text, (share,), "35 to 55 %", gain, rules.LOW_MFU)
+    yield tell("training_mfu", title, level, text, (share,), gain)
 
 
 def growing(view: Selection) -> str:

@@ -6,12 +6,13 @@ Means are weighted by time, and over GPUs each counts alike. The verdicts are th
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pandas as pd
 
 from perfkit.analysis import monitoring
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, severity
+from perfkit.diagnosis.rules import tell
 from perfkit.selection import Selection
 
 KIND = "monitor"
@@ -20,13 +21,6 @@ MEANINGS = {
     "sm_active_frac": ("SM active (log)", "mean share of cycles in which an SM had a warp"),
     "sm_occupancy_frac": ("SM occupancy (log)", "mean share of the warps that the SMs can hold"),
     "pipe_active_frac": ("Arithmetic pipes active (log)", "mean share of cycles in which the busiest pipe worked"),
-}
-REMEDIES = {
-    "utilisation": rules.LOW_UTILISATION,
-    "memory": rules.MEMORY_FULL,
-    "power": rules.IDLE_GPU,
-    "throttling": rules.THROTTLING,
-    "traffic": rules.COPIES,
 }
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
 NO_GAIN = "a log says that it happens, not what it costs: record a timeline"
@@ -81,7 +75,7 @@ def findings(view: Selection) -> Iterator[Finding]:
         gain = Gain(1.0, float("inf"), NO_GAIN)
         target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
         level = severity(figure.value) if check == "throttling" and figure.value >= NOTABLE else "medium"
-        yield Finding(f"log_{check}", title, level, str(worst["reason"]), (figure,), target, gain, REMEDIES[str(check)])
+        yield replace(tell(f"log_{check}", title, level, str(worst["reason"]), (figure,), gain), target=target)
 
 
 def is_logged(view: Selection) -> bool:

@@ -18,8 +18,8 @@ import pandas as pd
 
 from perfkit.analysis import calltree
 from perfkit.analysis.stalls import words
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
+from perfkit.diagnosis.rules import tell
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
@@ -143,7 +143,7 @@ def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     gain = removing(1 - busy.value, reason)
     severity = "high" if 1 - busy.value >= SEVERE else "medium"
     evidence = (busy, known["paths_operation_ns"], known["paths_wall_ns"])
-    yield Finding("paths_gpu_idle", title, severity, text, evidence, "above 70 %", gain, rules.IDLE_GPU)
+    yield tell("paths_gpu_idle", title, severity, text, evidence, gain)
 
 
 def _copies(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -154,7 +154,7 @@ def _copies(known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Copies take {share.text} of the GPU's kernel and copy time"
     text = f"{known['paths_copy_ns'].text} in {known['paths_copy_count'].text} copies."
     gain = _of_wall(known, "paths_copy_ns", "at most all copies disappear behind computation")
-    yield Finding("paths_copies", title, _severity(share, gain), text, evidence, "under 10 %", gain, rules.COPIES)
+    yield tell("paths_copies", title, _severity(share, gain), text, evidence, gain)
 
 
 def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -165,11 +165,11 @@ def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
     said = words.get(reason)
     title = f"Warps that wait do so for {reason} in {share.text} of their samples"
     text = said.means if said else "The reason is not one perfkit has words for."
-    helps = rules.stall(said.helps if said else "Look at the kernel's source lines with the most samples.")
+    helps = (said.helps if said else "Look at the kernel's source lines with the most samples.").rstrip(".")
     gain = _of_wall(
         known, "paths_kernel_ns", "at most the time of all kernels, since a share of samples is no share of time"
     )
-    yield Finding("paths_stall", title, _severity(share, gain), text, (share,), "under 30 %", gain, helps)
+    yield tell("paths_stall", title, _severity(share, gain), text, (share,), gain, first=helps)
 
 
 def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -185,7 +185,7 @@ def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
     reason = "at most the host's time in launches disappears; they overlap with kernels"
     gain = removing(min(cost.value, 1.0), reason) if cost else Gain(1.0, float("inf"), NO_WALL)
     severity = "medium" if cost and cost.value >= NOTABLE else "low"
-    yield Finding("paths_launches", title, severity, text, evidence, "longer kernels", gain, rules.LAUNCH)
+    yield tell("paths_launches", title, severity, text, evidence, gain)
 
 
 def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -209,7 +209,7 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     gain = removing(share, "at most this CPU time disappears, if it was on the critical path")
     severity = "medium" if share >= SEVERE else "low"
     evidence = (figure, total)
-    yield Finding("paths_host", title, severity, text, evidence, "less", replace(gain, share=None), rules.HOST_PATH)
+    yield tell("paths_host", title, severity, text, evidence, replace(gain, share=None))
 
 
 def _of_wall(known: dict[str, Figure], figure: str, reason: str) -> Gain:

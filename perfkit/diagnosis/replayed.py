@@ -17,26 +17,19 @@ from perfkit.analysis.whatif.changes import Change
 from perfkit.analysis.whatif.repeated_steps import Stretch
 from perfkit.analysis.whatif.schedule import Prepared, Replay
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import detected
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
 
-LOADING = whatif.Host(factor=0.0)
-BESIDE = ("copies beside the kernels", whatif.Copies("overlapped"))
-GRAPHS = ("launches put in graphs", whatif.Launches("graph"))
-WAITS = ("waits for the GPU removed", whatif.Synchronisations())
+# By the name of the change in a rule: what is replayed, in words, and how.
 CHANGES: dict[str, tuple[str, Change]] = {
-    "idle_data_loading": ("data loading hidden", LOADING),
-    "input": ("data loading hidden", LOADING),
-    "idle_sync": WAITS,
-    "synchronisation": WAITS,
-    "idle_launch": GRAPHS,
-    "launch_overhead": GRAPHS,
-    "small_operators": GRAPHS,
-    "exposed_copy": BESIDE,
-    **{f"copies_{kind}": BESIDE for kind in ("small", "pageable", "synchronous", "serial")},
-    "exposed_communication": ("communication beside the computation", whatif.Communication()),
+    "loading": ("data loading hidden", whatif.Host(factor=0.0)),
+    "waits": ("waits for the GPU removed", whatif.Synchronisations()),
+    "graphs": ("launches put in graphs", whatif.Launches("graph")),
+    "copies": ("copies beside the kernels", whatif.Copies("overlapped")),
+    "communication": ("communication beside the computation", whatif.Communication()),
 }
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
@@ -48,7 +41,7 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
     """Return the findings, the gains of those that a replay can predict made tighter."""
     tighter = []
     for finding in findings:
-        words, change = CHANGES.get(finding.rule, ("", None))
+        words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
         gain = _within(view, finding.gain, (change,), words) if change else finding.gain
         tighter.append(replace(finding, gain=gain))
     return tighter
@@ -56,7 +49,8 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
 
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     """Return the gain of mending all findings that a replay can predict at once, within their analytic bound."""
-    changes = dict(CHANGES[finding.rule] for finding in findings if finding.rule in CHANGES)
+    named = [rules()[finding.rule].change for finding in findings]
+    changes = dict(CHANGES[name] for name in named if name)
     if not changes:
         return bound
     return _within(view, bound, tuple(changes.values()), " and ".join(changes))

@@ -15,10 +15,9 @@ import pandas as pd
 
 from perfkit.analysis import causes, precision, steps
 from perfkit.analysis.intervals import cut
-from perfkit.diagnosis import rules
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
-from perfkit.diagnosis.replayed import CHANGES
+from perfkit.diagnosis.rules import rules, tell
 from perfkit.diagnosis.timeline import causes as timeline_causes
 from perfkit.diagnosis.timeline import detected, idle_gaps, span_ns, unrecorded
 from perfkit.format import duration, percent, printable
@@ -27,15 +26,15 @@ from perfkit.selection import Selection
 NOTABLE, COMPUTING = 0.1, 0.6
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 CAUSES = {
-    "data_loading": ("the host was loading data", rules.DATA_LOADING),
-    "sync": ("the host was waiting for the GPU before it launched more", rules.SYNC),
-    "memory": ("the host was allocating or freeing memory", rules.MEMORY),
-    "launch": ("the host was launching, slower than the GPU worked off", rules.LAUNCH),
-    "host_code": ("the host was busy with code of its own, outside CUDA", rules.HOST_CODE),
-    "kernel_wait": ("work was queued, and the gap between dependent kernels is what it costs", rules.KERNEL_WAIT),
-    "other": ("the next operation was launched, but what held it up was not recorded", rules.OTHER_WAIT),
-    "unattributed": ("the call that ended the wait was not recorded", rules.UNKNOWN),
-    "edge": ("nothing was running yet, or any more", rules.EDGE),
+    "data_loading": "the host was loading data",
+    "sync": "the host was waiting for the GPU before it launched more",
+    "memory": "the host was allocating or freeing memory",
+    "launch": "the host was launching, slower than the GPU worked off",
+    "host_code": "the host was busy with code of its own, outside CUDA",
+    "kernel_wait": "work was queued, and the gap between dependent kernels is what it costs",
+    "other": "the next operation was launched, but what held it up was not recorded",
+    "unattributed": "the call that ended the wait was not recorded",
+    "edge": "nothing was running yet, or any more",
 }
 NOTABLE_THROUGHPUT, IDLE_PIPE, BOUND, SATURATED = 0.1, 0.1, 0.6, 0.8
 
@@ -57,18 +56,17 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
         rest = idle.value - told.get("idle", 0.0)
         title = f"The GPU does nothing {percent(rest)} of the time"
         if rest >= NOTABLE:
-            yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", rules.UNKNOWN, rest)
+            yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", rest)
         return
     for cause, rows in found.groupby(timeline_causes(found), observed=True):
         share = figures[f"idle_{cause}_frac"]
         rest = share.value - told.get(str(cause), 0.0)
         if rest >= NOTABLE:
-            reason, remedies = CAUSES[str(cause)]
-            title = f"The GPU does nothing {percent(rest)} of the time because {reason}"
+            title = f"The GPU does nothing {percent(rest)} of the time because {CAUSES[str(cause)]}"
             text = _described(rows)
             if rest < share.value:
                 text += f" Of its {share.text} of the time {percent(share.value - rest)} are told by another finding."
-            yield _finding(f"idle_{cause}", title, (share, idle), text, remedies, rest)
+            yield _finding(f"idle_{cause}", title, (share, idle), text, rest)
 
 
 def _described(rows: pd.DataFrame) -> str:
@@ -85,13 +83,10 @@ def _described(rows: pd.DataFrame) -> str:
     )
 
 
-def _finding(
-    rule: str, title: str, evidence: tuple[Figure, ...], text: str, remedies: rules.Advice, share: float | None = None
-) -> Finding:
-    share = evidence[0].value if share is None else share
+def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float) -> Finding:
     reason = "at most all of this time disappears; at least none, if the GPU then waits for something else"
-    reason += "" if rule in CHANGES else NOT_REPLAYED
-    return Finding(rule, title, severity(share), text, evidence, "under 10 %", removing(share, reason), remedies)
+    reason += "" if rules()[rule].change else NOT_REPLAYED
+    return tell(rule, title, severity(share), text, evidence, removing(share, reason))
 
 
 def _computation(figures: dict[str, Figure]) -> Iterator[Finding]:
@@ -102,7 +97,7 @@ def _computation(figures: dict[str, Figure]) -> Iterator[Finding]:
     reason = "at most everything but the computation disappears; more needs faster kernels"
     gain = Gain(1.0, 1 / busy.value, reason)
     text = f"{busy.label}: {busy.definition}."
-    yield Finding("computation", title, "low", text, (busy,), "near 100 %", gain, rules.COMPUTATION)
+    yield tell("computation", title, "low", text, (busy,), gain)
 
 
 def _warm_up(view: Selection, figures: dict[str, Figure]) -> Iterator[Finding]:
@@ -122,7 +117,7 @@ def _warm_up(view: Selection, figures: dict[str, Figure]) -> Iterator[Finding]:
     gain = Gain(1.0, 1.0, "warm-up is paid once: leaving it out makes the figures true, not the program faster")
     text += f" They take {percent(excess)} of the time more than as many steady ones would."
     title = f"The measurement contains warm-up: {share.text} of the time"
-    yield Finding("warm_up", title, severity(excess), text, (share,), "0 %", gain, rules.WARM_UP)
+    yield tell("warm_up", title, severity(excess), text, (share,), gain)
 
 
 def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -170,7 +165,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         text += f" The tensor pipe was active for {percent(pipe)} of the time in which kernels ran."
     gain = removing(min(share, 1.0), "at most the matrix work disappears; tensor cores leave some of it")
     title = f"Matrix work runs without tensor cores for {percent(share)} of the time"
-    yield Finding("tensor_cores", title, severity(share), text, evidence, "above 85 %", gain, rules.TENSOR_CORES)
+    yield tell("tensor_cores", title, severity(share), text, evidence, gain)
 
 
 def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -187,7 +182,7 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     gain = Gain(1.0, high, "at most the kernels disappear: with fewer bytes they take less time")
     evidence = (figure, known["kernel_busy_frac"])
     title = f"The device memory is used to {figure.text} of its bandwidth while kernels run"
-    yield Finding("memory_bandwidth", title, level, text, evidence, "fewer bytes", gain, rules.MEMORY_BOUND)
+    yield tell("memory_bandwidth", title, level, text, evidence, gain)
 
 
 def matrix_frac(view: Selection) -> float | None:

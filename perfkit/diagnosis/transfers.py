@@ -21,8 +21,9 @@ from perfkit.analysis import collectives, timeline
 from perfkit.analysis.causes import is_sync, started_by, where
 from perfkit.analysis.intervals import Int, Intervals, Window, cut, devices, ends, merge, subtract, union
 from perfkit.analysis.transfers import SMALL_BYTES
-from perfkit.diagnosis import launching, rules
+from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, span_ns, unrecorded
 from perfkit.format import percent, size
 from perfkit.selection import Selection
@@ -31,10 +32,10 @@ NOTABLE_IMBALANCE = 0.1
 NOTABLE, MOST_BYTES = 0.1, 0.5
 LINK = ("H2D", "D2H")
 KINDS = {
-    "pageable": ("Copies from or to pageable memory hold up the GPU", rules.PAGEABLE),
-    "small": ("Many small copies hold up the GPU", rules.SMALL_COPIES),
-    "synchronous": ("Copies that the host waits for hold up the GPU", rules.SYNC_COPIES),
-    "serial": ("Copies run before or after computation, not beside it", rules.COPIES),
+    "pageable": "Copies from or to pageable memory hold up the GPU",
+    "small": "Many small copies hold up the GPU",
+    "synchronous": "Copies that the host waits for hold up the GPU",
+    "serial": "Copies run before or after computation, not beside it",
 }
 
 
@@ -99,7 +100,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         gain = removing(rest, "at most all of this time disappears")
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
-        yield Finding("exposed_copy", title, level, text, (whole,), "under 5 %", gain, rules.COPIES)
+        yield tell("exposed_copy", title, level, text, (whole,), gain)
 
 
 def _bytes_frac(view: Selection, kind: str) -> float:
@@ -108,7 +109,7 @@ def _bytes_frac(view: Selection, kind: str) -> float:
 
 
 def _finding(view: Selection, kind: str, share: float) -> Finding:
-    title, remedies = KINDS[kind]
+    title = KINDS[kind]
     rows = moved(view).loc[kinds(view).index[kinds(view) == kind]]
     definition = f"time in which {kind} copies between host and GPU run and no kernel, over the span"
     figure = Figure(f"exposed_{kind}_copy_frac", f"Exposed {kind} copies", share, "1", definition, "timeline.breakdown")
@@ -116,7 +117,7 @@ def _finding(view: Selection, kind: str, share: float) -> Finding:
     many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
     text = f"{many}; for {figure.text} of the time no kernel runs beside them."
     gain = removing(share, "at most all of this time disappears")
-    return Finding(f"copies_{kind}", title, severity(share), text, (figure,), "under 5 %", gain, remedies)
+    return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain)
 
 
 def figures(view: Selection) -> Iterator[Figure]:
@@ -163,7 +164,7 @@ def balance_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[F
         title = f"The slowest rank computes {uneven.text} longer than the mean"
         text = f"{uneven.label}: {uneven.definition}. Ranks that meet in collectives wait for the slowest."
         gain = removing(share, "at most all ranks take the mean time, if they wait for each other")
-        yield Finding("ranks", title, severity(share), text, (uneven,), "under 10 %", gain, rules.BALANCE)
+        yield tell("ranks", title, severity(share), text, (uneven,), gain)
     yield from _communication(view, known)
 
 
@@ -192,4 +193,4 @@ def _communication(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
     title = f"Communication is not hidden by computation: {percent(rest)} of the time"
     evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)
     level = severity(rest)
-    yield Finding("exposed_communication", title, level, text, evidence, "under 20 %", gain, rules.COMMUNICATION)
+    yield tell("exposed_communication", title, level, text, evidence, gain)

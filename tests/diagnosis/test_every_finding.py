@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pandas as pd
@@ -18,18 +19,13 @@ from planted.test_causes import RULES, run
 from readers import nccl_files
 
 import perfkit
-from perfkit import diagnosis, report
-from perfkit.diagnosis import rules, system, transfers
+from perfkit import diagnosis, report, tables
+from perfkit.diagnosis import confidence, evidence, replayed, system
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, SPOKEN, Finding
-from perfkit.diagnosis.monitor import REMEDIES
-from perfkit.diagnosis.rules import THRESHOLDS, threshold
+from perfkit.diagnosis.rules import rules
 
 MS = 1_000_000
-IDS = sorted(
-    {rule for rule in THRESHOLDS if not rule.endswith("_")}
-    | {f"idle_{cause}" for cause in system.CAUSES}
-    | {f"copies_{kind}" for kind in transfers.KINDS}
-)
+IDS = sorted(rules())
 Found = Callable[[Path, Path], tuple[perfkit.Selection, str]]  # profiles, a folder: what to look at, a file of peaks
 UNITS = {"1": "_frac|_ratio|log_check_.*", "bytes/s": "_bytes_per_s|log_check_.*", "1/s": "_per_s"}
 # A setting, a function, a command: something that can be looked up or typed.
@@ -132,11 +128,10 @@ NOT_PRODUCED = {"idle_edge", "idle_unattributed", "idle_sync", "log_traffic"}
 def test_every_finding_is_looked_at() -> None:
     """Whatever can be told has a run here in which it is, but for four that few recordings show."""
     assert set(IDS) == {*PRODUCED, *NOT_PRODUCED}
-    assert {f"log_{check}" for check in REMEDIES} <= set(IDS)
 
 
-def test_every_finding_in_the_source_has_a_threshold() -> None:
-    """Names that rules give to findings, as the source spells them, are those that have a threshold, and no others."""
+def test_every_finding_in_the_source_is_a_rule() -> None:
+    """Names of findings, as the source spells them, are those of the rules, and no others."""
     spelled = [pattern for path in Path(diagnosis.__file__).parent.glob("*.py") for pattern in _rules(path)]
     assert [] == [pattern for pattern in spelled if not any(re.fullmatch(pattern, rule) for rule in IDS)]
     assert [] == [rule for rule in IDS if not any(re.fullmatch(pattern, rule) for pattern in spelled)]
@@ -146,7 +141,7 @@ def _rules(path: Path) -> list[str]:
     """The first argument of each call that makes a finding, as a pattern; what a variable holds is in the next line."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    first = [call.args[0] for call in calls if call.func.id in ("Finding", "_finding") and call.args]  # type: ignore[attr-defined]
+    first = [call.args[0] for call in calls if call.func.id in ("tell", "_finding") and call.args]  # type: ignore[attr-defined]
     named = {ast.unparse(n.targets[0]): n.value for n in ast.walk(tree) if isinstance(n, ast.Assign)}
     found = []
     for of in first:
@@ -164,8 +159,14 @@ def _rules(path: Path) -> list[str]:
 def test_words_for_every_finding(rule: str) -> None:
     """A threshold names its source, or says that it is a convention; what to measure next is meant for this finding."""
     source = r"convention|guide|chapter|vendor|Nsight Compute|NVML|CUDA Runtime|NVIDIA/|PaLM|published"
-    assert re.search(source, threshold(rule))
-    assert rules.measure_next(rule) != rules.OTHERWISE
+    of = rules()[rule]
+    assert re.search(source, of.threshold)
+    assert all((of.question.endswith("?"), of.needs, of.evidence, of.target, of.next))
+    assert set(of.against) <= set(confidence.CHECKS)
+    assert not of.change or of.change in replayed.CHANGES
+    assert all(hasattr(tables, name) for table in of.needs for name in table.split("|"))
+    assert {fact for step in of.advice for fact in (*step.unless, *step.only)} <= set(evidence.FACTS)
+    assert [step for step in of.advice if not step.only], "advice for programs of every kind"
 
 
 @pytest.mark.parametrize("rule", PRODUCED)
@@ -190,11 +191,14 @@ def _check(finding: Finding, known: dict[str, diagnosis.Figure]) -> None:
         assert all((figure.label, figure.definition, figure.source, figure.text))
         assert figure.id not in known or known[figure.id].value == figure.value, "one id, two values"
     assert all((finding.title, finding.explanation, finding.target, finding.gain.reason, finding.next))
-    assert finding.threshold == threshold(finding.rule)
+    rule = rules()[finding.rule]
+    assert finding.threshold == rule.threshold
+    assert all(any(fnmatchcase(figure.id, of) for of in rule.evidence) for figure in finding.evidence)
     assert 1.0 <= finding.gain.low <= finding.gain.high
-    assert list(HORIZONS) == list(finding.advice)
-    steps = [step for horizon in HORIZONS for step in finding.advice[horizon]]
-    assert all(finding.advice[horizon] for horizon in HORIZONS)
+    assert set(finding.advice) <= set(HORIZONS)
+    assert all(finding.advice.values())
+    steps = [step for texts in finding.advice.values() for step in texts]
+    assert not [text for text in (*steps, finding.next) if "{" in text.replace("%q{RANK}", "")]
     assert any(CONCRETE.search(step) for step in steps), "a setting, a function or a command"
 
 
@@ -208,7 +212,7 @@ def test_the_threshold_is_shown() -> None:
 def test_what_is_not_replayed_says_so() -> None:
     """Host code other than loading is no change that the replay knows: the bound stays, and its reason tells why."""
     view = perfkit.select(run(planted("launch overhead")))
-    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", {})
+    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert of_code.gain.reason.endswith("not replayed, since nothing recorded says how much of it could go")
-    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", {})
+    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
     assert "not replayed" not in of_loading.gain.reason

@@ -12,7 +12,7 @@ from planted.program import Settings, simulated
 import perfkit
 from perfkit.analysis import whatif
 from perfkit.analysis.whatif.schedule import Replay
-from perfkit.diagnosis import replayed
+from perfkit.diagnosis import replayed, rules
 from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.profile import Profile
 from perfkit.report.notebooks import sample
@@ -91,11 +91,11 @@ def test_the_gain_is_that_of_the_replay_itself() -> None:
 def test_all_changes_are_one_replay_never_a_product() -> None:
     """Hiding data loading and removing waits together gains less than the two gains multiplied."""
     view = perfkit.select(perfkit.load(sample()))
-    rules = ("idle_data_loading", "idle_sync", "copies_serial")
-    each = replayed.gains(view, [finding(rule, 1000.0) for rule in rules])
+    names = ("idle_data_loading", "idle_sync", "copies_serial")
+    each = replayed.gains(view, [finding(rule, 1000.0) for rule in names])
     both = replayed.combined(view, each, Gain(1.0, 1000.0, "bound"))
     assert max(one.gain.low for one in each) <= both.high
-    changes = [replayed.CHANGES[rule][1] for rule in rules]
+    changes = [replayed.CHANGES[rules.rules()[rule].change][1] for rule in names]
     asked = whatif.replay(view.kernels, view.copies, view.api_calls, changes=changes, ranges=view.ranges)
     assert asked.measured_ns / (asked.low_ns * (1 - LIMIT)) == both.high
 

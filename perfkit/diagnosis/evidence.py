@@ -1,0 +1,210 @@
+"""What a run shows that speaks for or against a piece of advice, and the commands that measure this run further.
+
+Advice that the recording disproves is left out: nobody is told to pin memory that is pinned. A fact that the recording
+does not show is False, so that advice stays where nothing is known. Most is nine tenths, half and a tenth are what they
+say (conventions).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import precision, roofline, steps
+from perfkit.analysis.causes import where
+from perfkit.analysis.intervals import cut
+from perfkit.analysis.transfers import SMALL_BYTES
+from perfkit.diagnosis.finding import HORIZONS, kept
+from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.rules import Step
+from perfkit.diagnosis.timeline import detected
+from perfkit.names.parsing import base, library_of
+from perfkit.selection import Selection
+
+MOST, HALF, TENTH = 0.9, 0.5, 0.1
+# Libraries whose kernels come compiled: nobody sets their launch bounds or block sizes.
+COMPILED = ("cuBLAS", "cuBLASLt", "cuDNN", "cuSPARSE", "NCCL", "TensorRT-LLM", "MIOpen", "Tensile (rocBLAS, hipBLASLt)")
+PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORECASE)
+LONGEST = 5  # kernels that a command for ncu names
+PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
+LINK = ("H2D", "D2H")
+
+
+def _share(part: pd.Series, of: pd.Series) -> float:
+    """Return the share of a sum that the chosen rows have; 0 of nothing."""
+    total = float(of.sum())
+    return float(of[part.to_numpy(bool)].sum()) / total if total else 0.0
+
+
+def _over_link(view: Selection) -> pd.DataFrame:
+    copies = cut(view.copies, view.window)
+    return copies[copies["direction"].isin(LINK)]
+
+
+def _pinned(view: Selection) -> bool:
+    """Almost all bytes were copied from or to pinned memory."""
+    copies = _over_link(view)
+    return _share(copies["src_memory"].eq("pinned") | copies["dst_memory"].eq("pinned"), copies["bytes"]) >= MOST
+
+
+def _small_copies(view: Selection) -> bool:
+    """Copies of at most 64 KB take a tenth of the copies' time."""
+    copies = _over_link(view)
+    return _share(copies["bytes"] <= SMALL_BYTES, copies["dur_ns"]) >= TENTH
+
+
+def _reduced(view: Selection) -> bool:
+    """Almost all matrix work runs in 16 or 8 bits: by the timeline's kernels, else by the counters of launches."""
+    if len(view.kernels):
+        return bool(precision.mixed(formats(view)).reduced_frac >= MOST)
+    points = roofline.points(view.launches, view.counters).dropna(subset=["flops"])
+    sixteen = where(points["precision"], re.compile("fp16|bf16|fp8|int8").search)
+    return _share(pd.Series(sixteen), points["flops"]) >= MOST
+
+
+def _no_matrix(view: Selection) -> bool:
+    """Less than a tenth of the kernel time is matrix work."""
+    kernels = cut(view.kernels, view.window)
+    return len(kernels) > 0 and _share(kernels["family"].isin(precision.FAMILIES), kernels["dur_ns"]) < TENTH
+
+
+def _measured(view: Selection) -> pd.DataFrame:
+    """Return the launches that were measured, else the kernels of the timeline."""
+    return view.launches if len(view.launches) else cut(view.kernels, view.window)
+
+
+def _of_libraries(kernels: pd.DataFrame, libraries: Iterable[str]) -> pd.Series:
+    of_name = where(kernels["full_name"], lambda name: library_of(name) in libraries)
+    return pd.Series(of_name, kernels.index)
+
+
+def _library_kernels(view: Selection) -> bool:
+    """Half of the kernels' time is spent in libraries that come compiled."""
+    kernels = _measured(view)
+    return _share(_of_libraries(kernels, COMPILED), kernels["dur_ns"]) >= HALF
+
+
+def _full_grid(view: Selection) -> bool:
+    """Half of the measured time belongs to launches whose grid fills the GPU at least once."""
+    points = roofline.points(view.launches, view.counters).drop_duplicates(["rank", "gpu", "launch"])
+    return _share(points["waves"] >= 1, points["dur_ns"]) >= HALF
+
+
+def _graphs(view: Selection) -> bool:
+    """Half of the kernels' time is spent inside CUDA graphs."""
+    kernels = cut(view.kernels, view.window)
+    return _share(kernels["in_graph"], kernels["dur_ns"]) >= HALF
+
+
+def _pytorch(view: Selection) -> bool:
+    """Operators, names of ranges or kernels, or a log of a training show PyTorch."""
+    if len(view.framework.ops) or "training" in view.run.kinds:
+        return True
+    if any(PYTORCH.search(str(name)) for name in view.ranges["name"].cat.categories):
+        return True
+    return bool(_of_libraries(_measured(view), ("PyTorch",)).any())
+
+
+def _fused_attention(view: Selection) -> bool:
+    return bool(cut(view.kernels, view.window)["family"].eq("attention").any())
+
+
+def _one_gpu(view: Selection) -> bool:
+    """One GPU was recorded, and no collective."""
+    gpus = view.run.kernels[["rank", "gpu"]].drop_duplicates()
+    return len(gpus) == 1 and view.run.collectives.empty
+
+
+FACTS: dict[str, Callable[[Selection], bool]] = {
+    "pinned": _pinned,
+    "small_copies": _small_copies,
+    "reduced": _reduced,
+    "no_matrix": _no_matrix,
+    "library_kernels": _library_kernels,
+    "full_grid": _full_grid,
+    "graphs": _graphs,
+    "pytorch": _pytorch,
+    "fused_attention": _fused_attention,
+    "one_gpu": _one_gpu,
+    "counters": lambda view: len(view.launches) > 0,
+    "timeline": lambda view: len(view.all_kernels) > 0,
+    "operators": lambda view: len(view.framework.ops) > 0,
+    "ranges": lambda view: len(view.ranges) > 0,
+}
+
+
+@kept
+def holds(view: Selection, *, fact: str) -> bool:
+    """Tell whether a run shows a fact. KeyError for one that is not in FACTS."""
+    return FACTS[fact](view)
+
+
+def advice(view: Selection, steps_of: Iterable[Step]) -> dict[str, tuple[str, ...]]:
+    """Return what to do by horizon, without what the run disproves, and with the commands for this run."""
+    sensible = [
+        step
+        for step in steps_of
+        if all(holds(view, fact=fact) for fact in step.only) and not any(holds(view, fact=f) for f in step.unless)
+    ]
+    by_horizon = {h: tuple(commands(view, s.text) for s in sensible if s.horizon == h) for h in HORIZONS}
+    return {horizon: texts for horizon, texts in by_horizon.items() if texts}
+
+
+def commands(view: Selection, text: str) -> str:
+    """Return a text with the commands for this run in the place of {nsys}, {ncu} and {torch}.
+
+    A run on AMD's GPUs gets what records those.
+    """
+    if "{" not in text:
+        return text
+    amd = _is_amd(view)
+    nsys = _nsys(view) if not amd else "rocprofv3 --sys-trace -- PROGRAM"
+    ncu = _ncu(view) if not amd else "hpcrun -e gpu=rocm,pc PROGRAM"
+    return text.replace("{nsys}", nsys).replace("{ncu}", ncu).replace("{torch}", "perfkit record torch")
+
+
+@kept
+def _is_amd(view: Selection) -> bool:
+    of_gpu = view.devices["name"].astype("string").str.contains(r"\bAMD\b|Instinct|\bgfx\d|Radeon", regex=True)
+    calls = view.run.api_calls["name"].cat.categories
+    return bool(of_gpu.any()) or any(str(name).startswith("hip") for name in calls)
+
+
+def _out(view: Selection) -> str:
+    """Return the option that gives each of several ranks a file of its own, empty for one."""
+    ranks = {*view.all_kernels["rank"].unique(), *view.launches["rank"].unique()}
+    return " -o report.%q{RANK}" if len(ranks) > 1 else ""
+
+
+def _nsys(view: Selection) -> str:
+    graphs = " --cuda-graph-trace=node" if cut(view.kernels, view.window)["in_graph"].any() else ""
+    return f"nsys profile --trace=cuda,nvtx,osrt --gpu-metrics-devices=all{graphs}{_out(view)} PROGRAM"
+
+
+@kept
+def _ncu(view: Selection) -> str:
+    """Return the command that measures the longest kernels of the timeline, past the warm-up where steps are known."""
+    kernels = cut(view.kernels, view.window)
+    by_name = kernels.groupby("full_name", observed=True)["dur_ns"].sum().nlargest(4 * LONGEST)
+    functions = list(dict.fromkeys(base(str(name)) for name in by_name.index))
+    functions = [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]
+    if not functions:
+        return f"ncu --set full --launch-count 50{_out(view)} PROGRAM"
+    chosen = f"--kernel-name 'regex:^({'|'.join(functions)})$'"
+    skipped = _before_steady(view, functions)
+    skip = f" --launch-skip {skipped}" if skipped else ""
+    return f"ncu --set full {chosen}{skip} --launch-count 50{_out(view)} PROGRAM"
+
+
+def _before_steady(view: Selection, functions: list[str]) -> int:
+    """Return how often these kernels ran on the first rank before its first steady step; 0 where no step is known."""
+    steady = steps.steady(detected(view))
+    if steady.empty:
+        return 0
+    first = steady.sort_values("start_ns").iloc[0]
+    kernels = view.run.kernels
+    early = kernels[kernels["rank"].eq(first["rank"]) & (kernels["start_ns"] < first["start_ns"])]
+    return int(np.count_nonzero(where(early["full_name"], lambda name: base(name) in functions)))
