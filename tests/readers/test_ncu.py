@@ -14,7 +14,7 @@ from perfkit.errors import ReadError
 from perfkit.readers import ncu, recognise
 from perfkit.readers.ncu import log
 from perfkit.readers.ncu.log import base, notation, numbers
-from perfkit.readers.ncu.report import blocks
+from perfkit.readers.ncu.pages import blocks
 
 WRITERS = pytest.mark.parametrize("write", [files.raw, files.details], ids=["raw", "details"])
 OUTPUT = ("step 1 of 2", '"quoted" output', "==WARNING== something")

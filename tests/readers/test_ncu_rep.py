@@ -13,7 +13,6 @@ from readers import ncu_files as files
 
 from perfkit.errors import ReadError
 from perfkit.readers import ncu, recognise
-from perfkit.readers.ncu import rep
 
 SAXPY = files.Action(
     {
@@ -266,7 +265,7 @@ def assert_gone(path: Path) -> None:
 def test_a_library_that_hangs_is_ended(tmp_path: Path, with_code: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the time it may take its process is ended, and the error says so."""
     with_code(HANGS)
-    monkeypatch.setattr(rep, "SECONDS", 3)
+    monkeypatch.setattr(ncu, "SECONDS", 3)
     path = files.report(tmp_path / "run.ncu-rep")
     with pytest.raises(ReadError, match=r"run\.ncu-rep: NVIDIA's library ncu_report did not finish within 3 s"):
         ncu.read(path)

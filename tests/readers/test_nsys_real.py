@@ -23,7 +23,7 @@ import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import nsys
-from perfkit.readers.nsys.node import canonical
+from perfkit.readers.nsys.tables import canonical
 from perfkit.tables import TABLES
 
 CAPTURES = [*WITH_KERNELS, *HOST_ONLY]
@@ -209,7 +209,7 @@ def test_the_exporter_and_the_clock(capture: Profile, truth: dict[str, Any]) -> 
 def test_gpus_are_numbered_by_cuda_not_by_listing(profiles: Path) -> None:
     """On this node GPU id 0 is CUDA device 3: the ids run against the ordinals."""
     capture = read(profiles / "nsys" / "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite")
-    listed = nsys.node.gpus(nsys.SqliteSource(capture.path), [])
+    listed = nsys.tables.gpus(nsys.SqliteSource(capture.path), [])
     assert {0: 3, 1: 2, 2: 1, 3: 0} == {gpu.number: gpu.ordinal for gpu in listed}
     assert {0} == set(capture.table("KERNELS")["gpu"])
 

@@ -11,7 +11,7 @@ from readers import nsys_files as made
 from readers.nsys_files import HOST, Write, every_form
 
 from perfkit.readers import nsys
-from perfkit.readers.nsys.node import canonical
+from perfkit.readers.nsys.tables import canonical
 
 # A metric set of 2024, with one quantity in three units.
 LISTED = (

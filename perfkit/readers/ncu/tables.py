@@ -1,4 +1,4 @@
-"""The other tables of a report: COUNTERS, STALLS, RULES, DEVICES and CAPTURE, and what is missing.
+"""A report of Nsight Compute, its tables (LAUNCHES, COUNTERS, STALLS, RULES, DEVICES, CAPTURE), and what is missing.
 
 COUNTERS holds every number of the report but the attributes of the device, also those LAUNCHES and STALLS are made
 of, so that each figure can be traced. STALLS holds one form per launch, never a mixture: average warps per issued
@@ -13,6 +13,8 @@ work on two packed values: 2 and 4, as in NVIDIA's own half-precision roofline. 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import reduce
 from pathlib import Path
 
@@ -23,8 +25,14 @@ from numpy.typing import NDArray
 from perfkit import names, tables
 from perfkit.profile import Missing
 from perfkit.readers.columns import capture_table
-from perfkit.readers.ncu.report import Report, Values, count, durations, first
 
+Values = NDArray[np.float64]
+_EXACT = 2**53  # above, float64 leaves whole numbers out
+_WHOLE = {  # metrics that become integers, and the largest that fits
+    **dict.fromkeys(("launch__grid_size", "launch__block_size"), _EXACT),
+    **dict.fromkeys(("launch__device_id", "device__attribute_device_index"), 2**31 - 1),
+    **dict.fromkeys(("device__attribute_multiprocessor_count", "device__attribute_total_memory"), _EXACT),
+}
 OPS = ("add", "mul", "fma")
 FLOPS = {"fp64": ("d", (1, 1, 2)), "fp32": ("f", (1, 1, 2)), "fp16": ("h", (2, 2, 4))}
 V100_FLOP_PER_INSTRUCTION = 512  # one HMMA.884 step; no other GPU has one number for all its tensor instructions
@@ -95,6 +103,59 @@ REMEDIES = {
         "(GeForce RTX 50: dram__bytes_op_read.sum,dram__bytes_op_write.sum)",
     ),
 }
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Who was measured: what is not a counter. Unknown is -1 for ids, None for sizes, empty for text."""
+
+    full_name: str
+    gpu: int = -1
+    grid_blocks: int | None = None
+    block_threads: int | None = None
+    capability: str = ""
+    device_name: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One message of the guided analysis; `speedup_frac` is NaN and `scope` None when it gives no estimate."""
+
+    launch: int
+    rule: str
+    message: str
+    speedup_frac: float = float("nan")
+    scope: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """Launches in the order of the file, and their metrics in base units.
+
+    ``values`` has one row per launch and one float64 column per metric, named as the tool names it; NaN is
+    not measured. ``units`` gives the base unit of each column. Launches are numbered by position: the ids
+    a page prints start again with every process.
+    """
+
+    launches: Sequence[Launch]
+    values: pd.DataFrame
+    units: dict[str, str]
+    rules: Sequence[Rule] = ()
+    version: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def metrics(self) -> list[str]:
+        """Names of the metrics that any launch may have."""
+        return [str(metric) for metric in self.values.columns]
+
+    def column(self, *metrics: str) -> NDArray[np.float64]:
+        """Return the first of these metrics that a launch has; NaN where it has none."""
+        found = np.full(len(self.launches), np.nan)
+        for metric in metrics:
+            if metric in self.values:
+                found = np.where(np.isnan(found), self.values[metric].to_numpy(), found)
+        return found
 
 
 def has_counters(report: Report) -> bool:
@@ -313,3 +374,50 @@ def tensor_activity(report: Report) -> Values:
         if metrics:
             found = first(found, report.values[metrics].max(axis=1).to_numpy() / 100)
     return found
+
+
+def durations(report: Report) -> Values:
+    """Return the time of each launch, ns: as measured, else its own cycles over its own clock."""
+    found = report.column(*(f"gpu__time_duration.{form}" for form in ("sum", "max", "avg")))
+    for unit in ("sm", "smsp", "gpc"):
+        cycles = report.column(f"{unit}__cycles_elapsed.avg", f"{unit}__cycles_elapsed.max")
+        clock = report.column(f"{unit}__cycles_elapsed.avg.per_second")
+        found = first(found, cycles / np.where(clock > 0, clock, np.nan) * 1e9)
+    return found
+
+
+def count(report: Report, metric: str) -> Values:
+    """Return how often something happened: the sum, else a rate times the launch's own time or cycles."""
+    seconds = durations(report) / 1e9
+    cycles = report.column(f"{metric.partition('__')[0]}__cycles_elapsed.avg.per_second") * seconds
+    return first(
+        report.column(f"{metric}.sum"),
+        report.column(f"{metric}.sum.per_second") * seconds,
+        report.column(f"{metric}.sum.per_cycle_elapsed") * cycles,
+    )
+
+
+def first(*choices: Values) -> Values:
+    """Return the first of several figures that is known, launch by launch.
+
+    >>> first(np.array([1.0, np.nan]), np.array([5.0, 6.0]))
+    array([1., 6.])
+    """
+    return reduce(lambda known, other: np.where(np.isnan(known), other, known), choices)
+
+
+def whole(report: Report) -> Report:
+    """Return a report without ids and sizes that are no whole numbers or too large for one, counted in notes."""
+    values, notes = report.values.copy(deep=False), []
+    for metric, most in _WHOLE.items():
+        if metric not in values:
+            continue
+        numbers = values[metric].to_numpy()
+        wrong = ~np.isnan(numbers) & ~((numbers >= 0) & (numbers <= most) & (numbers % 1 == 0))
+        if wrong.any():
+            values[metric] = np.where(wrong, np.nan, numbers)
+            notes.append(
+                f"values of {metric} that are no whole number from 0 to {most:,} and were left out: "
+                f"{np.count_nonzero(wrong):,} (first: {numbers[wrong][0]:g})"
+            )
+    return replace(report, values=values, notes=(*report.notes, *notes)) if notes else report

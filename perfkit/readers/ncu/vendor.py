@@ -1,13 +1,13 @@
 """A program that reads one report with NVIDIA's module `ncu_report` and writes what it holds as JSON.
 
-`rep` runs it in a process of its own (``python vendor.py REPORT SECONDS``), because NVIDIA's library ends the
+The reader runs it in a process of its own (``python vendor.py REPORT SECONDS``), because NVIDIA's library ends the
 process on some damaged reports. It imports nothing but the standard library and that module: it starts in 0.1 s.
 
 The module hands on whatever a damaged report holds: no metric for a name that it listed, names that are no text,
 launches without a name. Such values are left out and counted.
 
 The answer is one JSON object: ``problem`` ("module" or "report") with ``text``, or ``metrics`` ([name, unit] pairs),
-``launches`` and ``rules`` as `rep` describes them, ``unreadable`` and ``example``.
+``launches`` and ``rules`` as the reader describes them, ``unreadable`` and ``example``.
 """
 
 from __future__ import annotations

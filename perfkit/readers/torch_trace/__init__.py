@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pandas as pd
 
@@ -21,11 +22,10 @@ from perfkit import tables as perfkit_tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.torch_trace import header, tables
+from perfkit.readers.columns import capture_table
+from perfkit.readers.torch_trace import tables
 from perfkit.readers.torch_trace.events import TEN_YEARS, Columns, Event, Spans, nanoseconds
-from perfkit.readers.torch_trace.header import Header
-from perfkit.readers.torch_trace.header import header as header_header
-from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Source, Text, depths
+from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths
 from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
 
 # Category of an event, in the spelling of 2021 and in that of today, and the table it belongs to.
@@ -62,7 +62,8 @@ class Reading:
             for events in self.source.blocks():
                 for category, some in _grouped(events).items():
                     self._add(category, some)
-            self.header = header_header(self.source.header)
+            keys = {key: value for key, value in self.source.header.items() if value is not None}
+            self.header = msgspec.convert(keys, Header)
         self.extents += [spans.extent() for spans in self.spans.values() if len(spans)]
         if not self.extents and not self.source.finished:
             raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
@@ -82,7 +83,7 @@ class Reading:
         elif table == "RANGES":
             self.spans["RANGES"].add(events)
         elif table == "SAMPLES":
-            header.add_memory(self.spans["SAMPLES"], events)
+            tables.add_memory(self.spans["SAMPLES"], events)
         elif table == "PYTHON_CALLS":
             self.python_calls += len(events)
             start, dur = (nanoseconds([getattr(event, name) for event in events]) for name in ("ts", "dur"))
@@ -139,6 +140,7 @@ BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
 __all__ = ["KIND", "VERSION", "outermost_keys", "read", "sniff"]
 VERSION = 2
 KIND = "framework"
+WALL_CLOCK = 10**18  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
 
 
 def read(path: Path) -> Profile:
@@ -149,7 +151,8 @@ def read(path: Path) -> Profile:
     """
     reading = Reading(path)
     zero = reading.first
-    capture = header.capture(reading.header, path, zero, reading.last)
+    started = reading.header.base + zero
+    t0 = started if started >= WALL_CLOCK else None
     frames = {name: frame for name, frame in _frames(reading).items() if len(frame)}
     loaders = {name: partial(frames.__getitem__, name) for name in frames}
     if reading.python_calls:
@@ -157,7 +160,7 @@ def read(path: Path) -> Profile:
     return Profile(
         reader="torch_trace",
         path=path,
-        capture=capture,
+        capture=capture_table(path, "PyTorch profiler", reading.header.version, t0, reading.last - zero),
         loaders=loaders,
         missing=missing(set(loaders)),
         notes=notes(reading, frames),
@@ -169,7 +172,7 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     """Return every table but CAPTURE and PYTHON_CALLS, some without rows."""
     spans = {table: found for table, found in reading.spans.items() if len(found)}
     columns = {table: reading.columns(table) for table in spans}
-    frames = {"DEVICES": header.devices(reading.header)}
+    frames = {"DEVICES": tables.devices(reading.header)}
     for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
         if table in spans:
             frames[table] = make(spans[table], columns.pop(table))
@@ -180,9 +183,9 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     if "COPIES" in spans:
         frames["COPIES"] = tables.copies(spans["COPIES"], columns.pop("COPIES"), process)
     if "SAMPLES" in spans:
-        frames["SAMPLES"] = header.samples(columns.pop("SAMPLES"))
+        frames["SAMPLES"] = tables.samples(columns.pop("SAMPLES"))
     if "COLLECTIVES" in spans:
-        frames["COLLECTIVES"] = header.collectives(spans["COLLECTIVES"], columns.pop("COLLECTIVES"))
+        frames["COLLECTIVES"] = tables.collectives(spans["COLLECTIVES"], columns.pop("COLLECTIVES"))
     return frames
 
 

@@ -1,4 +1,4 @@
-"""The text of a trace, decompressed as it is read and cut between events, and its events in blocks."""
+"""The text of a trace, decompressed as it is read and cut between events; its events in blocks, and its header."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
-from perfkit.readers.torch_trace.events import Event
+from perfkit.readers.torch_trace.events import (
+    Event,
+)
 
 GZIP = b"\x1f\x8b"
 BLOCK = 16 << 20
@@ -86,6 +88,59 @@ NO_NUMBER = re.compile(rb'("\s*:\s*)(?:-?nan|-?inf(?:inity)?|N/A)(?=\s*[,}])', r
 OPENING, CLOSING = bytearray(b"["), ord("]")
 DECODER = msgspec.json.Decoder(list[Event])
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+Small = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Large = Annotated[int, msgspec.Meta(ge=0, le=2**62 - 1)]
+AMD_WARP = 64  # threads; NVIDIA's is 32
+
+
+class Device(msgspec.Struct):
+    """An entry of deviceProperties, or of computeProperties in traces of early 2021."""
+
+    id: Small = 0
+    name: str = ""
+    memory: Large | None = msgspec.field(default=None, name="totalGlobalMem")
+    major: int | None = msgspec.field(default=None, name="computeMajor")
+    minor: int | None = msgspec.field(default=None, name="computeMinor")
+    old_major: int | None = msgspec.field(default=None, name="major")
+    old_minor: int | None = msgspec.field(default=None, name="minor")
+    sms: Small | None = msgspec.field(default=None, name="numSms")
+    old_sms: Small | None = msgspec.field(default=None, name="multiProcessorCount")
+    warp: int | None = msgspec.field(default=None, name="warpSize")
+
+
+class Distributed(msgspec.Struct):
+    """Where the process stood among those of its job."""
+
+    rank: Small | None = None
+
+
+class Header(msgspec.Struct):
+    """The keys of a trace that are used."""
+
+    base: Large = msgspec.field(default=0, name="baseTimeNanoseconds")
+    distributed: Distributed = msgspec.field(default_factory=Distributed, name="distributedInfo")
+    devices: list[Device] = msgspec.field(default_factory=list, name="deviceProperties")
+    old_devices: list[Device] = msgspec.field(default_factory=list, name="computeProperties")
+    cuda: int | None = msgspec.field(default=None, name="cuda_runtime_version")
+    hip: int | None = msgspec.field(default=None, name="hip_runtime_version")
+
+    @property
+    def rank(self) -> int | None:
+        """The rank of the process, None if the trace has none or one that cannot be."""
+        stated = self.distributed.rank
+        return None if stated is None or stated < 0 else stated
+
+    @property
+    def version(self) -> str:
+        """The version of the GPU's runtime, empty if not recorded: the trace does not hold that of PyTorch."""
+        if self.cuda:
+            return f"CUDA {self.cuda // 1000}.{self.cuda % 1000 // 10}"
+        return f"HIP {self.hip // 10**7}.{self.hip // 10**5 % 100}" if self.hip else ""
+
+    @property
+    def amd(self) -> bool:
+        """Whether the GPUs are AMD's."""
+        return self.hip is not None or any(device.warp == AMD_WARP for device in self.devices)
 
 
 class Source:

@@ -1,9 +1,10 @@
-"""OPS, API_CALLS, RANGES, PYTHON_CALLS, KERNELS and COPIES of a trace."""
+"""The tables of a trace, but CAPTURE: OPS, API_CALLS, RANGES, KERNELS, COPIES, COLLECTIVES, SAMPLES and others."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -11,8 +12,9 @@ import numpy as np
 import pandas as pd
 
 from perfkit import names, tables
-from perfkit.readers.columns import category, nullable
+from perfkit.readers.columns import category, devices_table, nullable
 from perfkit.readers.torch_trace.events import (
+    LARGEST,
     UNKNOWN,
     Columns,
     Event,
@@ -23,7 +25,7 @@ from perfkit.readers.torch_trace.events import (
     nesting,
     quantities,
 )
-from perfkit.readers.torch_trace.header import Collective, add_collectives
+from perfkit.readers.torch_trace.stream import AMD_WARP, Device, Header, Small
 
 STEP = re.compile(r"ProfilerStep\s*#\s*\d+")
 # Traces of 2021 give PyTorch's own annotations the category of operators.
@@ -31,6 +33,57 @@ ANNOTATION = re.compile(r"ProfilerStep\s*#|enumerate\(DataLoader\)#|Optimizer\.(
 SUFFIX = re.compile(r"(_pt[sd][sz])?(_v\d+)?(_pt[sd][sz])?$")  # cudaLaunchKernel_ptsz_v7000
 ABSENT = msgspec.Raw(b"")
 RECORDED = ("shapes", "dtypes", "strides", "concrete")
+# The letters of Kineto's memcpyKindString; arrays are named after where the bytes go.
+DIRECTIONS = {
+    **dict.fromkeys(("HtoD", "HtoA"), "H2D"),
+    **dict.fromkeys(("DtoH", "AtoH"), "D2H"),
+    **dict.fromkeys(("DtoD", "DtoA", "AtoD", "AtoA"), "D2D"),
+    "HtoH": "H2H",
+    "PtoP": "P2P",
+}
+COPY = re.compile(r"Memcpy\s+(\w+)\s*(?:\((.+?)\s*->\s*(.+?)\))?")
+MEMSET = re.compile(r"Memset\s*(?:\((.+?)\))?")
+# hipExtModuleLaunchKernel takes its grid in threads, every other launch function in blocks.
+GRID_IN_THREADS = "hipExtModuleLaunchKernel"
+GRAPH_LAUNCH = "GraphLaunch"
+MOST = np.iinfo(np.int32).max
+# c10::ScalarType as PyTorch spells it: the name of the dtype and the bytes of an element.
+ELEMENTS = {
+    "Byte": ("uint8", 1),
+    "Char": ("int8", 1),
+    "Bool": ("bool", 1),
+    "Short": ("int16", 2),
+    "Int": ("int32", 4),
+    "Long": ("int64", 8),
+    "Half": ("float16", 2),
+    "BFloat16": ("bfloat16", 2),
+    "Float": ("float32", 4),
+    "Double": ("float64", 8),
+    "ComplexHalf": ("complex32", 4),
+    "ComplexFloat": ("complex64", 8),
+    "ComplexDouble": ("complex128", 16),
+    **{f"Float8_{form}": (f"float8_{form}", 1) for form in ("e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz")},
+}
+# In this order: the letters of ProcessGroupNCCL's names, without their underscores, that tell the operation.
+OPERATIONS = {
+    **{name.replace("_", ""): name for name in ("reduce_scatter", "all_reduce", "all_gather", "all_to_all")},
+    **{name: name for name in ("broadcast", "barrier")},
+    **dict.fromkeys(("send", "recv"), "send_recv"),
+    **{name: name for name in ("gather", "scatter", "reduce")},
+}
+CPU = 0  # c10::DeviceType; CUDA is 1, HIP 6
+METRICS = ["memory_allocated_bytes", "memory_reserved_bytes"]
+
+
+class Collective(msgspec.Struct, gc=False):
+    """What a kernel of NCCL or RCCL says about its message, since PyTorch 2.4."""
+
+    collective: str | None = msgspec.field(default=None, name="Collective name")
+    sent: int | None = msgspec.field(default=None, name="In msg nelems")
+    received: int | None = msgspec.field(default=None, name="Out msg nelems")
+    dtype: str | None = None
+    ranks: int | None = msgspec.field(default=None, name="Group size")
+    group: str | int | None = msgspec.field(default=None, name="Process Group Name")
 
 
 class OperatorArguments(msgspec.Struct, gc=False):
@@ -48,27 +101,6 @@ class CallArguments(msgspec.Struct, gc=False):
     """What is read of a call's arguments."""
 
     correlation: int | None = -1
-
-
-# The letters of Kineto's memcpyKindString; arrays are named after where the bytes go.
-DIRECTIONS = {
-    "HtoD": "H2D",
-    "HtoA": "H2D",
-    "DtoH": "D2H",
-    "AtoH": "D2H",
-    "HtoH": "H2H",
-    "PtoP": "P2P",
-    "DtoD": "D2D",
-    "DtoA": "D2D",
-    "AtoD": "D2D",
-    "AtoA": "D2D",
-}
-COPY = re.compile(r"Memcpy\s+(\w+)\s*(?:\((.+?)\s*->\s*(.+?)\))?")
-MEMSET = re.compile(r"Memset\s*(?:\((.+?)\))?")
-# hipExtModuleLaunchKernel takes its grid in threads, every other launch function in blocks.
-GRID_IN_THREADS = "hipExtModuleLaunchKernel"
-GRAPH_LAUNCH = "GraphLaunch"
-MOST = np.iinfo(np.int32).max
 
 
 class KernelArguments(Collective, gc=False):
@@ -213,9 +245,9 @@ def add_kernels(kernels: Spans, collectives: Spans, events: list[Event]) -> None
         stream=_stream(events, [a.stream for a in arguments]),
         correlation=integers(a.correlation for a in arguments),
         graph=np.array([bool(a.graph) for a in arguments], bool),
-        grid_blocks=quantities(_product(a.grid) for a in arguments),
+        grid_blocks=quantities(None if a.grid is None else math.prod(a.grid) for a in arguments),
         grid_of_threads=quantities(_blocks(a.grid, a.block) for a in arguments),
-        block_threads=quantities(_product(a.block) for a in arguments),
+        block_threads=quantities(None if a.block is None else math.prod(a.block) for a in arguments),
         registers=quantities(a.registers for a in arguments),
         shared_bytes=quantities(a.shared for a in arguments),
     )
@@ -233,9 +265,7 @@ def add_copies(copies: Spans, events: list[Event]) -> None:
         correlation=integers(a.correlation for a in arguments),
         bytes=quantities(a.bytes for a in arguments),
         kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, arguments, strict=True)]),
-        peer_gpu=_peer(
-            gpu, _device(integers(a.source for a in arguments)), _device(integers(a.target for a in arguments))
-        ),
+        peer_gpu=_peer(gpu, *(_device(integers(getattr(a, side) for a in arguments)) for side in ("source", "target"))),
     )
 
 
@@ -252,10 +282,6 @@ def _device(numbers: Int) -> Int:
 
 def _stream(events: list[Event], streams: list[int | None]) -> Int:
     return integers(event.tid if s is None else s for event, s in zip(events, streams, strict=True))
-
-
-def _product(sizes: list[int] | None) -> int | None:
-    return None if sizes is None else math.prod(sizes)
 
 
 def _blocks(threads: list[int] | None, block: list[int] | None) -> int | None:
@@ -321,15 +347,12 @@ def _sides(name: str, kind: str | None) -> tuple[str, str | None, str | None]:
     """
     memset = MEMSET.match(name)
     if memset:
-        return "memset", None, _lower(memset[1] or kind)
+        memory = memset[1] or kind
+        return "memset", None, memory.lower() if memory else None
     copy = COPY.match(name)
     direction = copy[1] if copy else kind
     source, target = (copy[2], copy[3]) if copy else (None, None)
-    return DIRECTIONS.get(direction or "", "unknown"), _lower(source), _lower(target)
-
-
-def _lower(memory: str | None) -> str | None:
-    return memory.lower() if memory else None
+    return DIRECTIONS.get(direction or "", "unknown"), source and source.lower(), target and target.lower()
 
 
 def _gpu_frame(columns: Columns, process: int, **finished: Any) -> pd.DataFrame:
@@ -338,3 +361,134 @@ def _gpu_frame(columns: Columns, process: int, **finished: Any) -> pd.DataFrame:
     place = {name: columns[name] for name in ("start_ns", "dur_ns", "gpu", "stream", "correlation")}
     own = {"rank": np.zeros(rows, "int32"), "process": np.full(rows, process)}
     return pd.DataFrame({**own, **place, **finished}, copy=False)
+
+
+class MemoryArguments(msgspec.Struct, gc=False):
+    """What is read of a memory event's arguments."""
+
+    device: Small | None = msgspec.field(default=None, name="Device Id")
+    kind: int | None = msgspec.field(default=None, name="Device Type")
+    allocated: int | None = msgspec.field(default=None, name="Total Allocated")
+    reserved: int | None = msgspec.field(default=None, name="Total Reserved")
+
+
+def operation(name: str) -> str | None:
+    """Return the collective in the one spelling of COLLECTIVES, None if it is none of them.
+
+    >>> [operation(name) for name in ("_allgather_base", "allreduce_coalesced", "all_to_allv", "wait")]
+    ['all_gather', 'all_reduce', 'all_to_all', None]
+    """
+    letters = re.sub(r"[^a-z]", "", name.lower())
+    return next((canonical for part, canonical in OPERATIONS.items() if part in letters), None)
+
+
+def message_bytes(message: Collective) -> int | None:
+    """Return the message size as nccl-tests defines it: what the largest buffer of a rank holds, of all ranks together.
+
+    Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times the
+    number of ranks. None if not recorded.
+
+    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and the ``size`` column of src/common.cu (the larger of both buffers).
+    """
+    buffers = [elements for elements in (message.sent, message.received) if elements is not None]
+    if not buffers or message.dtype not in ELEMENTS:
+        return None
+    parts = {"gather": message.sent, "scatter": message.received}
+    name = operation(message.collective or "")
+    if name in parts and message.ranks:
+        buffers.append((parts[name] or 0) * message.ranks)
+    size = max(buffers) * ELEMENTS[message.dtype][1]
+    return size if 0 <= size <= LARGEST else None
+
+
+def add_collectives(collectives: Spans, events: list[Event], told: Sequence[Collective], gpu: Int) -> None:
+    """Append the kernels that tell a message size."""
+    sizes = [message_bytes(t) if t.collective else None for t in told]
+    rows = [row for row, size in enumerate(sizes) if size is not None]
+    if not rows:
+        return
+    known = [told[row] for row in rows]
+    collectives.add(
+        [events[row] for row in rows],
+        gpu=gpu[rows],
+        bytes=integers(sizes[row] for row in rows),
+        operation=collectives.codes("operation", [t.collective for t in known]),
+        dtype=collectives.codes("dtype", [t.dtype for t in known]),
+        group=collectives.codes("group", [None if t.group is None else str(t.group) for t in known]),
+        ranks=integers(t.ranks for t in known),
+    )
+
+
+def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
+    """Return COLLECTIVES: one row per kernel.
+
+    A kernel's name ends in an algorithm and a protocol, but NCCL builds one kernel per collective and type that
+    calls the others' code too, so that RING_LL in a name does not say what ran: both are missing.
+    """
+    rows = len(columns["start_ns"])
+    nothing = category(np.full(rows, -1), [])
+    dtypes = [ELEMENTS[dtype][0] for dtype in spans.values("dtype")]
+    ranks = columns["ranks"]
+    frame = {
+        "rank": np.zeros(rows, "int32"),
+        "gpu": columns["gpu"],
+        "start_ns": pd.array(columns["start_ns"], dtype="Int64"),
+        "operation": category(columns["operation"], [operation(name) for name in spans.values("operation")]),
+        "bytes": columns["bytes"],
+        "dtype": category(columns["dtype"], dtypes),
+        "ranks": pd.arrays.IntegerArray(np.maximum(ranks, 0), ranks < 0),
+        "dur_ns": columns["dur_ns"].astype(float),
+        "algorithm": nothing,
+        "protocol": nothing,
+        "placement": nothing,
+        "group": category(columns["group"], spans.values("group")),
+        "source": category(np.zeros(rows, np.int64), ["trace"]),
+    }
+    return tables.COLLECTIVES.make(pd.DataFrame(frame, copy=False))
+
+
+def devices(header: Header) -> pd.DataFrame:
+    """Return DEVICES: what the trace lists, which is every GPU the process could see."""
+    listed = header.devices or header.old_devices
+    columns = {
+        "gpu": [device.id for device in listed],
+        "name": pd.array([device.name for device in listed], dtype="string"),
+        "compute_capability": pd.array([_capability(device) for device in listed], dtype="string"),
+        "sm_count": pd.array([device.sms or device.old_sms for device in listed], dtype="Int64"),
+        "memory_bytes": pd.array([device.memory for device in listed], dtype="Int64"),
+    }
+    return devices_table(columns, len(listed))
+
+
+def _capability(device: Device) -> str:
+    """Return CUDA's compute capability; AMD's numbers under the same keys mean another thing."""
+    major = device.old_major if device.major is None else device.major
+    minor = device.old_minor if device.minor is None else device.minor
+    return "" if major is None or device.warp == AMD_WARP else f"{major}.{minor or 0}"
+
+
+def add_memory(memory: Spans, events: list[Event]) -> None:
+    """Append memory events, with totals or (in 2021) without."""
+    arguments = decoded(events, MemoryArguments)
+    memory.add(
+        events,
+        gpu=integers(-1 if a.kind == CPU or a.device is None else a.device for a in arguments),
+        allocated=quantities(a.allocated for a in arguments),
+        # The CPU allocator reserves nothing and reports 0.
+        reserved=quantities(None if a.kind == CPU else a.reserved for a in arguments),
+    )
+
+
+def samples(columns: Columns) -> pd.DataFrame:
+    """Return SAMPLES: bytes allocated and reserved on each device after every change, of the CPU as gpu -1."""
+    value = np.concatenate([columns["allocated"], columns["reserved"]])
+    known = value != UNKNOWN
+    metric = np.repeat([0, 1], len(columns["allocated"]))[known]
+    frame = {
+        "rank": np.zeros(len(metric), "int32"),
+        "gpu": np.tile(columns["gpu"], 2)[known],
+        "time_ns": np.tile(columns["start_ns"], 2)[known],
+        "metric": category(metric, METRICS),
+        "value": value[known].astype(float),
+    }
+    return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
