@@ -25,7 +25,7 @@ from perfkit.analysis.calltree.totals import described, parents
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.grouping import numbered, ranked
 from perfkit.analysis.kernels import CONFIGURATION, MATCHED_BY, matched
-from perfkit.analysis.operators.join import kernels_of, lines
+from perfkit.analysis.operators.totals import kernels_of, lines
 from perfkit.analysis.stalls import shares
 from perfkit.tables import CALL_METRICS, DEVICES, KERNELS, LAUNCHES, PYTHON_CALLS, STALLS
 

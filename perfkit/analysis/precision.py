@@ -23,7 +23,7 @@ import pandas as pd
 
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, cut
-from perfkit.analysis.operators.join import launching, parents
+from perfkit.analysis.operators.totals import launching, parents
 from perfkit.names.decoding import decode
 from perfkit.names.families import Decoded
 from perfkit.schema import Column, Table

@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from perfkit.analysis import whatif
 from perfkit.analysis.grouping import speedup_bounds
+from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change
 from perfkit.analysis.whatif.repeated_steps import Stretch
-from perfkit.analysis.whatif.schedule import Prepared, Replay
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import detected

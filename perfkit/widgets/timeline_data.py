@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from perfkit.analysis import dossier as dossiers
 from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_together
 from perfkit.analysis.intervals import Int, Window, cut
-from perfkit.analysis.lanes import Lanes, Launching
-from perfkit.analysis.lanes.spans import Spans
+from perfkit.analysis.lanes import Lanes, Launching, Spans
 from perfkit.charts.detail import BINS, SPANS
 from perfkit.charts.theme import devices
 from perfkit.format import size

@@ -8,7 +8,7 @@ import pytest
 from callpaths import MAIN, WORKER, call_metrics, calltree, toy_metrics, toy_tree
 
 from perfkit.analysis import calltree as paths
-from perfkit.analysis.calltree.kernel_sites import ASSUMED_LAUNCH_S
+from perfkit.analysis.calltree import ASSUMED_LAUNCH_S
 from perfkit.errors import SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from callpaths import MAIN, call_metrics, calltree, threads, toy_metrics, toy_tree, trace
 
-from perfkit.analysis.calltree.gpu import utilisation
+from perfkit.analysis.calltree import utilisation
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE, THREADS, TRACE
 

@@ -10,7 +10,7 @@ import pytest
 from frames import api_calls, kernels
 
 from perfkit.analysis import compare
-from perfkit.analysis.compare.kernel_pairs import FAMILIES, MATCHED_BY, families, in_steps, launches
+from perfkit.analysis.compare.pairs import FAMILIES, MATCHED_BY, families, in_steps, launches
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, LAUNCHES

@@ -11,7 +11,7 @@ from frames import copies, kernels
 
 import perfkit
 from perfkit.analysis import compare, steps, timeline
-from perfkit.analysis.compare.step_times import PARTS, STEP_PARTS, in_parts, parts
+from perfkit.analysis.compare import PARTS, STEP_PARTS, in_parts, parts
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import SchemaError
 

@@ -11,7 +11,8 @@ from callpaths import MAIN, call_metrics, calltree
 from sampled import samples as sampled
 from sampled import together
 
-from perfkit.analysis.compare import PATHS, paths, samples
+from perfkit.analysis.compare import samples
+from perfkit.analysis.compare.pairs import PATHS, paths
 from perfkit.errors import SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE, SAMPLES
 

@@ -9,8 +9,8 @@ import pytest
 
 import perfkit
 from perfkit.analysis import compare, steps
+from perfkit.analysis.compare import series
 from perfkit.analysis.compare.resampling import Resampling, ratio
-from perfkit.analysis.compare.step_times import series
 
 BEFORE = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
 AFTER = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"

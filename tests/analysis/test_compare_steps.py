@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from perfkit.analysis.compare import COMPARED_STEPS, LEDGER, ledger, steps
 from perfkit.analysis.compare.resampling import Resampling, interval, of_interval, ratio
-from perfkit.analysis.compare.step_times import COMPARED_STEPS, LEDGER, ledger, steps
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import SchemaError
 

@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from frames import kernels
 
-from perfkit.analysis.flops.totals import GPU_TIME, OPERATOR_POINTS, coverage, mfu, roofline
-from perfkit.analysis.flops.work import operators
+from perfkit.analysis.flops import GPU_TIME, OPERATOR_POINTS, coverage, mfu, operators, roofline
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import OPS
 

@@ -6,8 +6,7 @@ import math
 
 import pytest
 
-from perfkit.analysis.flops.shapes import Inputs, gemm
-from perfkit.analysis.flops.work import FORMS, attention
+from perfkit.analysis.flops.shapes import FORMS, Inputs, attention, gemm
 
 FLASH = FORMS["aten::_scaled_dot_product_flash_attention"]
 FLASH_BACKWARD = FORMS["aten::_scaled_dot_product_flash_attention_backward"]

@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from perfkit.analysis.flops.shapes import Inputs
-from perfkit.analysis.flops.work import PLACES, convolution, convolution_gradients
+from perfkit.analysis.flops.shapes import PLACES, Inputs, convolution, convolution_gradients
 
 CONVOLUTION = PLACES["aten::convolution"]
 

@@ -10,9 +10,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from perfkit.analysis.flops.totals import GPU_TIME, coverage, mfu, roofline
-from perfkit.analysis.flops.work import operators
-from perfkit.analysis.operators.join import kernels_of
+from perfkit.analysis.flops import GPU_TIME, coverage, mfu, operators, roofline
+from perfkit.analysis.operators.totals import kernels_of
 from perfkit.hardware import peaks
 from perfkit.readers import torch_trace
 from perfkit.tables import OPS

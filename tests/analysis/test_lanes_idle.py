@@ -15,7 +15,7 @@ import perfkit
 from perfkit.analysis import causes
 from perfkit.analysis.causes import determinable
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.lanes.spans import Idle
+from perfkit.analysis.lanes import Idle
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
 Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]

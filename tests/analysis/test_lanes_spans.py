@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.lanes.spans import Spans
+from perfkit.analysis.lanes import Spans
 
 
 def brute(frame: pd.DataFrame, group: Any, count: int, edges: Any) -> tuple[list[list[int]], list[list[int]]]:

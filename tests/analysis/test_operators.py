@@ -11,7 +11,7 @@ from frames import api_calls, copies, kernels
 from ops import launch, launched, op, ops, random_launches, random_operators
 
 from perfkit.analysis import operators
-from perfkit.analysis.operators.join import kernels_of, outermost, parents, rolled_up
+from perfkit.analysis.operators.totals import kernels_of, outermost, parents, rolled_up
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 

@@ -11,7 +11,7 @@ from frames import api_calls, copies, kernels, ranges
 from ops import op, ops, python_calls
 
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.operators.suspects import SYNCHRONISATIONS, synchronisation_summary, synchronisations
+from perfkit.analysis.operators import SYNCHRONISATIONS, synchronisation_summary, synchronisations
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OPS, PYTHON_CALLS
 

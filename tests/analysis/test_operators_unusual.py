@@ -10,7 +10,7 @@ import pytest
 from frames import api_calls, copies, kernels, ranges
 from ops import launch, launched, op, ops
 
-from perfkit.analysis.operators.suspects import CHECKS, many_small, unexpected
+from perfkit.analysis.operators import CHECKS, many_small, unexpected
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OPS

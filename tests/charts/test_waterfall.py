@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.compare.step_times import ledger
+from perfkit.analysis.compare import ledger
 from perfkit.analysis.steps import STEPS
 from perfkit.charts.comparison import steps, utilisation
 from perfkit.errors import SchemaError

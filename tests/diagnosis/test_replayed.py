@@ -11,7 +11,7 @@ from planted.program import Settings, simulated
 
 import perfkit
 from perfkit.analysis import whatif
-from perfkit.analysis.whatif.schedule import Replay
+from perfkit.analysis.whatif import Replay
 from perfkit.diagnosis import replayed, rules
 from perfkit.diagnosis.finding import Finding, Gain
 from perfkit.profile import Profile

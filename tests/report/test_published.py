@@ -9,7 +9,7 @@ import pytest
 from callpaths import toy_metrics, toy_tree
 
 import perfkit
-from perfkit.analysis.calltree.kernel_sites import tree_sums
+from perfkit.analysis.calltree import tree_sums
 from perfkit.errors import PerfkitError
 from perfkit.report.blocks import against_promised, against_published, published
 

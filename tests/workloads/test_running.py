@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import perfkit
-from perfkit.analysis.flops.work import operators
+from perfkit.analysis.flops import operators
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks

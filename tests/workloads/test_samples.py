@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import perfkit
-from perfkit.analysis.flops.work import operators
+from perfkit.analysis.flops import operators
 from perfkit.cli import main
 from perfkit.report.notebooks import sample
 from perfkit.workloads import flops

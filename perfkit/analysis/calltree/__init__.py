@@ -14,11 +14,85 @@ References
 HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
 """
 
-from perfkit.analysis.calltree.gpu import gpu_summary, host_metric, launch_cost, utilisation
-from perfkit.analysis.calltree.kernel_sites import kernel_stalls, kernels, launch_sites, stall_shares, tree_sums
-from perfkit.analysis.calltree.paths import hot_path
-from perfkit.analysis.calltree.totals import exclusive, inclusive, threads
+from __future__ import annotations
 
+import re
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis.calltree.paths import hot_path, kernel_stalls, kernels, launch_sites, stall_shares
+from perfkit.analysis.calltree.totals import (
+    Bool,
+    Floats,
+    exclusive,
+    inclusive,
+    labelled,
+    nearest,
+    parents,
+    recorded,
+    rows_of,
+    threads,
+)
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.intervals import total, union
+from perfkit.analysis.stalls import ISSUING, TOTALS
+from perfkit.errors import PerfkitError
+from perfkit.schema import Column, Table
+from perfkit.tables import CALL_METRICS, CALLTREE, RANK, THREADS, TRACE
+
+TIMES = {
+    "kernel_ns": "GKER",
+    "copy_ns": "GXCOPY",
+    "implicit_copy_ns": "GICOPY",
+    "memset_ns": "GMSET",
+    "allocation_ns": "GMEM",
+    "synchronisation_ns": "GSYNC",
+    "operation_ns": "GPUOP",
+}
+COUNTS = {"launch_count": "GKER:COUNT", "copy_count": "GXCOPY:COUNT"}
+BYTES = {"h2d_bytes": "GXCOPY:H2D", "d2h_bytes": "GXCOPY:D2H", "d2d_bytes": "GXCOPY:D2D", "p2p_bytes": "GXCOPY:P2P"}
+SAMPLES = {"sample_count": "GSAMP:TOT", "expected_sample_count": "GSAMP:EXP", "dropped_sample_count": "GSAMP:DRP"}
+HOST = ("CPUTIME", "REALTIME")  # of a program that both were recorded of the first; they are never added
+LAUNCH_NS = (5_000, 10_000)  # host time of one launch, low and high: a convention, measured values vary wider
+BY = {"rank": ["rank"], "entry": ["rank", "entry"]}
+COLUMNS = [*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns"]
+WORK = ["kernel_ns", "copy_ns", "implicit_copy_ns", "memset_ns"]
+IDLE = ("<gpu sync>", "<gpu alloc>", "<gpu delete>")  # in a stream's trace, but nothing the GPU works on
+RECORD = "Record a trace with `hpcrun -t`"
+AGREE = 1e-6  # relative difference of two clocks' sums that is no contradiction
+UTILISATION = Table(
+    "UTILISATION",
+    "the GPUs of a rank",
+    (
+        RANK,
+        Column("wall_ns", "float64", "length of the run, ns"),
+        Column("gpus", "int64", "GPUs, count"),
+        Column("denominator_ns", "float64", "wall_ns x gpus"),
+        Column("operation_ns", "float64", "sum of the durations of kernels, copies and memsets"),
+        Column("low_ns", "float64", "the GPUs were busy at least this long; NaN without a trace"),
+        Column("high_ns", "float64", "the GPUs were busy at most this long"),
+        Column("low_frac", "float64", "low_ns over denominator_ns"),
+        Column("high_frac", "float64", "high_ns over denominator_ns"),
+    ),
+    ("rank",),
+)
+MAIN = "main thread"
+ASSUMED_LAUNCH_S = 5e-6  # the published summary's constant
+_STALL = r"(?:GINS:STL_|GCYCLES:STL:)(.+)"
+TREE_SUMS = Table(
+    "TREE_SUMS",
+    "a figure by three methods",
+    (
+        Column("figure", "string", "name of the figure"),
+        Column("unit", "category", "s, count or frac"),
+        Column("tree_sum", "float64", "inclusive values summed over all rows of the main thread's tree"),
+        Column("main_thread", "float64", "values at the root of the main thread"),
+        Column("all_threads", "float64", "values at all roots: the true ones"),
+    ),
+    (),  # rows stay in the order of the summary
+)
+_METHODS = ["tree_sum", "main_thread", "all_threads"]
 __all__ = [
     "exclusive",
     "gpu_summary",
@@ -34,3 +108,296 @@ __all__ = [
     "tree_sums",
     "utilisation",
 ]
+
+
+def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str = "rank") -> pd.DataFrame:
+    """Return what the GPU did: times, counts and bytes at the roots, so that every operation counts once.
+
+    kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns); coverage_frac = samples
+    taken / expected. Times are sums over operations: those of several streams may overlap.
+
+    Parameters
+    ----------
+    by
+        "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else ValueError.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns`
+        all operations, and `host_ns` CPU time of all threads, else their real time. A metric that the rank has nowhere
+        is NaN, and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
+
+    References
+    ----------
+    HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP, GSAMP.
+    """
+    if by not in BY:
+        raise ValueError(f"by: {by!r} is not one of {list(BY)}")
+    totals = inclusive(calltree, call_metrics).astype({"metric": "string", "entry": "string"})
+    roots = calltree.loc[calltree["parent"].isna(), ["rank", "entry"]].astype({"entry": "string"})
+    index = pd.MultiIndex.from_frame(roots.drop_duplicates().sort_values(["rank", "entry"]))
+    wide = totals.pivot_table("inclusive", ["rank", "entry"], "metric", aggfunc="sum").reindex(index)
+    seen = wide.notna().groupby(level="rank").transform("any").astype(bool)
+    wide = wide.fillna(0.0).where(seen)
+    if by == "rank":
+        wide = wide.groupby(level="rank").sum(min_count=1)
+    return _columns(wide.reset_index(BY[by]), by)
+
+
+def _columns(wide: pd.DataFrame, by: str) -> pd.DataFrame:
+    """Name the metrics of a table that has a column for each."""
+
+    def values(metric: str) -> pd.Series:
+        return wide[metric].astype("float64") if metric in wide else pd.Series(np.nan, wide.index)
+
+    table = wide[BY[by]].astype({"rank": "int32"})
+    for name, metric in TIMES.items():
+        table[name] = values(metric) * 1e9
+    for name, metric in (COUNTS | BYTES | SAMPLES).items():
+        table[name] = values(metric)
+    table["kernel_mean_ns"] = _over(table["kernel_ns"], table["launch_count"])
+    table["copy_frac"] = _over(table["copy_ns"], table["kernel_ns"] + table["copy_ns"])
+    table["coverage_frac"] = _over(table["sample_count"], table["expected_sample_count"])
+    table["host_ns"] = values(HOST[0]).fillna(values(HOST[1])) * 1e9
+    if "entry" in table:
+        table["entry"] = table["entry"].astype("category")
+    return table[[*BY[by], *COLUMNS]].rename_axis(columns=None).reset_index(drop=True)
+
+
+def _over(part: pd.Series, whole: pd.Series) -> pd.Series:
+    return part / whole.where(whole > 0)
+
+
+def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
+    """Return the host time that the launches took, as a range, and its share of the wall time.
+
+    low and high = launches x 5 and 10 us. Launches are asynchronous and run beside kernels: they are time of the host,
+    to be compared with the wall time and never with the kernels' time. Measured call times, where a timeline has them,
+    are better than this range.
+
+    Parameters
+    ----------
+    summary
+        What `gpu_summary` returned; anything else raises ValueError.
+    wall_ns
+        Length of the run, ns, above 0, else ValueError.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
+        `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
+
+    References
+    ----------
+    NVIDIA, Nsight Systems user guide, and measurements of cudaLaunchKernel between 2 and 20 us.
+
+    Examples
+    --------
+    >>> launch_cost(pd.DataFrame({"rank": [0], "launch_count": [200.0]}), wall_ns=1e9)
+       rank  launch_count     low_ns    high_ns  low_frac  high_frac
+    0     0         200.0  1000000.0  2000000.0     0.001      0.002
+    """
+    if absent := [name for name in ("rank", "launch_count") if name not in summary]:
+        raise ValueError(f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned")
+    if not wall_ns > 0:
+        raise ValueError(f"wall_ns: {wall_ns} is not above 0")
+    table = summary[[name for name in ("rank", "entry", "launch_count") if name in summary]].copy()
+    low, high = (table["launch_count"] * launch_ns for launch_ns in LAUNCH_NS)
+    return table.assign(low_ns=low, high_ns=high, low_frac=low / wall_ns, high_frac=high / wall_ns)
+
+
+def host_metric(call_metrics: pd.DataFrame) -> str:
+    """Return the metric of the host's time: "CPUTIME", else "REALTIME", empty where neither was recorded."""
+    metrics = recorded(CALL_METRICS.check(call_metrics))
+    return next((metric for metric in HOST if metric in metrics), "")
+
+
+def utilisation(
+    calltree: pd.DataFrame,
+    call_metrics: pd.DataFrame,
+    trace: pd.DataFrame | None = None,
+    threads: pd.DataFrame | None = None,
+    *,
+    wall_ns: float | None = None,
+    gpus: int | None = None,
+) -> pd.DataFrame:
+    """Return the time in which the GPUs worked over wall time x GPUs: meaning (a) of "GPU utilisation".
+
+    Work is kernels, copies and memsets. The sum of their durations equals the time in which any of them ran where
+    nothing overlaps, and is more otherwise: it is the upper bound, or the union of all operations in the trace if that
+    is shorter. The lower bound is the union of the operations whose length is certain: HPCToolkit's trace has wrong
+    lengths where a stream delivered its operations out of order. Such a row is followed directly by another operation
+    (not `ended`), or was moved to 1 ns after its predecessor, and is left out.
+
+    Parameters
+    ----------
+    trace, threads
+        TRACE and THREADS of the same profile, for the lower bound.
+    wall_ns
+        Length of the run, ns, such as `CAPTURE.dur_ns`; without it the span of `trace`.
+    gpus
+        Number of GPUs of each rank; without it the GPU contexts among the `threads` of the rank, idle GPUs left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        UTILISATION, a row per rank that has GPU operations.
+
+    Raises
+    ------
+    PerfkitError
+        If wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the GPUs worked
+        longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
+
+    References
+    ----------
+    HPCToolkit, hpcrun, gpu_trace_start_adjust: an operation that starts before the end of the previous one is moved.
+    """
+    TRACE.check(trace := TRACE.empty() if trace is None else trace)
+    THREADS.check(threads := THREADS.empty() if threads is None else threads)
+    summary = gpu_summary(calltree, call_metrics)
+    table = summary[["rank"]].assign(operation_ns=summary[WORK].sum(axis=1, min_count=1))
+    if len(table) and table["operation_ns"].isna().all():
+        raise PerfkitError("call_metrics: no GPU operations were measured. Record with `hpcrun -e gpu=nvidia`.")
+    table = table.dropna().reset_index(drop=True)
+    streams = threads[threads["kind"].eq("gpu")]
+    context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
+    streams = streams.assign(gpu=streams["mpi_rank"].astype("string").fillna("") + " " + context)
+    table["wall_ns"] = _wall(trace, wall_ns) if len(table) else np.nan
+    table["gpus"] = _gpus(table["rank"], streams, gpus)
+    table["denominator_ns"] = table["wall_ns"] * table["gpus"]
+    busy = _busy(calltree, trace, streams)
+    for end in ("low", "high"):
+        table[f"{end}_ns"] = table["rank"].map(busy[end]).astype("float64")
+    return _bounded(table)
+
+
+def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
+    if wall_ns is None and len(trace):
+        return float((trace["start_ns"] + trace["dur_ns"]).max() - trace["start_ns"].min())
+    if wall_ns is None or not wall_ns > 0:
+        raise PerfkitError(f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=.")
+    return float(wall_ns)
+
+
+def _gpus(rank: pd.Series, streams: pd.DataFrame, gpus: int | None) -> pd.Series:
+    traced = rank.map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
+    count = traced if gpus is None else pd.Series(gpus, rank.index)
+    if (count < 1).any():
+        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}, or give gpus=.")
+    return count.astype("int64")
+
+
+def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) -> pd.DataFrame:
+    """Return the union of the certain and of all operations of each rank's streams, per GPU, ns, by rank."""
+    rows = trace.merge(streams[["rank", "thread", "gpu"]], on=["rank", "thread"]).sort_values(
+        ["rank", "thread", "start_ns"], kind="stable", ignore_index=True
+    )
+    before = (rows["start_ns"] + rows["dur_ns"]).groupby([rows["rank"], rows["thread"]]).shift()
+    rows["certain"] = rows["ended"] & ~(rows["start_ns"] - before <= 1)
+    names = calltree["name"]
+    idle = nearest(parents(calltree), labelled(names, [name in IDLE for name in names.cat.categories]))
+    at = rows_of(calltree, rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
+    rows = rows[np.append(idle, -1)[at] < 0]  # an operation that is not in the tree counts as work
+    device, group = numbered(rows, ["rank", "gpu"])
+    start, certain = rows["start_ns"].to_numpy(), rows["certain"].to_numpy()
+    end = start + rows["dur_ns"].to_numpy()
+    device["low"] = total(union(start[certain], end[certain], group[certain]), len(device))
+    device["high"] = total(union(start, end, group), len(device))
+    return device.groupby("rank")[["low", "high"]].sum()
+
+
+def _bounded(table: pd.DataFrame) -> pd.DataFrame:
+    """Bound the busy time from above by the operations' sum, and refuse what cannot be."""
+    for row in table[table["low_ns"] > table["operation_ns"] * (1 + AGREE)].to_dict("records"):
+        raise PerfkitError(
+            f"trace: the GPUs of rank {row['rank']} were busy for {row['low_ns']:g} ns, but their operations add up to "
+            f"{row['operation_ns']:g} ns. Give the trace and the metrics of one profile."
+        )
+    high = np.fmin(table["high_ns"].to_numpy(), table["operation_ns"].to_numpy())
+    table = table.assign(high_ns=np.fmax(high, table["low_ns"].to_numpy()))
+    for end in ("low", "high"):
+        table[f"{end}_frac"] = table[f"{end}_ns"] / table["denominator_ns"]
+    for row in table[table["high_frac"] > 1].to_dict("records"):
+        untraced = "Operations of several streams overlap: give the trace, or " if np.isnan(row["low_ns"]) else ""
+        raise PerfkitError(
+            f"gpus: GPU operations of {row['high_ns']:g} ns do not fit into {row['gpus']} x {row['wall_ns']:g} ns. "
+            f"{untraced or 'Give '}the right wall_ns= and gpus=."
+        )
+    return UTILISATION.make(table)
+
+
+def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return the figures of a published summary by its own method, of the main thread, and of all threads.
+
+    Sums over the rows of a tree are wrong: an inclusive value contains those of everything called, so it counts once
+    per ancestor, and Hatchet's reader knows the main thread alone, so what other threads launched is missing. The true
+    figures are the sums over the entry points.
+
+    Returns
+    -------
+    pandas.DataFrame
+        TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was not recorded.
+        Among the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the summary called utilisation and
+        which is none, `copy_share` = copy_time / (kernel_time + copy_time), `launch_overhead` = 5 us x launches /
+        kernel_time, which is none either, and `stall_<reason>`, the reason's share of all stalls, largest first.
+
+    References
+    ----------
+    yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
+    """
+    sums = _sums(CALLTREE.check(calltree), CALL_METRICS.check(call_metrics))
+    figures = {**_times_and_counts(sums), **_stalls(sums)}
+    table = pd.DataFrame([values.rename(name) for name, (_, values) in figures.items()], columns=_METHODS)
+    table = table.rename_axis("figure").reset_index()
+    table["unit"] = [unit for unit, _ in figures.values()]
+    return TREE_SUMS.make(table.dropna(subset=_METHODS, how="all"))
+
+
+def _sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return each metric's sum by each method, NaN where no row has it."""
+    at = rows_of(calltree, call_metrics["rank"].to_numpy(np.int64), call_metrics["node"].to_numpy())
+    main = np.append(calltree["entry"].eq(MAIN).to_numpy(bool), False)[at]
+    root = np.append(calltree["parent"].isna().to_numpy(), False)[at]
+    metric, value = call_metrics["metric"].cat.codes.to_numpy(), call_metrics["inclusive"].to_numpy()
+    names = call_metrics["metric"].cat.categories.astype(str)
+
+    def summed(rows: Bool) -> Floats:
+        count = np.bincount(metric[rows], minlength=len(names))
+        return np.where(count > 0, np.bincount(metric[rows], value[rows], len(names)), np.nan)
+
+    parts = zip(_METHODS, (summed(main), summed(main & root), summed(root)), strict=True)
+    return pd.DataFrame(dict(parts), index=names)
+
+
+def _times_and_counts(sums: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
+    def of(*metrics: str) -> pd.Series:
+        known = next((metric for metric in metrics if metric in sums.index), "")
+        return pd.Series(sums.loc[known]) if known else pd.Series(np.nan, index=_METHODS)
+
+    host, gpu, kernel, copy = of("CPUTIME", "REALTIME"), of("GPUOP"), of("GKER"), of("GXCOPY")
+    launches = of("GKER:COUNT")
+    return {
+        "host_time": ("s", host),
+        "gpu_time": ("s", gpu),
+        "gpu_share": ("frac", gpu / (host + gpu)),
+        "kernel_time": ("s", kernel),
+        "copy_time": ("s", copy),
+        "copy_share": ("frac", copy / (kernel + copy)),
+        "copies": ("count", of("GXCOPY:COUNT")),
+        "launches": ("count", launches),
+        "mean_kernel_time": ("s", kernel / launches),
+        "launch_overhead": ("frac", ASSUMED_LAUNCH_S * launches / kernel),
+    }
+
+
+def _stalls(sums: pd.DataFrame) -> dict[str, tuple[str, pd.Series]]:
+    """Return each reason's share of all stalls, largest first."""
+    reason = sums.index.str.extract(_STALL, flags=re.IGNORECASE)[0].str.lower().to_numpy()
+    of_reason = sums[pd.notna(reason)].set_axis(reason[pd.notna(reason)])
+    of_reason = of_reason[~of_reason.index.isin(TOTALS)].fillna(0.0)
+    share = of_reason / of_reason.sum().where(lambda total: total > 0)
+    share = share[~share.index.isin(ISSUING)].sort_values("all_threads", ascending=False, kind="stable")
+    return {f"stall_{name}": ("frac", values) for name, values in share.iterrows()}

@@ -16,54 +16,108 @@ shows. Values without an interval differ from 5 % (`tolerance`) on, and are then
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import math
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
-from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
-from perfkit.analysis.compare.kernel_pairs import SAME, families, in_steps, kernels, launches
+from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
 from perfkit.analysis.compare.resampling import (
     BETTER,
-    CHANGED,
+    COMPARED,
+    CONFIDENCE,
     FEWEST,
-    GONE,
+    HIGH,
+    LOW,
     MATTERS,
-    NEW,
+    RESAMPLES,
+    STATISTICS,
     TOLERANCE,
     UNSEEN,
     UNTESTED,
+    VERDICT,
     WORSE,
+    Frames,
+    Ratio,
+    Resampling,
+    Runs,
+    compared,
     direction,
+    interval,
+    listed,
     of_interval,
     of_values,
+    ratio,
 )
-from perfkit.analysis.compare.step_times import in_parts, ledger, parts, steps
-from perfkit.analysis.intervals import Int
-from perfkit.names.shortening import short
+from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge, union
+from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
-from perfkit.tables import SAMPLES
+from perfkit.tables import COPIES, KERNELS, SAMPLES
 
-LONGEST = 40  # calls of a path that are told; of a longer one the innermost
-PATHS = Table(
-    "PATHS",
-    "a call path in two profiles",
+COMPARED_STEPS = Table(
+    "COMPARED_STEPS",
+    "a statistic of the step times of two runs",
     (
-        Column("path", "string", "functions from the entry point down; of a long path the innermost ones"),
-        Column("name", "string", "innermost function or GPU operation"),
-        Column("depth", "int64", "calls from the entry point"),
-        Column("unit", "category", "unit of the values"),
-        Column("before", "float64", "value of the function itself before, 0 where the path is new"),
-        Column("after", "float64", "value of the function itself after, 0 where the path is gone"),
-        Column("difference", "float64", "after less before: they add up over all paths"),
-        Column("ratio", "float64", "after over before; NaN where before is 0"),
-        Column("inclusive_before", "float64", "with everything called from it, before"),
-        Column("inclusive_after", "float64", "with everything called from it, after"),
-        Column("status", "category", "changed, same, new or gone"),
+        Column("statistic", "category", "median or mean"),
+        Column("before_count", "int64", "steady steps before, of all runs"),
+        Column("after_count", "int64", "steady steps after, of all runs"),
+        Column("before_ns", "float64", "step time before, ns"),
+        Column("after_ns", "float64", "step time after, ns"),
+        Column("difference_ns", "float64", "after less before, ns"),
+        *COMPARED,
     ),
-    (),  # the largest difference first
+    (),  # the median first
+)
+LEDGER = Table(
+    "LEDGER",
+    "a run of a series",
+    (
+        Column("place", "int64", "place in the series, from 0"),
+        Column("label", "string", "what was changed"),
+        Column("count", "int64", "steady steps"),
+        Column("step_ns", "float64", "median step, ns; NaN without steady steps"),
+        Column("step_low_ns", "float64", "lower end of its interval, ns; NaN: too few steps"),
+        Column("step_high_ns", "float64", "upper end of its interval, ns; NaN: too few steps"),
+        Column("change_ns", "float64", "step time less that of the run before, ns; NaN for the first"),
+        Column("ratio", "float64", "step time over that of the run before; NaN for the first"),
+        LOW,
+        HIGH,
+        VERDICT,
+        Column("cumulative_ratio", "float64", "step time over that of the first run"),
+        Column("cumulative_low", "float64", "lower end of its interval"),
+        Column("cumulative_high", "float64", "upper end of its interval"),
+        Column("speedup", "float64", "step time of the first run over this one's"),
+        Column("utilisation_frac", "float64", "utilisation as given; NaN where none was"),
+    ),
+    ("place",),
+)
+_NONE = Ratio(*[math.nan] * 5)
+NAMES = ("computation", "exposed_communication", "other_kernels", "exposed_copy", "idle")
+STEP_PARTS = Table(
+    "STEP_PARTS",
+    "a steady step, split into parts that sum to its time",
+    (
+        Column("step", "int64", "number of the step"),
+        *(Column(f"{name}_ns", "float64", f"{name.replace('_', ' ')}, ns of a GPU") for name in NAMES),
+    ),
+    ("step",),
+)
+PARTS = Table(
+    "PARTS",
+    "a part of the steps' time in two runs",
+    (
+        Column("part", "category", "computation, exposed communication, other kernels, exposed copy or idle"),
+        Column("before_ns", "float64", "time before, ns of a GPU per step"),
+        Column("after_ns", "float64", "time after, ns of a GPU per step"),
+        Column("difference_ns", "float64", "after less before, ns: the time that moved"),
+        *COMPARED,
+    ),
+    (),  # in the order of `NAMES`
 )
 COMPARED_SAMPLES = Table(
     "COMPARED_SAMPLES",
@@ -77,36 +131,6 @@ COMPARED_SAMPLES = Table(
     ),
     ("metric",),
 )
-Profile = tuple[pd.DataFrame, pd.DataFrame]
-
-
-class _Paths(NamedTuple):
-    """The distinct paths of both profiles: the path above each, its innermost name, and its number of calls."""
-
-    number: dict[tuple[int, str], int]
-    above: list[int]
-    name: list[str]
-    depth: list[int]
-
-    def of(self, above: int, name: str) -> int:
-        """Return the number of the path that leads from the path `above` to `name`."""
-        key = above, name
-        if key not in self.number:
-            self.number[key] = len(self.above)
-            self.above.append(above)
-            self.name.append(name)
-            self.depth.append(self.depth[above] + 1 if above >= 0 else 0)
-        return self.number[key]
-
-    def described(self, path: int) -> str:
-        """Return the functions from the entry point down, of a long path the innermost ones."""
-        steps: list[str] = []
-        while path >= 0 and len(steps) < LONGEST:
-            steps.append(self.name[path])
-            path = self.above[path]
-        return SEPARATOR.join([*["…"] * (path >= 0), *reversed(steps)])
-
-
 FIGURES = Table(
     "FIGURES",
     "a named figure of a run",
@@ -230,75 +254,6 @@ def figures(
     return COMPARED_FIGURES.make(table.assign(verdict=verdicts))
 
 
-def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TOLERANCE) -> pd.DataFrame:
-    """Return a metric of each call path before and after: paths match by the names of their functions.
-
-    Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
-    are no part of a host function's name. Ranks and threads of one entry point are summed.
-
-    Parameters
-    ----------
-    before, after
-        CALLTREE and CALL_METRICS of one profile, each as a pair.
-    metric
-        A metric of both; ValueError if a profile has values, but none of it, or the units differ.
-
-    Returns
-    -------
-    pandas.DataFrame
-        PATHS, by falling size of the difference, ties by path: paths with a value in either profile. The `difference`
-        of all sums to the difference of the totals.
-    """
-    known = _Paths({}, [], [], [])
-    sides = [_values(*profile, metric, known) for profile in (before, after)]
-    units = {unit for _, unit in sides if unit}
-    if len(units) > 1:
-        raise ValueError(f"metric: {metric!r} is in {' and '.join(sorted(units))}. Compare profiles of one tool.")
-    old, new = (values for values, _ in sides)
-    table = pd.concat([old.add_suffix("before"), new.add_suffix("after")], axis=1).sort_index()
-    absent = table["before"].isna(), table["after"].isna()
-    made = table.fillna(0.0)
-    made["difference"] = made["after"] - made["before"]
-    made["ratio"] = made["after"] / made["before"].where(made["before"] > 0)
-    moved = made["difference"].abs() > tolerance * made["before"]
-    moved |= (made["inclusive_after"] - made["inclusive_before"]).abs() > tolerance * made["inclusive_before"]
-    made["status"] = np.select([*absent, moved], [NEW, GONE, CHANGED], default=SAME)
-    made["path"] = [known.described(path) for path in made.index]
-    made["name"], made["depth"] = ([column[path] for path in made.index] for column in (known.name, known.depth))
-    found = PATHS.make(made.assign(unit=next(iter(units), "")))
-    order = np.lexsort([pd.factorize(found["path"], sort=True)[0], -found["difference"].abs().to_numpy()])
-    return found.iloc[order].reset_index(drop=True)
-
-
-def _values(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, known: _Paths) -> tuple[pd.DataFrame, str]:
-    """Return the values of each path of one profile by its number, and their unit."""
-    found = measured(calltree, call_metrics, metric)
-    parent = parents(calltree)
-    owner = within(calltree, parent)
-    number = _numbered(calltree, parent, owner, known)
-    own = np.bincount(number[owner[found.row]], found.exclusive, len(known.above))
-    whole = owner[found.row] == found.row
-    inclusive = np.bincount(number[found.row[whole]], found.inclusive[whole], len(known.above))
-    used = np.flatnonzero((own != 0) | (inclusive != 0))
-    return pd.DataFrame({"": own[used], "inclusive_": inclusive[used]}, index=used), found.unit
-
-
-def _numbered(calltree: pd.DataFrame, parent: Int, owner: Int, known: _Paths) -> Int:
-    """Return the number of the path to each function, entry point and GPU operation; -1 for all others."""
-    rows = np.arange(len(calltree))
-    own = rows[owner == rows]
-    on_gpu = nearest(parent, of_kind(calltree, "gpu_operation")) >= 0
-    names = text(calltree["name"], rows).fillna("unknown")
-    # Host functions without template arguments, kernels by their short name, which tells work apart.
-    host, device = ({n: call(n) for n in names[of].unique()} for call, of in ((called, ~on_gpu), (short, on_gpu)))
-    spoken = np.where(on_gpu, names.map(device), names.map(host))
-    number = np.full(len(calltree), -1, np.int64)
-    above = np.where(parent >= 0, owner[parent], -1)
-    for row in own[np.argsort(calltree["depth"].to_numpy()[own], kind="stable")].tolist():
-        number[row] = known.of(int(number[above[row]]) if above[row] >= 0 else -1, str(spoken[row]))
-    return number
-
-
 def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     """Return COMPARED_SAMPLES, the mean of each metric of two logs: weighted by time on each GPU, GPUs alike."""
     summaries = [monitoring.summary(SAMPLES.check(frame)) for frame in (before, after)]
@@ -307,3 +262,196 @@ def samples(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     table["difference"] = table["after"] - table["before"]
     table["ratio"] = table["after"] / table["before"].where(table["before"] != 0)
     return COMPARED_SAMPLES.make(table)
+
+
+def in_parts(
+    kernels: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame, *, others: pd.DataFrame | None = None
+) -> pd.DataFrame:
+    """Return what the GPUs did in each steady step, in parts that sum to the step's time.
+
+    The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between the start and the end
+    of each step: the GPU may then still work on the step before, which evens out over the steps. `steps` are what
+    `analysis.steps.detect` returned.
+
+    Returns
+    -------
+    pandas.DataFrame
+        STEP_PARTS: a row per steady step that a rank with a GPU takes; float64, ns, the mean over the GPUs of all ranks
+        that take it, at least 0.
+    """
+    steady = STEPS.check(steps)[steps["steady"]]
+    others = kernels.iloc[:0] if others is None else others
+    frames = [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
+    index, groups = devices(*frames)
+    layers = list(accumulate(_layers(frames, groups), merge))
+    of_rank = dict(iter(steady.groupby("rank")))
+    made = [_device(layers, place, of_rank[rank]) for place, rank in enumerate(index["rank"]) if rank in of_rank]
+    if not made:
+        return STEP_PARTS.empty()
+    return STEP_PARTS.make(pd.concat(made).groupby("step", as_index=False).mean())
+
+
+def _layers(frames: Sequence[pd.DataFrame], groups: Sequence[Int]) -> list[Intervals]:
+    """Return computing, communication, other kernels and copies: each counts where none before it does."""
+    kernels, copies, others = ((*ends(f, None), group) for f, group in zip(frames, groups, strict=True))
+    talks = (frames[0]["family"] == "communication").to_numpy()
+    sets = (frames[1]["direction"] == "memset").to_numpy()
+    computing = merge(_where(kernels, ~talks), _where(copies, sets))
+    return [computing, _where(kernels, talks), union(*others), _where(copies, ~sets)]
+
+
+def _where(operations: tuple[Int, Int, Int], rows: NDArray[np.bool_]) -> Intervals:
+    start, end, group = (column[rows] for column in operations)
+    return union(start, end, group)
+
+
+def _device(layers: Sequence[Intervals], place: int, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the parts of the steps on one device."""
+    start, end = ends(steps, None)
+    reach = [_until(covered, place, end) - _until(covered, place, start) for covered in layers]
+    parts = np.diff(np.stack([np.zeros_like(start), *reach, end - start]), axis=0)
+    return pd.DataFrame({"step": steps["step"].to_numpy(), **{f"{n}_ns": p for n, p in zip(NAMES, parts, strict=True)}})
+
+
+def _until(covered: Intervals, place: int, time: Int) -> Int:
+    """Return how much of a device's time before each of these times is covered."""
+    mine = slice(*np.searchsorted(covered.group, [place, place + 1]))
+    start, end = covered.start[mine], covered.end[mine]
+    whole, at = np.append(0, np.cumsum(end - start)), np.searchsorted(start, time, side="right")
+    last = np.append(time.min(initial=0), end)[at]  # before the first start nothing is covered
+    return np.asarray(whole[at] - np.maximum(last - time, 0), np.int64)
+
+
+def parts(
+    before: Frames,
+    after: Frames,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
+
+    Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
+    up: the differences of all parts sum to that of the mean step of a GPU. A part must also move by the share `matters`
+    of the step before, since less hardly moves the step.
+
+    Returns
+    -------
+    pandas.DataFrame
+        PARTS: a row per part that either run has; float64 ns, means over the steps; `ratio` NaN for what was 0 before.
+        Empty where a side has no steps.
+    """
+    old, new = ([frame for frame in listed(side) if len(STEP_PARTS.check(frame))] for side in (before, after))
+    how = Resampling("mean", confidence, resamples, seed).checked()
+    if not old or not new:
+        return PARTS.empty()
+    step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
+    rows = []
+    for name in NAMES:
+        was, now = ([frame[f"{name}_ns"].to_numpy(np.float64) for frame in side] for side in (old, new))
+        row = compared(ratio(was, now, how), "_ns", matters)
+        if abs(row["difference_ns"]) < matters * step_ns:
+            row["verdict"] = UNSEEN
+        rows += [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
+    return PARTS.make(pd.DataFrame(rows, columns=PARTS.column_names))
+
+
+def steps(
+    before: Frames,
+    after: Frames,
+    *,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return how the steady steps of two runs, or of two groups of repeats, compare.
+
+    A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike: they
+    are resampled in blocks; of three repeats or more the repeats are (`resampling`).
+
+    Parameters
+    ----------
+    before, after
+        What `analysis.steps.detect` returned; steps that are not steady are left out, and repeats without steady steps.
+
+    Returns
+    -------
+    pandas.DataFrame
+        COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
+        time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after / before,
+        its interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
+    """
+    old, new = series(before), series(after)
+    how = Resampling("median", confidence, resamples, seed).checked()
+    if not old or not new:
+        return COMPARED_STEPS.empty()
+    count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
+    ratios = {statistic: ratio(old, new, how._replace(statistic=statistic)) for statistic in STATISTICS}
+    rows = [{"statistic": name, **count, **compared(change, "_ns", matters)} for name, change in ratios.items()]
+    return COMPARED_STEPS.make(pd.DataFrame(rows))
+
+
+def series(given: Frames) -> Runs:
+    """Return the durations of the steady steps of each run in order, ns; of several ranks the slowest one's."""
+    slowest = [STEPS.check(frame)[frame["steady"]].groupby("step")["dur_ns"].max() for frame in listed(given)]
+    return [run.to_numpy(np.float64) for run in slowest if len(run)]
+
+
+def ledger(
+    runs: Mapping[str, Frames],
+    *,
+    utilisation: Mapping[str, float] | None = None,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    matters: float = MATTERS,
+) -> pd.DataFrame:
+    """Return a series of runs, each with one more change: step time, and change against the run before and the first.
+
+    Cumulative ratios compare with the first run directly: they are no products of single ones.
+
+    Parameters
+    ----------
+    runs
+        Label -> steps of that run, or of its repeats, as in `steps`; in the order of the changes; may be empty.
+    utilisation
+        Label -> utilisation of that run, of any one meaning; ValueError outside 0..1 or of no run.
+
+    Returns
+    -------
+    pandas.DataFrame
+        LEDGER, a row per run in their order; step times are medians. A run without steady steps has NaN, and the next
+        is compared with the last that has some; verdicts are against that run.
+    """
+    used = utilisation or {}
+    if strange := [label for label in used if label not in runs]:
+        raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
+    if outside := {label: share for label, share in used.items() if not 0 <= share <= 1}:
+        raise ValueError(f"utilisation: {outside} is not between 0 and 1")
+    how = Resampling("median", confidence, resamples, seed).checked()
+    rows: list[dict[str, Any]] = []
+    earlier: list[Runs] = []
+    for place, (label, frames) in enumerate(runs.items()):
+        steady = series(frames)
+        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), interval(steady, how), strict=True))
+        first, last = (ratio(earlier[at], steady, how) if earlier and steady else _NONE for at in (0, -1))
+        change = dict.fromkeys(column.name for column in COMPARED)
+        row = {"place": place, "label": label, "count": sum(map(len, steady)), **step, "change_ns": None, **change}
+        if earlier and steady:
+            change = compared(last, "_ns", matters)
+            row |= {"change_ns": change["difference_ns"], **{column.name: change[column.name] for column in COMPARED}}
+        row["utilisation_frac"] = used.get(label, math.nan)
+        rows.append(row | _cumulative(first, has_steps=bool(steady)))
+        earlier += [steady] if steady else []
+    return LEDGER.make(pd.DataFrame(rows, columns=LEDGER.column_names))
+
+
+def _cumulative(first: Ratio, *, has_steps: bool) -> dict[str, float]:
+    """Return the comparison with the first run; that of the first with itself is 1."""
+    own = 1.0 if has_steps and math.isnan(first.ratio) else math.nan
+    whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))
+    speedup = 1 / whole if whole else math.nan
+    return {"cumulative_ratio": whole, "cumulative_low": low, "cumulative_high": high, "speedup": speedup}

@@ -1,4 +1,4 @@
-"""By how much could a median or mean be off, given how its values vary from one to the next?
+"""By how much could a median or mean be off, and is a difference better, worse, or none that is seen?
 
 Conventions
 -----------
@@ -19,10 +19,13 @@ import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
+
+from perfkit.schema import Column
 
 Floats = NDArray[np.float64]
 Runs = Sequence[Floats]
@@ -98,6 +101,12 @@ DIRECTIONS: tuple[tuple[str, str], ...] = (
     *((name, "higher") for name in ("mfu_frac", "hfu_frac", "paths_gpu_busy_frac", "paths_kernel_wall_frac")),
     *((name, "higher") for name in ("log_gpu_busy_frac", "log_*_active_frac", "log_sm_occupancy_frac")),
 )
+Frames = pd.DataFrame | Sequence[pd.DataFrame]
+VERDICT = Column("verdict", "category", "better, worse, no difference seen or cannot tell")
+RATIO = Column("ratio", "float64", "after over before")
+LOW = Column("ratio_low", "float64", "lower end of the ratio's interval; NaN: too few values")
+HIGH = Column("ratio_high", "float64", "upper end of the ratio's interval; NaN: too few values")
+COMPARED = (RATIO, LOW, HIGH, VERDICT)
 
 
 def enough(runs: Runs) -> bool:
@@ -277,3 +286,21 @@ def _said(better: str, moved: str) -> str:
     if not better:
         return CHANGED
     return BETTER if moved == better else WORSE
+
+
+def compared(found: Ratio, unit: str, matters: float) -> dict[str, Any]:
+    """Return a ratio as columns before, after and difference with their unit, the interval and the verdict."""
+    return {
+        f"before{unit}": found.before,
+        f"after{unit}": found.after,
+        f"difference{unit}": found.after - found.before,
+        "ratio": found.ratio,
+        "ratio_low": found.low,
+        "ratio_high": found.high,
+        "verdict": of_interval(found.low, found.high, matters=matters),
+    }
+
+
+def listed(given: Frames) -> list[pd.DataFrame]:
+    """Return the frames of a side: one per repeat."""
+    return [given] if isinstance(given, pd.DataFrame) else list(given)

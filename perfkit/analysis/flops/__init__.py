@@ -1,13 +1,350 @@
 """How much arithmetic and traffic do the framework's operators ask for, and what rates does the GPU reach in them?
 
-Analytic: everything follows from the shapes that the trace recorded, nothing is counted by hardware. A multiplication
-and an addition are 2 FLOP; products, convolutions and attention have FLOP, elementwise operators and look-ups bytes
-alone. Bytes are those of every tensor read or written, once: real traffic is at least that. What the shapes do not tell
-has no model, and the share of the GPU time that has one is always stated. The types are those of the operands: fp32 may
-have been computed in TF32. Tables may be empty; another table raises SchemaError.
+Analytic: everything follows from the shapes that the trace recorded (`shapes`), nothing is counted by hardware. Real
+traffic is at least the bytes given here. What the shapes do not tell has no model, and the share of the GPU time that
+has one is always stated. The types are those of the operands: fp32 may have been computed in TF32. Tables may be empty;
+another table raises SchemaError.
 """
 
-from perfkit.analysis.flops.totals import GPU_TIME, OPERATOR_POINTS, coverage, mfu, roofline
-from perfkit.analysis.flops.work import WORK, operators
+from __future__ import annotations
 
-__all__ = ["GPU_TIME", "OPERATOR_POINTS", "WORK", "coverage", "mfu", "operators", "roofline"]
+import math
+from collections.abc import Callable, Hashable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.causes import where
+from perfkit.analysis.efficiency import credible
+from perfkit.analysis.flops import shapes
+from perfkit.analysis.flops.shapes import (
+    FORMS,
+    PLACES,
+    Inputs,
+    Work,
+    attention,
+    convolution,
+    convolution_gradients,
+    parsed,
+)
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.intervals import Int, share
+from perfkit.analysis.operators.totals import enclosing, parents, sums
+from perfkit.errors import PerfkitError
+from perfkit.schema import Column, Table
+from perfkit.tables import OPS, RANK
+
+WORK = Table(
+    "WORK",
+    "an operator whose work follows from its shapes",
+    (
+        RANK,
+        Column("op", "int64", "number of the operator, as in OPS"),
+        Column("name", "category", "operator such as aten::mm"),
+        Column("model", "category", "gemm, convolution, attention, ..., with _backward for gradients"),
+        Column("dtype", "category", "type of its operands such as bf16; missing when not recorded"),
+        Column("flops", "float64", "operations, FLOP; NaN for a model of bytes alone"),
+        Column("bytes", "float64", "bytes of every tensor read or written, once; NaN when a type is not known"),
+    ),
+    ("rank", "op"),
+)
+_SAME_TYPE = (
+    *("abs", "cos", "exp", "gelu", "log", "neg", "reciprocal", "relu", "rsqrt", "sigmoid", "silu", "sin", "sqrt"),
+    *("tanh", "add", "div", "maximum", "minimum", "mul", "sub", "gelu_backward", "sigmoid_backward", "silu_backward"),
+    *("tanh_backward", "threshold_backward", "relu_", "sigmoid_", "silu_", "tanh_", "add_", "div_", "mul_", "sub_"),
+)
+MODELS: dict[str, Callable[[Inputs], Work | None]] = {
+    "aten::mm": shapes.gemm,
+    "aten::mv": shapes.gemm,
+    "aten::bmm": shapes.gemm,
+    "aten::matmul": shapes.gemm,
+    "aten::addmm": partial(shapes.gemm, first=1, added=0),
+    "aten::addmv": partial(shapes.gemm, first=1, added=0),
+    "aten::baddbmm": partial(shapes.gemm, first=1, added=0),
+    "aten::linear": partial(shapes.gemm, added=2, turned=True),
+    "aten::_scaled_mm": partial(shapes.gemm, result="unknown"),
+    "aten::convolution_backward": convolution_gradients,
+    **{name: partial(convolution, at=at) for name, at in PLACES.items()},
+    **{name: partial(attention, form=form) for name, form in FORMS.items()},
+    "aten::embedding": shapes.embedding,
+    "aten::copy_": shapes.copied,
+    **{f"aten::{name}": shapes.elementwise for name in _SAME_TYPE},
+}
+_ARGUMENTS = ["name", "shapes", "dtypes", "concrete"]
+_NONE = Work("", "", None, np.nan)
+_MOST = float(1 << 63)  # FLOP or bytes: no operator does as much, so the shapes are not what was run
+
+
+class Counted(NamedTuple):
+    """Rows of OPS that count, ascending; the row of every operator's parent; WORK of the rows, in their order."""
+
+    row: Int
+    parent: Int
+    work: pd.DataFrame
+
+
+GPU_TIME = Table(
+    "GPU_TIME",
+    "a kernel, or all kernels that an operator itself launched",
+    (
+        RANK,
+        Column("op", "int64", "innermost operator that launched it, as in OPS; -1 none"),
+        Column("gpu_ns", "int64", "duration of the kernels, ns"),
+    ),
+    ("rank", "op"),
+)
+OPERATOR_POINTS = Table(
+    "OPERATOR_POINTS",
+    "all operators of a name, model and type",
+    (
+        RANK,
+        Column("name", "category", "operator such as aten::mm"),
+        Column("model", "category", "gemm, convolution, attention, ..., with _backward for gradients"),
+        Column("dtype", "category", "type of the operands; missing when not recorded"),
+        Column("count", "int64", "operators with GPU time"),
+        Column("untimed_count", "int64", "operators without GPU time, which count for nothing else here"),
+        Column("flops", "float64", "operations, FLOP; NaN for a model of bytes alone"),
+        Column("bytes", "float64", "bytes of every tensor read or written, once; NaN when a type is not known"),
+        Column("gpu_ns", "int64", "sum of the durations of their kernels, ns"),
+        Column("flops_per_s", "float64", "flops over gpu_ns, FLOP/s"),
+        Column("bytes_per_s", "float64", "bytes over gpu_ns, bytes/s"),
+        Column("intensity", "float64", "flops over bytes, FLOP/byte"),
+    ),
+    ("rank", "name", "model", "dtype"),
+)
+__all__ = [
+    "GPU_TIME",
+    "OPERATOR_POINTS",
+    "WORK",
+    "coverage",
+    "mfu",
+    "operators",
+    "roofline",
+]
+
+
+def operators(ops: pd.DataFrame) -> pd.DataFrame:
+    """Return operations and bytes of every operator that has a model and its shapes, the innermost such only.
+
+    Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those count that call no
+    other that computes; copies and the like that a counted one calls are part of it. Where `concrete` was not recorded
+    convolutions have no model, and no mask is known to be causal.
+
+    Returns
+    -------
+    pandas.DataFrame
+        WORK, one row per such operator; FLOP and bytes are exact below 2**53.
+    """
+    return WORK.make(counted(ops).work)
+
+
+def counted(ops: pd.DataFrame) -> Counted:
+    """Return what `operators` does, with the rows of OPS it is about."""
+    named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
+    distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
+    work = pd.DataFrame([_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields)
+    computes, moves = (known.to_numpy(bool)[group] for known in (work["flops"].notna(), work["model"] != ""))
+    parent = parents(ops)
+    row = _kept(parent, named[computes], named[moves & ~computes])
+    work["dtype"] = work["dtype"].mask(work["dtype"] == "")
+    work = work.astype({"model": "category", "dtype": "category", "flops": "float64", "bytes": "float64"})
+    figures = work.take(group[np.searchsorted(named, row)]).set_axis(row)
+    return Counted(row, parent, ops[["rank", "op", "name"]].take(row).set_axis(row).join(figures))
+
+
+def _work(row: dict[Hashable, Any]) -> Work | None:
+    """Return what an operator with these arguments does, None where it cannot be told."""
+    given = parsed(row["shapes"], row["dtypes"], row["concrete"])
+    found = MODELS[row["name"]](given) if given else None
+    return None if found and max(found.flops or 0, found.bytes) > _MOST else found
+
+
+def _kept(parent: Int, computes: Int, moves: Int) -> Int:
+    """Return the rows to count, ascending: the innermost that compute, and the innermost others outside of these."""
+    inner = computes[~_encloses(parent, computes)[computes]]
+    marked = np.zeros(len(parent), bool)
+    marked[inner] = True
+    apart = np.ones(len(moves), bool)
+    for who, at in enclosing(parent, parent[moves]):
+        apart[who[marked[at]]] = False
+    outside = moves[apart]
+    around = _encloses(parent, np.concatenate([inner, outside]))
+    return np.sort(np.concatenate([inner, outside[~around[outside]]]))
+
+
+def _encloses(parent: Int, rows: Int) -> NDArray[np.bool_]:
+    """Tell of every operator whether it encloses one of the rows."""
+    found = np.zeros(len(parent), bool)
+    for _, at in enclosing(parent, parent[rows]):
+        found[at] = True
+    return found
+
+
+def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
+    """Return operations, bytes, GPU time and rates of all operators of a name, model and type.
+
+    The time of an operator is that of all kernels launched in it, also by operators it calls; kernels side by side add
+    up. Sums come before quotients. Operators without a kernel on the timeline are counted and left out: their work was
+    done elsewhere (on the CPU, in a graph, outside the recording).
+
+    Parameters
+    ----------
+    gpu_time
+        GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels, api_calls)`` with
+        ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators, which count in full.
+
+    Returns
+    -------
+    pandas.DataFrame
+        OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is unknown or 0.
+
+    References
+    ----------
+    Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
+    """
+    found = counted(ops)
+    work, gpu_ns = found.work, spent(ops, found, gpu_time)
+    names, group = numbered(work, ["rank", "name", "model", "dtype"])
+    timed = gpu_ns > 0
+    of = group[timed]
+    names["count"] = np.bincount(of, minlength=len(names))
+    names["untimed_count"] = np.bincount(group[~timed], minlength=len(names))
+    for column in ("flops", "bytes"):
+        total = np.bincount(of, work[column].to_numpy()[timed], minlength=len(names))
+        names[column] = np.where(names["count"] > 0, total, np.nan)
+    names["gpu_ns"] = sums(gpu_ns[timed], of, len(names))
+    seconds = names["gpu_ns"].where(names["gpu_ns"] > 0) / 1e9
+    return OPERATOR_POINTS.make(
+        names.assign(
+            flops_per_s=names["flops"] / seconds,
+            bytes_per_s=names["bytes"] / seconds,
+            intensity=names["flops"] / names["bytes"].where(names["bytes"] > 0),
+        )
+    )
+
+
+def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
+    """Return the share of each rank's kernel time whose operator has a model: what `roofline` and `mfu` speak for.
+
+    Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them out of `gpu_time`
+    for the share of the computation.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank (int32) of `gpu_time`, ascending: `gpu_ns` int64, sum of the durations of all its kernels;
+        `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`, `bytes_frac`
+        float64, these over `gpu_ns`, 0..1, NaN where that is 0.
+    """
+    found = counted(ops)
+    work, gpu_ns = found.work, spent(ops, found, gpu_time)
+    ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
+    table = pd.DataFrame({"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
+    timed = gpu_ns > 0
+    of_work = np.searchsorted(ranks, work["rank"].to_numpy()[timed])
+    for column in ("flops", "bytes"):
+        known = work[column].notna().to_numpy(bool)[timed]
+        table[f"{column}_ns"] = sums(gpu_ns[timed][known], of_work[known], len(ranks))
+    for column in ("flops", "bytes"):
+        table[f"{column}_frac"] = share(table[f"{column}_ns"].to_numpy(), table["gpu_ns"].to_numpy())
+    return table
+
+
+def spent(ops: pd.DataFrame, found: Counted, gpu_time: pd.DataFrame) -> Int:
+    """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
+    launching = _rows(ops, GPU_TIME.check(gpu_time))
+    own = sums(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
+    place = np.full(len(ops), -1)
+    place[found.row] = np.arange(len(found.row))
+    launched = np.flatnonzero(own)
+    time = np.zeros(len(found.row), np.int64)
+    for who, at in enclosing(found.parent, launched):
+        here = place[at] >= 0
+        np.add.at(time, place[at[here]], own[launched[who[here]]])
+    return time
+
+
+def _rows(ops: pd.DataFrame, named: pd.DataFrame) -> Int:
+    """Return the row in `ops` of each operator that `named` has by rank and op, -1 where it is not there."""
+    pairs = [(frame["rank"].to_numpy(np.int64), frame["op"].to_numpy()) for frame in (ops, named)]
+    span = max(int(op.max(initial=0)) for _, op in pairs) + 1
+    key, wanted = (rank * span + op for rank, op in pairs)
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], wanted)
+    there = (np.append(key[order], -1)[place] == wanted) & (pairs[1][1] >= 0)
+    return np.where(there, np.append(order, -1)[place], -1)
+
+
+def mfu(
+    points: pd.DataFrame,
+    coverage: pd.DataFrame,
+    *,
+    peak_flops_per_s: float | None,
+    span_ns: int,
+    gpus: int = 1,
+    recomputed_flops: float = 0.0,
+) -> pd.DataFrame:
+    """Return the model FLOP utilisation: operations of the operators per second, over the peak of all GPUs.
+
+    hfu = flops / (span x gpus x peak), with all that the operators executed. Where activations are computed a second
+    time for the backward pass (checkpointing), that is more than the model needs: mfu leaves `recomputed_flops` out.
+    Both are lower bounds as far as the coverage is below 1, since operators without a model count for nothing.
+
+    Parameters
+    ----------
+    points, coverage
+        Of `roofline` and `coverage`, for the same operators and kernels; may hold several ranks.
+    peak_flops_per_s
+        Dense peak of one GPU in the precision of the operators, FLOP/s, such as
+        ``hardware.peaks(name).flops("bf16_tensor")``. There is no default: None is refused.
+    span_ns
+        Wall time in which the kernels ran, ns, such as that of some whole steps.
+    gpus
+        GPUs that the ranks of `points` used, count.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU;
+        `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators'
+        FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
+
+    Raises
+    ------
+    PerfkitError
+        If no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be.
+    ValueError
+        If the span is not positive, there is no GPU, or more is recomputed than there is.
+
+    References
+    ----------
+    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+    """
+    OPERATOR_POINTS.check(points)
+    flops = float(points["flops"].sum())
+    _possible(flops, peak_flops_per_s, span_ns, gpus, recomputed_flops)
+    hfu = flops / (span_ns / 1e9 * gpus * (peak_flops_per_s or math.nan))
+    note = credible(hfu, what="mfu", gpus=gpus)
+    timed, modelled = int(coverage["gpu_ns"].sum()), int(coverage["flops_ns"].sum())
+    row = {"flops": flops, "span_ns": int(span_ns), "gpus": int(gpus), "peak_flops_per_s": peak_flops_per_s}
+    row |= {"mfu_frac": hfu * (1 - recomputed_flops / flops), "hfu_frac": hfu}
+    row["coverage_frac"] = modelled / timed if timed else math.nan
+    return pd.DataFrame([row]).assign(note=pd.array([note], "string"))
+
+
+def _possible(flops: float, peak: float | None, span_ns: int, gpus: int, recomputed: float) -> None:
+    """Raise if there is nothing to divide, or nothing to divide by."""
+    if peak is None or not 0 < peak < math.inf:
+        raise PerfkitError("mfu: no peak is known. Pass the dense peak of the GPU in the operators' precision.")
+    if not flops > 0:
+        raise PerfkitError(
+            "mfu: no operator has both known operations and GPU time. Record with `record_shapes=True`, and with CUDA "
+            "activities."
+        )
+    if not span_ns > 0 or not gpus >= 1:
+        raise ValueError(f"span_ns, gpus: {span_ns} and {gpus} are not a positive time and at least one GPU")
+    if not 0 <= recomputed <= flops:
+        raise ValueError(f"recomputed_flops: {recomputed} is not within 0 and the operations, {flops}")

@@ -1,17 +1,33 @@
-"""What did an operator get: shapes and types of its tensors, and its other arguments, from a trace's text?
+"""How many operations and bytes does one operator take, from the shapes of its operands?
 
-The text is what the profiler wrote: JSON lists with an entry per argument. A tensor is a list of its sizes; an
-argument
-that is no tensor has an empty list, as a tensor without dimensions has. Lists of tensors are not read. Other
-arguments
-stand as text in a list of their own, such as "[2, 2]" and "True". Everything is checked: what does not look like this
-is not recorded.
+The profiler writes the arguments of an operator as JSON lists with an entry per argument. A tensor is a list of its
+sizes; an argument that is no tensor has an empty list, as a tensor without dimensions has. Lists of tensors are not
+read. Other arguments stand as text in a list of their own, such as "[2, 2]" and "True". Everything is checked: what
+does not look like this is not recorded.
 
-A multiplication and an addition are 2 FLOP; what is added to a product, or scales it, is not counted. A product of M
-x
-K and K x N is 2 M N K, times the batch. Bytes are those of every tensor that is read or written, once: what no cache
-can save. Operators that hardly compute have bytes only. PyTorch's torch.utils.flop_counter counts the same; positions
-of the arguments are those of its native_functions.yaml.
+A multiplication and an addition are 2 FLOP; what is added to a product, or scales it, is not counted. Bytes are those
+of every tensor that is read or written, once: what no cache can save. Operators that hardly compute have bytes only.
+
+A product of M x K and K x N is 2 M N K, times the batch.
+
+Attention, with Q heads and T query positions per batch entry B, S key positions, head dimensions D of query and key and
+E of the value: forward 2 B Q T S (D + E), which is 4 B Q T S D for D = E; backward 2 B Q T S (3 D + 2 E), 2.5 times as
+much, because the scores are computed anew. A causal mask halves both, where it is known to be one and T = S; where T
+and S differ there is no model. A mask given as a tensor counts as none. Sequences of several lengths in one tensor, and
+sliding windows, have no model: the lengths are not in the trace.
+
+A convolution is 2 N K P Q (C / groups) R S: for each element of the output (N, K, P, Q) one product with the filter
+(C / groups, R, S), in any number of dimensions. A transposed one has that for each element of the input. Each gradient
+costs as much as the convolution itself. The bias is not counted. The size of the output is in no trace: without the
+recorded stride, padding and dilation there is no model of a convolution, and without the recorded list of what is
+wanted none of its gradients.
+
+References
+----------
+PyTorch's torch.utils.flop_counter counts the same, but not the causal mask, and the gradient of grouped filters
+`groups` times. Dao et al.: FlashAttention, NeurIPS 2022, and FlashAttention-2, ICLR 2024, section 4.1, which also
+halves for a causal mask. Positions of the arguments: PyTorch's native_functions.yaml, flash-attention's
+flash_attn_interface.py.
 """
 
 from __future__ import annotations
@@ -109,6 +125,95 @@ class Work(NamedTuple):
     dtype: str
     flops: int | None
     bytes: float
+
+
+_CAUSAL = {"True": True, "False": False, "0": False, "1": True, "2": True}  # numbers: kinds of mask in CUTLASS
+
+
+class Form(NamedTuple):
+    """Where an operator has its query, its flag or kind of mask, and what tells sequences of several lengths.
+
+    `heads_last` is for tensors of (batch, position, head, dimension) instead of (batch, head, position, dimension).
+    """
+
+    causal: int
+    query: int = 0
+    heads_last: bool = False
+    lengths: int | None = None
+    windows: tuple[int, ...] = ()
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is a backward operator: these have the gradient of the output before the query."""
+        return self.query == 1
+
+
+FORMS = {
+    "aten::scaled_dot_product_attention": Form(causal=5),
+    "aten::_scaled_dot_product_flash_attention": Form(causal=4),
+    "aten::_scaled_dot_product_flash_attention_for_cpu": Form(causal=4),
+    "aten::_scaled_dot_product_efficient_attention": Form(causal=6),
+    "aten::_scaled_dot_product_cudnn_attention": Form(causal=6),
+    "aten::_cudnn_attention_forward": Form(causal=10, lengths=4),
+    "aten::_flash_attention_forward": Form(causal=8, heads_last=True, lengths=3, windows=(11, 12)),
+    "aten::_efficient_attention_forward": Form(causal=9, heads_last=True, lengths=4, windows=(13,)),
+    "flash_attn::_flash_attn_forward": Form(causal=5, heads_last=True, windows=(6, 7)),
+    "aten::_scaled_dot_product_flash_attention_backward": Form(causal=11, query=1, lengths=6),
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": Form(causal=7, query=1),
+    "aten::_scaled_dot_product_efficient_attention_backward": Form(causal=11, query=1),
+    "aten::_scaled_dot_product_cudnn_attention_backward": Form(causal=14, query=1, lengths=9),
+    "aten::_flash_attention_backward": Form(causal=11, query=1, heads_last=True, lengths=6, windows=(15, 16)),
+    "aten::_efficient_attention_backward": Form(causal=14, query=1, heads_last=True, lengths=6, windows=(18,)),
+    "flash_attn::_flash_attn_backward": Form(causal=11, query=1, heads_last=True, windows=(12, 13)),
+}
+
+
+class _AttentionSizes(NamedTuple):
+    """Batch times query heads, query and key positions, head dimensions of query and value."""
+
+    heads: int
+    queries: int
+    keys: int
+    query_width: int
+    value_width: int
+
+
+class Places(NamedTuple):
+    """Positions of a convolution's arguments; None where the operator has no such argument."""
+
+    stride: int
+    padding: int
+    dilation: int
+    groups: int
+    transposed: int | None = None
+    output_padding: int | None = None
+
+
+PLACES = {
+    "aten::convolution": Places(stride=3, padding=4, dilation=5, groups=8, transposed=6, output_padding=7),
+    "aten::_convolution": Places(stride=3, padding=4, dilation=5, groups=8, transposed=6, output_padding=7),
+    "aten::cudnn_convolution": Places(stride=3, padding=2, dilation=4, groups=5),
+    "aten::miopen_convolution": Places(stride=4, padding=3, dilation=5, groups=6),
+    "aten::mkldnn_convolution": Places(stride=4, padding=3, dilation=5, groups=6),
+}
+
+
+class _Dimension(NamedTuple):
+    """One spatial dimension of a convolution."""
+
+    image: int
+    filters: int
+    stride: int
+    padding: int
+    dilation: int
+    output_padding: int
+
+    def size(self, *, transposed: bool) -> int:
+        """Return the size of the output (PyTorch's documentation of Conv2d and ConvTranspose2d)."""
+        reach = self.dilation * (self.filters - 1)
+        if transposed:
+            return (self.image - 1) * self.stride - 2 * self.padding + reach + self.output_padding + 1
+        return (self.image + 2 * self.padding - reach - 1) // self.stride + 1
 
 
 def stored(elements: int, dtype: str) -> float:
@@ -210,3 +315,100 @@ def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     if any(x != y and 1 not in (x, y) for x, y in pairs):
         return None
     return tuple(y if x == 1 else x for x, y in reversed(pairs))
+
+
+def attention(given: Inputs, form: Form) -> Work | None:
+    """Return operations and traffic of an operator of that form; each tensor is read or written once."""
+    query, key, value = (given.tensor(form.query + i) for i in range(3))
+    if query is None or key is None or value is None or query.dtype not in (*FLOATS, ""):
+        return None
+    sizes = _attention_sizes(*(_heads_first(t.shape, form) for t in (query, key, value)))
+    # Without recorded arguments it is not causal, as in PyTorch's counter; None is unclear.
+    causal = _CAUSAL.get(given.text(form.causal) or "") if given.concrete else False
+    if sizes is None or causal is None or _uneven(given, form) or (causal and sizes.queries != sizes.keys):
+        return None
+    widths = (3, 2) if form.backward else (1, 1)
+    pairs = sizes.heads * sizes.queries * sizes.keys
+    flops = 2 * pairs * (widths[0] * sizes.query_width + widths[1] * sizes.value_width)
+    out = stored(sizes.heads * sizes.queries * sizes.value_width, query.dtype)
+    moved = (query.nbytes + key.nbytes + value.nbytes + out) * (2 if form.backward else 1)
+    model = ("causal_" if causal else "") + "attention" + ("_backward" if form.backward else "")
+    return Work(model, query.dtype, flops // 2 if causal else flops, moved)
+
+
+def _heads_first(shape: tuple[int, ...], form: Form) -> tuple[int, ...]:
+    return (shape[0], shape[2], shape[1], shape[3]) if form.heads_last and len(shape) == 4 else shape
+
+
+def _attention_sizes(query: tuple[int, ...], key: tuple[int, ...], value: tuple[int, ...]) -> _AttentionSizes | None:
+    """Return the sizes if the three fit together; several heads of the query may share one of key and value."""
+    if not len(query) == len(key) == len(value) == 4:
+        return None
+    batch, heads, queries, width = query
+    fits = key[0] == value[0] == batch and key[1] == value[1] and key[2] == value[2] and key[3] == width
+    if not fits or not key[1] or heads % key[1]:
+        return None
+    return _AttentionSizes(batch * heads, queries, key[2], width, value[3])
+
+
+def _uneven(given: Inputs, form: Form) -> bool:
+    """Tell whether there are sequences of several lengths, or a window of positions that see each other."""
+    lengths = given.tensor(form.lengths) if form.lengths is not None else None
+    several = lengths is not None and lengths.elements > 1  # an empty tensor stands for none
+    return several or any(given.text(at) not in (None, "", "-1") for at in form.windows)
+
+
+def convolution(given: Inputs, at: Places) -> Work | None:
+    """Return the work of a convolution, None where its stride, padding and the like were not recorded."""
+    image, filters = given.tensor(0), given.tensor(1)
+    transposed = (False,) if at.transposed is None else given.flags(at.transposed)
+    groups = given.integers(at.groups)
+    if image is None or filters is None or not _fit(image, filters) or not transposed or not groups:
+        return None
+    sizes = _output_sizes(image, filters, given, at, transposed=transposed[0])
+    inner = filters.shape[0] if transposed[0] else filters.shape[1] * groups[0]
+    if sizes is None or image.shape[1] != inner:
+        return None
+    channels = filters.shape[1] * groups[0] if transposed[0] else filters.shape[0]
+    out = image.shape[0] * channels * math.prod(sizes)
+    flops = _flops(image.elements if transposed[0] else out, filters)
+    return Work("convolution", image.dtype, flops, image.nbytes + filters.nbytes + stored(out, image.dtype))
+
+
+def convolution_gradients(given: Inputs) -> Work | None:
+    """Return the work of aten::convolution_backward, None where it was not recorded which gradients were wanted."""
+    gradient, image, filters = (given.tensor(i) for i in range(3))
+    transposed, wanted = given.flags(7), given.flags(10) or ()
+    if gradient is None or image is None or filters is None or not _fit(image, filters) or not transposed:
+        return None
+    count = sum(wanted[:2])  # of the image and of the filters; the bias is the third
+    if not count or len(gradient.shape) != len(image.shape):
+        return None
+    each = _flops((image if transposed[0] else gradient).elements, filters)
+    # One of the two is read to compute the gradient of the other, which has its size.
+    moved = gradient.nbytes + count * (image.nbytes + filters.nbytes)
+    return Work("convolution_backward", gradient.dtype, count * each, moved)
+
+
+def _fit(image: Tensor, filters: Tensor) -> bool:
+    """Tell whether image and filters have the type and number of dimensions of a convolution."""
+    return image.dtype in (*FLOATS, "") and len(image.shape) == len(filters.shape) >= 3
+
+
+def _flops(products: int, filters: Tensor) -> int:
+    return 2 * products * math.prod(filters.shape[1:])
+
+
+def _output_sizes(
+    image: Tensor, filters: Tensor, given: Inputs, at: Places, *, transposed: bool
+) -> tuple[int, ...] | None:
+    """Return the output's sizes without batch and channels, None where an argument is missing or does not fit."""
+    count = len(image.shape) - 2
+    extra = given.integers(at.output_padding) if transposed and at.output_padding is not None else (0,)
+    arguments = [given.integers(at.stride), given.integers(at.padding), given.integers(at.dilation), extra]
+    spread = [values * count if len(values) == 1 else values for values in arguments if values is not None]
+    if len(spread) < 4 or any(len(values) != count for values in spread) or min(spread[0]) < 1:
+        return None
+    each = map(_Dimension, image.shape[2:], filters.shape[2:], *spread)
+    sizes = tuple(dimension.size(transposed=transposed) for dimension in each)
+    return sizes if min(sizes) >= 0 else None

@@ -13,23 +13,158 @@ launched outside of every operator, have no operator: they are never dropped, an
 an operator without those nested in it, *total* with them. Times of the GPU are sums of kernel durations, copies left
 out; concurrent kernels add up.
 
+Each of the `CHECKS` names operators by a pattern and says what they must do to count: an ``aten::item`` of a tensor on
+the CPU costs nothing, one that calls CUDA waits for the GPU. Operators count once per check, the outermost.
+
+Launching takes the CPU about 5 to 10 us, so a kernel is short when it runs for less than `SHORT_NS`. That constant only
+selects: whether launching holds the GPU up is for the measured `interval_ns` to say, the time from one launch call of a
+thread to its next. Where it exceeds the kernels' time, the GPU waits for the CPU. Nodes of a graph are launched
+together: they have no interval.
+
+A synchronisation is a call that returns only when the GPU is done (`perfkit.analysis.host.BLOCKING`) or an asynchronous
+copy from the device to pageable memory, which does so too (CUDA Runtime API, "API synchronization behavior"). It is
+*explicit* where the program asks to wait (``torch.cuda.synchronize()``: a *Synchronize* call outside every operator),
+else *implicit* (``.item()``, ``.cpu()``, ``nonzero``: the call is the operator's).
+
+The device waited for is the one on which the calling thread last started an operation, else the rank's only one. The
+idle time that a synchronisation costs lies in the gap of that device in which it ends: from its start, or from when the
+device ran dry if that is later, to the next operation's start, or to the next synchronisation's that ends in the same
+gap: nothing is counted twice. At most that is saved without the synchronisation, for the host may have other work to do
+before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
+are an artefact, and so is this.
+
 References
 ----------
 PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
 """
 
-from perfkit.analysis.operators.join import HOW, kernels_of, launched
-from perfkit.analysis.operators.suspects import (
-    CHECKS,
-    SHORT_NS,
-    SYNCHRONISATIONS,
-    many_small,
-    synchronisation_summary,
-    synchronisations,
-    unexpected,
-)
-from perfkit.analysis.operators.totals import Operators, backward, summary
+from __future__ import annotations
 
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.causes import Axis, is_graph_launch, is_memory, numbered_together, started_by, where
+from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.grouping import grouped, numbered, ranked
+from perfkit.analysis.host import BLOCKING
+from perfkit.analysis.intervals import Int, Window, cut, devices, spans
+from perfkit.analysis.operators.totals import (
+    HOW,
+    THREAD_KEYS,
+    Operators,
+    backward,
+    enclosing,
+    kernels_of,
+    launched,
+    launching,
+    lines,
+    named,
+    outermost,
+    parents,
+    rolled_up,
+    running,
+    starts_inside,
+    summary,
+    sums,
+)
+from perfkit.analysis.steps import STEPS
+from perfkit.names.decoding import decode
+from perfkit.schema import Column, Table
+from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OPS, PROCESS, PYTHON_CALLS, RANK, START, THREAD
+
+SHORT_NS = 10_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """Operators that match `pattern` and have `having` are unexpected: why, and what to do instead."""
+
+    check: str
+    pattern: str
+    having: str  # one of _traits
+    why: str
+    instead: str
+
+
+CHECKS = (
+    Check(
+        "scalar read",
+        r"aten::(?:item|_local_scalar_dense|is_nonzero|equal)",
+        "cuda",
+        "hands one value to Python, for which the CPU waits until the GPU is done",
+        "keep the value on the GPU (torch.where, masks), and read what is only logged every hundredth step",
+    ),
+    Check(
+        "size from values",
+        r"aten::(?:nonzero|argwhere|masked_select|_?unique\w*|repeat_interleave|bincount)",
+        "cuda",
+        "makes a tensor whose size depends on values, for which the CPU waits until the GPU is done",
+        "compute with masks instead of selecting (torch.where), or give the size (output_size=, nonzero_static)",
+    ),
+    Check(
+        "device to host copy",
+        r".*",
+        "to_host",
+        "copies a tensor to the CPU, which waits for it unless it goes to pinned memory",
+        "keep the tensor on the GPU; else copy into pinned memory with non_blocking=True",
+    ),
+    Check(
+        "pageable host to device copy",
+        r".*",
+        "pageable",
+        "copies from pageable memory, which the CPU stages itself while the GPU waits for the data",
+        "pin_memory=True in the DataLoader and .to(device, non_blocking=True); make constants on the GPU once",
+    ),
+    Check(
+        "layout copy",
+        r"aten::(?:contiguous|clone)",
+        "gpu",
+        "writes a tensor anew to change its layout",
+        "keep one layout throughout (channels_last, or the transpose inside the matrix product)",
+    ),
+    Check(
+        "double precision",
+        r".*",
+        "double",
+        "computes in double precision, which has no or few units on most GPUs",
+        "look for a Python or NumPy float that made a float64 tensor, and make it float32",
+    ),
+    Check(
+        "memory from the driver",
+        r".*",
+        "driver_memory",
+        "asks the driver for memory or gives it back, for which the GPU runs dry",
+        "after warm-up the caching allocator needs neither: no empty_cache() in the loop, sizes that repeat, "
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
+    ),
+)
+KINDS = ("explicit", "implicit")
+SYNCHRONISATIONS = Table(
+    "SYNCHRONISATIONS",
+    "a call that waits for the GPU",
+    (
+        RANK,
+        GPU,
+        PROCESS,
+        THREAD,
+        START,
+        DUR,
+        Column("api", "category", "the call, as in API_CALLS"),
+        Column("kind", "category", "explicit, the program asked to wait, or implicit, an operator or a copy did"),
+        Column("operator", "category", "innermost operator that makes the call; missing outside of operators"),
+        Column("outermost", "category", "outermost aten operator around it; missing if there is none"),
+        Column("line", "category", "Python function that asked for it, file(line): name; missing without stacks"),
+        Column("idle_ns", "Int64", "idle time of the GPU it cost, ns; NA if no operation precedes or follows it there"),
+    ),
+    ("rank", "process", "thread", "start_ns"),
+)
+KEYS = ("api", "kind", "operator", "outermost", "line")
+_BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
+_VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 __all__ = [
     "CHECKS",
     "HOW",
@@ -45,3 +180,271 @@ __all__ = [
     "synchronisations",
     "unexpected",
 ]
+
+
+def unexpected(
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
+) -> pd.DataFrame:
+    """Return the operators that a step would do without, per check (`CHECKS`) and operator.
+
+    In a window operators count with the part inside.
+
+    Returns
+    -------
+    pandas.DataFrame
+        In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator; `count`
+        int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that
+        they and operators nested in them launched, whole; `why`, `instead` string.
+    """
+    parent = parents(OPS.check(ops))
+    traits, gpu = _traits(ops, parent, KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
+    inside = cut(ops[["start_ns", "dur_ns"]].assign(row=np.arange(len(ops))), window)
+    cpu = np.full(len(ops), -1, np.int64)
+    cpu[inside["row"].to_numpy()] = inside["dur_ns"].to_numpy()
+    found = [_of_check(check, ops, parent, traits[check.having], cpu, gpu) for check in CHECKS]
+    return pd.concat(found, ignore_index=True).astype({"check": "string", "why": "string", "instead": "string"})
+
+
+def _of_check(
+    check: Check, ops: pd.DataFrame, parent: Int, having: NDArray[np.bool_], cpu: Int, gpu: Int
+) -> pd.DataFrame:
+    """Return the rows of one check; `cpu` is negative for operators outside of the window."""
+    matches = where(ops["name"], re.compile(check.pattern).fullmatch) & having
+    counted = np.flatnonzero(matches)
+    counted = counted[outermost(parent, matches.astype(np.int64), counted) & (cpu[counted] >= 0)]
+    table, group = numbered(ops[["name"]].take(counted), ["name"])
+    table.insert(0, "check", check.check)
+    figures = grouped(cpu[counted], group, len(table))
+    table["count"], table["cpu_total_ns"] = figures["count"], figures["total"]
+    table["gpu_total_ns"] = sums(gpu[counted], group, len(table))
+    table = table.sort_values("cpu_total_ns", ascending=False, kind="stable")
+    return table.assign(why=check.why, instead=check.instead)
+
+
+def _traits(
+    ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[dict[str, NDArray[np.bool_]], Int]:
+    """Return what each operator does, itself or (cuda, gpu) in those nested in it, and its GPU time with these."""
+    op_of_call = np.append(running(ops, parent, api_calls), -1)
+    launches = [op_of_call[started_by(table, api_calls)] for table in (kernels, copies)]
+    to_host = (copies["direction"] == "D2H").to_numpy()
+    pageable = ((copies["direction"] == "H2D") & (copies["src_memory"] == "pageable")).to_numpy()
+    memory = where(api_calls["name"], is_memory)
+
+    def count(row: Int) -> Int:
+        return np.bincount(row[row >= 0], minlength=len(ops)).astype(np.int64)
+
+    both = np.concatenate(launches)
+    dur = np.concatenate([kernels["dur_ns"].to_numpy(), copies["dur_ns"].to_numpy()])
+    traits = {
+        "cuda": rolled_up(count(op_of_call[:-1]), parent) > 0,
+        "gpu": rolled_up(count(both), parent) > 0,
+        "to_host": count(launches[1][to_host]) > 0,
+        "pageable": count(launches[1][pageable]) > 0,
+        # Of the operands' types "double" is also said of a Python number, which is computed with in single precision.
+        "double": count(launches[0][where(kernels["full_name"], lambda name: decode(name).precision == "fp64")]) > 0,
+        "driver_memory": count(op_of_call[:-1][memory]) > 0,
+    }
+    return traits, rolled_up(sums(dur[both >= 0], both[both >= 0], len(ops)), parent)
+
+
+def many_small(
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    below_ns: int = SHORT_NS,
+    steps: pd.DataFrame | None = None,
+    window: Window | None = None,
+) -> pd.DataFrame:
+    """Return the operators whose kernels have a median duration below `below_ns`, by falling number of launches.
+
+    Parameters
+    ----------
+    below_ns
+        Median from which on an operator's kernels are not short, ns, above 0, else ValueError.
+    steps
+        What `perfkit.analysis.steps.detect` returned, for launches per step.
+    window
+        Only kernels that start in it; none is cut.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By falling `count`, ties by name: `name` category, of the operator that launches, missing for kernels without
+        one; `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations; `count_frac`,
+        `share_frac` float64, count and total_ns over those of all kernels (share_frac NaN where these take no time);
+        `interval_ns` float64, median time from the operator's launch calls to the next of the same thread, NaN where
+        there is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN
+        without steps.
+    """
+    if below_ns <= 0:
+        raise ValueError(f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}.")
+    steps = STEPS.empty() if steps is None else STEPS.check(steps)
+    parent = parents(OPS.check(ops))
+    call, op = launching(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    found = kernels[["rank", "start_ns", "dur_ns"]].assign(name=named(ops, op), interval=_intervals(api_calls, call))
+    found = found[starts_inside(found, window)]
+    table, group = numbered(found, ["name"])
+    figures = grouped(found["dur_ns"].to_numpy(), group, len(table))
+    table["count"], table["total_ns"] = figures["count"], figures["total"]
+    table["mean_ns"], table["median_ns"] = figures["mean"], figures["median"]
+    table["count_frac"] = table["count"] / (len(found) or np.nan)
+    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
+    waits = found["interval"].to_numpy()
+    table["interval_ns"] = grouped(waits[waits >= 0], group[waits >= 0], len(table))["median"]
+    inside = np.bincount(group[_in_a_step(found, steps)], minlength=len(table))
+    table["per_step_count"] = inside / (len(steps) or np.nan)
+    return ranked(table[table["median_ns"] < below_ns], "count", ["name"])
+
+
+def _intervals(api_calls: pd.DataFrame, call: Int) -> Int:
+    """Return the time from the launch call of each kernel to the thread's next one, ns, -1 where there is none."""
+    launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
+    there = api_calls.take(launches)
+    (thread,) = numbered_together([there], THREAD_KEYS)
+    step, same = np.diff(there["start_ns"].to_numpy()), np.diff(thread) == 0
+    alone = ~where(there["name"], is_graph_launch)
+    found = np.full(len(api_calls) + 1, -1, np.int64)
+    found[launches[:-1]] = np.where(same & alone[:-1], step, -1)
+    return found[call]
+
+
+def _in_a_step(kernels: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which kernels start in one of the steps, which do not overlap within a rank."""
+    rank, of_step = numbered_together([kernels, steps], ["rank"])
+    start, begin = kernels["start_ns"].to_numpy(), steps["start_ns"].to_numpy()
+    axis = Axis.over(1 + int(max(rank.max(initial=0), of_step.max(initial=0))), start, begin)
+    at = np.searchsorted(axis.at(of_step, begin), axis.at(rank, start), side="right") - 1
+    end = np.append(begin + steps["dur_ns"].to_numpy(), np.iinfo(np.int64).min)
+    return np.asarray((np.append(of_step, -1)[at] == rank) & (start < end[at]))
+
+
+def synchronisations(
+    ops: pd.DataFrame,
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    python_calls: pd.DataFrame | None = None,
+    *,
+    window: Window | None = None,
+) -> pd.DataFrame:
+    """Return every call that waits for the GPU, with the operator and Python line it comes from and what it cost.
+
+    With a window only calls that start in it; none is cut. PYTHON_CALLS give the lines: a line is where the function
+    begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard library's, else the
+    innermost.
+
+    Returns
+    -------
+    pandas.DataFrame
+        SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
+    """
+    parent = parents(OPS.check(ops))
+    python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
+    row = np.flatnonzero(_waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)))
+    row = row[starts_inside(api_calls.take(row), window)]
+    calls = api_calls.take(row).reset_index(drop=True)
+    op = running(ops, parent, calls)
+    asked = where(calls["name"], lambda name: "Synchronize" in name) & (op < 0)
+    gpu, idle_ns = idle_after(row, kernels, copies, api_calls)
+    found = calls.rename(columns={"name": "api"}).assign(
+        gpu=gpu,
+        kind=pd.Categorical.from_codes(np.where(asked, 0, 1), pd.Index(KINDS)),
+        operator=named(ops, op),
+        outermost=named(ops, _outermost_aten(ops, parent, op)),
+        line=lines(python_calls, calls),
+        idle_ns=idle_ns,
+    )
+    return SYNCHRONISATIONS.make(found[SYNCHRONISATIONS.column_names])
+
+
+def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
+    """Tell which calls return only when the GPU is done."""
+    waits = where(api_calls["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
+    pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")
+    staged = started_by(copies[pageable], api_calls)
+    waits[staged[staged >= 0]] = True
+    return waits
+
+
+def _outermost_aten(ops: pd.DataFrame, parent: NDArray[np.int64], op: NDArray[np.int64]) -> NDArray[np.int64]:
+    aten = where(ops["name"], lambda name: name.startswith("aten::"))
+    found = np.full(len(op), -1, np.int64)
+    for who, at in enclosing(parent, op):
+        found[who[aten[at]]] = at[aten[at]]
+    return found
+
+
+def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
+    """Return how often and how long each operator and line waits for the GPU, and the idle time that costs.
+
+    All ranks and threads are taken together.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line` category,
+        as in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of those
+        known; `idle_count` int64, how many are known.
+    """
+    table, group = numbered(SYNCHRONISATIONS.check(synchronisations), list(KEYS))
+    spent, idle = (synchronisations[column].groupby(group) for column in ("dur_ns", "idle_ns"))
+    figures = {"count": spent.size(), "total_ns": spent.sum(), "max_ns": spent.max()}
+    figures |= {"idle_ns": idle.sum(), "idle_count": idle.count()}
+    return ranked(table.join(pd.DataFrame(figures).astype("int64")), "idle_ns", list(KEYS))
+
+
+def idle_after(
+    row: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
+) -> tuple[Int, pd.arrays.IntegerArray]:
+    """Return the device that each of the calls in `row` waits for, -1 unknown, and the idle time it costs, ns."""
+    index, groups = devices(kernels, copies)
+    device = _waited_for(row, index, groups, [kernels, copies], api_calls)
+    first, last = (np.append(ends, 0) for ends in spans([kernels, copies], groups, len(index), None))
+    start = api_calls["start_ns"].to_numpy()[row]
+    end = start + api_calls["dur_ns"].to_numpy()[row]
+    known = (device >= 0) & (end >= first[device]) & (end < last[device])
+    idle = np.zeros(len(row), np.int64)
+    gaps = idle_gaps(kernels, copies, API_CALLS.empty())
+    _, (of_gap, _) = devices(gaps, index)
+    idle[known] = _idle(start[known], end[known], device[known], gaps, of_gap)
+    return np.append(index["gpu"].to_numpy(), -1)[device], pd.arrays.IntegerArray(idle, ~known)
+
+
+def _waited_for(
+    row: Int, index: pd.DataFrame, groups: list[Int], tables: list[pd.DataFrame], api_calls: pd.DataFrame
+) -> Int:
+    """Return the number of the device on which the thread of each call last started an operation, else -1."""
+    used = np.full(len(api_calls), -1, np.int64)
+    for table, group in zip(tables, groups, strict=True):
+        call = started_by(table, api_calls)
+        used[call[call >= 0]] = group[call >= 0]
+    last = np.maximum.accumulate(np.where(used >= 0, np.arange(len(used)), -1))[row]
+    (thread,) = numbered_together([api_calls], THREAD_KEYS)
+    own = (last >= 0) & (thread[last] == thread[row])
+    only = index.reset_index(drop=True).drop_duplicates("rank", keep=False)
+    alone = pd.Series(only.index, only["rank"]).reindex(api_calls["rank"].to_numpy()[row]).fillna(-1)
+    return np.where(own, used[last], alone.to_numpy(np.int64))
+
+
+def _idle(start: Int, end: Int, device: Int, gaps: pd.DataFrame, of_gap: Int) -> Int:
+    """Return the part of the gap in which each wait ends that lies after its start and before the next wait's."""
+    begin = gaps["start_ns"].to_numpy()
+    finish = begin + gaps["dur_ns"].to_numpy()
+    axis = Axis.over(1 + int(max(of_gap.max(initial=0), device.max(initial=0))), begin, finish, start, end)
+    gap = np.searchsorted(axis.at(of_gap, begin), axis.at(device, end), side="right") - 1
+    inside = np.flatnonzero((gap >= 0) & (np.append(of_gap, -1)[gap] == device) & (end < np.append(finish, 0)[gap]))
+    inside = inside[np.lexsort((start[inside], gap[inside]))]
+    gap, start = gap[inside], start[inside]
+    until = finish[gap]
+    same = gap[1:] == gap[:-1]
+    until[:-1][same] = np.minimum(start[1:][same], until[:-1][same])
+    idle = np.zeros(len(end), np.int64)
+    idle[inside] = np.maximum(until - np.maximum(start, begin[gap]), 0)
+    return idle

@@ -4,11 +4,137 @@
 parts, for several answers about one run. `stretch` chooses the steps that stand for a run too long to be replayed
 whole, `around` the rows that a replay of a window looks at. Tables may be empty; one that is not what its name says
 raises SchemaError.
+
+Conventions
+-----------
+The program is what its threads called, with the CPU's work between the calls, and the operations that the calls
+started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits for
+in other streams and on other ranks; calls that wait return when what they wait for is done. Of all this only calls and
+operations are recorded; the rest is inferred (`waits`, `plan`, `program`), and delays that nothing explains are left
+out. A replay of the unchanged program tells how much that is: when it misses the measured span by more than
+`LIMIT_FRAC` the model does not hold, and there is no answer.
+
+The span of a rank is from the start of its first to the end of its last operation. `low` has the least latencies, no
+inferred wait between streams, and background work that is never late; `high` has every unexplained delay as measured,
+and what a change takes out of the way is needed at once. Neither knows of synchronisations that were not recorded: what
+a thread did between two calls is the CPU's work.
+
+The nodes of the graph are the ends of operations and the *heads* of threads: moments at which a thread goes on after
+something other than its own work. These are the return of a call that waits, a call that comes after another thread or
+after background work, and a thread's first call. Between two heads a thread runs by itself, so that its calls lie at
+fixed distances from the head. Instants count the starts and ends of all calls: 2 x call, and 1 more for its end.
+Collectives have two more sorts of nodes: the arrival of each operation, and the meeting of all that arrive.
+
+A *run* is a stretch of operations that follow each other in their stream and are launched from one head, none of which
+waits for or is waited for by anything else. Its last operation ends at the later of two moments: the end of what was
+before the run, plus a lag, and the head, plus another. Once these are known, so are the operations inside.
 """
 
-from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis.causes import determinable
+from perfkit.analysis.host import recorded as graphs_recorded
+from perfkit.analysis.intervals import Int, Window
+from perfkit.analysis.whatif.changes import (
+    Change,
+    Communication,
+    Copies,
+    Host,
+    Kernels,
+    Launches,
+    Synchronisations,
+    Tables,
+    altered,
+    moved_edges,
+    waits_under,
+)
+from perfkit.analysis.whatif.plan import GONE, Edges, Plan, as_recorded, moments
+from perfkit.analysis.whatif.program import HIGH, LOW, MID, NONE, VIEWS, Bool, HostWaits, Program, predecessor, recorded
 from perfkit.analysis.whatif.repeated_steps import Stretch, around, stretch
-from perfkit.analysis.whatif.schedule import LIMIT_FRAC, Prepared, Replay, changed, prepared, replay
+from perfkit.errors import PerfkitError
+from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+
+LIMIT_FRAC = 0.02
+_SPANS = ("measured_ns", "unchanged_ns", "span_ns", "low_ns", "high_ns")
+
+
+class Chains(NamedTuple):
+    """Operations in order of their streams: node, stream, lag behind the one before, launching node and lag behind it.
+
+    `after` is 0 for the first of a stream; `head` is -1, and `launch` NONE, without a call.
+    """
+
+    node: Int
+    stream: Int
+    after: Int
+    head: Int
+    launch: Int
+
+
+class Runs(NamedTuple):
+    """Position of the first and last operation of each run, and the edges to the last."""
+
+    first: Int
+    last: Int
+    edges: list[Edges]
+
+
+class _Threads(NamedTuple):
+    """Heads by instant; `number` is the head at an instant or -1; an instant lies `offset` ns after its head `of`."""
+
+    heads: Int
+    number: Int
+    of: Int
+    offset: Int
+    step: Int
+
+
+class _Nodes(NamedTuple):
+    """First number of the heads, arrivals and meetings, which follow the operations, and of the root, the last."""
+
+    heads: int
+    arrivals: int
+    meetings: int
+    root: int
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A run that can be replayed: its plan as recorded, and its spans as measured and as replayed unchanged, ns."""
+
+    tables: Tables
+    program: Program
+    plan: Plan
+    measured: Int
+    unchanged: Int
+
+
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A run under changes: spans in ns from the first operation of all ranks to the last, 0 without any.
+
+    Measured, replayed without changes (`unchanged_ns`) and with all of them: low <= span <= high. `ranks` has the same
+    per rank, with `rank` int32 and int64 columns. `touched` says how many kernels, copies, launches saved, pieces of
+    CPU work or calls each change concerns.
+    """
+
+    ranks: pd.DataFrame
+    measured_ns: int
+    unchanged_ns: int
+    span_ns: int
+    low_ns: int
+    high_ns: int
+    touched: tuple[int, ...]
+
 
 __all__ = [
     "LIMIT_FRAC",
@@ -28,3 +154,288 @@ __all__ = [
     "replay",
     "stretch",
 ]
+
+
+def replay(
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    changes: Sequence[Change] = (),
+    window: Window | None = None,
+    ranges: pd.DataFrame | None = None,
+) -> Replay:
+    """Return how long the run would take with all changes made at once.
+
+    Parameters
+    ----------
+    kernels, copies, api_calls
+        KERNELS, COPIES and API_CALLS of one run, with aligned clocks if it has several ranks; may be empty.
+    changes
+        Of `perfkit.analysis.whatif.changes`, made in this order; none replays the run as it was.
+    window
+        (start_ns, end_ns): the operations that start in it, such as those of steady steps; all when omitted.
+    ranges
+        RANGES, in which `Host` finds its work; may be empty.
+
+    Raises
+    ------
+    PerfkitError
+        If calls or the operations of graphs are not recorded, or the unchanged replay misses a measured span by more
+        than 2 %.
+    """
+    return changed(prepared(kernels, copies, api_calls, window=window, ranges=ranges), changes)
+
+
+def prepared(
+    kernels: pd.DataFrame,
+    copies: pd.DataFrame,
+    api_calls: pd.DataFrame,
+    *,
+    window: Window | None = None,
+    ranges: pd.DataFrame | None = None,
+) -> Prepared:
+    """Return what every replay of a run begins with; arguments and errors as in `replay`."""
+    ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
+    tables = Tables(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls), ranges)
+    program = recorded(kernels, copies, api_calls, window=window)
+    if len(program.ops.start):
+        _check_calls(tables)
+    plan = _plan(program, tables)
+    measured = _spans(program, plan, (program.ops.start, program.ops.end))
+    unchanged = _spans(program, plan, timed(plan, MID))
+    _check_graphs(tables, window, int(measured[-1]))
+    _check_missed(measured, unchanged)
+    return Prepared(tables, program, plan, measured, unchanged)
+
+
+def changed(run: Prepared, changes: Sequence[Change] = ()) -> Replay:
+    """Return how long the run would take with all changes made at once: `replay` of a run that is prepared."""
+    program, plan = run.program, copy.deepcopy(run.plan)
+    touched = tuple(altered(plan, change, run.tables) for change in changes)
+    spans = [_spans(program, plan, timed(plan, view)) for view in VIEWS]
+    low, high = np.minimum(spans[LOW], spans[MID]), np.maximum(spans[HIGH], spans[MID])
+    rows = np.array([run.measured, run.unchanged, spans[MID], low, high])
+    ranks = pd.DataFrame(
+        {"rank": np.unique(program.ops.rank).astype("int32"), **dict(zip(_SPANS, rows[:, :-1], strict=True))}
+    )
+    return Replay(ranks, **dict(zip(_SPANS, rows[:, -1].tolist(), strict=True)), touched=touched)
+
+
+def _plan(program: Program, tables: Tables) -> Plan:
+    kernels, copies = tables.kernels, tables.copies
+    pageable = ((copies["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")).to_numpy()
+    communicates = (kernels["family"] == "communication").to_numpy()
+    row = program.ops.row
+    return as_recorded(
+        program,
+        tables.api_calls["name"],
+        pageable=np.r_[np.zeros(len(kernels), bool), pageable][row],
+        communicates=np.r_[communicates, np.zeros(len(copies), bool)][row],
+    )
+
+
+def _spans(program: Program, plan: Plan, times: tuple[Int, Int]) -> Int:
+    """Return the span of the starts and ends of each rank, ascending, and last that of the run, ns."""
+    ranks, number = np.unique(program.ops.rank, return_inverse=True)
+    there = plan.moved != GONE
+    start, end = times
+    first, last = np.full(len(ranks), np.iinfo(np.int64).max), np.full(len(ranks), np.iinfo(np.int64).min)
+    np.minimum.at(first, number[there], start[there])
+    np.maximum.at(last, number[there], end[there])
+    spans = np.where(last >= first, last - first, 0)
+    return np.append(spans, int(last.max() - first.min()) if there.any() else 0)
+
+
+def _check_calls(tables: Tables) -> None:
+    """Raise PerfkitError if the calls that launch operations are not recorded."""
+    kernels, copies, api_calls, _ = tables
+    how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
+    if not len(api_calls):
+        raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
+    if not (able := determinable(kernels, copies, api_calls)).yes:
+        raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
+
+
+def _check_graphs(tables: Tables, window: Window | None, span_ns: int) -> None:
+    """Raise PerfkitError if a GPU was at work in graphs of which too little was recorded."""
+    kernels, copies, api_calls, _ = tables
+    lost = int(graphs_recorded(kernels, copies, api_calls, window=window)["idle_ns"].sum())
+    if lost > LIMIT_FRAC * span_ns:
+        raise PerfkitError(
+            f"kernels: {lost:,} ns of {span_ns:,} ns lie inside CUDA graphs without any recorded operation. "
+            "Record their nodes: nsys profile --cuda-graph-trace=node."
+        )
+
+
+def _check_missed(measured: Int, unchanged: Int) -> None:
+    """Raise PerfkitError if the unchanged replay is not the run that was measured."""
+    missed = np.abs(unchanged - measured) / np.maximum(measured, 1)
+    if (missed > LIMIT_FRAC).any():
+        worst = int(missed.argmax())
+        raise PerfkitError(
+            f"replay: the unchanged program takes {unchanged[worst]:,} ns in the model, {measured[worst]:,} ns in the "
+            f"capture, more than {LIMIT_FRAC:.0%} apart: something that was not recorded held it up. Record all GPUs, "
+            "processes and CUDA calls of the run, or choose a window of steady steps."
+        )
+
+
+def runs(chains: Chains, into: Int, apart: Bool) -> Runs:
+    """Return the runs.
+
+    `into` is for each node of an operation the one that waits in its place: itself, or a collective's arrival; `apart`
+    whether an operation of the chains waits for, or is waited for by, something else.
+    """
+    node, stream, after, head, launch = chains
+    alone = apart | (head < 0)
+    begins = np.diff(stream, prepend=-1) != 0
+    new = begins | alone | (np.diff(head, prepend=-2) != 0)
+    new[1:] |= alone[:-1]
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(node))[: len(first)] - 1
+    passed = np.cumsum(after)
+    launched = np.maximum.reduceat(launch - passed, first) + passed[last] if len(first) else first
+    called = head[first] >= 0
+    behind = np.flatnonzero(~begins[first])
+    before = first[behind]
+    lag = passed[last[behind]] - passed[before - 1]
+    edges = [
+        Edges(into[node[last[called]]], head[first[called]], launched[called]),
+        Edges(into[node[last[behind]]], node[before - 1], lag),
+    ]
+    return Runs(first, last, edges)
+
+
+def inside(chains: Chains, found: Runs, time: Int) -> Int:
+    """Return the end of each operation of the chains; `time` holds the nodes, right for the last of each run."""
+    passed = np.cumsum(chains.after)
+    known = time[chains.head] + chains.launch
+    known[found.last] = time[chains.node[found.last]]
+    known -= passed
+    # Behind the one before, an operation ends no earlier than that, plus what has passed: a running maximum.
+    for first, stop in pairwise(np.flatnonzero(np.diff(chains.stream, prepend=-1, append=-1)).tolist()):
+        known[first:stop] = np.maximum.accumulate(known[first:stop])
+    return known + passed
+
+
+def timed(plan: Plan, view: int) -> tuple[Int, Int]:
+    """Return when each operation starts and ends, ns, under one of `perfkit.analysis.whatif.program.VIEWS`."""
+    op, meeting = plan.meetings
+    waits = waits_under(plan, view)
+    threads = _threads(plan, view, waits)
+    sizes = len(plan.dur), len(threads.heads), len(op), int(meeting.max(initial=-1)) + 1
+    nodes = _Nodes(*np.cumsum(sizes).tolist())
+    measured, met = _measured(plan, threads, sizes[-1])
+    into = np.arange(len(plan.dur))
+    into[op] = nodes.arrivals + np.arange(len(op))
+    lag = waits.lag - plan.dur[waits.op] * waits.starts
+    host = Edges(nodes.heads + threads.number[2 * waits.call + 1], waits.op, lag)
+    other = [host, *_between_streams(plan, view, into), *_of_meetings(plan, nodes, met)]
+    chains = _chains(plan, view, threads, nodes)
+    ends_run = np.zeros(nodes.root + 1, bool)
+    ends_run[np.concatenate([op, *(edges.to for edges in other), *(edges.source for edges in other)])] = True
+    of_chains = runs(chains, into, ends_run[chains.node])
+    other += _of_threads(plan, view, threads, nodes, int(measured[-1]))
+    apart = np.flatnonzero((plan.moved > GONE) & (plan.call >= 0))
+    other.append(Edges(into[apart], *_launches(plan, view, threads, nodes, apart)))
+    time = moments(measured, np.repeat([3, 0, 1, 2, 0], [*sizes, 1]), [*other, *of_chains.edges])
+    time[chains.node] = inside(chains, of_chains, time)
+    end = time[: len(plan.dur)]
+    start = end - plan.dur
+    start[op] = time[into[op]]
+    return start, end
+
+
+def _measured(plan: Plan, threads: _Threads, meets: int) -> tuple[Int, Int]:
+    """Return when each node was, with those of meetings after their arrivals, and when each meeting was, ns."""
+    ops, calls = plan.program
+    op, meeting = plan.meetings
+    met = np.zeros(meets, np.int64)
+    np.maximum.at(met, meeting, ops.start[op])
+    begun = ops.start.copy()
+    begun[op] = met[meeting]
+    heads = np.ravel(np.column_stack([calls.start, calls.end]))[threads.heads]
+    root = min(int(begun.min(initial=0)), int(heads.min(initial=0))) - 1
+    return np.r_[begun, heads, ops.start[op], met, root], met
+
+
+def _threads(plan: Plan, view: int, waits: HostWaits) -> _Threads:
+    """Return the heads of the threads, and how far each instant is from its head."""
+    first = 2 * np.flatnonzero(np.diff(plan.program.calls.thread, prepend=-1))
+    after = 2 * plan.handovers.call
+    goes_on = np.zeros(2 * len(plan.gap), bool)
+    goes_on[np.r_[first, after, 2 * np.flatnonzero(plan.ready > NONE), 2 * waits.call + 1]] = True
+    heads = np.flatnonzero(goes_on)
+    gap = plan.gap + plan.doubtful_gap if view == HIGH else plan.gap
+    step = np.ravel(np.column_stack([gap, plan.cost]))
+    step[after] = 0  # the CPU's work before it follows the call of the other thread
+    number = np.full(len(step), -1, np.int64)
+    number[heads] = np.arange(len(heads))
+    of = np.maximum.accumulate(number)
+    passed = np.cumsum(step)
+    return _Threads(heads, number, of, passed - passed[heads][of] if len(heads) else passed, step)
+
+
+def _of_threads(plan: Plan, view: int, threads: _Threads, nodes: _Nodes, root: int) -> list[Edges]:
+    """Return what heads wait for on the CPU: their own thread, another one, background work."""
+    thread = plan.program.calls.thread
+    inner = np.flatnonzero(np.diff(thread[threads.heads // 2], prepend=-1) == 0)
+    before = threads.heads[inner] - 1
+    call, after = plan.handovers.call, 2 * plan.handovers.after + 1
+    ready = np.flatnonzero((plan.ready > NONE) & (view != LOW))
+    return [
+        Edges(nodes.heads + inner, nodes.heads + threads.of[before], threads.offset[before] + threads.step[before + 1]),
+        Edges(
+            nodes.heads + threads.number[2 * call],
+            nodes.heads + threads.of[after],
+            threads.offset[after] + plan.gap[call],
+        ),
+        Edges(nodes.heads + threads.number[2 * ready], np.full(len(ready), nodes.root), plan.ready[ready] - root),
+    ]
+
+
+def _chains(plan: Plan, view: int, threads: _Threads, nodes: _Nodes) -> Chains:
+    """Return the operations that stay in their streams, with what their launch and their stream ask of them."""
+    ops = plan.program.ops
+    op = np.flatnonzero(plan.moved <= GONE)
+    dur = _dur(plan)[op]
+    before = np.r_[-1, op][: len(op)]
+    space = np.where(before == op - 1, plan.space[view, op], plan.lags.typical_space[op])
+    after = np.where(np.diff(ops.stream[op], prepend=-1) == 0, space + dur, 0)
+    head, launch = _launches(plan, view, threads, nodes, op)
+    return Chains(op, ops.stream[op], after, head, launch)
+
+
+def _launches(plan: Plan, view: int, threads: _Threads, nodes: _Nodes, op: Int) -> tuple[Int, Int]:
+    """Return the head that launches each of the operations, -1 without any, and the lag behind it."""
+    has_call = plan.call[op] >= 0
+    called = np.where(has_call, 2 * plan.call[op], -1)
+    head = np.where(has_call, nodes.heads + np.append(threads.of, -1)[called], -1)
+    lag = np.append(threads.offset, 0)[called] + plan.launch[view, op] + _dur(plan)[op]
+    return head, np.where(has_call, lag, NONE)
+
+
+def _dur(plan: Plan) -> Int:
+    """Return the time of each operation; that of a collective comes after the meeting."""
+    dur = plan.dur.copy()
+    dur[plan.meetings.op] = 0
+    return dur
+
+
+def _between_streams(plan: Plan, view: int, into: Int) -> list[Edges]:
+    """Return what operations wait for in other streams."""
+    dur = _dur(plan)
+    before = predecessor(plan.program.ops.stream, plan.moved <= GONE)
+    found = [Edges(into[e.to], e.source, e.lag + dur[e.to]) for e in moved_edges(plan, view, before)]
+    op, after, lag, sure = plan.stream_waits
+    kept = sure if view == LOW else (plan.moved[after] <= GONE) | (view == HIGH)
+    return [*found, Edges(into[op[kept]], after[kept], lag[kept] + dur[op[kept]])]
+
+
+def _of_meetings(plan: Plan, nodes: _Nodes, met: Int) -> list[Edges]:
+    """Return what collectives wait for: all that take part, then what was left when the last had come."""
+    ops, (op, meeting) = plan.program.ops, plan.meetings
+    node = nodes.meetings + meeting
+    measured = np.maximum(ops.end[op] - ops.start[op], 1)
+    left = np.rint((ops.end[op] - met[meeting]) * (plan.dur[op] / measured)).astype(np.int64)
+    return [Edges(node, nodes.arrivals + np.arange(len(op)), np.zeros(len(op), np.int64)), Edges(op, node, left)]

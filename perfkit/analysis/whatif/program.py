@@ -2,40 +2,31 @@
 
 Conventions
 -----------
-Calls made inside another call (the driver's inside the runtime's) are part of it: only the outermost are kept, and
-what
+Calls made inside another call (the driver's inside the runtime's) are part of it: only the outermost are kept, and what
 a nested call started or waited for is theirs. Queries of events in a row, at most `POLL_NS` apart and together longer
 than the GPU's own delay, are one call that waits. Operations (kernels, copies, memsets) are in the order of their
-streams, calls in that of their threads; times are int64 ns. Streams, threads and processes are numbered from 0 over
-all
+streams, calls in that of their threads; times are int64 ns. Streams, threads and processes are numbered from 0 over all
 ranks.
 
 Threads of a process pass a baton: PyTorch's main thread waits while another runs the backward pass. A thread goes on
 *after* another when it had been silent for at least `RUN` calls of other threads in a row, makes at least `RUN` calls
-in a row itself, and began once the last of these had returned; so does, whatever their number, a thread that makes
-its
-first call. What lies between the two calls is the CPU's work.
-An operation is *released* by its call when that has begun and the launch latency has passed, and by its stream when
-the
-predecessor has ended and the distance between two operations has passed. The typical latency of a kind (call and sort
-of operation) is the median over calls that found the stream empty; where the stream was empty when the call returned
-and the call was longer, it is the time in the call. The typical distance is the median on the device over operations
-whose stream released them last. Both are 0 where nothing shows them.
+in a row itself, and began once the last of these had returned; so does, whatever their number, a thread that makes its
+first call. What lies between the two calls is the CPU's work. An operation is *released* by its call when that has
+begun and the launch latency has passed, and by its stream when the predecessor has ended and the distance between two
+operations has passed. The typical latency of a kind (call and sort of operation) is the median over calls that found
+the stream empty; where the stream was empty when the call returned and the call was longer, it is the time in the call.
+The typical distance is the median on the device over operations whose stream released them last. Both are 0 where
+nothing shows them.
 
-What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*:
-something
+What happens up to `SLACK_NS` after the last release is the GPU's own delay. What is longer is *unexplained*: something
 not recorded held the operation up. The first operation of a stream starts as it did, and so, after its predecessor,
 does a copy that its call waits for: the CPU stages it.
 
-What a synchronisation waits for is not recorded. It is taken to be the operation that ended last before it returned,
-of
+What a synchronisation waits for is not recorded. It is taken to be the operation that ended last before it returned, of
 those its process had launched before. If that ended before the call began, there was nothing to wait for; a
-synchronisation of a stream would have waited for the last operation that its thread launched. One of the device, and
-a
-call that releases memory, waits for the last operation of every stream of the process. A copy that ended before its
-own
-call returned, is not asynchronous, or whose memory is pageable, is waited for by its own call. A launch that takes
-long
+synchronisation of a stream would have waited for the last operation that its thread launched. One of the device, and a
+call that releases memory, waits for the last operation of every stream of the process. A copy that ended before its own
+call returned, is not asynchronous, or whose memory is pageable, is waited for by its own call. A launch that takes long
 while `QUEUE` operations have not started waits until one has. What is left of a call after its wait is its own cost.
 """
 

@@ -172,7 +172,7 @@ def _of_run(view: Selection) -> list[Part]:
 
 def _call_paths(view: Selection) -> list[Part]:
     tree, metrics = some(view.run.calltree, view, "CALLTREE", "call paths"), view.run.call_metrics
-    followed, host = diagnosis.path_metric(view), analysis.calltree.gpu.host_metric(metrics)
+    followed, host = diagnosis.path_metric(view), analysis.calltree.host_metric(metrics)
     if not followed:
         return ["Neither GPU operations nor CPU time were recorded: hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM."]
     path = analysis.calltree.paths.hot_path(tree, metrics, metric=followed)

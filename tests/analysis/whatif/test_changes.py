@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from frames import api_calls, copies, kernels, ranges
 
+from perfkit.analysis.whatif import replay
 from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
-from perfkit.analysis.whatif.schedule import replay
 from perfkit.tables import COPIES
 
 US = 1_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from perfkit.analysis.whatif import Chains, inside, runs
 from perfkit.analysis.whatif.plan import Edges, moments
 from perfkit.analysis.whatif.program import NONE
-from perfkit.analysis.whatif.schedule import Chains, inside, runs
 
 
 def edges(*triples: tuple[int, int, int]) -> Edges:

@@ -11,10 +11,10 @@ from readers.torch_real import DLRM_V100, TRANSFORMER_H100
 from real import WITH_KERNELS
 
 import perfkit
+from perfkit.analysis.whatif import Replay, replay
 from perfkit.analysis.whatif.changes import Host, Kernels
 from perfkit.analysis.whatif.plan import meetings
 from perfkit.analysis.whatif.program import recorded
-from perfkit.analysis.whatif.schedule import Replay, replay
 from perfkit.errors import PerfkitError
 
 NO_CALL = "have no launch call"

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 from frames import api_calls, kernels
 
+from perfkit.analysis.whatif import Replay, changed, prepared, replay
 from perfkit.analysis.whatif.changes import Change, Host, Kernels, Synchronisations
-from perfkit.analysis.whatif.schedule import Replay, changed, prepared, replay
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from planted.program import Settings, Simulated, simulated
 
+from perfkit.analysis.whatif import replay
 from perfkit.analysis.whatif.changes import Change, Communication, Copies, Host, Kernels, Launches, Synchronisations
-from perfkit.analysis.whatif.schedule import replay
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES
 

@@ -14,9 +14,9 @@ from planted.program import Settings, simulated
 
 import perfkit
 from perfkit.analysis import steps
+from perfkit.analysis.whatif import replay
 from perfkit.analysis.whatif.changes import Change, Copies, Host, Kernels, Synchronisations
 from perfkit.analysis.whatif.repeated_steps import around, stretch
-from perfkit.analysis.whatif.schedule import replay
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from frames import api_calls, copies, kernels
 
+from perfkit.analysis.whatif import replay
 from perfkit.analysis.whatif.changes import Kernels
 from perfkit.analysis.whatif.program import DEVICE_SYNC, EVENT_SYNC, LAUNCH, recorded
-from perfkit.analysis.whatif.schedule import replay
 from perfkit.tables import COPIES, KERNELS
 
 US = 1_000

@@ -1,16 +1,19 @@
-"""Which kernels of two runs are the same, which are new or gone, and where did their time move?"""
+"""Which kernels and call paths of two runs are the same, which are new or gone, and where did their time move?"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from perfkit import names
+from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
 from perfkit.analysis.causes import started_by
 from perfkit.analysis.compare.resampling import (
     CHANGED,
+    COMPARED,
     CONFIDENCE,
     GONE,
     MATTERS,
@@ -18,10 +21,12 @@ from perfkit.analysis.compare.resampling import (
     RESAMPLES,
     TOLERANCE,
     Floats,
+    Frames,
     Resampling,
+    compared,
+    listed,
     ratio,
 )
-from perfkit.analysis.compare.step_times import COMPARED, Frames, compared, listed
 from perfkit.analysis.grouping import grouped, numbered
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import KEYS
@@ -48,6 +53,53 @@ MATCHED_BY = {**KEYS, "order": ORDER}
 SIDES = ("before", "after")
 VALUES = ["count", "total_ns", "median_ns"]
 TYPES = {"grid_blocks": "Int64", "block_threads": "Int64", "nth": "int64", **dict.fromkeys(VALUES, "float64")}
+LONGEST = 40  # calls of a path that are told; of a longer one the innermost
+PATHS = Table(
+    "PATHS",
+    "a call path in two profiles",
+    (
+        Column("path", "string", "functions from the entry point down; of a long path the innermost ones"),
+        Column("name", "string", "innermost function or GPU operation"),
+        Column("depth", "int64", "calls from the entry point"),
+        Column("unit", "category", "unit of the values"),
+        Column("before", "float64", "value of the function itself before, 0 where the path is new"),
+        Column("after", "float64", "value of the function itself after, 0 where the path is gone"),
+        Column("difference", "float64", "after less before: they add up over all paths"),
+        Column("ratio", "float64", "after over before; NaN where before is 0"),
+        Column("inclusive_before", "float64", "with everything called from it, before"),
+        Column("inclusive_after", "float64", "with everything called from it, after"),
+        Column("status", "category", "changed, same, new or gone"),
+    ),
+    (),  # the largest difference first
+)
+Profile = tuple[pd.DataFrame, pd.DataFrame]
+
+
+class _Paths(NamedTuple):
+    """The distinct paths of both profiles: the path above each, its innermost name, and its number of calls."""
+
+    number: dict[tuple[int, str], int]
+    above: list[int]
+    name: list[str]
+    depth: list[int]
+
+    def of(self, above: int, name: str) -> int:
+        """Return the number of the path that leads from the path `above` to `name`."""
+        key = above, name
+        if key not in self.number:
+            self.number[key] = len(self.above)
+            self.above.append(above)
+            self.name.append(name)
+            self.depth.append(self.depth[above] + 1 if above >= 0 else 0)
+        return self.number[key]
+
+    def described(self, path: int) -> str:
+        """Return the functions from the entry point down, of a long path the innermost ones."""
+        steps: list[str] = []
+        while path >= 0 and len(steps) < LONGEST:
+            steps.append(self.name[path])
+            path = self.above[path]
+        return SEPARATOR.join([*["…"] * (path >= 0), *reversed(steps)])
 
 
 def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float = TOLERANCE) -> pd.DataFrame:
@@ -304,3 +356,74 @@ def _per_step(kernels: pd.DataFrame) -> dict[str, Floats]:
         np.add.at(sums, place, spent)
         table = sums / np.bincount(place)[:, None]
     return dict(zip(family.categories.astype(str), table.T, strict=True))
+
+
+def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TOLERANCE) -> pd.DataFrame:
+    """Return a metric of each call path before and after: paths match by the names of their functions.
+
+    Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
+    are no part of a host function's name. Ranks and threads of one entry point are summed.
+
+    Parameters
+    ----------
+    before, after
+        CALLTREE and CALL_METRICS of one profile, each as a pair.
+    metric
+        A metric of both; ValueError if a profile has values, but none of it, or the units differ.
+
+    Returns
+    -------
+    pandas.DataFrame
+        PATHS, by falling size of the difference, ties by path: paths with a value in either profile. The `difference`
+        of all sums to the difference of the totals.
+    """
+    known = _Paths({}, [], [], [])
+    sides = [_path_values(*profile, metric, known) for profile in (before, after)]
+    units = {unit for _, unit in sides if unit}
+    if len(units) > 1:
+        raise ValueError(f"metric: {metric!r} is in {' and '.join(sorted(units))}. Compare profiles of one tool.")
+    old, new = (values for values, _ in sides)
+    table = pd.concat([old.add_suffix("before"), new.add_suffix("after")], axis=1).sort_index()
+    absent = table["before"].isna(), table["after"].isna()
+    made = table.fillna(0.0)
+    made["difference"] = made["after"] - made["before"]
+    made["ratio"] = made["after"] / made["before"].where(made["before"] > 0)
+    moved = made["difference"].abs() > tolerance * made["before"]
+    moved |= (made["inclusive_after"] - made["inclusive_before"]).abs() > tolerance * made["inclusive_before"]
+    made["status"] = np.select([*absent, moved], [NEW, GONE, CHANGED], default=SAME)
+    made["path"] = [known.described(path) for path in made.index]
+    made["name"], made["depth"] = ([column[path] for path in made.index] for column in (known.name, known.depth))
+    found = PATHS.make(made.assign(unit=next(iter(units), "")))
+    order = np.lexsort([pd.factorize(found["path"], sort=True)[0], -found["difference"].abs().to_numpy()])
+    return found.iloc[order].reset_index(drop=True)
+
+
+def _path_values(
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, known: _Paths
+) -> tuple[pd.DataFrame, str]:
+    """Return the values of each path of one profile by its number, and their unit."""
+    found = measured(calltree, call_metrics, metric)
+    parent = parents(calltree)
+    owner = within(calltree, parent)
+    number = _path_numbers(calltree, parent, owner, known)
+    own = np.bincount(number[owner[found.row]], found.exclusive, len(known.above))
+    whole = owner[found.row] == found.row
+    inclusive = np.bincount(number[found.row[whole]], found.inclusive[whole], len(known.above))
+    used = np.flatnonzero((own != 0) | (inclusive != 0))
+    return pd.DataFrame({"": own[used], "inclusive_": inclusive[used]}, index=used), found.unit
+
+
+def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, known: _Paths) -> Int:
+    """Return the number of the path to each function, entry point and GPU operation; -1 for all others."""
+    rows = np.arange(len(calltree))
+    own = rows[owner == rows]
+    on_gpu = nearest(parent, of_kind(calltree, "gpu_operation")) >= 0
+    full = text(calltree["name"], rows).fillna("unknown")
+    # Host functions without template arguments, kernels by their short name, which tells work apart.
+    host, device = ({n: call(n) for n in full[of].unique()} for call, of in ((called, ~on_gpu), (names.short, on_gpu)))
+    spoken = np.where(on_gpu, full.map(device), full.map(host))
+    number = np.full(len(calltree), -1, np.int64)
+    above = np.where(parent >= 0, owner[parent], -1)
+    for row in own[np.argsort(calltree["depth"].to_numpy()[own], kind="stable")].tolist():
+        number[row] = known.of(int(number[above[row]]) if above[row] >= 0 else -1, str(spoken[row]))
+    return number
