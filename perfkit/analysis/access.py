@@ -23,7 +23,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
-from perfkit.analysis import stalls as stalling
+from perfkit.analysis import warps as stalling
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.analysis.roofline import speed_of_light
 from perfkit.errors import PerfkitError
@@ -291,7 +291,7 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
 def _largest(launches: pd.DataFrame, stalls: pd.DataFrame) -> tuple[Float, Objects]:
     """Return share and name of the largest stall of each launch, NaN and empty where none was recorded."""
     rows = pd.MultiIndex.from_frame(launches[["rank", "launch"]])
-    stall = stalling.main(stalls).set_index(["rank", "launch"]).reindex(rows)
+    stall = stalling.main_stall(stalls).set_index(["rank", "launch"]).reindex(rows)
     return stall["share_frac"].to_numpy("float64"), stall["reason"].astype("object").fillna("").to_numpy()
 
 

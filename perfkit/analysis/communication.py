@@ -1,4 +1,4 @@
-"""How fast is the communication between GPUs, and how much of it is hidden behind computation?
+"""How fast is communication between GPUs, what does computation hide of it, and which rank keeps the others waiting?
 
 Conventions
 -----------
@@ -9,6 +9,12 @@ Bandwidths are those of nccl-tests, 1 GB/s being 1e9 bytes/s. The algorithm band
 bandwidth is that times a factor per operation and number of ranks, so that it can be compared with the speed of the
 links whatever the number of ranks. The duration of a kernel on a timeline includes the wait for the slowest rank: a
 bandwidth from it is a lower bound, and closest to the truth on the rank that came last (see `skew`).
+
+A collective is the k-th of its process group, operation and size on every rank that has it, in order of start. Ranks
+that recorded different numbers of them are matched from the first on, as far as all go. The clocks of the ranks must
+be aligned, and the recordings begin with the same collective. The test of both is that all ranks are inside a
+collective at one moment, `together`: none can leave it before all have come. What fails the test (the sender of a
+broadcast need not wait either) tells nothing about who was late.
 """
 
 from __future__ import annotations
@@ -16,20 +22,30 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.collectives import skew, stragglers
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.intervals import Window, devices, ends, intersect, share, total, union
-from perfkit.tables import COLLECTIVES, KERNELS
+from perfkit.analysis.intervals import Int, Window, devices, ends, intersect, share, total, union
+from perfkit.errors import PerfkitError
+from perfkit.schema import Column, Table
+from perfkit.tables import COLLECTIVES, GPU, KERNELS, RANK
 
-__all__ = [
-    "bandwidth",
-    "overlap",
-    "plateau",
-    "skew",
-    "stragglers",
-    "summary",
-]
-
+MATCHED = Table(
+    "MATCHED",
+    "a collective on one rank",
+    (
+        Column("collective", "int64", "number of the collective, by first start over the ranks"),
+        RANK,
+        GPU,
+        Column("group", "category", "process group; missing when not recorded"),
+        Column("operation", "category", "all_reduce, all_gather, ..."),
+        Column("bytes", "int64", "message size as nccl-tests defines it, bytes"),
+        Column("start_ns", "int64", "start on this rank, ns since the start of the capture"),
+        Column("dur_ns", "float64", "duration on this rank, ns"),
+        Column("wait_ns", "int64", "from its start on this rank to its start on the last rank, ns"),
+        Column("together", "bool", "whether all ranks were inside it at one moment"),
+    ),
+    ("collective", "start_ns", "rank", "gpu"),
+)
+_SAME = ["group", "operation", "bytes", "ranks"]
 # What a rank sends and receives over the bus, per byte of the message, with n ranks (nccl-tests, PERFORMANCE.md).
 _TWICE_ALL_BUT_ONE = ("all_reduce",)
 _ALL_BUT_ONE = ("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")
@@ -163,3 +179,198 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
 def _text(column: pd.Series) -> pd.Series:
     """Return what a column is sorted by: names by their text, not by the order in which they were met."""
     return column.astype("string") if isinstance(column.dtype, pd.CategoricalDtype) else column
+
+
+def skew(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return how far apart the ranks came to each collective, and how long it took once all were there.
+
+    The skew is the last start less the first. The latency is the shortest duration over the ranks, that of the rank
+    that waited least; it is what the collective itself costs, and what of a bandwidth is to be computed from.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per collective: `collective`, `group`, `operation`, `bytes` as in MATCHED; `ranks_count` int64,
+        ranks that recorded it; `start_ns`, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
+        NaN without durations; `last_rank` int32, the lowest of those that came last, -1 where all came at once;
+        `together` bool, False where skew and last_rank tell nothing.
+
+    References
+    ----------
+    AMD-AGI/TraceLens, NcclAnalyser.
+    """
+    rows = matched(collectives)
+    first = firsts(rows["collective"].to_numpy())
+    table = rows.take(first)[["collective", "group", "operation", "bytes", "start_ns", "wait_ns", "together"]]
+    late = rows["wait_ns"].to_numpy() == 0
+    rank = np.where(late, rows["rank"].to_numpy(), np.iinfo("int32").max)
+    table = table.rename(columns={"wait_ns": "skew_ns"}).assign(
+        ranks_count=np.diff(first, append=len(rows)),
+        latency_ns=np.fmin.reduceat(rows["dur_ns"].to_numpy(), first) if len(first) else np.zeros(0),
+        last_rank=np.minimum.reduceat(rank, first) if len(first) else rank,
+    )
+    table["last_rank"] = table["last_rank"].where(table["skew_ns"] > 0, -1).astype("int32")
+    columns = ["collective", "group", "operation", "bytes", "ranks_count", "start_ns", "skew_ns", "latency_ns"]
+    return table[[*columns, "last_rank", "together"]].reset_index(drop=True)
+
+
+def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return how often each rank came last to a collective, and how long it waited for others.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per rank and gpu, those that came last most often first; empty for a single one. `count`,
+        collectives in which all ranks were together; `last_count`, of these, those to which it came last, as
+        each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
+        from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
+        for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
+
+    Raises
+    ------
+    PerfkitError
+        If the ranks were together in none of the matched collectives: nothing can be said about who was late.
+    """
+    rows = matched(collectives)
+    if len(rows) and not rows["together"].any():
+        raise PerfkitError(
+            f"stragglers: in none of {rows['collective'].nunique()} collectives all ranks were there at one moment. "
+            "Record all ranks over the same steps, on nodes with synchronised clocks."
+        )
+    timed = with_start(collectives).groupby(["rank", "gpu"]).size()
+    table = _summed(rows).reindex(timed.index, fill_value=0) if len(timed) > 1 else _summed(rows)
+    table["unmatched_count"] = timed.reindex(table.index) - table["count"] - table["apart_count"]
+    table = table.assign(
+        last_frac=table["last_count"] / table["count"].where(table["count"] > 0),
+        wait_frac=table["wait_ns"] / table["inside_ns"].where(table["inside_ns"] > 0),
+    )
+    ordered = table.reset_index().sort_values(["last_count", "rank", "gpu"], ascending=[False, True, True])
+    columns = ["count", "last_count", "last_frac", "wait_ns", "wait_frac", "apart_count", "unmatched_count"]
+    return ordered[["rank", "gpu", *columns]].reset_index(drop=True)
+
+
+def _summed(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return counts and times per rank and GPU: of collectives with all ranks together, and of the others a count."""
+    together = rows["together"]
+    first = firsts(rows["collective"].to_numpy())  # the first to come waited longest
+    skew_ns = np.repeat(rows["wait_ns"].to_numpy()[first], np.diff(first, append=len(rows)))
+    figures = rows[["rank", "gpu"]].assign(
+        count=together.astype("int64"),
+        last_count=(together & (rows["wait_ns"] == 0) & (skew_ns > 0)).astype("int64"),
+        wait_ns=rows["wait_ns"].where(together, 0),
+        inside_ns=rows["dur_ns"].where(together, 0.0),
+        apart_count=(~together).astype("int64"),
+    )
+    return figures.groupby(["rank", "gpu"]).sum()
+
+
+def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
+    """Return how unevenly a figure is spread over the ranks: largest over mean, less 1.
+
+    0 is even. It is the share of the mean by which the ranks would be done earlier with the same work spread evenly,
+    if the figure is a time that all wait for.
+
+    Parameters
+    ----------
+    frame
+        One row per rank, with columns `rank` and `value`, such as ``timeline.breakdown`` of one GPU per rank.
+    value
+        Name of a column of numbers, none negative; ranks for which it is missing are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>` float64, in the unit
+        of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64, 0..ranks - 1,
+        NaN where all are 0.
+
+    Raises
+    ------
+    ValueError
+        If a column is missing, a rank has several rows, or a value is negative.
+
+    References
+    ----------
+    Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load balance algorithms, ICS 2012,
+    "percent imbalance". (Cray's tools divide (max - mean) / max by (n - 1) / n instead: DeRose et al., Euro-Par 2007.)
+
+    Examples
+    --------
+    >>> ranks = pd.DataFrame({"rank": [0, 1], "kernel_busy_ns": [30, 10]})
+    >>> imbalance(ranks, value="kernel_busy_ns").iloc[0].to_dict()["imbalance_frac"]
+    0.5
+    """
+    missing = [column for column in ("rank", value) if column not in frame]
+    if missing:
+        raise ValueError(f"frame: it has no column {missing[0]!r}. Its columns are {list(frame.columns)}.")
+    ranks = frame[["rank", value]].dropna().sort_values("rank", ignore_index=True)
+    if ranks["rank"].duplicated().any():
+        raise ValueError(f"frame: rank {ranks['rank'][ranks['rank'].duplicated()].iloc[0]} has several rows. Give one.")
+    if (ranks[value] < 0).any():
+        raise ValueError(f"value: {value!r} is {ranks[value].min()} on a rank. Give a figure that is not negative.")
+    mean = ranks[value].mean()
+    top = ranks.nlargest(1, value).reset_index(drop=True).astype({"rank": "int32", value: "float64"})
+    return pd.DataFrame(
+        {
+            "ranks_count": np.full(len(top), len(ranks)),
+            f"mean_{value}": np.full(len(top), float(mean)),
+            f"max_{value}": top[value],
+            "max_rank": top["rank"],
+            "imbalance_frac": (top[value] / mean - 1).where(top[value] > 0),
+        }
+    )
+
+
+def matched(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return every collective that several ranks recorded, on each of these ranks: MATCHED, by start.
+
+    A collective has at least two rows; a rank with several GPUs has a row for each. Collectives without a start
+    (benchmarks) are left out, and those of a process group that more ranks have than it has members: several groups
+    share its name.
+    """
+    timed = with_start(collectives)
+    kinds, kind = numbered(timed, _SAME)
+    members, member = numbered(timed, ["rank", "gpu"])
+    by_start = np.argsort(timed["start_ns"].to_numpy(), kind="stable")
+    pair = (kind * len(members) + member)[by_start]
+    pairs, of, recorded = np.unique(pair, return_inverse=True, return_counts=True)
+    position = _position(of, recorded)
+    seen = np.bincount(pairs // max(len(members), 1), minlength=len(kinds))
+    common = np.full(len(kinds), len(timed))
+    np.minimum.at(common, pairs // max(len(members), 1), recorded)
+    usable = (seen > 1) & ~(seen > kinds["ranks"].to_numpy("float64", na_value=np.nan))
+    kept = usable[kind[by_start]] & (position < common[kind[by_start]])
+    number = pd.factorize(kind[by_start][kept] * len(timed) + position[kept])[0]
+    together = np.argsort(number, kind="stable")
+    return MATCHED.make(_compared(timed.take(by_start[kept][together]), number[together]))
+
+
+def _position(of: Int, count: Int) -> Int:
+    """Return how many of the same group come before each, for groups of so many."""
+    order = np.argsort(of, kind="stable")
+    position = np.empty(len(of), np.int64)
+    position[order] = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
+    return position
+
+
+def _compared(rows: pd.DataFrame, number: Int) -> pd.DataFrame:
+    """Return the columns of MATCHED for rows in which those of one collective follow each other by start."""
+    first = firsts(number)
+    length = np.diff(first, append=len(rows))
+    last_start = np.repeat(rows["start_ns"].to_numpy()[first + length - 1], length)
+    end = (rows["start_ns"] + rows["dur_ns"]).to_numpy()
+    first_end = np.repeat(np.fmin.reduceat(end, first), length) if len(first) else end
+    return rows[["rank", "gpu", "group", "operation", "bytes", "start_ns", "dur_ns"]].assign(
+        collective=number, wait_ns=last_start - rows["start_ns"], together=last_start < first_end
+    )
+
+
+def firsts(number: Int) -> Int:
+    """Return the place of the first of each number, where equal ones follow each other."""
+    return np.flatnonzero(np.diff(number, prepend=-1))
+
+
+def with_start(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return the collectives that have a start, as int64."""
+    timed = COLLECTIVES.check(collectives)[collectives["start_ns"].notna()]
+    return timed.astype({"start_ns": "int64"})

@@ -26,7 +26,7 @@ from perfkit.analysis.causes import started_by
 from perfkit.analysis.grouping import numbered, ranked
 from perfkit.analysis.kernels import CONFIGURATION, MATCHED_BY, matched
 from perfkit.analysis.operators.totals import kernels_of, lines
-from perfkit.analysis.stalls import shares
+from perfkit.analysis.warps import stall_shares
 from perfkit.tables import CALL_METRICS, DEVICES, KERNELS, LAUNCHES, PYTHON_CALLS, STALLS
 
 _TIMES = ("ns", "s")
@@ -193,7 +193,7 @@ def _main_stall(match: pd.DataFrame, launches: pd.DataFrame, stalls: pd.DataFram
     """Return the stall with the largest share of each name, averaged over its launches by their duration."""
     keys = ["rank", "launch"]
     used = launches[keys].assign(kernel=match["name"], weight=_weight(launches))[match["counts"]]
-    waits = shares(stalls).dropna(subset=["share_frac"]).merge(used, on=keys)
+    waits = stall_shares(stalls).dropna(subset=["share_frac"]).merge(used, on=keys)
     weights = waits.drop_duplicates(keys).groupby("kernel")["weight"].sum()
     waits = waits[waits["place"].notna()].astype({"reason": "string"})
     parts = (waits["share_frac"] * waits["weight"]).groupby([waits["kernel"], waits["reason"]]).sum()

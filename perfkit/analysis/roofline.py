@@ -7,6 +7,12 @@ quotients: rates and ratios are never added or averaged. A roof is a peak per pr
 level, of a data sheet or measured in the report; there is no default. Tensor work is named by its operands' type
 (fp16_tensor accumulates in FP32, fp16_tensor_acc16 in FP16) because each type has a roof of its own.
 
+``sm__ops_path_tensor[_op_<instruction>]_src_<type>[_dst_<type>][_sparsity_<on|off>]`` count operations. They are
+hierarchical: those of one instruction kind and those of operands without a result are parts and sums of the others,
+and no operation is counted twice. `_acc16` says that a precision accumulates in FP16, `_sparse` that 2:4 sparsity was
+on: these have roofs of their own. Where no such counter was recorded the kernel's name tells the type; where it does
+not, the type is `tensor`.
+
 References
 ----------
 Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Yang, Kurth, Williams:
@@ -15,6 +21,8 @@ Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 202
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -22,15 +30,59 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
-from perfkit.analysis import occupancy, roofs
+from perfkit.analysis import warps
 from perfkit.analysis.grouping import numbered
-from perfkit.analysis.kernels import wide
-from perfkit.analysis.roofs import CEILINGS, LEVELS, RECORD
+from perfkit.analysis.kernels import Float, wide
+from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
+from perfkit.hardware import PRECISIONS, Peaks
 from perfkit.schema import Column, Table
 from perfkit.tables import COUNTERS, DUR, GPU, LAUNCHES, RANK
 
-Floats = NDArray[np.float64]
+UNKNOWN = "tensor"
+_METRIC = (
+    r"sm__ops_path_tensor(?P<op>_op_[a-z]+)?_src_(?P<src>[a-z0-9]+)(?:_dst_(?P<dst>[a-z0-9]+))?"
+    r"(?:_sparsity_(?P<sparsity>on|off))?\.sum"
+)
+# Which counters of a type stand for all of it: the sum over instruction kinds, then the split by sparsity.
+_ANSWERS = ((False, True), (False, False), (True, True), (True, False))
+CEILINGS = Table(
+    "CEILINGS",
+    "a roof of a device: a precision or a memory level",
+    (
+        RANK,
+        GPU,
+        Column("roof", "category", "fp64, fp32, fp16, fp16_tensor, ..., or dram, l2, l1"),
+        Column("flops_per_s", "float64", "peak of a precision, FLOP/s; NaN for a memory level"),
+        Column("bytes_per_s", "float64", "peak of a memory level, bytes/s; NaN for a precision"),
+        Column("ridge", "float64", "peak over DRAM bandwidth, FLOP/byte; NaN for a memory level"),
+        Column("count", "int64", "launches it was measured in; 0 for a data sheet"),
+        Column("spread_frac", "float64", "(highest - lowest) / highest over these launches; NaN for a data sheet"),
+        Column("source", "string", "where it comes from"),
+    ),
+    ("rank", "gpu", "roof"),
+)
+LEVELS = ("dram", "l2", "l1")
+RECORD = "`ncu --set full --section SpeedOfLight_HierarchicalTensorRooflineChart`"
+MEASURED = "measured in the report: peak sustained x clock, the highest over the launches"
+_OP = "sm__sass_thread_inst_executed_op_{}fma_pred_on.sum.peak_sustained"
+_CLOCKS = {
+    "sm": ("sm__cycles_elapsed.avg.per_second", "smsp__cycles_elapsed.avg.per_second"),
+    "dram": ("dram__cycles_elapsed.avg.per_second",),
+    "lts": ("lts__cycles_elapsed.avg.per_second",),
+    "l1tex": ("l1tex__cycles_elapsed.avg.per_second",),
+}
+_L1 = "l1tex__lsu_writeback_active{}.sum.peak_sustained"
+# Unit whose clock counts, what one event is worth, and the metric; of several the first that was recorded.
+# A half-precision instruction works on two lanes: its multiply-add is 4 FLOP.
+_PEAKS = {
+    "fp64": ("sm", 2, (_OP.format("d"),)),
+    "fp32": ("sm", 2, (_OP.format("f"),)),
+    "fp16": ("sm", 4, (_OP.format("h"),)),
+    "dram": ("dram", 1, ("dram__bytes.sum.peak_sustained",)),
+    "l2": ("lts", 32, ("lts__lts2xbar_cycles_active.sum.peak_sustained",)),
+    "l1": ("l1tex", 128, (_L1.format("_mem_lgds"), _L1.format("_mem_lg"), _L1.format(""))),
+}
 POINTS = Table(
     "POINTS",
     "a launch, or all launches of a kernel, in one precision",
@@ -68,8 +120,7 @@ BY = {
 }
 _WAVES = "launch__waves_per_multiprocessor"
 _FLOPS = {"fp64_flops": "fp64", "fp32_flops": "fp32", "fp16_flops": "fp16"}
-_LEVELS = ("dram", "l2", "l1")
-_SUMS = ["dur_ns", *(f"{level}_bytes" for level in _LEVELS)]
+_SUMS = ["dur_ns", *(f"{level}_bytes" for level in LEVELS)]
 _MEANS = ["sm_frac", "memory_frac", "waves"]
 Row = dict[Any, Any]
 _UNCOUNTED = f" Its FLOP were not counted: record with {RECORD}."
@@ -80,19 +131,144 @@ REFUSED_ABOVE = 1.1  # measuring a little over the roof happens, a lot over it m
 _SHARES = ["compute_share_frac", *(f"{level}_share_frac" for level in LEVELS)]
 
 
+def ceilings(
+    launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, peaks: Peaks | None = None
+) -> pd.DataFrame:
+    """Return the roofs of every device that ran `launches`, CEILINGS: of `peaks` if given, else those of the report.
+
+    A measured roof is the peak per cycle times the clock of a launch, the highest over the launches of the device, so
+    that no launch lies above it because its own clock was higher. Measured peaks (of the report's roofline sections in
+    `counters`) are at the profiler's clock, locked to base unless it was told otherwise; those of a data sheet, such as
+    ``hardware.peaks(name)``, are at boost clock, and have no roof for l2 and l1.
+
+    Raises
+    ------
+    PerfkitError
+        If a device has no peak of any precision or no DRAM bandwidth: there is no roof then, and no default.
+
+    References
+    ----------
+    Metrics and factors are those of the vendor's roofline sections (Nsight Compute, SpeedOfLight_*Roofline*.section).
+    """
+    devices = LAUNCHES.check(launches)[["rank", "gpu"]].drop_duplicates()
+    if peaks is not None:
+        roofs = devices.merge(_sheet(peaks), how="cross")
+    else:
+        roofs = _measured(launches, COUNTERS.empty() if counters is None else counters)
+    _refuse(devices, roofs)
+    is_memory = roofs["roof"].isin(LEVELS)
+    bandwidth = roofs[roofs["roof"] == "dram"].set_index(["rank", "gpu"])["peak"]
+    below = bandwidth.reindex(pd.MultiIndex.from_frame(roofs[["rank", "gpu"]])).to_numpy("float64")
+    table = roofs.assign(flops_per_s=roofs["peak"].mask(is_memory), bytes_per_s=roofs["peak"].where(is_memory))
+    return CEILINGS.make(table.assign(ridge=table["flops_per_s"] / below).drop(columns="peak"))
+
+
+def _sheet(peaks: Peaks) -> pd.DataFrame:
+    roofs = {"dram": peaks.bandwidth(), **peaks.flops_per_s}
+    source = f"dense peaks of {peaks.name}" + (f" ({peaks.as_of})" if peaks.as_of else "") + f": {peaks.source}"
+    columns = {"roof": list(roofs), "peak": list(roofs.values()), "count": 0, "spread_frac": np.nan, "source": source}
+    return pd.DataFrame(columns)
+
+
+def _measured(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return the highest peak over the launches of each device and roof."""
+    tensors = {name: ("sm", 1, metrics) for name, metrics in metrics(counters, ".peak_sustained").items()}
+    roofs = {**_PEAKS, **tensors}
+    wanted = [metric for _, _, names in roofs.values() for metric in names]
+    values = wide(launches, counters, [*wanted, *(metric for names in _CLOCKS.values() for metric in names)])
+
+    def recorded(names: tuple[str, ...]) -> pd.Series:
+        return values[list(names)].bfill(axis=1).iloc[:, 0]  # the first that was, launch by launch
+
+    clocks = {unit: recorded(names) for unit, names in _CLOCKS.items()}
+    clocks["sm"] = clocks["sm"].fillna(launches["clock_hz"])
+    peaks = {roof: by * recorded(names) * clocks[unit] for roof, (unit, by, names) in roofs.items()}
+    keyed = pd.DataFrame({"rank": launches["rank"], "gpu": launches["gpu"], **peaks})
+    long = keyed.melt(["rank", "gpu"], var_name="roof", value_name="peak")
+    grouped = long[long["peak"] > 0].groupby(["rank", "gpu", "roof"])["peak"].agg(["max", "min", "size"]).reset_index()
+    table = grouped[["rank", "gpu", "roof"]].assign(peak=grouped["max"], count=grouped["size"], source=MEASURED)
+    return table.assign(spread_frac=1 - grouped["min"] / grouped["max"])
+
+
+def _refuse(devices: pd.DataFrame, ceilings: pd.DataFrame) -> None:
+    """Raise PerfkitError naming every device that lacks a roof of arithmetic or of memory."""
+    lacking = []
+    for rank, gpu in devices.itertuples(index=False):
+        roofs = set(ceilings["roof"][(ceilings["rank"] == rank) & (ceilings["gpu"] == gpu)])
+        device = f"GPU {gpu}" if gpu >= 0 else "the GPU"
+        for what, there in (("FLOP/s", roofs - set(LEVELS)), ("DRAM bandwidth", roofs & {"dram"})):
+            if not there:
+                lacking.append(f"no peak {what} is known for {device} of rank {rank}")
+    if lacking:
+        raise PerfkitError(
+            f"roofline: {'; '.join(lacking)}. Record with {RECORD}, or pass peaks=hardware.peaks(name of the GPU), "
+            "or your own with hardware.load_peaks."
+        )
+
+
+def metrics(counters: pd.DataFrame, suffix: str = "") -> dict[str, tuple[str, ...]]:
+    """Return precision -> the metrics whose sum counts its operations; `suffix` follows ``.sum`` in their names."""
+    pattern = re.compile(_METRIC + re.escape(suffix))
+    recorded = sorted(str(metric) for metric in COUNTERS.check(counters)["metric"].unique())
+    matches = [match for metric in recorded if (match := pattern.fullmatch(metric))]
+    results = {match["src"] for match in matches if match["dst"]}
+    chosen: dict[str, tuple[str, ...]] = {}
+    for source, target in dict.fromkeys((match["src"], match["dst"]) for match in matches):
+        if target or source not in results:
+            of_type = [match for match in matches if (match["src"], match["dst"]) == (source, target)]
+            for name, metric in _level(of_type, f"{source}_tensor" + ("_acc16" if target == "fp16" else "")):
+                chosen[name] = (*chosen.get(name, ()), metric)
+    return chosen
+
+
+def _level(of_type: list[re.Match[str]], precision: str) -> Iterator[tuple[str, str]]:
+    """Return precision and metric of the first level that the report has of a type."""
+    levels = ([m for m in of_type if (bool(m["op"]), bool(m["sparsity"])) == level] for level in _ANSWERS)
+    for match in next(filter(None, levels), []):
+        yield precision + ("_sparse" if match["sparsity"] == "on" else ""), match[0]
+
+
+def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return `tensor_flops` of each launch split by precision: rows of `launches`, a float64 column per precision.
+
+    A launch of which it was not counted is NaN in all columns; the columns of a row add up to its `tensor_flops`.
+    """
+    counted = launches["tensor_flops"]
+    parts = _parts(launches, counters)
+    total = parts.sum(axis=1)
+    split = parts.div(total.where(total > 0), axis=0).mul(counted, axis=0).fillna(0.0)
+    named = _operand_precision(launches).where(~(total > 0) & (counted > 0))
+    for precision in sorted(named.dropna().unique()):
+        of_name = counted.where(named == precision, 0.0)
+        split[precision] = of_name + split[precision] if precision in split else of_name
+    return split.where(counted.notna(), axis=0) if len(split.columns) else pd.DataFrame({UNKNOWN: counted})
+
+
+def _parts(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
+    """Return counted operations, or operations per cycle where only these were recorded, per precision."""
+    for suffix in ("", ".per_cycle_elapsed"):
+        recorded = metrics(counters, suffix)
+        if recorded:
+            values = wide(launches, counters, [metric for each in recorded.values() for metric in each]).fillna(0.0)
+            return pd.DataFrame({name: values[list(each)].sum(axis=1) for name, each in recorded.items()})
+    return pd.DataFrame(index=launches.index)
+
+
+def _operand_precision(launches: pd.DataFrame) -> pd.Series:
+    """Return the precision that each kernel's name tells, `tensor` where it tells none that has a tensor peak."""
+    decoded = {name: f"{names.decode(str(name)).precision}_tensor" for name in launches["full_name"].cat.categories}
+    precision = {name: roof for name, roof in decoded.items() if roof in PRECISIONS}
+    return launches["full_name"].astype("object").map(precision).fillna(UNKNOWN)
+
+
 def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: str = "launch") -> pd.DataFrame:
     """Return performance and arithmetic intensity of each launch, or group of launches, per precision.
 
-    flops_per_s = sum of FLOP / sum of time, intensity = sum of FLOP / sum of bytes. A launch that computed in
-    several precisions has a point in each, all with the whole launch's bytes and time; one that computed in none,
-    or of which no FLOP were counted, has one row without precision.
+    A launch that computed in several precisions has a point in each, all with the whole launch's bytes and time; one
+    that computed in none, or of which no FLOP were counted, has one row without precision.
 
-    Parameters
-    ----------
-    counters
-        For the types of tensor operations and the waves; without it names tell the types.
-    by
-        "launch"; "name", "full_name": all launches of it on a GPU; "gpu": all launches of a GPU. Else ValueError.
+    `counters` tell the types of tensor operations and the waves; without them names tell the types. `by` is "launch";
+    "name", "full_name": all launches of it on a GPU; "gpu": all launches of a GPU. Else ValueError.
 
     Returns
     -------
@@ -104,14 +280,18 @@ def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: 
     LAUNCHES.check(launches)
     counters = COUNTERS.empty() if counters is None else counters
     operations = launches[list(_FLOPS)].rename(columns=_FLOPS)
-    operations = pd.concat([operations, roofs.flops(launches, counters)], axis=1)
+    operations = pd.concat([operations, flops(launches, counters)], axis=1)
     # A report prints waves with two decimals: of a small grid they are worked out, or known to be few.
-    waves = occupancy.limits(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
+    waves = warps.occupancy(launches, counters)["waves"].fillna(wide(launches, counters, [_WAVES])[_WAVES])
     measures = launches[[*_SUMS, "sm_frac", "memory_frac"]].assign(waves=waves.to_numpy())
     keys, group = numbered(launches, BY[by])
     groups = pd.concat([_with_names(keys), _grouped(measures, group, len(keys))], axis=1)
     work = np.column_stack([_sum(operations[name], group, len(keys)) for name in operations.columns])
-    return POINTS.make(_divided(_per_precision(groups, work, operations.columns.tolist())))
+    table = _per_precision(groups, work, operations.columns.tolist())
+    for level in LEVELS:
+        table[f"{level}_intensity"] = table["flops"] / table[f"{level}_bytes"]
+    table["flops_per_s"] = table["flops"] / (table["dur_ns"].where(table["dur_ns"] > 0) / 1e9)
+    return POINTS.make(table)
 
 
 def _with_names(keys: pd.DataFrame) -> pd.DataFrame:
@@ -125,7 +305,7 @@ def _with_names(keys: pd.DataFrame) -> pd.DataFrame:
     return keys[["rank", "gpu"]].assign(launch=launch, name=name.fillna("all kernels"), full_name=full, family=family)
 
 
-def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Floats:
+def _sum(values: pd.Series, group: NDArray[np.int64], groups: int) -> Float:
     """Return the sum of each group; NaN if any part is."""
     return np.bincount(group, values.to_numpy("float64"), groups).astype(np.float64, copy=False)
 
@@ -137,7 +317,7 @@ def _grouped(measures: pd.DataFrame, group: NDArray[np.int64], groups: int) -> p
     return pd.concat([sums, means, pd.Series(np.bincount(group, minlength=groups), name="count")], axis=1)
 
 
-def _per_precision(groups: pd.DataFrame, flops: Floats, precisions: list[str]) -> pd.DataFrame:
+def _per_precision(groups: pd.DataFrame, flops: Float, precisions: list[str]) -> pd.DataFrame:
     """Return a row per group and precision with operations, and one for each group that has none."""
     group, column = np.nonzero(flops > 0)
     bare = np.flatnonzero(~(flops > 0).any(axis=1))
@@ -147,23 +327,14 @@ def _per_precision(groups: pd.DataFrame, flops: Floats, precisions: list[str]) -
     return rows.assign(precision=named, flops=np.append(flops[group, column], none))
 
 
-def _divided(table: pd.DataFrame) -> pd.DataFrame:
-    """Add performance and intensities to `table`, which is this module's own."""
-    for level in _LEVELS:
-        table[f"{level}_intensity"] = table["flops"] / table[f"{level}_bytes"]
-    table["flops_per_s"] = table["flops"] / (table["dur_ns"].where(table["dur_ns"] > 0) / 1e9)
-    return table
-
-
 def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.DataFrame:
     """Return what limits each point, its share of each roof, and the reason in a sentence.
 
     The vendor's rule on compute and memory throughput decides where both were recorded (see `speed_of_light`).
     Else the roof does: a share under 60 % is latency, else an intensity under the ridge is memory, else compute.
     A launch with several precisions gets one verdict, that of its point nearest to the roof. A launch with a point
-    above 110 % of its roof is refused, whatever the throughputs say: its figures contradict each other.
-
-    Without `ceilings` there are no shares, and only the vendor's rule can decide.
+    above 110 % of its roof is refused, whatever the throughputs say: its figures contradict each other. Without
+    `ceilings` there are no shares, and only the vendor's rule can decide.
 
     Returns
     -------
@@ -273,20 +444,17 @@ def speed_of_light_reason(row: Row) -> str:
     """Return the sentence for a verdict of the vendor's rule; `row` has verdict, sm_frac, memory_frac and waves."""
     sm, memory = percent(row["sm_frac"]), percent(row["memory_frac"])
     both = f"compute throughput is {sm} and memory throughput {memory} of its peak"
+    waves = number(row["waves"]) if row["waves"] > 0 else "under 0.01"
     sentence = {
         "compute": f"Arithmetic limits it: {both}.",
         "memory": f"Memory limits it: {both}.",
         "balanced": f"Neither leads by 10 points: {both}.",
         "latency": f"It waits: {both}, both under 60 %, though the grid fills the GPU.",
-        "small_grid": f"The grid has too few blocks to fill the GPU ({_waves(row['waves'])} waves): {both}.",
+        "small_grid": f"The grid has too few blocks to fill the GPU ({waves} waves): {both}.",
     }[row["verdict"]]
     if row["verdict"] == "latency" and pd.isna(row["waves"]):
         sentence = f"It waits: {both}, both under 60 %; whether the grid fills the GPU was not recorded."
     return sentence + (_UNCOUNTED if pd.isna(row["flops"]) else "")
-
-
-def _waves(waves: float) -> str:
-    return number(waves) if waves > 0 else "under 0.01"
 
 
 def roofline_reason(row: Row) -> str:
@@ -312,9 +480,8 @@ def refusal(row: Row) -> str:
     """Return why a launch above its roof is refused; the cause depends on the roof and on how it is known."""
     arithmetic, memory = row["compute_share_frac"], row["dram_share_frac"]
     what, share = ("peak", arithmetic) if not arithmetic < memory else ("DRAM bandwidth", memory)
-    over = (
-        f"Refused: it would reach {percent(share)} of the {what}" if share > 1.1 else "Refused with its other precision"
-    )
+    reach = f"Refused: it would reach {percent(share)} of the {what}"
+    over = reach if share > REFUSED_ABOVE else "Refused with its other precision"
     causes = ["operations counted with sparsity against a dense peak"] if "tensor" in str(row["precision"]) else []
     if row["measured"]:
         causes.append("the clock changed between the profiler's passes (record with `--clock-control base`)")

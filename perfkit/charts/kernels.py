@@ -278,7 +278,7 @@ def _format_place(drawn: pd.DataFrame) -> alt.Y:
 def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
     """Draw the stall reasons of the launches that took longest, one bar each.
 
-    `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.stalls.shares`; may be empty.
+    `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.warps.stall_shares`; may be empty.
     `launches`: LAUNCHES: their names and durations.
     `top`: number of launches with a bar, at least 1. Raises ValueError if `top` is below 1 or a share is no fraction.
     """

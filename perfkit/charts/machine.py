@@ -1,6 +1,6 @@
 """Pictures of what a machine can do with typical operations, of a training's iterations, and of how it scales.
 
-`roofline` (`perfkit.analysis.operations`): the solid roof is that of the data sheet, the dashed one what was measured;
+`roofline` (`analysis.llm_operations`): the solid roof is that of the data sheet, the dashed one what was measured;
 a single one is solid. Each operation lies on the roof that its performance was computed from: as fast as it can be, not
 as fast as it was. `scaling_efficiency` (`perfkit.analysis.efficiency`): both axes are logarithmic, so that the ideal is
 a straight line and the way down to a run is its efficiency.
@@ -48,7 +48,7 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
     `operations`: columns of `operations.attainable`; those without FLOP have no place on a logarithmic axis, which the
     chart says; may be empty.
     `ceilings`: columns roof, flops_per_s, measured_flops_per_s, bytes_per_s, measured_bytes_per_s, as from
-    `operations.ceilings`.
+    `llm_operations.ceilings`.
     `roof`: the precision whose peak is drawn, such as "bf16_tensor". Raises ValueError if a family has no colour.
     """
     need(

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import precision, roofline, steps
+from perfkit.analysis import roofline, steps
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
-from perfkit.analysis.transfers import SMALL_BYTES
+from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
+from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.rules import Step
@@ -59,7 +60,7 @@ def _small_copies(view: Selection) -> bool:
 def _reduced(view: Selection) -> bool:
     """Almost all matrix work runs in 16 or 8 bits: by the timeline's kernels, else by the counters of launches."""
     if len(view.kernels):
-        return bool(precision.mixed(formats(view)).reduced_frac >= MOST)
+        return bool(mixed(formats(view)).reduced_frac >= MOST)
     points = roofline.points(view.launches, view.counters).dropna(subset=["flops"])
     sixteen = where(points["precision"], re.compile("fp16|bf16|fp8|int8").search)
     return _share(pd.Series(sixteen), points["flops"]) >= MOST
@@ -68,7 +69,7 @@ def _reduced(view: Selection) -> bool:
 def _no_matrix(view: Selection) -> bool:
     """Less than a tenth of the kernel time is matrix work."""
     kernels = cut(view.kernels, view.window)
-    return len(kernels) > 0 and _share(kernels["family"].isin(precision.FAMILIES), kernels["dur_ns"]) < TENTH
+    return len(kernels) > 0 and _share(kernels["family"].isin(MATRIX_FAMILIES), kernels["dur_ns"]) < TENTH
 
 
 def _measured(view: Selection) -> pd.DataFrame:

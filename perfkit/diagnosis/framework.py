@@ -22,7 +22,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import hardware
-from perfkit.analysis import collectives, communication, flops, host, memory, operators, precision, steps, timeline
+from perfkit.analysis import communication, flops, host, memory, operators, steps, timeline
+from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, Axis, is_launch, is_memory, numbered_together, where
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Intervals, cut, devices, intersect, subtract, total, union
@@ -103,8 +104,8 @@ def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
 
 @kept
 def formats(view: Selection) -> pd.DataFrame:
-    """Return `precision.shares` of a selection."""
-    return precision.shares(view.ops, view.kernels, view.api_calls, window=view.window)
+    """Return `kernels.precision` of a selection."""
+    return analysis_kernels.precision(view.ops, view.kernels, view.api_calls, window=view.window)
 
 
 @kept
@@ -124,10 +125,10 @@ def avoidable(waits: pd.DataFrame) -> pd.DataFrame:
 
 def _precision(view: Selection) -> Iterator[Figure]:
     shares = formats(view)
-    found = precision.mixed(shares)
+    found = analysis_kernels.mixed(shares)
     if not found.total_ns:
         return
-    source = "precision.shares, precision.mixed"
+    source = "kernels.precision, kernels.mixed"
     definition = "time of GEMMs, convolutions and attention in fp16, bf16, fp8 or int8 over that in any format"
     yield Figure("reduced_precision_frac", "Matrix work in 16 or 8 bits", found.reduced_frac, "1", definition, source)
     definition = "time of these kernels whose format neither name nor operands say"
@@ -168,7 +169,7 @@ def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> 
     share = modelled / int(covered["gpu_ns"].sum())
     yield Figure("model_coverage_frac", "Kernel time with a model", share, "1", definition, "flops.coverage")
     kernels = cut(view.kernels, view.window)
-    matrix = int(kernels.loc[kernels["family"].isin(precision.FAMILIES), "dur_ns"].sum())
+    matrix = int(kernels.loc[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), "dur_ns"].sum())
     bound = peak(view, points, peaks) if span and 2 * modelled >= matrix else None
     if bound is None:
         return
@@ -216,9 +217,9 @@ def stragglers(view: Selection) -> pd.DataFrame:
     """Return `communication.stragglers` of a selection; empty where the ranks never met, as with clocks apart."""
     on_one_clock = view.framework.run.is_on_one_clock
     try:
-        return collectives.stragglers(view.framework.collectives if on_one_clock else COLLECTIVES.empty())
+        return communication.stragglers(view.framework.collectives if on_one_clock else COLLECTIVES.empty())
     except PerfkitError:
-        return collectives.stragglers(COLLECTIVES.empty())
+        return communication.stragglers(COLLECTIVES.empty())
 
 
 def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
@@ -278,7 +279,7 @@ def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> 
 
     A softmax that chooses experts follows a linear layer, and the experts' products come after it.
     """
-    other = kernels["family"].isin(precision.FAMILIES).to_numpy() & ~product
+    other = kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES).to_numpy() & ~product
     seen = np.flatnonzero(softmax | product | other)
     _, (device,) = devices(kernels.take(seen))
     stretch = np.cumsum(other[seen] | (np.diff(device, prepend=0) != 0))
@@ -292,7 +293,7 @@ def _steps_of_attention(kernels: pd.DataFrame, softmax: Bool, product: Bool) -> 
 
 def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     shares = formats(view)
-    found, kernels = precision.mixed(shares), cut(view.kernels, view.window)
+    found, kernels = analysis_kernels.mixed(shares), cut(view.kernels, view.window)
     if found.active is not False or found.total_ns < NOTABLE * kernels["dur_ns"].sum():
         return
     figure = known["reduced_precision_frac"]
@@ -300,7 +301,7 @@ def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Findin
     title = f"Mixed precision is not active: {figure.text} of the matrix work runs in 16 or 8 bits"
     part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
     text = f"The matrix work is {part} of the kernel time, most of it in {told}."
-    matrix = kernels[kernels["family"].isin(precision.FAMILIES)]
+    matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
     gain, level = _removing(view, matrix, "the matrix work disappears; tensor cores leave some of it")
     yield tell("precision", title, level, text, (figure,), gain)
 

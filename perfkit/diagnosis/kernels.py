@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from perfkit import hardware
-from perfkit.analysis import dossier, flops, occupancy, roofline, roofs, stalls
-from perfkit.analysis.roofs import CEILINGS
+from perfkit.analysis import dossier, flops, roofline, warps
+from perfkit.analysis.roofline import CEILINGS
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
 from perfkit.diagnosis.rules import tell
@@ -48,7 +48,7 @@ def roof(view: Selection, *, peaks: str = "") -> Roofline:
     sheet = hardware.peaks(name, table=hardware.load_peaks(peaks) if peaks else None)
     source = f"data sheet of {sheet.name}, dense peaks" if sheet else "measured in the report, at its own clock"
     try:
-        ceilings = roofs.ceilings(view.launches, view.counters, peaks=sheet)
+        ceilings = roofline.ceilings(view.launches, view.counters, peaks=sheet)
     except PerfkitError as e:
         return Roofline(roofline.bound(points), None, str(e))
     return Roofline(roofline.bound(points, ceilings), ceilings, source)
@@ -96,7 +96,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
 
 
 def _stall(view: Selection) -> Iterator[Figure]:
-    shares = stalls.shares(view.stalls)
+    shares = warps.stall_shares(view.stalls)
     shares = shares.merge(view.launches[["rank", "launch", "dur_ns"]], on=["rank", "launch"])
     shares = shares[shares["place"].notna() & shares["dur_ns"].notna()]
     if shares.empty:
@@ -106,7 +106,7 @@ def _stall(view: Selection) -> Iterator[Figure]:
     reason = str(weighted.idxmax())
     label = f"Main stall: {reason.replace('_', ' ')}"
     definition = "share of warp time, not of time, spent on this stall; launches weighted by their time"
-    yield Figure("main_stall_frac", label, float(weighted.max() / total), "1", definition, "stalls.shares")
+    yield Figure("main_stall_frac", label, float(weighted.max() / total), "1", definition, "warps.stall_shares")
 
 
 def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
@@ -149,7 +149,7 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     achieved, possible = known.get("achieved_occupancy_frac"), known.get("theoretical_occupancy_frac")
     if achieved is None or possible is None or possible.value >= LOW_OCCUPANCY or not binding(known):
         return
-    found = occupancy.limits(view.launches, view.counters)["limiter"].dropna()
+    found = warps.occupancy(view.launches, view.counters)["limiter"].dropna()
     limit = f", most often by {found.mode().iloc[0].replace('_', ' ')}" if len(found) else ""
     text = f"{achieved.text} of the warps are resident, of {possible.text} that the launches allow{limit}."
     computing = known["computation_frac"].value if "computation_frac" in known else 1.0

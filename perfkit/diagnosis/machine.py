@@ -29,7 +29,7 @@ from pathlib import Path
 import pandas as pd
 
 from perfkit import hardware
-from perfkit.analysis import communication, efficiency, operations
+from perfkit.analysis import communication, efficiency, llm_operations
 from perfkit.analysis import scaling as analysis_scaling
 from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing
 from perfkit.diagnosis.rules import tell
@@ -63,7 +63,7 @@ class Machine:
         """The roofs as text: roof, data sheet, measured, measured over data sheet, ridge in FLOP/byte."""
         rows = [
             (
-                "memory" if row["roof"] == operations.MEMORY else spoken(str(row["roof"])),
+                "memory" if row["roof"] == llm_operations.MEMORY else spoken(str(row["roof"])),
                 _rate(row["flops_per_s"], row["bytes_per_s"]),
                 _rate(row["measured_flops_per_s"], row["measured_bytes_per_s"]),
                 percent(row["measured_frac"]),
@@ -139,14 +139,14 @@ def machine(view: Selection, *, peaks: str = "") -> Machine:
     sheet, measured = hardware.peaks(name), hardware.peaks(name, table=own)
     why = _unknown(names, name, sheet, measured, own)
     try:
-        ceilings = operations.ceilings(peaks=sheet, measured=measured)
+        ceilings = llm_operations.ceilings(peaks=sheet, measured=measured)
     except PerfkitError as e:
-        ceilings, measured, why = operations.ceilings(peaks=sheet), None, str(e)
+        ceilings, measured, why = llm_operations.ceilings(peaks=sheet), None, str(e)
     rates = next((r for r in (measured, sheet) if r and r.memory_bytes_per_s and _precision(r)), None)
     precision, placed = _precision(rates or sheet or measured), None
     if rates:
-        work = operations.work(element_bytes=ELEMENT.get(precision, 2))
-        placed = operations.attainable(work, peaks=rates, precision=precision)
+        work = llm_operations.work(element_bytes=ELEMENT.get(precision, 2))
+        placed = llm_operations.attainable(work, peaks=rates, precision=precision)
     return Machine(name, ceilings, sheet or measured, placed, precision, why)
 
 
@@ -317,7 +317,7 @@ def _ceilings(found: Machine) -> Iterator[Figure]:
             for name, own, more, of, definition in values:
                 if row[name] > 0:
                     said, what = f"{label[:1].upper()}{label[1:]}{more}", f"{label} of {found.name}, {definition}"
-                    yield Figure(f"baseline_{own}", said, float(row[name]), of, what, "operations.ceilings")
+                    yield Figure(f"baseline_{own}", said, float(row[name]), of, what, "llm_operations.ceilings")
 
 
 def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:

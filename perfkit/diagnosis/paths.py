@@ -17,7 +17,7 @@ from dataclasses import replace
 import pandas as pd
 
 from perfkit.analysis import calltree
-from perfkit.analysis.stalls import words
+from perfkit.analysis.warps import stall_words
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
 from perfkit.diagnosis.rules import tell
 from perfkit.format import percent, printable
@@ -162,7 +162,7 @@ def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
     if share is None or share.value < SEVERE:
         return
     reason = share.label.rpartition(" ")[2]
-    said = words.get(reason)
+    said = stall_words.get(reason)
     title = f"Warps that wait do so for {reason} in {share.text} of their samples"
     text = said.means if said else "The reason is not one perfkit has words for."
     helps = (said.helps if said else "Look at the kernel's source lines with the most samples.").rstrip(".")

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 
 import pandas as pd
 
-from perfkit.analysis import causes, precision, steps
+from perfkit.analysis import causes, steps
+from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
@@ -152,12 +153,12 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     if not span or unused < NOTABLE_THROUGHPUT * span:
         return
     # Where operators are there and name full precision, the rule on number formats says it already.
-    if not view.framework.ops.empty and precision.mixed(formats(view.framework)).active is False:
+    if not view.framework.ops.empty and analysis_kernels.mixed(formats(view.framework)).active is False:
         return
     share = unused / span
     definition = "time of GEMMs, convolutions and attention that use no tensor core, over the span"
     label = "Matrix work without tensor cores"
-    figure = Figure("no_tensor_core_frac", label, share, "1", definition, "precision.shares, SAMPLES")
+    figure = Figure("no_tensor_core_frac", label, share, "1", definition, "kernels.precision, SAMPLES")
     evidence = (figure, *(known[i] for i in ("sample_tensor_active_frac", "reduced_precision_frac") if i in known))
     names = f"by their names {percent(without / total)} of the matrix work runs on CUDA cores"
     text = f"Matrix work takes {percent(total / span)} of the time; {names}."
@@ -189,4 +190,8 @@ def matrix_frac(view: Selection) -> float | None:
     """Return the share of the kernel time that is matrix work; None without kernels."""
     kernels = cut(view.kernels, view.window)
     total = int(kernels["dur_ns"].sum())
-    return int(kernels.loc[kernels["family"].isin(precision.FAMILIES), "dur_ns"].sum()) / total if total else None
+    return (
+        int(kernels.loc[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES), "dur_ns"].sum()) / total
+        if total
+        else None
+    )

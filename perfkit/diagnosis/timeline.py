@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes as analysis_causes
-from perfkit.analysis import communication, gaps, host, steps, timeline, transfers
+from perfkit.analysis import communication, gaps, host, memory, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, kept
@@ -41,7 +41,10 @@ METRICS = {
     "dram_write_frac": ("DRAM write", "mean over samples of write bandwidth over its peak"),
 }
 # How the source of a figure begins that rests on how long kernels ran.
-KERNEL_TIMES = ("KERNELS", "communication.", "gaps.", "operators.", "precision.", "flops.", "dossier.", "host.")
+KERNEL_TIMES = (
+    *("KERNELS", "communication.overlap", "communication.plateau", "communication.summary", "gaps.", "operators."),
+    *("kernels.", "flops.", "dossier.", "host."),
+)
 COUNTED = ("count", "bytes", "FLOP")  # units of figures that no duration enters
 
 
@@ -176,9 +179,9 @@ def detected(view: Selection) -> pd.DataFrame:
 
 
 def _copies(view: Selection) -> Iterator[Figure]:
-    moved = transfers.summary(view.copies, by=("direction",), window=view.window).set_index("direction")
+    moved = memory.copied(view.copies, by=("direction",), window=view.window).set_index("direction")
     for direction in moved.index.intersection(["H2D", "D2H", "P2P"]):
-        row, name, source = moved.loc[direction], str(direction).lower(), "COPIES; transfers.summary"
+        row, name, source = moved.loc[direction], str(direction).lower(), "COPIES; memory.copied"
         yield Figure(f"{name}_count", f"{direction} copies", int(row["count"]), "count", "copies in the window", source)
         yield Figure(f"{name}_bytes", f"{direction} volume", int(row["bytes"]), "bytes", "bytes copied", source)
         yield Figure(f"{name}_ns", f"{direction} time", int(row["total_ns"]), "ns", "sum of copy durations", source)

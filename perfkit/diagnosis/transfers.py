@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import collectives, timeline
+from perfkit.analysis import communication, timeline
 from perfkit.analysis.causes import is_sync, started_by, where
 from perfkit.analysis.intervals import Int, Intervals, Window, cut, devices, ends, merge, subtract, union
-from perfkit.analysis.transfers import SMALL_BYTES
+from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.rules import tell
@@ -128,13 +128,13 @@ def figures(view: Selection) -> Iterator[Figure]:
     window = common_window(view)
     by_rank = computing(view) if window and len(set(busy(view)["rank"])) > 1 else pd.DataFrame()
     if len(by_rank) and by_rank["computation_ns"].sum():
-        row = collectives.imbalance(by_rank, value="computation_ns").iloc[0]
+        row = communication.imbalance(by_rank, value="computation_ns").iloc[0]
         definition = (
             f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
             "all ranks recorded"
         )
         value = float(row["imbalance_frac"])
-        yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "collectives.imbalance")
+        yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "communication.imbalance")
 
 
 def common_window(view: Selection) -> Window | None:

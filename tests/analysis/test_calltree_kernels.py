@@ -8,7 +8,7 @@ from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, toy_metrics,
 
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.dossier import call_paths
-from perfkit.analysis.stalls import main, words
+from perfkit.analysis.warps import main_stall, stall_words
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE, STALLS
 
@@ -203,10 +203,10 @@ def test_stalls_of_each_kernel_by_hand() -> None:
 @pytest.mark.parametrize("reason", HPCTOOLKIT)
 def test_every_reason_of_hpctoolkit_has_words(reason: str) -> None:
     """Each of HPCToolkit's stall reasons is explained, with and without its old prefix."""
-    assert words[reason].means.endswith(".")
-    assert words[reason] == words[f"stl_{reason}"]
+    assert stall_words[reason].means.endswith(".")
+    assert stall_words[reason] == stall_words[f"stl_{reason}"]
     if reason != "hid":
-        assert [words[reason].helps] == main(stalls((1, reason, 1.0)), by="node")["helps"].tolist()
+        assert [stall_words[reason].helps] == main_stall(stalls((1, reason, 1.0)), by="node")["helps"].tolist()
 
 
 def test_call_paths_of_a_gpu_tree() -> None:

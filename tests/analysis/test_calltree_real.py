@@ -13,7 +13,7 @@ import pytest
 import perfkit
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.dossier import call_paths
-from perfkit.analysis.stalls import shares
+from perfkit.analysis.warps import stall_shares
 
 GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"
 DATABASES = [GPU, CPU, "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
@@ -111,7 +111,7 @@ def test_stalls_are_the_databases_own(profiles: Path, name: str) -> None:
     assert (
         truth["derived_all_threads"]["stall_total"]
         == found["value"].sum()
-        == shares(run.stalls, by="node")["value"].sum()
+        == stall_shares(run.stalls, by="node")["value"].sum()
     )
     by_entry = paths.stall_shares(run.calltree, run.stalls, by="entry")
     main = by_entry[by_entry["entry"] == truth["main_entry"]]

@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 from frames import kernels
 
-from perfkit.analysis import collectives as analysis_collectives
-from perfkit.analysis.collectives import imbalance, matched, skew, stragglers
+from perfkit.analysis.communication import imbalance, matched, skew, stragglers
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import COLLECTIVES
 
@@ -76,7 +75,6 @@ def test_who_keeps_the_others_waiting() -> None:
     assert [20, 25, 30] == found["wait_ns"].tolist()
     assert [20 / 55, 25 / 64, 30 / 67] == pytest.approx(found["wait_frac"].tolist(), rel=1e-12)
     assert [[0, 0]] * 3 == found[["apart_count", "unmatched_count"]].to_numpy().tolist()
-    assert analysis_collectives.stragglers is stragglers
 
 
 def test_nobody_is_late_where_all_come_at_once() -> None:

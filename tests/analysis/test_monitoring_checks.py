@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from sampled import devices, samples, together
 
-from perfkit.analysis.monitoring.verdicts import checks
+from perfkit.analysis.monitoring import checks
 from perfkit.errors import SchemaError
 from perfkit.tables import DEVICES, SAMPLES
 

@@ -9,7 +9,7 @@ import pytest
 
 import perfkit
 from perfkit.analysis.kernels import wide
-from perfkit.analysis.occupancy import Sm, blocks, limits
+from perfkit.analysis.warps import Sm, occupancy, resident_blocks
 
 HOPPER = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=132, compute_capability=9)
 GA100 = Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
@@ -41,7 +41,7 @@ def test_rules_give_the_vendors_limits(profiles: Path, report: str, sm: Sm) -> N
         + ["launch__registers_per_thread"],
     )
     threads = run.launches["block_threads"].to_numpy("float64")
-    found = blocks(threads, said["launch__registers_per_thread"].to_numpy(), np.zeros(len(said)), sm=sm)
+    found = resident_blocks(threads, said["launch__registers_per_thread"].to_numpy(), np.zeros(len(said)), sm=sm)
     assert said.iloc[:, :3].to_numpy().tolist() == found[["warps", "registers", "slots"]].to_numpy().tolist()
 
 
@@ -50,6 +50,6 @@ def test_limits_give_the_vendors_occupancy(profiles: Path, report: str, sm: Sm) 
     """Resident blocks x warps per block / warps of the SM is the theoretical occupancy that the report holds."""
     run = perfkit.load(profiles / report)
     blank = run.launches.assign(theoretical_occupancy_frac=np.nan)
-    found = limits(blank, run.counters, sm=sm)
+    found = occupancy(blank, run.counters, sm=sm)
     measured = run.launches["theoretical_occupancy_frac"]
     assert pytest.approx(measured.to_numpy(), abs=1e-4) == found["theoretical_occupancy_frac"].to_numpy()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from perfkit import hardware
-from perfkit.analysis.operations import MACHINE, OPERATIONS, attainable, ceilings, work
+from perfkit.analysis.llm_operations import MACHINE, OPERATIONS, attainable, ceilings, work
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import Peaks
 from perfkit.tables import KERNELS

@@ -31,7 +31,7 @@ from readers.torch_real import (
     read,
 )
 
-from perfkit.analysis import host, memory, operators, precision, steps
+from perfkit.analysis import host, kernels, memory, operators, steps
 
 QWEN_H100 = "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
 NORMALISATION = "TraceLens__perf_model__normalization__normalization_layer_test.json.gz"
@@ -215,9 +215,9 @@ def test_small_kernels_of_the_optimiser(profiles: Path) -> None:
 )
 def test_mixed_precision(name: str, active: bool, formats: set[str], profiles: Path) -> None:
     """A V100 knows no TF32, the A100's ResNet uses it, and the models in bfloat16 run in it on both vendors' GPUs."""
-    found = precision.shares(*work(profiles, name))
+    found = kernels.precision(*work(profiles, name))
     assert formats == set(found["format"])
-    assert active is precision.mixed(found).active
+    assert active is kernels.mixed(found).active
 
 
 def test_workers_end_the_wait_for_data(profiles: Path) -> None:

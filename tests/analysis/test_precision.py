@@ -10,7 +10,7 @@ import pytest
 from frames import api_calls, copies, kernels, ranges
 from ops import op, ops
 
-from perfkit.analysis.precision import FAMILIES, FORMATS, SHARES, Mixed, mixed, shares
+from perfkit.analysis.kernels import FORMATS, MATRIX_FAMILIES, PRECISION, Mixed, mixed, precision
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -29,7 +29,7 @@ def found(*rows: dict[str, Any], dtypes: str | None = None, **more: Any) -> list
     """Rows of the shares of kernels launched in one operator with inputs of these types."""
     table = kernels(*({"correlation": 1, **row} for row in rows))
     frame, call = ops(op("aten::mm", 0, 9, dtypes=dtypes)), api_calls({"start_ns": 5, "dur_ns": 1, "correlation": 1})
-    return list(shares(frame, table, call, **more).itertuples(index=False, name=None))
+    return list(precision(frame, table, call, **more).itertuples(index=False, name=None))
 
 
 def test_worked_by_hand() -> None:
@@ -37,13 +37,13 @@ def test_worked_by_hand() -> None:
     rows = kernel(BF16, 35), kernel(SGEMM, 40), kernel(BF16, 25)
     expected = [("gemm", "bf16", "yes", "name", 2, 60, 0.6), ("gemm", "fp32", "no", "name", 1, 40, 0.4)]
     assert expected == found(*rows)
-    assert Mixed(True, 0.6, 0.0, 100) == mixed(shares(OPS.empty(), kernels(*rows), API_CALLS.empty()))
+    assert Mixed(True, 0.6, 0.0, 100) == mixed(precision(OPS.empty(), kernels(*rows), API_CALLS.empty()))
 
 
 def test_other_families_are_left_out() -> None:
     """Elementwise and communication kernels are no matrix work, attention and convolutions are."""
-    rows = [kernel("f", 10, family) for family in ("elementwise", "communication", *FAMILIES)]
-    assert sorted(FAMILIES) == sorted(row[0] for row in found(*rows))
+    rows = [kernel("f", 10, family) for family in ("elementwise", "communication", *MATRIX_FAMILIES)]
+    assert sorted(MATRIX_FAMILIES) == sorted(row[0] for row in found(*rows))
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def test_complex_and_integer_names(name: str, expected: str) -> None:
 def test_mixed(times: dict[str, int], active: bool | None) -> None:
     """At least half in 8 or 16 bits is yes; TF32 is not; no answer where what is unknown would decide."""
     table = kernels(*(kernel(name, dur) for name, dur in times.items()))
-    assert active is mixed(shares(OPS.empty(), table, API_CALLS.empty())).active
+    assert active is mixed(precision(OPS.empty(), table, API_CALLS.empty())).active
 
 
 def test_mixed_says_of_what() -> None:
     """Of 80 ns 20 are in bf16 and 30 unknown: 0.25 and 0.375."""
     table = kernels(kernel(BF16, 20), kernel(NAMELESS, 30), kernel(SGEMM, 30))
-    assert Mixed(None, 0.25, 0.375, 80) == mixed(shares(OPS.empty(), table, API_CALLS.empty()))
+    assert Mixed(None, 0.25, 0.375, 80) == mixed(precision(OPS.empty(), table, API_CALLS.empty()))
 
 
 def test_window_cuts_kernels() -> None:
@@ -115,20 +115,20 @@ def test_rows_add_up() -> None:
     random = np.random.default_rng(1)
     names = [SGEMM, BF16, TF32, NAMELESS]
     rows = [
-        kernel(names[which], dur, (*FAMILIES, "copy")[kind])
+        kernel(names[which], dur, (*MATRIX_FAMILIES, "copy")[kind])
         for which, kind, dur in random.integers(0, (4, 4, 90), (200, 3)).tolist()
     ]
     table = kernels(*rows)
-    there = table[table["family"].isin(FAMILIES)]
-    split = shares(OPS.empty(), table, API_CALLS.empty())
+    there = table[table["family"].isin(MATRIX_FAMILIES)]
+    split = precision(OPS.empty(), table, API_CALLS.empty())
     assert (len(there), there["dur_ns"].sum()) == (split["count"].sum(), split["total_ns"].sum())
     assert split["share_frac"].sum() == pytest.approx(1, rel=1e-12)
 
 
 def test_empty() -> None:
     """No matrix work: an empty table of the same kinds, and no answer."""
-    none = shares(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
-    assert SHARES.check(none).empty
+    none = precision(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
+    assert PRECISION.check(none).empty
     assert set(FORMATS) == set(none["format"].cat.categories)
     answer = mixed(none)
     assert (None, 0) == (answer.active, answer.total_ns)
@@ -145,9 +145,9 @@ def test_wrong_arguments() -> None:
     table = kernels(kernel(BF16, 1))
     before = table.copy()
     with pytest.raises(SchemaError, match="'KERNELS' does not match"):
-        shares(OPS.empty(), copies(), API_CALLS.empty())
+        precision(OPS.empty(), copies(), API_CALLS.empty())
     with pytest.raises(SchemaError, match="'SHARES' does not match"):
         mixed(ranges())
     with pytest.raises(ValueError, match="does not end after it starts"):
-        shares(OPS.empty(), table, API_CALLS.empty(), window=(5, 5))
+        precision(OPS.empty(), table, API_CALLS.empty(), window=(5, 5))
     pd.testing.assert_frame_equal(before, table)

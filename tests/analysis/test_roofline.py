@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from counted import counters, launches
 
-from perfkit.analysis.roofline import BOUNDS, POINTS, bound, points, speed_of_light
-from perfkit.analysis.roofs import CEILINGS, ceilings
+from perfkit.analysis.roofline import BOUNDS, CEILINGS, POINTS, bound, ceilings, points, speed_of_light
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import Peaks, peaks
 from perfkit.tables import COUNTERS, LAUNCHES

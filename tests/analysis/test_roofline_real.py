@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import perfkit
-from perfkit.analysis.roofline import bound, points
-from perfkit.analysis.roofs import ceilings
+from perfkit.analysis.roofline import bound, ceilings, points
 
 BERT = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv"
 

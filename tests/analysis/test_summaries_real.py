@@ -10,7 +10,7 @@ import pytest
 from real import SQLITE
 
 import perfkit
-from perfkit.analysis import host, kernels, steps, transfers
+from perfkit.analysis import host, kernels, memory, steps
 
 CAPTURES = [c.removesuffix(".sqlite") for c in SQLITE]
 COLUMNS = ["count", "total", "mean", "median", "min", "max", "std"]
@@ -91,7 +91,7 @@ def test_kernel_shares(profiles: Path, capture: str, run: perfkit.Run) -> None:
 def test_copy_times(profiles: Path, capture: str, run: perfkit.Run) -> None:
     """Copies per direction are the vendor's cuda_gpu_mem_time_sum."""
     expected = golden(profiles, capture, "cuda_gpu_mem_time_sum", ["Operation"], TIMES)
-    summary = transfers.summary(migrations_apart(run.copies), by=["direction"])
+    summary = memory.copied(migrations_apart(run.copies), by=["direction"])
     actual = measured(summary, {"Operation": summary["direction"]}, "ns")
     assert_equal(directed(expected), actual, ["count", "total", "min", "max"], 0.05)
 
@@ -99,7 +99,7 @@ def test_copy_times(profiles: Path, capture: str, run: perfkit.Run) -> None:
 def test_copy_sizes(profiles: Path, capture: str, run: perfkit.Run) -> None:
     """Bytes per direction are the vendor's cuda_gpu_mem_size_sum, in MB of 1e6 bytes with three decimals."""
     expected = golden(profiles, capture, "cuda_gpu_mem_size_sum", ["Operation"], SIZES)
-    summary = transfers.summary(migrations_apart(run.copies), by=["direction"])
+    summary = memory.copied(migrations_apart(run.copies), by=["direction"])
     summary = summary.rename(columns={"bytes": "total_bytes"})
     actual = measured(summary, {"Operation": summary["direction"]}, "bytes")
     actual[COLUMNS[1:]] /= 1e6

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels
 
-from perfkit.analysis.transfers import KEYS, pageable_async, small_copies, summary
+from perfkit.analysis.memory import COPY_KEYS, copied, pageable_async, small_copies
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, COPIES
 
@@ -34,7 +34,7 @@ def test_worked_by_hand() -> None:
 
     Times: mean 20, standard deviation sqrt(100 + 100); sizes: mean 1500, sqrt(250000 + 250000).
     """
-    row = summary(copies(copy(0, 10, 1000), copy(50, 30, 2000))).iloc[0]
+    row = copied(copies(copy(0, 10, 1000), copy(50, 30, 2000))).iloc[0]
     expected = {"direction": "H2D", "src_memory": "pinned", "dst_memory": "device", "count": 2, "bytes": 3000}
     expected |= {"total_ns": 40, "bytes_per_s": 75e9, "mean_ns": 20, "median_ns": 20, "min_ns": 10, "max_ns": 30}
     expected |= {"std_ns": 200**0.5, "mean_bytes": 1500, "median_bytes": 1500, "min_bytes": 1000, "max_bytes": 2000}
@@ -43,14 +43,14 @@ def test_worked_by_hand() -> None:
 
 def test_copy_of_no_duration_has_no_rate() -> None:
     """1000 bytes in 10 ns beside 500 in 0: the rate is 100 GB/s, though 1500 bytes were copied; alone it is NaN."""
-    found = summary(copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H")))
+    found = copied(copies(copy(0, 10, 1000), copy(50, 0, 500), copy(60, 0, 7, direction="D2H")))
     assert found.loc[0, ["bytes", "bytes_per_s"]].tolist() == [1500, 100e9]
     assert np.isnan(found.loc[1, "bytes_per_s"])
 
 
 def test_memory_kinds_are_told_apart() -> None:
     """Pinned, pageable and, for a memset, no source make a row each, by falling time."""
-    found = summary(
+    found = copied(
         copies(
             copy(0, 10, 1),
             copy(20, 30, 1, src_memory="pageable"),
@@ -66,16 +66,16 @@ def test_memory_kinds_are_told_apart() -> None:
 
 def test_window_cuts_bytes_in_proportion() -> None:
     """A quarter of a copy 0..40 lies in 30..100: a quarter of its 1000 bytes, at the same rate; one is outside."""
-    found = summary(copies(copy(0, 40, 1000), copy(100, 10, 5)), window=(30, 100))
+    found = copied(copies(copy(0, 40, 1000), copy(100, 10, 5)), window=(30, 100))
     assert found[["count", "bytes", "total_ns", "bytes_per_s"]].to_numpy().tolist() == [[1, 250, 10, 25e9]]
 
 
-@pytest.mark.parametrize("by", [["direction"], list(KEYS)])
+@pytest.mark.parametrize("by", [["direction"], list(COPY_KEYS)])
 def test_empty(by: list[str]) -> None:
     """No copies, no rows, the same columns and types."""
-    some = summary(copies(copy(0, 1, 1)), by=by)
-    assert some.dtypes.astype(str).to_dict() == summary(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
-    assert summary(COPIES.empty(), by=by, window=(0, 1)).empty
+    some = copied(copies(copy(0, 1, 1)), by=by)
+    assert some.dtypes.astype(str).to_dict() == copied(COPIES.empty(), by=by).dtypes.astype(str).to_dict()
+    assert copied(COPIES.empty(), by=by, window=(0, 1)).empty
 
 
 def test_summary_by_a_loop() -> None:
@@ -90,7 +90,7 @@ def test_summary_by_a_loop() -> None:
         figures[3] += row.bytes if row.dur_ns else 0
     for figures in expected.values():
         figures[3] *= 1e9 / figures[2]
-    found = summary(frame, by=["direction"]).set_index("direction")[["count", "bytes", "total_ns", "bytes_per_s"]]
+    found = copied(frame, by=["direction"]).set_index("direction")[["count", "bytes", "total_ns", "bytes_per_s"]]
     assert set(expected) == set(found.index)
     for direction, figures in expected.items():
         assert figures == pytest.approx(found.loc[direction].tolist(), rel=1e-12)
@@ -100,8 +100,8 @@ def test_groupings_sum_to_the_same() -> None:
     """Whatever the keys, counts, bytes and times sum to those of the table."""
     frame = random_copies(6)
     total = [len(frame), frame["bytes"].sum(), frame["dur_ns"].sum()]
-    for key in KEYS:
-        assert total == summary(frame, by=[key])[["count", "bytes", "total_ns"]].sum().tolist()
+    for key in COPY_KEYS:
+        assert total == copied(frame, by=[key])[["count", "bytes", "total_ns"]].sum().tolist()
 
 
 def test_pageable_copies_of_asynchronous_calls() -> None:
@@ -176,7 +176,7 @@ def test_no_small_copies() -> None:
 def test_wrong_keys(by: list[str]) -> None:
     """No key and unknown keys are refused with the legal ones."""
     with pytest.raises(ValueError, match=r"is not one or more of \['direction', 'src_memory'"):
-        summary(COPIES.empty(), by=by)
+        copied(COPIES.empty(), by=by)
 
 
 def test_wrong_arguments() -> None:
@@ -187,10 +187,10 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="at_most_bytes: -1 is not 0 or more"):
         small_copies(frame, at_most_bytes=-1)
     with pytest.raises(SchemaError, match="'COPIES' does not match"):
-        summary(foreign)
+        copied(foreign)
     with pytest.raises(SchemaError, match="'COPIES' does not match"):
         small_copies(foreign)
     with pytest.raises(SchemaError, match="'API_CALLS' does not match"):
         pageable_async(frame, foreign)
-    summary(frame, window=(100, 200))
+    copied(frame, window=(100, 200))
     pd.testing.assert_frame_equal(before, frame)

@@ -57,7 +57,7 @@ def cpu_seconds(path: str) -> dict[str, tuple[int, float]]:
 def transfers_seconds(path: str, count: str) -> dict[str, tuple[int, float]]:
     """Return rows and CPU seconds of the summary of so many transfers."""
     copies = perfkit.load(path).copies.head(int(count))
-    return {"transfers.summary": (len(copies), _least(lambda: analysis.transfers.summary(copies)))}
+    return {"memory.copied": (len(copies), _least(lambda: analysis.memory.copied(copies)))}
 
 
 def _least(question: Callable[[], object]) -> float:

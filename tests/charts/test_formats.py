@@ -16,7 +16,7 @@ from charts.test_theme import SIGHT, _contrast, _lab, _linear
 from frames import kernels
 
 import perfkit
-from perfkit.analysis import precision
+from perfkit.analysis import kernels as analysis_kernels
 from perfkit.charts import kernels as charts_kernels
 from perfkit.charts.kernels import formats
 from perfkit.errors import SchemaError
@@ -112,10 +112,10 @@ def test_wrong_frames_are_refused() -> None:
 def test_the_values_are_those_of_the_analysis() -> None:
     """Every family, format, answer and source that the analysis knows has words, and no other."""
     known = {
-        "family": precision.FAMILIES,
-        "format": precision.FORMATS,
-        "tensor_cores": precision.ANSWERS,
-        "source": precision.SOURCES,
+        "family": analysis_kernels.MATRIX_FAMILIES,
+        "format": analysis_kernels.FORMATS,
+        "tensor_cores": analysis_kernels.ANSWERS,
+        "source": analysis_kernels.SOURCES,
     }
     assert {column: set(values) for column, values in known.items()} == {
         column: set(values) for column, values in charts_kernels.LEGAL.items()
@@ -135,9 +135,9 @@ def test_the_chart_takes_what_the_analysis_returns(checked: Check) -> None:
     """A GEMM on tensor cores, by its name; and nothing at all."""
     name = "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_cublas"
     gemm = kernels({"start_ns": 0, "dur_ns": 400, "family": "gemm", "name": name})
-    spec = checked(formats(precision.shares(OPS.empty(), gemm, API_CALLS.empty())))
+    spec = checked(formats(analysis_kernels.precision(OPS.empty(), gemm, API_CALLS.empty())))
     assert "100 % of the time of the matrix work is in BF16" == spec["title"]["text"]
-    empty = precision.shares(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
+    empty = analysis_kernels.precision(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
     assert "Nothing to draw" in checked(formats(empty))["description"]
 
 
@@ -146,7 +146,7 @@ def test_the_real_capture(profiles: Path, checked: Check) -> None:
     device = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())["devices"]["0"]
     longest = {k["time"] for k in device["top5"] if k["name"].startswith(("sm90_xmma_gemm_bf16", "void pytorch_flash"))}
     run = perfkit.load(profiles / "torch" / QWEN)
-    spec = checked(formats(precision.shares(run.ops, run.kernels, run.api_calls)))
+    spec = checked(formats(analysis_kernels.precision(run.ops, run.kernels, run.api_calls)))
     rows = [row for row in spec["layer"][0]["rows"] if row["format"] == "BF16"]
     assert longest == {round((row["end"] - row["begin"]) * 1e6) for row in rows}
     assert {"on tensor cores"} == {row["cores"] for row in rows}

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pytest
 
-from perfkit.analysis import operations
+from perfkit.analysis import llm_operations
 from perfkit.charts.machine import LINE, roofline
 from perfkit.charts.roofline import HEIGHT
 from perfkit.errors import SchemaError
@@ -25,8 +25,8 @@ def drawn(sheet: Peaks | None = GPU, own: Peaks | None = None, **more: Any) -> a
     """The picture of the typical operations; on the measured roof where there is one."""
     peaks = own or sheet
     assert peaks is not None
-    placed = operations.attainable(operations.work(), peaks=peaks, precision="bf16_tensor")
-    return roofline(placed, operations.ceilings(peaks=sheet, measured=own), roof="bf16_tensor", **more)
+    placed = llm_operations.attainable(llm_operations.work(), peaks=peaks, precision="bf16_tensor")
+    return roofline(placed, llm_operations.ceilings(peaks=sheet, measured=own), roof="bf16_tensor", **more)
 
 
 def rows(spec: dict[str, Any], mark: str) -> list[dict[str, Any]]:
@@ -76,20 +76,20 @@ def test_a_single_roof_is_solid_and_needs_no_legend(checked: Check, sheet: Peaks
 
 def test_what_is_not_known_is_a_sentence(checked: Check) -> None:
     """Without a bandwidth there is no slope, without operations no point: the chart says what to measure."""
-    placed = operations.attainable(operations.work(), peaks=GPU, precision="bf16_tensor")
-    flat = operations.ceilings(peaks=Peaks("made up", {"bf16_tensor": 1e12}))
+    placed = llm_operations.attainable(llm_operations.work(), peaks=GPU, precision="bf16_tensor")
+    flat = llm_operations.ceilings(peaks=Peaks("made up", {"bf16_tensor": 1e12}))
     for chart in (
         roofline(placed, flat, roof="bf16_tensor"),
-        roofline(placed, operations.ceilings(peaks=GPU), roof="fp32"),
-        roofline(placed.iloc[:0], operations.ceilings(peaks=GPU), roof="bf16_tensor"),
+        roofline(placed, llm_operations.ceilings(peaks=GPU), roof="fp32"),
+        roofline(placed.iloc[:0], llm_operations.ceilings(peaks=GPU), roof="bf16_tensor"),
     ):
         assert "perfkit baseline gemm" in checked(chart)["title"]["subtitle"][0]
 
 
 def test_wrong_arguments_are_refused() -> None:
     """A family without a colour and a missing column are errors that say so."""
-    placed = operations.attainable(operations.work(), peaks=GPU, precision="bf16_tensor")
-    roofs = operations.ceilings(peaks=GPU)
+    placed = llm_operations.attainable(llm_operations.work(), peaks=GPU, precision="bf16_tensor")
+    roofs = llm_operations.ceilings(peaks=GPU)
     with pytest.raises(ValueError, match=r"family: \['magic'\] are not among"):
         roofline(placed.assign(family="magic"), roofs, roof="bf16_tensor")
     with pytest.raises(SchemaError, match="measured_bytes_per_s"):

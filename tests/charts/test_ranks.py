@@ -172,9 +172,9 @@ def test_the_charts_take_what_the_analyses_return(checked: Check) -> None:
     found = analysis.timeline.breakdown(kernel, copies(), window=(0, 1000))
     assert "200 ns on rank 1, 400 ns on rank 0" in checked(parts(found))["title"]["text"]
     assert "most on rank 1" in checked(bars(found, value="idle_ns"))["title"]["text"]
-    stragglers = checked(waits(analysis.collectives.stragglers(TOY)))
+    stragglers = checked(waits(analysis.communication.stragglers(TOY)))
     assert "Rank 0 comes last to 50.0 % of 2 collectives" == stragglers["title"]["text"]
-    assert "Nothing to draw" in checked(waits(analysis.collectives.stragglers(COLLECTIVES.empty())))["description"]
+    assert "Nothing to draw" in checked(waits(analysis.communication.stragglers(COLLECTIVES.empty())))["description"]
     assert "Nothing to draw" in checked(parts(analysis.timeline.breakdown(kernels(), copies())))["description"]
 
 

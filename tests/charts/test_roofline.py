@@ -10,8 +10,7 @@ import pandas as pd
 import pytest
 from counted import counters, launches
 
-from perfkit.analysis import roofline
-from perfkit.analysis import roofs as places
+from perfkit.analysis import roofline as places
 from perfkit.charts.roofline import BOUND_COLOURS
 from perfkit.charts.roofline import roofline as roofline_roofline
 from perfkit.errors import SchemaError
@@ -27,8 +26,8 @@ def drawn(*rows: dict[str, Any], bound: bool = True, **more: Any) -> alt.LayerCh
     """The picture of these launches on a GPU of 10 and 5 TFLOP/s and 1 TB/s."""
     table = launches(*rows)
     roofs = places.ceilings(table, peaks=GPU)
-    points = roofline.points(table)
-    return roofline_roofline(roofline.bound(points, roofs) if bound else points, roofs, **more)
+    points = places.points(table)
+    return roofline_roofline(places.bound(points, roofs) if bound else points, roofs, **more)
 
 
 def texts(spec: dict[str, Any]) -> set[str]:
@@ -103,7 +102,7 @@ def test_the_level_chooses_intensity_and_slope(checked: Check) -> None:
         }
     )
     table = launches({**FP32, "l2_bytes": 4e5})
-    chart = roofline_roofline(roofline.points(table), places.ceilings(table, recorded), level="l2")
+    chart = roofline_roofline(places.points(table), places.ceilings(table, recorded), level="l2")
     spec = checked(chart)
     assert 20 == spec["layer"][-1]["rows"][0]["intensity"]
     assert "L2 1.54 TB/s" in texts(spec)
@@ -113,7 +112,7 @@ def test_the_level_chooses_intensity_and_slope(checked: Check) -> None:
 def test_without_roofs_the_points_stay(checked: Check) -> None:
     """No ceilings: the points alone, and a description that says so."""
     table = launches(FP32)
-    spec = checked(roofline_roofline(roofline.points(table), places.CEILINGS.empty()))
+    spec = checked(roofline_roofline(places.points(table), places.CEILINGS.empty()))
     assert 1 == len(spec["layer"])
     assert "roofs unknown" in spec["description"]
 
@@ -138,7 +137,7 @@ def test_nothing_to_draw(checked: Check) -> None:
 
 def test_every_verdict_has_a_colour_of_its_own() -> None:
     """All verdicts of the analysis but refused, which is not drawn, have a colour, and no two the same."""
-    assert {*roofline.BOUNDS} - {"refused"} == set(BOUND_COLOURS)
+    assert {*places.BOUNDS} - {"refused"} == set(BOUND_COLOURS)
     assert len(BOUND_COLOURS) == len(set(BOUND_COLOURS.values()))
 
 
@@ -148,6 +147,6 @@ def test_wrong_arguments_are_refused() -> None:
         drawn(FP32, level="l3")
     table = launches(FP32)
     with pytest.raises(ValueError, match=r"bound: \['magic'\] are not among"):
-        roofline_roofline(roofline.points(table).assign(bound="magic"), places.CEILINGS.empty())
+        roofline_roofline(places.points(table).assign(bound="magic"), places.CEILINGS.empty())
     with pytest.raises(SchemaError, match="dram_intensity"):
-        roofline_roofline(roofline.points(table).drop(columns="dram_intensity"), places.CEILINGS.empty())
+        roofline_roofline(places.points(table).drop(columns="dram_intensity"), places.CEILINGS.empty())

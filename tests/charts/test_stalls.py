@@ -20,7 +20,7 @@ LAUNCHES = pd.DataFrame({"rank": [0, 0], "launch": [0, 1], "name": ["short", "lo
 
 
 def shares(*rows: tuple[int, str, float]) -> pd.DataFrame:
-    """Shares as `analysis.stalls.shares` returns them."""
+    """Shares as `analysis.warps.stall_shares` returns them."""
     return pd.DataFrame([(0, *row) for row in rows], columns=["rank", "launch", "reason", "share_frac"])
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import perfkit
 from make.kineto import BASE_STEP_NS, Event, Flow, Instant, Label, Mark, Span, described, ranks, write
-from perfkit.analysis import collectives, operators, steps, timeline
-from perfkit.analysis.collectives import imbalance
+from perfkit.analysis import communication, operators, steps, timeline
+from perfkit.analysis.communication import imbalance
 
 T0 = 1_750_083_000_000_000_123
 HOSTILE = 'a"b\\c\n</script>\u2028é'
@@ -166,12 +166,12 @@ def test_computation_and_communication_are_known(late: tuple[perfkit.Run, dict[s
 def test_the_late_rank_is_known(late: tuple[perfkit.Run, dict[str, Any]]) -> None:
     """Rank 2 comes last most often; waits and skews add up to the truth's, and the latency is the shortest stay."""
     run, truth = late
-    found = collectives.stragglers(run.collectives)
+    found = communication.stragglers(run.collectives)
     assert 2 == found["rank"].iloc[0]
     by_rank = found.sort_values("rank")
     assert truth["last_count"] == by_rank["last_count"].tolist()
     assert truth["wait_ns"] == by_rank["wait_ns"].tolist()
-    skew = collectives.skew(run.collectives)
+    skew = communication.skew(run.collectives)
     assert truth["skew_ns"] == skew["skew_ns"].sum()
     assert {float(truth["latency_ns"])} == set(skew["latency_ns"])
     assert skew["together"].all()

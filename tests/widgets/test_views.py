@@ -134,7 +134,7 @@ def test_transfers_hold_all_bytes(mlp: Run) -> None:
     """The table's rows are those of the analysis; waiting copies are all from or to pageable memory."""
     view = still(views.transfers(chosen(mlp)))
     every, small = (part for part in view.parts if not isinstance(part, Searchable))
-    assert len(analysis.transfers.summary(mlp.copies)) == bundle(every)["text/html"].count("<tr>") - 1
+    assert len(analysis.memory.copied(mlp.copies)) == bundle(every)["text/html"].count("<tr>") - 1
     assert "Copies of at most 64 KiB: 3 rows" in repr(small)
     waiting = mlp.copies[mlp.copies["src_memory"].eq("pageable") | mlp.copies["dst_memory"].eq("pageable")]
     assert len(csv(view)) == 1000 < len(waiting)

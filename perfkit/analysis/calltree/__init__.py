@@ -36,7 +36,7 @@ from perfkit.analysis.calltree.totals import (
 )
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import total, union
-from perfkit.analysis.stalls import ISSUING, TOTALS
+from perfkit.analysis.warps import ISSUING, TOTALS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALLTREE, RANK, THREADS, TRACE

@@ -32,7 +32,7 @@ from perfkit.analysis.calltree.totals import (
 )
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.stalls import shares
+from perfkit.analysis.warps import stall_shares as shares_of_stalls
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALLTREE, NODE, RANK, STALLS
 
@@ -294,7 +294,7 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     """Return one row per kernel: its time, its main stall, and from where most of its time was launched.
 
     A kernel's contexts, in all ranks and entry points, are summed. Its main stall is the largest of the samples in its
-    functions and their lines and instructions, by `perfkit.analysis.stalls.shares`; a negative one raises PerfkitError.
+    functions and their lines and instructions, by `analysis.warps.stall_shares`; a negative one raises PerfkitError.
     Samples outside of kernels count for none.
 
     Returns
@@ -420,4 +420,4 @@ def summed(stalls: pd.DataFrame, group: Int) -> pd.DataFrame:
     keys, of = numbered(stalls.assign(group=group), ["group", "reason"])
     value = np.bincount(of, stalls["value"].to_numpy(), len(keys))
     frame = {"rank": 0, "launch": -1, "node": keys["group"], "reason": keys["reason"], "value": value}
-    return shares(STALLS.make(pd.DataFrame(frame)), by="node").drop(columns="rank")
+    return shares_of_stalls(STALLS.make(pd.DataFrame(frame)), by="node").drop(columns="rank")

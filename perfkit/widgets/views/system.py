@@ -142,7 +142,7 @@ def _waits(held: pd.DataFrame, run: Run) -> Part:
     if not run.is_on_one_clock:
         return f"Who waits for whom cannot be told: {'; '.join(perfkit_run.distant(run.profiles))}."
     try:
-        late = analysis.collectives.stragglers(held)
+        late = analysis.communication.stragglers(held)
     except PerfkitError as e:  # the clocks of the ranks do not agree
         return f"Who waits for whom cannot be told: {e}"
     return charts.ranks.waits(late) if late["count"].any() else UNMATCHED
@@ -248,10 +248,10 @@ def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part
 
 
 def _transfers(view: Selection) -> list[Part]:
-    every = some(analysis.transfers.summary(view.copies, window=view.window), view, "COPIES", "copies")
-    small = analysis.transfers.small_copies(view.copies, window=view.window)
+    every = some(analysis.memory.copied(view.copies, window=view.window), view, "COPIES", "copies")
+    small = analysis.memory.small_copies(view.copies, window=view.window)
     small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
-    pageable = analysis.transfers.pageable_async(cut(view.copies, view.window), view.api_calls)
+    pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
     waiting = "Asynchronous copies that wait because their memory is pageable"
     return [
         charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),

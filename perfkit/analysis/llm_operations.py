@@ -2,8 +2,10 @@
 
 Conventions
 -----------
-Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single elements
-additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an operation
+Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single
+elements
+additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an
+operation
 reads or writes, once: what no cache can save. A real kernel moves more: its intensity is at most the one here. The
 ceilings are a data sheet's dense peaks or the rates measured on the machine itself; there is no default. Left of the
 ridge, peak over bandwidth, memory is the limit, right of it arithmetic.
@@ -68,6 +70,9 @@ class _Sizes(NamedTuple):
     sequence: int
     head_size: int
     element: int
+
+
+Row = tuple[str, str, float, float, str, str]
 
 
 def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFrame:
@@ -172,9 +177,6 @@ def work(
         [*_products(sizes), *_others(sizes)], columns=[c for c in OPERATIONS.column_names if c != "intensity"]
     )
     return OPERATIONS.make(rows.assign(intensity=rows["flops"] / rows["bytes"]))
-
-
-Row = tuple[str, str, float, float, str, str]
 
 
 def _products(sizes: _Sizes) -> Iterator[Row]:

@@ -1,0 +1,401 @@
+"""How many warps does a launch keep resident on an SM (occupancy), and what do they wait for (stalls)?
+
+Conventions
+-----------
+Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are resident as the
+scarcest of warps, registers, shared memory and block slots allows. A wave is as many blocks as all SMs hold at once;
+the tail is the part of the last wave's places that stays empty. What the report measured (`launch__occupancy_limit_*`)
+is taken; what it lacks is computed by the CUDA rules from the launch and the limits of the SM. What is not known is
+NaN, never a default GPU.
+
+A stall reason's value is a number of samples, or the cycles a warp spent on it per issued instruction; a table holds
+one form per launch. Either way a reason's share is its part of the sum over the reasons of its launch (or call-tree
+node). `selected` is the cycle in which the warp did issue: it counts in the sum, as in the vendor's warp latency, but
+is no stall and gets no place. Totals such as `stl_any`, which are the sum of the others, are left out. Waiting warps
+cost nothing while another one can issue.
+
+Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
+`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's instruction samples (`stl_<reason>`). `stall_words`
+says what each means to a person and what usually helps.
+
+References
+----------
+Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, descriptions of GINS:STL_* and
+GCYCLES:STL:* in the metrics/default.yaml of a database.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.intervals import Int
+from perfkit.analysis.kernels import Float, first, wide
+from perfkit.errors import PerfkitError
+from perfkit.tables import STALLS
+
+WARP = 32
+REGISTER_UNIT = 256  # registers are given out per warp in units of this many
+SCHEDULERS = 4  # each with its quarter of the registers
+LIMITS = ("warps", "registers", "shared_memory", "slots")
+_MEASURED = {
+    "warps": "launch__occupancy_limit_warps",
+    "registers": "launch__occupancy_limit_registers",
+    "shared_memory": "launch__occupancy_limit_shared_mem",
+    "slots": "launch__occupancy_limit_blocks",
+    "barriers": "launch__occupancy_limit_barriers",
+}
+_ATTRIBUTES = {
+    "warps": ("device__attribute_max_warps_per_multiprocessor",),
+    "registers": ("device__attribute_max_registers_per_multiprocessor",),
+    "shared_bytes": ("device__attribute_max_shared_memory_per_multiprocessor",),
+    "slots": ("device__attribute_max_blocks_per_multiprocessor",),
+    "sms": ("launch__sm_count", "device__attribute_multiprocessor_count"),
+    "compute_capability": ("device__attribute_compute_capability_major",),
+}
+_LAUNCH = (
+    "launch__registers_per_thread",
+    "launch__shared_mem_per_block_static",
+    "launch__shared_mem_per_block_dynamic",
+    "launch__waves_per_multiprocessor",
+)
+_METRICS = [*_MEASURED.values(), *(name for names in _ATTRIBUTES.values() for name in names), *_LAUNCH]
+_ROUNDED = 0.0051  # a CSV prints waves with two decimals
+
+
+@dataclass(frozen=True)
+class Sm:
+    """What one SM offers, and how many the GPU has; NaN is not known."""
+
+    warps: float = np.nan
+    registers: float = np.nan
+    shared_bytes: float = np.nan
+    slots: float = np.nan
+    sms: float = np.nan
+    compute_capability: float = np.nan
+
+
+UNKNOWN = Sm()
+
+
+class Words(NamedTuple):
+    """A sentence that says what the warps wait for, and one that says what usually helps."""
+
+    means: str
+    helps: str
+
+
+TOTALS = frozenset({"any", "stl_any", "stl", "gins", "gcycles", "sample_count", "samples", "total"})
+ISSUING = frozenset({"selected", "stl_none", "none", "hid", "stl_hid"})
+_NCU = {
+    "long_scoreboard": Words(
+        "Warps wait for data from global, local or texture memory.",
+        "Read less and in order (coalesced), keep reused data in shared memory or registers, load earlier, "
+        "or have more warps resident to wait in turn.",
+    ),
+    "short_scoreboard": Words(
+        "Warps wait for shared memory or for the special-function unit (sin, exp, division).",
+        "Remove bank conflicts, use fewer and wider shared-memory accesses, or cheaper math functions.",
+    ),
+    "mio_throttle": Words(
+        "The queue to shared memory and special functions is full.",
+        "Make fewer shared-memory and special-function instructions: wider loads, values kept in registers.",
+    ),
+    "lg_throttle": Words(
+        "The queue to global and local memory is full.",
+        "Combine narrow loads into wide ones (float4), and look for spilled registers, which use local memory.",
+    ),
+    "tex_throttle": Words(
+        "The queue to the texture unit is full.",
+        "Make fewer texture instructions, or read part of the data through ordinary loads.",
+    ),
+    "math_pipe_throttle": Words(
+        "Warps wait for an arithmetic unit that others are using: the unit is busy.",
+        "Good news in a compute-bound kernel; to go faster use tensor cores, a lower precision or fewer operations.",
+    ),
+    "wait": Words(
+        "Warps wait the fixed number of cycles that every instruction needs before the next.",
+        "Normal; where it leads, give the scheduler more warps or independent instructions (unroll loops).",
+    ),
+    "not_selected": Words(
+        "Warps were ready, but the scheduler chose another one.",
+        "Nothing is wrong: there are warps enough, and fewer of them could have more registers each.",
+    ),
+    "selected": Words(
+        "Warps issued an instruction: this is work, not waiting.",
+        "Nothing to do.",
+    ),
+    "barrier": Words(
+        "Warps wait for others of their block at __syncthreads().",
+        "Balance the work between the warps of a block, use smaller blocks, or synchronise less often.",
+    ),
+    "branch_resolving": Words(
+        "Warps wait until the target of a branch is known.",
+        "Use fewer jumps: unroll short loops, replace small branches by predicated arithmetic.",
+    ),
+    "dispatch_stall": Words(
+        "The dispatcher held an instruction back although the warp was ready.",
+        "Seldom the cause of anything; look at the next reason.",
+    ),
+    "drain": Words(
+        "Finished warps wait until their last stores have left for memory.",
+        "Store coalesced and less at the very end of the kernel.",
+    ),
+    "imc_miss": Words(
+        "Warps wait for a constant that is not in the constant cache.",
+        "Index constants alike in all threads of a warp, and keep the constant data small.",
+    ),
+    "membar": Words(
+        "Warps wait at a memory fence (__threadfence) until their writes are visible.",
+        "Use fewer fences, or a narrower scope (block instead of device).",
+    ),
+    "no_instruction": Words(
+        "Warps wait for their next instructions: a miss in the instruction cache, or a jump.",
+        "Unroll less so that loops fit the instruction cache, and avoid very short kernels and far jumps.",
+    ),
+    "sleeping": Words(
+        "All threads of the warp sleep (__nanosleep), as in a waiting loop.",
+        "Sleep for less, or let fewer warps poll.",
+    ),
+    "gmma": Words(
+        "Warps wait for asynchronous tensor-core operations (wgmma) to finish.",
+        "Normal where tensor cores are busy; else keep more of these operations in flight.",
+    ),
+    "warpgroup_arrive": Words(
+        "Warps wait for the others of their warp group before a tensor-core operation.",
+        "Balance the work of the four warps of a group.",
+    ),
+    "misc": Words(
+        "A reason the hardware does not name.",
+        "Look at the next reason.",
+    ),
+}
+_HPCTOOLKIT = {
+    "ifet": _NCU["no_instruction"],
+    "idep": Words(
+        "Warps wait for the result of an earlier instruction.",
+        "Give the scheduler independent instructions (unroll loops) or more warps.",
+    ),
+    "gmem": Words("Warps wait for data from global memory.", _NCU["long_scoreboard"].helps),
+    "mem": Words("Warps wait for data from some kind of memory.", _NCU["long_scoreboard"].helps),
+    "tmem": _NCU["tex_throttle"],
+    "cmem": _NCU["imc_miss"],
+    "sync": Words(
+        "Warps wait for other threads at a barrier, or for memory to be synchronised.", _NCU["barrier"].helps
+    ),
+    "pipe": _NCU["math_pipe_throttle"],
+    "mthr": _NCU["lg_throttle"],
+    "nsel": _NCU["not_selected"],
+    "slp": _NCU["sleeping"],
+    "othr": _NCU["misc"],
+    "hid": Words("The wait cost nothing: other warps issued meanwhile.", "Nothing to do."),
+    "inv": Words("The hardware gave a reason that is not valid.", "Look at the next reason."),
+}
+stall_words: Mapping[str, Words] = {
+    **_NCU,
+    "no_instructions": _NCU["no_instruction"],  # the sampled form's spelling
+    **{f"{prefix}{reason}": said for reason, said in _HPCTOOLKIT.items() for prefix in ("", "stl_")},
+}
+STALL_KEYS: Mapping[str, list[str]] = {"launch": ["rank", "launch"], "node": ["rank", "node"]}
+
+
+def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOWN) -> pd.DataFrame:
+    """Return theoretical and achieved occupancy of each launch, what limits it, its waves and its tail.
+
+    Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps of an SM; waves =
+    blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1 wave. `sm` says the SM's limits where
+    the counters lack `device__attribute_*`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
+        `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`,
+        `registers_blocks`, `shared_memory_blocks`, `slots_blocks`, `barriers_blocks`, `resident_blocks` float64,
+        blocks per SM, `resident_blocks` NaN unless the first four are known; `limiter` string, every smallest
+        limit, comma separated, NA where not known; `waves` float64 above 0; `tail_frac`.
+
+    References
+    ----------
+    CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
+    """
+    metrics = wide(launches, counters, _METRICS)
+    offered = _offered(metrics, sm)
+    table = launches[["rank", "gpu", "launch", "name"]].copy()
+    threads = _float(launches["block_threads"])
+    of_sm = _limits(metrics, offered, threads)
+    smallest = of_sm.min(axis=1).where(of_sm[list(LIMITS)].notna().all(axis=1)).to_numpy()
+    resident = np.ceil(threads / WARP) * smallest / offered["warps"].to_numpy()
+    table["theoretical_occupancy_frac"] = first(launches["theoretical_occupancy_frac"].to_numpy(), resident)
+    table["achieved_occupancy_frac"] = launches["achieved_occupancy_frac"]
+    for limit in of_sm:
+        table[f"{limit}_blocks"] = of_sm[limit]
+    table["resident_blocks"] = smallest
+    table["limiter"] = _limiter(of_sm, smallest)
+    waves = _float(launches["grid_blocks"]) / _positive(smallest * offered["sms"].to_numpy())
+    table["waves"] = _waves(waves, metrics["launch__waves_per_multiprocessor"].to_numpy())
+    table["tail_frac"] = np.ceil(table["waves"]) - table["waves"]
+    return table
+
+
+def resident_blocks(block_threads: Float, registers: Float, shared_bytes: Float, *, sm: Sm) -> pd.DataFrame:
+    """Return how many blocks an SM holds by its warps, registers, shared memory and block slots; NaN is not known.
+
+    Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block. Registers are given
+    out per warp in units of 256, from the four quarters of an SM; shared memory in units of 128 bytes with 1 KiB per
+    block kept for the system from compute capability 8.0 on, before in units of 256.
+
+    References
+    ----------
+    CUDA occupancy API (`cuda_occupancy.h`): allocation units per compute capability.
+
+    Examples
+    --------
+    >>> a100 = Sm(warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8)
+    >>> resident_blocks(np.array([256.0]), np.array([64.0]), np.array([48.0 * 1024]), sm=a100).values.tolist()
+    [[8.0, 4.0, 3.0, 32.0]]
+    """
+    offered = pd.DataFrame({name: np.full(len(block_threads), value) for name, value in asdict(sm).items()})
+    return _blocks(block_threads, registers, shared_bytes, offered)
+
+
+def _blocks(threads: Float, registers: Float, shared: Float, sm: pd.DataFrame) -> pd.DataFrame:
+    """Return the four limits; `sm` has a row per launch."""
+    warps = _positive(np.ceil(threads / WARP))
+    of_warp = _positive(np.ceil(registers * WARP / REGISTER_UNIT) * REGISTER_UNIT)
+    at_once = np.floor(sm["registers"].to_numpy() / SCHEDULERS / of_warp) * SCHEDULERS
+    ampere = np.where(sm["compute_capability"].isna(), np.nan, sm["compute_capability"] >= 8)
+    unit = 256 - 128 * ampere
+    kept = np.ceil((shared + 1024 * ampere) / unit) * unit
+    return pd.DataFrame(
+        {
+            "warps": np.floor(sm["warps"].to_numpy() / warps),
+            "registers": np.floor(at_once / warps),
+            # A block that takes none is bounded by the slots, as the vendor prints it.
+            "shared_memory": np.where(kept == 0, sm["slots"], np.floor(sm["shared_bytes"] / _positive(kept))),
+            "slots": sm["slots"].to_numpy(),
+        }
+    )
+
+
+def _limits(metrics: pd.DataFrame, offered: pd.DataFrame, threads: Float) -> pd.DataFrame:
+    """Return the limits measured, and computed where they were not; barriers only when measured."""
+    shared = metrics["launch__shared_mem_per_block_static"] + metrics["launch__shared_mem_per_block_dynamic"]
+    computed = _blocks(threads, metrics["launch__registers_per_thread"].to_numpy(), shared.to_numpy(), offered)
+    measured = {limit: metrics[metric].to_numpy() for limit, metric in _MEASURED.items()}
+    return pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
+
+
+def _offered(found: pd.DataFrame, sm: Sm) -> pd.DataFrame:
+    """Return the limits of the SM that each launch ran on: measured, else as given."""
+    given = asdict(sm)
+    columns = {}
+    for name, metrics in _ATTRIBUTES.items():
+        columns[name] = first(*(found[metric].to_numpy() for metric in metrics), np.full(len(found), given[name]))
+    return pd.DataFrame(columns)
+
+
+def _limiter(of_sm: pd.DataFrame, smallest: Float) -> pd.Series:
+    """Name the smallest limits of each launch."""
+    named = np.full(len(of_sm), "", object)
+    for limit in of_sm:
+        at = of_sm[limit].to_numpy() == smallest
+        named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
+    return pd.Series(named, dtype="string").mask(np.isnan(smallest))
+
+
+def _waves(computed: Float, measured: Float) -> Float:
+    """Return the measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing."""
+    same = np.abs(computed - measured) <= _ROUNDED
+    return np.where(same | np.isnan(measured), computed, _positive(measured))
+
+
+def _positive(values: Float) -> Float:
+    return np.where(values > 0, values, np.nan)
+
+
+def _float(column: pd.Series) -> Float:
+    return column.to_numpy("float64", na_value=np.nan)
+
+
+def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
+    """Return each stall reason's share of the waiting of its launch (or call-tree node: `by` "node"), largest first.
+
+    share = value / sum of the values of the launch, totals left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        By rank and launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64,
+        `reason` category, `value` float64 as in STALLS, `share_frac`, NaN where the sum is 0
+        or the value is missing, `place` Int64, 1 for the largest stall, NA for what is no stall (`selected`).
+
+    Raises
+    ------
+    ValueError
+        If `by` is neither.
+    PerfkitError
+        If a value is negative.
+
+    References
+    ----------
+    Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons" and section WarpStateStats.
+    """
+    if by not in STALL_KEYS:
+        raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
+    STALLS.check(stalls)
+    wanted = (stalls[by].to_numpy() >= 0) & ~_among(stalls["reason"], TOTALS)
+    frame = stalls.loc[wanted, [*STALL_KEYS[by], "reason", "value"]].reset_index(drop=True)
+    value = frame["value"].to_numpy()
+    if (value < 0).any():
+        raise PerfkitError(f"stalls: a value is {np.nanmin(value):g}, below 0. Record the counters again.")
+    group = _groups(frame, STALL_KEYS[by])
+    total = np.bincount(group, np.nan_to_num(value))
+    frame["share_frac"] = value / np.where(total > 0, total, np.nan)[group]
+    # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
+    order = np.lexsort([-value, group])
+    frame = frame.take(order).reset_index(drop=True)
+    return frame.assign(place=_place(frame, group))
+
+
+def _groups(frame: pd.DataFrame, keys: list[str]) -> Int:
+    """Number the launches (nodes), whose rows stand together in STALLS."""
+    new = np.zeros(len(frame), bool)
+    for key in keys:
+        new[1:] |= np.diff(frame[key].to_numpy()) != 0
+    return np.cumsum(new)
+
+
+def _place(frame: pd.DataFrame, group: Int) -> pd.Series:
+    """Number the stalls of each group from 1, what issued and what was not measured left out."""
+    stalled = frame["value"].notna().to_numpy() & ~_among(frame["reason"], ISSUING)
+    count = np.cumsum(stalled)
+    first = np.searchsorted(group, np.arange(group.max(initial=-1) + 1))
+    place: Int = count - (count - stalled)[first][group]
+    return pd.Series(pd.arrays.IntegerArray(place.astype(np.int64), ~stalled))
+
+
+def _among(reason: pd.Series, names: frozenset[str]) -> NDArray[np.bool_]:
+    """Whether each reason is one of `names`, which are lower case; a tool's prefix up to a colon does not count."""
+    among = [str(category).lower().rpartition(":")[2] in names for category in reason.cat.categories]
+    return np.array([*among, False])[reason.cat.codes.to_numpy()]
+
+
+def main_stall(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
+    """Return the largest stall above 0 of each launch or call-tree node, with what it means.
+
+    The columns are those of `shares` without place, and the strings `means` and `helps`, empty for a reason that
+    `words` does not know.
+    """
+    ranked = stall_shares(stalls, by=by)
+    largest = ranked[ranked["place"].eq(1).fillna(False).astype(bool) & ranked["value"].gt(0)].drop(columns="place")
+    texts = [stall_words.get(reason, Words("", "")) for reason in largest["reason"].astype(str)]
+    return largest.assign(
+        means=pd.array([text.means for text in texts], dtype="string"),
+        helps=pd.array([text.helps for text in texts], dtype="string"),
+    ).reset_index(drop=True)
