@@ -11,7 +11,7 @@ from frames import copies, kernels, ranges
 import perfkit
 from perfkit.profile import Profile
 from perfkit.tables import CAPTURE
-from perfkit.widgets.explorer.choice import Explorer
+from perfkit.widgets.choice import Explorer
 
 MS = 1_000_000
 HOSTILE = "<script>alert(1)</script>"

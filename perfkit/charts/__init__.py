@@ -8,11 +8,9 @@ column is missing.
 from perfkit.charts import (
     comparison,
     detail,
-    gaps,
     icicle,
     kernels,
     machine,
-    memory,
     monitor,
     operators,
     ranks,
@@ -25,11 +23,9 @@ from perfkit.charts import (
 __all__ = [
     "comparison",
     "detail",
-    "gaps",
     "icicle",
     "kernels",
     "machine",
-    "memory",
     "monitor",
     "operators",
     "ranks",

@@ -2,7 +2,12 @@
 
 A bar is a calling context, as wide as its inclusive value; what it calls lies under it, side by side, the largest
 first; what stays empty under a bar is its own. Lines, loops and instructions count in their function, and equal
-functions under one caller are one bar, because stacks of Python programs are hundreds of levels deep.
+functions under one caller are one bar. Nothing recurses: stacks may be thousands of levels deep.
+
+A path is a row of a frame: `up` (row of its caller, -1 at a root), `value` (inclusive), `what` (a kind for people),
+`context` and `site` (rows of CALLTREE: the largest context that it stands for, and the line that calls that one, -1 if
+unknown), `contexts` and `sites` (how many it stands for), `smaller_count` and `smaller_value` (what it calls that is
+too small to be seen), `hidden` (rows of CALLTREE that it stands for too).
 """
 
 from __future__ import annotations
@@ -14,24 +19,20 @@ from typing import Any
 import altair as alt
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
-from perfkit.charts.icicle_layout import (
-    KERNEL,
-    NATIVE,
-    OPERATION,
-    OTHER,
-    PYTHON,
-    Values,
-    folded,
-    levels,
-    outermost,
-    placed,
-    told,
-)
 from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, hover, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
 from perfkit.names.shortening import short
 
+Rows = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Values = NDArray[np.float64]
+PYTHON, NATIVE, OPERATION, KERNEL, OTHER = "Python", "native code", "GPU operation", "kernel", "other"
+PYTHON_MODULE = "<logical python>"  # HPCToolkit's module of Python frames
+UNNAMED = "<unknown"  # a function without symbols: HPCToolkit calls it <unknown procedure>
+# What stays of a chain of Python frames and of one of native code, mildest first.
+STAGES = ({NATIVE: "ends"}, {NATIVE: "last"}, {NATIVE: "last", PYTHON: "ends"}, {NATIVE: "last", PYTHON: "last"})
 SPENT = {  # HPCToolkit's metrics; others are called by their names
     "CPUTIME": "CPU time",
     "REALTIME": "real time",
@@ -51,12 +52,11 @@ COUNTS = (Unit("", 1), Unit("thousand", 1e3), Unit("million", 1e6), Unit("billio
 COLOURS = {PYTHON: "#E9B62F", NATIVE: "#9CB0CE", OPERATION: KIND_COLOURS["copy"], KERNEL: "#4A93E6", OTHER: "#C8C8C8"}
 INK = "#101418"  # on the bars, which are light on every page
 KINDS = ("function", "loop", "line", "instruction", "gpu_operation")
-ROW = 20  # pixels
-NARROWEST_TEXT = 30  # pixels
+ROW, NARROWEST_TEXT = 20, 30  # pixels
 MOST_BARS = 1_500
 NO_PATHS = "No call path holds this metric. Record with `hpcrun -e CPUTIME -e gpu=nvidia`."
 # All text that the field is compared with is data; the expressions themselves hold none of it.
-_FOUND = "!search || indexof(lower(datum.name + ' ' + datum.hidden), lower(search)) >= 0"
+_MATCHES = "!search || indexof(lower(datum.name + ' ' + datum.hidden), lower(search)) >= 0"
 _PIXELS = "width * (min(datum.end, right) - max(datum.begin, left)) / (right - left) - 6"
 _WORDS: dict[str, Any] = {
     "align": "left",
@@ -84,58 +84,49 @@ def tree(
 ) -> alt.LayerChart:
     """Draw the call paths that a metric was spent on.
 
-    A click on a bar spreads it over the whole width, one beside the bars or a double click brings all back.
-    The field under the picture finds names: all bars without the text turn grey.
-    Raises ValueError if an argument is outside its range, or contexts hold more than their caller.
-
-    Parameters
-    ----------
-    calltree, call_metrics
-        CALLTREE and CALL_METRICS; may be empty.
-    metric
-        One of CALL_METRICS; when empty the time with the largest sum, without one the first metric.
-    search
-        Text that the field under the picture holds at first; case does not matter.
-    entry
-        The entry point to draw; all when empty.
-    depth
-        Most rows, at least 2. Of a deeper tree the middle functions of chains are left out, each the only
-        one its caller calls; what then lies below the last row is not drawn.
-    at_least_frac
-        Between 0 and 1: narrower contexts under one caller become one grey bar.
-    fold
-        Kinds of context that count in what encloses them, as in CALLTREE.
+    A click on a bar spreads it over the whole width, one beside the bars or a double click brings all back. The field
+    under the picture finds names: all bars without the text turn grey.
+    `calltree`, `call_metrics`: CALLTREE and CALL_METRICS; may be empty.
+    `metric`: one of CALL_METRICS; when empty the time with the largest sum, without one the first metric.
+    `search`: text that the field under the picture holds at first; case does not matter.
+    `entry`: the entry point to draw; all when empty.
+    `depth`: most rows, at least 2. Of a deeper tree the middle functions of chains are left out, each the only one its
+    caller calls; what then lies below the last row is not drawn.
+    `at_least_frac`: between 0 and 1: narrower contexts under one caller become one grey bar.
+    `fold`: kinds of context that count in what encloses them, as in CALLTREE. Raises ValueError if an argument is
+    outside its range, or contexts hold more than their caller.
     """
     need(calltree, "rank", "node", "parent", "entry", "kind", "name", "file", "line", "module")
     need(call_metrics, "rank", "node", "metric", "unit", "inclusive")
-    _legal(depth, at_least_frac, fold)
-    if calltree.empty or not (call_metrics["inclusive"] > 0).any():
-        return nothing(title or "No call paths", NO_PATHS)
-    metric, symbol = _metric(calltree, call_metrics, metric)
-    shown = _entry(calltree, entry)
-    value = _values(shown, call_metrics[call_metrics["metric"] == metric])
-    total = float(value[shown["parent"].isna()].sum())
-    if not total > 0:
-        return nothing(title or f"No call paths with {spent(metric)}", NO_PATHS)
-    bars, below = _bars(shown, value, depth, at_least_frac * total, fold)
-    scale, drawn = unit_of(total, symbol), labels_of(bars, shown, total, symbol)
-    whole = f"{amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
-    return layered(
-        _layers(drawn, total / scale.size, axis(metric, scale.symbol), search),
-        title or title_of(bars, drawn, metric, total),
-        explanation(bars, drawn, search, whole, total, below),
-        picture=f"Icicle of {len(drawn)} calling contexts, callers above what they call",
-        size=(WIDTH + LABEL_WIDTH, int(drawn["row"].max() + 1) * ROW),
-    )
-
-
-def _legal(depth: int, at_least_frac: float, fold: Collection[str]) -> None:
     if depth < 2:
         raise ValueError(f"depth: {depth} is not at least 2")
     if not 0 < at_least_frac < 1:
         raise ValueError(f"at_least_frac: {at_least_frac} is not between 0 and 1")
     if isinstance(fold, str) or not set(fold) <= set(KINDS):
         raise ValueError(f"fold: {fold!r} is not a collection of {list(KINDS)}")
+    if calltree.empty or not (call_metrics["inclusive"] > 0).any():
+        return nothing(title or "No call paths", NO_PATHS)
+    metric, symbol = _metric(calltree, call_metrics, metric)
+    shown = calltree[calltree["entry"] == entry].reset_index(drop=True) if entry else calltree
+    if shown.empty:
+        raise ValueError(f"entry: {entry!r} is not one of {sorted(calltree['entry'].astype(str).unique())}")
+    rows = call_metrics.loc[call_metrics["metric"] == metric, ["rank", "node", "inclusive"]]
+    measured = shown[["rank", "node"]].merge(rows, how="left", on=["rank", "node"])
+    value = measured["inclusive"].fillna(0).to_numpy(float)
+    total = float(value[shown["parent"].isna()].sum())
+    if not total > 0:
+        return nothing(title or f"No call paths with {spent(metric)}", NO_PATHS)
+    bars, below = _bars(shown, value, depth, at_least_frac * total, fold)
+    scale, drawn = unit_of(total, symbol), labels_of(bars, shown, total, symbol)
+    axis = f"{spent(metric)}{', summed over threads' * (metric in THREADS)} ({scale.symbol})"
+    whole = f"{amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
+    return layered(
+        _layers(drawn, total / scale.size, axis, search),
+        title or title_of(bars, drawn, metric, total),
+        explanation(bars, drawn, search, whole, total, below),
+        picture=f"Icicle of {len(drawn)} calling contexts, callers above what they call",
+        size=(WIDTH + LABEL_WIDTH, int(drawn["row"].max() + 1) * ROW),
+    )
 
 
 def _metric(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> tuple[str, str]:
@@ -150,28 +141,12 @@ def _metric(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> 
     return str(first["metric"]), str(first["unit"])
 
 
-def _entry(calltree: pd.DataFrame, entry: str) -> pd.DataFrame:
-    """Return the contexts of the entry point, of all if none is named."""
-    if not entry:
-        return calltree
-    shown = calltree[calltree["entry"] == entry].reset_index(drop=True)
-    if shown.empty:
-        raise ValueError(f"entry: {entry!r} is not one of {sorted(calltree['entry'].astype(str).unique())}")
-    return shown
-
-
-def _values(calltree: pd.DataFrame, rows: pd.DataFrame) -> Values:
-    """Return each context's inclusive value, 0 where the metric was not measured."""
-    held = calltree[["rank", "node"]].merge(rows[["rank", "node", "inclusive"]], how="left", on=["rank", "node"])
-    return held["inclusive"].fillna(0).to_numpy(float)
-
-
 def _bars(
     calltree: pd.DataFrame, value: Values, depth: int, least: float, fold: Collection[str]
 ) -> tuple[pd.DataFrame, int]:
     """Return the bars that fit into `depth` rows, and how many rows lie below; of too many bars the widest."""
     while True:
-        paths = told(folded(calltree, value, fold, least), calltree, depth, least)
+        paths = shortened(folded(calltree, value, fold, least), calltree, depth, least)
         bars = placed(paths, least, depth)
         if len(bars) <= MOST_BARS or least > value.max():
             return bars, max(levels(paths) - depth, 0)
@@ -183,11 +158,22 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[a
     span = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
     x = alt.X("begin:Q", title=axis, scale=span, axis=alt.Axis(grid=False))
     y = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0.06, paddingOuter=0))
-    grey: dict[str, Any] = {"clip": True, "x2Offset": -1, "tooltip": False}
-    rows = alt.Chart(inline(drawn))
+    rows, places = alt.Chart(inline(drawn)), (x, alt.X2("end"), y)
+    colour = alt.Color("kind:N", scale=colours(COLOURS, {}, drawn["kind"]), title=None)
+    shown = hover(
+        "name",
+        ("value", "with what it calls"),
+        ("share", "share of the whole"),
+        "kind",
+        ("called", "called from"),
+        ("place", "defined in"),
+        ("hidden", "also stands for"),
+    )
+    opacity = alt.ExprRef(f"{_MATCHES} ? 1 : 0")
+    coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=opacity)
     return [
-        rows.mark_rect(color=COLOURS[OTHER], **grey).encode(x, alt.X2("end"), y),
-        _coloured(rows, drawn, (x, alt.X2("end"), y)).add_params(*_params(total, search)),
+        rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
+        coloured.encode(*places, colour, shown).add_params(*_params(total, search)),
         rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
     ]
 
@@ -203,31 +189,9 @@ def _params(total: float, search: str) -> list[alt.Parameter]:
     ]
 
 
-def _coloured(rows: alt.Chart, drawn: pd.DataFrame, places: tuple[alt.X, alt.X2, alt.Y]) -> alt.Chart:
-    colour = alt.Color("kind:N", scale=colours(COLOURS, {}, drawn["kind"]), title=None)
-    shown = hover(
-        "name",
-        ("value", "with what it calls"),
-        ("share", "share of the whole"),
-        "kind",
-        ("called", "called from"),
-        ("place", "defined in"),
-        ("hidden", "also stands for"),
-    )
-    marks: alt.Chart = rows.mark_rect(
-        clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_FOUND} ? 1 : 0")
-    ).encode(*places, colour, shown)
-    return marks
-
-
 def spent(metric: str) -> str:
     """Return the metric for people."""
     return SPENT.get(metric, printable(metric, LONGEST_TITLE))
-
-
-def axis(metric: str, unit: str) -> str:
-    """Return the title of the axis."""
-    return f"{spent(metric)}{', summed over threads' * (metric in THREADS)} ({unit})"
 
 
 def unit_of(total: float, symbol: str) -> Unit:
@@ -275,7 +239,7 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
 
 def _names(bars: pd.DataFrame, context: pd.DataFrame, *, several: bool) -> list[str]:
     """Return full names; roots with their rank where there are several."""
-    names = context["name"].astype(str).tolist()
+    names = context["name"].astype(str)
     rows = zip(names, context["kind"], context["rank"], bars["context"], bars["contexts"], strict=True)
     return [
         f"{count} smaller" if row < 0 else f"rank {rank} · {name}" if several and kind == "entry" else name
@@ -292,9 +256,9 @@ def _label(name: str, kind: str) -> str:
 
 def _calling_lines(bars: pd.DataFrame, calltree: pd.DataFrame) -> list[str]:
     """Return the line that calls each bar's largest context; empty where unknown."""
-    lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)
-    known = zip(lines, bars["site"], bars["sites"], strict=True)
-    return ["" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (n > 1) for line, row, n in known]
+    names = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)
+    sites = zip(names, bars["site"], bars["sites"], strict=True)
+    return ["" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (n > 1) for line, row, n in sites]
 
 
 def _places(bars: pd.DataFrame, context: pd.DataFrame) -> list[str]:
@@ -310,18 +274,225 @@ def title_of(bars: pd.DataFrame, drawn: pd.DataFrame, metric: str, total: float)
     label, called = drawn["label"].tolist(), drawn["called"].tolist()
     largest = at = int(np.nanargmax(own))
     of = f"the {spent(metric)}" if metric in SPENT else spent(metric)
-    said = f"{elided(label[largest], LONGEST_TITLE)} takes {percent(own[largest] / total)} of {of}"
+    title = f"{elided(label[largest], LONGEST_TITLE)} takes {percent(own[largest] / total)} of {of}"
     while at >= 0 and not PYTHON_LINE.search(called[at]):
         at = int(up[at])
-    return said if at < 0 else f"{said}, called from {printable(called[at], LONGEST_TITLE)}"
+    return title if at < 0 else f"{title}, called from {printable(called[at], LONGEST_TITLE)}"
 
 
 def explanation(bars: pd.DataFrame, drawn: pd.DataFrame, search: str, whole: str, total: float, below: int) -> str:
     """Say what the bars with `search` in their names hold, how much the whole is, and what is not drawn."""
-    said = [f"{whole}, each bar with what it calls.", "Click: wider; double click: back."]
+    notes = [f"{whole}, each bar with what it calls.", "Click: wider; double click: back."]
     if search:
         text = (drawn["name"] + " " + drawn["hidden"]).str.lower()
-        found = outermost(bars, text.str.contains(search.lower(), regex=False).to_numpy(bool))
-        held = percent(bars["value"].to_numpy()[found].sum() / total)
-        said.insert(0, f"Names with “{printable(search, LONGEST_TITLE)}” hold {held}.")
-    return " ".join([*said, *([f"{below} rows below are not drawn."] if below else [])])
+        matches = text.str.contains(search.lower(), regex=False).to_numpy(bool)
+        outermost = matches & (_above(bars["up"].to_numpy(), matches) < 0)
+        share = percent(bars["value"].to_numpy()[outermost].sum() / total)
+        notes.insert(0, f"Names with “{printable(search, LONGEST_TITLE)}” hold {share}.")
+    return " ".join([*notes, *([f"{below} rows below are not drawn."] if below else [])])
+
+
+def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], least: float) -> pd.DataFrame:
+    """Return the paths of at least `least`: contexts with equal names under one caller are one path.
+
+    Contexts of the kinds `folding` count in what encloses them; a line right under an entry point stays, because
+    there it is the top level of a script.
+    """
+    up, kind = _callers(calltree), calltree["kind"].astype(str).to_numpy()
+    _add_up(calltree, up, value)
+    script = (kind == "line") & (up >= 0) & (kind[up] == "entry")
+    folds = np.isin(kind, list(folding)) & (up >= 0) & ~script
+    numbered = (kind == "line") & calltree["line"].gt(0).fillna(False).to_numpy(bool)
+    site = _above(up, ~folds | (kind == "line"))
+    paths = pd.DataFrame(
+        {
+            "up": up,
+            "value": value,
+            "what": _kinds(calltree, kind, up),
+            "context": np.arange(len(up)),
+            "site": np.where((site >= 0) & numbered[site], site, -1),
+        }
+    )
+    return _seen(_merged(_without(paths, folds | ~(value > 0)), calltree), least)
+
+
+def _callers(calltree: pd.DataFrame) -> Rows:
+    """Return the row of each context's caller, -1 at a root."""
+    parent = calltree["parent"].to_numpy(np.int64, na_value=-1)
+    ranks = calltree["rank"].to_numpy(np.int64) * (int(calltree["node"].max()) + 1)
+    rows = pd.Index(ranks + calltree["node"].to_numpy()).get_indexer(pd.Index(ranks + parent))
+    return np.where(parent < 0, -1, rows).astype(np.int64)
+
+
+def _add_up(calltree: pd.DataFrame, up: Rows, value: Values) -> None:
+    """Raise ValueError where the contexts called hold more than their caller by more than rounding."""
+    called = _called(up, value)
+    wrong = np.flatnonzero(called > value + 1e-9 * value.max(initial=0))
+    if len(wrong):
+        node, more, less = calltree["node"].iloc[wrong[0]], called[wrong[0]], value[wrong[0]]
+        raise ValueError(f"call_metrics: what node {node} calls holds {more:g}, more than its own {less:g}")
+
+
+def _kinds(calltree: pd.DataFrame, kind: NDArray[np.object_], up: Rows) -> NDArray[np.object_]:
+    python = calltree["module"].eq(PYTHON_MODULE).fillna(False).to_numpy(bool)
+    script = calltree["file"].astype("string").str.endswith(".py").fillna(False).to_numpy(bool)
+    operation = kind == "gpu_operation"
+    rules = [_above(up, operation) >= 0, operation, python | (script & (kind != "function")), kind != "entry"]
+    kinds: NDArray[np.object_] = np.select(rules, [KERNEL, OPERATION, PYTHON, NATIVE], OTHER).astype(object)
+    return kinds
+
+
+def _above(up: Rows, wanted: Mask) -> Rows:
+    """Return the row of the closest caller of each row that is `wanted`, -1 without one; by doubling the stride."""
+    last = len(up)
+    caller = np.where(up < 0, last, up)
+    at = np.append(np.where(wanted, np.arange(last), caller), last)
+    while not np.array_equal(at, at[at]):
+        at = at[at]
+    return np.where(at[caller] == last, -1, at[caller])
+
+
+def _along(up: Rows, amount: Values) -> Values:
+    """Return the sum of `amount` from the root down to each row; by doubling the stride."""
+    total, at = amount.copy(), up.copy()
+    while (on := np.flatnonzero(at >= 0)).size:
+        total[on] += total[at[on]]
+        at[on] = at[at[on]]
+    return total
+
+
+def _without(paths: pd.DataFrame, gone: Mask) -> pd.DataFrame:
+    """Return the other paths; what those that are gone call is called by the closest caller that stays."""
+    caller = _above(paths["up"].to_numpy(), ~gone)
+    number = np.cumsum(~gone) - 1
+    return paths.assign(up=np.where(caller < 0, -1, number[caller]))[~gone].reset_index(drop=True)
+
+
+def _merged(paths: pd.DataFrame, calltree: pd.DataFrame) -> pd.DataFrame:
+    """Return one path for those with equal names, modules and kinds under one caller, level by level."""
+    up, value = paths["up"].to_numpy(), paths["value"].to_numpy()
+    named = calltree[["name", "module", "rank"]].iloc[paths["context"]].assign(what=paths["what"].to_numpy())
+    same = named.groupby(list(named), sort=False, dropna=False, observed=True).ngroup().to_numpy(np.int64)
+    level = _level(up)
+    group = np.full(len(up) + 1, -1)  # the last stands for the caller of a root
+    order = np.argsort(level, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(level[order])) + 1):
+        keys = group[up[rows]] * (len(up) + 1) + same[rows]
+        group[rows] = pd.factorize(keys)[0] + group.max() + 1
+    group = group[:-1]
+    largest = np.lexsort([-value, group])
+    first = largest[np.unique(group[largest], return_index=True)[1]]
+    caller = np.where(up[first] < 0, -1, group[up[first]])
+    sites = paths["site"].groupby(group).nunique().to_numpy()
+    counts = {"value": np.bincount(group, value), "contexts": np.bincount(group), "sites": sites}
+    return paths.iloc[first].assign(up=caller, **counts).reset_index(drop=True)
+
+
+def _seen(paths: pd.DataFrame, least: float) -> pd.DataFrame:
+    """Return the roots and the paths of at least `least`; the others are counted at their caller."""
+    up, value = paths["up"].to_numpy(), paths["value"].to_numpy()
+    small = (value < least) & (up >= 0)
+    edge = small & ~small[up]
+    count = np.bincount(up[edge], minlength=len(up))
+    lost = np.bincount(up[edge], value[edge], minlength=len(up))
+    return _without(paths.assign(smaller_count=count, smaller_value=lost, hidden=_tuples([()] * len(up))), small)
+
+
+def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
+    return pd.Series(rows, dtype=object)
+
+
+def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
+    """Return paths that fill at most `rows` rows, if leaving out members of chains can do it.
+
+    A chain is of Python frames, or of native code, each the only one its caller calls, with values that
+    differ by less than `least`. Native code goes first; the last function that has a name stays to the end.
+    """
+    chain = _chains(paths, least)
+    last = _last(paths, chain, calltree.iloc[paths["context"]])
+    ends = {"ends": (chain == np.arange(len(chain))) | last, "last": last}
+    shorter = paths
+    for stage in STAGES:
+        if levels(shorter) <= rows:
+            break
+        gone = np.any([paths["what"].eq(what) & ~ends[stays] for what, stays in stage.items()], axis=0)
+        shorter = _without(_noted(paths, chain, last, gone), gone)
+    return shorter
+
+
+def levels(paths: pd.DataFrame) -> int:
+    """Return the number of rows that the paths fill."""
+    return int(_level(paths["up"].to_numpy()).max(initial=-1)) + 1
+
+
+def _level(up: Rows) -> Rows:
+    return _along(up, np.ones(len(up))).astype(np.int64) - 1
+
+
+def _chains(paths: pd.DataFrame, least: float) -> Rows:
+    """Return the first member of the chain that each path belongs to, which may be itself."""
+    up, value, what = paths["up"].to_numpy(), paths["value"].to_numpy(), paths["what"].to_numpy()
+    only = (up >= 0) & (np.bincount(up[up >= 0], minlength=len(up))[up] == 1)
+    linked = only & (what[up] == what) & np.isin(what, [PYTHON, NATIVE])
+    chain = np.arange(len(up))
+    for row in np.argsort(_level(up), kind="stable"):
+        if linked[row] and value[chain[up[row]]] - value[row] < least:
+            chain[row] = chain[up[row]]
+    return chain
+
+
+def _last(paths: pd.DataFrame, chain: Rows, context: pd.DataFrame) -> Mask:
+    """Whether each path is the last function of its chain that has a name, or the last path if none is."""
+    named = (context["kind"].eq("function") & ~context["name"].astype(str).str.startswith(UNNAMED)).to_numpy()
+    order = np.lexsort([_level(paths["up"].to_numpy()), named, chain])
+    last = np.zeros(len(chain), bool)
+    last[order[np.append(np.diff(chain[order]) != 0, True)]] = True
+    return last
+
+
+def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataFrame:
+    """Return the paths; what is gone is noted at the last of its chain, what is too small there at the next caller."""
+    hidden: dict[int, list[int]] = {}
+    for row in np.argsort(_level(paths["up"].to_numpy()), kind="stable"):
+        if gone[row]:
+            hidden.setdefault(int(chain[row]), []).append(int(paths["context"].iloc[row]))
+    hidden_at = [tuple(hidden.get(first, ())) if stays else () for first, stays in zip(chain, last, strict=True)]
+    at = np.where(gone, _above(paths["up"].to_numpy(), ~gone), np.arange(len(gone)))
+    smaller = {column: np.bincount(at, paths[column], len(at)) for column in ("smaller_count", "smaller_value")}
+    return paths.assign(hidden=_tuples(hidden_at), **smaller)
+
+
+def placed(paths: pd.DataFrame, least: float, rows: int) -> pd.DataFrame:
+    """Return one bar per path, and one for what each calls that is too small to be seen, if together it is not.
+
+    Bars lie under their caller from its `begin`, in falling order, what is smaller last; `row` counts from 0, and
+    rows from `rows` on are left out; `own` is the value without what is drawn under it.
+    """
+    together = paths[paths["smaller_value"] >= least]
+    rest = pd.DataFrame(
+        {
+            "up": together.index,
+            "value": together["smaller_value"],
+            "contexts": together["smaller_count"].astype(np.int64),
+            "what": OTHER,
+            "context": -1,
+            "site": -1,
+            "sites": 0,
+            "hidden": _tuples([()] * len(together)).to_numpy(),
+        }
+    )
+    bars = pd.concat([paths.drop(columns=["smaller_count", "smaller_value"]), rest], ignore_index=True)
+    up, value = bars["up"].to_numpy(), bars["value"].to_numpy()
+    order = np.lexsort([-value, bars["context"].to_numpy() < 0, up])
+    beside = np.empty(len(bars))
+    beside[order] = bars["value"].iloc[order].groupby(up[order]).cumsum().to_numpy() - value[order]
+    begin = _along(up, beside)
+    bars = bars.assign(begin=begin, end=begin + value, row=_level(up))
+    bars = _without(bars, bars["row"].to_numpy() >= rows)
+    return bars.assign(own=bars["value"] - _called(bars["up"].to_numpy(), bars["value"].to_numpy()))
+
+
+def _called(up: Rows, value: Values) -> Values:
+    """Return what each row calls, in sum."""
+    sums: Values = np.bincount(up[up >= 0], value[up >= 0], minlength=len(up)).astype(float)
+    return sums

@@ -16,7 +16,6 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import shares, theme
-from perfkit.charts.gaps import TICK
 from perfkit.charts.theme import (
     FAMILY_COLOURS,
     WIDTH,
@@ -32,6 +31,7 @@ from perfkit.charts.theme import (
     nothing,
     words,
 )
+from perfkit.charts.timeline import TICK
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 
 FORMAT_COLOURS = {

@@ -1,19 +1,52 @@
-"""Pictures of which framework operators take the time, and of how long the steps wait for data.
+"""Pictures of a program of a framework: its operators, steps that wait for data, latency by batch size, and memory.
 
-Frames are those of `perfkit.analysis.operators` and `perfkit.analysis.host`. Self time is without that of the operators
-called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU and GPU work at the same time:
-their times do not add up to wall time. `latency` has both axes from 0: a time in proportion to the batch is a line
-through the corner, and the height at which a line begins is what a batch of any size costs.
+Frames are those of `perfkit.analysis.operators`, `perfkit.analysis.host` and `perfkit.analysis.memory`. Self time is
+without that of the operators called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU
+and GPU work at the same time: their times do not add up to wall time. Allocated memory is what tensors occupy, reserved
+what the caching allocator has taken from the driver.
 """
 
 from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
 
 import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, fraction, hover, ink, inline, layered, need, nothing
-from perfkit.format import TIME, Unit, duration, elided, number, percent, printable, unit
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    WIDTH,
+    colours,
+    devices,
+    fraction,
+    hover,
+    ink,
+    inline,
+    layered,
+    need,
+    nothing,
+)
+from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
+
+DEVICE = ["rank", "gpu"]
+LEVELS = ["min_allocated_bytes", "max_allocated_bytes", "max_reserved_bytes"]
+HOST = -1  # the gpu of memory that is on none
+MEMORY_PICTURE = "Allocated and reserved memory over time"
+MEMORY_COLOURS = {"allocated": KIND_COLOURS["computation"], "reserved": KIND_COLOURS["communication"]}
+NO_MEMORY = "No allocation was recorded. Record with `torch.profiler.profile(profile_memory=True)`."
+
+
+class _Frame(NamedTuple):
+    """What the axes of all panels span, in ns and bytes, and their units."""
+
+    first: int
+    last: int
+    most: float
+    time: Unit
+    memory: Unit
+
 
 MEASURED, GREY = KIND_COLOURS["computation"], "#808080"
 HEIGHT = 300
@@ -211,7 +244,7 @@ def _place() -> alt.X:
 
 
 def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title: str = "") -> alt.LayerChart:
-    """Draw latencies against the batch size, and the line intercept + slope x batch.
+    """Draw latencies against the batch size, and the line intercept + slope x batch; both axes begin at 0.
 
     `times`: columns batch_count and latency_ns: one row per batch size, above 0; may be empty.
     `intercept_ns`, `slope_ns`: the line: ns at batch 0, and ns more for each sample.
@@ -260,3 +293,130 @@ def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
     straight = alt.Chart(inline(line)).mark_line(color=GREY, strokeDash=[5, 4], tooltip=False).encode(x=x, y=y)
     points = alt.Chart(data).mark_point(color=MEASURED, filled=True, size=80, opacity=1).encode(x=x, y=y, tooltip=shown)
     return [straight, points, ink(data, dx=9, dy=9).encode(x, y, alt.Text("words:N"))]
+
+
+def memory(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
+    """Draw the allocated and the reserved memory of each GPU over time, and mark where most is allocated.
+
+    All GPUs share the axes, so that their heights compare. Of more than 8 GPUs those with the highest peaks are shown,
+    which the chart says. Memory of the host is drawn where no GPU's is.
+    `bins`: columns rank, gpu, start_ns, dur_ns, min_allocated_bytes, max_allocated_bytes, max_reserved_bytes (missing
+    where not recorded): one row per device and bin, as from `analysis.memory.bins`; may be empty. About 500 bins are
+    what the width can show.
+    `peaks`: columns rank, gpu, allocated_bytes, time_ns, max_reserved_bytes: one row per device, of the same window.
+    """
+    need(bins, *DEVICE, "start_ns", "dur_ns", *LEVELS)
+    need(peaks, *DEVICE, "allocated_bytes", "time_ns", "max_reserved_bytes")
+    seen = bins[bins["gpu"] != HOST] if (bins["gpu"] != HOST).any() else bins
+    known = peaks.merge(seen[DEVICE].drop_duplicates(), on=DEVICE)
+    if known.empty:
+        return nothing(title or "No memory was recorded", NO_MEMORY)
+    known = known.assign(label=devices(known).str.replace("unknown GPU", "host memory"))
+    known = known.sort_values("allocated_bytes", ascending=False, kind="stable")
+    shown = known.head(MOST_PANELS).sort_values(DEVICE)
+    rows = seen.merge(shown[[*DEVICE, "label"]], on=DEVICE)
+    frame = _frame(rows)
+    height = 240 if len(shown) == 1 else 90
+    pictures = [
+        _memory_panel(rows[rows["label"] == peak["label"]], peak, frame, height) for peak in shown.to_dict("records")
+    ]
+    notes = _memory_notes(rows, len(shown), len(known))
+    return theme.together(pictures, title or _memory_title(known.iloc[0]), notes, picture=MEMORY_PICTURE)
+
+
+def _frame(rows: pd.DataFrame) -> _Frame:
+    first, last = int(rows["start_ns"].min()), int((rows["start_ns"] + rows["dur_ns"]).max())
+    most = float(rows[LEVELS].max().max())
+    return _Frame(first, last, most, unit(last - first, TIME), unit(most, BYTES))
+
+
+def _memory_title(highest: pd.Series) -> str:
+    reserved = highest["max_reserved_bytes"]
+    beside = "" if pd.isna(reserved) else f", at most {size(reserved)} reserved"
+    return f"At most {size(highest['allocated_bytes'])} allocated on {highest['label']}{beside}"
+
+
+def _memory_notes(rows: pd.DataFrame, shown: int, known: int) -> list[str]:
+    is_lacking = rows["max_reserved_bytes"].isna().all()
+    line = "Reserved memory was not recorded." if is_lacking else "Line: reserved by the caching allocator."
+    length = duration(float(rows["dur_ns"].max()))
+    notes = [f"Filled: held by tensors, fainter up to the most within each {length}. {line}"]
+    return [*notes, f"These are the highest {shown} of {known} peaks."] if shown < known else notes
+
+
+def _memory_panel(rows: pd.DataFrame, peak: dict[Hashable, Any], frame: _Frame, height: int) -> alt.LayerChart:
+    layers = [*_levels(_memory_rows(rows, frame), frame), *_peak_marks(peak, frame)]
+    return theme.panel(layers, str(peak["label"]), picture=MEMORY_PICTURE, size=(WIDTH, height))
+
+
+def _memory_rows(rows: pd.DataFrame, frame: _Frame) -> pd.DataFrame:
+    """Return the levels in the units of the axes; a last row ends the last bin."""
+    low, high, reserved = (rows[column] for column in LEVELS)
+    end = (rows["start_ns"] + rows["dur_ns"]) / frame.time.size
+    drawn = pd.DataFrame(
+        {
+            "time": rows["start_ns"] / frame.time.size,
+            "end": end,
+            "least": low / frame.memory.size,
+            "most": high / frame.memory.size,
+            "reserved": reserved / frame.memory.size,
+            "allocated": low.map(size).where(low == high, low.map(size) + " to " + high.map(size)),
+            "held": reserved.map(size),
+            "filled": "allocated",
+            "line": "reserved",
+        }
+    )
+    return pd.concat([drawn, drawn.iloc[-1:].assign(time=end.iloc[-1])], ignore_index=True)
+
+
+def _memory_time(frame: _Frame) -> alt.X:
+    ends = alt.Scale(domain=[frame.first / frame.time.size, frame.last / frame.time.size], nice=False, zero=False)
+    return alt.X("time:Q", title=f"time since the start of the capture ({frame.time.symbol})", scale=ends)
+
+
+def _memory_axis(field: str, frame: _Frame) -> alt.Y:
+    """An axis of memory, with room for words above the levels."""
+    room = alt.Scale(domain=[0, 1.25 * frame.most / frame.memory.size or 1], nice=False)
+    return alt.Y(f"{field}:Q", title=f"memory ({frame.memory.symbol})", scale=room, axis=alt.Axis(tickCount=4))
+
+
+def _levels(drawn: pd.DataFrame, frame: _Frame) -> list[alt.Chart]:
+    """Return the filled levels, the line, and over each bin what tells its numbers."""
+    data, x = inline(drawn), _memory_time(frame)
+    shown = list(MEMORY_COLOURS) if drawn["reserved"].notna().any() else ["allocated"]
+    shades = alt.Scale(domain=shown, range=[MEMORY_COLOURS[series] for series in shown])
+    filled, line = (alt.Color(f"{name}:N", scale=shades, title=None) for name in ("filled", "line"))
+    area = alt.Chart(data).mark_area(interpolate="step-after", line=False, tooltip=False, opacity=0.85)
+    paler = alt.Chart(data).mark_area(interpolate="step-after", line=False, tooltip=False, opacity=0.4)
+    steps = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=2, tooltip=False)
+    strips = alt.Chart(inline(drawn.iloc[:-1])).mark_rect(opacity=0)
+    told = hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"), "allocated", ("held", "reserved, at most"))
+    layers = [
+        area.encode(x, _memory_axis("least", frame), filled),
+        paler.encode(x, _memory_axis("least", frame), alt.Y2("most"), filled),
+        strips.encode(x, alt.X2("end"), told, y=alt.value(0), y2=alt.value("height")),
+    ]
+    return [
+        *layers[:2],
+        *([steps.encode(x, _memory_axis("reserved", frame), line)] if len(shown) > 1 else []),
+        layers[2],
+    ]
+
+
+def _peak_marks(peak: dict[Hashable, Any], frame: _Frame) -> list[alt.Chart]:
+    """Return a point where most is allocated, and words above it that stay inside the picture."""
+    at = int(peak["time_ns"])
+    side = "left" if at - frame.first < (frame.last - frame.first) / 2 else "right"
+    said = f"peak {size(peak['allocated_bytes'])}"
+    rows = pd.DataFrame(
+        {"time": [at / frame.time.size], "most": [peak["allocated_bytes"] / frame.memory.size], "said": [said]}
+    )
+    point = alt.Chart(inline(rows)).mark_point(filled=True, size=40, opacity=1, color="#808080", tooltip=False)
+    rule = alt.Chart(inline(rows)).mark_rule(color="#808080", strokeDash=[3, 3], tooltip=False)
+    words = ink(inline(rows), dx=4 if side == "left" else -4, align=side)
+    x, y = _memory_time(frame), _memory_axis("most", frame)
+    return [
+        rule.encode(x, y, y2=alt.value(0)),
+        point.encode(x, y),
+        words.encode(x, alt.Text("said:N"), y=alt.value(7)),
+    ]

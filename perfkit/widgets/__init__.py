@@ -1,8 +1,13 @@
 """Views with controls for a person in JupyterLab; where nobody is, the same picture, still."""
 
 from perfkit.widgets import views
-from perfkit.widgets.explorer import explorer
+from perfkit.widgets.choice import explorer
 from perfkit.widgets.live import follow
 from perfkit.widgets.log import live_monitor
 
-__all__ = ["explorer", "follow", "live_monitor", "views"]
+__all__ = [
+    "explorer",
+    "follow",
+    "live_monitor",
+    "views",
+]

@@ -36,8 +36,7 @@ from perfkit.run import Run
 from perfkit.selection import Selection
 
 if TYPE_CHECKING:
-    from perfkit.widgets.explorer.choice import Explorer
-
+    from perfkit.widgets.choice import Explorer
 
 T = TypeVar("T")
 Heard = Callable[[], None]

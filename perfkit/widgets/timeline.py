@@ -26,7 +26,7 @@ from perfkit.widgets.timeline_data import BINS_ACROSS, Dossiers, Part, Source, c
 
 
 class Chooser(Protocol):
-    """What of `perfkit.widgets.explorer.Explorer` the timeline uses."""
+    """What of `perfkit.widgets.choice.Explorer` the timeline uses."""
 
     run: Run
     lanes: Lanes

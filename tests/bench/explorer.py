@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import perfkit
-from perfkit.widgets.explorer.choice import Explorer
+from perfkit.widgets.choice import Explorer
 from tests.bench import captures, fresh
 from tests.bench.table import Row
 

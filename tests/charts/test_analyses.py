@@ -11,8 +11,8 @@ import pytest
 from frames import api_calls, copies, kernels
 
 from perfkit import analysis
-from perfkit.charts import gaps, shares, timeline
 from perfkit.charts import kernels as kernel_charts
+from perfkit.charts import shares, timeline
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]
 KERNELS = kernels(
@@ -31,8 +31,8 @@ CHARTS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], alt.TopLevelMixin]] = {
     "lanes": lambda k, c: timeline.lanes(analysis.timeline.bins(k, c, bins=10)),
     "parts": lambda k, c: shares.parts(analysis.timeline.breakdown(k, c)),
     "bars": lambda k, c: kernel_charts.bars(analysis.kernels.summary(k)),
-    "histogram": lambda k, c: gaps.histogram(analysis.gaps.histogram(_idle(k, c))),
-    "causes": lambda k, c: gaps.causes(analysis.gaps.idle_by_cause(_idle(k, c))),
+    "histogram": lambda k, c: timeline.histogram(analysis.gaps.histogram(_idle(k, c))),
+    "causes": lambda k, c: timeline.causes(analysis.gaps.idle_by_cause(_idle(k, c))),
 }
 
 

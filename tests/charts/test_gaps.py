@@ -9,7 +9,7 @@ import altair as alt
 import pandas as pd
 import pytest
 
-from perfkit.charts.gaps import causes, histogram
+from perfkit.charts.timeline import causes, histogram
 from perfkit.errors import SchemaError
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]

@@ -12,8 +12,8 @@ import pandas as pd
 import pytest
 
 import perfkit
-from perfkit.analysis import memory
-from perfkit.charts.memory import timeline
+from perfkit.analysis import memory as analysis_memory
+from perfkit.charts.operators import memory
 from perfkit.errors import SchemaError
 from perfkit.tables import SAMPLES
 
@@ -36,7 +36,9 @@ def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -
 def chart(*tables: pd.DataFrame, bins: int = 500, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """The picture of what the analyses say of these samples."""
     table = SAMPLES.make(pd.concat(tables))
-    return timeline(memory.bins(memory.timeline(table), bins=bins), memory.peak(table), title=title)
+    return memory(
+        analysis_memory.bins(analysis_memory.timeline(table), bins=bins), analysis_memory.peak(table), title=title
+    )
 
 
 LEVELS = (0, 2, 10), (10, 8, 10), (40, 4, 10), (50, 4, 20)
@@ -108,18 +110,18 @@ def test_without_samples_the_chart_says_so(checked: Check) -> None:
 def test_wrong_frames_are_refused() -> None:
     """A missing column of either frame is named."""
     table = samples(*LEVELS)
-    bins, peaks = memory.bins(memory.timeline(table)), memory.peak(table)
+    bins, peaks = analysis_memory.bins(analysis_memory.timeline(table)), analysis_memory.peak(table)
     with pytest.raises(SchemaError, match="max_reserved_bytes"):
-        timeline(bins.drop(columns="max_reserved_bytes"), peaks)
+        memory(bins.drop(columns="max_reserved_bytes"), peaks)
     with pytest.raises(SchemaError, match="time_ns"):
-        timeline(bins, peaks.drop(columns="time_ns"))
+        memory(bins, peaks.drop(columns="time_ns"))
 
 
 def test_the_real_capture(profiles: Path, checked: Check) -> None:
     """A language model on an H100: the peak is that of the trace's own running total, and the picture has it."""
     truth = json.loads((profiles / "golden" / "torch" / f"{QWEN}.truth.json").read_text())["memory_events"]
     samples = perfkit.load(profiles / "torch" / QWEN).samples
-    spec = checked(timeline(memory.bins(memory.timeline(samples)), memory.peak(samples)))
+    spec = checked(memory(analysis_memory.bins(analysis_memory.timeline(samples)), analysis_memory.peak(samples)))
     highest = truth["peak_total_allocated"]["(1, 0)"]
     assert highest == round(max(row["most"] for row in spec["layer"][0]["rows"]) * 1e9)
     assert f"At most {highest / 1e9:.2f} GB allocated on GPU 0, at most 2.63 GB reserved" == spec["title"]["text"]

@@ -83,7 +83,7 @@ def test_families_are_those_of_the_names() -> None:
 
 def test_importing_the_charts_changes_nothing_in_altair() -> None:
     """Theme and renderer are registered by the first chart, not by an import."""
-    code = "import altair, perfkit.charts.gaps; print(altair.renderers.active, altair.theme.active)"
+    code = "import altair, perfkit.charts.timeline; print(altair.renderers.active, altair.theme.active)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ["default", "default"] == done.stdout.split()
 

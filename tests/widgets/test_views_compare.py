@@ -14,9 +14,9 @@ from viewed import Chooser, chosen, csv, recorded, sentences, small, specs, stil
 import perfkit
 from perfkit.diagnosis import comparison, verdict
 from perfkit.run import Run
+from perfkit.widgets import comparison as view_of_two
 from perfkit.widgets import views
 from perfkit.widgets.live import Live, Shown, bundle
-from perfkit.widgets.views import comparison as view_of_two
 
 PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures")
 

@@ -9,8 +9,7 @@ import pytest
 from explored import run_of, tables
 
 import perfkit
-from perfkit.widgets import live
-from perfkit.widgets.explorer import choice, page
+from perfkit.widgets import live, page
 
 
 @pytest.fixture
@@ -24,7 +23,7 @@ def run(tmp_path: Path) -> perfkit.Run:
 @pytest.fixture(autouse=True)
 def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
-    monkeypatch.setattr(choice, "enable_brush", lambda: None)
+    monkeypatch.setattr(page, "enable_brush", lambda: None)
     views = SimpleNamespace(__all__=["timeline"], timeline=lambda explorer: page.ipywidgets.HTML("the view"))
     monkeypatch.setattr(page.importlib, "import_module", lambda name: views)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.widgets.explorer.controls import Axis
+from perfkit.widgets.page import Axis
 
 AXIS = Axis(0, 100_000_000)  # 100 ms in 1000 steps of 0.1 ms
 

@@ -17,8 +17,7 @@ from perfkit.names.families import FAMILIES
 from perfkit.profile import Profile
 from perfkit.run import Run
 from perfkit.tables import LAUNCHES
-from perfkit.widgets.explorer import explorer
-from perfkit.widgets.explorer.choice import Explorer
+from perfkit.widgets.choice import Explorer, explorer
 
 
 def test_is_a_selection_where_nobody_watches(run: Run) -> None:

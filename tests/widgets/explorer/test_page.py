@@ -13,8 +13,8 @@ from frames import kernels, ranges
 from sampled import samples
 
 from perfkit.run import Run
-from perfkit.widgets.explorer import controls
-from perfkit.widgets.explorer.choice import Explorer
+from perfkit.widgets import page
+from perfkit.widgets.choice import Explorer
 
 
 def brush(explorer: Explorer, *edges: float) -> None:
@@ -144,7 +144,7 @@ def test_steps_are_jumped_to(run: Run) -> None:
 
 def test_steps_of_a_large_run_are_found_when_asked_for(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first press finds them, the second jumps; those of a rank without any are refused in words."""
-    monkeypatch.setattr(controls, "EAGER", 3)
+    monkeypatch.setattr(page, "EAGER", 3)
     live = Explorer(run)
     assert ("", True) == (live.view.steps.said.value, live.view.steps.number.disabled)
     live.view.steps.button.click()
@@ -289,7 +289,7 @@ def test_is_shown_as_a_widget(run: Run) -> None:
 
 def test_a_view_with_a_widget_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what stands below the controls."""
-    from perfkit.widgets.explorer import page
+    from perfkit.widgets import page
 
     own = page.ipywidgets.HTML("own")
     views = SimpleNamespace(__all__=["gaps"], gaps=lambda explorer: SimpleNamespace(view=own))

@@ -15,7 +15,7 @@ from readers.smi_files import moments, query
 
 from perfkit.cli import main
 from perfkit.run import Run, load
-from perfkit.widgets.explorer.choice import arguments, place, texts
+from perfkit.widgets.choice import arguments, place, texts
 
 NOTHING: dict[str, Any] = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
 CHOICES: list[dict[str, Any]] = [

@@ -12,8 +12,8 @@ import pytest
 from explored import MS, run_of, tables
 
 from perfkit.run import Run
-from perfkit.widgets.explorer import page
-from perfkit.widgets.explorer.choice import Explorer
+from perfkit.widgets import page
+from perfkit.widgets.choice import Explorer
 
 
 def command(monkeypatch: pytest.MonkeyPatch, program: str) -> None:

@@ -16,8 +16,8 @@ from explored import MS, run_of, tables
 import perfkit
 from perfkit.charts import timeline
 from perfkit.run import Run
-from perfkit.widgets.explorer import choice
-from perfkit.widgets.explorer.choice import Explorer
+from perfkit.widgets import choice
+from perfkit.widgets.choice import Explorer
 
 CHOICE = {"ranks": [0], "gpus": [1], "window": [0, 50 * MS], "kernels": "gemm", "families": ["gemm"]}
 ALL = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}

@@ -1,4 +1,8 @@
-"""What a view says where there is nothing to show: that it was not recorded, and what records it, or not chosen."""
+"""The pictures and tables of the notebooks, one call each: still of a choice, live of an explorer.
+
+Every view takes a `source`: a `perfkit.Selection`, and shows what was chosen; or the explorer of
+`perfkit.widgets.explorer`, and shows what is chosen in it now. Where nothing was recorded, it says how to record it.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,37 @@ import pandas as pd
 from perfkit import analysis, charts, diagnosis
 from perfkit import run as perfkit_run
 from perfkit.analysis.intervals import cut
+from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.errors import PerfkitError
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
+from perfkit.widgets.comparison import compare
 from perfkit.widgets.live import Live, Part, Shown, shown
 
 if TYPE_CHECKING:
     import ipywidgets
 
     from perfkit.analysis.causes import Determinable
-    from perfkit.widgets.explorer.choice import Explorer
+    from perfkit.widgets.choice import Explorer
+
+__all__ = [
+    "call_paths",
+    "collectives",
+    "compare",
+    "gaps",
+    "kernels",
+    "machine",
+    "memory",
+    "monitor",
+    "operators",
+    "ranks",
+    "roofline",
+    "timeline",
+    "training",
+    "transfers",
+]
 
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
 TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"
@@ -54,6 +77,12 @@ STILL_BINS = 320
 KERNEL_COLUMNS = ["name", "family", "count", "total_ns", "share_frac", "mean_ns", "median_ns", "min_ns", "max_ns"]
 GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "detail", "api", "range"]
 COPY_COLUMNS = ["direction", "src_memory", "dst_memory", "count", "bytes", "total_ns", "bytes_per_s", "median_bytes"]
+CEILINGS = "Peaks of the GPU by its data sheet, and as measured (--peaks)"
+PLATEAU = ["operation", "ranks", "placement", "largest_bytes", "bus_bytes_per_s", "growth_frac"]
+SHARE = ["rank", "peak_flops_per_s", "forward_frac", "mfu_frac", "iteration_mfu_frac", "note"]
+ONE_SIZE = "How the training scales takes logs of it on several numbers of GPUs, in one folder."
+PLACES = ["launch", "name", "precision", "flops", "dram_bytes", "dur_ns", "flops_per_s", "roof_share_frac"]
+VERDICTS = ["launch", "name", "bound", "reason"]
 
 
 def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None) -> pd.DataFrame:
@@ -106,7 +135,7 @@ def _memory(view: Selection) -> list[Part]:
     held = analysis.memory.timeline(view.run.samples)
     some(readings, view, "SAMPLES.memory", "readings of the allocator's memory", recorded=bool(len(held)))
     peaks = analysis.memory.peak(view.samples, window=view.window)
-    return [charts.memory.timeline(analysis.memory.bins(readings), peaks)]
+    return [charts.operators.memory(analysis.memory.bins(readings), peaks)]
 
 
 def ranks(source: Selection | Explorer) -> Shown | Live:
@@ -120,7 +149,7 @@ def _ranks(view: Selection) -> list[Part]:
     traced = view.framework
     seen = (traced.kernels, traced.copies)
     parts = analysis.timeline.breakdown(*seen, window=traced.window, others=traced.other_kernels)
-    held = _collectives(traced)
+    held = _collectives_of(traced)
     rates = analysis.communication.summary(held)
     some(parts if len(parts) else rates, view, "KERNELS", "kernels")
     made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
@@ -130,7 +159,7 @@ def _ranks(view: Selection) -> list[Part]:
     return made
 
 
-def _collectives(view: Selection) -> pd.DataFrame:
+def _collectives_of(view: Selection) -> pd.DataFrame:
     """Return the collectives that began in the window; a benchmark, whose have no time of day, is in none."""
     rows = view.collectives
     if view.window is None:
@@ -240,11 +269,11 @@ def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part
     if why:
         return [f"When the GPU was idle cannot be told: {why}."]
     by_cause = analysis.gaps.idle_by_cause(gaps)
-    causes = charts.gaps.causes(by_cause) if cause.yes else f"Why the GPU was idle cannot be told: {cause.why}."
+    causes = charts.timeline.causes(by_cause) if cause.yes else f"Why the GPU was idle cannot be told: {cause.why}."
     longest = analysis.gaps.longest(gaps, charts.tables.MOST)
     caption = "Idle gaps, the longest first, and the range and call they fall in"
     table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(gaps))
-    return [causes, charts.gaps.histogram(analysis.gaps.histogram(gaps)), table]
+    return [causes, charts.timeline.histogram(analysis.gaps.histogram(gaps)), table]
 
 
 def _transfers(view: Selection) -> list[Part]:
@@ -265,3 +294,122 @@ def _transfers(view: Selection) -> list[Part]:
 def _used(view: Selection) -> bool:
     """Say whether anything ran on a GPU in the run, chosen or not."""
     return not (view.run.kernels.empty and view.run.copies.empty)
+
+
+def machine(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
+    """Show the ceilings of the GPU, and what they leave of typical operations.
+
+    Ceilings are of one kind of GPU: where a run has several, choose. `peaks` is a CSV file of `perfkit baseline`, or of
+    one's own; empty for the data sheet alone.
+    """
+    return shown(source, lambda view: _machine(view, peaks))
+
+
+def collectives(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
+    """Show how fast the GPUs communicate: bus bandwidth by message size, its plateau, the line rate, and the paths.
+
+    `peaks` as in `machine`. A benchmark is of all its GPUs: ranks choose its log, a window does not apply.
+    """
+    return shown(source, lambda view: _collectives(view, peaks))
+
+
+def training(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
+    """Show how fast a training runs: its iterations, their medians, the share of the peak, and how it scales.
+
+    `peaks` as in `machine`. Ranks choose among logs, a window among the iterations of a log.
+    """
+    return shown(source, lambda view: _training(view, peaks))
+
+
+def _machine(view: Selection, peaks: str) -> list[Part]:
+    gpu = diagnosis_machine.machine(view, peaks=peaks)
+    parts: list[Part] = [f"{gpu.why[:1].upper()}{gpu.why[1:]}." if gpu.why else f"The GPU is {gpu.name}."]
+    if len(gpu.ceilings):
+        parts.append(charts.tables.show(gpu.table, caption=CEILINGS))
+    if gpu.operations is not None:
+        parts.append(charts.machine.roofline(gpu.operations, gpu.ceilings, roof=gpu.precision))
+    return parts
+
+
+def _collectives(view: Selection, peaks: str) -> list[Part]:
+    rates = analysis.communication.summary(view.collectives)
+    every = view.run.links
+    links = every[every["rank"].isin(view.ranks)] if view.ranks else every
+    links = links.value_counts(["kind", "transport"], dropna=False).reset_index()
+    is_recorded = not (view.run.collectives.empty and every.empty)
+    some(rates if len(rates) else links, view, "BENCHMARK", "collectives", recorded=is_recorded)
+    made: list[Part] = []
+    if len(rates):
+        limit = diagnosis_machine.line_rate(view, peaks=peaks)
+        plateau = analysis.communication.plateau(view.collectives)
+        caption = "Bus bandwidth of the largest messages"
+        made += [
+            charts.ranks.bandwidth(rates, line_rate_bytes_per_s=limit.bytes_per_s),
+            f"Line rate: {limit.why}.",
+            charts.tables.show(plateau, columns=PLATEAU, rows=24, caption=caption),
+        ]
+    if len(links):
+        made.append(charts.tables.show(links, rows=20, caption="Rings, trees and connections of NCCL, by transport"))
+    return made
+
+
+def _training(view: Selection, peaks: str) -> list[Part]:
+    iterations = diagnosis_machine.iterations(view)
+    medians = diagnosis_machine.trainings(view)
+    is_missed = len(iterations) and not iterations["chosen"].any()
+    is_recorded = bool(view.run.samples["metric"].isin(list(diagnosis_machine.TRAINING)).any())
+    some(medians.iloc[:0] if is_missed else medians, view, "TRAINING", "iterations", recorded=is_recorded)
+    drawn = [charts.machine.iterations(iterations)] if iterations["rank"].duplicated().any() else []
+    rows, work = diagnosis_machine.scaling(view)
+    is_scaled = len(set(rows["gpus"])) > 1
+    scaling = charts.machine.scaling_efficiency(rows, work=work) if is_scaled else ONE_SIZE
+    caption = "Each log of a training: medians over its iterations"
+    return [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), scaling]
+
+
+def _share(view: Selection, peaks: str) -> Part:
+    share, name = diagnosis_machine.share(view, peaks=peaks), diagnosis_machine.machine(view, peaks=peaks).name
+    if share.table is None:
+        return f"What share of the peak it uses cannot be told: {share.why}."
+    caption = f"Share of the dense peak of {name}: forward pass, training, whole iteration"
+    return charts.tables.show(share.table, columns=SHARE, caption=caption)
+
+
+def roofline(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
+    """Show where the measured launches lie under the roofs of their GPU, and what bounds them.
+
+    A window does not apply: counters are measured in runs of their own. `peaks` is a CSV file of peaks, see
+    `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
+    """
+    return shown(source, lambda view: _roofline(view, peaks))
+
+
+def _roofline(view: Selection, peaks: str) -> list[Part]:
+    some(view.launches, view, "LAUNCHES", "launches with counters")
+    roof = diagnosis.roof(view, peaks=peaks)
+    picture = charts.roofline.roofline(roof.points, roof.ceilings) if roof.ceilings is not None else roof.source
+    source = f"; roofs: {roof.source}" if roof.ceilings is not None else ""
+    return [
+        picture,
+        charts.tables.searchable(roof.points, columns=PLACES, caption=f"Place of each launch{source}"),
+        charts.tables.searchable(roof.points, columns=VERDICTS, caption="What bounds each launch, and why"),
+    ]
+
+
+def monitor(source: Selection | Explorer) -> Shown | Live:
+    """Show the metrics of each GPU over time and the verdicts on utilisation, memory, power, throttling and traffic."""
+    return shown(source, _monitor)
+
+
+def _monitor(view: Selection) -> list[Part]:
+    # The allocator's memory is not drawn, and may have been recorded at another time: it would stretch the bins.
+    drawn = view.samples["metric"].isin([*charts.monitor.DRAWN_METRICS, *charts.monitor.BESIDE])
+    bins = analysis.monitoring.alignment.bins(view.samples[drawn], window=view.window)
+    is_recorded = bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())
+    some(bins, view, "SAMPLES", "readings of the GPUs", recorded=is_recorded)
+    limits = analysis.monitoring.readings.at_limit(view.samples, view.devices, window=view.window)
+    checks = analysis.monitoring.verdicts.checks(view.samples, view.devices, window=view.window)
+    several = ["rank"] if len(set(checks["rank"])) > 1 else []
+    columns = [*several, "gpu", "check", "verdict", "reason"]
+    table = charts.tables.searchable(checks, columns=columns, caption="Verdict per GPU and check")
+    return [charts.monitor.dashboard(bins, limits=limits), table]

@@ -20,7 +20,7 @@ from perfkit.selection import Selection
 from perfkit.widgets.live import Later, Live, Part, Pending, Shown, shown
 
 if TYPE_CHECKING:
-    from perfkit.widgets.explorer.choice import Explorer
+    from perfkit.widgets.choice import Explorer
 
 
 NAMED = {"status": "status", "name": "name"}
