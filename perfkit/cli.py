@@ -309,7 +309,7 @@ def _described(content: dict[str, Any]) -> str:
 @click.option("--keep-paths", is_flag=True, help="Leave paths, user and host name of this machine in the report.")
 def report(path: Path, out: Path, window: tuple[int, int] | None, **options: Any) -> None:
     """Run the notebooks on a profile or folder and write one page, summaries and tables."""
-    from perfkit.report.build import build
+    from perfkit.report.pages import build
 
     notes: list[str] = []
     try:
@@ -421,7 +421,7 @@ def baseline_copy(out: Path, seconds: float) -> None:
 @record.command("torch")
 def record_torch() -> None:
     """Print the lines that record a PyTorch program."""
-    from perfkit.workloads.record import SNIPPET
+    from perfkit.workloads import SNIPPET
 
     click.echo(SNIPPET, nl=False)
 

@@ -37,7 +37,7 @@ from perfkit import names
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans, total, union
 from perfkit.analysis.operators.totals import launching, parents
-from perfkit.names.decoding import decode
+from perfkit.names import decode
 from perfkit.names.families import Decoded
 from perfkit.names.parsing import canonical
 from perfkit.schema import Column, Table

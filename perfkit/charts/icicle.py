@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from perfkit.charts.theme import KIND_COLOURS, LABEL_WIDTH, WIDTH, colours, hover, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
-from perfkit.names.shortening import short
+from perfkit.names.families import short
 
 Rows = NDArray[np.int64]
 Mask = NDArray[np.bool_]

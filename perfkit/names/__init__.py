@@ -1,12 +1,371 @@
-"""What a kernel's name says: how to call it, its family, library, precision and tile.
+"""What a kernel's name says: how to call it, its family, library, precision, tile, and one sentence of all that.
 
 Every function takes the demangled full name, any text, and is a pure function of it. Names come from outside: nothing
 in them is executed, nothing raises on them, and the time is linear in their length.
+
+Precision is the type of the operands, not of the accumulator; counters decide (``sm__ops_path_tensor*`` for tensor
+cores). The sentence has clauses joined by semicolons, built only from what the name states. Generic kernels with a
+documented parameter list have a sentence of their own.
+
+References
+----------
+cuBLAS, cuDNN and CUTLASS name matrix instructions by letter and shape: s1688 accumulates in single precision with
+m16n8k8 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"). Tensile's type letters: ROCm/Tensile
+wiki, "Kernel parameters". PyTorch ``PersistentSoftmax.cuh`` (softmax_warp_forward), ``CUDALoops.cuh``
+(vectorized_elementwise_kernel), ``Reduce.cuh`` (reduce_kernel), ``MultiTensorApply.cuh``; FlashAttention
+``kernel_traits.h``; NCCL ``src/device/generate.py``, function ``best_kernel``: kernels are specialised for few
+algorithms.
 """
 
-from perfkit.names.decoding import decode, table
-from perfkit.names.families import FAMILIES, Decoded, family
-from perfkit.names.parsing import base
-from perfkit.names.shortening import short
+from __future__ import annotations
 
-__all__ = ["FAMILIES", "Decoded", "base", "decode", "family", "short", "table"]
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import lru_cache
+
+import pandas as pd
+
+from perfkit.names import families
+from perfkit.names.families import (
+    FAMILIES,
+    HOLLOW,
+    Decoded,
+    beginning,
+    compiled_rules,
+    family,
+    first_match,
+    functor,
+    short,
+)
+from perfkit.names.parsing import base, library_of, qualified
+
+# Of several types a name lists, the operands' decides: tf32 beside f32, bf16 beside f32 accumulators.
+_NAMED_PRECISION = compiled_rules(
+    ("fp8", r"e4m3|e5m2|E4m3|E5m2|fp8|FP8|hfp8"),
+    ("bf16", r"bf16|bfloat16|Bfloat16|BFloat16|nvjet_(?:sm\d+_)?ts|^Cijk_\w{4}_\w{4}_B"),
+    ("tf32", r"tf32"),
+    ("fp16", r"fp16|(?<![bt])f16|[hH]alf|(?:_|^)h\d*gemm|h\d{3,}cudnn|s884|nvjet_(?:sm\d+_)?hs|^Cijk_\w{4}_\w{4}_H"),
+    ("int8", r"int8|imma|i8816|i16832|i8i8|(?:volta|turing|ampere|hopper)_igemm|^Cijk_\w{4}_\w{4}_I8"),
+    ("complex fp64", r"zgemm"),
+    ("complex fp32", r"cgemm"),
+    ("fp64", r"fp64|(?:_|^)f64|(?:_|^)d\d*gemm|double|^Cijk_\w{4}_\w{4}_D"),
+    ("tf32", r"s1688|s1684"),
+    ("fp32", r"(?:_|^)sgemm|scudnn|fp32|f32|_float$|convolve_sgemm|^Cijk_\w{4}_\w{4}_S"),
+)
+_TYPE_PRECISION = {
+    "double": "fp64",
+    "float": "fp32",
+    **dict.fromkeys(("half", "half_t", "__half", "Half"), "fp16"),
+    **dict.fromkeys(("BFloat16", "bfloat16_t", "__nv_bfloat16", "__hip_bfloat16", "__bfloat"), "bf16"),
+    **dict.fromkeys(("Float8_e4m3fn", "Float8_e5m2", "__nv_fp8_e4m3", "__nv_fp8_e5m2"), "fp8"),
+}
+_INTEGERS = {"long": "int64", "int": "int32"}
+_TYPE = re.compile(rf"(?<![\w])(?:{'|'.join(_TYPE_PRECISION)})(?![\w])")
+_INTEGER = re.compile(r"\b(?:long|int)\b")
+_TENSOR = re.compile(
+    r"tensorop|wmma|[hi]mma|gmma|tensor\d+x\d|[hs]\d{3,}[gcfdw]|i\d{4,}g|d884|nvjet|mfma|_MI\d+x|xdl|gtcx"
+)
+_CUDA_CORES = re.compile(r"simt|(?:_|^)g?[sdhcz]gemm|scudnn|convolve_sgemm|ffma")
+# cuDNN's backward convolutions from before tensor cores, with the type of their operands first.
+_EARLY_CUDNN = re.compile(r"\b[dw]grad(?:2d)?_(?:alg\d\w*|engine)<(?:float|double)\b")
+_WORK = {
+    "gemm": "matrix multiplication (GEMM)",
+    "convolution": "convolution",
+    "attention": "fused attention",
+    "normalisation": "normalisation",
+    "softmax": "softmax",
+    "elementwise": "elementwise work",
+    "reduction": "reduction",
+    "embedding": "embedding lookup",
+    "optimizer": "optimiser step",
+    "communication": "communication between GPUs",
+    "copy": "data movement",
+}
+_DIRECTION = {
+    "fprop": "forward pass of a convolution",
+    "dgrad": "gradient of a convolution with respect to its input (dgrad)",
+    "wgrad": "gradient of a convolution with respect to its weights (wgrad)",
+    "fwd": "forward pass",
+    "bwd": "backward pass",
+}
+_FUNCTORS = (
+    (r"clamp_scalar|clamp_min", "clamp to a range (how ReLU runs)"),
+    (r"threshold", "threshold (as in the backward pass of ReLU)"),
+    (r"[aA]dd(?!c)", "addition"),
+    (r"MulFunctor", "multiplication"),
+    (r"DivFunctor", "division"),
+    (r"Fill", "filling with a constant"),
+    (r"copy", "copy or type conversion"),
+    (r"sum_functor", "sum"),
+    (r"MeanOps", "mean"),
+    (r"ArgMax", "position of the maximum"),
+    (r"MaxOps", "maximum"),
+)
+_AMD = ("MIOpen", "Composable Kernel", "AITER", "Tensile (rocBLAS, hipBLASLt)")
+_OPERAND = {"n": "not transposed", "t": "transposed"}
+_TRITON = {
+    "poi": "pointwise work",
+    "red": "a reduction in a loop",
+    "per": "a reduction that keeps its row in registers (persistent)",
+}
+_SPECIALISED = re.compile(r"_(RING|TREE|COLLNET\w*?|NVLS\w*?)_(LL128|LL|SIMPLE)")
+_REDUCES = re.compile(r"_(Sum|Prod|MinMax|Max|Min|PreMulSum|SumPostDiv)(?:_|$)")
+_HEAD_DIMENSION = re.compile(r"Flash_\w+_traits<(?:\(int\))?(\d+)")
+
+
+def _in_precision(said: Decoded) -> str:
+    return f" in {said.precision}" if said.precision else ""
+
+
+def _on_units(said: Decoded) -> str:
+    matrix = "matrix cores" if said.library in _AMD else "tensor cores"
+    return {True: f" on {matrix}", False: " on CUDA cores", None: ""}[said.tensor_cores]
+
+
+def _origin(said: Decoded) -> str:
+    source = f" from {said.library}" if said.library else ""
+    generation = said.architecture if said.architecture.startswith("gfx") else said.architecture.capitalize()
+    return source + (f", built for the {generation} architecture" if generation else "")
+
+
+def _split_k_reduction(full_name: str, said: Decoded) -> str:
+    numbers = [arg for arg in _numbers(full_name)[:2] if arg > 1]
+    text = (
+        f"second half of a split-K matrix multiplication (GEMM){_in_precision(said)}{_origin(said)}: it adds the "
+        "partial results of the thread blocks that divided the K loop between them"
+    )
+    if len(numbers) == 2:
+        text += f"; {numbers[0]} and {numbers[1]} are thread and vector parameters, not a GEMM tile"
+    return text
+
+
+def _softmax_warp(full_name: str, said: Decoded) -> str:
+    """Parameters: input, output and accumulator type, log2_elements, is_log_softmax, is_masked."""
+    direction = _DIRECTION.get(said.operation, "part")
+    numbers = _numbers(full_name)
+    kind = "log-softmax" if numbers[1:2] == [1] else "softmax"
+    text = f"{direction} of {kind}{_in_precision(said)}{_origin(said)}, each row handled within one warp"
+    if numbers and numbers[0] <= 10:
+        text += f"; log2_elements is {numbers[0]}: rows of up to 2^{numbers[0]} = {2 ** numbers[0]} elements"
+    return text
+
+
+def _elementwise(full_name: str, said: Decoded) -> str:
+    text = f"{said.library} elementwise kernel: {_does(said)} on every element{_in_precision(said)}"
+    numbers = _numbers(full_name)
+    name = base(full_name)
+    if name.startswith("vectorized_") and numbers:
+        return f"{text}; vector width {numbers[0]}: one instruction loads {numbers[0]} neighbouring elements"
+    if name.startswith("elementwise_kernel") and len(numbers) > 1:
+        return f"{text}; {numbers[0]} threads per block, {numbers[1]} elements per thread, no vector loads"
+    return f"{text}; no vector loads, because of strides or mixed types" if name.startswith("unrolled_") else text
+
+
+def _reduce(full_name: str, said: Decoded) -> str:
+    numbers = _numbers(full_name)
+    text = f"{said.library} reduction: {_does(said)} over many elements{_in_precision(said)}"
+    return text + (f"; at most {numbers[0]} threads per block" if numbers else "")
+
+
+def _tensor_list(full_name: str, said: Decoded) -> str:
+    applied = f" {said.operation}" if said.operation else " one operation"
+    purpose = ", as a fused optimiser step does" if said.family == "optimizer" else ""
+    return f"one launch{_origin(said)} that applies{applied} to a whole list of tensors{_in_precision(said)}{purpose}"
+
+
+def _collective(full_name: str, said: Decoded) -> str:
+    """Name the collective; the algorithm in the name is the one the kernel was specialised for."""
+    name = base(full_name)[:200]
+    if not said.operation:
+        return "NCCL kernel for any collective: its name does not say which"
+    text = f"NCCL collective {said.operation}"
+    if said.operation in ("AllReduce", "Reduce", "ReduceScatter"):
+        reduction = _REDUCES.search(name)
+        text += (f" ({reduction.group(1).lower()})" if reduction else "") + _in_precision(said)
+    special = _SPECIALISED.search(name)
+    if special is None or said.operation == "SendRecv":
+        return text
+    return (
+        f"{text}, specialised for algorithm {special.group(1)} and protocol {special.group(2)}; "
+        "NCCL also runs other reductions, algorithms and protocols inside this kernel"
+    )
+
+
+def _triton(full_name: str, said: Decoded) -> str:
+    kind = _TRITON.get(base(full_name).split("_")[1], f"a template for {_WORK[said.family]}")
+    text = f"Triton kernel generated by TorchInductor: {kind}"
+    if not said.operation:
+        return text
+    return f"{text}, fused near the operators {said.operation}; some of these may run in other kernels"
+
+
+def _flash(full_name: str, said: Decoded) -> str:
+    direction = _DIRECTION.get(said.operation, "part")
+    text = f"{direction} of FlashAttention{_in_precision(said)}{_on_units(said)}, which never stores the score matrix"
+    if head := _HEAD_DIMENSION.search(full_name[:2000]):
+        text += f"; head dimension up to {head.group(1)}"
+    if said.tile:
+        queries, keys = said.tile.split("x")[:2]
+        text += f"; each thread block works on {queries} queries by {keys} keys at a time"
+    return text
+
+
+def _does(said: Decoded) -> str:
+    work = next((text for pattern, text in _FUNCTORS if re.search(pattern, said.operation)), "")
+    return work or said.operation or "an operation its name does not say"
+
+
+def _numbers(full_name: str) -> list[int]:
+    """Return the integer template arguments; flags count as 0 and 1."""
+    matches = (re.fullmatch(r"(?:\(\w+\))?(\d{1,9}|true|false)", arg) for arg in qualified(full_name)[-1].args)
+    texts = (match.group(1) for match in matches if match)
+    return [int(text) if text.isdecimal() else int(text == "true") for text in texts]
+
+
+_Describe = Callable[[str, Decoded], str]
+_SPECIAL: tuple[tuple[str, re.Pattern[str], _Describe], ...] = tuple(
+    (library, re.compile(pattern), describe)
+    for library, pattern, describe in (
+        ("cuBLAS", r"^splitKreduce_kernel", _split_k_reduction),
+        ("PyTorch", r"^softmax_warp_", _softmax_warp),
+        ("PyTorch", r"elementwise_kernel", _elementwise),
+        ("PyTorch", r"^reduce_kernel$", _reduce),
+        ("", r"^multi_tensor_apply_kernel$", _tensor_list),
+        ("NCCL", r"Kernel", _collective),
+        ("Triton (TorchInductor)", r"^triton_(?:poi|red|per|tem)_", _triton),
+        ("FlashAttention", r"^flash_(?:fwd|bwd)_", _flash),
+    )
+)
+__all__ = [
+    "FAMILIES",
+    "Decoded",
+    "base",
+    "decode",
+    "family",
+    "short",
+    "table",
+]
+
+
+def precision_of(full_name: str) -> str:
+    """Return the type of the operands: fp64, fp32, tf32, fp16, bf16, fp8, int8, int64, ..."""
+    does, name = functor(full_name), base(full_name)
+    if named := first_match(_NAMED_PRECISION, does if name in HOLLOW else name):
+        return named
+    args = ", ".join(qualified(full_name)[-1].args)[:2000]
+    if "tf32" in args:
+        return "tf32"
+    for text in (does, args):
+        if match := _TYPE.search(text):
+            return _TYPE_PRECISION[match.group()]
+    integer = None if "OpaqueType" in does or name in HOLLOW else _INTEGER.search(does)
+    return _INTEGERS[integer.group()] if integer else ""
+
+
+def tensor_cores(full_name: str, family: str, precision: str) -> bool | None:
+    """Return whether a kernel was built for tensor cores; None when its name does not say."""
+    text = beginning(full_name)
+    if "flash::" in text or (family in ("gemm", "convolution") and _TENSOR.search(text)):
+        return True
+    if family not in ("gemm", "convolution"):
+        return None
+    if _CUDA_CORES.search(text) or _EARLY_CUDNN.search(text):
+        return False
+    # Only tensor cores compute in these types; xmma kernels on CUDA cores say ffma.
+    narrow = ("fp16", "bf16", "int8") if "xmma" in text else ()
+    return True if precision in ("tf32", "fp8", *narrow) else None
+
+
+@lru_cache(maxsize=4096)
+def decode(full_name: str) -> Decoded:
+    """Return everything a kernel's name says: library, precision, tile, split, and a plain sentence.
+
+    The name is a hint, written by the kernel's author; counters decide what a kernel really did. Fields of what the
+    name does not say are empty, ``tensor_cores`` None.
+
+    Examples
+    --------
+    >>> said = decode("ampere_sgemm_32x32_sliced1x4_tn")
+    >>> said.library, said.precision, said.tensor_cores, said.tile, said.layout, said.split
+    ('cuBLAS', 'fp32', False, '32x32', 'tn', 'slice-K 4 within the block')
+    """
+    kind = family(full_name)
+    precision = precision_of(full_name)
+    said = Decoded(
+        name=short(full_name),
+        family=kind,
+        library=library_of(full_name),
+        architecture=families.architecture(full_name),
+        precision=precision,
+        tensor_cores=tensor_cores(full_name, kind, precision),
+        tile=families.tile(full_name, kind),
+        layout=families.layout(full_name, kind),
+        split=families.split(full_name),
+        operation=families.operation(full_name),
+    )
+    return replace(said, sentence=sentence(full_name, said))
+
+
+def table(full_names: Iterable[str]) -> pd.DataFrame:
+    """Return full_name, name and family (strings, never missing) of each distinct kernel name, in order of occurrence.
+
+    Every name is read once, however often it occurs: give it the categories of a column. There may be none.
+
+    Examples
+    --------
+    >>> table(["volta_sgemm_64x64_nn", "volta_sgemm_64x64_nn"]).to_dict("records")
+    [{'full_name': 'volta_sgemm_64x64_nn', 'name': 'volta_sgemm_64x64_nn', 'family': 'gemm'}]
+    """
+    distinct = list(dict.fromkeys(full_names))
+    columns = {"full_name": distinct, "name": map(short, distinct), "family": map(family, distinct)}
+    return pd.DataFrame({name: pd.array(list(values), dtype="string") for name, values in columns.items()})
+
+
+def sentence(full_name: str, said: Decoded) -> str:
+    """Return one plain English sentence about the kernel, built from its name alone."""
+    name = base(full_name)
+    special = (d for library, pattern, d in _SPECIAL if said.library.startswith(library) and pattern.search(name))
+    text = next(special, _general)(full_name, said)
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _general(full_name: str, said: Decoded) -> str:
+    """Describe by family: what, in which precision, on what, from where, and how it is divided."""
+    if said.family not in ("gemm", "convolution"):
+        return _named(full_name, said)
+    work = _DIRECTION[said.operation] if said.operation in ("fprop", "dgrad", "wgrad") else _WORK[said.family]
+    clauses = [work + _in_precision(said) + _on_units(said) + _origin(said)]
+    if said.tile:
+        axes = "M x N x K step" if said.tile.count("x") == 2 else "M x N"
+        clauses.append(f"each thread block computes a {said.tile} tile of the result ({axes})")
+    clauses += _divided(said.split)
+    if said.family == "gemm" and said.layout:
+        clauses.append(
+            f"A is {_OPERAND[said.layout[0]]}, B is {_OPERAND[said.layout[1]]}, as column-major BLAS sees them"
+        )
+    elif len(said.layout) > 2:
+        clauses.append(f"tensor layout {said.layout}")
+    return "; ".join(clauses)
+
+
+def _named(full_name: str, said: Decoded) -> str:
+    """Describe by the kernel's own name, of which only the family is known."""
+    kernel = f"kernel {said.name}" + (f" from {said.library}" if said.library else "")
+    if said.family == "other":
+        return f"{kernel}: its name follows no convention known here"
+    direction = f", {_DIRECTION[said.operation]}" if said.operation in ("fwd", "bwd") else ""
+    return f"{kernel}: {_WORK[said.family]}{direction}{_in_precision(said)}"
+
+
+def _divided(split: str) -> list[str]:
+    """Explain slice-K and split-K, which students take for one another."""
+    if split.startswith("slice-K"):
+        parts = split.split()[1]
+        return [
+            f"slice-K: inside one thread block the K loop of that tile is shared by {parts} groups of warps, "
+            "it is not a partition over the GPU"
+        ]
+    if split.startswith("split-K across blocks") and "adding" not in split:
+        return ["split-K: the K loop is divided over several thread blocks, whose results are added afterwards"]
+    return []

@@ -15,8 +15,8 @@ from perfkit.report.blocks import (
     refusals,
     sentences,
 )
-from perfkit.report.build import build
 from perfkit.report.notebooks import record
+from perfkit.report.pages import build
 
 __all__ = ["about", "against_promised", "against_published", "build", "comparison_table", "figure_table"]
 __all__ += ["key_findings", "metrics", "name", "note", "opportunities", "recommendations", "record", "refusals"]

@@ -20,7 +20,7 @@ from perfkit.diagnosis.check import ERROR, FAIL, Checked, Verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, printable
-from perfkit.report import html, output, privacy
+from perfkit.report import html, output
 from perfkit.report.blocks import note, refusals
 from perfkit.report.output import TEXT
 from perfkit.run import Run
@@ -149,7 +149,7 @@ def write(told: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = 
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
         (made / CONTENT).write_text(as_json(told), **TEXT)
         (made / "index.html").write_text(_page(told), **TEXT)
-        privacy.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
+        html.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
     return out / "index.html"
 
 

@@ -38,8 +38,8 @@ from perfkit.report import output
 from perfkit.report.notebooks import sample
 from perfkit.run import Run, load
 from perfkit.selection import Selection, select
+from perfkit.workloads import DEVICES
 from perfkit.workloads.experiments import REPEATS, find, repeats_of
-from perfkit.workloads.plan import DEVICES
 from perfkit.workloads.running import TIMINGS
 
 LEAST = {"batch_count": 1, "step_flops": 0}  # of what is read of a run's timings

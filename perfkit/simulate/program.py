@@ -1,23 +1,25 @@
-"""What a training program does with the GPU, step after step.
+"""What a training program does with the GPU, step after step, simulated event by event.
 
-The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy, AdamW.
-What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses neighbours
-between the matrix products: fewer kernels, and no bytes written and read between them.
+The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy,
+AdamW. What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses
+neighbours between the matrix products: fewer kernels, and no bytes written and read between them.
 
 A kernel takes what the slower of two roofs of an A100 allows, and a little for its start: operations over a share of
 the dense peak, or bytes over a share of the memory's bandwidth. Matrix products are cut into tiles, one block each;
-where the tiles do not fill the last round of all multiprocessors, the rest of that round is lost. The shares are
-plausible, not measured.
+where they do not fill the last round of all multiprocessors, that is lost. The shares are plausible, not measured.
 
-The host launches a step's kernels one after another. It runs ahead of the GPU until the driver's queue is full. Reading
-the loss waits for the stream, and so does a copy from pageable memory. Lengths are random, from the seed; a kernel's do
-not depend on the others. Times are int64 ns.
+The host launches a step's kernels one after another and runs ahead of the GPU until the driver's queue is full.
+Reading the loss waits for the stream, and so does a copy from pageable memory. Threads do one thing after another and
+sleep until what they wait for is done; streams take their work in order. Lengths are random, from the seed; a kernel's
+do not depend on the others. Times are int64 ns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import heapq
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from math import ceil, log2
@@ -26,13 +28,115 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfkit import hardware
-from perfkit.simulate.machine import Machine, Thread, Work
+
+# Least and mean excess of what no program sets: launch latency, and distance in a stream.
+LAUNCH_LATENCY_NS, SPACE_NS = (4_000, 2_000), (800, 300)
+
+
+@dataclass(eq=False)
+class Work:
+    """Something that will be done: an operation of a stream, or a batch. What meets ends at one time on all ranks."""
+
+    dur: int = 0
+    row: dict[str, Any] = field(default_factory=dict)
+    needs: tuple[Work, ...] = ()
+    meeting: list[Line] | None = None
+    released: bool = False
+    start: int = -1
+    done: bool = False
+    wakes: list[Callable[[], None]] = field(default_factory=list)
+
+
+Line = deque[Work]
+Thread = Generator["int | list[Work]", None, None]
+
+
+class Machine:
+    """Clock, streams and sleeping threads."""
+
+    def __init__(self, ranks: int, seed: int) -> None:
+        self.now = 0
+        self.ranks = ranks
+        self._rng = np.random.default_rng(seed)
+        kinds = ("kernels", "copies", "calls", "ranges", "os_calls")
+        self.rows: dict[str, list[dict[str, Any]]] = {kind: [] for kind in kinds}
+        self._moments: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._lines: dict[tuple[int, int], Line] = {}
+
+    def some(self, least_and_excess: tuple[int, int]) -> int:
+        """Return a random length, ns."""
+        least, excess = least_and_excess
+        return least + int(self._rng.exponential(excess))
+
+    def at(self, delay: int, action: Callable[[], None]) -> None:
+        """Do something when the delay has passed."""
+        heapq.heappush(self._moments, (self.now + delay, next(self._numbers), action))
+
+    def run(self) -> None:
+        """Let time pass until nothing is left to do."""
+        while self._moments:
+            self.now, _, action = heapq.heappop(self._moments)
+            action()
+
+    def resume(self, thread: Thread) -> None:
+        """Let a thread go on until it sleeps for some time or waits for work."""
+        asked = next(thread, None)
+        if isinstance(asked, int):
+            self.at(asked, partial(self.resume, thread))
+        elif asked is not None:
+            self._when_done(asked, partial(self.resume, thread))
+
+    def _when_done(self, works: list[Work], action: Callable[[], None]) -> None:
+        left = [work for work in works if not work.done]
+        if left:
+            left[0].wakes.append(partial(self._when_done, left, action))
+        else:
+            self.at(0, action)
+
+    def finish(self, work: Work) -> None:
+        """Wake whatever waits for this work."""
+        work.done = True
+        for wake in work.wakes:
+            wake()
+
+    def submit(self, rank: int, stream: int, work: Work) -> None:
+        """Put work at the end of a stream; it can start when the latency has passed."""
+        line = self._lines.setdefault((rank, stream), deque())
+        line.append(work)
+        self.at(self.some(LAUNCH_LATENCY_NS), partial(self._release, work, line))
+
+    def _release(self, work: Work, line: Line) -> None:
+        work.released = True
+        self._advance(line)
+
+    def _advance(self, line: Line) -> None:
+        """Start the first work of a stream, if that has not started yet and can."""
+        if not line or line[0].start >= 0 or not line[0].released:
+            return
+        work = line[0]
+        if waiting := [need for need in work.needs if not need.done]:
+            waiting[0].wakes.append(partial(self._advance, line))
+            return
+        work.start = self.now
+        lines = [line]
+        if work.meeting is not None:
+            work.meeting.append(line)
+            lines = work.meeting if len(work.meeting) == self.ranks else []
+        for ready in lines:
+            self.at(work.dur, partial(self._end, ready))
+
+    def _end(self, line: Line) -> None:
+        work = line.popleft()
+        table = "copies" if "direction" in work.row else "kernels"
+        self.rows[table].append({**work.row, "start_ns": work.start, "dur_ns": self.now - work.start})
+        self.finish(work)
+        self.at(self.some(SPACE_NS), partial(self._advance, line))
+
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 GPU = "NVIDIA A100 80GB PCIe"
-SM_COUNT = 108
-TILE = (128, 64)
-THREADS = 256
+SM_COUNT, THREADS, TILE = 108, 256, (128, 64)
 START_NS = 2_000
 REACHED = {"fp32": 0.9, "tf32": 0.7, "bf16": 0.65}  # share of the peak that a product reaches when the tiles fit
 STREAMED = 0.8  # share of the bandwidth that other kernels reach
@@ -95,23 +199,6 @@ class Setup:
             raise ValueError("workers: there is nothing to load; give loading_ns")
 
 
-def executed(setup: Setup) -> Rows:
-    """Return kernels, copies, calls and ranges of a program as rows: start_ns, dur_ns, and what there is to say.
-
-    Examples
-    --------
-    >>> rows = executed(Setup(steps=2, layers=1))
-    >>> len(rows["kernels"]), rows["calls"][-1]["name"]
-    (136, 'cudaDeviceSynchronize')
-    """
-    machine = Machine(1, setup.seed)
-    program = _Program(machine, setup)
-    for thread in (program.main(), *map(program.worker, range(setup.workers))):
-        machine.at(0, partial(machine.resume, thread))
-    machine.run()
-    return machine.rows
-
-
 class _Program:
     """The threads, and what they have put on the GPU."""
 
@@ -138,11 +225,14 @@ class _Program:
         for number in range(setup.steps):
             if setup.loading_ns:
                 yield from self.load(number)
-                yield from self.copy_in()
+                yield from self.copy("H2D", TOKEN_BYTES * setup.batch * setup.sequence, pinned=setup.pinned)
+                if not setup.pinned:
+                    yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
             for at, kernel in enumerate(self.kernels):
                 yield from self.launch(kernel, number, at)
             if setup.read_loss and (number + 1) % setup.read_loss == 0:
-                yield from self.read_loss()
+                yield from self.copy("D2H", LOSS_BYTES, pinned=False)
+                yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
             yield setup.host_ns
         yield from self.call("cudaDeviceSynchronize", wait=self.submitted[-1:])
 
@@ -156,15 +246,6 @@ class _Program:
             yield self.setup.loading_ns * self.setup.batch
         span = {"name": "data loading", "start_ns": start, "dur_ns": self.machine.now - start}
         self.machine.rows["ranges"].append(span)
-
-    def copy_in(self) -> Thread:
-        yield from self.copy("H2D", TOKEN_BYTES * self.setup.batch * self.setup.sequence, pinned=self.setup.pinned)
-        if not self.setup.pinned:
-            yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
-
-    def read_loss(self) -> Thread:
-        yield from self.copy("D2H", LOSS_BYTES, pinned=False)
-        yield from self.call("cudaStreamSynchronize", wait=self.submitted[-1:])
 
     def copy(self, direction: str, size: int, *, pinned: bool) -> Thread:
         row = {"direction": direction, "bytes": size, "pinned": pinned}
@@ -191,18 +272,6 @@ class _Program:
             yield self.machine.some(RETURN_NS)
         row = {"name": name, "correlation": number, "start_ns": start, "dur_ns": self.machine.now - start}
         self.machine.rows["calls"].append(row)
-
-
-def step(setup: Setup) -> list[Kernel]:
-    """Return the kernels of a training step: forward, backward, optimiser.
-
-    Examples
-    --------
-    >>> len(step(Setup(layers=1))), len(step(Setup(layers=1, fused=True)))
-    (68, 54)
-    """
-    scales = {True: setup.product_frac, False: setup.other_frac}
-    return [kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product]) for kernel in _Step(setup).all()]
 
 
 class _Step:
@@ -396,14 +465,36 @@ def elementwise(functor: str, arrays: int = 3, unrolled: bool = False) -> str:
     return native(f"vectorized_elementwise_kernel<4, at::native::{functor}, std::array<char *, {arrays}>>")
 
 
-def softmax(way: str, power: int) -> str:
-    """Return the name of PyTorch's softmax, forward or backward, over rows of up to 2 to this power."""
-    return f"void <unnamed>::softmax_warp_{way}<{{0}}, {{0}}, float, {power}, 0, 0>(T2 *, const T1 *, int, int, int)"
-
-
 ADD = elementwise("CUDAFunctor_add<{0}>")
 SCALE = elementwise("MaskedScaleFunctor<{0}>")
 CAST = elementwise("direct_copy_kernel_cuda<{0}>", 2, unrolled=True)
 DROPOUT = native("<unnamed>::fused_dropout_kernel_vec<{0}, float, unsigned int, 1, 4, bool>")
 SUM = native("reduce_kernel<128, 4, at::native::ReduceOp<{0}, at::native::sum_functor<{0}, float>, 4>>")
 ADAM = native("<unnamed>::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor<float, 4>>")
+
+
+def executed(setup: Setup) -> Rows:
+    """Return kernels, copies, calls and ranges of a program as rows: start_ns, dur_ns, and what there is to say."""
+    machine = Machine(1, setup.seed)
+    program = _Program(machine, setup)
+    for thread in (program.main(), *map(program.worker, range(setup.workers))):
+        machine.at(0, partial(machine.resume, thread))
+    machine.run()
+    return machine.rows
+
+
+def step(setup: Setup) -> list[Kernel]:
+    """Return the kernels of a training step: forward, backward, optimiser.
+
+    Examples
+    --------
+    >>> len(step(Setup(layers=1))), len(step(Setup(layers=1, fused=True)))
+    (68, 54)
+    """
+    scales = {True: setup.product_frac, False: setup.other_frac}
+    return [kernel._replace(dur_ns=kernel.dur_ns * scales[kernel.is_product]) for kernel in _Step(setup).all()]
+
+
+def softmax(way: str, power: int) -> str:
+    """Return the name of PyTorch's softmax, forward or backward, over rows of up to 2 to this power."""
+    return f"void <unnamed>::softmax_warp_{way}<{{0}}, {{0}}, float, {power}, 0, 0>(T2 *, const T1 *, int, int, int)"

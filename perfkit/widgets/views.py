@@ -407,8 +407,8 @@ def _monitor(view: Selection) -> list[Part]:
     bins = analysis.monitoring.alignment.bins(view.samples[drawn], window=view.window)
     is_recorded = bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())
     some(bins, view, "SAMPLES", "readings of the GPUs", recorded=is_recorded)
-    limits = analysis.monitoring.readings.at_limit(view.samples, view.devices, window=view.window)
-    checks = analysis.monitoring.verdicts.checks(view.samples, view.devices, window=view.window)
+    limits = analysis.monitoring.at_limit(view.samples, view.devices, window=view.window)
+    checks = analysis.monitoring.checks(view.samples, view.devices, window=view.window)
     several = ["rank"] if len(set(checks["rank"])) > 1 else []
     columns = [*several, "gpu", "check", "verdict", "reason"]
     table = charts.tables.searchable(checks, columns=columns, caption="Verdict per GPU and check")

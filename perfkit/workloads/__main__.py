@@ -10,13 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from perfkit import hardware
+from perfkit import hardware, workloads
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent
-from perfkit.workloads import experiments
-from perfkit.workloads import plan as workloads_plan
+from perfkit.workloads import DEVICES, MODELS, MODES, PRECISIONS, SIZES, TRACED, WARM_UP, Loader, Plan, experiments
 from perfkit.workloads.experiments import REPEATS, record
-from perfkit.workloads.plan import DEVICES, MODELS, MODES, PRECISIONS, SIZES, TRACED, WARM_UP, Loader, Plan
 
 HEADER = ("batch", "step (median)", "p25 to p75", "wait", "samples/s", "GFLOP/s", "of peak")
 DIMENSIONS = ("image", "sequence", "layers", "hidden", "heads", "vocabulary")
@@ -42,7 +40,7 @@ def _workload(given: argparse.Namespace) -> None:
     plan = _plan(given)
     if given.print_commands:
         out = given.record or Path("out")
-        _say("\n".join(workloads_plan.lines(plan, out, gpu_metrics=given.gpu_metrics)))
+        _say("\n".join(workloads.lines(plan, out, gpu_metrics=given.gpu_metrics)))
     else:
         _run(plan, given)
 
@@ -125,7 +123,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--gpu-metrics", action="store_true", help="nsys samples the GPU's counters; needs a permission")
     group.add_argument("--print-commands", action="store_true", help="only print how NVIDIA's tools are called")
     group.add_argument("--peaks", type=Path, metavar="CSV", help="peaks of one's own to compare with")
-    group.add_argument(workloads_plan.MARKED, action="store_true", help="show a profiler where the timed steps are")
+    group.add_argument(workloads.MARKED, action="store_true", help="show a profiler where the timed steps are")
 
 
 def _plan(given: argparse.Namespace) -> Plan:

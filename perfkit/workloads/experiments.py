@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from perfkit.errors import PerfkitError
-from perfkit.workloads.plan import DEVICES, SIZES, Loader, Plan, Size, arguments
+from perfkit.workloads import DEVICES, SIZES, Loader, Plan, Size, arguments
 
 REPEATS = 3  # the fewest of which the runs, not their steps, give an interval
 RESIDENT = Loader(resident=True)

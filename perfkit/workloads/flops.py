@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from perfkit.workloads.plan import Plan, Size
+from perfkit.workloads import Plan, Size
 
 WIDTHS = (64, 128, 256, 512)  # channels of ResNet's stages
 

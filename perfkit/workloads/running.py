@@ -1,43 +1,83 @@
-"""Time a workload, and record it into a folder that perfkit reads.
+"""Build a workload, time it, and record it into a folder that perfkit reads.
 
 Times are taken without a profiler, for each batch size; then, for the last one, the trace, NVIDIA's captures and the
-log are recorded, each of steps of its own, because a profiler slows down what it watches. The folder holds the trace,
-``timings.json``, and what the tools made.
-
->>> rows = measure(Plan("mlp", batches=(1, 64, 128)))  # doctest: +SKIP
->>> record(Plan("resnet18", device="cuda"), "run")  # doctest: +SKIP
+log are recorded, each of steps of its own, because a profiler slows down what it watches.
 
 A step begins when its batch is there and ends when the device has done it. On a GPU, events in its stream take that
 time, without a wait of the host in between; on a CPU its clock does (CUDA C++ Best Practices Guide, 9.1: Timing). The
-wait for a batch is always the host's. The first steps are not timed: they allocate, compile, choose kernels and raise
-clocks. A rate is of the median step.
+first steps are not timed: they allocate, compile, choose kernels and raise clocks. A rate is of the median step.
+
+Samples are drawn once, from a seed, and prepared when asked for, as in a real data set. Labels are random.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import platform
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from importlib.metadata import version
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from perfkit import hardware, workloads
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent
 from perfkit.hardware import Peaks
-from perfkit.workloads import baseline, building, flops
-from perfkit.workloads import plan as workloads_plan
-from perfkit.workloads.baseline import UNITS
-from perfkit.workloads.building import Workload, batches, workload
-from perfkit.workloads.plan import Plan
-from perfkit.workloads.record import torch_profile
+from perfkit.workloads import Plan, baseline, flops, torch_profile
+from perfkit.workloads.baseline import UNITS, Device
+
+KEPT = 256  # samples that are drawn; later ones are the same again
+EPOCH = 100  # batches until the DataLoader starts again, and with it workers that do not persist
+CLASSES = {"mlp": 10, "cnn": 10, "resnet18": 1000, "bert": 2}
+Batch = tuple[Any, Any]
+
+
+class Synthetic:
+    """A data set for the DataLoader: `length` samples with their labels."""
+
+    def __init__(self, torch: Any, plan: Plan, length: int) -> None:
+        drawn = torch.Generator().manual_seed(plan.seed)
+        self.is_text = plan.model == "bert"
+        if self.is_text:
+            self.samples = torch.randint(plan.size.vocabulary, (KEPT, plan.size.sequence), generator=drawn)
+        else:  # bytes of images
+            shape = (3, plan.size.image, plan.size.image) if plan.model == "resnet18" else (1, 28, 28)
+            self.samples = torch.randint(256, (KEPT, *shape), generator=drawn, dtype=torch.uint8)
+        self.labels = torch.randint(CLASSES[plan.model], (KEPT,), generator=drawn)
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, index: int) -> Batch:
+        if not 0 <= index < self.length:
+            raise IndexError(index)
+        sample, label = self.samples[index % KEPT], self.labels[index % KEPT]
+        return (sample if self.is_text else sample.float().div_(127.5).sub_(1)), label
+
+
+HALVES = {"fp16": "float16", "bf16": "bfloat16"}
+# Compute capability from which tensor cores know the format (CUDA C++ Programming Guide, warp matrix functions).
+TENSOR_SINCE = {"fp16": (7, 0), "bf16": (8, 0), "tf32": (8, 0)}
+CXX, CC = ("c++", "g++", "clang++"), ("cc", "gcc", "clang")  # where CXX and CC name none
+
+
+class Workload(NamedTuple):
+    """A model on its device; `step` returns the loss of a batch when it trains, otherwise the logits."""
+
+    model: Any
+    step: Callable[[Batch], Any]
+
 
 SOON_NS, MUCH_FLOPS = 1_000, 1_000_000  # no device does so much in so little: a call alone takes longer
 REMEDY = "Time whole steps, by events on a GPU, and compare the name of the device with that of the peaks."
@@ -133,9 +173,9 @@ def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool
         If PyTorch, the GPU or a compiler is missing, a batch does not fit, or a rate is above the peak.
     """
     used = device(plan)
-    peak = building.peak_flops(used, plan, table=peaks)
+    peak = peak_flops(used, plan, table=peaks)
     rows = []
-    with building.computing(used, plan):
+    with computing(used, plan):
         for batch in plan.batches:
             try:
                 times = _times(used.torch, plan, batch, is_marked=is_marked)
@@ -152,8 +192,7 @@ def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None,
 
     That is the plan, the device, versions, units, `parameters_count`, under `captures` what each tool made or why it
     made nothing, and under `rows` those of `measure`, with `peaks` as there. With `gpu_metrics` nsys samples the GPU's
-    counters, which needs a permission. PerfkitError as of `measure`, or if the folder is not empty or cannot be
-    written.
+    counters, which needs a permission. PerfkitError as of `measure`, or if the folder is not empty.
     """
     out = Path(out)
     _check_empty(out)
@@ -170,13 +209,13 @@ def record(plan: Plan, out: str | Path, *, peaks: Iterable[Peaks] | None = None,
     return content
 
 
-def device(plan: Plan) -> baseline.Device:
+def device(plan: Plan) -> Device:
     """Return PyTorch with the device of a plan; PerfkitError if there is none."""
     used = baseline.device()
     if plan.device == used.kind:
         return used
     if plan.device == "cpu":
-        return baseline.Device(used.torch, "cpu", baseline.cpu_name())
+        return Device(used.torch, "cpu", baseline.cpu_name())
     raise PerfkitError(
         f"device: 'cuda', and PyTorch {used.torch.__version__} finds no GPU. Choose cpu, or install a PyTorch for this "
         "GPU and compare `nvidia-smi`."
@@ -195,13 +234,11 @@ def _times(torch: Any, plan: Plan, batch: int, *, is_marked: bool) -> Times:
 
 def _named(torch: Any, work: Workload) -> Any:
     """Return the step such that nsys shows it as a range of its own."""
-    done = 0
+    numbers = count()
 
     def step(batch: Any) -> None:
-        nonlocal done
-        with torch.cuda.nvtx.range(f"step {done}"):
+        with torch.cuda.nvtx.range(f"step {next(numbers)}"):
             work.step(batch)
-        done += 1
 
     return step
 
@@ -222,27 +259,27 @@ def _row(plan: Plan, batch: int, times: Times, name: str, peak: float | None) ->
 
 
 @contextmanager
-def _steady(used: baseline.Device, plan: Plan) -> Iterator[tuple[Workload, Iterator[Any]]]:
+def _steady(used: Device, plan: Plan) -> Iterator[tuple[Workload, Iterator[Any]]]:
     """Yield a warmed-up workload and the batches of its last size."""
-    with building.computing(used, plan), closing(batches(used.torch, plan, plan.batches[-1])) as loaded:
+    with computing(used, plan), closing(batches(used.torch, plan, plan.batches[-1])) as loaded:
         work = workload(used.torch, plan)
         timed(work.step, loaded, plan.warming, clock(used.torch, plan.device))
         yield work, loaded
 
 
-def _captures(used: baseline.Device, plan: Plan, out: Path, *, gpu_metrics: bool) -> dict[str, str]:
+def _captures(used: Device, plan: Plan, out: Path, *, gpu_metrics: bool) -> dict[str, str]:
     """Record with the tools that there are; say what each made or why it made nothing."""
     made = {}
-    for tool, wanted in workloads_plan.captures(plan, out, gpu_metrics=gpu_metrics).items():
-        failed = _absent(tool, plan) or next(filter(None, map(workloads_plan.run, wanted)), None)
+    for tool, wanted in workloads.captures(plan, out, gpu_metrics=gpu_metrics).items():
+        failed = _absent(tool, plan) or next(filter(None, map(workloads.run, wanted)), None)
         made[tool] = failed or ", ".join(command.makes.name for command in wanted)
     failed = _absent("nvidia-smi", plan)
     if not failed:
-        with _steady(used, plan) as (work, loaded), workloads_plan.logging(out):
+        with _steady(used, plan) as (work, loaded), workloads.logging(out):
             end = time.monotonic() + LOGGED_S
             while time.monotonic() < end:
                 work.step(next(loaded))
-    return {**made, "nvidia-smi": failed or workloads_plan.LOG}
+    return {**made, "nvidia-smi": failed or workloads.LOG}
 
 
 def _absent(tool: str, plan: Plan) -> str | None:
@@ -251,7 +288,7 @@ def _absent(tool: str, plan: Plan) -> str | None:
     return None if shutil.which(tool) else "left out: not on PATH"
 
 
-def _described(plan: Plan, used: baseline.Device) -> Row:
+def _described(plan: Plan, used: Device) -> Row:
     return {
         "kind": KIND,
         "date": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
@@ -273,12 +310,9 @@ def _described(plan: Plan, used: baseline.Device) -> Row:
 
 
 def _check_empty(out: Path) -> None:
-    if not out.exists():
-        return
-    if not out.is_dir():
+    if out.exists() and not out.is_dir():
         raise PerfkitError(f"{out}: is no folder. Choose another name.")
-    held = sorted(item.name for item in out.iterdir())
-    if held:
+    if held := sorted(item.name for item in out.iterdir()) if out.exists() else []:
         listed = ", ".join(held[:3]) + (" and more" if len(held) > 3 else "")
         raise PerfkitError(f"{out}: the folder is not empty ({listed}). Choose another one, or empty it.")
 
@@ -307,16 +341,9 @@ def timed(step: Callable[[Any], object], batches: Iterator[Any], steps: int, on:
 
 def summary(times: Times) -> dict[str, float]:
     """Return median and spread of the steps, the median wait, and the time of all, ns."""
-    low, quarter, middle, three, high = np.percentile(times.step_ns, [0, 25, 50, 75, 100]).tolist()
-    return {
-        "step_median_ns": middle,
-        "step_p25_ns": quarter,
-        "step_p75_ns": three,
-        "step_min_ns": low,
-        "step_max_ns": high,
-        "wait_median_ns": float(np.median(times.wait_ns)),
-        "wall_ns": float(times.wall_ns),
-    }
+    names = ("step_median_ns", "step_p25_ns", "step_p75_ns", "step_min_ns", "step_max_ns")
+    steps = dict(zip(names, np.percentile(times.step_ns, [50, 25, 75, 0, 100]).tolist(), strict=True))
+    return {**steps, "wait_median_ns": float(np.median(times.wait_ns)), "wall_ns": float(times.wall_ns)}
 
 
 def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | None = None) -> dict[str, float | None]:
@@ -340,3 +367,134 @@ def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | N
     if flops >= MUCH_FLOPS and dur_ns < SOON_NS:
         raise PerfkitError(f"{claim}, in less time than a call takes. {REMEDY}")
     return {"flops_per_s": rate, "peak_flops_per_s": peak_flops_per_s, "peak_frac": frac}
+
+
+def model(plan: Plan) -> Any:
+    """Return the model of a plan; the same seed gives the same weights."""
+    import torch
+
+    from perfkit.workloads import models
+
+    torch.manual_seed(plan.seed)
+    if plan.model in ("mlp", "cnn"):
+        return models.SimpleMLP() if plan.model == "mlp" else models.SimpleCNN()
+    if plan.model == "resnet18":
+        return models.ResNet18(classes=CLASSES["resnet18"])
+    size = {name: getattr(plan.size, name) for name in ("layers", "hidden", "heads", "vocabulary")}
+    return models.BertClassifier(classes=CLASSES["bert"], **size)
+
+
+def workload(torch: Any, plan: Plan) -> Workload:
+    """Return the model on its device and its step; compiled if asked for, PerfkitError without a compiler."""
+    if plan.compile:
+        _check_compiler(plan.device)
+    made = model(plan).to(plan.device).train(plan.mode == "train")
+    called = torch.compile(made) if plan.compile else made
+    step = _training(torch, plan, made, called) if plan.mode == "train" else _inference(torch, plan, called)
+    return Workload(made, step)
+
+
+def _training(torch: Any, plan: Plan, made: Any, called: Any) -> Callable[[Batch], Any]:
+    is_bert, weights = plan.model == "bert", made.parameters()
+    optimiser = torch.optim.AdamW(weights, lr=5e-5) if is_bert else torch.optim.SGD(weights, lr=0.01, momentum=0.9)
+    # Gradients of FP16 numbers are scaled up, so that small ones do not become 0.
+    scaler = torch.amp.GradScaler(plan.device, enabled=plan.precision == "fp16")
+    numbers = count(1)
+
+    def step(batch: Batch) -> Any:
+        inputs, labels = batch
+        with autocast(torch, plan):
+            loss = torch.nn.functional.cross_entropy(called(inputs), labels)
+        scaler.scale(loss).backward()
+        scaler.step(optimiser)
+        scaler.update()
+        optimiser.zero_grad()
+        return loss.item() if plan.read_loss and next(numbers) % plan.read_loss == 0 else loss.detach()
+
+    return step
+
+
+def _inference(torch: Any, plan: Plan, called: Any) -> Callable[[Batch], Any]:
+    def step(batch: Batch) -> Any:
+        with torch.inference_mode(), autocast(torch, plan):
+            return called(batch[0])
+
+    return step
+
+
+def _check_compiler(device: str) -> None:
+    """Refuse to compile without what PyTorch's compiler calls: Triton and a C compiler on a GPU, C++ on a CPU."""
+    variable, names = ("CC", CC) if device == "cuda" else ("CXX", CXX)
+    asked = os.environ.get(variable)
+    if not any(shutil.which(name) for name in ((asked,) if asked else names)):
+        raise PerfkitError(
+            f"compile: there is no {'C' if device == 'cuda' else 'C++'} compiler ({asked or ', '.join(names)}). "
+            f"Install one, set {variable} to it, or leave --compile out."
+        )
+    if device == "cuda" and importlib.util.find_spec("triton") is None:
+        raise PerfkitError("compile: Triton is not installed. Install `triton`, or leave --compile out.")
+
+
+def batches(torch: Any, plan: Plan, batch: int) -> Generator[Batch]:
+    """Yield batches of inputs and labels without end, on the device of the plan."""
+    options = plan.loader
+    loader = torch.utils.data.DataLoader(
+        Synthetic(torch, plan, batch * EPOCH),
+        batch_size=batch,
+        num_workers=options.workers,
+        pin_memory=options.pin_memory,
+        prefetch_factor=options.prefetch,
+        persistent_workers=options.persistent,
+    )
+    if options.resident:
+        yield from repeat(_moved(next(iter(loader)), plan))
+    while True:
+        for loaded in loader:
+            yield _moved(loaded, plan)
+
+
+def _moved(loaded: Batch, plan: Plan) -> Batch:
+    """Copy a batch to the device; from pinned memory the host does not wait for it."""
+    inputs, labels = (part.to(plan.device, non_blocking=plan.loader.pin_memory) for part in loaded)
+    return inputs, labels
+
+
+@contextmanager
+def computing(used: Device, plan: Plan) -> Iterator[None]:
+    """Let a GPU compute with FP32 numbers as such, or in TF32; PerfkitError if it has no tensor cores for TF32.
+
+    PyTorch alone computes convolutions in TF32 and matrix products in FP32; both are set, and set back afterwards.
+    """
+    if used.capability is None:
+        yield
+        return
+    if plan.precision == "tf32" and used.capability < TENSOR_SINCE["tf32"]:
+        raise PerfkitError(f"precision: {used.name} does not compute in TF32. Choose fp32 or fp16.")
+    torch = used.torch
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("high" if plan.precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = plan.precision == "tf32"
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
+
+
+def autocast(torch: Any, plan: Plan) -> Any:
+    """Return a context in which products are computed in FP16 or BF16, or one that changes nothing."""
+    half = HALVES.get(plan.precision)
+    return torch.autocast(plan.device, dtype=getattr(torch, half or "bfloat16"), enabled=half is not None)
+
+
+def peak_flops(used: Device, plan: Plan, *, table: Iterable[hardware.Peaks] | None = None) -> float | None:
+    """Return the dense peak of the device in the plan's precision, FLOP/s, or None if it is not known.
+
+    That of tensor cores where the GPU has them. A CPU has one only in a `table` of one's own (those of perfkit when
+    omitted), as `perfkit baseline gemm` measures it.
+    """
+    sheet = hardware.peaks(used.name, table=table)
+    since = TENSOR_SINCE.get(plan.precision)
+    in_tensor_cores = since is not None and used.capability is not None and used.capability >= since
+    name = f"{plan.precision}_tensor" if in_tensor_cores else plan.precision
+    return sheet.flops_per_s.get(name) if sheet else None

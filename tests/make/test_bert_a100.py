@@ -16,8 +16,7 @@ import pytest
 
 from make import SAMPLES, bert_a100, bert_a100_optimised, bert_kernels, bert_run
 from perfkit import hardware, names
-from perfkit.workloads import flops
-from perfkit.workloads.plan import Plan, Size
+from perfkit.workloads import Plan, Size, flops
 
 Connect = Callable[[Path], sqlite3.Connection]
 DATA = Path(__file__).parents[2] / "data"

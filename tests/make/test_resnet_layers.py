@@ -9,8 +9,7 @@ import pytest
 
 from make import resnet_work
 from make.resnet_work import BLOCKS, CONVOLUTIONS, LAUNCHED, NAMES, PARAMETERS, SPEEDS, STEM, TENSOR
-from perfkit.workloads import flops
-from perfkit.workloads.plan import Plan
+from perfkit.workloads import Plan, flops
 
 # section 3.3 of the report, up to where it cuts each name off; text recognition lost an `_f32` in the second name of
 # fprop and the third of dgrad, and put a blank into "tilesize 64x32x64"

@@ -7,7 +7,7 @@ from dataclasses import FrozenInstanceError
 import pandas as pd
 import pytest
 
-from perfkit.names.decoding import decode, table
+from perfkit.names import decode, table
 
 SGEMM = "ampere_sgemm_32x32_sliced1x4_tn"
 SPLIT_K = (

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from perfkit.names.decoding import decode
-from perfkit.names.families import FAMILIES
+from perfkit.names import decode
+from perfkit.names.families import FAMILIES, LONGEST
 from perfkit.names.parsing import base
-from perfkit.names.shortening import LONGEST
 
 LENGTH = 10_000
 

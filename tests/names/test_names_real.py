@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.names.decoding import decode
-from perfkit.names.families import family
+from perfkit.names import decode
+from perfkit.names.families import family, short
 from perfkit.names.parsing import base
-from perfkit.names.shortening import short
 
 NSYS = (
     "SELECT s.value, d.value, SUM(k.end - k.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k "

@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 import pytest
 
-from perfkit.names.shortening import LONGEST, compact, functor, short
+from perfkit.names.families import LONGEST, compact, functor, short
 
 CLAMP = (
     "void at::native::vectorized_elementwise_kernel<(int)4, at::native::<unnamed>::launch_clamp_scalar("

@@ -2,7 +2,7 @@
 
 Conventions
 -----------
-It runs on `perfkit.simulate.machine`, event by event. Kernels and the CPU's work have the same random lengths whatever
+It runs on `perfkit.simulate.program`, event by event. Kernels and the CPU's work have the same random lengths whatever
 else is different, so that two programs that differ in one field differ in nothing else but the machine's delays.
 Times are int64 ns.
 
@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.simulate.machine import Line, Machine, Thread, Work
+from perfkit.simulate.program import Line, Machine, Thread, Work
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
 
 # Least and mean excess of what no program sets: return of a wait, and a call.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfkit.errors import PerfkitError
-from perfkit.report.build import BROWSERS, browser, printed
+from perfkit.report.pages import BROWSERS, browser, printed
 
 PAGE = "<!doctype html><title>Run</title><h1>Run</h1><script>document.body.append('drawn')</script>"
 

@@ -22,9 +22,9 @@ import pytest
 import make
 import perfkit
 from perfkit import report
-from perfkit.report import privacy
-from perfkit.report.build import BROWSERS
+from perfkit.report.html import PARAMETERS, SET_IT, clean
 from perfkit.report.notebooks import sample
+from perfkit.report.pages import BROWSERS
 
 USER, HOST = "ann-of-the-tests", "node-4711.of-the-tests"
 HAS_BROWSER = any(map(shutil.which, BROWSERS))
@@ -134,8 +134,8 @@ def test_a_notebook_runs_where_the_run_is_found(built: Path, machine: Path, monk
     notebook = nbformat.read(built / "notebooks" / "6_compare.ipynb", as_version=4)
     nbformat.validate(notebook)
     assert {"input_path", "output_path"} & set(notebook.metadata["papermill"]) == set()
-    (cell,) = (cell for cell in notebook.cells if privacy.PARAMETERS in cell.metadata.get("tags", []))
-    assert f'\nprofile = "run"{privacy.SET_IT}\nbaseline = "run.sqlite"{privacy.SET_IT}\n' in cell.source
+    (cell,) = (cell for cell in notebook.cells if PARAMETERS in cell.metadata.get("tags", []))
+    assert f'\nprofile = "run"{SET_IT}\nbaseline = "run.sqlite"{SET_IT}\n' in cell.source
     names: dict[str, Any] = {}
     exec(cell.source, names)
     monkeypatch.chdir(machine)
@@ -173,7 +173,7 @@ def folder(machine: Path) -> Path:
 def cleaned(folder: Path, text: str, name: str = "summary.md", **inputs: str | Path) -> str:
     """A text as a report has it."""
     (folder / name).write_text(text, encoding="utf-8")
-    privacy.clean(folder, inputs)
+    clean(folder, inputs)
     return (folder / name).read_text(encoding="utf-8")
 
 
@@ -249,7 +249,7 @@ def test_an_error_in_a_notebook_names_no_folder(folder: Path, machine: Path) -> 
     cell = nbformat.v4.new_code_cell(f"# {machine}/run", outputs=[failed, output])
     places = {"input_path": "/opt/x.ipynb", "output_path": str(folder), "duration": 1.5}
     nbformat.write(nbformat.v4.new_notebook(cells=[cell], metadata={"papermill": places}), folder / "notebooks/3.ipynb")
-    privacy.clean(folder, {"profile": machine / "run"})
+    clean(folder, {"profile": machine / "run"})
     assert [] == leaks(folder, secrets(machine))
     made = nbformat.read(folder / "notebooks" / "3.ipynb", as_version=4)
     assert {"duration": 1.5} == made.metadata["papermill"]
@@ -263,7 +263,7 @@ def test_tables_name_no_folder(folder: Path, machine: Path) -> None:
     frame = pd.DataFrame({"file": pd.Categorical(texts), "path": pd.array(texts, dtype="string"), "start_ns": range(4)})
     frame.attrs["source"] = str(machine / "run")
     frame.to_parquet(folder / "t.parquet", index=False)
-    privacy.clean(folder, {"profile": machine / "run"})
+    clean(folder, {"profile": machine / "run"})
     assert [] == leaks(folder, secrets(machine))
     expected = ["run/a", "run/a", None, "x"]
     wanted = frame.assign(file=pd.Categorical(expected), path=pd.array(expected, dtype="string"))
@@ -276,5 +276,5 @@ def test_a_table_without_paths_is_not_written_again(folder: Path) -> None:
     file = folder / "t.parquet"
     pd.DataFrame({"name": pd.Categorical(["gemm", "/usr/lib/x"])}).to_parquet(file, index=False)
     before = file.stat()
-    privacy.clean(folder, {"profile": "/x/run"})
+    clean(folder, {"profile": "/x/run"})
     assert (before.st_mtime_ns, before.st_ino) == (file.stat().st_mtime_ns, file.stat().st_ino)

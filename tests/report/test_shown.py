@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfkit.diagnosis.finding import Figure, Finding, Gain, plain
-from perfkit.report import summary
+from perfkit.report import pages
 from perfkit.report.blocks import key_findings, nothing_found
 
 SURE = Finding(
@@ -65,4 +65,4 @@ def test_the_record_holds_confidence_and_doubts() -> None:
         "findings": [found],
         "refusals": [],
     }
-    assert "(high, low confidence). For data. Against it: it is &lt;i&gt;busy" in summary.markdown(content)
+    assert "(high, low confidence). For data. Against it: it is &lt;i&gt;busy" in pages.markdown(content)

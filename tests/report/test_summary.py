@@ -14,11 +14,11 @@ import pytest
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import plain
-from perfkit.report import summary
+from perfkit.report import pages
 from perfkit.report.links import Report
 from perfkit.report.notebooks import Recorded, sample
 
-SCHEMA = json.loads(Path(summary.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
+SCHEMA = json.loads(Path(pages.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 SAMPLES = ("mlp_a100", "bert_a100", "resnet18_a100", "dlrm_h100", "cpu_workloads/mlp_training")
 PARAMETERS = {
@@ -40,7 +40,7 @@ def written(name: str, folder: Path) -> dict[str, Any]:
     )
     failures = {"5_framework": "ValueError: no"}
     tables = frozenset(view.run.profiles[0].loaders)
-    summary.write(folder, summary.inputs(view, PARAMETERS), found, Report((), tables), failures)
+    pages.write_summary(folder, pages.summary_inputs(view, PARAMETERS), found, Report((), tables), failures)
     content: dict[str, Any] = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     return content
 
@@ -93,7 +93,7 @@ def undescribed(value: Any, part: dict[str, Any], path: str = "") -> Iterator[st
 def test_the_schema_is_a_schema() -> None:
     """It is valid itself, and of the version that is written."""
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
-    assert summary.SCHEMA == SCHEMA["properties"]["schema"]["const"]
+    assert pages.SCHEMA == SCHEMA["properties"]["schema"]["const"]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

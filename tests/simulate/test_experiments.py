@@ -20,8 +20,7 @@ from perfkit.errors import PerfkitError
 from perfkit.run import Run
 from perfkit.simulate import STAGES
 from perfkit.simulate.program import GPU, Maker, Setup, executed, step
-from perfkit.workloads import flops
-from perfkit.workloads.plan import Plan, Size
+from perfkit.workloads import Plan, Size, flops
 
 # What each change must do to the step time, and the finding that it must remove; None: neither is expected.
 EXPECTED = {

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from perfkit.workloads import plan as workloads_plan
+from perfkit import workloads
+from perfkit.workloads import SIZES, Command, Loader, Plan, Size
 from perfkit.workloads.__main__ import _parser, _plan
-from perfkit.workloads.plan import SIZES, Command, Loader, Plan, Size
 
 PLANS = [
     Plan("mlp"),
@@ -32,12 +32,12 @@ def tool(folder: Path, text: str) -> tuple[str, ...]:
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.model)
 def test_arguments_give_the_plan_back(plan: Plan) -> None:
     """The tools run what the person asked for: parsing the arguments of a plan gives the plan."""
-    assert plan == _plan(_parser().parse_args(workloads_plan.arguments(plan)))
+    assert plan == _plan(_parser().parse_args(workloads.arguments(plan)))
 
 
 def test_nsys_waits_for_the_marked_steps() -> None:
     """The capture begins with cudaProfilerStart; the last batch size is captured; the export has the report's stem."""
-    first, export = workloads_plan.captures(Plan("mlp", device="cuda", batches=(1, 64)), Path("out"))["nsys"]
+    first, export = workloads.captures(Plan("mlp", device="cuda", batches=(1, 64)), Path("out"))["nsys"]
     assert {"--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--output=out/mlp"} < set(first.argv)
     program = first.argv[first.argv.index(sys.executable) :]
     assert ("-m", "perfkit.workloads", "mlp", "--device", "cuda", "--batch", "64", "--mark-steps") == program[1:]
@@ -46,7 +46,7 @@ def test_nsys_waits_for_the_marked_steps() -> None:
 
 def test_ncu_gets_one_step_in_base_units() -> None:
     """Every kernel of one marked step is counted, and the page is printed as perfkit reads it."""
-    first, page = workloads_plan.captures(Plan("mlp", device="cuda", steps=50), Path("out"))["ncu"]
+    first, page = workloads.captures(Plan("mlp", device="cuda", steps=50), Path("out"))["ncu"]
     assert "--profile-from-start off" in shlex.join(first.argv)
     assert "--steps 1 --mark-steps" in shlex.join(first.argv)
     assert "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum," in first.argv[first.argv.index("--metrics") + 1]
@@ -57,7 +57,7 @@ def test_ncu_gets_one_step_in_base_units() -> None:
 def test_counters_of_the_gpu_are_asked_for_only_on_request() -> None:
     """Sampling them needs a permission, without which nsys records nothing."""
     plan = Plan("mlp", device="cuda")
-    asked = [workloads_plan.captures(plan, Path("out"), gpu_metrics=g)["nsys"][0].argv for g in (False, True)]
+    asked = [workloads.captures(plan, Path("out"), gpu_metrics=g)["nsys"][0].argv for g in (False, True)]
     assert [0, 1] == [argv.count("--gpu-metrics-devices=all") for argv in asked]
 
 
@@ -66,13 +66,13 @@ def test_log_has_the_columns_that_perfkit_reads(tmp_path: Path) -> None:
     from perfkit.readers.nvidia_smi.fields import FIELDS
 
     known = {name for names in FIELDS.values() for name in names}
-    asked = set(workloads_plan.FIELDS.split(",")) - {"timestamp", "index", "name", "clocks_event_reasons.active"}
+    asked = set(workloads.FIELDS.split(",")) - {"timestamp", "index", "name", "clocks_event_reasons.active"}
     assert set() == asked - known
 
 
 def test_lines_are_for_a_shell() -> None:
     """A folder with a space is quoted, in all seven commands that have it; the program itself runs beside the log."""
-    lines = workloads_plan.lines(Plan("mlp", device="cuda"), Path("my run"))
+    lines = workloads.lines(Plan("mlp", device="cuda"), Path("my run"))
     assert "mkdir -p 'my run'" == lines[0]
     assert lines[4].endswith("> 'my run/mlp.raw.csv'")
     assert lines[-3].endswith("'--filename=my run/nvidia-smi.csv' &")
@@ -83,7 +83,7 @@ def test_lines_are_for_a_shell() -> None:
 def test_output_goes_into_its_file(tmp_path: Path) -> None:
     """What a tool prints is what the file holds."""
     page = tmp_path / "a.csv"
-    assert workloads_plan.run(Command(tool(tmp_path, "print('a,b')"), page, stdout=page)) is None
+    assert workloads.run(Command(tool(tmp_path, "print('a,b')"), page, stdout=page)) is None
     assert "a,b\n" == page.read_text(encoding="utf-8")
 
 
@@ -91,13 +91,13 @@ def test_failure_leaves_nothing_and_says_why(tmp_path: Path) -> None:
     """The last line of a tool that fails is the reason, and half a report is removed."""
     report = tmp_path / "a.ncu-rep"
     text = f"open({str(report)!r}, 'w').close(); print('==PROF==')\nraise SystemExit('==ERROR== ERR_NVGPUCTRPERM')"
-    assert "==ERROR== ERR_NVGPUCTRPERM" == workloads_plan.run(Command(tool(tmp_path, text), report))
+    assert "==ERROR== ERR_NVGPUCTRPERM" == workloads.run(Command(tool(tmp_path, text), report))
     assert not report.exists()
 
 
 def test_success_without_a_file_is_a_failure(tmp_path: Path) -> None:
     """A tool that ends well and made nothing is named with what is missing."""
-    said = workloads_plan.run(Command(tool(tmp_path, ""), tmp_path / "a.sqlite"))
+    said = workloads.run(Command(tool(tmp_path, ""), tmp_path / "a.sqlite"))
     assert "ended with 0 and made no a.sqlite" == said
 
 
@@ -105,8 +105,8 @@ def test_log_ends_with_the_block(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """nvidia-smi, which logs until it is ended, is ended."""
     begun = tmp_path / "begun"
     text = f"import time; open({str(begun)!r}, 'w').close(); time.sleep(60)"
-    monkeypatch.setattr(workloads_plan, "log", lambda out: tool(tmp_path, text))
-    with workloads_plan.logging(tmp_path):
+    monkeypatch.setattr(workloads, "log", lambda out: tool(tmp_path, text))
+    with workloads.logging(tmp_path):
         while not begun.exists():
             pass
     assert begun.exists()

@@ -20,10 +20,9 @@ from perfkit.analysis import compare, steps
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.report.experiments import Trial, compared, trials
-from perfkit.workloads import experiments
+from perfkit.workloads import DEVICES, Loader, Plan, experiments
 from perfkit.workloads.__main__ import _parser, _plan, main
 from perfkit.workloads.experiments import EXPERIMENTS, find
-from perfkit.workloads.plan import DEVICES, Loader, Plan
 from perfkit.workloads.running import TIMINGS
 
 TINY = Plan("mlp", batches=(4,), steps=3, warm_up=1, traced=8, loader=Loader(resident=True))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from perfkit.workloads import Plan, Size
 from perfkit.workloads.flops import attention, convolution, layers, linear, step
-from perfkit.workloads.plan import Plan, Size
 
 
 def test_mlp_forward_is_that_of_the_lab() -> None:

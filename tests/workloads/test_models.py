@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from perfkit.workloads import flops
-from perfkit.workloads.building import CLASSES, batches, model, workload
-from perfkit.workloads.plan import MODELS, SIZES, Loader, Plan
+from perfkit.workloads import MODELS, SIZES, Loader, Plan, flops
+from perfkit.workloads.running import CLASSES, batches, model, workload
 
 BATCH = 4
 

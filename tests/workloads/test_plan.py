@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfkit.workloads.plan import Loader, Plan, Size
+from perfkit.workloads import Loader, Plan, Size
 
 
 @pytest.mark.parametrize(

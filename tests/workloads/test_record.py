@@ -16,7 +16,7 @@ from click.testing import CliRunner
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import PerfkitError
-from perfkit.workloads.record import SNIPPET, torch_profile
+from perfkit.workloads import SNIPPET, torch_profile
 
 NAME = "rank-0.pt.trace.json.gz"
 STEPS = 5

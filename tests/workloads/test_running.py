@@ -17,15 +17,14 @@ import pytest
 from click.testing import CliRunner
 
 import perfkit
+from perfkit import workloads
 from perfkit.analysis.flops import operators
 from perfkit.cli import main as perfkit_command
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.workloads import building, flops, running
-from perfkit.workloads import plan as workloads_plan
+from perfkit.workloads import MODELS, MODES, SIZES, TRACED, Loader, Plan, flops, running
 from perfkit.workloads.__main__ import main
 from perfkit.workloads.baseline import Device
-from perfkit.workloads.plan import MODELS, MODES, SIZES, TRACED, Loader, Plan
 from perfkit.workloads.running import measure, record
 
 TRACE, TIMINGS = "rank-0.pt.trace.json.gz", "timings.json"
@@ -161,7 +160,7 @@ def test_commands_are_printed_without_pytorch(
     monkeypatch.setitem(sys.modules, "torch", None)
     assert 0 == main(["mlp", "--device", "cuda", "--record", "run", "--print-commands"])
     printed = capsys.readouterr().out.splitlines()
-    assert workloads_plan.lines(Plan("mlp", device="cuda"), Path("run")) == printed
+    assert workloads.lines(Plan("mlp", device="cuda"), Path("run")) == printed
     assert not Path("run").exists()
 
 
@@ -196,7 +195,7 @@ def test_compiling_needs_a_compiler(torch: Any, monkeypatch: pytest.MonkeyPatch,
     """The compiler that the environment names must be there, before the model is moved or compiled."""
     monkeypatch.setenv(variable, "no-such-compiler")
     with pytest.raises(PerfkitError, match=r"compile: there is no C.* compiler \(no-such-compiler\). Install one"):
-        building.workload(torch, Plan("mlp", device=device, compile=True))
+        running.workload(torch, Plan("mlp", device=device, compile=True))
 
 
 def test_compiled_model_is_what_is_run(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +239,7 @@ def test_share_of_a_peak_of_ones_own(torch: Any) -> None:
 def test_peak_is_that_of_the_precision(name: str, capability: tuple[int, int], expected: float) -> None:
     """An A100's dense peaks; a GPU without tensor cores for FP16 is compared with its other units."""
     used = Device(None, "cuda", "NVIDIA A100 80GB PCIe", capability)
-    assert expected == building.peak_flops(used, Plan("mlp", device="cuda", precision=name))
+    assert expected == running.peak_flops(used, Plan("mlp", device="cuda", precision=name))
 
 
 def test_precision_of_fp32_products_is_set_and_set_back() -> None:
@@ -253,7 +252,7 @@ def test_precision_of_fp32_products_is_set_and_set_back() -> None:
     )
     used = Device(torch, "cuda", "NVIDIA A100 80GB PCIe", (8, 0))
     for name, expected in (("fp32", ("highest", False)), ("tf32", ("high", True))):
-        with building.computing(used, Plan("mlp", device="cuda", precision=name)):
+        with running.computing(used, Plan("mlp", device="cuda", precision=name)):
             assert expected == (told[-1], cudnn.allow_tf32)
         assert ("highest", True) == (told[-1], cudnn.allow_tf32)
 
@@ -263,7 +262,7 @@ def test_tf32_needs_a_gpu_that_has_it() -> None:
     used = Device(None, "cuda", "Tesla V100-SXM2-16GB", (7, 0))
     with (
         pytest.raises(PerfkitError, match="Tesla V100-SXM2-16GB does not compute in TF32"),
-        building.computing(used, Plan("mlp", device="cuda", precision="tf32")),
+        running.computing(used, Plan("mlp", device="cuda", precision="tf32")),
     ):
         pass
 
@@ -279,7 +278,7 @@ def test_marked_steps_have_names() -> None:
         seen.append("end")
 
     torch = SimpleNamespace(cuda=SimpleNamespace(nvtx=SimpleNamespace(range=named)))
-    step = running._named(torch, building.Workload(None, lambda batch: seen.append(str(batch[0]))))
+    step = running._named(torch, running.Workload(None, lambda batch: seen.append(str(batch[0]))))
     step(("a", "b"))
     step(("c", "d"))
     assert ["step 0", "a", "end", "step 1", "c", "end"] == seen
@@ -307,11 +306,11 @@ def test_tools_that_are_there_are_called(torch: Any, tmp_path: Path, monkeypatch
     """Each capture is made, or it is said why not: here nsys works, ncu fails, and nvidia-smi is absent."""
     ran = []
 
-    def run(command: workloads_plan.Command) -> str | None:
+    def run(command: workloads.Command) -> str | None:
         ran.append(command.argv[0])
         return "==ERROR== ERR_NVGPUCTRPERM" if command.argv[0] == "ncu" else None
 
-    monkeypatch.setattr(workloads_plan, "run", run)
+    monkeypatch.setattr(workloads, "run", run)
     monkeypatch.setattr(running.shutil, "which", lambda name: None if name == "nvidia-smi" else name)
     plan = Plan("mlp", device="cuda")
     made = running._captures(Device(torch, "cuda", "a GPU", (8, 0)), plan, tmp_path, gpu_metrics=False)

@@ -15,8 +15,7 @@ import perfkit
 from perfkit.analysis.flops import operators
 from perfkit.cli import main
 from perfkit.report.notebooks import sample
-from perfkit.workloads import flops
-from perfkit.workloads.plan import MODELS, Plan
+from perfkit.workloads import MODELS, Plan, flops
 
 FOLDER = sample().parent / "cpu_workloads"
 RUNS = {

@@ -72,7 +72,7 @@ from perfkit.analysis.operators.totals import (
     sums,
 )
 from perfkit.analysis.steps import STEPS
-from perfkit.names.decoding import decode
+from perfkit.names import decode
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OPS, PROCESS, PYTHON_CALLS, RANK, START, THREAD
 
