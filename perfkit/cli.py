@@ -437,7 +437,7 @@ def record_torch() -> None:
 @click.option("--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write.")
 def record_prometheus(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:
     """Store the GPU metrics of a time range that the Prometheus server at URL has scraped."""
-    from perfkit.readers.dcgm.prometheus import fetch
+    from perfkit.readers.dcgm import fetch
 
     if os.path.lexists(out) and not out.is_dir():
         raise PerfkitError(f"{out}: the file is there already. Choose another --out, or remove it.")

@@ -17,17 +17,15 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from perfkit.cache import opened
-from perfkit.discovery import Found, discovered, not_read
+from perfkit.discovery import Found, Place, discovered, not_read, places, unlikely
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.profile import Missing, Profile
-from perfkit.ranks import Place, places, unlikely
 from perfkit.readers import kind, ordered
 from perfkit.tables import TABLES
 
 if TYPE_CHECKING:
     from perfkit.readers.hpctoolkit.graph import CallGraph
-
 
 EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 TRACED = set(EVENTS)

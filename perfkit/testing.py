@@ -24,8 +24,7 @@ import pandas as pd
 from perfkit.errors import ReadError, SchemaError
 from perfkit.names.families import FAMILIES
 from perfkit.profile import Missing, Profile
-from perfkit.readers import claimants, reader
-from perfkit.readers.outside import lacks
+from perfkit.readers import claimants, lacks, reader
 from perfkit.tables import METRICS, TABLES
 
 UNITS = ("_ns", "_bytes", "_hz", "_w", "_c", "_j", "_frac", "_flops", "_per_s", "_count")

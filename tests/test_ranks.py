@@ -11,8 +11,8 @@ from readers import dcgm_files, nccl_files, nsys_files
 from readers import smi_files as smi
 
 import perfkit
+from perfkit.discovery import places, unlikely
 from perfkit.profile import Profile, node_of
-from perfkit.ranks import places, unlikely
 from perfkit.tables import CAPTURE, COLLECTIVES, DEVICES
 
 DATED = ("Date", "Time", *smi.COLUMNS)

@@ -28,10 +28,14 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
-from perfkit.readers.columns import capture_table
-from perfkit.readers.text import content, lines
+from perfkit.readers.text import capture_table, content, lines
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
+__all__ = [
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 
 VERSION = 2
 KIND = "training"

@@ -21,10 +21,14 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.columns import capture_table, devices_table
-from perfkit.readers.text import content, head, line_of
+from perfkit.readers.text import capture_table, content, devices_table, head, line_of
 
-__all__ = ["KIND", "VERSION", "read", "sniff"]
+__all__ = [
+    "KIND",
+    "VERSION",
+    "read",
+    "sniff",
+]
 
 VERSION = 2
 KIND = "monitor"

@@ -16,7 +16,7 @@ from readers import dcgm_files
 import perfkit
 from perfkit.cli import main
 from perfkit.errors import ReadError
-from perfkit.readers.dcgm.prometheus import fetch
+from perfkit.readers.dcgm import fetch
 
 SCRAPES = 5
 BLANK = "9223372036854775794"

@@ -7,22 +7,49 @@ CPU and NVIDIA programs, and the older experiment.xml. All entry points, threads
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import percent, printable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.columns import capture_table
-from perfkit.readers.hpctoolkit import contexts, metrics
-from perfkit.readers.hpctoolkit.contexts import calltree
-from perfkit.readers.hpctoolkit.files import AGAIN, CCT, KINDS, MAGIC, META, PROFILE, TRACE, File, Profiles, Traces
+from perfkit.readers.hpctoolkit import contexts
+from perfkit.readers.hpctoolkit.contexts import Entry, Metric, calltree
+from perfkit.readers.hpctoolkit.files import (
+    AGAIN,
+    CCT,
+    KINDS,
+    MAGIC,
+    META,
+    PROFILE,
+    TRACE,
+    File,
+    Ints,
+    Profiles,
+    Traces,
+    Values,
+)
+from perfkit.readers.text import capture_table, category
 
+__all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
+
+VERSION = 2
+KIND = "call_paths"
+FOLDER = True  # a profile is a folder, also if one of its files is named
+
+Floats = NDArray[np.float64]
+# Of samples of the GPU's program counter: GINS:STL_GMEM, GCYCLES:STL:GMEM. ANY is their sum, NONE is not stalled.
+STALL = re.compile(r"(?:GINS:STL_|GCYCLES:STL:)(?!ANY$|NONE$)(\w+)", re.IGNORECASE)
+ROUNDING = 1e-12  # what is left of a sum of doubles that is 0, relative to its parts
+NUMBERS = 2**16  # of metrics in profile.db
+WORDS = {"GPUDEVICE": "GPU", "GPUCONTEXT": "context", "GPUSTREAM": "stream"}
 CONSERVED = 1e-9  # how far the entry points may be from the whole, relative to it: rounding of sums
 PRINTED = 1e-4  # of a total: experiment.xml has six digits of it
 SHOWN = 3  # of the metrics that do not add up
@@ -43,101 +70,6 @@ TABLES = (
 SIMULATED = "SIMULATED "  # what the description of a made database begins with
 TAKEN, EXPECTED, DROPPED = "GSAMP:TOT", "GSAMP:EXP", "GSAMP:DRP"
 WHOLE = 0  # the context above all entry points
-
-
-class Database:
-    """An open database; its tables are made when first asked for, and no part of a file is read twice."""
-
-    def __init__(self, folder: Path) -> None:
-        _check(folder)
-        self._meta = File(folder, META)
-        self._profiles = Profiles(File(folder, PROFILE))
-        self._has_cct = (folder / CCT.name).exists()
-        if self._has_cct:
-            File(folder, CCT)  # the values of profile.db in another order: only checked to be whole
-        self._metrics = contexts.metrics(self._meta)
-        self._kinds = contexts.identities(self._meta)
-        self._entries = contexts.entries(self._meta)
-        self._made_up = simulated(contexts.description(self._meta))
-        traces = Traces(File(folder, TRACE), len(self._profiles)) if (folder / TRACE.name).exists() else None
-        self._traces = traces if traces and traces.exist else None
-
-    @cached_property
-    def calltree(self) -> pd.DataFrame:
-        """CALLTREE; nothing else needs meta.db after it."""
-        made = calltree(self._meta, self._entries)
-        self._meta.forget()
-        return made
-
-    @cached_property
-    def call_metrics(self) -> pd.DataFrame:
-        """CALL_METRICS."""
-        return metrics.call_metrics(self._profiles, self._metrics, self.calltree)
-
-    def stalls(self) -> pd.DataFrame:
-        """Return STALLS."""
-        return metrics.stalls(self.call_metrics)
-
-    def threads(self) -> pd.DataFrame:
-        """Return THREADS."""
-        return metrics.threads(self._profiles, self._kinds)
-
-    def thread_metrics(self) -> pd.DataFrame:
-        """Return THREAD_METRICS."""
-        return metrics.thread_metrics(self._profiles, self._metrics, self._entries)
-
-    def trace(self) -> pd.DataFrame:
-        """Return TRACE."""
-        return self._traces.table() if self._traces else tables.TRACE.empty()
-
-    def capture(self, path: Path) -> pd.DataFrame:
-        """Return CAPTURE: its clock is that of the traces, if there are any."""
-        traces = self._traces
-        start, lasted = (traces.start, traces.end - traces.start) if traces else (None, 0)
-        return capture_table(path, "HPCToolkit", f"database 4.{self._meta.minor}", start, lasted)
-
-    @cached_property
-    def _totals(self) -> pd.DataFrame:
-        """Every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`)."""
-        nodes = np.array([WHOLE, *(e.node for e in self._entries)], np.int64)
-        context, metric, value = metrics.named(self._profiles.of(nodes), [m.summary for m in self._metrics])
-        value = value * np.array([m.factor for m in self._metrics])[metric]
-        above, count = context == WHOLE, len(self._metrics)
-        columns = {
-            "unit": [m.unit for m in self._metrics],
-            "whole": np.bincount(metric[above], value[above], count),
-            "entries": np.bincount(metric[~above], value[~above], count),
-        }
-        return pd.DataFrame(columns, index=[m.name for m in self._metrics])
-
-    def recorded(self) -> set[str]:
-        """Return the names of the tables that have rows."""
-        measured = self._totals.index[self._totals["entries"] != 0]
-        has_threads = bool(self._profiles.threads)
-        there = {
-            "CALLTREE": bool(self._entries),
-            "CALL_METRICS": len(measured) > 0,
-            "STALLS": any(metrics.reason(name) for name in measured),
-            "THREADS": has_threads,
-            "THREAD_METRICS": has_threads and len(measured) > 0,
-            "TRACE": self._traces is not None,
-        }
-        return {name for name, has_rows in there.items() if has_rows}
-
-    def missing(self) -> tuple[Missing, ...]:
-        """Return what was not recorded, with the option of ``hpcrun`` that records it."""
-        return missing(self._totals, self.recorded())
-
-    def notes(self) -> tuple[str, ...]:
-        """Return what a reader of the figures should know about this database."""
-        without = [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
-        return (*self._made_up, *lost(self._totals), *unsampled(self._totals), *without)
-
-
-__all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
-VERSION = 2
-KIND = "call_paths"
-FOLDER = True  # a profile is a folder, also if one of its files is named
 
 
 def sniff(path: Path) -> bool:
@@ -193,6 +125,95 @@ def read(path: Path) -> Profile:
     )
 
 
+class Database:
+    """An open database; its tables are made when first asked for, and no part of a file is read twice."""
+
+    def __init__(self, folder: Path) -> None:
+        _check(folder)
+        self._meta = File(folder, META)
+        self._profiles = Profiles(File(folder, PROFILE))
+        self._has_cct = (folder / CCT.name).exists()
+        if self._has_cct:
+            File(folder, CCT)  # the values of profile.db in another order: only checked to be whole
+        self._metrics = contexts.metrics(self._meta)
+        self._kinds = contexts.identities(self._meta)
+        self._entries = contexts.entries(self._meta)
+        self._made_up = simulated(contexts.description(self._meta))
+        traces = Traces(File(folder, TRACE), len(self._profiles)) if (folder / TRACE.name).exists() else None
+        self._traces = traces if traces and traces.exist else None
+
+    @cached_property
+    def calltree(self) -> pd.DataFrame:
+        """CALLTREE; nothing else needs meta.db after it."""
+        made = calltree(self._meta, self._entries)
+        self._meta.forget()
+        return made
+
+    @cached_property
+    def call_metrics(self) -> pd.DataFrame:
+        """CALL_METRICS."""
+        return call_metrics(self._profiles, self._metrics, self.calltree)
+
+    def stalls(self) -> pd.DataFrame:
+        """Return STALLS."""
+        return stalls(self.call_metrics)
+
+    def threads(self) -> pd.DataFrame:
+        """Return THREADS."""
+        return threads(self._profiles, self._kinds)
+
+    def thread_metrics(self) -> pd.DataFrame:
+        """Return THREAD_METRICS."""
+        return thread_metrics(self._profiles, self._metrics, self._entries)
+
+    def trace(self) -> pd.DataFrame:
+        """Return TRACE."""
+        return self._traces.table() if self._traces else tables.TRACE.empty()
+
+    def capture(self, path: Path) -> pd.DataFrame:
+        """Return CAPTURE: its clock is that of the traces, if there are any."""
+        traces = self._traces
+        start, lasted = (traces.start, traces.end - traces.start) if traces else (None, 0)
+        return capture_table(path, "HPCToolkit", f"database 4.{self._meta.minor}", start, lasted)
+
+    @cached_property
+    def _totals(self) -> pd.DataFrame:
+        """Every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`)."""
+        nodes = np.array([WHOLE, *(e.node for e in self._entries)], np.int64)
+        context, metric, value = named(self._profiles.of(nodes), [m.summary for m in self._metrics])
+        value = value * np.array([m.factor for m in self._metrics])[metric]
+        above, count = context == WHOLE, len(self._metrics)
+        columns = {
+            "unit": [m.unit for m in self._metrics],
+            "whole": np.bincount(metric[above], value[above], count),
+            "entries": np.bincount(metric[~above], value[~above], count),
+        }
+        return pd.DataFrame(columns, index=[m.name for m in self._metrics])
+
+    def recorded(self) -> set[str]:
+        """Return the names of the tables that have rows."""
+        measured = self._totals.index[self._totals["entries"] != 0]
+        has_threads = bool(self._profiles.threads)
+        there = {
+            "CALLTREE": bool(self._entries),
+            "CALL_METRICS": len(measured) > 0,
+            "STALLS": any(reason(name) for name in measured),
+            "THREADS": has_threads,
+            "THREAD_METRICS": has_threads and len(measured) > 0,
+            "TRACE": self._traces is not None,
+        }
+        return {name for name, has_rows in there.items() if has_rows}
+
+    def missing(self) -> tuple[Missing, ...]:
+        """Return what was not recorded, with the option of ``hpcrun`` that records it."""
+        return missing(self._totals, self.recorded())
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what a reader of the figures should know about this database."""
+        without = [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
+        return (*self._made_up, *lost(self._totals), *unsampled(self._totals), *without)
+
+
 def _check(folder: Path) -> None:
     """Raise the error that says which file a database cannot be read without."""
     for kind in (META, PROFILE):
@@ -245,3 +266,140 @@ def unsampled(totals: pd.DataFrame) -> list[str]:
     if dropped > 0:
         said.append(f"samples of GPU instructions that were dropped: {dropped:,.0f}")
     return said
+
+
+def named(values: Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[np.int16], Floats]:
+    """Return context, position of the metric in `numbers` and value of the values that are of these metrics."""
+    position = np.full(NUMBERS, -1, np.int16)
+    position[list(numbers)] = np.arange(len(numbers))
+    metric = position[values.metric]
+    kept = np.flatnonzero(metric >= 0)
+    return values.context[kept], metric[kept], values.value[kept]
+
+
+def call_metrics(profiles: Profiles, metrics: Sequence[Metric], tree: pd.DataFrame) -> pd.DataFrame:
+    """Return CALL_METRICS of the contexts of CALLTREE.
+
+    profile.db also has values of contexts that the tree leaves out, such as the instructions of a line. What a
+    context has beside its children in the tree is therefore what it has alone.
+    """
+    node = tree["node"].to_numpy()
+    parent = np.searchsorted(node, tree["parent"].fillna(node[0]).to_numpy(np.int64))
+    is_root = tree["parent"].isna().to_numpy(bool)
+    context, metric, value = named(profiles.all(), [m.summary for m in metrics])
+    place = np.searchsorted(node, context)
+    place[place == len(node)] = 0
+    by_metric = np.argsort(metric, kind="stable")
+    by_metric = by_metric[(node[place] == context)[by_metric]]
+    starts = np.searchsorted(metric[by_metric], np.arange(len(metrics) + 1))
+    parts = []
+    for i, one in enumerate(metrics):
+        rows = by_metric[starts[i] : starts[i + 1]]
+        if len(rows):
+            parts.append((i, *_exclusive(place[rows], value[rows] * one.factor, parent, is_root)))
+    return _call_metrics(parts, metrics, node)
+
+
+def _exclusive(place: Ints, value: Floats, parent: Ints, is_root: NDArray[np.bool_]) -> tuple[Ints, Floats, Floats]:
+    """Return the contexts that have one metric, and its value with and without what is called from them."""
+    inclusive = np.zeros(len(parent))
+    inclusive[place] = value
+    below = place[~is_root[place]]
+    exclusive = inclusive - np.bincount(parent[below], inclusive[below], len(parent))
+    exclusive[np.abs(exclusive) <= ROUNDING * np.abs(inclusive)] = 0.0
+    there = exclusive != 0
+    there[place] = True
+    rows = np.flatnonzero(there)
+    return rows, inclusive[rows], exclusive[rows]
+
+
+def _call_metrics(parts: list[tuple[int, Ints, Floats, Floats]], metrics: Sequence[Metric], node: Ints) -> pd.DataFrame:
+    metric = np.repeat([i for i, *_ in parts], [len(place) for _, place, *_ in parts]).astype(np.int16)
+    place, inclusive, exclusive = (np.concatenate([p[i] for p in parts]) for i in (1, 2, 3))
+    order = np.argsort(place * len(metrics) + metric, kind="stable")
+    frame = {
+        "rank": np.zeros(len(order), np.int32),
+        "node": node[place[order]],
+        **labels(metric[order], metrics),
+        "inclusive": inclusive[order],
+        "exclusive": exclusive[order],
+    }
+    return tables.CALL_METRICS.make(pd.DataFrame(frame, copy=False))
+
+
+def labels(metric: NDArray[np.int16], metrics: Sequence[Metric]) -> dict[str, pd.Categorical]:
+    """Return the columns metric and unit."""
+    return {"metric": category(metric, [m.name for m in metrics]), "unit": category(metric, [m.unit for m in metrics])}
+
+
+def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
+    """Return STALLS: what each context alone has of each reason to wait."""
+    of_metric = [reason(name) for name in call_metrics["metric"].cat.categories]
+    is_stall = np.array([name is not None for name in of_metric], bool)
+    kept = call_metrics[is_stall[call_metrics["metric"].cat.codes] & (call_metrics["exclusive"] != 0)]
+    frame = {
+        "rank": kept["rank"],
+        "launch": np.full(len(kept), -1, np.int64),
+        "node": kept["node"],
+        "reason": category(kept["metric"].cat.codes.to_numpy(), [name or "" for name in of_metric]),
+        "value": kept["exclusive"],
+    }
+    return tables.STALLS.make(pd.DataFrame(frame))
+
+
+def reason(metric: str) -> str | None:
+    """Return the reason to wait that a metric counts, None if it is another metric.
+
+    >>> reason("GINS:STL_GMEM"), reason("GCYCLES:STL:IDEP"), reason("GINS:STL_ANY"), reason("GCYCLES:STL")
+    ('gmem', 'idep', None, None)
+    """
+    found = STALL.fullmatch(metric)
+    return found[1].lower() if found else None
+
+
+def threads(profiles: Profiles, kinds: Sequence[str]) -> pd.DataFrame:
+    """Return THREADS: the CPU threads and GPU streams."""
+    told = [_identity(profiles, position, kinds) for position in profiles.threads]
+    nodes = {number for identity in told for kind, number in identity if kind == "NODE"}
+    on_gpu = [any(kind in WORDS for kind, _ in identity) for identity in told]
+    frame = {
+        "rank": np.zeros(len(told), np.int32),
+        "thread": np.array(profiles.threads, np.int64),
+        "kind": pd.Categorical(np.where(on_gpu, "gpu", "cpu")),
+        "name": pd.Categorical([_name(identity, len(nodes) > 1) for identity in told]),
+        "mpi_rank": pd.array([dict(identity).get("RANK") for identity in told], dtype="Int64"),
+    }
+    return tables.THREADS.make(pd.DataFrame(frame))
+
+
+def _identity(profiles: Profiles, position: int, kinds: Sequence[str]) -> list[tuple[str, int]]:
+    return [
+        (kinds[kind] if kind < len(kinds) else f"identity {kind}", number)
+        for kind, number in profiles.identity(position)
+    ]
+
+
+def _name(identity: Sequence[tuple[str, int]], several_nodes: bool) -> str:
+    """Return what a thread is called; the node only if there are several."""
+    known = [(kind, number) for kind, number in identity if several_nodes or kind != "NODE"]
+    words = [f"{WORDS.get(kind, kind.lower())} {number}" for kind, number in known]
+    first = next((i for i, (kind, _) in enumerate(known) if kind in WORDS), None)
+    if first is not None and known[first][0] != "GPUDEVICE":
+        words[first] = f"GPU {words[first]}"
+    return " ".join(words) or "unnamed"
+
+
+def thread_metrics(profiles: Profiles, metrics: Sequence[Metric], entries: Sequence[Entry]) -> pd.DataFrame:
+    """Return THREAD_METRICS: the values of every thread at the entry points."""
+    nodes, order = np.unique([e.node for e in entries], return_index=True)
+    numbers = [m.thread for m in metrics]
+    found = [(position, *named(profiles.of(nodes, position), numbers)) for position in profiles.threads]
+    context, metric, value = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
+    frame = {
+        "rank": np.zeros(len(context), np.int32),
+        "thread": np.repeat([part[0] for part in found], [len(part[1]) for part in found]).astype(np.int64),
+        "entry": category(np.searchsorted(nodes, context), [entries[i].name for i in order]),
+        **labels(metric, metrics),
+        "inclusive": value * np.array([m.factor for m in metrics])[metric],
+    }
+    return tables.THREAD_METRICS.make(pd.DataFrame(frame))

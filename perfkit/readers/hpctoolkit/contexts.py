@@ -12,8 +12,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import tables
-from perfkit.readers.columns import category, nullable
 from perfkit.readers.hpctoolkit.files import File, Ints
+from perfkit.readers.text import category, nullable
 
 GENERAL, IDENTITIES, METRICS, MODULES, FILES, FUNCTIONS = 0, 1, 2, 5, 6, 7  # sections of meta.db
 EXECUTION = 2  # a scope that adds up all that is called from a context

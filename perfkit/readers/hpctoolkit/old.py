@@ -34,9 +34,9 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
-from perfkit.readers.columns import capture_table
 from perfkit.readers.hpctoolkit import contexts
 from perfkit.readers.hpctoolkit.files import AGAIN
+from perfkit.readers.text import capture_table
 
 EXPERIMENT = "experiment.xml"
 METRIC_DB = re.compile(r"-(\d+)-(\d+)-\w+-\d+-\d\.metric-db$")  # PROGRAM-RANK-THREAD-HOST-PROCESS-0

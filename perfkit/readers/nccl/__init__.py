@@ -17,7 +17,6 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.columns import capture_table, devices_table
 from perfkit.readers.nccl.benchmark import BANNER, Report, Table, is_report, layout, read_report, read_tables
 from perfkit.readers.nccl.log import (
     Call,
@@ -34,7 +33,7 @@ from perfkit.readers.nccl.log import (
     operation,
     read_log,
 )
-from perfkit.readers.text import content, head
+from perfkit.readers.text import capture_table, content, devices_table, head
 
 __all__ = [
     "KIND",

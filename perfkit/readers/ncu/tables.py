@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from perfkit import names, tables
 from perfkit.profile import Missing
-from perfkit.readers.columns import capture_table
+from perfkit.readers.text import capture_table
 
 Values = NDArray[np.float64]
 _EXACT = 2**53  # above, float64 leaves whole numbers out

@@ -15,11 +15,11 @@ import pandas as pd
 import pyarrow as pa
 
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.columns import capture_table
 from perfkit.readers.nsys import tables
 from perfkit.readers.nsys.folder import FolderSource, is_export_folder
 from perfkit.readers.nsys.sources import LONGEST, Source, ints, shown, text, whole
 from perfkit.readers.nsys.sqlite import MAGIC, SqliteSource, exported, is_export
+from perfkit.readers.text import capture_table
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 VERSION = 3

@@ -12,7 +12,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from perfkit import names, tables
-from perfkit.readers.columns import category, devices_table, nullable
 from perfkit.readers.nsys.sources import (
     LONGEST,
     NEVER,
@@ -33,6 +32,7 @@ from perfkit.readers.nsys.sources import (
     total,
     whole,
 )
+from perfkit.readers.text import category, devices_table, nullable
 
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 SYSTEM = "OSRT_API"

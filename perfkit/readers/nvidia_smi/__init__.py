@@ -22,7 +22,6 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import duration
 from perfkit.profile import Loader, Missing, Profile
-from perfkit.readers.columns import capture_table, devices_table, nullable
 from perfkit.readers.nvidia_smi.fields import (
     DMON_COMMAND,
     FIELDS,
@@ -36,9 +35,16 @@ from perfkit.readers.nvidia_smi.fields import (
 )
 from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
 from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
-from perfkit.readers.text import head, utf8
+from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
 
-__all__ = ["KIND", "QUERY", "VERSION", "read", "refused", "sniff"]
+__all__ = [
+    "KIND",
+    "QUERY",
+    "VERSION",
+    "read",
+    "refused",
+    "sniff",
+]
 
 VERSION = 3
 KIND = "monitor"

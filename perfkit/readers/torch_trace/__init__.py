@@ -22,7 +22,7 @@ from perfkit import tables as perfkit_tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Missing, Profile
-from perfkit.readers.columns import capture_table
+from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
 from perfkit.readers.torch_trace.events import TEN_YEARS, Columns, Event, Spans, nanoseconds
 from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths

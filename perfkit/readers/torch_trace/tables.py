@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit import names, tables
-from perfkit.readers.columns import category, devices_table, nullable
+from perfkit.readers.text import category, devices_table, nullable
 from perfkit.readers.torch_trace.events import (
     LARGEST,
     UNKNOWN,
