@@ -8,6 +8,7 @@ PyTorch's own table adds copies and memsets to the kernels of an operator, and c
 
 from __future__ import annotations
 
+import sqlite3
 from collections import Counter
 from decimal import Decimal
 from pathlib import Path
@@ -31,6 +32,7 @@ from readers.torch_real import (
     read,
 )
 
+import perfkit
 from perfkit.analysis import host, kernels, memory, operators, steps
 
 QWEN_H100 = "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz"
@@ -176,6 +178,40 @@ def test_synchronisations_inside_operators(profiles: Path) -> None:
         ("cudaStreamSynchronize", "aten::copy_", "aten::to", 75),
         ("cudaMemcpyAsync", "aten::copy_", "aten::to", 30),
     } <= {tuple(row) for row in rows.itertuples(index=False)}
+
+
+@pytest.mark.parametrize(
+    ("capture", "calls"),
+    [
+        ("hpcgroup__pipit__saxpy-mpi-cuda_nsys_perlmutter0.sqlite", 18),
+        ("extra-p__extrap__ex-gpu.s10.sqlite", 8),
+    ],
+)
+def test_a_call_held_twice_waits_once(capture: str, calls: int, profiles: Path) -> None:
+    """These exports hold cudaMemcpy and, inside it, cudaMemcpy_v3020: 36 rows of 18 calls, and 16 of 8.
+
+    Raw SQL pairs each row with the one of the same thread, correlation id and longer name that lies inside it, and
+    leaves none over: CUPTI gives a call one correlation id, so that the rows are half as many calls.
+    """
+    path = profiles / "nsys" / capture
+    query = """
+        WITH waits AS (
+            SELECT start, end, globalTid, correlationId, value AS name
+            FROM CUPTI_ACTIVITY_KIND_RUNTIME JOIN StringIds ON id = nameId
+            WHERE value GLOB 'cuda*Synchronize*' OR value GLOB 'cudaMemcpy*' OR value GLOB 'cudaFree*'
+        )
+        SELECT outside.start, outside.end, (SELECT COUNT(*) FROM waits)
+        FROM waits AS outside JOIN waits AS inside USING (globalTid, correlationId)
+        WHERE inside.name = outside.name || '_v3020' AND inside.start >= outside.start AND inside.end <= outside.end
+        ORDER BY globalTid, outside.start
+    """
+    with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
+        pairs = database.execute(query).fetchall()
+    assert [calls, {2 * calls}] == [len(pairs), {rows for _, _, rows in pairs}]
+    run = perfkit.load(path)
+    waits = operators.synchronisations(run.ops, run.kernels, run.copies, run.api_calls)
+    assert [end - start for start, end, _ in pairs] == waits["dur_ns"].tolist()  # of the outer row
+    assert 2 * calls == run.api_calls["name"].isin(["cudaMemcpy", "cudaDeviceSynchronize", "cudaFree"]).sum()
 
 
 def test_diffusion_reads_values(profiles: Path) -> None:

@@ -370,6 +370,10 @@ def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
     pageable = (copies["direction"] == "D2H") & (copies["dst_memory"] == "pageable")
     staged = started_by(copies[pageable], api_calls)
     waits[staged[staged >= 0]] = True
+    # Some exports hold a call and, inside it, its versioned form with the same correlation id: one call, the outer one.
+    row = np.flatnonzero(waits & (api_calls["correlation"] >= 0).to_numpy())
+    again = api_calls.take(row).duplicated(["rank", "process", "thread", "correlation", "name"])
+    waits[row[again.to_numpy()]] = False
     return waits
 
 
