@@ -192,7 +192,8 @@ def _limit(quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None,
     if limits is None or not quantity.limited:
         return recorded
     labels = shown[[*DEVICE, "label"]].drop_duplicates()
-    constant = limits.loc[limits["quantity"] == quantity.limited, [*DEVICE, "limit"]].merge(labels, on=DEVICE)
+    held = (limits["quantity"] == quantity.limited) & limits["at_limit_frac"].notna()
+    constant = limits.loc[held, [*DEVICE, "limit"]].merge(labels, on=DEVICE)
     constant = constant[~constant["label"].isin(recorded["label"])].rename(columns={"limit": "mean"})
     span = {"start_ns": frame.first, "dur_ns": frame.last - frame.first}
     return pd.concat([recorded, constant.assign(**span)[LIMIT]], ignore_index=True)

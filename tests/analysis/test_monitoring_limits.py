@@ -205,6 +205,17 @@ def test_the_data_sheet_stands_in_for_the_known_name_only() -> None:
         assert 0 == len(at_limit(drawn, known))
 
 
+def test_power_above_the_data_sheet_is_of_another_gpu() -> None:
+    """A T4 is limited to 70 W: 77 W may be read (1.1 times), 77.1 W not, and then no share of 70 W is told."""
+    t4 = devices("Tesla T4")
+    assert 1.1 == pytest.approx(limit(samples(power_w=[60, 77]), "power", t4)["worst_frac"])
+    found = limit(samples(power_w=[60, 77.1]), "power", t4)
+    assert found[["mean_frac", "worst_frac", "at_limit_frac"]].isna().all()
+    assert (77.1, 70) == tuple(found[["worst", "limit"]])
+    own = limit(samples(power_w=[60, 77.1], power_limit_w=[70, None]), "power", t4)  # a recorded limit is the GPU's own
+    assert 77.1 / 70 == pytest.approx(own["worst_frac"])
+
+
 def test_memory_there_is() -> None:
     """Recorded, else used + free + reserved, else that of the device; of 0 bytes there is no share."""
     used = {"memory_used_bytes": [30, 60]}

@@ -16,6 +16,7 @@ import pytest
 import perfkit
 from perfkit.analysis import monitoring
 from perfkit.analysis.timeline import samples_mean
+from perfkit.diagnosis.monitor import figures as diagnosed
 from perfkit.tables import SAMPLES
 
 TRAINING = "smi_query__rtx4090_training_run.csv"
@@ -199,3 +200,25 @@ def test_a_real_counter_of_lost_time_is_a_share_of_the_time_that_passed(profiles
         rows.append({"rank": 0, "gpu": 0, "time_ns": time_ns, "metric": "power_violation_ns", "value": value})
     found = monitoring.throttling(SAMPLES.make(pd.DataFrame(rows))).iloc[0]
     assert found["power_frac"] == pytest.approx(5.738122 / 14.941, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("log", "watts", "verdict"),
+    [(H100.format("load", "dmon.txt"), 636, "cannot tell"), ("dmon_nvenc_load.txt", 7, "attention")],
+)
+def test_a_log_of_another_gpu_is_refused(log: str, watts: float, verdict: str, profiles: Path) -> None:
+    """The log of an H100 beside the timeline of a T4: 636 W of 70 W are no 908.6 %; 7 W might be of the T4.
+
+    Neither log names its GPU: what draws nine times the limit of the data sheet is not the GPU of the timeline.
+    """
+    timeline = profiles / "nsys" / "Lianhang666__gpu4__report2.sqlite"
+    run = perfkit.load([timeline, profiles / "monitor" / log])
+    assert ["Tesla T4"] == run.devices["name"].tolist()
+    found = monitoring.checks(run.samples, run.devices).set_index("check").loc["power"]
+    assert verdict == found["verdict"]
+    row = monitoring.at_limit(run.samples, run.devices).iloc[0]
+    assert (watts, 70) == tuple(row[["worst", "limit"]])
+    if verdict == "cannot tell":
+        assert np.isnan(row["worst_frac"])
+        assert found["reason"].startswith("up to 636 W are more than the 70.0 W of the data sheet of the GPU: ")
+        assert not [f.id for f in diagnosed(perfkit.select(run)) if f.id.startswith("log_power")]

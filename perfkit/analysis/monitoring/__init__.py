@@ -124,6 +124,12 @@ def _memory(fact: Facts, _: Peaks) -> Answer:
 
 def _power(fact: Facts, _: Peaks) -> Answer:
     share = fact["power_mean_frac"]
+    if pd.isna(share) and not pd.isna(fact["power_limit"]):
+        reason = (
+            f"up to {number(fact['power_worst'])} W are more than the {number(fact['power_limit'])} W of the "
+            f"{fact['power_source']}: the log is of another GPU, or its limit was raised. Record enforced.power.limit"
+        )
+        return Answer("cannot tell", math.nan, LOW_POWER, "frac", reason)
     if pd.isna(share):
         power = fact["power_w"]
         draw = "power is" if pd.isna(power) else f"{number(power)} W on average, of how much is"

@@ -73,6 +73,8 @@ OF_REASONS = {
 COUNTED = tuple(metric for counters in (OF_REASONS, COUNTERS) for metrics in counters.values() for metric in metrics)
 NEAR_POWER = NEAR_MEMORY = 0.95
 NEAR_TEMPERATURE_C = 5.0
+SHEET = "data sheet of the GPU"
+ABOVE_SHEET = 1.1  # of the data sheet's limit; what draws more is another GPU, or has a limit of its own
 QUANTITIES = ("power", "memory", "temperature", "temperature_margin")
 
 
@@ -258,7 +260,8 @@ def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | N
     The limit of the power is the enforced one, else the data sheet's for the exact name in `devices` (DEVICES); that of
     the memory the recorded total, else the sum of used, free and reserved, else that of `devices`; that of the
     temperature the recorded one from which the GPU slows down. A margin (T.Limit) is at its limit at 0. There is no
-    other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature.
+    other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature. Power above
+    1.1 times the data sheet's limit says that the log is of another GPU, or its limit was raised: shares are NaN.
 
     Returns
     -------
@@ -275,6 +278,8 @@ def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | N
     ]
     table = pd.concat(tables, ignore_index=True).astype({"source": "string"})
     table["quantity"] = pd.Categorical(table["quantity"], QUANTITIES)
+    refused = (table["source"] == SHEET) & (table["worst_frac"] > ABOVE_SHEET)
+    table.loc[refused, ["mean_frac", "worst_frac", "at_limit_frac"]] = np.nan
     # The best source of a limit comes first.
     return table.drop_duplicates([*DEVICE, "quantity"]).sort_values([*DEVICE, "quantity"], ignore_index=True)
 
@@ -291,7 +296,7 @@ def _limited(
 
     power, enforced = recorded("power_w", "power_limit_w")
     yield power, enforced, "power", "recorded limit"
-    yield power, _of_device(power, devices, _tdp), "power", "data sheet of the GPU"
+    yield power, _of_device(power, devices, _tdp), "power", SHEET
     used, whole = recorded("memory_used_bytes", "memory_total_bytes")
     yield used, whole, "memory", "recorded total"
     free, reserved = (as_of(readings(samples, m), used) for m in ("memory_free_bytes", "driver_reserved_bytes"))
