@@ -2,8 +2,9 @@
 
 Peaks are dense (never the figure with 2:4 sparsity), at boost clock, tensor cores with FP32 accumulation, per device as
 the tools see it. They stand in gpus.csv, in the units of data sheets, each row with its source and date; an empty cell
-is not known and is never guessed. A GPU is found by the exact name a tool reports: no match means no peaks, never those
-of another GPU.
+is not known and is never guessed. Column computed names the peaks that no source states: multiprocessors x operations
+per multiprocessor and cycle x boost clock. A GPU is found by the exact name a tool reports: no match means no peaks,
+never those of another GPU.
 
 >>> a100 = peaks("NVIDIA A100 80GB PCIe")
 >>> a100.flops("fp32") / 1e12, round(a100.ridge("fp32"), 2)
@@ -14,8 +15,9 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -38,17 +40,44 @@ PRECISIONS = {
 }
 _NAME, _BANDWIDTH = "name_nvidia_smi", "mem_bw_gbs"
 _LIMITS = ("sm_count", "max_warps_sm", "max_regs_sm")
-_NUMBERS = (_BANDWIDTH, "tdp_w", "boost_mhz", "mem_gb", "l2_mb", "nvlink_gbs_bidir", "max_smem_sm_kib")
-_TEXTS = ("key", "arch", "compute_capability", "confidence", "sparsity_note", "source", "as_of")
+_MEMORY = ("mem_bus_bits", "mem_gbps_pin", "mem_gb", "l2_mb", "nvlink_gbs_bidir", "max_smem_sm_kib")
+_NUMBERS = (_BANDWIDTH, "tdp_w", "boost_mhz", *_MEMORY)
+_ALSO = "also_named"  # other names of the same GPU, with | between them
+_TEXTS = ("key", _ALSO, "arch", "compute_capability", "computed", "confidence", "sparsity_note", "source", "as_of")
 COLUMNS = (_NAME, *PRECISIONS.values(), *_NUMBERS, *_LIMITS, *_TEXTS)
+
+_SLICE = re.compile(r"(.+) mig (\d+g\.\d+gb)(?:\+\w+)?")
+# Multiprocessors of MIG slices in the lists that `nvidia-smi mig -lgip` printed for one of each GPU; of the profiles of
+# other GPUs no whole list was found.
+_SLICES = {
+    "a100-sxm4-40": {"1g.5gb": 14, "1g.10gb": 14, "2g.10gb": 28, "3g.20gb": 42, "4g.20gb": 56, "7g.40gb": 98},
+    "h100-sxm5-80": {"1g.10gb": 16, "1g.20gb": 26, "2g.20gb": 32, "3g.40gb": 60, "4g.40gb": 64, "7g.80gb": 132},
+}
+_CONTRADICT = "sources contradict each other on its clock or its peaks"
+# Names that tools report and that have no peaks, and why.
+_REFUSED = {
+    r".+ mig .+": "how many multiprocessors this slice of a GPU (MIG) has is not certain",
+    r".*(max-q design|max-q|laptop gpu|mobile)": "the maker of a laptop sets the clock and the power of its GPU",
+    r"(tesla )?(v100|a100|a800|h100|b300)": "this name is of several boards (PCIe, SXM, ...), whose peaks differ",
+    r"geforce rtx (2060|3050)": "cards with different numbers of multiprocessors bear this name",
+    r"amd instinct mi250x / mi250": "two GPUs bear this name",
+    r".*\bpg\d+-\d+": "this is the number of a board made for one customer: no data sheet was published",
+    r".+ vf": "a virtual function may be a part of the GPU",
+    r"h800 pcie|tesla v100-sxm3-32gb|quadro gv100|rtx pro .+": _CONTRADICT,
+    r"(geforce )?gtx .+|quadro ([kmp]\d|gp|m).*|tesla [kmp]\d.*": "it is older than Volta, with which the table begins",
+    r"0x[0-9a-f]+|amd radeon graphics": "this is no name of a product: the driver did not know the GPU",
+    r".*(radeon|navi|vega).*": "of AMD the table holds Instinct only",
+    r"intel.*|microsoft.*": "it is not a GPU of NVIDIA or AMD",
+}
 
 
 @dataclass(frozen=True)
 class Peaks:
     """Peaks of one GPU; None, or a precision that is absent, is not known.
 
-    `flops_per_s` maps a precision to dense FLOP/s (OP/s for integers); `memory_bytes_per_s` and `tdp_w` are
-    the data sheet's; `source` and `as_of` say where they come from and when that was read.
+    `flops_per_s` maps a precision to dense FLOP/s (OP/s for integers); no source states those in `computed`.
+    `memory_bytes_per_s` and `tdp_w` are the data sheet's; `source` and `as_of` say where they come from and when
+    that was read.
     """
 
     name: str
@@ -65,6 +94,8 @@ class Peaks:
     note: str = ""
     source: str = ""
     as_of: str = ""
+    also_named: tuple[str, ...] = ()
+    computed: tuple[str, ...] = ()
 
     def flops(self, precision: str) -> float:
         """Return the dense peak of `precision`, FLOP/s; PerfkitError if it is not known."""
@@ -100,20 +131,59 @@ def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
     ----------
     name
         As nvidia-smi, nsys, ncu or torch print it, or a row's key; upper and lower case are the same, and so are
-        names with the maker before them and, as drivers before 2021 print them, without.
+        names with the maker before them and, as drivers before 2021 print them, without. A slice of a GPU (MIG) has the
+        peaks of its multiprocessors where their number is certain; its bandwidth and its power are not known.
     table
         Rows to look in, such as those of `load_peaks`; those of perfkit when omitted.
 
     Examples
     --------
-    >>> peaks("nvidia h100 80gb hbm3").key, peaks("NVIDIA A10G")
+    >>> peaks("nvidia h100 80gb hbm3").key, peaks("NVIDIA H100")
     ('h100-sxm5-80', None)
+    >>> peaks("NVIDIA A100-SXM4-40GB MIG 3g.20gb").sm_count
+    42
     """
     rows = _own() if table is None else tuple(table)
     wanted = _bare(name)
-    named = [row for row in rows if _bare(row.name) == wanted]
+    named = [row for row in rows if wanted in map(_bare, (row.name, *row.also_named))]
     keyed = [row for row in rows if row.key and row.key.casefold() == wanted]
-    return next(iter(named + keyed), None)
+    part = _SLICE.fullmatch(wanted) if table is None else None
+    return next(iter(named + keyed), _slice(name, *part.groups()) if part else None)
+
+
+def why_unknown(name: str) -> str:
+    """Return why `peaks` knows none of the GPU called `name`; empty if it does.
+
+    Examples
+    --------
+    >>> why_unknown("NVIDIA GeForce RTX 2060 with Max-Q Design")
+    'the maker of a laptop sets the clock and the power of its GPU'
+    """
+    if peaks(name):
+        return ""
+    found = (reason for pattern, reason in _REFUSED.items() if re.fullmatch(pattern, _bare(name)))
+    return next(found, "no row of the table has this name")
+
+
+def _slice(name: str, whole: str, profile: str) -> Peaks | None:
+    """Return the peaks of a slice: the share of its multiprocessors in those of the whole GPU, at the same clock."""
+    sheet = peaks(whole)
+    count = _SLICES.get(sheet.key, {}).get(profile) if sheet else None
+    if not sheet or not sheet.sm_count or not count:
+        return None
+    part = count / sheet.sm_count
+    return replace(
+        sheet,
+        name=name.strip(),
+        also_named=(),
+        flops_per_s=MappingProxyType({precision: value * part for precision, value in sheet.flops_per_s.items()}),
+        memory_bytes_per_s=None,
+        key="",
+        tdp_w=None,
+        sm_count=count,
+        computed=tuple(sheet.flops_per_s),
+        note=f"computed: {count} of the {sheet.sm_count} multiprocessors of {sheet.name}; {sheet.note}",
+    )
 
 
 def _bare(name: str) -> str:
@@ -143,7 +213,7 @@ def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
     except (OSError, UnicodeDecodeError, csv.Error) as e:
         raise ReadError(f"{path}: cannot be read as CSV: {e}. Give a UTF-8 file with a header line.") from e
     problems = _header(columns) or [problem for line, row in lines for problem in _row(line, row)]
-    problems = problems or _twice([row[_NAME] for _, row in lines])
+    problems = problems or _twice([n for _, row in lines for n in (row[_NAME], *_others(row)) if n.strip()])
     if problems:
         raise ReadError("\n  - ".join([f"{path}: does not hold peaks of GPUs. Correct these:", *problems]))
     return tuple(_peaks({**dict.fromkeys(COLUMNS, ""), "source": str(path), **row}) for _, row in lines)
@@ -186,6 +256,10 @@ def _twice(names: list[str]) -> list[str]:
     return [f"GPU {name!r} is there more than once" for name in sorted({n for n in folded if folded.count(n) > 1})]
 
 
+def _others(row: dict[str, str]) -> tuple[str, ...]:
+    return tuple(name.strip() for name in row.get(_ALSO, "").split("|") if name.strip())
+
+
 def _peaks(row: dict[str, str]) -> Peaks:
     def scaled(column: str, by: float) -> float | None:
         return float(row[column]) * by if row[column].strip() else None
@@ -209,4 +283,6 @@ def _peaks(row: dict[str, str]) -> Peaks:
         note=row["sparsity_note"],
         source=row["source"],
         as_of=row["as_of"],
+        also_named=_others(row),
+        computed=tuple(precision for precision, column in PRECISIONS.items() if column in row["computed"].split()),
     )

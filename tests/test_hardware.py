@@ -58,17 +58,20 @@ def test_the_a100_of_the_lab() -> None:
 
 
 def test_every_row_has_source_date_and_a_dense_peak() -> None:
-    """29 GPUs, each with a unique key and name, a source, a date and at least one peak."""
+    """101 GPUs, each with a unique key and name, a source, a date and at least one peak."""
     rows = load_peaks(OWN)
-    assert 29 == len(rows) == len({row.key for row in rows}) == len({row.name.casefold() for row in rows})
+    assert 101 == len(rows) == len({row.key for row in rows}) == len({row.name.casefold() for row in rows})
     assert all(row.source and row.as_of == "2026-11" and row.flops_per_s and row.max_smem_sm_bytes for row in rows)
 
 
 def test_tensor_peaks_are_dense() -> None:
-    """BF16 equals FP16, and FP8 is twice FP16 within 2.5 %: a sparse figure among them would be 2 or 4 times."""
+    """BF16 equals FP16, and FP8 is twice FP16 within 2.5 %: a sparse figure among them would be 2 or 4 times.
+
+    The MI100 multiplies BF16 at half the rate of FP16.
+    """
     for row in load_peaks(OWN):
         flops = row.flops_per_s
-        if "bf16_tensor" in flops and "fp16_tensor" in flops:
+        if "bf16_tensor" in flops and "fp16_tensor" in flops and row.key != "mi100":
             assert flops["bf16_tensor"] == flops["fp16_tensor"]
         if "fp8_tensor" in flops:
             assert 2 == pytest.approx(flops["fp8_tensor"] / flops["fp16_tensor"], rel=0.025)
@@ -84,7 +87,7 @@ def test_found_by_name_then_by_key() -> None:
     assert known("NVIDIA H200") is known(" nvidia h200\n") is known("h200-sxm")
 
 
-@pytest.mark.parametrize("name", ["NVIDIA A10G", "NVIDIA H100", "A100", "", "NVIDIA GeForce RTX 3070"])
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 2060", "NVIDIA H100", "A100", "", "NVIDIA A10 G"])
 def test_no_match_is_no_peak(name: str) -> None:
     """A GPU that is not in the table, or is only named in part, has no peaks: never those of a similar one."""
     assert peaks(name) is None
@@ -92,9 +95,9 @@ def test_no_match_is_no_peak(name: str) -> None:
 
 def test_what_is_not_known_is_refused_by_name() -> None:
     """An empty cell stays empty: asking for it says which column is missing; an unknown precision lists the legal."""
-    ada = known("NVIDIA RTX 6000 Ada Generation")
+    ada = known("NVIDIA RTX 5880 Ada Generation")
     assert ada.memory_bytes_per_s is None
-    with pytest.raises(PerfkitError, match=r"RTX 6000 Ada Generation: memory bandwidth is not known.*'mem_bw_gbs'"):
+    with pytest.raises(PerfkitError, match=r"RTX 5880 Ada Generation: memory bandwidth is not known.*'mem_bw_gbs'"):
         ada.ridge("fp32")
     with pytest.raises(PerfkitError, match=r"Tesla T4: bf16_tensor is not known.*'bf16_tensor_tflops'"):
         known("Tesla T4").flops("bf16_tensor")

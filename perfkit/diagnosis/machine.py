@@ -163,7 +163,8 @@ def _unknown(names: list[str], name: str, sheet: Peaks | None, measured: Peaks |
     if measured is None and own:
         return f"the file of peaks does not hold {name}, but {', '.join(row.name for row in own[:5])}"
     if sheet is None and measured is None:
-        return f"the peaks of {name} are not known, neither from a data sheet nor measured"
+        why = hardware.why_unknown(name)
+        return f"the peaks of {name} are not known, neither from a data sheet nor measured: {why}"
     return ""
 
 

@@ -141,7 +141,7 @@ def test_all_of_the_peak_is_suspicious_but_possible() -> None:
 def test_without_a_peak_there_is_no_share(of: object) -> None:
     """An unknown GPU, a precision it lacks and one that does not exist are told apart."""
     with pytest.raises(PerfkitError, match=r"no peak is known\. Pass peaks=hardware\.peaks"):
-        of(**{**RUN, "peaks": hardware.peaks("NVIDIA A10G")})
+        of(**{**RUN, "peaks": hardware.peaks("NVIDIA H100")})
     with pytest.raises(PerfkitError, match="peaks of H100: fp8_tensor is not known"):
         of(**{**RUN, "precision": "fp8_tensor"})
     with pytest.raises(ValueError, match="precision: 'bf16' is not one of"):

@@ -68,7 +68,7 @@ def test_weights_that_do_not_fit_are_refused() -> None:
 def test_decoding_without_memory_or_bandwidth_is_refused() -> None:
     """An unknown GPU, one whose memory or bandwidth is not known: no default."""
     known = {"weight_bytes": 1e9, "gpus": 1, "memory_bytes": 80e9, "peaks": H100}
-    for unknown in ({"memory_bytes": None}, {"peaks": hardware.peaks("NVIDIA A10G")}):
+    for unknown in ({"memory_bytes": None}, {"peaks": hardware.peaks("NVIDIA H100")}):
         with pytest.raises(PerfkitError, match=r"memory or bandwidth of the GPU are not known\. Pass memory_bytes"):
             decode_floor(**(known | unknown))
     with pytest.raises(PerfkitError, match="memory bandwidth is not known"):

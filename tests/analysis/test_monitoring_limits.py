@@ -197,11 +197,11 @@ def test_a_limit_may_be_read_once_and_outside_the_window() -> None:
 
 
 def test_the_data_sheet_stands_in_for_the_known_name_only() -> None:
-    """280 of the 450 W of an RTX 4090; an A10G is not in the table: no row, no default."""
+    """280 of the 450 W of an RTX 4090; a mere H100 is not in the table: no row, no default."""
     drawn = samples(power_w=[280, 280])
     found = limit(drawn, "power", devices("NVIDIA GeForce RTX 4090"))
     assert (280 / 450, "data sheet of the GPU") == tuple(found[["mean_frac", "source"]])
-    for known in (devices("NVIDIA A10G"), NO_DEVICES):
+    for known in (devices("NVIDIA H100"), NO_DEVICES):
         assert 0 == len(at_limit(drawn, known))
 
 
