@@ -1,7 +1,8 @@
-"""COUNTERS, STALLS, RULES, DEVICES and CAPTURE, and what is named as missing."""
+"""Tables of Nsight Compute: each formula worked by hand, and what is named as missing."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,213 @@ import pytest
 from readers import ncu_files as files
 
 import perfkit
+from make.ncu import cases
+
+TENSOR = "sm__ops_path_tensor_"
+
+
+def sums(**counts: int) -> files.Metrics:
+    """Counters of additions, multiplications and fused multiply-adds, by the name of the instruction."""
+    return {f"{files.CORE}{op}_pred_on.sum": ("inst", str(count)) for op, count in counts.items()}
+
+
+def tensor(**counts: int) -> files.Metrics:
+    """Counters of tensor operations, by the end of their name."""
+    return {f"{TENSOR}{name}.sum": ("", str(count)) for name, count in counts.items()}
+
+
+def test_an_fma_is_two_operations(tmp_path: Path) -> None:
+    """100 additions + 20 multiplications + 2 * 3 fused = 126 FLOP, for single as for double precision."""
+    row = files.one(tmp_path, sums(fadd=100, fmul=20, ffma=3, dadd=1, dmul=2, dfma=4))
+    assert (126.0, 11.0) == (row["fp32_flops"], row["fp64_flops"])
+    assert math.isnan(row["fp16_flops"])
+
+
+def test_packed_halves_count_twice(tmp_path: Path) -> None:
+    """2 * 10 + 2 * 20 + 4 * 30 = 180 FLOP: a half-precision instruction works on two values."""
+    assert 180.0 == files.one(tmp_path, sums(hadd=10, hmul=20, hfma=30))["fp16_flops"]
+
+
+def test_a_missing_part_is_a_missing_sum(tmp_path: Path) -> None:
+    """Without the fused multiply-adds nobody knows the operations."""
+    assert math.isnan(files.one(tmp_path, sums(fadd=100, fmul=20))["fp32_flops"])
+
+
+def test_operations_counted_together(tmp_path: Path) -> None:
+    """The combined counter counts operations already; for halves it is not used."""
+    metrics = {
+        "sm__sass_thread_inst_executed_ops_fadd_fmul_ffma_pred_on.sum": ("inst", "32,504,064"),
+        "sm__sass_thread_inst_executed_ops_hadd_hmul_hfma_pred_on.sum": ("inst", "7"),
+    }
+    row = files.one(tmp_path, metrics)
+    assert 32_504_064.0 == row["fp32_flops"]
+    assert math.isnan(row["fp16_flops"])
+
+
+def test_operations_from_rates(tmp_path: Path) -> None:
+    """(1 + 2 + 2 * 3) per cycle * 1.5 GHz * 1000 ns = 13,500 FLOP."""
+    rates = {"fadd": "1", "fmul": "2", "ffma": "3"}
+    metrics = {
+        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed": ("inst/cycle", rate)
+        for op, rate in rates.items()
+    }
+    metrics["smsp__cycles_elapsed.avg.per_second"] = ("Ghz", "1.5")
+    assert 13_500.0 == pytest.approx(files.one(tmp_path, metrics)["fp32_flops"], rel=1e-12)
+
+
+def test_time_from_cycles_and_clock_of_the_kernel(tmp_path: Path) -> None:
+    """72,581 cycles at 1.26047 GHz are 57,582 ns; each kernel has its own clock, rates are never added."""
+    timed = [("72,581", "1,260,470,000"), ("1000", "500000000")]
+    launches = [
+        files.Measured(
+            {"sm__cycles_elapsed.avg": ("cycle", c), "sm__cycles_elapsed.avg.per_second": ("cycle/second", r)}, number=i
+        )
+        for i, (c, r) in enumerate(timed)
+    ]
+    table = files.read(files.details(tmp_path / "page.csv", *launches)).table("LAUNCHES")
+    assert [72_581 / 1.26047, 2000.0] == pytest.approx(table["dur_ns"].tolist(), rel=1e-12)
+    assert [1.26047e9, 5e8] == table["clock_hz"].tolist()
+
+
+def test_time_as_measured_comes_first(tmp_path: Path) -> None:
+    """A duration in the page is taken before cycles over clock; a clock of zero gives no time."""
+    cycles = {"sm__cycles_elapsed.avg": ("cycle", "10"), "sm__cycles_elapsed.avg.per_second": ("hz", "0")}
+    assert 1000.0 == files.one(tmp_path, cycles)["dur_ns"]
+    path = files.raw(tmp_path / "none.csv", files.Measured(cycles))
+    assert files.read(path).table("LAUNCHES")["dur_ns"].isna().all()
+
+
+def test_a_total_is_not_added_to_its_parts(tmp_path: Path) -> None:
+    """A type's total 100 holds its split by sparsity and by instruction: 100, not 300."""
+    parts = {
+        "src_bf16_dst_fp32": 100,
+        "src_bf16_dst_fp32_sparsity_off": 100,
+        "src_bf16_dst_fp32_sparsity_on": 0,
+        "op_hgmma_src_bf16_dst_fp32_sparsity_off": 80,
+        "op_hmma_src_bf16_dst_fp32_sparsity_off": 20,
+    }
+    assert 100.0 == files.one(tmp_path, tensor(**parts))["tensor_flops"]
+
+
+def test_types_add_up_from_the_level_each_has(tmp_path: Path) -> None:
+    """fp16 by instruction 80 + 20, bf16 by sparsity 5 + 7, fp8 by its operands 9 (not its result): 121."""
+    parts = {
+        "op_hgmma_src_fp16_dst_fp32": 80,
+        "op_hmma_src_fp16_dst_fp32": 20,
+        "src_bf16_dst_fp32_sparsity_off": 5,
+        "src_bf16_dst_fp32_sparsity_on": 7,
+        "src_fp8": 9,
+        "src_fp8_dst_fp32": 8,
+    }
+    assert 121.0 == files.one(tmp_path, tensor(**parts))["tensor_flops"]
+
+
+def test_sm_and_smsp_count_the_same(tmp_path: Path) -> None:
+    """A type counted under both units is counted once."""
+    metrics = {f"{unit}__ops_path_tensor_src_fp64.sum": ("", "50") for unit in ("sm", "smsp")}
+    assert 50.0 == files.one(tmp_path, metrics)["tensor_flops"]
+
+
+@pytest.mark.parametrize(
+    ("cc", "instructions", "expected"),
+    [("7.0", 10, 5120.0), ("8.0", 10, math.nan), ("8.0", 0, 0.0), ("9.0", 0, 0.0), ("10.0", 0, math.nan)],
+)
+def test_instructions_tell_operations_on_v100_only(cc: str, instructions: int, expected: float, tmp_path: Path) -> None:
+    """512 FLOP an instruction on V100; elsewhere only none is known, up to Hopper."""
+    metrics = {"sm__inst_executed_pipe_tensor.sum": ("inst", str(instructions))}
+    assert expected == pytest.approx(files.one(tmp_path, metrics, cc=cc)["tensor_flops"], nan_ok=True)
+
+
+def test_sparse_operations_are_counted_and_named(tmp_path: Path) -> None:
+    """Sparse operations are in the sum, and a note names the launches: they have a peak of their own."""
+    launches = [
+        files.Measured(tensor(src_fp16_dst_fp32_sparsity_off=5, src_fp16_dst_fp32_sparsity_on=on), number=i)
+        for i, on in enumerate((0, 7))
+    ]
+    profile = files.read(files.raw(tmp_path / "page.csv", *launches))
+    assert [5.0, 12.0] == profile.table("LAUNCHES")["tensor_flops"].tolist()
+    assert ["launches 1 ran structured-sparse" in note for note in profile.notes] == [True]
+
+
+def test_simulated_cases_of_every_precision(tmp_path: Path) -> None:
+    """Double, packed half, dense, sparse and Hopper tensor operations come out as they were put in."""
+    truth = cases(tmp_path / "cases.csv")
+    table = files.read(tmp_path / "cases.csv").table("LAUNCHES").set_index("full_name")
+    columns = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
+    expected = [truth[name].get(column, math.nan) for name in table.index for column in columns]
+    assert expected == pytest.approx(table[columns].to_numpy().ravel().tolist(), nan_ok=True, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {"dram__bytes_read.sum": ("Kbyte", "1.5"), "dram__bytes_write.sum": ("byte", "500")},
+        {"dram__bytes_op_read.sum": ("byte", "1,500"), "dram__bytes_op_write.sum": ("byte", "500")},
+        {"dram__bytes.sum": ("byte", "2000")},
+        {"dram__bytes.sum.per_second": ("Gbyte/s", "2")},
+        {"dram__sectors_read.sum": ("sector", "60.5"), "dram__sectors_write.sum": ("sector", "2")},
+    ],
+    ids=["read + write", "Blackwell", "together", "rate", "sectors"],
+)
+def test_device_memory_bytes_by_any_name(metrics: files.Metrics, tmp_path: Path) -> None:
+    """1500 + 500 bytes; 2 GB/s for 1000 ns; 62.5 sectors of 32 bytes: 2000 each."""
+    assert 2000.0 == pytest.approx(files.one(tmp_path, metrics)["dram_bytes"], rel=1e-12)
+
+
+def test_bytes_read_alone_are_no_traffic(tmp_path: Path) -> None:
+    """Without the writes the traffic is not known."""
+    assert math.isnan(files.one(tmp_path, {"dram__bytes_read.sum": ("byte", "1500")})["dram_bytes"])
+
+
+def test_cache_bytes(tmp_path: Path) -> None:
+    """As counted, else 32 bytes a sector: 10 * 32 in L2, and in L1 all kinds of access, (1+2+3+4+5) * 32."""
+    counted = files.one(tmp_path, {"lts__t_bytes.sum": ("byte", "7"), "l1tex__t_bytes.sum": ("byte", "9")})
+    assert (7.0, 9.0) == (counted["l2_bytes"], counted["l1_bytes"])
+    kinds = ("global_op_ld", "global_op_st", "local_op_ld", "local_op_st", "global_op_red")
+    sectors = {f"l1tex__t_sectors_pipe_lsu_mem_{kind}.sum": ("sector", str(i)) for i, kind in enumerate(kinds, 1)}
+    row = files.one(tmp_path, {**sectors, "lts__t_sectors.sum": ("sector", "10")})
+    assert (320.0, 480.0) == (row["l2_bytes"], row["l1_bytes"])
+    del sectors["l1tex__t_sectors_pipe_lsu_mem_local_op_st.sum"]
+    assert math.isnan(files.one(tmp_path, sectors)["l1_bytes"])
+
+
+def test_percents_become_fractions(tmp_path: Path) -> None:
+    """Each share of a peak is the vendor's percent over 100."""
+    of_peak = "avg.pct_of_peak_sustained_elapsed"
+    metrics = {
+        "sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "50"),
+        "sm__maximum_warps_per_active_cycle_pct": ("%", "62.5"),
+        f"sm__throughput.{of_peak}": ("%", "70"),
+        f"gpu__compute_memory_throughput.{of_peak}": ("%", "22"),
+        f"gpu__dram_throughput.{of_peak}": ("%", "5"),
+        f"sm__pipe_tensor_cycles_active.{of_peak}": ("%", "80"),
+    }
+    row = files.one(tmp_path, metrics)
+    shares = ("achieved_occupancy", "theoretical_occupancy", "sm", "memory", "dram", "tensor")
+    assert [0.5, 0.625, 0.7, 0.22, 0.05, 0.8] == pytest.approx([row[f"{share}_frac"] for share in shares])
+
+
+@pytest.mark.parametrize(
+    ("shown", "expected"),
+    [
+        ({"pipe_tensor_cycles_active": 10, "pipe_tc_cycles_active": 60, "pipe_tensor_op_hmma_cycles_active": 90}, 0.6),
+        ({"pipe_tensor_op_hmma_cycles_active": 40, "pipe_tensor_op_imma_cycles_active": 5}, 0.4),
+        ({"inst_executed_pipe_tensor": 30, "inst_executed_pipe_alu": 99}, 0.3),
+    ],
+)
+def test_tensor_activity_is_the_whole_pipe_else_its_busiest_part(
+    shown: dict[str, int], expected: float, tmp_path: Path
+) -> None:
+    """The pipe as a whole comes before its parts, activity before instructions issued."""
+    metrics = {f"sm__{name}.avg.pct_of_peak_sustained_active": ("%", str(value)) for name, value in shown.items()}
+    assert expected == pytest.approx(files.one(tmp_path, metrics)["tensor_frac"])
+
+
+def test_what_no_counter_tells_is_not_a_number(tmp_path: Path) -> None:
+    """A launch with a time only has NaN in every other quantity, never zero."""
+    row = files.one(tmp_path, {})
+    told = {"rank", "gpu", "launch", "name", "full_name", "grid_blocks", "block_threads", "dur_ns"}
+    assert all(math.isnan(value) for name, value in row.items() if name not in told)
 
 
 def stalls(folder: Path, *launches: files.Metrics) -> dict[tuple[int, str], float]:

@@ -1,28 +1,45 @@
-"""Real traces of 2021 to 2026 against figures computed from their events with Python's json module.
-
-``golden/torch/*.truth.json`` was made independently of this reader.
-"""
+"""Real PyTorch traces of 2021 to 2026 against totals computed independently, and against brute force."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections import defaultdict
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
-from readers.torch_real import BERT_H100, EARLY_2021, RESNET_MI300, TRACES, V100_BEFORE, as_in_the_truth, read, zero
+from readers.torch_real import (
+    B200,
+    BERT_H100,
+    EARLY_2021,
+    EPOCH_DECIMALS,
+    GP100,
+    NCCL_A100,
+    RESNET_MI300,
+    ROUNDED_TRUTH,
+    TRACES,
+    V100_BEFORE,
+    XDIT_MI300,
+    as_float64,
+    as_in_the_truth,
+    events_of,
+    read,
+    zero,
+)
 
 import perfkit
 from perfkit.analysis import timeline
+from perfkit.errors import ReadError
 from perfkit.profile import Profile
+from perfkit.readers import torch_trace
 from perfkit.readers.torch_trace import CATEGORIES
 from perfkit.tables import TABLES
 
 NAME_LENGTH = 300  # of the names in the truth
 DIRECTIONS = {"HtoD": "H2D", "DtoH": "D2H", "DtoD": "D2D"}
-
 every_trace = pytest.mark.parametrize("name", TRACES)
 
 
@@ -177,3 +194,189 @@ def test_the_cache_gives_the_same(capture: Profile) -> None:
             pd.testing.assert_frame_equal(
                 capture.table(table).drop(columns="rank"), run.table(table).drop(columns="rank"), check_exact=True
             )
+
+
+@pytest.mark.parametrize(
+    ("name", "moved", "most"), [(NCCL_A100, 639, 1), (EPOCH_DECIMALS, 4325, 248), (BERT_H100, 0, 0)]
+)
+def test_times_that_a_float64_moves(name: str, moved: int, most: int, profiles: Path) -> None:
+    """As float64, starts move by 1 ns even where ts is relative to a base, and by up to 248 ns where it is not."""
+    capture = read(profiles / "torch" / name)
+    told = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
+    kernels = capture.table("KERNELS")
+    off = (as_float64(kernels, zero(capture, told))["start_ns"] - kernels["start_ns"]).abs()
+    assert (moved, most) == ((off > 0).sum(), off.max())
+
+
+@pytest.mark.parametrize("name", sorted(ROUNDED_TRUTH))
+def test_times_are_the_decimals_of_the_events(name: str, profiles: Path) -> None:
+    """Where the truth is rounded: start and duration of every operation, call, operator and range, to the ns."""
+    capture = read(profiles / "torch" / name)
+    told = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
+    tables = ("KERNELS", "COPIES", "API_CALLS", "OPS", "RANGES")
+    expected: dict[str, list[tuple[Decimal, Decimal]]] = {table: [] for table in tables}
+    for event in events_of(profiles / "torch" / name):
+        table = CATEGORIES.get(event.get("cat", ""), "") if event["ph"] == "X" else ""
+        if table in tables:
+            expected[table].append((Decimal(event["ts"]) * 1000, Decimal(event["dur"]) * 1000))
+    for table, times in expected.items():
+        frame = capture.table(table)
+        starts = (frame["start_ns"] + zero(capture, told)).tolist()
+        assert sorted(times) == sorted(zip(starts, frame["dur_ns"].tolist(), strict=True)), table
+        assert len(times) > 0, table
+
+
+def brute_force(events: list[dict[str, Any]]) -> list[tuple[Any, ...]]:
+    """Operators by thread and start, the longer first: thread, start, duration, name, place of the parent, arguments.
+
+    Of the operators of a thread that hold another, the shortest is its parent; one that ends where another
+    starts does not hold it.
+    """
+    ops = [(e["tid"], int(Decimal(e["ts"]) * 1000), -int(Decimal(e["dur"]) * 1000), i) for i, e in enumerate(events)]
+    ops.sort()
+    found = []
+    for k, (thread, start, back, i) in enumerate(ops):
+        around = [
+            (begin - length, begin, j)
+            for j, (other, begin, length, _) in enumerate(ops[:k])
+            if other == thread and begin - length >= start - back and begin - length > start
+        ]
+        parent = max(around, key=lambda op: (op[1], -op[0], op[2]))[2] if around else -1
+        found.append((thread, start, -back, events[i]["name"], parent, events[i].get("args", {})))
+    return found
+
+
+@pytest.mark.parametrize("name", [BERT_H100, GP100])
+def test_operators_against_brute_force(name: str, profiles: Path) -> None:
+    """Parents, self times, shapes and sequence numbers are those of a reading with json and a search per operator."""
+    frame = read(profiles / "torch" / name).table("OPS")
+    events = [e for e in events_of(profiles / "torch" / name) if e.get("ph") == "X" and e["cat"] == "cpu_op"]
+    expected = brute_force(events)
+    assert [(row[0], row[2], row[3]) for row in expected] == list(
+        zip(frame["thread"], frame["dur_ns"], frame["name"], strict=True)
+    )
+    assert [row[1] - expected[0][1] for row in expected] == (frame["start_ns"] - frame["start_ns"][0]).tolist()
+    place = {op: row for row, op in enumerate(frame["op"])}
+    assert [row[4] for row in expected] == [place.get(op, -1) for op in frame["parent"]]
+    own = [row[2] - sum(other[2] for other in expected if other[4] == k) for k, row in enumerate(expected)]
+    assert own == frame["self_ns"].tolist()
+    recorded = {
+        "Input Dims": "shapes",
+        "Input type": "dtypes",
+        "Input Strides": "strides",
+        "Concrete Inputs": "concrete",
+    }
+    for key, column in recorded.items():
+        told = [row[5].get(key) for row in expected]
+        assert told == [None if pd.isna(text) else json.loads(text) for text in frame[column]]
+    assert [row[5].get("Sequence number", -1) for row in expected] == frame["sequence"].tolist()
+
+
+def test_devices_of_early_2021(profiles: Path) -> None:
+    """computeProperties with major, minor and multiProcessorCount are read as deviceProperties are."""
+    devices = read(profiles / "torch" / EARLY_2021).table("DEVICES")
+    assert [("Tesla V100-DGXS-32GB", "7.0", 80)] * 4 == list(
+        zip(devices["name"], devices["compute_capability"], devices["sm_count"], strict=True)
+    )
+
+
+def test_devices_of_amd_have_no_compute_capability(profiles: Path) -> None:
+    """An MI300X says 9.4 under the keys of CUDA's compute capability, which means gfx94x."""
+    devices = read(profiles / "torch" / RESNET_MI300).table("DEVICES")
+    assert [("", 304)] * 8 == list(zip(devices["compute_capability"], devices["sm_count"], strict=True))
+
+
+def test_a_custom_all_reduce_is_communication(profiles: Path) -> None:
+    """On B200, 73 of 74 collective kernels are no NCCL kernels but PyTorch's own all-reduce over multicast memory."""
+    capture = read(profiles / "torch" / B200)
+    kernels = capture.table("KERNELS")
+    collective = kernels[kernels["family"] == "communication"]
+    assert [73, 1] == collective["full_name"].astype(str).str.contains("nccl").value_counts().tolist()
+    assert any("73 of 74 collective kernels tell no message size" in note for note in capture.notes)
+
+
+def test_collectives_of_two_ranks(profiles: Path) -> None:
+    """Three steps of five all-reduces and two broadcasts of float32 and int64, 4 and 8 bytes an element."""
+    frame = read(profiles / "torch" / NCCL_A100).table("COLLECTIVES")
+    counts = frame.groupby(["operation", "bytes", "dtype"], observed=True).size()
+    elements = {"all_reduce": (2049000, 2431040, 6563840, 6637568, 7875584), "broadcast": (53120,)}
+    expected = {(name, 4 * n, "float32"): 3 for name, listed in elements.items() for n in listed}
+    assert {**expected, ("broadcast", 8 * 53, "int64"): 3} == counts.to_dict()
+    assert {2} == set(frame["ranks"])
+
+
+def test_the_collective_of_a_generic_kernel_is_in_its_arguments(profiles: Path) -> None:
+    """RCCL's kernels are all called Generic: 6 all-reduces and 6 broadcasts are told apart."""
+    capture = read(profiles / "torch" / RESNET_MI300)
+    assert {"all_reduce": 6, "broadcast": 6} == capture.table("COLLECTIVES")["operation"].value_counts().to_dict()
+    assert any("5 of 17 collective kernels tell no message size" in note for note in capture.notes)
+
+
+def test_the_bytes_of_an_all_gather_are_of_all_ranks(profiles: Path) -> None:
+    """25,136 elements of bfloat16 from each of 8 ranks are 402,176 bytes."""
+    row = read(profiles / "torch" / B200).table("COLLECTIVES").iloc[0]
+    assert ("all_gather", 25136 * 8 * 2, "bfloat16", 8) == tuple(row[["operation", "bytes", "dtype", "ranks"]])
+
+
+def test_memory_of_the_allocators(profiles: Path) -> None:
+    """218 events of the GPU and 18 of the CPU; the CPU's allocator reserves nothing."""
+    frame = read(profiles / "torch" / BERT_H100).table("SAMPLES")
+    expected = {
+        (-1, "memory_allocated_bytes"): 18,
+        (0, "memory_allocated_bytes"): 218,
+        (0, "memory_reserved_bytes"): 218,
+    }
+    assert expected == frame.groupby(["gpu", "metric"], observed=True).size().to_dict()
+    assert 121634816 == frame.loc[frame["metric"] == "memory_reserved_bytes", "value"].max()
+
+
+def test_memory_of_2021_has_no_totals(profiles: Path) -> None:
+    """12,838 memory events that say a change only, which is not what was allocated."""
+    capture = read(profiles / "torch" / V100_BEFORE)
+    assert "SAMPLES" not in capture.loaders
+    assert "SAMPLES" in {missing.table for missing in capture.missing}
+
+
+def test_annotations_of_2021_are_ranges(profiles: Path) -> None:
+    """Steps, the data loader and the optimiser, which had the category of operators."""
+    names = read(profiles / "torch" / V100_BEFORE).table("RANGES")["name"].astype(str)
+    assert {"ProfilerStep": 6, "enumerate(DataLoader)": 6, "Optimizer.step": 6, "Optimizer.zero_grad": 6} == (
+        names.str.partition("#")[0].value_counts().to_dict()
+    )
+
+
+def test_grids_of_amd_are_in_blocks(profiles: Path) -> None:
+    """hipExtModuleLaunchKernel's grid is in threads: all 3,273 such grids are multiples of their blocks."""
+    path = profiles / "torch" / XDIT_MI300
+    events = [e for e in events_of(path) if e.get("cat") in ("kernel", "cuda_runtime")]
+    launch = {e["args"]["correlation"]: e["name"] for e in events if e["cat"] == "cuda_runtime"}
+    kernels = [e["args"] for e in events if e["cat"] == "kernel"]
+    told = [a for a in kernels if launch.get(a["correlation"]) == "hipExtModuleLaunchKernel"]
+    assert 3273 == len(told) == sum(all(g % b == 0 for g, b in zip(a["grid"], a["block"], strict=True)) for a in told)
+    frame = read(path).table("KERNELS").drop_duplicates("correlation").set_index("correlation")["grid_blocks"]
+    for a in kernels:
+        threads = launch.get(a["correlation"]) == "hipExtModuleLaunchKernel"
+        assert frame[a["correlation"]] == math.prod(a["grid"]) // (math.prod(a["block"]) if threads else 1)
+
+
+def test_operations_without_a_launch_are_counted(profiles: Path) -> None:
+    """757 kernels and 211 copies of ROCm's own have no call, 26.5 % of 3,653: the notes say so."""
+    assert any(
+        "968 of 3653 GPU operations (26.5%) have no call" in note
+        for note in read(profiles / "torch" / RESNET_MI300).notes
+    )
+
+
+def test_a_foreign_json_says_its_keys(profiles: Path) -> None:
+    """TraceLens's map of operators is no trace."""
+    path = profiles / "torch" / "TraceLens__tracediff_test__cpu_op_map.json"
+    assert torch_trace.sniff(path) is False
+    with pytest.raises(ReadError, match=f"{path.name}: a JSON object that is not .*'aten::_softmax', .* and 8 more"):
+        perfkit.load(path)
+
+
+def test_two_ranks_are_told_by_their_files(profiles: Path) -> None:
+    """Rank 1's kernels ran on GPU 1 of the node."""
+    found = [read(profiles / "torch" / f"HTA__trace_filter__sampled_rank-{rank}.json.gz") for rank in (0, 1)]
+    assert [0, 1] == [capture.rank for capture in found]
+    assert [{0}, {1}] == [set(capture.table("KERNELS")["gpu"]) for capture in found]
