@@ -28,6 +28,7 @@ from perfkit.errors import ReadError
 from perfkit.format import printable
 from perfkit.profile import Profile
 from perfkit.readers import SUFFIXES, broken, claimants, reader, rivals, unrecognised
+from perfkit.readers.text import by_number
 
 # Forms in which one capture may lie in a folder, the one that is read first; "" is any other name.
 FORMS = (
@@ -167,7 +168,7 @@ def _deeper(folder: Path) -> ReadError | None:
 
 def _sorted(folder: Path) -> list[Path]:
     """Return what a folder holds, rank_2 before rank_10."""
-    return sorted(folder.iterdir(), key=lambda p: (_by_number(p), p.name))
+    return sorted(folder.iterdir(), key=lambda p: (by_number(p.name), p.name))
 
 
 def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
@@ -182,11 +183,6 @@ def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
         kept.append(Found(first, name, is_given=False))
         notes += [f"{other.name}: the capture of {first.name} in another form, left out" for other in others]
     return kept
-
-
-def _by_number(path: Path) -> list[tuple[int, str]]:
-    """Sort key under which rank_10 comes after rank_2."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
@@ -211,24 +207,24 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
     return placed, [*notes, *_by_host(profiles, list(tools.values()), placed)]
 
 
-def _by_host(profiles: Sequence[Profile], tools: list[list[int]], found: list[Place]) -> list[str]:
+def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[Place]) -> list[str]:
     """Move the files of tools whose hosts are stated to the ranks of these hosts; return notes on what was moved."""
     stating = [beside for beside in tools if any(profiles[i].node for i in beside)]
     free = [beside for beside in stating if len(stating) > 1 and _is_free([profiles[i] for i in beside])]
     of_host: dict[str, int] = {}
     for i in (i for beside in tools if beside not in free for i in beside):
         if profiles[i].node:
-            of_host[profiles[i].node] = min(found[i].first, of_host.get(profiles[i].node, found[i].first))
+            of_host[profiles[i].node] = min(placed[i].first, of_host.get(profiles[i].node, placed[i].first))
     notes = []
     for i in (i for beside in sorted(free, key=len, reverse=True) for i in beside):
-        taken = {found[j].first for j in range(len(profiles)) if profiles[j].node and j != i}
+        taken = {placed[j].first for j in range(len(profiles)) if profiles[j].node and j != i}
         others = {rank for host, rank in of_host.items() if host != profiles[i].node}
-        rank = of_host.get(profiles[i].node, found[i].first)
+        rank = of_host.get(profiles[i].node, placed[i].first)
         if rank in others:
             rank = max(taken | others) + 1
             notes.append(f"{profiles[i].path.name}: counted as rank {rank}: it states another host than other tools")
         of_host[profiles[i].node] = rank
-        found[i] = found[i]._replace(first=rank, shift=rank)
+        placed[i] = placed[i]._replace(first=rank, shift=rank)
     return notes
 
 
@@ -273,12 +269,12 @@ def _counted(ranks: tuple[int, ...], shift: int) -> str:
     return f"its {len(ranks)} ranks from {ranks[0]} on are {beside}: another file has some of them"
 
 
-def unlikely(profiles: Sequence[Profile], found: Sequence[Place]) -> list[str]:
+def unlikely(profiles: Sequence[Profile], placed: Sequence[Place]) -> list[str]:
     """Return notes on profiles of several tools that are counted as one rank and can hardly be of one node."""
     of_rank: dict[int, list[Profile]] = {}
-    for profile, place in zip(profiles, found, strict=True):
+    for profile, place in zip(profiles, placed, strict=True):
         of_rank.setdefault(place.first, []).append(profile)
-    place_of = dict(zip(map(id, profiles), found, strict=True))
+    place_of = dict(zip(map(id, profiles), placed, strict=True))
     notes = []
     for several in (beside for beside in of_rank.values() if len(beside) > 1):
         names = [_gpu_names(profile, place_of[id(profile)]) for profile in several]

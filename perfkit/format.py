@@ -29,8 +29,6 @@ BYTES = (Unit("B", 1), Unit("kB", 1e3), Unit("MB", 1e6), Unit("GB", 1e9), Unit("
 def unit(largest: float, ladder: tuple[Unit, ...]) -> Unit:
     """Return the largest unit of `ladder` that `largest`, given in the first unit and rounded, fills.
 
-    Examples
-    --------
     >>> unit(2_500_000, TIME).symbol
     'ms'
     """
@@ -41,8 +39,6 @@ def unit(largest: float, ladder: tuple[Unit, ...]) -> Unit:
 def number(value: float) -> str:
     """Return `value` with three significant digits and separated thousands; n/a if missing.
 
-    Examples
-    --------
     >>> number(0.012345), number(1234.5), number(float("nan"))
     ('0.0123', '1,234', 'n/a')
     """
@@ -56,8 +52,6 @@ def number(value: float) -> str:
 def duration(ns: float) -> str:
     """Return a time given in ns in the unit people would use; minutes and hours from 2 min on.
 
-    Examples
-    --------
     >>> duration(999), duration(1_234_567), duration(150_000_000_000)
     ('999 ns', '1.23 ms', '2 min 30 s')
     """
@@ -72,8 +66,6 @@ def duration(ns: float) -> str:
 def size(count: float) -> str:
     """Return a number of bytes in decimal units.
 
-    Examples
-    --------
     >>> size(512), size(1_500_000)
     ('512 B', '1.50 MB')
     """
@@ -83,8 +75,6 @@ def size(count: float) -> str:
 def percent(frac: float) -> str:
     """Return a fraction in percent; never rounded to 0 % or 100 % unless it is exactly that.
 
-    Examples
-    --------
     >>> percent(0.1234), percent(0.00001), percent(0.99999), percent(1)
     ('12.3 %', '< 0.01 %', '> 99.9 %', '100 %')
     """
@@ -104,8 +94,6 @@ def printable(text: object, limit: int) -> str:
 
     Control and direction characters in a profile could otherwise rearrange the text around them.
 
-    Examples
-    --------
     >>> printable("void  kernel<float>\\n(int)", 12)
     'void kernel…'
     """
@@ -117,8 +105,6 @@ def printable(text: object, limit: int) -> str:
 def elided(text: object, limit: int) -> str:
     """Return `printable` text of at most `limit` characters that keeps both ends: kernels often differ in the last.
 
-    Examples
-    --------
     >>> elided("par_kernel<advec_mom#1(int, int)>", 21)
     'par_kernel<ad…, int)>'
     """

@@ -116,8 +116,6 @@ class Run:
     def of(self, reader: str) -> Run:
         """Return the profiles of one reader or one kind (`perfkit.profile.KINDS`) alone, on the clock of this run.
 
-        Examples
-        --------
         >>> Run([]).of("framework")
         <perfkit.Run of 0 profile(s): >
         """
@@ -187,8 +185,6 @@ class Run:
         `filter` takes the values of what it leaves out from those above, unless ``update_inc_cols=False`` keeps them as
         measured. PerfkitError if no profile has call paths, or none of their metrics was measured.
 
-        Examples
-        --------
         >>> Run([]).call_graph  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         ...

@@ -133,8 +133,6 @@ class Table:
         A row goes if a column that always has a value holds one that cannot be, or a metric does; in a column that may
         lack values only the value goes. A row of `serial` operations that ends after the next one began stays.
 
-        Examples
-        --------
         >>> spans = Table("SPANS", "a span", (Column("dur_ns", "int64", "duration", least=0),), ())
         >>> spans.checked(pd.DataFrame({"dur_ns": [2, -1]})).notes
         ('SPANS: 1 of 2 rows left out: dur_ns is -1, which cannot be (legal: 0 or more)',)

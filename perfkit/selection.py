@@ -214,8 +214,6 @@ def extent(run: Run) -> tuple[int, int]:
 def uninterrupted(spans: Iterable[Recorded]) -> list[tuple[int, int]]:
     """Return the times at which something was recorded: spans that meet or overlap are one.
 
-    Examples
-    --------
     >>> uninterrupted([Recorded("b", 20, 30), Recorded("a", 0, 10), Recorded("c", 5, 12)])
     [(0, 12), (20, 30)]
     """

@@ -230,8 +230,6 @@ COLDEST_C, HOTTEST_C = -100.0, 250.0  # that a sensor of a GPU can read, or its 
 def limits(metric: str) -> tuple[float, float]:
     """Return the least and the most that a metric of SAMPLES can be, by the unit in its name.
 
-    Examples
-    --------
     >>> limits("gpu_busy_frac"), limits("power_w")
     ((0.0, 1.0), (0.0, inf))
     """

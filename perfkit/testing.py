@@ -146,8 +146,8 @@ def _sniffs(module: ModuleType, path: Path) -> Iterator[str]:
     """Yield what is wrong with `sniff` of a file of the reader's own."""
     answer = _attempt(lambda: module.sniff(path))
     if answer is not True:
-        told = f"raises {_named(answer)}" if isinstance(answer, Exception) else f"returns {answer!r}"
-        yield f"sniff {told}; it must return True for a file of its format"
+        problem = f"raises {_named(answer)}" if isinstance(answer, Exception) else f"returns {answer!r}"
+        yield f"sniff {problem}; it must return True for a file of its format"
     own = claimants(path)
     if own and module.sniff not in [reader(name).sniff for name in own] and module not in map(_wrapped, own):
         yield f"perfkit's reader {own[0]} claims this file, and would read it instead of yours"
@@ -187,8 +187,8 @@ def _reads(module: ModuleType, path: Path) -> Iterator[str]:
     """Yield what is wrong with the profile of a whole file."""
     profile = _attempt(lambda: module.read(path))
     if not isinstance(profile, Profile):
-        told = f"raises {_named(profile)}" if isinstance(profile, Exception) else f"returns {type(profile).__name__}"
-        yield f"read {told}; it must return a perfkit.profile.Profile"
+        problem = f"raises {_named(profile)}" if isinstance(profile, Exception) else f"returns {type(profile).__name__}"
+        yield f"read {problem}; it must return a perfkit.profile.Profile"
         return
     yield from _capture(profile, path)
     yield from _words(profile)
@@ -312,7 +312,7 @@ def _damages(module: ModuleType, path: Path) -> Iterator[str]:
     whole = _attempt(lambda: module.read(path))
     if not isinstance(whole, Profile):
         return
-    known = _attempt(lambda: _told(whole))
+    expected = _attempt(lambda: _told(whole))
     files = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     for file in files[:: max(1, len(files) // DAMAGED)]:
         content = file.read_bytes()
@@ -321,7 +321,7 @@ def _damages(module: ModuleType, path: Path) -> Iterator[str]:
         for what, damaged in {**cut, **wrong}.items():
             file.write_bytes(damaged)
             where = f"{file.name} {what}" if path.is_dir() else what
-            right = known if what in cut else None  # wrong bytes can be right ones of another capture
+            right = expected if what in cut else None  # wrong bytes can be right ones of another capture
             yield from (f"{where}: {problem}" for problem in _damaged(module, path, right))
         file.write_bytes(content)
         os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
@@ -345,20 +345,20 @@ def _wrong(content: bytes) -> dict[str, bytes]:
     }
 
 
-def _damaged(module: ModuleType, path: Path, known: object) -> Iterator[str]:
-    """Yield what is wrong with reading a damaged profile that `sniff` still claims; `known` is of the whole one."""
+def _damaged(module: ModuleType, path: Path, expected: object) -> Iterator[str]:
+    """Yield what is wrong with reading a damaged profile that `sniff` still claims; `expected` is of the whole one."""
     claimed = _attempt(lambda: module.sniff(path))
     if isinstance(claimed, Exception):
         yield f"sniff raises {_named(claimed)}"
     if claimed is not True:
         return
-    found = _attempt(lambda: _told(module.read(path)))
-    if isinstance(found, ReadError):
-        yield from _message(str(found), path)
-    elif isinstance(found, Exception):
-        yield f"read raises {_named(found)}; it must raise ReadError or nothing"
-    elif isinstance(found, tuple) and isinstance(known, tuple):
-        (frames, notes), (right, before) = found, known
+    content = _attempt(lambda: _told(module.read(path)))
+    if isinstance(content, ReadError):
+        yield from _message(str(content), path)
+    elif isinstance(content, Exception):
+        yield f"read raises {_named(content)}; it must raise ReadError or nothing"
+    elif isinstance(content, tuple) and isinstance(expected, tuple):
+        (frames, notes), (right, before) = content, expected
         lost = [name for name in right if len(frames.get(name, ())) < len(right[name])]
         if lost and not notes - before:
             yield f"rows of {', '.join(lost)} are gone, and no note says so"

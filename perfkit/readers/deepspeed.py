@@ -30,12 +30,7 @@ from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import capture_table, content, lines
 
-__all__ = [
-    "KIND",
-    "VERSION",
-    "read",
-    "sniff",
-]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
 KIND = "training"

@@ -23,12 +23,7 @@ from perfkit.format import printable
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import capture_table, content, devices_table, head, line_of
 
-__all__ = [
-    "KIND",
-    "VERSION",
-    "read",
-    "sniff",
-]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 2
 KIND = "monitor"
@@ -75,8 +70,8 @@ Cards = dict[int, dict[str, str]]
 def sniff(path: Path) -> bool:
     """Say whether `path` is the JSON of rocm-smi, by the first card's key and another key that is known."""
     start = head(path, HEAD).decode(errors="replace")
-    known = (key for keys, _ in KEYS.values() for key in keys)
-    return BEGIN.search(start) is not None and any(f'"{key}"' in start for key in (*known, *NAMES))
+    keys_read = (key for keys, _ in KEYS.values() for key in keys)
+    return BEGIN.search(start) is not None and any(f'"{key}"' in start for key in (*keys_read, *NAMES))
 
 
 def read(path: Path) -> Profile:
@@ -133,9 +128,9 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _cards(document: Mapping[str, Any]) -> Cards:
     """Return what is said of each card; newer versions print some numbers as such, others as text."""
     return {
-        int(found[1]): {key: _text(value) for key, value in said.items() if not isinstance(value, dict | list)}
-        for name, said in document.items()
-        if (found := CARD.fullmatch(name)) and isinstance(said, dict)
+        int(card[1]): {key: _text(value) for key, value in values.items() if not isinstance(value, dict | list)}
+        for name, values in document.items()
+        if (card := CARD.fullmatch(name)) and isinstance(values, dict)
     }
 
 
@@ -144,15 +139,11 @@ def _unknown(documents: list[dict[str, Any]]) -> list[str]:
     names = [
         name
         for document in documents
-        for name, said in document.items()
-        if name.startswith("card") and not (CARD.fullmatch(name) and isinstance(said, dict))
+        for name, values in document.items()
+        if name.startswith("card") and not (CARD.fullmatch(name) and isinstance(values, dict))
     ]
-    example = printable(names[0], 30) if names else ""
-    return (
-        [f"cards with a number or values that cannot be are left out ({len(names)}, such as {example})"]
-        if names
-        else []
-    )
+    where = f"{len(names)}, such as {printable(names[0], 30)}" if names else ""
+    return [f"cards with a number or values that cannot be are left out ({where})"] if names else []
 
 
 def _text(value: object) -> str:
@@ -165,10 +156,10 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
     rows: list[tuple[int, int, str, float]] = []
     absent: dict[str, int] = {}
     for tick, cards in enumerate(taken):
-        for gpu, said in cards.items():
+        for gpu, values in cards.items():
             for metric, (keys, factor) in KEYS.items():
-                for key in (key for key in keys if key in said):
-                    number = NUMBER.fullmatch(said[key])
+                for key in (key for key in keys if key in values):
+                    number = NUMBER.fullmatch(values[key])
                     if number:
                         value = float(number[1])
                         exact = value / round(1 / factor) if factor < 1 else value * factor  # dividing is exact
@@ -180,17 +171,17 @@ def _rows(taken: list[Cards]) -> tuple[list[tuple[int, int, str, float]], list[s
 
 
 def _devices(taken: list[Cards]) -> pd.DataFrame:
-    cards = {gpu: said for cards in reversed(taken) for gpu, said in cards.items()}
-    memory = [NUMBER.fullmatch(said.get("VRAM Total Memory (B)", "")) for said in cards.values()]
+    cards = {gpu: values for cards in reversed(taken) for gpu, values in cards.items()}
+    memory = [NUMBER.fullmatch(values.get("VRAM Total Memory (B)", "")) for values in cards.values()]
     sizes = pd.array([int(float(size[1])) if size else None for size in memory], dtype="Int64")
-    names = [_name(said) for said in cards.values()]
+    names = [_name(values) for values in cards.values()]
     return devices_table({"gpu": list(cards), "name": names, "memory_bytes": sizes}, len(cards))
 
 
-def _name(said: Mapping[str, str]) -> str:
+def _name(values: Mapping[str, str]) -> str:
     """Return the first that is a name; some versions print a number in its place, which is better than nothing."""
-    found = [said[key] for key in NAMES if said.get(key, "N/A") != "N/A"]
-    return next((name for name in found if not name.startswith("0x")), found[-1] if found else "")
+    names = [values[key] for key in NAMES if values.get(key, "N/A") != "N/A"]
+    return next((name for name in names if not name.startswith("0x")), names[-1] if names else "")
 
 
 def _driver(document: dict[str, Any]) -> str:

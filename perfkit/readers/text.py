@@ -99,5 +99,10 @@ def capture_table(
 def devices_table(columns: Mapping[str, object], count: int) -> pd.DataFrame:
     """Return DEVICES of `count` GPUs: what the columns do not say is missing."""
     unknown = pd.array([None] * count, dtype="Int64")
-    said = {"rank": 0, "compute_capability": "", "sm_count": unknown, "memory_bytes": unknown}
-    return tables.DEVICES.make(pd.DataFrame({**said, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns}))
+    defaults = {"rank": 0, "compute_capability": "", "sm_count": unknown, "memory_bytes": unknown}
+    return tables.DEVICES.make(pd.DataFrame({**defaults, "memory_bytes_per_s": np.nan, "clock_hz": np.nan, **columns}))
+
+
+def by_number(name: str) -> list[tuple[int, str]]:
+    """Sort key under which node10 comes after node2."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]

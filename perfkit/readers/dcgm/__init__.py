@@ -13,7 +13,6 @@ others the instances are numbered and read as GPUs. NaN is missing; nothing is c
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 import urllib.error
 import urllib.parse
@@ -65,7 +64,7 @@ from perfkit.readers.dcgm.forms import (
     read_dmon,
     read_exposition,
 )
-from perfkit.readers.text import capture_table, content, devices_table, head
+from perfkit.readers.text import by_number, capture_table, content, devices_table, head
 
 __all__ = ["KIND", "VERSION", "fetch", "read", "sniff"]
 
@@ -149,11 +148,6 @@ def _missing(metrics: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
     return tuple(lacking)
 
 
-def by_number(name: str) -> list[tuple[int, str]]:
-    """Sort key under which node10 comes after node2."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d{1,18})", name)]
-
-
 def whole_gpus(series: Sequence[Series], notes: list[str]) -> list[Series]:
     """Return the series of whole GPUs; where there are none, those of MIG instances, numbered on each host."""
     whole = [s for s in series if not s.instance]
@@ -167,9 +161,9 @@ def whole_gpus(series: Sequence[Series], notes: list[str]) -> list[Series]:
         )
         return whole
     notes.append("there are values of MIG instances only: gpu numbers the instances, values are relative to one")
-    known = sorted({(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2])))
-    hosts = [host for host, _, _ in known]
-    numbers = {instance: i - hosts.index(instance[0]) for i, instance in enumerate(known)}
+    instances = sorted({(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2])))
+    hosts = [host for host, _, _ in instances]
+    numbers = {instance: i - hosts.index(instance[0]) for i, instance in enumerate(instances)}
     return [replace(s, gpu=numbers[s.host, s.gpu, s.instance], instance="") for s in parts]
 
 
@@ -186,9 +180,9 @@ def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) ->
     points_of: dict[tuple[int, int, str], list[Points]] = {}
     every = 0
     series = _in_time(series, notes)
-    for known in sorted({s.field for s in series}, key=ORDER.__getitem__):
-        of_field = [s for s in series if s.field == known]
-        for metric, parts in _in_units(known, [s.values for s in of_field], notes).items():
+    for field in sorted({s.field for s in series}, key=ORDER.__getitem__):
+        of_field = [s for s in series if s.field == field]
+        for metric, parts in _in_units(field, [s.values for s in of_field], notes).items():
             for one, values in zip(of_field, parts, strict=True):
                 known_at = ~np.isnan(values)
                 every += len(values)
@@ -214,16 +208,16 @@ def _in_time(series: Sequence[Series], notes: list[str]) -> Sequence[Series]:
     return [replace(s, times_ns=s.times_ns[part], values=s.values[part]) for s, part in zip(series, parts, strict=True)]
 
 
-def _in_units(known: Field, values: Sequence[Values], notes: list[str]) -> dict[str, list[Values]]:
+def _in_units(field: Field, values: Sequence[Values], notes: list[str]) -> dict[str, list[Values]]:
     """Return the metrics of one field, each with one array per series."""
     together = np.concatenate(values)
-    together = without_blanks(together) if known.number else together
-    if known.metric == REASONS:
+    together = without_blanks(together) if field.number else together
+    if field.metric == REASONS:
         metrics = reasons(together)
     else:
-        made, note = scaled(together, known)
+        made, note = scaled(together, field)
         notes += [note] if note else []
-        metrics = {known.metric: made}
+        metrics = {field.metric: made}
     ends = np.cumsum([len(part) for part in values])[:-1]
     return {metric: np.split(made, ends) for metric, made in metrics.items()}
 
@@ -269,7 +263,7 @@ def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int])
     sampled = frame[frame["metric"].isin(["memory_total_bytes", "sm_max_clock_hz"])].astype({"metric": str})
     first = sampled.groupby(["rank", "gpu", "metric"])["value"].first().to_dict()
     sizes = [first.get((*key, "memory_total_bytes"), np.nan) for key in named]
-    said = {
+    columns = {
         "rank": [rank for rank, _ in named],
         "gpu": [gpu for _, gpu in named],
         "name": [device.name for device in named.values()],
@@ -277,7 +271,7 @@ def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int])
         "memory_bytes": pd.array([round(size) if abs(size) < EXACT else None for size in sizes], dtype="Int64"),
         "clock_hz": [first.get((*key, "sm_max_clock_hz"), np.nan) for key in named],
     }
-    return devices_table(said, len(named))
+    return devices_table(columns, len(named))
 
 
 def without_blanks(values: Values) -> Values:
@@ -320,8 +314,8 @@ def _within(values: Values, most: float, field: Field) -> tuple[Values, str]:
 
 def reasons(values: Values) -> dict[str, Values]:
     """Return the metrics that a mask of event reasons says, each 1 or 0."""
-    known = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
-    mask = np.where(known, values, 0).astype(np.int64)
+    is_mask = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
+    mask = np.where(is_mask, values, 0).astype(np.int64)
     explained = mask & HARDWARE_CAUSES != 0
     other = mask & ~(IDLE | POWER | THERMAL) & np.where(explained, ~HARDWARE, -1)
     bits_of = {
@@ -330,7 +324,7 @@ def reasons(values: Values) -> dict[str, Values]:
         "throttled_other_frac": other,
         "idle_frac": mask & IDLE,
     }
-    return {metric: np.where(known, (bits != 0).astype(np.float64), np.nan) for metric, bits in bits_of.items()}
+    return {metric: np.where(is_mask, (bits != 0).astype(np.float64), np.nan) for metric, bits in bits_of.items()}
 
 
 class Server:

@@ -287,14 +287,14 @@ def host_of(labels: Labels) -> str:
     return labels.get("Hostname") or labels.get("instance", "")
 
 
-def gathered(found: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list[Device]]:
+def gathered(listed: Sequence[Raw], notes: list[str]) -> tuple[list[Series], list[Device]]:
     """Return the series of known metrics and what the labels say the GPUs are."""
-    numbers = _numbers(found)
+    numbers = _numbers(listed)
     series = []
     impossible: list[str] = []
     devices: dict[tuple[str, int], Device] = {}
     owners: dict[tuple[str, int], set[str]] = {}
-    for one in found:
+    for one in listed:
         labels = one.labels
         name = labels.get("name" if one.name == INFO else "modelName", "")
         if one.name not in METRICS and one.name != INFO:
@@ -347,10 +347,10 @@ def _numbers(series: Sequence[Raw]) -> Numbers:
     return Numbers(of_uuid, taken)
 
 
-def driver(found: Sequence[Raw]) -> str:
+def driver(listed: Sequence[Raw]) -> str:
     """Return the driver's version, empty if no label says it."""
-    said = (one.labels.get("DCGM_FI_DRIVER_VERSION") or one.labels.get("driver_version") for one in found)
-    return next((version for version in said if version), "")
+    versions = (one.labels.get("DCGM_FI_DRIVER_VERSION") or one.labels.get("driver_version") for one in listed)
+    return next((version for version in versions if version), "")
 
 
 def unknown(names: Iterable[str]) -> str:

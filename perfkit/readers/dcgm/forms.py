@@ -58,10 +58,8 @@ GPUS = {"GPU": "", "GPU-I": "GI ", "GPU-CI": "CI "}
 OTHERS = {"vGPU", "Switch", "Link", "CPU", "Core", "ConnectX", "UNKNOWN"}
 NO_VALUE = ["N/A", "N/W"]
 TICK_NS = 1_000_000_000
-UNTIMED = (
-    "dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. "
-    "A Prometheus server knows the times (`perfkit record prometheus`)"
-)
+SERVER = "A Prometheus server knows the times (`perfkit record prometheus`)"
+UNTIMED = f"dcgmi dmon prints no time stamps: its rows are taken to be 1 s apart, which is its default. {SERVER}"
 
 METRIC_NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 PAIR = r'[a-zA-Z_][a-zA-Z0-9_]*\s*=\s*"(?:[^"\\]|\\.)*"'
@@ -186,14 +184,14 @@ def _other(log: Dmon, table: Rows | None, words: list[str], number: int) -> Rows
 
 def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -> Iterator[Series]:
     """Yield one series per entity and column that stands for a metric."""
-    known = [i for i, column in enumerate(table.columns) if column in BY_COLUMN]
-    if not known:
+    columns = [i for i, column in enumerate(table.columns) if column in BY_COLUMN]
+    if not columns:
         return
     frame = pd.read_csv(
         StringIO("\n".join(table.text)),
         sep=r"\s+",
         header=None,
-        usecols=[i + 2 for i in known],
+        usecols=[i + 2 for i in columns],
         na_values=NO_VALUE,
         keep_default_na=False,
         quoting=csv.QUOTE_NONE,
@@ -203,7 +201,7 @@ def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -
     times = np.array(table.ticks, np.int64) * TICK_NS
     of = np.array(table.entities)
     rows = [np.flatnonzero(of == code) for code in range(len(entities))]
-    for i in known:
+    for i in columns:
         column = table.columns[i]
         values = _numbers(path, table.numbers, column, frame[i + 2])
         for (kind, number), own in zip(entities, rows, strict=True):
@@ -224,11 +222,8 @@ def _value(path: Path, number: int, column: str, cell: str) -> float:
         return np.nan
     value = decimal(cell)
     if value is None:
-        found = printable(cell, 30)
-        raise ReadError(
-            f"{path}: line {number} has {found!r} in column {column}, which is no number. "
-            "The file is damaged: copy or record it again."
-        )
+        printed = printable(cell, 30)
+        raise ReadError(f"{path}: line {number} has {printed!r} in column {column}, which is no number. {AGAIN}")
     return value
 
 
@@ -277,20 +272,20 @@ def read_exposition(path: Path) -> Reading:
     notes: list[str] = []
     text = whole_lines(path, notes)
     lines = list(parsed(path, text))
-    known = [f for f in lines if f.name in METRICS or f.name in (INFO, INDEX)]
+    samples = [f for f in lines if f.name in METRICS or f.name in (INFO, INDEX)]
     left_out = unknown(f.name for f in lines)
-    if not any(f.name in METRICS for f in known):
+    if not any(f.name in METRICS for f in samples):
         raise ReadError(
             f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'no values'}). "
             "Save what dcgm-exporter answers: `curl HOST:9400/metrics`."
         )
-    timed = all(f.time for f in known)
-    notes += [] if timed else [_untimed(1 + known[-1].scrape)]
+    timed = all(f.time for f in samples)
+    notes += [] if timed else [_untimed(1 + samples[-1].scrape)]
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     in_seconds = any(line.strip() == EOF for line in text)
-    raw = _exposed(known, (S_NS if in_seconds else MS_NS) if timed else 0)
+    raw = _exposed(samples, (S_NS if in_seconds else MS_NS) if timed else 0)
     series, devices = gathered(raw, notes)
-    of_dcgm = any(METRICS[f.name].number for f in known if f.name in METRICS)
+    of_dcgm = any(METRICS[f.name].number for f in samples if f.name in METRICS)
     tool = "dcgm-exporter" if of_dcgm else "nvidia_gpu_exporter"
     return Reading(tool, series, timed, driver(raw), devices, notes)
 
@@ -340,7 +335,7 @@ def _exposed(lines: Sequence[Found], unit: int) -> list[Raw]:
     return [
         Raw(
             name,
-            {key: ESCAPED.sub(_unescaped, value) for key, value in LABEL.findall(labels)},
+            {key: ESCAPED.sub(lambda e: "\n" if e[1] == "n" else e[1], value) for key, value in LABEL.findall(labels)},
             np.array([_nanoseconds(f.time, unit) if unit else f.scrape * TICK_NS for f in group], np.int64),
             np.array([f.value for f in group]),
         )
@@ -353,17 +348,10 @@ def _nanoseconds(time: str, unit: int) -> int:
     return int(Decimal(time) * unit) if abs(float(time)) * unit < LATEST_NS else NEVER
 
 
-def _unescaped(escape: re.Match[str]) -> str:
-    return "\n" if escape[1] == "n" else escape[1]
-
-
 def _untimed(scrapes: int) -> str:
     if scrapes == 1:
         return "one scrape without time stamp: its time is 0"
-    return (
-        f"{scrapes} scrapes without time stamps: they are taken to be 1 s apart. "
-        "A Prometheus server knows the times (`perfkit record prometheus`)"
-    )
+    return f"{scrapes} scrapes without time stamps: they are taken to be 1 s apart. {SERVER}"
 
 
 class Result(msgspec.Struct, omit_defaults=True):
@@ -410,15 +398,15 @@ def read_answer(path: Path) -> Reading:
         [_answered(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []
     )
     notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
-    known, devices = gathered(series, notes)
+    gpu_series, devices = gathered(series, notes)
     left_out = unknown(one.name for one in series)
-    if not known:
+    if not gpu_series:
         raise ReadError(
             f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'none'}). "
             "Ask for them with `perfkit record prometheus URL`."
         )
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
-    return Reading("Prometheus", known, timed=True, version=driver(series), devices=devices, notes=notes)
+    return Reading("Prometheus", gpu_series, timed=True, version=driver(series), devices=devices, notes=notes)
 
 
 def _answer(path: Path) -> Answer:
@@ -430,8 +418,8 @@ def _answer(path: Path) -> Answer:
             f"{path}: not the whole answer of a Prometheus server ({printable(e, 120)}). Ask the server for it again."
         ) from e
     if answer.status != "success" or answer.data is None:
-        said = printable(answer.error or answer.status, 200)
-        raise ReadError(f"{path}: the server answered with an error ({said}). Correct the query and ask again.")
+        reason = printable(answer.error or answer.status, 200)
+        raise ReadError(f"{path}: the server answered with an error ({reason}). Correct the query and ask again.")
     if answer.data.result_type not in ("matrix", "vector"):
         raise ReadError(
             f"{path}: the answer is a {printable(answer.data.result_type, 20)}, not time series. "

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import percent, printable
-from perfkit.profile import Missing, Profile
+from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.hpctoolkit import contexts
 from perfkit.readers.hpctoolkit.contexts import Entry, Metric, calltree
 from perfkit.readers.hpctoolkit.files import (
@@ -36,7 +36,7 @@ from perfkit.readers.hpctoolkit.files import (
     Traces,
     Values,
 )
-from perfkit.readers.text import capture_table, category
+from perfkit.readers.text import capture_table, category, head
 
 __all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
 
@@ -82,17 +82,10 @@ def sniff(path: Path) -> bool:
 def _is_current(path: Path) -> bool:
     try:
         if path.is_dir():
-            return any(_starts_with(path / kind.name, MAGIC) for kind in KINDS)
-        return _starts_with(path, MAGIC + META.format)
+            return any(head(path / kind.name, len(MAGIC)) == MAGIC for kind in KINDS)
+        return head(path, len(MAGIC + META.format)) == MAGIC + META.format
     except OSError:
         return False
-
-
-def _starts_with(file: Path, magic: bytes) -> bool:
-    if not file.is_file():
-        return False
-    with file.open("rb") as opened:
-        return opened.read(len(magic)) == magic
 
 
 def read(path: Path) -> Profile:
@@ -106,30 +99,18 @@ def read(path: Path) -> Profile:
     if not _is_current(path) and old.sniff(path):
         return old.read(path)
     database = Database(path if path.is_dir() else path.parent)
-    makers = {
-        "CALLTREE": lambda: database.calltree,
-        "CALL_METRICS": lambda: database.call_metrics,
-        "STALLS": database.stalls,
-        "THREADS": database.threads,
-        "THREAD_METRICS": database.thread_metrics,
-        "TRACE": database.trace,
-    }
-    recorded = database.recorded()
-    return Profile(
-        reader="hpctoolkit",
-        path=path,
-        capture=database.capture(path),
-        loaders={name: make for name, make in makers.items() if name in recorded},
-        missing=database.missing(),
-        notes=database.notes(),
-    )
+    loaders = database.loaders()
+    missing_tables = missing(database.totals, loaders)
+    return Profile("hpctoolkit", path, database.capture(path), loaders, missing_tables, database.notes())
 
 
 class Database:
     """An open database; its tables are made when first asked for, and no part of a file is read twice."""
 
     def __init__(self, folder: Path) -> None:
-        _check(folder)
+        for kind in (META, PROFILE):
+            if not (folder / kind.name).exists():
+                raise ReadError(f"{folder / kind.name}: the database lacks this file. {AGAIN}")
         self._meta = File(folder, META)
         self._profiles = Profiles(File(folder, PROFILE))
         self._has_cct = (folder / CCT.name).exists()
@@ -154,22 +135,6 @@ class Database:
         """CALL_METRICS."""
         return call_metrics(self._profiles, self._metrics, self.calltree)
 
-    def stalls(self) -> pd.DataFrame:
-        """Return STALLS."""
-        return stalls(self.call_metrics)
-
-    def threads(self) -> pd.DataFrame:
-        """Return THREADS."""
-        return threads(self._profiles, self._kinds)
-
-    def thread_metrics(self) -> pd.DataFrame:
-        """Return THREAD_METRICS."""
-        return thread_metrics(self._profiles, self._metrics, self._entries)
-
-    def trace(self) -> pd.DataFrame:
-        """Return TRACE."""
-        return self._traces.table() if self._traces else tables.TRACE.empty()
-
     def capture(self, path: Path) -> pd.DataFrame:
         """Return CAPTURE: its clock is that of the traces, if there are any."""
         traces = self._traces
@@ -177,7 +142,7 @@ class Database:
         return capture_table(path, "HPCToolkit", f"database 4.{self._meta.minor}", start, lasted)
 
     @cached_property
-    def _totals(self) -> pd.DataFrame:
+    def totals(self) -> pd.DataFrame:
         """Every metric's `unit`, its value above all entry points (`whole`) and added over them (`entries`)."""
         nodes = np.array([WHOLE, *(e.node for e in self._entries)], np.int64)
         context, metric, value = named(self._profiles.of(nodes), [m.summary for m in self._metrics])
@@ -190,41 +155,31 @@ class Database:
         }
         return pd.DataFrame(columns, index=[m.name for m in self._metrics])
 
-    def recorded(self) -> set[str]:
-        """Return the names of the tables that have rows."""
-        measured = self._totals.index[self._totals["entries"] != 0]
-        has_threads = bool(self._profiles.threads)
-        there = {
-            "CALLTREE": bool(self._entries),
-            "CALL_METRICS": len(measured) > 0,
-            "STALLS": any(reason(name) for name in measured),
-            "THREADS": has_threads,
-            "THREAD_METRICS": has_threads and len(measured) > 0,
-            "TRACE": self._traces is not None,
-        }
-        return {name for name, has_rows in there.items() if has_rows}
-
-    def missing(self) -> tuple[Missing, ...]:
-        """Return what was not recorded, with the option of ``hpcrun`` that records it."""
-        return missing(self._totals, self.recorded())
+    def loaders(self) -> dict[str, Loader]:
+        """Return what makes each of the tables that have rows."""
+        profiles, listed = self._profiles, self._metrics
+        measured = self.totals.index[self.totals["entries"] != 0]
+        made: dict[str, Loader] = {"CALLTREE": lambda: self.calltree} if self._entries else {}
+        if len(measured):
+            made["CALL_METRICS"] = lambda: self.call_metrics
+        if any(reason(name) for name in measured):
+            made["STALLS"] = lambda: stalls(self.call_metrics)
+        if profiles.threads:
+            made["THREADS"] = lambda: threads(profiles, self._kinds)
+            if len(measured):
+                made["THREAD_METRICS"] = lambda: thread_metrics(profiles, listed, self._entries)
+        return {**made, "TRACE": self._traces.table} if self._traces else made
 
     def notes(self) -> tuple[str, ...]:
         """Return what a reader of the figures should know about this database."""
         without = [] if self._has_cct else ["cct.db is missing: perfkit does not need it, hpcviewer does"]
-        return (*self._made_up, *lost(self._totals), *unsampled(self._totals), *without)
-
-
-def _check(folder: Path) -> None:
-    """Raise the error that says which file a database cannot be read without."""
-    for kind in (META, PROFILE):
-        if not (folder / kind.name).exists():
-            raise ReadError(f"{folder / kind.name}: the database lacks this file. {AGAIN}")
+        return (*self._made_up, *lost(self.totals), *unsampled(self.totals), *without)
 
 
 def missing(totals: pd.DataFrame, recorded: Collection[str]) -> tuple[Missing, ...]:
     """Return what was not recorded, with the option of ``hpcrun`` that records it."""
     measured = {str(name).upper() for name in totals.index[totals["entries"] != 0]}
-    lacking = [lack for known, lack in NEEDED.items() if measured.isdisjoint(known)]
+    lacking = [lack for metrics, lack in NEEDED.items() if measured.isdisjoint(metrics)]
     return (*lacking, *(table for table in TABLES if table.table not in recorded))
 
 
@@ -238,12 +193,12 @@ def lost(totals: pd.DataFrame) -> list[str]:
     """Say which metrics do not add up: then the tree does not hold all that was measured."""
     tolerated = CONSERVED * np.maximum(totals["whole"].abs(), totals["entries"].abs())
     apart = totals[(totals["whole"] - totals["entries"]).abs() > tolerated]
-    said = [
+    notes = [
         f"{printable(name, LONGEST)}: the entry points have {has:.12g} {unit} together, the whole program "
         f"{whole:.12g}: the call paths do not hold all that was measured"
         for name, unit, whole, has in apart[["unit", "whole", "entries"]].itertuples()
     ]
-    return said[:SHOWN] + ([f"{len(said) - SHOWN} more metrics do not add up"] if len(said) > SHOWN else [])
+    return notes[:SHOWN] + ([f"{len(notes) - SHOWN} more metrics do not add up"] if len(notes) > SHOWN else [])
 
 
 def incomplete(totals: pd.DataFrame, files: int) -> list[str]:
@@ -259,13 +214,13 @@ def incomplete(totals: pd.DataFrame, files: int) -> list[str]:
 def unsampled(totals: pd.DataFrame) -> list[str]:
     """Say how many samples of the GPU's program counters are lacking."""
     taken, expected, dropped = (float(totals["entries"].get(name, 0.0)) for name in (TAKEN, EXPECTED, DROPPED))
-    said = []
+    notes = []
     if taken < expected:
         share = f"{percent(taken / expected)} of the expected samples of GPU instructions were taken"
-        said.append(f"{share} ({taken:,.0f} of {expected:,.0f})")
+        notes.append(f"{share} ({taken:,.0f} of {expected:,.0f})")
     if dropped > 0:
-        said.append(f"samples of GPU instructions that were dropped: {dropped:,.0f}")
-    return said
+        notes.append(f"samples of GPU instructions that were dropped: {dropped:,.0f}")
+    return notes
 
 
 def named(values: Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[np.int16], Floats]:
@@ -353,21 +308,21 @@ def reason(metric: str) -> str | None:
     >>> reason("GINS:STL_GMEM"), reason("GCYCLES:STL:IDEP"), reason("GINS:STL_ANY"), reason("GCYCLES:STL")
     ('gmem', 'idep', None, None)
     """
-    found = STALL.fullmatch(metric)
-    return found[1].lower() if found else None
+    stall = STALL.fullmatch(metric)
+    return stall[1].lower() if stall else None
 
 
 def threads(profiles: Profiles, kinds: Sequence[str]) -> pd.DataFrame:
     """Return THREADS: the CPU threads and GPU streams."""
-    told = [_identity(profiles, position, kinds) for position in profiles.threads]
-    nodes = {number for identity in told for kind, number in identity if kind == "NODE"}
-    on_gpu = [any(kind in WORDS for kind, _ in identity) for identity in told]
+    identities = [_identity(profiles, position, kinds) for position in profiles.threads]
+    nodes = {number for identity in identities for kind, number in identity if kind == "NODE"}
+    on_gpu = [any(kind in WORDS for kind, _ in identity) for identity in identities]
     frame = {
-        "rank": np.zeros(len(told), np.int32),
+        "rank": np.zeros(len(identities), np.int32),
         "thread": np.array(profiles.threads, np.int64),
         "kind": pd.Categorical(np.where(on_gpu, "gpu", "cpu")),
-        "name": pd.Categorical([_name(identity, len(nodes) > 1) for identity in told]),
-        "mpi_rank": pd.array([dict(identity).get("RANK") for identity in told], dtype="Int64"),
+        "name": pd.Categorical([_name(identity, len(nodes) > 1) for identity in identities]),
+        "mpi_rank": pd.array([dict(identity).get("RANK") for identity in identities], dtype="Int64"),
     }
     return tables.THREADS.make(pd.DataFrame(frame))
 
@@ -381,10 +336,10 @@ def _identity(profiles: Profiles, position: int, kinds: Sequence[str]) -> list[t
 
 def _name(identity: Sequence[tuple[str, int]], several_nodes: bool) -> str:
     """Return what a thread is called; the node only if there are several."""
-    known = [(kind, number) for kind, number in identity if several_nodes or kind != "NODE"]
-    words = [f"{WORDS.get(kind, kind.lower())} {number}" for kind, number in known]
-    first = next((i for i, (kind, _) in enumerate(known) if kind in WORDS), None)
-    if first is not None and known[first][0] != "GPUDEVICE":
+    parts = [(kind, number) for kind, number in identity if several_nodes or kind != "NODE"]
+    words = [f"{WORDS.get(kind, kind.lower())} {number}" for kind, number in parts]
+    first = next((i for i, (kind, _) in enumerate(parts) if kind in WORDS), None)
+    if first is not None and parts[first][0] != "GPUDEVICE":
         words[first] = f"GPU {words[first]}"
     return " ".join(words) or "unnamed"
 
@@ -393,11 +348,11 @@ def thread_metrics(profiles: Profiles, metrics: Sequence[Metric], entries: Seque
     """Return THREAD_METRICS: the values of every thread at the entry points."""
     nodes, order = np.unique([e.node for e in entries], return_index=True)
     numbers = [m.thread for m in metrics]
-    found = [(position, *named(profiles.of(nodes, position), numbers)) for position in profiles.threads]
-    context, metric, value = (np.concatenate([part[i] for part in found]) for i in (1, 2, 3))
+    parts = [(position, *named(profiles.of(nodes, position), numbers)) for position in profiles.threads]
+    context, metric, value = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
     frame = {
         "rank": np.zeros(len(context), np.int32),
-        "thread": np.repeat([part[0] for part in found], [len(part[1]) for part in found]).astype(np.int64),
+        "thread": np.repeat([part[0] for part in parts], [len(part[1]) for part in parts]).astype(np.int64),
         "entry": category(np.searchsorted(nodes, context), [entries[i].name for i in order]),
         **labels(metric, metrics),
         "inclusive": value * np.array([m.factor for m in metrics])[metric],

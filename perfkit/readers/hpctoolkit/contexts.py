@@ -126,7 +126,7 @@ def metrics(meta: File) -> list[Metric]:
     scope = meta.records(scopes, n_scopes, scope_size, {"type": ("u1", 8)}, "the scopes")
     inclusive = [scopes + int(i) * scope_size for i in np.flatnonzero(scope["type"] == EXECUTION)]
     parts = {"name": ("<u8", 0), "insts": ("<u8", 8), "sums": ("<u8", 16), "n": ("<u2", 24), "n_sums": ("<u2", 26)}
-    found: dict[str, Metric] = {}
+    metrics_of: dict[str, Metric] = {}
     for row in meta.records(first, count, size, parts, "the metrics"):
         pointer, insts, sums, n, n_sums = map(int, row)
         thread = _instance(meta, insts, n, inst_size, inclusive)
@@ -136,9 +136,9 @@ def metrics(meta: File) -> list[Metric]:
         text = meta.text(pointer)
         name, unit, factor = measured(text)
         # Two metrics may differ in their unit only.
-        name, unit, factor = (text, "count", 1.0) if name in found else (name, unit, factor)
-        found[name] = Metric(name, unit, factor, summary, thread)
-    return [found[name] for name in sorted(found)]
+        name, unit, factor = (text, "count", 1.0) if name in metrics_of else (name, unit, factor)
+        metrics_of[name] = Metric(name, unit, factor, summary, thread)
+    return [metrics_of[name] for name in sorted(metrics_of)]
 
 
 def _instance(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
@@ -225,10 +225,10 @@ def calltree(meta: File, entries: list[Entry]) -> pd.DataFrame:
     walked = walk(meta, entries)
     modules, files = module_names(meta), file_names(meta)
     functions = function_names(meta, modules, files)
-    found = contexts(meta, walked.at, functions, files, modules)
-    file, line, module = _where(found, functions, np.array([_is_source(f) for f in files.texts], bool))
-    kind, (called, labels) = _kind(found, functions), _called(found, file, functions, files, modules)
-    node = np.r_[[e.node for e in entries], found.node].astype(np.int64)
+    context = contexts(meta, walked.at, functions, files, modules)
+    file, line, module = _where(context, functions, np.array([_is_source(f) for f in files.texts], bool))
+    kind, (called, labels) = _kind(context, functions), _called(context, file, functions, files, modules)
+    node = np.r_[[e.node for e in entries], context.node].astype(np.int64)
     order = _order(meta, node)
     roots = np.arange(len(entries))
 
@@ -272,38 +272,39 @@ def _is_source(file: str) -> bool:
     return bool(file) and not (file.startswith("[") and file.endswith("]"))
 
 
-def _where(found: Contexts, functions: Functions, is_source: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
+def _where(context: Contexts, functions: Functions, is_source: NDArray[np.bool_]) -> tuple[Ints, Ints, Ints]:
     """Return file, line and module per context, -1 if unknown; a function is where it is defined."""
-    defined = found.function >= 0
-    file = np.where(defined, _of(functions.file, found.function), found.file)
+    defined = context.function >= 0
+    file = np.where(defined, _of(functions.file, context.function), context.file)
     file = np.where(np.append(is_source, False)[file], file, -1)
-    line = np.where(defined, _of(functions.line, found.function), found.line)
+    line = np.where(defined, _of(functions.line, context.function), context.line)
     line[(file < 0) | (line == 0)] = -1
-    return file, line, np.where(defined, _of(functions.module, found.function), found.module)
+    return file, line, np.where(defined, _of(functions.module, context.function), context.module)
 
 
 def _of(values: Ints, position: Ints) -> Ints:
     """Return what stands at each position, -1 at position -1."""
-    known: Ints = np.append(values, -1)
-    return known[position]
+    padded: Ints = np.append(values, -1)
+    return padded[position]
 
 
-def _kind(found: Contexts, functions: Functions) -> Ints:
+def _kind(context: Contexts, functions: Functions) -> Ints:
     """Return the position in KINDS of each context."""
     operation = np.array([*(name.startswith(OPERATION) for name in functions.listed.texts), False])
-    return np.where((found.kind == FUNCTION) & operation[found.function], GPU_OPERATION, found.kind)
+    return np.where((context.kind == FUNCTION) & operation[context.function], GPU_OPERATION, context.kind)
 
 
 def _called(
-    found: Contexts, file: Ints, functions: Functions, files: Listed, modules: Listed
+    context: Contexts, file: Ints, functions: Functions, files: Listed, modules: Listed
 ) -> tuple[Ints, list[str]]:
     """Return each context's label, and the labels: a name, place or address (of instructions, loops without line)."""
-    placed, pointed, loop = found.file >= 0, found.module >= 0, found.kind == LOOP
-    unknown = (file < 0) | (found.line == 0)
-    by_point = pointed & ((found.kind == INSTRUCTION) | loop & unknown | ~placed)
-    by = np.select([found.kind == FUNCTION, by_point, placed], [BY_FUNCTION, BY_POINT, BY_PLACE], BY_NOTHING)
-    first = np.choose(by, [found.function, found.file, found.module, -1])
-    second, offsets = pd.factorize(np.where(by_point, found.offset, (found.line * (by == BY_PLACE)).astype(np.uint64)))
+    placed, pointed, loop = context.file >= 0, context.module >= 0, context.kind == LOOP
+    unknown = (file < 0) | (context.line == 0)
+    by_point = pointed & ((context.kind == INSTRUCTION) | loop & unknown | ~placed)
+    by = np.select([context.kind == FUNCTION, by_point, placed], [BY_FUNCTION, BY_POINT, BY_PLACE], BY_NOTHING)
+    first = np.choose(by, [context.function, context.file, context.module, -1])
+    lines = (context.line * (by == BY_PLACE)).astype(np.uint64)
+    second, offsets = pd.factorize(np.where(by_point, context.offset, lines))
     widths = (BY_NOTHING + 1, 2, int(first.max(initial=0)) + 2, len(offsets))
     called, distinct = pd.factorize(np.ravel_multi_index((by, loop, first + 1, second), widths))
     keys = zip(*(part.tolist() for part in np.unravel_index(distinct, widths)), strict=True)
@@ -351,8 +352,8 @@ def walk(meta: File, roots: list[Entry]) -> Walked:
         if begin != end:
             raise meta.damaged(f"the context before byte {begin} does not end with its array at byte {end}")
         arrays.append((above, depth, entry, len(at) - before))
-    told = np.array(arrays, np.int64).reshape(-1, 4)
-    return Walked(np.array(at, np.int64), *(np.repeat(told[:, i], told[:, 3]) for i in range(3)))
+    columns = np.array(arrays, np.int64).reshape(-1, 4)
+    return Walked(np.array(at, np.int64), *(np.repeat(columns[:, i], columns[:, 3]) for i in range(3)))
 
 
 def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules: Listed) -> Contexts:
@@ -362,9 +363,9 @@ def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules:
     or an instruction.
     """
     words = np.frombuffer(meta.keep(), "<u8", meta.size // WORD)
-    told = words[at // WORD + 2]
-    flags, kind = ((told >> np.uint64(shift) & np.uint64(0xFF)).astype(np.int64) for shift in (32, 48))
-    length = (told >> np.uint64(56)).astype(np.int64)
+    heads = words[at // WORD + 2]
+    flags, kind = ((heads >> np.uint64(shift) & np.uint64(0xFF)).astype(np.int64) for shift in (32, 48))
+    length = (heads >> np.uint64(56)).astype(np.int64)
     has_function, has_place, has_point = ((flags & bit) != 0 for bit in (HAS_FUNCTION, HAS_PLACE, HAS_POINT))
     place = at // WORD + HEAD_BYTES // WORD + has_function
     point = place + 2 * has_place
@@ -376,11 +377,11 @@ def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules:
 
     new = kind > INSTRUCTION
     kind[new] = np.select([has_function[new], has_place[new], has_point[new]], [FUNCTION, LINE, INSTRUCTION], FUNCTION)
-    of, known = meta.numbered, functions.listed
+    of, listed = meta.numbered, functions.listed
     return Contexts(
-        (told & np.uint64(0xFFFFFFFF)).astype(np.int64),
+        (heads & np.uint64(0xFFFFFFFF)).astype(np.int64),
         kind,
-        of(word(place - 1, has_function), known.first, known.stride, len(known.texts), "a function"),
+        of(word(place - 1, has_function), listed.first, listed.stride, len(listed.texts), "a function"),
         of(word(place, has_place), files.first, files.stride, len(files.texts), "a source file"),
         (word(place + 1, has_place) & np.uint64(0xFFFFFFFF)).astype(np.int64),
         of(word(point, has_point), modules.first, modules.stride, len(modules.texts), "a module"),

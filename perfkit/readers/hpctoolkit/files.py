@@ -116,14 +116,14 @@ class File:
 
     def records(self, at: int, count: int, stride: int, parts: Mapping[str, tuple[str, int]], what: str) -> Records:
         """Return an array of structures `stride` bytes apart, of which the named parts are known: (type, offset)."""
-        known = max(np.dtype(form).itemsize + offset for form, offset in parts.values())
-        if count and stride < known:
-            raise self.damaged(f"{what} are {stride} bytes apart, fewer than the {known} each takes")
+        least = max(np.dtype(form).itemsize + offset for form, offset in parts.values())
+        if count and stride < least:
+            raise self.damaged(f"{what} are {stride} bytes apart, fewer than the {least} each takes")
         layout: DTypeLike = {
             "names": list(parts),
             "formats": [form for form, _ in parts.values()],
             "offsets": [offset for _, offset in parts.values()],
-            "itemsize": max(stride, known),
+            "itemsize": max(stride, least),
         }
         return np.frombuffer(self.take(at, count * stride, what), np.dtype(layout), count)
 
@@ -277,8 +277,8 @@ class Profiles:
     def of(self, contexts: Ints, position: int = SUMMARY) -> Values:
         """Return the stored values of a few contexts, without reading those of the others."""
         context, bounds = self._index(position)
-        found = np.flatnonzero(np.isin(context, contexts))
-        parts = [self._values(position, context[i : i + 1], bounds[i : i + 2]) for i in found]
+        rows = np.flatnonzero(np.isin(context, contexts))
+        parts = [self._values(position, context[i : i + 1], bounds[i : i + 2]) for i in rows]
         nothing = Values(np.zeros(0, np.int64), np.zeros(0, np.uint16), np.zeros(0))
         return _joined([nothing, *parts])
 

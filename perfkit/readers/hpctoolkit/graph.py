@@ -204,14 +204,14 @@ def _from_last(siblings: list[Node]) -> list[Node]:
 
 def _places(calltree: pd.DataFrame, rank: pd.Series, node: pd.Series) -> NDArray[np.intp]:
     """Return the row of `calltree` of each context; -1 where there is none."""
-    known = pd.MultiIndex.from_frame(calltree[["rank", "node"]])
-    return known.get_indexer(pd.MultiIndex.from_arrays([rank, node]))
+    index = pd.MultiIndex.from_frame(calltree[["rank", "node"]])
+    return index.get_indexer(pd.MultiIndex.from_arrays([rank, node]))
 
 
-def _check_known(places: NDArray[np.intp], said: str) -> None:
+def _check_known(places: NDArray[np.intp], message: str) -> None:
     unknown = int((places < 0).sum())
     if unknown:
-        raise PerfkitError(f"{said.format(unknown)} Pass both tables whole, and filter the frame they make.")
+        raise PerfkitError(f"{message.format(unknown)} Pass both tables whole, and filter the frame they make.")
 
 
 def _told(calltree: pd.DataFrame, several: bool) -> dict[str, pd.Series]:

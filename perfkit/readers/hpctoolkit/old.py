@@ -302,35 +302,35 @@ def _contexts(data: ElementTree.Element) -> Iterator[tuple[int, ElementTree.Elem
 
 
 def _metrics(listed: Iterable[dict[str, str]], totals: Mapping[str, float]) -> list[Metric]:
-    found: dict[str, Metric] = {}
-    for column, told in enumerate(listed):
-        if told.get("t") == "inclusive":
-            text = told["n"].removesuffix("(I)").strip()
+    metrics: dict[str, Metric] = {}
+    for column, attributes in enumerate(listed):
+        if attributes.get("t") == "inclusive":
+            text = attributes["n"].removesuffix("(I)").strip()
             name, unit, factor = contexts.measured(text)
             # Two metrics may differ in their unit only.
-            name = text if name in found else name
-            found[name] = Metric(column, name, unit, factor, totals.get(f"{text}:Sum (I)"))
-    return list(found.values())
+            name = text if name in metrics else name
+            metrics[name] = Metric(column, name, unit, factor, totals.get(f"{text}:Sum (I)"))
+    return list(metrics.values())
 
 
 def metric_files(experiment: Experiment) -> Threads:
     """Return the metric files in the order of their rank and thread, all of them whole."""
     folder = experiment.path.parent
-    found: Threads = {}
+    files: Threads = {}
     for path in sorted(folder.glob("*.metric-db")):
-        told = METRIC_DB.search(path.name)
-        if not told:
+        name = METRIC_DB.search(path.name)
+        if not name:
             raise ReadError(f"{path}: the name does not end with rank, thread, host, process and number. Restore it.")
-        if (int(told[1]), int(told[2])) in found:
+        if (int(name[1]), int(name[2])) in files:
             raise ReadError(f"{path}: another file is of the same rank and thread. Remove the one of another run.")
-        found[int(told[1]), int(told[2])] = path
+        files[int(name[1]), int(name[2])] = path
         _check_whole(path, experiment)
-    if not found:
+    if not files:
         raise ReadError(
             f"{folder}: there is no *.metric-db file beside {EXPERIMENT}. "
             "Copy the database whole, or make it with `hpcprof --metric-db=yes`."
         )
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def _check_whole(path: Path, experiment: Experiment) -> None:
@@ -371,8 +371,8 @@ def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, 
     places = places if "thread" in places else places.assign(thread=0)
     if set(zip(places["rank"], places["thread"], strict=True)) != set(files):
         raise _uneven(experiment.path.parent, len(files))
-    told = frame[["nid", "type", "line", "module"]].reset_index(drop=True)
-    return places.join(told), pd.DataFrame(metrics, index=places.index)
+    columns = frame[["nid", "type", "line", "module"]].reset_index(drop=True)
+    return places.join(columns), pd.DataFrame(metrics, index=places.index)
 
 
 def _check_even(folder: Path, files: Threads) -> None:

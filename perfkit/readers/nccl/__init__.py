@@ -35,12 +35,7 @@ from perfkit.readers.nccl.log import (
 )
 from perfkit.readers.text import capture_table, content, devices_table, head
 
-__all__ = [
-    "KIND",
-    "VERSION",
-    "read",
-    "sniff",
-]
+__all__ = ["KIND", "VERSION", "read", "sniff"]
 
 VERSION = 3
 KIND = "network"
@@ -128,7 +123,7 @@ def _log(text: str, path: Path) -> Profile:
     ]
     version = next((table.version for table in benchmarks), "") or next(iter(facts.versions), "")
     capture = capture_table(path, "nccl-tests" if benchmarks else "NCCL", version)
-    hosts = {said.host for said in log.said} | {device.host for table in benchmarks for device in table.devices}
+    hosts = {entry.host for entry in log.said} | {device.host for table in benchmarks for device in table.devices}
     return _profile(path, frames, notes, capture, hosts)
 
 
@@ -143,7 +138,8 @@ def _profile(
         kept["COLLECTIVES"] = kept["COLLECTIVES"].assign(rank=pd.Series(0, kept["COLLECTIVES"].index, dtype="int32"))
     loaders = {name: partial(kept.__getitem__, name) for name in kept}
     node = node_of(next(iter(hosts))) if len(hosts) == 1 else ""
-    return Profile("nccl", path, capture, loaders, _missing(set(kept)), tuple(notes), own, node)
+    missing = tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in kept)
+    return Profile("nccl", path, capture, loaders, missing, tuple(notes), own, node)
 
 
 def _nothing(path: Path, has_table: bool) -> str:
@@ -198,20 +194,15 @@ def _devices_table(benchmarks: Sequence[Table]) -> pd.DataFrame:
     return devices_table({"gpu": list(names), "name": list(names.values())}, len(names))
 
 
-def _missing(present: set[str]) -> tuple[Missing, ...]:
-    """Return what the log cannot answer, with what records it."""
-    return tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in present)
-
-
 def _failure(lines: Iterable[Line]) -> str:
     """Return the first line that says that the run failed, from where it says so; empty if none does."""
     hinted = (line.text for line in lines if any(hint in line.text for hint in _HINTS))
     return next((_quoted(match[0]) for text in hinted if (match := _FAILURE.search(text))), "")
 
 
-def _failed_note(said: str) -> list[str]:
+def _failed_note(error: str) -> list[str]:
     """Return the remark that the run failed, if something said so."""
-    return [f"the run failed: {_quoted(said)}"] if said else []
+    return [f"the run failed: {_quoted(error)}"] if error else []
 
 
 def _report_notes(report: Report) -> list[str]:

@@ -105,9 +105,9 @@ class _Reading:
                 self.tables[-1].damaged.append(line.number)
 
     def _comment(self, text: str) -> None:
-        found = layout(text)
-        if found:
-            self._begin(found)
+        header = layout(text)
+        if header:
+            self._begin(header)
             return
         if (BANNER.search(text) or _DEVICES.search(text)) and self.tables[-1].headed:
             self.tables.append(Table())
@@ -116,16 +116,16 @@ class _Reading:
         if not self.tables[-1].ended:
             self._name(text)
 
-    def _begin(self, found: Layout) -> None:
+    def _begin(self, header: Layout) -> None:
         """Begin the rows; a second table under the same devices is another one."""
         last = self.tables[-1]
         if last.headed:
             self.tables.append(Table(devices=last.devices, version=last.version, library=last.library))
         table = self.tables[-1]
-        table.headed, table.cpu_time, table.named = True, found.cpu_time, self._named
+        table.headed, table.cpu_time, table.named = True, header.cpu_time, self._named
         if table.devices:
             table.ranks = sum(device.group == table.devices[0].group for device in table.devices)
-        self._layout, self._begun, self._named = found, "", ""
+        self._layout, self._begun, self._named = header, "", ""
 
     def _say(self, text: str) -> None:
         """Take what a line of the test says beside its rows."""
@@ -147,20 +147,20 @@ class _Reading:
         program = _PROGRAM.search(text) if "_perf" in text else None
         self._named = program[0] if program else self._named
 
-    def _inside(self, found: Layout, line: Line) -> None:
+    def _inside(self, header: Layout, line: Line) -> None:
         """Read a line among the rows, which lines of NCCL may have cut in pieces."""
-        table, text = self.tables[-1], found.stripped(line.text)
+        table, text = self.tables[-1], header.stripped(line.text)
         whole = self._begun + text
         if _BINARY.search(text) and table.binary is None:
             table.binary = line.number
         if line.cut:
             self._begun = whole if starts_row(whole) else ""
             return
-        row = found.row(whole) or found.row(text)
+        row = header.row(whole) or header.row(text)
         if row:
             table.rows.append(row)
             self._begun = ""
-        elif found.resembles(text):
+        elif header.resembles(text):
             table.damaged.append(line.number)
             self._begun = ""
 
@@ -302,17 +302,17 @@ class Report:
 def read_report(text: str, path: Path) -> Report:
     """Return what a report says."""
     repeated: list[str] = []
-    told, whole = _parsed(text, repeated)
-    if not isinstance(told, dict) or not isinstance(told.get("results"), list):
+    report, whole = _parsed(text, repeated)
+    if not isinstance(report, dict) or not isinstance(report.get("results"), list):
         raise ReadError(f"{path}: the report of nccl-tests ends before its results. {_AGAIN}.")
     try:
-        table = _table(told)
-        table.rows = [_row(result) for result in told["results"]]
-        errors = [_writable(error) for error in told.get("errors") or () if isinstance(error, str) and error]
+        table = _table(report)
+        table.rows = [_row(result) for result in report["results"]]
+        errors = [_writable(error) for error in report.get("errors") or () if isinstance(error, str) and error]
     except (TypeError, ValueError, KeyError, IndexError, AttributeError, ArithmeticError) as e:
         why = printable(f"{type(e).__name__}: {e}", 120)
         raise ReadError(f"{path}: not as nccl-tests writes a report ({why}). {_AGAIN}.") from e
-    return Report(table, _start(told.get("start_time")), errors[0] if errors else "", whole, repeated)
+    return Report(table, _start(report.get("start_time")), errors[0] if errors else "", whole, repeated)
 
 
 def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
@@ -339,31 +339,31 @@ def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
     return None, False
 
 
-def _table(told: dict[str, Any]) -> Table:
+def _table(report: dict[str, Any]) -> Table:
     """Return what a report says beside its rows; of each process it lists the first GPU."""
-    config = told.get("config") or {}
-    listed = told.get("devices") or config.get("devices") or []
-    devices = [_device(told) for told in listed]
+    config = report.get("config") or {}
+    listed = report.get("devices") or config.get("devices") or []
+    devices = [_device(report) for report in listed]
     processes = sum(d.group == devices[0].group for d in devices)
-    args = told.get("args") or [""]
+    args = report.get("args") or [""]
     return Table(
         program=re.split(r"[/\\]", _writable(args[0]))[-1],
         devices=devices,
         ranks=processes * _whole(config["nthreads"], 15) * _whole(config["ngpus"], 15) if processes else None,
-        library=int(told["nccl_version"]),
-        cpu_time=any("cpu_time" in (result.get("in_place") or {}) for result in told["results"]),
-        out_of_bounds=int((told.get("out_of_bounds") or {}).get("count", 0)),
-        ended="average_bus_bandwidth" in told,
+        library=int(report["nccl_version"]),
+        cpu_time=any("cpu_time" in (result.get("in_place") or {}) for result in report["results"]),
+        out_of_bounds=int((report.get("out_of_bounds") or {}).get("count", 0)),
+        ended="average_bus_bandwidth" in report,
         headed=True,
     )
 
 
-def _device(told: dict[str, Any]) -> Device:
+def _device(entry: dict[str, Any]) -> Device:
     return Device(
-        int(told.get("group", 0)),
-        _writable(told["hostname"]),
-        _whole(told["device"], 31),
-        _writable(told["device_info"]),
+        int(entry.get("group", 0)),
+        _writable(entry["hostname"]),
+        _whole(entry["device"], 31),
+        _writable(entry["device_info"]),
     )
 
 
@@ -380,9 +380,9 @@ def _whole(value: object, bits: int = 63) -> int:
 
 
 def _row(result: dict[str, Any]) -> Row:
-    found = [_timing(at, result[at]) for at in ("out_of_place", "in_place") if result.get(at) is not None]
+    timings = [_timing(at, result[at]) for at in ("out_of_place", "in_place") if result.get(at) is not None]
     redop, root = str(result["redop"] or ""), int(result["root"])
-    return Row(_whole(result["size"]), _whole(result["count"]), _writable(result["type"]), redop, root, tuple(found))
+    return Row(_whole(result["size"]), _whole(result["count"]), _writable(result["type"]), redop, root, tuple(timings))
 
 
 def _timing(placement: str, measured: dict[str, Any]) -> Timing:

@@ -210,15 +210,15 @@ def split_lines(printed: list[str]) -> Log:
     at: list[int] = []
     interleaved = 0
     for number, text in enumerate(printed, 1):
-        found = _parted(text) if "NCCL " in text else None
-        if found is None:
+        parted = _parted(text) if "NCCL " in text else None
+        if parted is None:
             interleaved += ": opCount " in text  # a call whose process cannot be read
             log.lines.append(Line(number, text, False))
             continue
         at.append(len(log.lines))
-        log.lines.append(Line(number, found[0], True))
-        log.said.append(found[1])
-        interleaved += found[2]
+        log.lines.append(Line(number, parted[0], True))
+        log.said.append(parted[1])
+        interleaved += parted[2]
     _unglue(log, at)
     return replace(log, interleaved=interleaved)
 
@@ -239,20 +239,20 @@ def _parted(text: str) -> tuple[str, Said, int] | None:
 
 def _unglue(log: Log, at: list[int]) -> None:
     """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``)."""
-    hosts = Counter(said.host for said in log.said)
-    known = [host for host, count in hosts.items() if count > 1]
-    for place, (line, said) in enumerate(zip(at, log.said, strict=True)):
-        if hosts[said.host] == 1 and log.lines[line].text.strip():
-            host = next((host for host in known if said.host.endswith(host)), said.host)
-            glued = said.host.removesuffix(host)
-            log.said[place] = said._replace(host=host)
+    hosts = Counter(line_of_nccl.host for line_of_nccl in log.said)
+    repeated = [host for host, count in hosts.items() if count > 1]
+    for place, (line, line_of_nccl) in enumerate(zip(at, log.said, strict=True)):
+        if hosts[line_of_nccl.host] == 1 and log.lines[line].text.strip():
+            host = next((host for host in repeated if line_of_nccl.host.endswith(host)), line_of_nccl.host)
+            glued = line_of_nccl.host.removesuffix(host)
+            log.said[place] = line_of_nccl._replace(host=host)
             log.lines[line] = log.lines[line]._replace(text=log.lines[line].text + glued)
 
 
-def facts_of(said: Iterable[Said], printed: Iterable[str]) -> Facts:
+def facts_of(written: Iterable[Said], printed: Iterable[str]) -> Facts:
     """Return what the lines of NCCL say, and the version that it prints without its prefix."""
     facts = Facts()
-    for line in said:
+    for line in written:
         if line.level == "WARN":
             facts.warnings[line.text] = None
         elif line.level == "INFO":
@@ -284,12 +284,12 @@ def _take(facts: Facts, line: Said) -> None:
             facts.local_ranks[int(local)] = None
 
 
-def calls(said: Iterable[Said], facts: Facts) -> Calls:
+def calls(written: Iterable[Said], facts: Facts) -> Calls:
     """Return a row per call and rank; where calls were not logged, one per choice of rank 0."""
     made: list[tuple[Said, re.Match[str]]] = []
     chosen: list[re.Match[str]] = []
     damaged = 0
-    for line in said:
+    for line in written:
         if "opCount" in line.text:
             call = _CALL.match(line.text)
             if call:
@@ -300,17 +300,17 @@ def calls(said: Iterable[Said], facts: Facts) -> Calls:
     ranks = _ranks((line for line, _ in made), facts)
     rows = [_call(call, ranks[line.process]) for line, call in made]
     sized = [_sized(choice, facts) for choice in chosen]
-    known, choices = ([call for call in found if call and call.bytes <= LARGEST_SIZE] for found in (rows, sized))
-    unsized = len(rows) + len(sized) - len(known) - len(choices)
-    return Calls(_decided(known, choices) if rows else choices, unsized, damaged)
+    called, choices = ([call for call in every if call and call.bytes <= LARGEST_SIZE] for every in (rows, sized))
+    unsized = len(rows) + len(sized) - len(called) - len(choices)
+    return Calls(_decided(called, choices) if rows else choices, unsized, damaged)
 
 
 def _ranks(lines: Iterable[Said], facts: Facts) -> dict[tuple[str, int, int], int]:
     """Return the rank of each process that calls; if one is not said, they count in the order of their first calls."""
     processes = list(dict.fromkeys(line.process for line in lines))
-    told = {process: facts.rank_of(process) for process in processes}
-    known = {process: rank for process, rank in told.items() if rank is not None}
-    return known if len(known) == len(processes) else {process: n for n, process in enumerate(processes)}
+    ranks = {process: facts.rank_of(process) for process in processes}
+    stated = {process: rank for process, rank in ranks.items() if rank is not None}
+    return stated if len(stated) == len(processes) else {process: n for n, process in enumerate(processes)}
 
 
 def _call(call: re.Match[str], rank: int) -> Call | None:
@@ -336,12 +336,12 @@ def _sized(choice: re.Match[str], facts: Facts) -> Call | None:
 
 def _decided(rows: list[Call], choices: list[Call]) -> list[Call]:
     """Return calls with the algorithm and protocol chosen for their operation and size, where that is one choice."""
-    found: dict[tuple[str | None, int], set[Choice]] = {}
+    options_of: dict[tuple[str | None, int], set[Choice]] = {}
     for choice in choices:
-        found.setdefault((choice.operation, choice.bytes), set()).add((choice.algorithm, choice.protocol))
+        options_of.setdefault((choice.operation, choice.bytes), set()).add((choice.algorithm, choice.protocol))
     decided = []
     for row in rows:
-        options = found.get((row.operation, row.bytes)) or found.get((None, row.bytes)) or ()
+        options = options_of.get((row.operation, row.bytes)) or options_of.get((None, row.bytes)) or ()
         if len(options) == 1:
             chosen = next(iter(options))
             row = row._replace(algorithm=chosen[0], protocol=chosen[1])
@@ -349,10 +349,10 @@ def _decided(rows: list[Call], choices: list[Call]) -> list[Call]:
     return decided
 
 
-def links(said: Iterable[Said]) -> Links:
+def links(written: Iterable[Said]) -> Links:
     """Return every edge once, though both of its ends may have been logged; the transport is then the sender's."""
     network = Links()
-    for line in said:
+    for line in written:
         if line.level == "INFO" and line.text.startswith(_ABOUT):
             _take_link(network, line.text)
     return network

@@ -37,14 +37,7 @@ from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
 from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
 from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
 
-__all__ = [
-    "KIND",
-    "QUERY",
-    "VERSION",
-    "read",
-    "refused",
-    "sniff",
-]
+__all__ = ["KIND", "QUERY", "VERSION", "read", "refused", "sniff"]
 
 VERSION = 3
 KIND = "monitor"
@@ -263,14 +256,14 @@ def _devices(log: Log, values: Values) -> pd.DataFrame:
     capabilities = _texts(capability, first) if capability else [""] * len(first)
     sizes = number("memory_total_bytes")
     exact = np.abs(sizes) < EXACT  # False for NaN
-    said = {
+    columns = {
         "gpu": gpus,
         "name": _texts(name, first),
         "compute_capability": [text if re.fullmatch(r"\d+\.\d+", text) else "" for text in capabilities],
         "memory_bytes": nullable(np.where(exact, np.rint(sizes), 0).astype(np.int64), ~exact),
         "clock_hz": number("sm_max_clock_hz"),
     }
-    return devices_table(said, len(gpus))
+    return devices_table(columns, len(gpus))
 
 
 def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:

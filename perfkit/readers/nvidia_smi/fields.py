@@ -233,13 +233,13 @@ def amounts(texts: Sequence[str], unit: str, metric: str) -> NDArray[np.float64]
     values, by = np.full(len(texts), np.nan), np.ones(len(texts))
     scales: dict[str, float | None] = {}
     for i, text in enumerate(texts):
-        found = NUMBER.fullmatch(text)
-        printed = found[2] or unit if found else ""
+        match = NUMBER.fullmatch(text)
+        printed = match[2] or unit if match else ""
         if printed not in scales:
             scales[printed] = scale(printed, metric)
         factor = scales[printed]
-        if found and factor:
-            values[i], by[i] = float(found[1]), factor
+        if match and factor:
+            values[i], by[i] = float(match[1]), factor
         elif not is_missing(text):
             raise ValueError(i)
     return np.where(by == PERCENT, values / 100, values * by)  # dividing is exact to the last digit
@@ -257,36 +257,36 @@ def throttling(columns: Mapping[str, Column]) -> tuple[dict[str, NDArray[np.floa
     """
     named = {name.removeprefix(p): name for p in PREFIXES for name in columns if name.startswith(p)}
     if "active" in named:
-        active, told = _mask(named["active"], columns[named["active"]])
+        active, recorded = _mask(named["active"], columns[named["active"]])
         asked = EVERY
     else:
         single = {reason: name for reason, name in named.items() if reason in BITS}
         if not single:
             return {}, []
-        active, told = _from_singles({BITS[reason]: (name, columns[name]) for reason, name in single.items()})
+        active, recorded = _from_singles({BITS[reason]: (name, columns[name]) for reason, name in single.items()})
         asked = sum({BITS[reason] for reason in single})
-    return _throttling_metrics(active, told), _partly(asked)
+    return _throttling_metrics(active, recorded), _partly(asked)
 
 
 def _mask(name: str, column: Column) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Read the column ``active``: a mask in hexadecimal."""
     masks = np.zeros(len(column.texts), np.int64)
-    told = np.zeros(len(column.texts), np.int64)
+    recorded = np.zeros(len(column.texts), np.int64)
     for i, text in enumerate(column.texts):
         if not is_missing(text):
             try:
-                masks[i], told[i] = int(text, 16), EVERY
+                masks[i], recorded[i] = int(text, 16), EVERY
             except (ValueError, OverflowError):
                 raise Unreadable(name, column, i) from None
             if masks[i] < 0:
                 raise Unreadable(name, column, i)
-    return masks[column.codes], told[column.codes]
+    return masks[column.codes], recorded[column.codes]
 
 
 def _from_singles(columns: Mapping[int, tuple[str, Column]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Join columns of one reason each."""
     rows = len(next(iter(columns.values()))[1].codes)
-    active, told = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    active, recorded = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for bit, (name, column) in columns.items():
         states = np.full(len(column.texts), -1)
         for i, text in enumerate(column.texts):
@@ -296,20 +296,20 @@ def _from_singles(columns: Mapping[int, tuple[str, Column]]) -> tuple[NDArray[np
                 states[i] = STATES[text]
         state = states[column.codes]
         active |= np.where(state == 1, bit, 0)
-        told |= np.where(state >= 0, bit, 0)
-    denied = (told & HARDWARE != 0) & (active & HARDWARE == 0)
-    return active, told | np.where(denied, HARDWARE_CAUSES, 0)
+        recorded |= np.where(state >= 0, bit, 0)
+    denied = (recorded & HARDWARE != 0) & (active & HARDWARE == 0)
+    return active, recorded | np.where(denied, HARDWARE_CAUSES, 0)
 
 
-def _throttling_metrics(active: NDArray[np.int64], told: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
+def _throttling_metrics(active: NDArray[np.int64], recorded: NDArray[np.int64]) -> dict[str, NDArray[np.float64]]:
     explained = active & HARDWARE_CAUSES != 0
-    unexplained = (active & HARDWARE != 0) & ~explained & (told & HARDWARE_CAUSES != HARDWARE_CAUSES)
+    unexplained = (active & HARDWARE != 0) & ~explained & (recorded & HARDWARE_CAUSES != HARDWARE_CAUSES)
     active = np.where(explained, active & ~HARDWARE, active)
-    made = {"idle_frac": np.where(told & IDLE != 0, (active & IDLE != 0).astype(float), np.nan)}
+    made = {"idle_frac": np.where(recorded & IDLE != 0, (active & IDLE != 0).astype(float), np.nan)}
     for metric, bits in THROTTLING.items():
         denied = (active & bits == 0) & (unexplained if bits != OTHER else False)
         value = np.where(denied, np.nan, (active & bits != 0).astype(float))
-        made[metric] = np.where(told & bits != 0, value, np.nan)
+        made[metric] = np.where(recorded & bits != 0, value, np.nan)
     return {metric: values for metric, values in made.items() if not np.isnan(values).all()}
 
 

@@ -127,39 +127,39 @@ def text_log(path: Path) -> Log:
     """Read an inventory."""
     *whole, rest = utf8(content(path)).decode(errors="replace").split("\n")
     inventories: list[Inventory] = []
-    said: dict[str, str] = {}
+    values: dict[str, str] = {}
     gpus: list[dict[str, str]] = []
     stack: list[tuple[int, str]] = []
     there: set[str] = set()
     for number, line in enumerate(whole, 1):
         text = line.strip()
         if TITLE.fullmatch(text):
-            said, gpus, there = {}, [], set()
-            inventories.append(Inventory(said, gpus))
+            values, gpus, there = {}, [], set()
+            inventories.append(Inventory(values, gpus))
         elif GPU.fullmatch(text):
             if text in there:
                 raise ReadError(f"{path}: line {number} describes {text} again, without a title above. {AGAIN}.")
             there.add(text)
-            said, stack = {}, []
-            gpus.append(said)
+            values, stack = {}, []
+            gpus.append(values)
         else:
-            _entered(line, said, stack)
+            _entered(line, values, stack)
     return _log(path, inventories, TEXT_NAMES, [CUT] if rest.strip() else [])
 
 
-def _entered(line: str, said: dict[str, str], stack: list[tuple[int, str]]) -> None:
+def _entered(line: str, values: dict[str, str], stack: list[tuple[int, str]]) -> None:
     """Enter a line under its path: a line belongs to the last one above it that is less indented."""
     text = line.expandtabs().rstrip()
     if not text:
         return
     indent = len(text) - len(text.lstrip())
-    found = SEPARATOR.search(text, indent)
-    name = text[indent : found.start()] if found else text[indent:]
+    separator = SEPARATOR.search(text, indent)
+    name = text[indent : separator.start()] if separator else text[indent:]
     while stack and stack[-1][0] >= indent:
         stack.pop()
     stack.append((indent, name.rstrip().lower().removesuffix(" specification")))
-    if found:
-        said.setdefault("/".join(above for _, above in stack), text[found.end() :].strip())
+    if separator:
+        values.setdefault("/".join(above for _, above in stack), text[separator.end() :].strip())
 
 
 def xml_log(path: Path) -> Log:
@@ -249,11 +249,11 @@ def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str],
     columns["driver_version"] = Column.of([_head(taken, "driver version") for taken, _ in rows])
     times = [printed(_head(taken, "timestamp")) for taken, _ in rows]
     gpu = np.array([number for _, number in rows], np.int32)
-    known = [time for time in times if time is not None]
-    if len(known) == len(rows):
-        time_ns, first, said = origin(np.array(known, np.int64))
+    stamps = [time for time in times if time is not None]
+    if len(stamps) == len(rows):
+        time_ns, first, clock_notes = origin(np.array(stamps, np.int64))
     else:
-        time_ns, first, said = ticks(gpu), None, [NO_TIME]
+        time_ns, first, clock_notes = ticks(gpu), None, [NO_TIME]
     return Log(
         path=path,
         tool="nvidia-smi -q",
@@ -263,7 +263,7 @@ def _log(path: Path, inventories: Sequence[Inventory], names: Mapping[str, str],
         t0_unix_ns=first,
         where=lambda row: f"GPU {gpu[row]}",
         names={},
-        notes=(*notes, *said, *_numbering(inventories), *_margins(named, gpu)),
+        notes=(*notes, *clock_notes, *_numbering(inventories), *_margins(named, gpu)),
     )
 
 
@@ -274,11 +274,11 @@ def _head(taken: Inventory, words: str) -> str:
 
 def _named(gpu: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
     """Return what is said of a GPU by column; a later path counts only where an earlier one has no value."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for place, name in names.items():
-        if place in gpu and (name not in found or is_missing(found[name])):
-            found[name] = gpu[place]
-    return found
+        if place in gpu and (name not in values or is_missing(values[name])):
+            values[name] = gpu[place]
+    return values
 
 
 def _numbering(inventories: Sequence[Inventory]) -> list[str]:
@@ -292,6 +292,6 @@ def _numbering(inventories: Sequence[Inventory]) -> list[str]:
 
 def _margins(named: Sequence[Mapping[str, str]], gpu: NDArray[np.int32]) -> list[str]:
     """Note limits that are margins: they are no temperatures, nor is the sum of margin and temperature a constant."""
-    found = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
-    listed = ", ".join(f"GPU {number} at {value}" for number, value in found.items() if not is_missing(value))
+    margins = {int(gpu[i]): row[MARGIN] for i, row in enumerate(named) if MARGIN in row}
+    listed = ", ".join(f"GPU {number} at {value}" for number, value in margins.items() if not is_missing(value))
     return [f"limits are given as margins, the slowdown of {listed}: see temperature_margin_c"] if listed else []

@@ -88,16 +88,16 @@ def is_query(line: str) -> bool:
 
 def header_names(line: str, separators: str = ",") -> list[str]:
     """Return the names of the columns in a header, empty where one is none."""
-    found = [FIELD.fullmatch(part.strip()) for part in re.split(f"[{re.escape(separators)}]", line)]
-    return [match[1] if match else "" for match in found]
+    matches = [FIELD.fullmatch(part.strip()) for part in re.split(f"[{re.escape(separators)}]", line)]
+    return [match[1] if match else "" for match in matches]
 
 
 def dmon_log(path: Path) -> Log:
     """Read a log of dmon."""
     lines = _lines(path, spaced=True)
     names, units = _dmon_header(lines)
-    known = [name for name in names if name in DMON and scale(units[name], METRICS[DMON[name][0]])]
-    read: dict[str, Column] = lines.columns(names, [name for name in names if name in (*DMON_PLACE, *known)])
+    metric_names = [name for name in names if name in DMON and scale(units[name], METRICS[DMON[name][0]])]
+    read: dict[str, Column] = lines.columns(names, [name for name in names if name in (*DMON_PLACE, *metric_names)])
     try:
         gpu = indices("gpu", read["gpu"])
         times, first, notes = _times(read, gpu)
@@ -106,14 +106,14 @@ def dmon_log(path: Path) -> Log:
     return Log(
         path=path,
         tool="nvidia-smi dmon",
-        columns={DMON[name][0]: Column(read[name].codes, read[name].texts, units[name]) for name in known},
+        columns={DMON[name][0]: Column(read[name].codes, read[name].texts, units[name]) for name in metric_names},
         gpu=gpu,
         time_ns=times,
         t0_unix_ns=first,
         where=lines.where,
-        names={DMON[name][0]: name for name in known},
+        names={DMON[name][0]: name for name in metric_names},
         notes=(*lines.notes, *notes),
-        unread=tuple(name for name in names if name not in (*known, *DMON_PLACE)),
+        unread=tuple(name for name in names if name not in (*metric_names, *DMON_PLACE)),
     )
 
 
