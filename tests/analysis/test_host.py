@@ -1,17 +1,21 @@
-"""The CPU's time: CUDA calls, named ranges, and calls that wait for the GPU."""
+"""Calls, ranges and synchronisations of the CPU, waiting for input, and gaps inside graphs."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, ranges
+from frames import api_calls, copies, kernels, ranges
 
-from perfkit.analysis.host import BLOCKING, SPAN_KEYS, calls, spans, synchronisations
+import perfkit
+from perfkit.analysis.host import BLOCKING, SPAN_KEYS, calls, input_wait, recorded, spans, synchronisations
+from perfkit.analysis.steps import STEPS
 from perfkit.errors import SchemaError
-from perfkit.tables import API_CALLS, RANGES
+from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
 
 def row(start: int, dur: int, name: str, **more: Any) -> dict[str, Any]:
@@ -48,10 +52,7 @@ def test_calls_cut_by_a_window() -> None:
 def test_spans_are_inclusive_and_leave_marks_out() -> None:
     """An outer range of 100 and two inner ones of 30: totals 100 and 60, shares of their sum; the mark is no span."""
     frame = ranges(
-        row(0, 100, "step"),
-        row(10, 30, "load", depth=1),
-        row(50, 30, "load", depth=1),
-        row(60, 0, "here", kind="mark"),
+        row(0, 100, "step"), row(10, 30, "load", depth=1), row(50, 30, "load", depth=1), row(60, 0, "here", kind="mark")
     )
     found = spans(frame)
     assert found[["domain", "name", "kind", "count", "total_ns", "share_frac"]].to_numpy().tolist() == [
@@ -213,3 +214,216 @@ def test_wrong_tables() -> None:
         spans(foreign)
     synchronisations(frame, window=(100, 200))
     pd.testing.assert_frame_equal(before, frame)
+
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def loading(start: int, end: int, name: str = LOADER, **more: Any) -> dict[str, Any]:
+    """A range of the data loader."""
+    return {"start_ns": start, "dur_ns": end - start, "name": name, **more}
+
+
+def steps(*bounds: tuple[int, int], rank: int = 0) -> pd.DataFrame:
+    """Steps of a rank from start to end."""
+    rows = [
+        {"rank": rank, "step": i, "start_ns": a, "dur_ns": b - a, "name": "s", "how": "profiler step", "steady": True}
+        for i, (a, b) in enumerate(bounds)
+    ]
+    return STEPS.make(pd.DataFrame(rows, columns=STEPS.column_names))
+
+
+def test_worked_by_hand() -> None:
+    """Steps 0..100 and 100..200; the loader runs 0..40 and 110..120: 40 % as in the chapter's case 1, and 10 %."""
+    found = input_wait(ranges(loading(0, 40), loading(110, 120)), steps((0, 100), (100, 200)))
+    assert [40, 10] == found["wait_ns"].tolist()
+    assert [0.4, 0.1] == found["wait_frac"].tolist()
+
+
+def test_wait_is_cut_at_the_step() -> None:
+    """A wait 90..130 lies 10 ns in the step that ends at 100 and 30 in the next."""
+    assert [10, 30] == input_wait(ranges(loading(90, 130)), steps((0, 100), (100, 200)))["wait_ns"].tolist()
+
+
+def test_nested_ranges_count_once() -> None:
+    """A range "Data loading" around the loader's covers 30 ns with it."""
+    found = input_wait(ranges(loading(0, 30, "Data loading"), loading(5, 25, depth=1)), steps((0, 100)))
+    assert [30] == found["wait_ns"].tolist()
+
+
+@pytest.mark.parametrize("name", [LOADER, "get_batch", "next batch", "DataLoader", "batch-generator"])
+def test_names_that_load_data(name: str) -> None:
+    """PyTorch's range and the names that people give to loading count."""
+    assert [9] == input_wait(ranges(loading(0, 9, name)), steps((0, 100)))["wait_ns"].tolist()
+
+
+def test_step_without_wait_in_a_run_with_waits() -> None:
+    """A step in which the loader is not asked waits for 0."""
+    found = input_wait(ranges(loading(0, 40)), steps((0, 100), (100, 200)))
+    assert [0.4, 0.0] == found["wait_frac"].tolist()
+
+
+def test_rank_without_a_loader() -> None:
+    """A rank that records no loading says nothing: missing, not 0."""
+    both = STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)]))
+    found = input_wait(ranges(loading(0, 40), loading(0, 90, "forward", rank=1)), both)
+    assert [False, True] == found["wait_ns"].isna().tolist()
+    assert [False, True] == found["wait_frac"].isna().tolist()
+
+
+def test_training_thread() -> None:
+    """Of two threads the one that spends more time loading is taken: 40 and 10 ns, not the 60 of a helper's 5."""
+    spans = loading(0, 40), loading(110, 120), loading(60, 65, thread=2)
+    assert [40, 10] == input_wait(ranges(*spans), steps((0, 100), (100, 200)))["wait_ns"].tolist()
+
+
+def test_ranks_wait_on_their_own() -> None:
+    """The loader of rank 1 does not count in the steps of rank 0."""
+    both = STEPS.make(pd.concat([steps((0, 100)), steps((0, 100), rank=1)]))
+    found = input_wait(ranges(loading(0, 40), loading(20, 90, rank=1)), both)
+    assert [40, 70] == found["wait_ns"].tolist()
+
+
+def test_step_of_no_duration() -> None:
+    """0 of 0 is NaN."""
+    assert np.isnan(input_wait(ranges(loading(0, 40)), steps((5, 5)))["wait_frac"]).all()
+
+
+def test_waits_by_counting_nanoseconds() -> None:
+    """The waits of all steps are the ns of them in which any range loads data."""
+    random = np.random.default_rng(2)
+    spans = [loading(start, start + dur) for start, dur in random.integers(0, (1000, 40), (40, 2)).tolist()]
+    bounds = list(pairwise(range(0, 1050, 70)))
+    moments = {at for span in spans for at in range(span["start_ns"], span["start_ns"] + span["dur_ns"])}
+    expected = [len(moments & set(range(*bound))) for bound in bounds]
+    found = input_wait(ranges(*spans), steps(*bounds))
+    assert expected == found["wait_ns"].tolist()
+    assert found["wait_frac"].between(0, 1).all()
+
+
+def test_input_empty() -> None:
+    """No steps, no rows; steps without any range have no answer; the types are the same."""
+    some = input_wait(ranges(loading(0, 40)), steps((0, 100)))
+    none = input_wait(RANGES.empty(), STEPS.empty())
+    assert none.empty
+    assert some.dtypes.astype(str).to_dict() == none.dtypes.astype(str).to_dict()
+    assert input_wait(RANGES.empty(), steps((0, 100)))["wait_ns"].isna().all()
+
+
+def test_input_wrong_tables() -> None:
+    """Foreign tables are refused; the input is not changed."""
+    spans, there = ranges(loading(0, 40)), steps((0, 100))
+    before = spans.copy(), there.copy()
+    with pytest.raises(SchemaError, match="'RANGES' does not match"):
+        input_wait(kernels(), there)
+    with pytest.raises(SchemaError, match="'STEPS' does not match"):
+        input_wait(spans, spans)
+    input_wait(spans, there)
+    pd.testing.assert_frame_equal(before[0], spans)
+    pd.testing.assert_frame_equal(before[1], there)
+
+
+US = 1_000
+
+
+def launch(at_us: int, correlation: int, name: str = "cudaGraphLaunch", **more: Any) -> dict[str, Any]:
+    """A call of 10 us."""
+    return {"start_ns": at_us * US, "dur_ns": 10 * US, "name": name, "correlation": correlation, **more}
+
+
+def node(start_us: int, end_us: int, correlation: int, **more: Any) -> dict[str, Any]:
+    """An operation that a call started."""
+    return {"start_ns": start_us * US, "dur_ns": (end_us - start_us) * US, "correlation": correlation, **more}
+
+
+def gap_inside(found: pd.DataFrame) -> tuple[int, ...]:
+    """The only row of a table: rank, launches, empty ones, idle time in us."""
+    assert 1 == len(found)
+    rank, launches, empty, idle_ns = found.iloc[0].tolist()
+    return rank, launches, empty, idle_ns // US
+
+
+def test_graphs_by_hand() -> None:
+    """Graph 1 ran [20, 50) and [120, 150), 70 us apart and launched before; graph 2 ran nothing; 3 is none."""
+    calls = api_calls(launch(0, 1), launch(15, 2), launch(30, 3, "cudaLaunchKernel"))
+    work = kernels(node(20, 50, 1), node(120, 150, 1), node(300, 310, 3))
+    assert (0, 2, 1, 70) == gap_inside(recorded(work, COPIES.empty(), calls))
+
+
+def test_copies_are_nodes_too() -> None:
+    """A memset of the graph that ends the silence is as good as a kernel."""
+    calls = api_calls(launch(0, 1))
+    found = recorded(kernels(node(20, 50, 1)), copies(node(120, 121, 1, direction="memset")), calls)
+    assert (0, 1, 0, 70) == gap_inside(found)
+
+
+@pytest.mark.parametrize(
+    ("launch_us", "start_us", "idle_us"), [(60, 120, 0), (39, 120, 70), (41, 120, 0), (0, 79, 0), (0, 80, 30)]
+)
+def test_silence_counts_once_the_launch_has_returned(launch_us: int, start_us: int, idle_us: int) -> None:
+    """Dry from 50 us: a call [60, 70) is the reason itself, [41, 51) might be, [39, 49) is not; nor are under 30 us."""
+    work = kernels(node(20, 50, 9), node(start_us, 130, 1))
+    assert (0, 1, 0, idle_us) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(launch_us, 1))))
+
+
+def test_work_beside_is_no_silence() -> None:
+    """Between two nodes a kernel of another stream runs: the GPU is not idle."""
+    work = kernels(node(20, 50, 1), node(40, 125, 9, stream=8), node(120, 150, 1))
+    assert (0, 1, 0, 0) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(0, 1))))
+
+
+def test_ranks_and_processes_are_kept_apart() -> None:
+    """Correlation 1 of another process or rank is another launch."""
+    calls = api_calls(launch(0, 1), launch(0, 1, process=2), launch(0, 1, rank=1))
+    found = recorded(kernels(node(20, 50, 1), node(20, 50, 1, rank=1)), COPIES.empty(), calls)
+    assert [[0, 2, 1, 0], [1, 1, 0, 0]] == found.to_numpy().tolist()
+
+
+def test_two_nodes_that_start_together_end_one_gap() -> None:
+    """Silence of 70 us before two nodes at once is 70 us."""
+    work = kernels(node(20, 50, 1), node(120, 150, 1), node(120, 140, 1, stream=8))
+    assert (0, 1, 0, 70) == gap_inside(recorded(work, COPIES.empty(), api_calls(launch(0, 1))))
+
+
+def test_graphs_in_a_window() -> None:
+    """In [100, 130) lies no launch; in [0, 90) one, whose silence ends beyond; in [5, 130) both."""
+    calls, work = api_calls(launch(0, 1)), kernels(node(20, 50, 1), node(120, 150, 1))
+    assert recorded(work, COPIES.empty(), calls, window=(100 * US, 130 * US)).empty
+    assert (0, 1, 0, 0) == gap_inside(recorded(work, COPIES.empty(), calls, window=(0, 90 * US)))
+    assert (0, 1, 0, 70) == gap_inside(recorded(work, COPIES.empty(), calls, window=(5 * US, 130 * US)))
+
+
+@pytest.mark.parametrize("calls", [API_CALLS.empty(), api_calls(launch(0, 1, "cudaLaunchKernel"))])
+def test_no_graphs(calls: pd.DataFrame) -> None:
+    """Without graph launches there is no row, of the same columns and types."""
+    found = recorded(KERNELS.empty(), COPIES.empty(), calls)
+    full = recorded(kernels(node(20, 50, 1)), COPIES.empty(), api_calls(launch(0, 1)))
+    assert found.empty
+    pd.testing.assert_series_equal(full.dtypes, found.dtypes)
+    assert ["int32", "int64", "int64", "int64"] == full.dtypes.astype(str).tolist()
+
+
+def test_wrong_tables_are_refused() -> None:
+    """Tables must be what they are called."""
+    with pytest.raises(SchemaError):
+        recorded(COPIES.empty(), COPIES.empty(), API_CALLS.empty())
+    with pytest.raises(SchemaError):
+        recorded(KERNELS.empty(), COPIES.empty(), KERNELS.empty())
+
+
+@pytest.mark.parametrize(
+    ("trace", "expected"),
+    [
+        ("HTA__negative_queue_length_values_check__rank0.json.gz", (0, 70, 0, 616_067)),
+        ("TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz", (0, 1, 0, 0)),
+        ("TraceLens__vllm_decode_full__graph_execution.json.gz", (0, 1, 0, 0)),
+    ],
+)
+def test_real_graphs(profiles: Path, trace: str, expected: tuple[int, ...]) -> None:
+    """HTA's trace lacks nodes: a graph launched at 1,044 ms is silent from 1,109 to 1,174 ms, and so in all five steps.
+
+    Between its recorded products, 1.6 ms each, pauses of 1.8 ms are left where other nodes ran. The decode traces hold
+    all 544 and 421 nodes of their one graph.
+    """
+    run = perfkit.load(profiles / "torch" / trace)
+    assert expected == gap_inside(recorded(run.kernels, run.copies, run.api_calls))

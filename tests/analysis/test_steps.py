@@ -1,14 +1,20 @@
-"""Steps: the three ways to find them, ranks, windows, and which of them are steady."""
+"""Steps: named ranges, repetitions of kernels, ranks, windows, which are steady; and those of simulated captures."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames import copies, kernels, ranges
 
-from perfkit.analysis.steps import STEPS, detect, steady
+import perfkit
+from make import Shape, capture, mlp_a100
+from perfkit.analysis.intervals import Int
+from perfkit.analysis.steps import STEPS, bounds, detect, iterations, repeats, steady
 from perfkit.errors import SchemaError
 from perfkit.tables import KERNELS, RANGES
 
@@ -170,3 +176,384 @@ def test_wrong_arguments() -> None:
     with pytest.raises(ValueError, match="does not end after it starts"):
         detect(RANGES.empty(), frame, window=(9, 9))
     pd.testing.assert_frame_equal(before, frame)
+
+
+NONE = np.zeros(0, np.int64)
+
+
+def named_range(start: int, end: int, name: str, **more: Any) -> dict[str, Any]:
+    """A range from start to end."""
+    return {"start_ns": start, "dur_ns": end - start, "name": name, **more}
+
+
+def found(spans: Iterable[dict[str, Any]], launched: np.ndarray = NONE) -> list[tuple[int, int, str]]:
+    """Start, length and name of the iterations."""
+    return [tuple(row) for row in iterations(ranges(*spans), launched).itertuples(index=False)]
+
+
+def loop(number: int, name: str = "Data loading", batch: str = "Batch {}") -> list[dict[str, Any]]:
+    """Iterations of 100 with 60 of one range and, after a break of 10, 20 of another."""
+    parts = [
+        (named_range(100 * i, 100 * i + 60, name), named_range(100 * i + 70, 100 * i + 90, batch.format(i)))
+        for i in range(number)
+    ]
+    return [part for pair in parts for part in pair]
+
+
+@pytest.mark.parametrize(
+    "name", ["Step {}", "train_step_{}", "iteration {}/9", "batch [{}]", "Token {}, seq = 5", "step"]
+)
+def test_a_range_called_step_is_the_iteration(name: str) -> None:
+    """Ranges called step, iteration, batch or token last as long as they last, whatever lies between them."""
+    spans = [named_range(100 * i, 100 * i + 30, name.format(i)) for i in range(4)]
+    assert found(spans) == [(100 * i, 30, name.format(i).partition(", ")[0]) for i in range(4)]
+
+
+def test_siblings_are_one_iteration_together() -> None:
+    """Loading and batch repeat together: from one loading to the next, the last to the end of its batch."""
+    assert found(loop(4)) == [
+        (0, 100, "Data loading"),
+        (100, 100, "Data loading"),
+        (200, 100, "Data loading"),
+        (300, 90, "Data loading"),
+    ]
+
+
+def test_iteration_cut_short_is_none() -> None:
+    """A last loading without a batch, where the loader ends, is no iteration."""
+    spans = [*loop(4), named_range(400, 450, "Data loading")]
+    assert found(spans) == [(100 * i, 100, "Data loading") for i in range(3)] + [(300, 90, "Data loading")]
+
+
+def test_a_part_of_an_iteration_is_not_the_iteration() -> None:
+    """Where only the forward pass has a name, an iteration goes from one to the next."""
+    spans = [named_range(100 * i, 100 * i + 30, "forward") for i in range(4)]
+    assert [dur for _, dur, _ in found(spans)] == [100, 100, 100, 30]
+
+
+def test_outermost_level_wins() -> None:
+    """Steps that contain forward and backward are the iterations, epochs around them are not."""
+    spans = [named_range(0, 1000, "Epoch 1"), named_range(1000, 2000, "Epoch 2"), named_range(2000, 3000, "Epoch 3")]
+    spans += [named_range(100 * i, 100 * i + 80, f"Step {i}", depth=1) for i in range(30)]
+    for i in range(30):
+        spans += [
+            named_range(100 * i, 100 * i + 40, "forward", depth=2),
+            named_range(100 * i + 40, 100 * i + 80, "backward", depth=2),
+        ]
+    assert [(100 * i, 80, f"Step {i}") for i in range(30)] == found(spans)
+
+
+def test_first_step_inside_another_range() -> None:
+    """A range around the first step alone does not part it from the others, though it lies deeper."""
+    spans = [named_range(0, 95, "warm-up"), named_range(2, 90, "Step 0", depth=1)]
+    spans += [named_range(100 * i, 100 * i + 90, f"Step {i}") for i in range(1, 5)]
+    assert [name for _, _, name in found(spans)] == [f"Step {i}" for i in range(5)]
+
+
+def test_names_that_tell_win_over_outer_ones() -> None:
+    """Train and Test repeat with each of four epochs, but the batches inside say that they are the iterations."""
+    spans = []
+    for epoch in range(4):
+        spans += [
+            named_range(1000 * epoch, 1000 * epoch + 800, "Train"),
+            named_range(1000 * epoch + 800, 1000 * epoch + 1000, "Test"),
+        ]
+        spans += [
+            named_range(1000 * epoch + 80 * i, 1000 * epoch + 80 * i + 70, f"Batch {i}", depth=1) for i in range(10)
+        ]
+    assert len(found(spans)) == 40
+
+
+def test_numbers_that_name_a_part_are_kept() -> None:
+    """layer_0, layer_1, layer_2 come in every iteration: one of three ranges, not three of one."""
+    spans = [named_range(30 * i, 30 * i + 30, f"layer_{i % 3}") for i in range(15)]
+    assert found(spans) == [(90 * i, 90, "layer_0") for i in range(5)]
+
+
+def test_names_that_a_framework_writes_are_left_out() -> None:
+    """Operators, hooks and epochs repeat too, but nobody named them as iterations."""
+    for name in ("aten::mm, seq = {}", "Optimizer.step#Adam.step", "{{'mod': 'Linear', 'op': {}}}", "epoch {}"):
+        assert found([named_range(10 * i, 10 * i + 9, name.format(i)) for i in range(9)]) == []
+
+
+def test_marks_are_left_out() -> None:
+    """Marks have no duration and show no iteration."""
+    assert found([named_range(10 * i, 10 * i, f"step {i}", kind="mark") for i in range(9)]) == []
+
+
+def test_thread_that_covers_more_time_wins() -> None:
+    """Of two threads with a range per batch, the one whose ranges last longer tells the iterations."""
+    spans = [named_range(100 * i + 5, 100 * i + 90, f"batch {i}", thread=2) for i in range(5)]
+    spans += [named_range(100 * i, 100 * i + 10, f"batch {i}", thread=1) for i in range(5)]
+    assert [start for start, _, _ in found(spans)] == [5, 105, 205, 305, 405]
+
+
+def test_kernels_must_start_within_the_iterations() -> None:
+    """Three batches that hold two of five kernels are not the program's iterations, with three of five they are."""
+    spans = [named_range(10 * i, 10 * i + 8, f"batch {i}") for i in range(3)]
+    assert found(spans, np.array([3, 15, 60, 80, 90])) == []
+    assert len(found(spans, np.array([3, 15, 19, 80, 90]))) == 3
+
+
+def test_other_names_must_repeat_without_breaks_and_start_kernels() -> None:
+    """A range that says nothing is an iteration if it fills the time and kernels start in most of its repetitions."""
+    often = [named_range(10 * i, 10 * i + 8, "solve") for i in range(6)]
+    assert len(found(often, np.arange(5, 60, 10))) == 6
+    assert found(often, np.array([5, 6, 7])) == []
+    rare = [named_range(i, i + 1, "a") for i in range(0, 900, 300)] + [
+        named_range(i + 1, i + 2, "b") for i in range(0, 900, 300)
+    ]
+    rare += [named_range(i, i + 1, f"other {i}") for i in (150, 450)]
+    assert found(rare, np.arange(0, 900, 100)) == []
+
+
+def test_other_siblings_do_not_disturb() -> None:
+    """A logging range after every third batch is passed over: the batches are named, it is not."""
+    spans = loop(9)
+    spans += [named_range(300 * i + 95, 300 * i + 98, "logging") for i in range(3)]
+    assert [start for start, _, _ in found(spans)] == [100 * i for i in range(9)]
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_too_few(number: int) -> None:
+    """Fewer than three iterations are none."""
+    assert found(loop(number)) == []
+
+
+def test_empty_has_columns() -> None:
+    """Without ranges the frame has its columns and integer times."""
+    empty = iterations(RANGES.empty(), NONE)
+    assert empty.columns.tolist() == ["start_ns", "dur_ns", "name"]
+    assert empty.dtypes.astype(str).tolist()[:2] == ["int64", "int64"]
+
+
+def test_order_of_rows_and_shift_change_nothing() -> None:
+    """Ranges in any order, a million later, show the same iterations a million later."""
+    frame = ranges(*loop(5))
+    moved = frame.assign(start_ns=frame["start_ns"] + 1_000_000).sample(frac=1, random_state=3)
+    expected = iterations(frame, NONE)
+    pd.testing.assert_frame_equal(expected.assign(start_ns=expected["start_ns"] + 1_000_000), iterations(moved, NONE))
+
+
+FORWARD = [10, 11, 12, 13, 14, 15, 13, 16]
+BACKWARD = [20, 21, 22, 13, 23, 24, 25, 13, 26, 27]
+# A training step of 12 layers: 226 kernels, of which 0, 1, 2, 3, 4 and 7 run once.
+STEP = [0, 1, *FORWARD * 12, 2, 3, 4, *BACKWARD * 12, 5, 6, 5, 6, 7]
+
+
+def repetitions(sequence: list[int], pause: Int | None = None) -> list[tuple[int, int]]:
+    """The stretches (first, stop) of a sequence."""
+    first, stop = repeats(np.array(sequence, np.int64), pause)
+    return list(zip(first.tolist(), stop.tolist(), strict=True))
+
+
+def evenly(first: int, length: int, number: int) -> list[tuple[int, int]]:
+    """Adjoining stretches of one length."""
+    return [(first + i * length, first + (i + 1) * length) for i in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("sequence", "expected"),
+    [
+        ([1, 2, 3, 4] * 3, evenly(0, 4, 3)),
+        ([1, 2] * 5, evenly(0, 2, 5)),
+        ([1] * 4, evenly(0, 1, 4)),
+        ([9, 8, 7, *[1, 2, 3, 4] * 6], evenly(3, 4, 6)),
+        ([9, 8, *[1, 2, 3, 4] * 6, 5, 6], evenly(2, 4, 6)),
+        ([9, *[1, 2, 3, 4, 5, 6, 7, 8] * 4, 1, 2, 3], evenly(1, 8, 4)),
+    ],
+)
+def test_planted_periods(sequence: list[int], expected: list[tuple[int, int]]) -> None:
+    """A sequence repeated after a prologue, before an epilogue or cut at the end is found where it was planted."""
+    assert expected == repetitions(sequence)
+
+
+@pytest.mark.parametrize("sequence", [[], [1], [1, 2, 3, 4, 5, 6], [1, 2, 3, 1, 2, 3], [1, 1]])
+def test_too_few_repetitions(sequence: list[int]) -> None:
+    """Fewer than three repetitions are none."""
+    assert repetitions(sequence) == []
+
+
+@pytest.mark.parametrize("names", [2, 10, 300])
+def test_random_sequences_do_not_repeat(names: int) -> None:
+    """Names drawn at random have no period."""
+    assert repetitions(np.random.default_rng(names).integers(0, names, 20_000).tolist()) == []
+
+
+def test_even_distance_alone_is_no_repetition() -> None:
+    """An element after every seven others is no start of a repetition when the others are drawn at random."""
+    sequence = np.random.default_rng(9).integers(1, 500, 4000)
+    sequence[::8] = 0
+    assert repetitions(sequence.tolist()) == []
+
+
+def test_layers_are_no_steps() -> None:
+    """Of 12 layers within a step, in which many kernels run 12 times, the step is taken: 226 kernels."""
+    assert evenly(3, 226, 40) == repetitions([90, 91, 92, *STEP * 40])
+
+
+def test_tokens_of_an_inference() -> None:
+    """24 layers of 10 kernels with 4 before and 4 after them: the token of 248 kernels, not the layer."""
+    layer = list(range(10))
+    assert evenly(0, 248, 50) == repetitions([100, 101, 102, 103, *layer * 24, 104, 105, 106, 107] * 50)
+
+
+def test_epochs_are_no_steps() -> None:
+    """Four epochs of 30 steps and 5 validation runs: 120 steps, none of them with a validation run inside."""
+    validation = [0, 1, *FORWARD * 12, 2]
+    stretches = repetitions([90, *(STEP * 30 + validation * 5) * 4])
+    epoch = 30 * 226 + 5 * len(validation)
+    expected = [pair for e in range(4) for pair in evenly(1 + e * epoch, 226, 30)]
+    assert expected == stretches
+
+
+def test_start_before_the_first_anchor() -> None:
+    """Four micro-batches and an optimiser, whose kernels alone run once: the step starts with the first micro-batch."""
+    micro = [0, 1, *FORWARD * 6, 2, 3, *BACKWARD * 6]
+    step = [*micro * 4, 5, 6, 7, 8, 9, 30, 31]
+    assert evenly(0, len(step), 12) == repetitions(step * 12)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_variation(seed: int) -> None:
+    """200 steps with up to 7 kernels more and 3 fewer each are found, to the kernel where the first is kept."""
+    random = np.random.default_rng(seed)
+    sequence: list[int] = []
+    starts = []
+    for _ in range(200):
+        step = list(STEP)
+        for _ in range(random.integers(0, 8)):
+            step.insert(random.integers(1, len(step)), 500 + random.integers(0, 3))
+        for _ in range(random.integers(0, 4)):
+            step.pop(random.integers(4, len(step)))
+        starts.append(len(sequence))
+        sequence += step
+    assert [first for first, _ in repetitions(sequence)] == starts
+
+
+def test_warm_up_of_other_kernels_is_no_repetition() -> None:
+    """A thousand kernels of autotuning before the steps, some of them the steps' own, are prologue."""
+    tuning = np.random.default_rng(1).choice([5, 7, *range(200, 230)], 1000).tolist()
+    assert evenly(1000, 226, 20) == repetitions([*tuning, *STEP * 20])[-20:]
+
+
+def test_first_repetition_may_be_longer() -> None:
+    """A first step that runs 150 kernels of its own in the middle is a step, whole."""
+    first = [*STEP[:100], *range(300, 450), *STEP[100:]]
+    assert [(0, 376), *evenly(376, 226, 10)] == repetitions([*first, *STEP * 10])
+
+
+def test_repetition_starts_after_the_longest_pause() -> None:
+    """With a pause of 100 before every element 3 of 1 2 3 4, a repetition is 3 4 1 2; the capture starts with 1."""
+    sequence = [1, 2, 3, 4] * 6
+    pause = np.array([0 if code != 3 else 100 for code in sequence], np.int64)
+    assert evenly(2, 4, 5) == repetitions(sequence, pause)
+
+
+def test_even_pauses_do_not_move_the_start() -> None:
+    """Pauses that are about the same everywhere say nothing: the first element starts the repetition."""
+    sequence = [1, 2, 3, 4] * 6
+    pause = np.random.default_rng(2).integers(90, 110, 24)
+    assert evenly(0, 4, 6) == repetitions(sequence, pause)
+
+
+def test_pause_finds_the_start_of_uneven_repetitions() -> None:
+    """Where steps differ by a few elements, each starts at its own pause."""
+    random = np.random.default_rng(4)
+    sequence: list[int] = []
+    starts = []
+    for _ in range(30):
+        extra = [500] * int(random.integers(0, 6))
+        starts.append(len(sequence))
+        sequence += [*FORWARD * 12, *extra, *STEP[-130:], 2, 3, 4]
+    pause = np.zeros(len(sequence), np.int64)
+    pause[starts] = 1000
+    assert [first for first, _ in repetitions(sequence, pause)] == starts
+
+
+def test_codes_are_names() -> None:
+    """Other numbers for the same elements change nothing."""
+    sequence = np.array(STEP * 5)
+    other = np.random.default_rng(5).permutation(10_000)[sequence]
+    assert repetitions(sequence.tolist()) == repetitions(other.tolist())
+
+
+def test_bounds_by_hand() -> None:
+    """Stretch 0..2 is followed at once by 2..4: it ends where that begins; the last ends with its longest interval."""
+    start, end = np.array([0, 3, 10, 13, 30]), np.array([2, 5, 40, 15, 31])
+    begin, finish = bounds(start, end, np.array([0, 2]), np.array([2, 4]))
+    assert (begin.tolist(), finish.tolist()) == ([0, 10], [10, 40])
+
+
+def test_bounds_of_stretches_apart() -> None:
+    """Stretches with other intervals between them end with their own last, at most where the next begins."""
+    start, end = np.array([0, 3, 10, 20]), np.array([2, 30, 12, 25])
+    begin, finish = bounds(start, end, np.array([0, 3]), np.array([2, 4]))
+    assert (begin.tolist(), finish.tolist()) == ([0, 20], [20, 25])
+
+
+def test_bounds_of_nothing() -> None:
+    """No stretches have no bounds."""
+    none = np.zeros(0, np.int64)
+    assert [0, 0] == [len(b) for b in bounds(np.array([1]), np.array([2]), none, none)]
+
+
+SHAPES = {
+    "plain": Shape(),
+    "three streams with NCCL": Shape(streams=3, nccl=True),
+    "CUDA graphs": Shape(graph=True),
+    "20 kernels a step": Shape(kernels_per_step=20),
+    "five kernels a step": Shape(kernels_per_step=5),
+    "hostile names": Shape(open_ranges=True, hostile_names=("<i>", "<b>epoch</b>", "", "aten::mm")),
+}
+
+
+@pytest.fixture(params=SHAPES)
+def simulated(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[perfkit.Run, dict[str, Any]]:
+    """A capture of 40 steps, and what is true of it."""
+    shape = SHAPES[request.param]
+    path = tmp_path / "run.sqlite"
+    truth = capture(path, kernels=40 * shape.kernels_per_step, shape=shape)
+    return perfkit.load(path), truth
+
+
+def test_named_steps(simulated: tuple[perfkit.Run, dict[str, Any]]) -> None:
+    """Ranges called step are found, each with its length."""
+    run, truth = simulated
+    found = detect(run.ranges, run.kernels)
+    assert found["how"].unique().tolist() == ["nvtx"]
+    assert len(found) == truth["steps"]["count"]
+    assert found["name"].tolist() == [f"step {i}" for i in range(len(found))]
+
+
+def test_steps_from_kernels(simulated: tuple[perfkit.Run, dict[str, Any]]) -> None:
+    """Without ranges as many steps are found, and each kernel step starts within the range of its step."""
+    run, truth = simulated
+    named = detect(run.ranges, run.kernels)
+    found = detect(RANGES.empty(), run.kernels)
+    assert found["how"].unique().tolist() == ["kernel sequence"]
+    assert len(found) == truth["steps"]["count"]
+    inside = found["start_ns"].between(named["start_ns"], named["start_ns"] + named["dur_ns"])
+    assert inside.all()
+
+
+def test_two_processes(tmp_path: Path) -> None:
+    """Of two processes in one capture the steps of one are found."""
+    path = tmp_path / "run.sqlite"
+    truth = capture(path, kernels=28 * 40, shape=Shape(gpus=2, processes=2))
+    run = perfkit.load(path)
+    assert truth["steps"]["count"] == 40
+    assert [20, 20] == [len(detect(ranges, run.kernels)) for ranges in (run.ranges, RANGES.empty())]
+
+
+def test_epoch_of_training(tmp_path: Path) -> None:
+    """469 training steps, of which the first two warm up; 79 test batches after them are none of them."""
+    run = perfkit.load(mlp_a100(tmp_path / "mlp"))
+    named = detect(run.ranges, run.kernels)
+    found = detect(RANGES.empty(), run.kernels)
+    assert (469, 469) == (len(named), len(found))
+    assert steady(named)["step"].tolist() == list(range(2, 469))
+    # A step of kernels begins with its first kernel, after the host has loaded the data.
+    late = found["start_ns"] - named["start_ns"]
+    assert late.between(0, named["dur_ns"]).all()
+    pd.testing.assert_series_equal(found["step"], named["step"])

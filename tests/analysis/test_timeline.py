@@ -1,18 +1,26 @@
-"""Busy time, its split, bins and sampled metrics."""
+"""Busy time, parts and bins of each GPU against an oracle, means of samples, and real captures."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from frames import copies, kernels
+from readers.torch_real import TRACES, as_in_the_truth, read
+from real import MFU, OPTIMISED, VECTOR_ADD
+from real import WITH_KERNELS as CAPTURES
 
-from perfkit.analysis.timeline import KINDS, PARTS, bins, breakdown, busy
+import perfkit
+from perfkit.analysis import gaps, launches, timeline
+from perfkit.analysis.communication import overlap
+from perfkit.analysis.timeline import KINDS, PARTS, bins, breakdown, busy, samples_mean
 from perfkit.errors import PerfkitError, SchemaError
-from perfkit.tables import COPIES, KERNELS
+from perfkit.tables import API_CALLS, COPIES, KERNELS, SAMPLES
 
 LENGTH = 300
 DEVICES = [(0, 0), (0, 1), (1, 0)]
@@ -225,3 +233,273 @@ def test_wrong_tables(function: Callable[..., pd.DataFrame]) -> None:
         function(COPY, TOY)
     with pytest.raises(ValueError, match=r"window: \(9, 9\) does not end after it starts"):
         function(TOY, COPY, window=(9, 9))
+
+
+STATISTICS = ["mean", "p5", "p50", "p95", "max"]
+
+
+def samples(*rows: tuple[int, int, int, str, float]) -> pd.DataFrame:
+    """SAMPLES of (rank, gpu, time_ns, metric, value)."""
+    return SAMPLES.make(pd.DataFrame(rows, columns=["rank", "gpu", "time_ns", "metric", "value"]))
+
+
+def drawn_samples(seed: int) -> pd.DataFrame:
+    """Random readings of two metrics on two GPUs, some of them NaN."""
+    random = np.random.default_rng(seed)
+    values = np.where(random.random(90) < 0.1, np.nan, random.random(90))
+    drawn = zip(*(random.integers(0, high, 90).tolist() for high in (2, 1000, 2)), values.tolist(), strict=True)
+    return samples(*((0, gpu, time, ["sm_active_frac", "dram_read_frac"][m], value) for gpu, time, m, value in drawn))
+
+
+def test_statistics_worked_by_hand() -> None:
+    """1, 2, 3, 10: mean 16/4 = 4; at 0.05 * 3 = 0.15, 1.15; median 2.5; at 2.85, 3 + 0.85 * 7 = 8.95; maximum 10."""
+    found = samples_mean(samples(*((0, 0, time, "power_w", value) for time, value in enumerate([10, 1, 3, 2]))))
+    assert found["count"].tolist() == [4]
+    assert found[STATISTICS].iloc[0].tolist() == pytest.approx([4, 1.15, 2.5, 8.95, 10], rel=1e-12)
+
+
+def test_the_window_is_half_open() -> None:
+    """Readings at 9, 10, 19 and 20 ns in the window [10,20): the two in the middle."""
+    drawn = samples(*((0, 0, time, "power_w", time) for time in (9, 10, 19, 20)))
+    found = samples_mean(drawn, window=(10, 20))
+    assert found[["count", "mean", "max"]].to_numpy().tolist() == [[2, 14.5, 19]]
+
+
+def test_a_reading_that_is_missing_does_not_count() -> None:
+    """Of 1 and NaN the mean is 1; a metric that never gave a value has count 0 and no statistics."""
+    found = samples_mean(
+        samples((0, 0, 1, "power_w", 1.0), (0, 0, 2, "power_w", np.nan), (0, 0, 1, "energy_j", np.nan))
+    )
+    assert found["metric"].tolist() == ["energy_j", "power_w"]
+    assert found["count"].tolist() == [0, 1]
+    assert found[STATISTICS].iloc[0].isna().all()
+    assert found[STATISTICS].iloc[1].tolist() == [1.0] * 5
+
+
+def test_metrics_come_by_their_text() -> None:
+    """Rows follow the text of the metric, whatever the order of the categories."""
+    drawn = samples((0, 0, 1, "a_w", 1.0), (0, 0, 1, "b_w", 2.0))
+    drawn["metric"] = drawn["metric"].cat.reorder_categories(["b_w", "a_w"])
+    assert samples_mean(drawn)["metric"].tolist() == ["a_w", "b_w"]
+
+
+@pytest.mark.parametrize("window", [None, (200, 700)])
+@pytest.mark.parametrize("seed", range(3))
+def test_statistics_against_a_loop(seed: int, window: tuple[int, int] | None) -> None:
+    """Each device and metric, by text, has the mean, percentiles and maximum of numpy; order does not matter."""
+    drawn = drawn_samples(seed)
+    found = samples_mean(drawn.sample(frac=1, random_state=seed), window=window).itertuples(index=False)
+    first, last = window or (0, 1000)
+    for gpu, metric in [(0, "dram_read_frac"), (0, "sm_active_frac"), (1, "dram_read_frac"), (1, "sm_active_frac")]:
+        own = drawn[(drawn["gpu"] == gpu) & (drawn["metric"] == metric)]
+        own = own[(own["time_ns"] >= first) & (own["time_ns"] < last)]["value"].dropna()
+        expected = [len(own), own.mean(), *np.percentile(own, [5, 50, 95]), own.max()]
+        row = next(found)
+        assert (gpu, metric) == (row.gpu, row.metric)
+        assert list(row[3:]) == pytest.approx(expected, rel=1e-12)
+    assert next(found, None) is None
+
+
+def test_empty_table() -> None:
+    """Without readings, in the table or in the window, there is no row; dtypes are those of a full answer."""
+    full = samples((0, 0, 5, "power_w", 1.0))
+    for found in (samples_mean(SAMPLES.empty()), samples_mean(full, window=(6, 9))):
+        assert len(found) == 0
+        assert found.dtypes.astype(str).tolist() == samples_mean(full).dtypes.astype(str).tolist()
+
+
+def test_wrong_arguments() -> None:
+    """KERNELS in place of SAMPLES and a reversed window are refused."""
+    with pytest.raises(SchemaError, match=r"table 'SAMPLES' does not match"):
+        samples_mean(kernels())
+    with pytest.raises(ValueError, match=r"window: \(9, 2\) does not end after it starts"):
+        samples_mean(SAMPLES.empty(), window=(9, 2))
+
+
+SPLIT = ["computation_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns", "span_ns"]
+# Computed with memsets as computation; per GPU the columns of SPLIT.
+ANCHORS = {
+    "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite": [
+        [381_096_717, 0, 38_499_779, 12_026_248_400, 12_445_844_896]
+    ],
+    "hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite": [[294_404_540, 0, 9_390_923, 38_612_347, 342_407_810]],
+    MFU: [
+        [253_800_656, 17_172_652, 2_844_479, 26_031_025, 299_848_812],
+        [256_199_208, 8_229_100, 2_847_608, 31_385_635, 298_661_551],
+    ],
+    OPTIMISED: [[80_492_582, 0, 2_272_604, 1_615_363_455, 1_698_128_641]],
+}
+METRICS = {
+    "SM Active": "sm_active_frac",
+    "GR Active": "gr_active_frac",
+    "DRAM Read Throughput": "dram_read_frac",
+    "DRAM Write Throughput": "dram_write_frac",
+    "Tensor Active": "tensor_active_frac",
+}
+
+
+def truth(profiles: Path, capture: str) -> dict[str, Any]:
+    """The figures kept beside a capture."""
+    name = capture.removesuffix(".sqlite")
+    return json.loads((profiles / "golden" / "nsys" / f"{name}.truth.json").read_text())
+
+
+def device_truth(profiles: Path, capture: str) -> list[dict[str, Any]]:
+    """The figures of each device, in the order of their numbers."""
+    found = truth(profiles, capture)["devices"]
+    return [found[key] for key in sorted(found, key=int)]
+
+
+def load(profiles: Path, capture: str) -> perfkit.Run:
+    """The capture as a run."""
+    return perfkit.load(profiles / "nsys" / capture)
+
+
+def test_every_capture_with_kernels_is_checked(profiles: Path) -> None:
+    """No capture with kernels is left out of CAPTURES."""
+    known = {path.name.removesuffix(".truth.json") for path in (profiles / "golden" / "nsys").glob("*.truth.json")}
+    with_kernels = {name for name in known if any(d["kernel_count"] for d in device_truth(profiles, name))}
+    assert with_kernels == {capture.removesuffix(".sqlite") for capture in CAPTURES}
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_busy(profiles: Path, capture: str) -> None:
+    """Start, span and both unions of every device are exact."""
+    run = load(profiles, capture)
+    found = busy(run.kernels, run.copies)[["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]]
+    keys = ["first_op_start", "span", "kernel_busy_union", "gpu_busy_union"]
+    assert found.to_numpy().tolist() == [[d[key] for key in keys] for d in device_truth(profiles, capture)]
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_split_with_memsets_as_copies(profiles: Path, capture: str) -> None:
+    """Once memsets are renamed to copies, the parts are those of truth.json."""
+    run = load(profiles, capture)
+    direction = run.copies["direction"].astype(str).replace("memset", "D2D").astype("category")
+    keys = ["computation", "exposed_communication", "exposed_memory", "idle", "total"]
+    expected = [[d["split"][key] for key in keys] for d in device_truth(profiles, capture)]
+    assert breakdown(run.kernels, run.copies.assign(direction=direction))[SPLIT].to_numpy().tolist() == expected
+
+
+@pytest.mark.parametrize("capture", ANCHORS)
+def test_split(profiles: Path, capture: str) -> None:
+    """With memsets as computation the parts are the anchors, and sum to the span."""
+    run = load(profiles, capture)
+    found = breakdown(run.kernels, run.copies)
+    assert found[SPLIT].to_numpy().tolist() == ANCHORS[capture]
+    assert found[SPLIT[:-1]].sum(axis=1).tolist() == found["span_ns"].tolist()
+
+
+@pytest.mark.parametrize("capture", CAPTURES)
+def test_overlap(profiles: Path, capture: str) -> None:
+    """Communication and what computation covers of it are exact; no communication, no fraction."""
+    expected = [
+        [d["nccl"]["union"], d["nccl"]["overlap_with_compute"], d["nccl"]["overlap_ratio"]] if "nccl" in d else [0, 0]
+        for d in device_truth(profiles, capture)
+    ]
+    found = overlap(load(profiles, capture).kernels)
+    rows = found[["communication_ns", "overlapped_ns", "overlap_frac"]].to_numpy()
+    assert [[value for value in row if not pd.isna(value)] for row in rows.tolist()] == expected
+
+
+@pytest.mark.parametrize("capture", [MFU, OPTIMISED])
+def test_bins_lose_nothing(profiles: Path, capture: str) -> None:
+    """Each stream's time in 1000 bins is its time in one bin; streams of one kind cover at least the split's part."""
+    run = load(profiles, capture)
+    lane = ["rank", "gpu", "stream", "kind"]
+    fine, coarse = (bins(run.kernels, run.copies, bins=count) for count in (1000, 1))
+    summed = fine.groupby(lane, observed=True)["busy_ns"].sum()
+    pd.testing.assert_series_equal(summed, coarse.set_index(lane)["busy_ns"])
+    computed = coarse[coarse["kind"] == "computation"].groupby("gpu")["busy_ns"].sum()
+    assert (computed.to_numpy() >= breakdown(run.kernels, run.copies)["computation_ns"].to_numpy()).all()
+
+
+@pytest.mark.parametrize("capture", [OPTIMISED, VECTOR_ADD])
+@pytest.mark.parametrize(("whole", "count", "mean"), [(True, "n", "mean_all"), (False, "n_window", "mean_window")])
+def test_samples_mean(profiles: Path, capture: str, whole: bool, count: str, mean: str) -> None:
+    """Means over all readings, and from the first kernel's start to the last one's end, both included."""
+    metrics = truth(profiles, capture)["gpu_metrics"]
+    first, last = metrics["window_kernel"]
+    (of_gpu,) = metrics["sets"].values()
+    found = samples_mean(load(profiles, capture).samples, window=None if whole else (first, last + 1))
+    found = found.set_index(found["metric"].astype(str))
+    for spelling, name in METRICS.items():
+        expected = of_gpu["metrics"][spelling]
+        assert found.loc[name, "count"] == expected[count]
+        assert found.loc[name, "mean"] == pytest.approx(expected[mean] / 100, rel=1e-12)
+
+
+every_trace = pytest.mark.parametrize("name", TRACES)
+LIMITS = {"gt_10us": 10_000, "gt_100us": 100_000, "gt_1ms": 1_000_000}
+
+
+def opened(profiles: Path, name: str) -> tuple[dict[str, Any], pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """The truth, kernels, copies and calls of a trace on the truth's clock."""
+    truth: dict[str, Any] = json.loads((profiles / "golden" / "torch" / f"{name}.truth.json").read_text("utf-8"))
+    capture = read(profiles / "torch" / name)
+    tables = (as_in_the_truth(capture, table.name, truth) for table in (KERNELS, COPIES, API_CALLS))
+    return truth, *tables
+
+
+@every_trace
+def test_launch_delays(name: str, profiles: Path) -> None:
+    """From the start, and from the end, of the call to the start of its kernel: mean, median, largest, negative."""
+    truth, kernels, _, calls = opened(profiles, name)
+    for gpu, told in truth["devices"].items():
+        known = told.get("launch", {"kernels_linked": 0})
+        found = launches.latency(KERNELS.make(kernels[kernels["gpu"] == int(gpu)]), API_CALLS.make(calls))
+        assert known["kernels_linked"] == len(found)
+        if len(found):
+            delay, after = found["delay_ns"], found["delay_ns"] - found["api_ns"]
+            began, ended = known["from_launch_start"], known["from_launch_end"]
+            assert pytest.approx([began["mean"], began["median"], began["max"]], rel=1e-9) == [
+                *(delay.mean(), delay.median(), delay.max())
+            ]
+            assert pytest.approx([ended["mean"], ended["median"]], rel=1e-9) == [after.mean(), after.median()]
+            assert ended["negative"] == (after < 0).sum() == found["queue_ns"].isna().sum()
+
+
+@every_trace
+def test_gaps(name: str, profiles: Path) -> None:
+    """Stretches of each GPU without any operation, longer than 10 us, 100 us and 1 ms: how many and how long in all."""
+    truth, kernels, copies, calls = opened(profiles, name)
+    operations = KERNELS.make(kernels), COPIES.make(copies)
+    found = gaps.idle_gaps(*operations, API_CALLS.make(calls))
+    for gpu, told in truth["devices"].items():
+        own = found.loc[found["gpu"] == int(gpu), "dur_ns"]
+        for limit, least in LIMITS.items():
+            long = own[own > least]
+            assert told.get("gaps", {}).get(limit) in (None, {"count": len(long), "total": int(long.sum())}), limit
+
+
+@pytest.mark.parametrize("name", [name for name in TRACES if name.startswith("HTA")])
+def test_idle_and_breakdown_by_brute_force(name: str, profiles: Path) -> None:
+    """On HTA's own traces a sweep over the sorted edges, ns by ns exact, gives our parts; HTA rounds to whole us."""
+    capture = read(profiles / "torch" / name)
+    kernels, copies = capture.table("KERNELS"), capture.table("COPIES")
+    for row in timeline.breakdown(kernels, copies).to_dict("records"):
+        assert row["span_ns"] == sum(row[f"{part}_ns"] for part in LAYERS)
+        expected = swept(kernels[kernels["gpu"] == row["gpu"]], copies[copies["gpu"] == row["gpu"]])
+        assert expected == {part: row[f"{part}_ns"] for part in LAYERS}
+
+
+LAYERS = ("computation", "exposed_communication", "exposed_copy", "idle")
+
+
+def swept(kernels: pd.DataFrame, copies: pd.DataFrame) -> dict[str, int]:
+    """The four parts by walking over all edges with a count of what runs of each kind."""
+    is_set = (copies["direction"] == "memset").to_numpy(bool)
+    talks = (kernels["family"] == "communication").to_numpy(bool)
+    kinds = [kernels[~talks], kernels[talks], copies[~is_set], copies[is_set]]
+    edges: list[tuple[int, int, int]] = []
+    for kind, frame in enumerate(kinds):
+        place = 0 if kind == 3 else kind
+        for start, dur in zip(frame["start_ns"].tolist(), frame["dur_ns"].tolist(), strict=True):
+            edges += [(start, 1, place), (start + dur, -1, place)]
+    running, parts, before = [0, 0, 0], dict.fromkeys(LAYERS, 0), min(edges)[0]
+    for time, change, kind in sorted(edges):
+        part = next((name for name, count in zip(LAYERS, running, strict=False) if count), "idle")
+        parts[part] += time - before
+        running[kind] += change
+        before = time
+    return parts

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import pytest
-from analysis.test_collectives import TOY
+from analysis.test_communication import THREE_RANKS as TOY
 from frames import copies, kernels
 
 import perfkit

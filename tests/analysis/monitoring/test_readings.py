@@ -40,8 +40,7 @@ def test_event_reasons_and_violation_counters_count_once() -> None:
 def test_sources_may_be_read_at_different_times() -> None:
     """Reasons at 0 and 4 s for 4 s each, counters every second: 4 to 8 s by the one, 3 to 5 s by the other, 5 of 8."""
     drawn = together(
-        samples(every=4 * SECOND, throttled_power_frac=[0, 1]),
-        samples(power_violation_frac=[0, 0, 0, 1, 1, 0, 0, 0]),
+        samples(every=4 * SECOND, throttled_power_frac=[0, 1]), samples(power_violation_frac=[0, 0, 0, 1, 1, 0, 0, 0])
     )
     assert 0.625 == throttling(drawn)["power_frac"].item()
 

@@ -1,4 +1,4 @@
-"""Scaling efficiency, and the shares that explain it."""
+"""Scaling efficiency, models of it, and times by formula."""
 
 from __future__ import annotations
 
@@ -8,8 +8,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from perfkit.analysis.scaling import RUNS, scaling, scaling_fit
+from perfkit import hardware
+from perfkit.analysis.efficiency import expected_tokens_per_s
+from perfkit.analysis.scaling import (
+    RUNS,
+    all_reduce_time,
+    checkpoint_time,
+    decode_floor,
+    scaling,
+    scaling_fit,
+    training_time,
+)
 from perfkit.errors import PerfkitError, SchemaError
+from perfkit.hardware import Peaks
 
 GPUS = [1, 2, 4, 8, 16]
 
@@ -137,3 +148,96 @@ def test_empty_and_wrong_runs() -> None:
             scaling(runs([gpus], [throughput]))
     with pytest.raises(SchemaError, match="table 'RUNS' does not match"):
         scaling_fit(pd.DataFrame({"gpus": [1.0, 2.0], "throughput_per_s": [1.0, 2.0]}))
+
+
+H100 = Peaks("H100", {"bf16_tensor": 989e12}, memory_bytes_per_s=3.35e12)
+
+
+def test_the_guides_training_takes_829436_seconds() -> None:
+    """2e12 * 420e9 = 8.4e23 FLOP; 2048 * 989e12 / 2: 829,436 s, 9.600 days; the guide's 829,222 s is rounded."""
+    run = {"flops_per_token": 420e9, "gpus": 2048, "peaks": H100, "precision": "bf16_tensor"}
+    found = training_time(tokens=2e12, tokens_per_s=expected_tokens_per_s(mfu_frac=0.5, **run))
+    assert 829_436 == round(found / 1e9)
+    assert found == pytest.approx(8.4e23 / (2048 * 989e12 / 2) * 1e9, rel=1e-12)
+
+
+def test_all_reduce_over_a_ring() -> None:
+    """2 * 63/64 * 140 GB: 5.5125 s at 50 GB/s, 1.378125 s at 200; 280 GB of FP32 gradients 11.025 s."""
+    for size, rate, expected in ((140e9, 50e9, 5.5125), (140e9, 200e9, 1.378125), (280e9, 50e9, 11.025)):
+        found = all_reduce_time(size_bytes=size, ranks=64, bytes_per_s=rate)
+        assert found == pytest.approx(expected * 1e9, rel=1e-12)
+
+
+def test_latency_of_the_ring_counts_once_per_step() -> None:
+    """2 * 63 steps of 10 us are 1.26 ms; a message of 1 byte takes little else."""
+    plain, late = (all_reduce_time(size_bytes=1, ranks=64, bytes_per_s=50e9, latency_ns=a) for a in (0, 10_000))
+    assert late - plain == pytest.approx(1_260_000, rel=1e-12)
+    assert plain < 1
+
+
+def test_one_rank_has_nothing_to_exchange() -> None:
+    """2 (1 - 1) / 1 = 0, and no step."""
+    assert 0 == all_reduce_time(size_bytes=1e9, ranks=1, bytes_per_s=1e9, latency_ns=5)
+
+
+def test_the_ring_agrees_with_a_measured_bus_bandwidth() -> None:
+    """nccl-tests on 8 GPUs: 8,589,934,592 B in 31,533 us are 476.72 GB/s of bus bandwidth, as it prints."""
+    found = all_reduce_time(size_bytes=8_589_934_592, ranks=8, bytes_per_s=476.72e9)
+    assert found == pytest.approx(31_533e3, rel=2e-5)  # the bandwidth is printed with five digits
+
+
+def test_decoding_reads_every_weight_once() -> None:
+    """140 GB over 3.35 TB/s are 41.79 ms for one GPU, 20.9 for two; 35 GB 10.45 ms."""
+    for weights, gpus, memory, expected in (
+        (140e9, 1, 141e9, 41.791),
+        (140e9, 2, 80e9, 20.896),
+        (35e9, 1, 80e9, 10.448),
+    ):
+        found = decode_floor(weight_bytes=weights, gpus=gpus, memory_bytes=memory, peaks=H100)
+        assert found / 1e6 == pytest.approx(expected, abs=5e-4)
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    """140 GB on one GPU of 80 GB, which the guide divides all the same; weights that just fit do."""
+    with pytest.raises(PerfkitError, match=r"140 GB do not fit into 80.0 GB of 1 GPUs\. Spread them over at least 2"):
+        decode_floor(weight_bytes=140e9, gpus=1, memory_bytes=80e9, peaks=H100)
+    assert decode_floor(weight_bytes=80e9, gpus=1, memory_bytes=80e9, peaks=H100) == pytest.approx(80e18 / 3.35e12)
+
+
+def test_decoding_without_memory_or_bandwidth_is_refused() -> None:
+    """An unknown GPU, one whose memory or bandwidth is not known: no default."""
+    known = {"weight_bytes": 1e9, "gpus": 1, "memory_bytes": 80e9, "peaks": H100}
+    for unknown in ({"memory_bytes": None}, {"peaks": hardware.peaks("NVIDIA H100")}):
+        with pytest.raises(PerfkitError, match=r"memory or bandwidth of the GPU are not known\. Pass memory_bytes"):
+            decode_floor(**(known | unknown))
+    with pytest.raises(PerfkitError, match="memory bandwidth is not known"):
+        decode_floor(**(known | {"peaks": Peaks("mine", {})}))
+
+
+def test_a_checkpoint_holds_the_optimizers_state_too() -> None:
+    """140 GB of BF16 weights in 60 s need 2.333 GB/s; with 12 bytes of Adam's state each 980 GB take 7 times that."""
+    run = {"parameters": 70e9, "weight_bytes_each": 2, "bytes_per_s": 140e9 / 60}
+    assert checkpoint_time(**run, optimizer_bytes_each=0) == pytest.approx(60e9, rel=1e-12)
+    assert checkpoint_time(**run, optimizer_bytes_each=12) == pytest.approx(420e9, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("of", "arguments", "message"),
+    [
+        (training_time, {"tokens": 0, "tokens_per_s": 1}, "tokens: 0 is not a number above 0"),
+        (training_time, {"tokens": 1, "tokens_per_s": np.inf}, "tokens_per_s: inf is not"),
+        (all_reduce_time, {"size_bytes": 1, "ranks": 0, "bytes_per_s": 1}, "ranks: 0 is not at least 1"),
+        (all_reduce_time, {"size_bytes": 0, "ranks": 1, "bytes_per_s": 1}, "size_bytes: 0 is not"),
+        (all_reduce_time, {"size_bytes": 1, "ranks": 2, "bytes_per_s": 1, "latency_ns": -1}, "latency_ns: -1 is not"),
+        (decode_floor, {"weight_bytes": 1, "gpus": 0, "memory_bytes": 1, "peaks": H100}, "gpus: 0 is not"),
+        (
+            checkpoint_time,
+            {"parameters": 1, "weight_bytes_each": 2, "optimizer_bytes_each": -1, "bytes_per_s": 1},
+            "optimizer_bytes_each: -1 is not a number of at least 0",
+        ),
+    ],
+)
+def test_arguments_that_cannot_be(of: object, arguments: dict[str, float], message: str) -> None:
+    """The argument, what it is, and what it may be."""
+    with pytest.raises(ValueError, match=message):
+        of(**arguments)

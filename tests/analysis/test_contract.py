@@ -1,0 +1,184 @@
+"""The contract of `perfkit.analysis`: empty tables, other tables, windows, and arguments that stay as they are."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from analysis.test_communication import THREE_RANKS
+from counted import counters, launches, stalls
+from frames import api_calls, copies, kernels, ranges
+from ops import op, ops
+from sampled import devices, samples, together
+
+from perfkit.analysis import (
+    access,
+    communication,
+    dossier,
+    efficiency,
+    gaps,
+    host,
+    llm_operations,
+    memory,
+    monitoring,
+    roofline,
+    scaling,
+    steps,
+    timeline,
+    warps,
+)
+from perfkit.analysis import kernels as kernel_times
+from perfkit.analysis import (
+    launches as launching,
+)
+from perfkit.analysis.monitoring.alignment import bins as binned_samples
+from perfkit.errors import SchemaError
+from perfkit.hardware import Peaks
+from perfkit.schema import Table
+from perfkit.tables import (
+    API_CALLS,
+    COLLECTIVES,
+    COPIES,
+    COUNTERS,
+    DEVICES,
+    KERNELS,
+    LAUNCHES,
+    OPS,
+    RANGES,
+    SAMPLES,
+    STALLS,
+)
+
+HOUR = 3_600_000_000_000
+GPU = Peaks("made up", {"fp32": 1e12, "fp16_tensor": 1e12}, memory_bytes_per_s=1e12)
+MEASURED = {"dur_ns": 10.0, "fp32_flops": 5.0, "dram_bytes": 2.0, "sm_frac": 0.5, "memory_frac": 0.4}
+LOG = {"power_w": [1, 2, 3], "power_limit_w": [3, 3, 3], "gpu_busy_frac": [1, 1, 0], "sm_clock_hz": [9, 9, 5]}
+HELD = {"memory_allocated_bytes": [1, 2, 1], "memory_reserved_bytes": [4, 4, 4], "throttled_power_frac": [0, 1, 1]}
+WORK = kernels(
+    {"start_ns": 10, "dur_ns": 20, "correlation": 1, "name": "sgemm", "family": "gemm"},
+    {"start_ns": 60, "dur_ns": 30, "correlation": 2, "in_graph": True},
+    {"start_ns": 95, "dur_ns": 2 * 10**9, "family": "communication", "stream": 8},
+)
+CALLS = api_calls(
+    {"start_ns": 5, "dur_ns": 3, "correlation": 1},
+    {"start_ns": 32, "dur_ns": 2, "correlation": 3, "name": "cudaMemcpyAsync"},
+    {"start_ns": 40, "dur_ns": 5, "correlation": 2, "name": "cudaGraphLaunch"},
+    {"start_ns": 50, "dur_ns": 5, "name": "cudaDeviceSynchronize"},
+)
+COPIED = copies({"start_ns": 45, "dur_ns": 5, "bytes": 99, "src_memory": "pageable", "correlation": 3})
+SPANS = ranges(*({"start_ns": 30 * i, "dur_ns": 30, "name": f"step {i}"} for i in range(4)))
+READINGS = together(samples(**LOG, **HELD, forward_flops_per_s=[1, 2, 3]), samples(gpu=1, **LOG))
+COUNTED = launches(MEASURED), counters({"lts__t_sector_hit_rate.pct": 50.0}), stalls({"wait": 1.0, "selected": 1.0})
+# Arguments that are named after a table are that table.
+TABLES: dict[str, tuple[Table, pd.DataFrame]] = {
+    "kernels": (KERNELS, WORK),
+    "copies": (COPIES, COPIED),
+    "api_calls": (API_CALLS, CALLS),
+    "ranges": (RANGES, SPANS),
+    "ops": (OPS, ops(op("aten::mm", 0, 9))),
+    "samples": (SAMPLES, READINGS),
+    "devices": (DEVICES, devices("A", "B", memory_bytes=9)),
+    "collectives": (COLLECTIVES, THREE_RANKS),
+    "launches": (LAUNCHES, COUNTED[0]),
+    "counters": (COUNTERS, COUNTED[1]),
+    "stalls": (STALLS, COUNTED[2]),
+    "steps": (steps.STEPS, steps.detect(SPANS, WORK)),
+    "gaps": (gaps.GAPS, gaps.idle_gaps(WORK, COPIED, CALLS)),
+    "latency": (launching.LATENCY, launching.latency(WORK, CALLS)),
+    "timeline": (memory.TIMELINE, memory.timeline(READINGS)),
+    "points": (roofline.POINTS, roofline.points(*COUNTED[:2])),
+    "ceilings": (roofline.CEILINGS, roofline.ceilings(COUNTED[0], peaks=GPU)),
+    "runs": (scaling.RUNS, scaling.RUNS.make(pd.DataFrame({"gpus": [1, 2, 4], "throughput_per_s": [1.0, 1.9, 3.5]}))),
+    "operations": (llm_operations.OPERATIONS, llm_operations.work()),
+}
+MORE: dict[Any, dict[str, Any]] = {
+    efficiency.reported_mfu: {"peaks": GPU, "precision": "fp32"},
+    llm_operations.attainable: {"peaks": GPU, "precision": "fp32"},
+}
+ASKED: list[Callable[..., pd.DataFrame]] = [
+    *(access.checks, access.target_checks),
+    *(communication.overlap, communication.bandwidth, communication.summary, communication.plateau),
+    *(communication.matched, communication.skew, communication.stragglers),
+    *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
+    *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
+    *(kernel_times.summary, kernel_times.precision),
+    *(launching.latency, launching.summary, launching.unlaunched, launching.queue_depth),
+    *(llm_operations.attainable, scaling.scaling, steps.detect, steps.steady),
+    *(memory.timeline, memory.peak, memory.fragmentation, memory.bins),
+    *(memory.copied, memory.pageable_async, memory.small_copies),
+    *(monitoring.summary, monitoring.utilisation, monitoring.energy, monitoring.dips, monitoring.idle),
+    *(monitoring.periods, monitoring.imbalance, monitoring.at_limit, monitoring.throttling, monitoring.checks),
+    *(monitoring.clock_drops, monitoring.clock_under_kernels, monitoring.throttled_kernels, binned_samples),
+    *(roofline.points, roofline.bound, warps.occupancy, warps.stall_shares, warps.main_stall),
+    *(timeline.busy, timeline.breakdown, timeline.bins, timeline.samples_mean),
+]
+every_function = pytest.mark.parametrize("of", ASKED, ids=lambda of: f"{of.__module__}.{of.__name__}"[17:])
+WITH_WINDOW = [of for of in ASKED if "window" in inspect.signature(of).parameters]
+
+
+def arguments(of: Callable[..., pd.DataFrame], *, empty: bool = False) -> dict[str, Any]:
+    """A table for each argument of a function that is named after one, and what else it needs."""
+    names = [name for name in inspect.signature(of).parameters if name in TABLES]
+    return {name: TABLES[name][0].empty() if empty else TABLES[name][1] for name in names} | MORE.get(of, {})
+
+
+def types(frame: pd.DataFrame) -> dict[str, str]:
+    """The type of each column."""
+    return frame.dtypes.astype(str).to_dict()
+
+
+def moved(given: Any, by: int) -> Any:
+    """A table with its times moved by so many ns; anything else as it is."""
+    times = [name for name in ("start_ns", "time_ns") if isinstance(given, pd.DataFrame) and name in given]
+    return given.assign(**{name: given[name] + by for name in times}) if times else given
+
+
+@every_function
+def test_empty_tables_give_no_row_of_the_same_types(of: Callable[..., pd.DataFrame]) -> None:
+    """No rows where nothing was recorded; with one table empty the rows that are left have the same types too."""
+    full, none = of(**arguments(of)), arguments(of, empty=True)
+    assert len(full) > 0
+    windows: list[dict[str, Any]] = [{}, {"window": (0, 5)}] if of in WITH_WINDOW else [{}]
+    for window in windows:
+        assert (0, types(full)) == (len(answer := of(**none, **window)), types(answer))
+    for name in arguments(of).keys() & TABLES.keys():
+        assert types(full) == types(of(**arguments(of) | {name: none[name]}))
+
+
+@every_function
+def test_other_tables_are_refused_by_name(of: Callable[..., pd.DataFrame]) -> None:
+    """Each table argument in turn is another table, empty as it may be."""
+    for name in arguments(of).keys() & TABLES.keys():
+        other = COPIES if name != "copies" else KERNELS
+        with pytest.raises(SchemaError, match=f"table '{TABLES[name][0].name}' does not match"):
+            of(**arguments(of) | {name: other.empty()})
+
+
+@every_function
+def test_arguments_stay_as_they_are(of: Callable[..., pd.DataFrame]) -> None:
+    """No function changes a table that it is given, with a window or without."""
+    before = {name: frame.copy(deep=True) for name, (_, frame) in TABLES.items()}
+    of(**arguments(of))
+    if of in WITH_WINDOW:
+        of(**arguments(of), window=(15, 50))
+    for name, frame in before.items():
+        pd.testing.assert_frame_equal(frame, TABLES[name][1])
+
+
+@every_function
+def test_a_later_start_of_the_capture_moves_times_only(of: Callable[..., pd.DataFrame]) -> None:
+    """An hour later all times are an hour later, and everything else is as it was."""
+    plain, later = of(**arguments(of)), of(**{name: moved(given, HOUR) for name, given in arguments(of).items()})
+    pd.testing.assert_frame_equal(plain, moved(later, -HOUR))
+
+
+@pytest.mark.parametrize("of", WITH_WINDOW)
+def test_windows_are_checked(of: Callable[..., pd.DataFrame]) -> None:
+    """A window that does not end after it starts, or is not of integers, is refused, with tables and without."""
+    for empty in (False, True):
+        for window, why in (((9, 2), "does not end after it starts"), ((5, 5), "does not end"), ((0.5, 9), "integers")):
+            with pytest.raises(ValueError, match=rf"window: \({window[0]}, {window[1]}\) .*{why}"):
+                of(**arguments(of, empty=empty), window=window)

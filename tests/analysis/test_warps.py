@@ -1,0 +1,297 @@
+"""Occupancy, its limits and waves, and shares and meaning of stall reasons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from counted import counters, launches, stalls
+
+import perfkit
+from perfkit.analysis.kernels import wide
+from perfkit.analysis.warps import Sm, main_stall, occupancy, resident_blocks, stall_shares, stall_words
+from perfkit.errors import PerfkitError, SchemaError
+from perfkit.tables import COUNTERS, LAUNCHES, STALLS
+
+A100 = Sm(warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8)
+WORKED = {
+    "launch__registers_per_thread": 64,
+    "launch__shared_mem_per_block_static": 16 * 1024,
+    "launch__shared_mem_per_block_dynamic": 32 * 1024,
+}
+ATTRIBUTES = {
+    "device__attribute_max_warps_per_multiprocessor": 64,
+    "device__attribute_max_registers_per_multiprocessor": 65536,
+    "device__attribute_max_shared_memory_per_multiprocessor": 164 * 1024,
+    "device__attribute_max_blocks_per_multiprocessor": 32,
+    "device__attribute_multiprocessor_count": 108,
+    "device__attribute_compute_capability_major": 8,
+}
+GRID = {"grid_blocks": 1000, "block_threads": 256}
+
+
+@pytest.mark.parametrize(("extra", "sm"), [({}, A100), (ATTRIBUTES, Sm())], ids=["keyword", "attributes"])
+def test_worked_example(extra: dict[str, float], sm: Sm) -> None:
+    """A100, 256 threads, 64 registers, 48 KiB: 8, 4, 3 and 32 blocks; 3 x 8 / 64 = 37.5 %; 1000 / (3 x 108) waves."""
+    found = occupancy(launches(GRID), counters(WORKED | extra), sm=sm).iloc[0]
+    assert [8, 4, 3, 32] == [found[f"{name}_blocks"] for name in ("warps", "registers", "shared_memory", "slots")]
+    assert (3, 0.375, "shared memory") == tuple(
+        found[["resident_blocks", "theoretical_occupancy_frac", "limiter"]].tolist()
+    )
+    assert pytest.approx(1000 / 324, rel=1e-12) == found["waves"]
+    assert "3.086" == f"{found['waves']:.3f}"
+    assert pytest.approx(4 - 1000 / 324, rel=1e-12) == found["tail_frac"]
+
+
+def test_measured_limits_come_first() -> None:
+    """Where the report holds the limits they are taken, and its theoretical occupancy too."""
+    measured = {f"launch__occupancy_limit_{name}": n for name, n in (("warps", 8), ("registers", 2), ("blocks", 32))}
+    said = {**WORKED, **measured, "launch__occupancy_limit_shared_mem": 2, "launch__occupancy_limit_barriers": 16}
+    found = occupancy(launches(GRID | {"theoretical_occupancy_frac": 0.26}), counters(said), sm=A100).iloc[0]
+    assert "registers, shared memory" == found["limiter"]
+    assert (0.26, 2, 16) == (found["theoretical_occupancy_frac"], found["resident_blocks"], found["barriers_blocks"])
+
+
+def test_barriers_limit_when_they_are_scarcest() -> None:
+    """Reports from 2024 on also count barriers."""
+    found = occupancy(launches(GRID), counters(WORKED | {"launch__occupancy_limit_barriers": 1}), sm=A100)
+    assert ["barriers"] == found["limiter"].tolist()
+
+
+def test_without_the_gpu_nothing_is_assumed() -> None:
+    """Without limits of the SM nothing is computed: there is no default GPU."""
+    found = occupancy(launches(GRID | {"achieved_occupancy_frac": 0.5}), counters(WORKED)).iloc[0]
+    unknown = ["theoretical_occupancy_frac", "resident_blocks", "waves", "tail_frac", "limiter", "slots_blocks"]
+    assert found[unknown].isna().all()
+    assert 0.5 == found["achieved_occupancy_frac"]
+
+
+def test_one_unknown_limit_leaves_the_smallest_unknown() -> None:
+    """Three limits known, shared memory not: the smallest of three may not be the limiter."""
+    found = occupancy(launches(GRID), counters({"launch__registers_per_thread": 64}), sm=A100).iloc[0]
+    assert 4 == found["registers_blocks"]
+    assert pd.isna(found["resident_blocks"])
+    assert pd.isna(found["limiter"])
+
+
+@pytest.mark.parametrize(
+    ("grid", "printed", "waves"),
+    [(1000, 3.09, 1000 / 324), (1000, 1.5, 1.5), (1, 0.0, 1 / 324)],
+    ids=["rounded", "clusters decide", "far below one"],
+)
+def test_waves_keep_their_digits(grid: int, printed: float, waves: float) -> None:
+    """A printed 3.09 is 3.0864; a value that the rule does not give is the report's own."""
+    said = counters(WORKED | {"launch__waves_per_multiprocessor": printed})
+    found = occupancy(launches(GRID | {"grid_blocks": grid}), said, sm=A100)["waves"]
+    assert [pytest.approx(waves, rel=1e-12)] == found.tolist()
+
+
+def test_a_printed_zero_is_no_answer() -> None:
+    """0.00 waves means below 0.005: without the number of SMs neither waves nor tail are known."""
+    found = occupancy(launches(GRID), counters({"launch__waves_per_multiprocessor": 0.0})).iloc[0]
+    assert found[["waves", "tail_frac"]].isna().all()
+
+
+def test_whole_waves_have_no_tail() -> None:
+    """648 blocks are two waves of 324: no place stays empty."""
+    found = occupancy(launches(GRID | {"grid_blocks": 648}), counters(WORKED), sm=A100).iloc[0]
+    assert (2.0, 0.0) == (found["waves"], found["tail_frac"])
+
+
+def test_registers_are_given_out_by_quarters() -> None:
+    """42 registers: 1536 per warp, 16384 // 1536 = 10 warps a quarter, 40 an SM: 20 blocks of 2 warps, not 21."""
+    found = resident_blocks(np.array([64.0]), np.array([42.0]), np.array([0.0]), sm=A100)
+    assert [20] == found["registers"].tolist()
+
+
+def test_before_ampere_no_shared_memory_is_kept() -> None:
+    """Turing: 65536 / 16384 = 4 blocks; Ampere keeps 1 KiB per block: 3. No shared memory at all: the slots."""
+    shared = np.array([16384.0, 0.0])
+    by_capability = {
+        cc: resident_blocks(
+            np.full(2, 128.0), np.full(2, 32.0), shared, sm=Sm(32, 65536, 65536, 16, 34, compute_capability=cc)
+        )["shared_memory"].tolist()
+        for cc in (7.5, 8.0)
+    }
+    assert {7.5: [4, 16], 8.0: [3, 64]} == by_capability
+
+
+def test_limits_equal_a_loop() -> None:
+    """On random launches the smallest limit is that of a plain loop over the rules."""
+    rng = np.random.default_rng(5)
+    threads, registers = rng.integers(1, 1025, 200), rng.integers(16, 65, 200)
+    shared = rng.integers(0, 160, 200) * 1024
+    found = resident_blocks(threads.astype(float), registers.astype(float), shared.astype(float), sm=A100)
+    for i in range(200):
+        warps = -(-int(threads[i]) // 32)
+        per_warp = -(-int(registers[i]) * 32 // 256) * 256
+        expected = [64 // warps, 16384 // per_warp * 4 // warps, 167936 // (int(shared[i]) + 1024), 32]
+        assert expected == found.loc[i].tolist()
+
+
+def test_empty_tables() -> None:
+    """No launches give no rows, with the columns and dtypes of a full answer."""
+    full, empty = occupancy(launches(GRID), counters(WORKED), sm=A100), occupancy(LAUNCHES.empty(), COUNTERS.empty())
+    assert 0 == len(empty)
+    assert full.dtypes.drop("name").to_dict() == empty.dtypes.drop("name").to_dict()
+
+
+def test_wrong_tables() -> None:
+    """Frames that are other tables are refused."""
+    with pytest.raises(SchemaError, match="LAUNCHES"):
+        occupancy(COUNTERS.empty(), COUNTERS.empty())
+    with pytest.raises(SchemaError, match="COUNTERS"):
+        occupancy(LAUNCHES.empty(), LAUNCHES.empty())
+
+
+HOPPER = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=132, compute_capability=9)
+GA100 = Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
+GA10X = Sm(warps=48, registers=65536, shared_bytes=102400, slots=16, compute_capability=8.6)
+TURING = Sm(warps=32, registers=65536, shared_bytes=65536, slots=16, sms=34, compute_capability=7.5)
+BLACKWELL = Sm(warps=64, registers=65536, shared_bytes=233472, slots=32, sms=148, compute_capability=10)
+REPORTS = {
+    "golden/ncu/AlpriElse__cs599k__rms-norm-pytorch.raw_base.csv": HOPPER,
+    "golden/ncu/extra-p__extrap__ex-gpu.s10.raw_base.csv": GA100,
+    "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv": GA10X,
+    "golden/ncu/NVIDIA__nsight-training__manual_nvtx.raw_base.csv": GA10X,
+    "golden/ncu/amitadate__GPU_Power_Model__PS1_10_profile.raw_base.csv": TURING,
+    "ncu/meinie0826__Roofline-Analysis__flashinfer_paged_decode__gqa_bf16_b1_ctx4k_p64.ncu.csv": BLACKWELL,
+}
+
+
+@pytest.mark.parametrize(("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS])
+def test_rules_give_the_vendors_limits(profiles: Path, report: str, sm: Sm) -> None:
+    """Warps, registers and slots computed from the launch are the vendor's, on five architectures.
+
+    Shared memory is left out: newer tools divide the configured size, not the largest, and the driver chooses it.
+    """
+    run = perfkit.load(profiles / report)
+    said = wide(
+        run.launches,
+        run.counters,
+        [f"launch__occupancy_limit_{name}" for name in ("warps", "registers", "blocks")]
+        + ["launch__registers_per_thread"],
+    )
+    threads = run.launches["block_threads"].to_numpy("float64")
+    found = resident_blocks(threads, said["launch__registers_per_thread"].to_numpy(), np.zeros(len(said)), sm=sm)
+    assert said.iloc[:, :3].to_numpy().tolist() == found[["warps", "registers", "slots"]].to_numpy().tolist()
+
+
+@pytest.mark.parametrize(("report", "sm"), REPORTS.items(), ids=[Path(name).name[:20] for name in REPORTS])
+def test_limits_give_the_vendors_occupancy(profiles: Path, report: str, sm: Sm) -> None:
+    """Resident blocks x warps per block / warps of the SM is the theoretical occupancy that the report holds."""
+    run = perfkit.load(profiles / report)
+    blank = run.launches.assign(theoretical_occupancy_frac=np.nan)
+    found = occupancy(blank, run.counters, sm=sm)
+    measured = run.launches["theoretical_occupancy_frac"]
+    assert pytest.approx(measured.to_numpy(), abs=1e-4) == found["theoretical_occupancy_frac"].to_numpy()
+
+
+NCU = (
+    "barrier branch_resolving dispatch_stall drain gmma imc_miss lg_throttle long_scoreboard math_pipe_throttle "
+    "membar mio_throttle misc no_instruction no_instructions not_selected selected short_scoreboard sleeping "
+    "tex_throttle wait"
+)
+
+
+def test_shares_by_hand() -> None:
+    """6 + 3 + 1 = 10: shares 0.6, 0.3 and 0.1; what issued counts in the sum and has no place."""
+    found = stall_shares(stalls({"selected": 1.0, "long_scoreboard": 6.0, "wait": 3.0}))
+    assert ["long_scoreboard", "wait", "selected"] == found["reason"].tolist()
+    assert [0.6, 0.3, 0.1] == found["share_frac"].tolist()
+    assert [1, 2, pd.NA] == found["place"].tolist()
+
+
+def test_a_total_is_never_added() -> None:
+    """stl_any = 30 + 10 is left out however it is spelled: shares are 0.75 and 0.25."""
+    found = stall_shares(stalls({"stl_any": 40, "stl_gmem": 30, "stl_sync": 10}, {"GINS:STL_ANY": 8, "gmem": 8}))
+    assert [("stl_gmem", 0.75), ("stl_sync", 0.25), ("gmem", 1.0)] == list(
+        zip(found["reason"], found["share_frac"], strict=True)
+    )
+
+
+def test_each_launch_and_each_node_has_its_own_sum() -> None:
+    """Launch 1 does not thin out launch 0, and rows of nodes are looked at on their own."""
+    both = pd.concat([stalls({"wait": 4, "drain": 4}, {"wait": 9}), stalls({"wait": 1, "drain": 3}, nodes=True)])
+    both = STALLS.make(both)
+    assert [0.5, 0.5, 1.0] == stall_shares(both)["share_frac"].tolist()
+    assert [("drain", 0.75), ("wait", 0.25)] == list(
+        stall_shares(both, by="node")[["reason", "share_frac"]].itertuples(index=False, name=None)
+    )
+
+
+def test_ties_are_in_order_of_the_reason() -> None:
+    """Equal values stand in order of their names, on every run."""
+    assert ["barrier", "drain", "wait"] == stall_shares(stalls({"wait": 1, "barrier": 1, "drain": 1}))[
+        "reason"
+    ].tolist()
+
+
+def test_nothing_waited() -> None:
+    """Where all values are 0 there is no share, and no main stall."""
+    nothing = stalls({"wait": 0, "drain": 0})
+    assert stall_shares(nothing)["share_frac"].isna().all()
+    assert main_stall(nothing).empty
+
+
+def test_missing_values_are_not_counted() -> None:
+    """A reason that was not measured has neither share nor place, and the others share all."""
+    found = stall_shares(stalls({"wait": np.nan, "drain": 2.0})).set_index("reason")
+    assert (1.0, 1) == (found.loc["drain", "share_frac"], found.loc["drain", "place"])
+    assert pd.isna(found.loc["wait", "share_frac"])
+    assert pd.isna(found.loc["wait", "place"])
+
+
+def test_main_stall_says_what_it_means() -> None:
+    """The largest stall of each launch comes with its words; that selected is larger does not matter."""
+    found = main_stall(stalls({"selected": 9.0, "barrier": 2.0, "wait": 1.0}, {"unheard_of": 1.0}))
+    assert ["barrier", "unheard_of"] == found["reason"].tolist()
+    assert [stall_words["barrier"].means, ""] == found["means"].tolist()
+    assert [stall_words["barrier"].helps, ""] == found["helps"].tolist()
+
+
+def test_every_reason_of_the_tool_has_words() -> None:
+    """Each reason is explained by a sentence and by what helps, in both spellings of the plural one."""
+    assert [] == [reason for reason in NCU.split() if reason not in stall_words]
+    assert all(text.endswith(".") for said in stall_words.values() for text in said)
+    assert stall_words["no_instruction"] == stall_words["no_instructions"]
+
+
+def test_shares_equal_a_loop() -> None:
+    """On random values shares are those of a plain loop, and add up to 1 per launch."""
+    rng = np.random.default_rng(3)
+    values = [dict(zip(["wait", "drain", "barrier", "selected"], rng.random(4), strict=True)) for _ in range(50)]
+    found = stall_shares(stalls(*values)).set_index(["launch", "reason"])["share_frac"]
+    for i, of_launch in enumerate(values):
+        for reason, value in of_launch.items():
+            assert pytest.approx(value / sum(of_launch.values()), rel=1e-12) == found[i, reason]
+    assert pytest.approx(np.ones(50), rel=1e-12) == found.groupby("launch").sum().to_numpy()
+
+
+def test_empty_table() -> None:
+    """No rows give no rows, with the columns and dtypes of a full answer."""
+    full, empty = stall_shares(stalls({"wait": 1.0})), stall_shares(STALLS.empty())
+    assert len(empty) == 0
+    assert full.dtypes.drop("reason").to_dict() == empty.dtypes.drop("reason").to_dict()
+    assert "category" == empty["reason"].dtype
+    assert main_stall(STALLS.empty()).empty
+
+
+def test_input_is_left_alone() -> None:
+    """The table that is asked about does not change."""
+    table = stalls({"wait": 1.0, "stl_any": 2.0})
+    before = table.copy(deep=True)
+    main_stall(table)
+    pd.testing.assert_frame_equal(before, table)
+
+
+def test_wrong_arguments() -> None:
+    """Another table, another key and negative values are refused."""
+    with pytest.raises(SchemaError, match="STALLS"):
+        stall_shares(pd.DataFrame({"reason": []}))
+    with pytest.raises(ValueError, match=r"by: 'kernel' is not one of \['launch', 'node'\]"):
+        stall_shares(STALLS.empty(), by="kernel")
+    with pytest.raises(PerfkitError, match="-2, below 0"):
+        stall_shares(stalls({"wait": -2.0}))
