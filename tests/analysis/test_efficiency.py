@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 from sampled import samples, together
 
@@ -24,9 +23,8 @@ from perfkit.analysis.efficiency import (
     tokens_per_s,
     verdict,
 )
-from perfkit.errors import PerfkitError, SchemaError
+from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.tables import SAMPLES
 
 H100 = Peaks("H100", {"bf16_tensor": 989e12})
 A100 = Peaks("A100", {"bf16_tensor": 312e12, "fp16_tensor": 312e12, "fp32": 19.5e12})
@@ -218,15 +216,6 @@ def test_reports_of_several_ranks() -> None:
     told = together(samples(**BERT), samples(rank=1, **BERT), samples(rank=2, power_w=[1.0]))
     found = reported_mfu(told, peaks=A100, precision="fp16_tensor")
     assert [0, 1] == found["rank"].tolist()
-    nothing = reported_mfu(SAMPLES.empty(), peaks=A100, precision="fp16_tensor")
-    assert 0 == len(nothing)
-    assert found.dtypes.astype(str).to_dict() == nothing.dtypes.astype(str).to_dict()
-
-
-def test_reports_are_samples() -> None:
-    """Another table is refused, with what it lacks."""
-    with pytest.raises(SchemaError, match="table 'SAMPLES' does not match"):
-        reported_mfu(pd.DataFrame({"metric": []}), peaks=A100, precision="fp16_tensor")
 
 
 def test_bert_large_as_deepspeed_published_it(profiles: Path) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from perfkit import hardware
-from perfkit.analysis.llm_operations import MACHINE, OPERATIONS, attainable, ceilings, work
-from perfkit.errors import PerfkitError, SchemaError
+from perfkit.analysis.llm_operations import MACHINE, attainable, ceilings, work
+from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.tables import KERNELS
 
 GPU = Peaks("made up", {"bf16_tensor": 100e12, "fp32": 10e12, "int8_tensor": 200e12}, memory_bytes_per_s=1e12)
 
@@ -103,22 +101,18 @@ def test_more_than_the_data_sheet_is_refused() -> None:
     assert above["measured_frac"].max() == pytest.approx(1.09, rel=1e-12)
 
 
-def test_nothing_known_and_nothing_placed() -> None:
-    """No peaks are no rows; no operations are none under a roof; both with the columns and types of full ones."""
+def test_nothing_known() -> None:
+    """No peaks are no rows, with the columns and types of full ones."""
     empty = ceilings(peaks=None)
     assert 0 == len(empty)
     assert empty.dtypes.astype(str).tolist() == [column.dtype for column in MACHINE.columns]
-    full, none = (attainable(rows, peaks=GPU, precision="fp32") for rows in (work(), OPERATIONS.empty()))
-    assert full.dtypes.astype(str).tolist() == none.dtypes.astype(str).tolist()
 
 
 def test_wrong_arguments() -> None:
-    """A size of 0, an unknown precision, a GPU without bandwidth and another table are refused."""
+    """A size of 0, an unknown precision and a GPU without bandwidth are refused."""
     with pytest.raises(ValueError, match=r"heads: 0 is not above 0"):
         work(heads=0)
     with pytest.raises(ValueError, match=r"precision: 'fp7' is not one of"):
         attainable(work(), peaks=GPU, precision="fp7")
     with pytest.raises(PerfkitError, match=r"memory bandwidth is not known"):
         attainable(work(), peaks=Peaks("made up", {"fp32": 1e12}), precision="fp32")
-    with pytest.raises(SchemaError, match="table 'OPERATIONS' does not match"):
-        attainable(pd.DataFrame(KERNELS.empty()), peaks=GPU, precision="fp32")

@@ -138,11 +138,8 @@ def test_slower_with_more_gpus_is_not_amdahls_law() -> None:
     assert ["communication"] == scaling_fit(runs([1, 2, 4], [1000, 700, 500]))["model"].tolist()
 
 
-def test_empty_and_wrong_runs() -> None:
-    """No runs, no rows; no GPU, no throughput or another table are refused."""
-    nothing = scaling(RUNS.empty())
-    assert 0 == len(nothing)
-    assert scaling(GUIDE).dtypes.astype(str).to_dict() == nothing.dtypes.astype(str).to_dict()
+def test_wrong_runs() -> None:
+    """No GPU, no throughput or another table are refused."""
     for gpus, throughput in ((0, 1.0), (1, 0.0), (1, np.nan), (1, np.inf)):
         with pytest.raises(ValueError, match=f"runs: {throughput} per second on {gpus} GPUs are not both above 0"):
             scaling(runs([gpus], [throughput]))

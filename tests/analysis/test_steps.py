@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import copies, kernels, ranges
+from frames import kernels, ranges
 
 import perfkit
 from make import Shape, capture, mlp_a100
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.steps import STEPS, bounds, detect, iterations, repeats, steady
-from perfkit.errors import SchemaError
 from perfkit.tables import KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
@@ -139,43 +138,11 @@ def test_steady_keeps_rows_and_numbers() -> None:
     assert kept.columns.tolist() == STEPS.column_names
 
 
-def test_empty() -> None:
-    """Without ranges and kernels there is no step, and the columns and types are those of a result."""
-    some = detect(named(100, 100, 100), KERNELS.empty())
-    none = detect(RANGES.empty(), KERNELS.empty(), window=(0, 5))
-    assert some.dtypes.astype(str).to_dict() == none.dtypes.astype(str).to_dict()
-    assert (0, 0) == (len(none), len(steady(none)))
-
-
-def test_shift_changes_nothing_else() -> None:
-    """A million ns later the same steps start a million ns later."""
-    frame = kernels(*training(6, prologue=4))
-    before = detect(RANGES.empty(), frame)
-    after = detect(RANGES.empty(), frame.assign(start_ns=frame["start_ns"] + 1_000_000))
-    pd.testing.assert_frame_equal(before.assign(start_ns=before["start_ns"] + 1_000_000), after)
-
-
 def test_order_of_ranks_does_not_matter() -> None:
     """Kernels of two ranks that are not in the table's order have the same steps."""
     frame = kernels(*training(4), *training(5, rank=1))
     turned = pd.concat([frame[frame["rank"] == 1], frame[frame["rank"] == 0]])
     pd.testing.assert_frame_equal(detect(RANGES.empty(), frame), detect(RANGES.empty(), turned))
-
-
-def test_wrong_arguments() -> None:
-    """Foreign tables and a backward window are refused; the input is not changed."""
-    frame = kernels(*training(4))
-    before = frame.copy()
-    foreign = copies(span(0, 1, "x"))
-    with pytest.raises(SchemaError, match="'RANGES' does not match"):
-        detect(foreign, frame)
-    with pytest.raises(SchemaError, match="'KERNELS' does not match"):
-        detect(RANGES.empty(), foreign)
-    with pytest.raises(SchemaError, match="'STEPS' does not match"):
-        steady(frame)
-    with pytest.raises(ValueError, match="does not end after it starts"):
-        detect(RANGES.empty(), frame, window=(9, 9))
-    pd.testing.assert_frame_equal(before, frame)
 
 
 NONE = np.zeros(0, np.int64)
@@ -490,12 +457,6 @@ def test_bounds_of_stretches_apart() -> None:
     start, end = np.array([0, 3, 10, 20]), np.array([2, 30, 12, 25])
     begin, finish = bounds(start, end, np.array([0, 3]), np.array([2, 4]))
     assert (begin.tolist(), finish.tolist()) == ([0, 20], [20, 25])
-
-
-def test_bounds_of_nothing() -> None:
-    """No stretches have no bounds."""
-    none = np.zeros(0, np.int64)
-    assert [0, 0] == [len(b) for b in bounds(np.array([1]), np.array([2]), none, none)]
 
 
 SHAPES = {

@@ -8,8 +8,7 @@ import pytest
 from sampled import SECOND, devices, samples, together
 
 from perfkit.analysis.monitoring.readings import at_limit, throttling
-from perfkit.errors import SchemaError
-from perfkit.tables import DEVICES, SAMPLES
+from perfkit.tables import DEVICES
 
 NO_DEVICES = DEVICES.empty()
 
@@ -258,15 +257,3 @@ def test_devices_keep_their_own_limits() -> None:
     places = [(0, 0, "power"), (0, 0, "memory"), (0, 1, "power"), (1, 0, "power")]
     assert places == list(zip(found["rank"], found["gpu"], found["quantity"], strict=True))
     assert [0.5, 0.25, 0.25, 1.0] == found["mean_frac"].tolist()
-
-
-def test_empty_and_wrong_tables() -> None:
-    """No readings, no rows, with the types of a full answer; other tables are refused."""
-    full = throttling(samples(throttled_power_frac=[1])), at_limit(samples(power_w=[1], power_limit_w=[2]), NO_DEVICES)
-    for found, nothing in zip(full, (throttling(SAMPLES.empty()), at_limit(SAMPLES.empty(), NO_DEVICES)), strict=True):
-        assert 0 == len(nothing)
-        assert found.dtypes.astype(str).to_dict() == nothing.dtypes.astype(str).to_dict()
-    with pytest.raises(SchemaError, match="table 'SAMPLES' does not match"):
-        throttling(NO_DEVICES)
-    with pytest.raises(SchemaError, match="table 'DEVICES' does not match"):
-        at_limit(SAMPLES.empty(), SAMPLES.empty())

@@ -10,7 +10,6 @@ from sampled import SECOND, samples, together
 from perfkit.analysis.monitoring import summaries
 from perfkit.analysis.monitoring.summaries import dips, energy, idle, imbalance, periods, summary, utilisation
 from perfkit.analysis.timeline import samples_mean
-from perfkit.errors import SchemaError
 from perfkit.tables import SAMPLES
 
 STATISTICS = ["mean", "p5", "p50", "p95", "min", "max"]
@@ -171,19 +170,11 @@ def test_one_reading_has_no_energy() -> None:
 
 
 @pytest.mark.parametrize("of", [summary, utilisation, energy])
-def test_empty_and_wrong_tables(of: object) -> None:
-    """No readings, no rows, with the types of a full answer; another table is refused; the input stays as it is."""
+def test_a_window_without_readings(of: object) -> None:
+    """No rows, with the types of a full answer."""
     drawn = samples(power_w=[1, 2, 3], gpu_busy_frac=[0, 1, 1])
-    before = drawn.copy(deep=True)
-    full = of(drawn)
-    pd.testing.assert_frame_equal(before, drawn)
-    for nothing in (of(SAMPLES.empty()), of(drawn, window=(10**12, 10**12 + 1))):
-        assert 0 == len(nothing)
-        assert full.dtypes.astype(str).to_dict() == nothing.dtypes.astype(str).to_dict()
-    with pytest.raises(SchemaError, match="table 'SAMPLES' does not match"):
-        of(pd.DataFrame({"value": [1.0]}))
-    with pytest.raises(ValueError, match=r"window: \(5, 5\) does not end after it starts"):
-        of(drawn, window=(5, 5))
+    full, nothing = of(drawn), of(drawn, window=(10**12, 10**12 + 1))
+    assert (0, full.dtypes.astype(str).to_dict()) == (len(nothing), nothing.dtypes.astype(str).to_dict())
 
 
 def test_dips_by_hand() -> None:
@@ -321,18 +312,6 @@ def test_imbalance_of_idle_devices_is_unknown() -> None:
     assert ["power_w", "gpu_busy_frac"] == found["metric"].tolist()
     assert 0.5 == found["spread_frac"].iloc[0]
     assert np.isnan(found["spread_frac"].iloc[1])
-
-
-@pytest.mark.parametrize("of", [dips, idle, periods, imbalance])
-def test_rhythm_empty_and_wrong_tables(of: object) -> None:
-    """No readings, no rows, with the types of a full answer; another table is refused."""
-    drawn = together(samples(gpu_busy_frac=[1, 1, 0]), samples(gpu=1, gpu_busy_frac=[1, 1, 1]))
-    full, nothing = of(drawn), of(SAMPLES.empty())
-    assert 0 < len(full)
-    assert 0 == len(nothing)
-    assert full.dtypes.astype(str).to_dict() == nothing.dtypes.astype(str).to_dict()
-    with pytest.raises(SchemaError, match="table 'SAMPLES' does not match"):
-        of(pd.DataFrame({"value": [1.0]}))
 
 
 @pytest.mark.parametrize("below", [0, -1, 1.1, np.nan])
