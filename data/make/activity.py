@@ -1,14 +1,9 @@
 """Which rows does a profiler record of steps that were laid out in time, and how does an nsys export hold them?
 
-Conventions
------------
-A block is a bunch of rows of one worker, one dict of int64 columns per kind of row. Times are ns since the
-start of the capture. Correlation ids are shared by a call and the work it started; they are unique within a
-process, and a CUDA graph's kernels share that of its launch. Kernels, directions and functions are given by
-their position in KERNELS, or in what stands for it, DIRECTIONS and API.
-
-The file is a `Database` of `perfkit.simulate.export`. Its bytes depend on the rows alone, so the same capture is the
-same file with the same version of SQLite.
+A block is a bunch of rows of one worker, one dict of int64 columns per kind of row. Times are ns since the start of the
+capture. Correlation ids are shared by a call and the work it started; they are unique within a process, and a CUDA
+graph's kernels share that of its launch. Kernels, directions and functions are given by their position in KERNELS, or
+in what stands for it, DIRECTIONS and API. The bytes of a file depend on the rows alone, and on the version of SQLite.
 """
 
 from __future__ import annotations

@@ -1,30 +1,19 @@
 """What would the profilers have recorded of the inference with BERT that the A100 lab report times?
 
-Conventions
------------
 The report's part 4 prints a latency per batch size, and no more; that holds to the nanosecond as mean and median of
 each phase. What it implies is built in: FP32 on CUDA cores, because sequences of 128 tokens then take three quarters of
 the peak at batch 32, and a host that is too slow for the GPU at batch 1. All else follows from the shapes of BERT-base
-by simple laws (`bert_kernels`) or is drawn at random. The files say that they are simulated.
+by simple laws (`bert_kernels`) or is drawn at random. The files say that they are simulated. Times are ns. The latency
+of a batch is from the copy of its tokens until its logits are back; a phase is its timed batches.
 
-Times are ns. All of the run is counted as in `tally`; a phase is its timed batches, without the one that warms up. The
-latency of a batch is from the copy of its tokens until its logits are back.
+The trace is of an execution of its own, with shapes, without memory and stacks: the two tools cannot record one process
+at once. Kernels last as long as in the timeline's batches of that size, drawn anew; the host takes time for every
+operator. `bert_operators.csv` lists the operators of a batch of 32, with names, arguments and nesting of PyTorch 2,
+eager, without gradients; what only a CPU needs is left out. The kernels are those of `bert_run.answering`.
 
-The form of its ``timings.json``; times are int64 ns. Mean and median of the steps are the report's latency. Operations
-are those of the products: 24 s h^2 + 4 s^2 h for a layer of a sequence of s tokens, and 4 s h for the head.
-
-An execution of its own, after the one that Nsight Systems saw: the two tools cannot record one process at once.
-Recorded with shapes, without memory and stacks. Kernels last as long as in the timeline's batches of that size, drawn
-anew; the host takes time for every operator, as it does when it is watched. The file says that it is simulated.
-
-`bert_operators.csv` lists the operators of a batch of 32. The kernels are those of `bert_run.answering`, in its
-order, each in the operator that PyTorch launches it in. Names, arguments and nesting are those of PyTorch 2, eager,
-without gradients. What only a CPU needs is left out: copies of the bias, conjugation, scalars as tensors.
-
-The tool holds the clock at its base value, 1.065 GHz, and empties the caches before each kernel: products, which the
-SMs limit, take longer than on the timeline by the ratio of the clocks; what the memory limits takes as long. Operations
-and bytes follow from the shapes: a product's multiply-adds, FP32 on CUDA cores or TF32 on tensor cores; operands and
-results once. Stalls, hit rates and cache traffic are invented, plausible for the kind of kernel.
+The counters: the tool holds the clock at its base value, 1.065 GHz, and empties the caches before each kernel.
+Products, which the SMs limit, take longer than on the timeline by the ratio of the clocks; what the memory limits takes
+as long. Operations and bytes follow from the shapes. Stalls, hit rates and cache traffic are invented.
 """
 
 from __future__ import annotations
@@ -48,6 +37,7 @@ from make.spans import Part, annotation, parts
 from make.tally import Tally
 from make.timeline import Int, Op, Plan
 from perfkit.simulate.export import CARD, Worker
+from perfkit.workloads.baseline import UNITS
 
 LAB_LABEL = "perfkit simulate bert_a100: made from the latencies of an A100 lab report; no GPU ran"
 OPTIMISED_LABEL = "perfkit simulate bert_a100_optimised: invented; no report has it, and no GPU ran"
@@ -215,24 +205,8 @@ def _by_name(kernels: Sequence[Kernel], blocks: Sequence[Block]) -> list[dict[st
     return sorted(rows, key=lambda row: -int(str(row["total_ns"])))
 
 
-UNITS = {
-    "_ns": "nanoseconds",
-    "_flops": "floating-point operations",
-    "_bytes": "bytes",
-    "_count": "a number of things",
-    "_frac": "a fraction of 1",
-    "_per_s": "per second",
-}
-
-
 def batch_flops(batch: int) -> int:
-    """Return the operations of a batch, FLOP.
-
-    Examples
-    --------
-    >>> batch_flops(1)
-    22347644928
-    """
+    """Return the operations of a batch, FLOP."""
     layer = 24 * SEQUENCE * HIDDEN**2 + 4 * SEQUENCE**2 * HIDDEN
     return batch * (LAYERS * layer + 4 * SEQUENCE * HIDDEN)
 
@@ -245,17 +219,14 @@ def timing_rows(
 
 
 def _row(batch: int, times: Any, wall_ns: int, peak: float | None) -> dict[str, Any]:
-    low, quarter, middle, three, high = np.percentile(times, [0, 25, 50, 75, 100]).tolist()
-    rate = batch_flops(batch) / (middle / 1e9)
+    names = ("step_median_ns", "step_p25_ns", "step_p75_ns", "step_min_ns", "step_max_ns")
+    steps = dict(zip(names, np.percentile(times, [50, 25, 75, 0, 100]).tolist(), strict=True))
+    rate = batch_flops(batch) / (steps["step_median_ns"] / 1e9)
     return {
         "batch_count": batch,
         "steps_count": len(times),
         "warm_up_count": 1,
-        "step_median_ns": middle,
-        "step_p25_ns": quarter,
-        "step_p75_ns": three,
-        "step_min_ns": low,
-        "step_max_ns": high,
+        **steps,
         "wait_median_ns": 0.0,
         "wall_ns": float(wall_ns),
         "samples_per_s": batch * len(times) / (wall_ns / 1e9),

@@ -1,7 +1,5 @@
 """Which kernels does the forward pass of BERT-base launch at each batch size, and how long do they take?
 
-Conventions
------------
 Eager PyTorch, FP32, sequences of 128 tokens. Cases are kernels of one place in the pass at one batch size and
 precision; their key is such as ``fc1@32`` or ``fc1@32/tf32``. A product of matrices (rows x inner) and (inner x
 columns) takes 2 x rows x columns x inner FLOP; all other kernels move bytes. Times are nominal ns on an A100 80GB PCIe,
@@ -159,11 +157,6 @@ def places(batch: int) -> tuple[str, ...]:
     """Return the places of an encoder layer that launch a kernel, in their order.
 
     Heads lie side by side in memory; only at batch 1 the products of attention can do without copies of them.
-
-    Examples
-    --------
-    >>> len(places(1)), len(places(8))
-    (17, 20)
     """
     copies = ("copy",) if batch > 1 else ()
     attention = ("query", "key", "value", *copies, *copies, "scores", "scaled", "masked", "softmax", *copies, "context")
@@ -171,27 +164,14 @@ def places(batch: int) -> tuple[str, ...]:
 
 
 def key(place: str, batch: int, precision: Precision = "fp32") -> str:
-    """Return the key of a place's kernel; only products know other precisions than FP32.
-
-    Examples
-    --------
-    >>> key("fc1", 32, "tf32"), key("gelu", 32, "tf32")
-    ('fc1@32/tf32', 'gelu@32')
-    """
+    """Return the key of a place's kernel; only products know other precisions than FP32."""
     other = precision != "fp32" and isinstance(PLACES[place](batch), Product) and place != "head"
     return f"{place}@{batch}/{precision}" if other else f"{place}@{batch}"
 
 
 @cache
 def case(place: str, batch: int, precision: Precision = "fp32") -> Case:
-    """Return the kernel of a place at a batch size.
-
-    Examples
-    --------
-    >>> found = case("fc1", 32)
-    >>> found.kernel.name, found.flops == 2 * 32 * 128 * 768 * 3072
-    ('ampere_sgemm_128x64_tn', True)
-    """
+    """Return the kernel of a place at a batch size."""
     work = PLACES[place](batch)
     if isinstance(work, Product):
         chosen: Precision = "fp32" if place == "head" else precision

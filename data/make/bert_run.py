@@ -1,7 +1,5 @@
 """How does the lab's inference with BERT lie in time, so that every batch size has the report's latency?
 
-Conventions
------------
 The script is the naive one: tokens, their kinds and a mask are copied from pageable memory, the pass is launched kernel
 by kernel, and the two logits of each token are copied back, which waits for them. With a CUDA graph the pass is one
 launch.
@@ -47,24 +45,12 @@ HEAD = ("head", "logits", "logits")
 
 
 def setup_plan() -> Plan:
-    """Return the plan of ``model.to("cuda")``.
-
-    Examples
-    --------
-    >>> len(PARAMETERS), sum(PARAMETERS)
-    (199, 107721218)
-    """
+    """Return the plan of ``model.to("cuda")``."""
     return mlp_run.copies("model to device", "H2D", *(FLOAT_BYTES * size for size in PARAMETERS))
 
 
 def passes(batch: int) -> tuple[str, ...]:
-    """Return the places of a forward pass.
-
-    Examples
-    --------
-    >>> len(passes(1)), len(passes(32))
-    (216, 252)
-    """
+    """Return the places of a forward pass."""
     return (*MASK, *EMBEDDING, *(places(batch) * LAYERS), *HEAD)
 
 
@@ -141,14 +127,7 @@ def run(phases: Sequence[Phase], rng: np.random.Generator) -> list[Segment]:
 
 
 def spread(mean_ns: int, count: int, rng: np.random.Generator) -> Int:
-    """Return times with this mean and median, from 1.5 % below to 3 % above, in random order.
-
-    Examples
-    --------
-    >>> found = spread(1_000_000, 12, np.random.default_rng(0))
-    >>> int(found.sum()), float(np.median(found)), int(found.min()), int(found.max())
-    (12000000, 1000000.0, 985000, 1030000)
-    """
+    """Return times with this mean and median, from 1.5 % below to 3 % above, in random order."""
     low, high = round(0.985 * mean_ns), round(1.03 * mean_ns)
     return rng.permutation(draw_durations(Kernel("", "", count * mean_ns, count, mean_ns, low, high), rng))
 

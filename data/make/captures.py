@@ -1,7 +1,5 @@
 """What does a capture of any size hold, from 10 to 10,000,000 kernels?
 
-Conventions
------------
 A worker is a process on a GPU. There are as many as the larger of the two numbers, dealt to both in turn; those of
 one process share its ids. A step copies a batch to the GPU, launches kernels of the lab's training step, over and over
 if there are more than its 28, and copies the loss back, which waits for all.
@@ -36,24 +34,11 @@ _TRAINING = tuple(op for op in mlp_run.training_plan() if op.kind == "kernel")
 class Shape:
     """What a capture has; the default is one process that launches on one stream of one GPU.
 
-    Parameters
-    ----------
-    gpus, processes
-        Numbers of GPUs and of processes; workers are dealt to both in turn.
-    streams
-        Streams that a worker's kernels take in turn.
-    kernels_per_step
-        Kernels in a step; the last step of a worker may have fewer.
-    graph
-        Whether a step's kernels are one CUDA graph, which share one correlation id.
-    nccl
-        Whether each step has two NCCL kernels, on a stream of their own beside the computation.
-    calls, nvtx, metrics, target_info
-        Whether CUDA calls, NVTX ranges, GPU metrics and the TARGET_INFO tables are recorded.
-    open_ranges
-        Whether each process has a range that it never closed.
-    hostile_names
-        Names given to as many kernels and to ranges around the first step.
+    Workers are dealt to `gpus` and `processes` in turn, a worker's kernels to `streams`; its last step may have fewer
+    than `kernels_per_step`. With `graph` a step's kernels are one CUDA graph, which share one correlation id; with
+    `nccl` each step has two NCCL kernels, on a stream of their own beside the computation. `calls`, `nvtx`, `metrics`
+    and `target_info` say whether these were recorded, `open_ranges` whether each process has a range that it never
+    closed. `hostile_names` are given to as many kernels and to ranges around the first step.
     """
 
     gpus: int = 1
@@ -140,29 +125,11 @@ _AT_FULL_LOAD = {
 
 
 def capture(path: Path, *, kernels: int, seed: int = 0, shape: Shape = PLAIN) -> dict[str, Any]:
-    """Write a capture of `kernels` kernels to `path` and return what is true of it.
+    """Write a capture of `kernels` kernels over all workers, NCCL's among them, to `path`; return what is true of it.
 
-    Parameters
-    ----------
-    path
-        The SQLite file; replaced, once the new one is complete.
-    kernels
-        Kernels over all workers, at least one per worker; NCCL's are among them.
-    seed
-        The same seed, shape and number give the same bytes.
-    shape
-        What the capture has.
-
-    Returns
-    -------
-    dict
-        ``kernels``, ``kernel_rows``, ``gpus``, ``copies``, ``calls``, ``launches`` as `Tally.truth` counts them,
-        ``steps`` and ``samples`` (metric to mean per GPU).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer kernels than workers.
+    That is ``kernels``, ``kernel_rows``, ``gpus``, ``copies``, ``calls``, ``launches`` as `Tally.truth` counts them,
+    ``steps`` and ``samples`` (metric to mean per GPU). The same arguments give the same bytes. ValueError if there are
+    fewer kernels than workers.
     """
     crew, names = workers(shape), table(shape)
     if kernels < len(crew):

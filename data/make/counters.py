@@ -1,7 +1,5 @@
 """What does Nsight Compute count in the launches of a run, and what does it say of their occupancy?
 
-Conventions
------------
 A maker gives values by their names in `ncu_metrics.csv`; a metric whose value is not given is left out. Further values
 follow from them: sums, what goes through the caches in sectors of 32 bytes, and the peaks of an A100. Warp cycles per
 issued instruction are those of `ncu_stalls.csv`, by run and kind of kernel.

@@ -1,26 +1,21 @@
 """What would HPCToolkit have recorded of a DLRM that is trained on an H100 for 100 steps?
 
-Conventions
------------
-The program is the kind that a published executive summary was made from: PyTorch's DLRM with embedding bags, two
-MLPs and their interaction, trained by one process that copies from pageable memory and waits. Its database has what
-the public one lacks, CPU time beside GPU metrics, so that every question has an answer. All is invented and derived
-from one list of operations in integer ns: call paths, durations, samples and traces agree with each other and with
-the truth written beside. The database's description says that it is simulated.
+The program is the kind that a published executive summary was made from: PyTorch's DLRM with embedding bags, two MLPs
+and their interaction, trained by one process that copies from pageable memory and waits. Its database has what the
+public one lacks, CPU time beside GPU metrics, so that every question has an answer. All is invented and derived from
+one list of operations in integer ns: call paths, durations, samples and traces agree with each other and with the truth
+written beside. The database's description says that it is simulated.
 
 CPU time is sampled every PERIOD_NS of each thread, from a phase of its own on, and a sample is worth that much. Values
 of the GPU belong to the thread that asked for the operation; the stream has a trace alone. A trace of a thread has its
-samples and, at the first one missed, that it does not run; a stream's has each operation and what follows it, which
-is nothing if the next one starts right then.
-
-Times are ns unless a name says otherwise. Metrics have the names of the database without their unit, in seconds, bytes,
-cycles or counts. What the GPU does is kernels, copies and memsets; allocations and synchronisations are calls of the
-driver, whose time HPCToolkit adds to GPUOP all the same.
+samples and, at the first one missed, that it does not run; a stream's has each operation and what follows it. Metrics
+have the names of the database without their unit, in seconds, bytes, cycles or counts. Allocations and synchronisations
+are calls of the driver, whose time HPCToolkit adds to GPUOP all the same.
 """
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -237,50 +232,13 @@ def run_truth(ops: Sequence[Op], end: int, order: Sequence[int]) -> dict[str, An
 
 
 def _metrics(ops: Iterable[Op]) -> dict[str, int]:
-    """Sum of each metric that is not zero; times in ns."""
-    sums: dict[str, int] = defaultdict(int)
-    contexts = set()
+    """Sum of each metric that is not zero, by its name without the unit; times in ns."""
+    sums: Counter[str] = Counter()
+    sampled: set[int] = set()
     for op in ops:
-        if op.kind == "cpu":
-            sums["CPUTIME"] += samples_of(op) * PERIOD_NS
-            continue
-        name = {"kernel": "GKER", "copy": "GXCOPY", "memset": "GMSET", "alloc": "GMEM", "sync": "GSYNC"}[op.kind]
-        part = {"copy": op.what, "memset": "DEV", "alloc": "DEV"}.get(op.kind)
-        sums["GPUOP"] += op.dur
-        sums[name] += op.dur
-        sums[f"{name}:COUNT"] += 1
-        if part:
-            sums[f"{name}:{part}"] += op.size
-        if op.kind == "sync":
-            sums["GSYNC:STR"] += op.dur
-        if op.kind == "kernel":
-            contexts.add(op.mark.context)
-            _add_launch(sums, op)
-    sums["GSAMP:PER"] = PERIOD_CYCLES * len(contexts)
+        for _, metric, amount in _measured(op, sampled):
+            sums[metric.partition(" ")[0]] += amount
     return {metric: value for metric, value in sums.items() if value}
-
-
-def _add_launch(sums: dict[str, int], op: Op) -> None:
-    kernel = KERNELS[op.what]
-    of_launch = {
-        "BLKS": kernel.blocks,
-        "BLK_THR": kernel.threads,
-        "BLK_SM": kernel.static_bytes + kernel.dynamic_bytes,
-        "THR_REG": kernel.registers,
-        "FGP_ACT": kernel.warps,
-        "FGP_MAX": MOST_WARPS,
-        "STMEM": kernel.static_bytes,
-        "DYMEM": kernel.dynamic_bytes,
-    }
-    for name, value in of_launch.items():
-        sums[f"GKER:{name}_ACUMU"] += value
-    expected, got, dropped = taken(kernel, op.dur)
-    for name, value in (("EXP", expected), ("TOT", got), ("DRP", dropped)):
-        sums[f"GSAMP:{name}"] += value
-    sums["GINS"] += got * PERIOD_CYCLES
-    for reason, share in zip(STALLS, kernel.stalls, strict=True):
-        sums[f"GINS:STL_{reason}"] += got * share // 1_000 * PERIOD_CYCLES
-        sums["GINS:STL_ANY"] += got * share // 1_000 * PERIOD_CYCLES
 
 
 def _in_units(sums: dict[str, int]) -> dict[str, float]:

@@ -1,31 +1,21 @@
 """What happens when, in 100 steps of training a DLRM, on the CPU's threads and on the GPU, and along which call paths?
 
-Conventions
------------
-A frame is ``library|function``, with ``@loop`` and an offset if what follows is in a loop of it; several in one text
-are separated by semicolons.
+All frames stand in `dlrm_places.csv`. A frame is ``library|function``, with ``@loop`` and an offset if what follows is
+in a loop of it; a Python frame is ``function@file:first line>line`` and a frame of the interpreter's C code a bare
+name; files are PyTorch's, or the job's own where they begin with a dot. HPCToolkit has a function and a line for each
+frame, and knows neither file nor line of code that was built without debugging information: `[library]:0`.
 
-Written as short texts. A Python frame is ``function@file:first line>line`` and a frame of the interpreter's C code a
-bare name; files are PyTorch's, or the job's own where they begin with a dot. All frames stand in `dlrm_places.csv`.
-HPCToolkit has a function and a line for each frame, and knows neither file nor line of code that was built without
-debugging information: `[library]:0`.
+Names are the public ones of PyTorch, CUTLASS and cuBLAS. Durations are what a launch takes on average, ns; stalls are
+per mille of the samples, in the order of STALLS. All figures are invented.
 
-Names are the public ones of PyTorch, CUTLASS and cuBLAS. Durations are what a launch takes on average, ns; samples are
-taken every PERIOD_CYCLES on each multiprocessor, and stalls are per mille of the samples, in the order of STALLS; the
-rest of the samples are instructions that were issued. All figures are invented.
+A line of `dlrm_steps.csv` names a place of `dlrm_places.csv` and what is asked for there: kernels by their keys, other
+operations as ``kind:bytes``. A memset is made by the call of the kernel behind it. The batch has 2,048 samples of 480
+dense features and 10 rows of each of four embedding tables; it comes from pageable memory.
 
-A context that values are booked on need not be one that a trace can show: an instruction below a line is measured and
-not listed, and a kernel has a second context for traces. `Mark` names both.
-
-A line of `dlrm_steps.csv` names a place of `dlrm_places.csv` and what is asked for there: kernels by their keys,
-other operations as ``kind:bytes``. A memset is made by the call of the kernel behind it. The batch has 2,048 samples
-of 480 dense features and 10 rows of each of four embedding tables; it comes from pageable memory.
-
-One list of operations, in integer ns since the program's start, says everything: stretches in which a thread
-runs in a context, and kernels, copies, memsets, allocations and synchronisations with the context that asked for them.
-The GPU has one stream and does one thing at a time; a thread does one thing at a time, and what is in no stretch is a
-thread that waits. A copy from or to pageable memory holds the thread until it is done. The main thread sleeps
-while the autograd engine's thread runs the backward pass.
+One list of operations, in integer ns since the program's start, says everything: stretches in which a thread runs in a
+context, and kernels, copies, memsets, allocations and synchronisations with the context that asked for them. The GPU
+has one stream; a thread that is in no stretch waits. A copy from or to pageable memory holds the thread until it is
+done. The main thread sleeps while the autograd engine's thread runs the backward pass.
 """
 
 from __future__ import annotations

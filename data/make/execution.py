@@ -1,19 +1,15 @@
 """How do some steps of the lab's MLP run, operator by operator, while PyTorch's profiler records them?
 
-Conventions
------------
-`mlp_operators.csv` lists them. The kernels are those of `mlp_run`, in its order, each in the operator that PyTorch
-launches it in. Names, arguments and nesting are those of PyTorch 2, eager, with SGD's for-each implementation.
-Autograd's thread runs the backward nodes while the script's waits for them. A node runs in the engine's
-``evaluate_function``, which also sums gradients over what the forward pass broadcast (the bias) and frees what the node
-has used up. Of the data loader only the joining of the images is an operator. Memory is that of the tensors in blocks
-of 512 bytes, of cuBLAS's workspace by CUBLAS_WORKSPACE_CONFIG's default :4096:2:16:8, and of cuBLASLt's for the time of
-a product.
+`mlp_operators.csv` lists them, each kernel of `mlp_run` in the operator that PyTorch 2 launches it in, eager, with
+SGD's for-each implementation. Autograd's thread runs the backward nodes while the script's waits for them; a node runs
+in the engine's ``evaluate_function``, which also sums gradients over what the forward pass broadcast (the bias) and
+frees what the node has used up. Memory is that of the tensors in blocks of 512 bytes, of cuBLAS's workspace by
+CUBLAS_WORKSPACE_CONFIG's default :4096:2:16:8, and of cuBLASLt's for the time of a product.
 
 Times are int64 ns since the start of the trace. What the host does in a step is a list of moments: where a span begins
-or ends, memory changes, a call is made. The calls and the GPU's work between them are laid out as in every other
-simulation (`timeline`); kernels take as long as in the training steps of the lab's run, drawn anew, and a step waits
-for its data for as large a part of its time as the step of that number did there.
+or ends, memory changes, a call is made. Calls and the GPU's work between them are laid out by `timeline`; kernels take
+as long as in the training steps of the lab's run, drawn anew, and a step waits for its data for as large a part of its
+time as the step of that number did there.
 """
 
 from __future__ import annotations
@@ -48,11 +44,6 @@ def product_flops() -> dict[str, int]:
     """Return the operations of the matrix products of a step, FLOP, by operator: 2 M N K each.
 
     All layers have a forward product and the gradient of their weights; all but the first that of their input, too.
-
-    Examples
-    --------
-    >>> product_flops()
-    {'aten::addmm': 60096512, 'aten::mm': 68812800}
     """
     each = [2 * BATCH * inputs * outputs for inputs, outputs in LAYERS]
     return {"aten::addmm": sum(each), "aten::mm": sum(each) + sum(each[1:])}

@@ -1,7 +1,5 @@
 """Which kernels do the programs launch? Tables that lie beside the makers as CSV files.
 
-Conventions
------------
 `mlp_kernels.csv` is Table 5 of the A100 lab report, with the names written out. In it, counts and times (ns) are the
 report's, to the nanosecond. The report prints base names only; four full names are those of its section 2.3, the
 others are what PyTorch and cuBLAS call the work that the counts imply: 469 training steps of SGD with momentum, 79

@@ -1,17 +1,12 @@
-"""How is a trace written as PyTorch's profiler exports it: Kineto's JSON, compressed?
+"""How is a trace written as PyTorch's profiler exports it: Kineto's JSON of 2022 to 2025, compressed?
 
-Conventions
------------
-As in `make.kineto`, in the layout of traces of 2022 to 2025. A process or thread is a number, or a text
-such as "Spans"; the GPU's rows have its number as process and the stream as thread.
+A process or thread is a number, or a text such as "Spans"; the GPU's rows have its number as process and the stream as
+thread. Times are int64 ns since the start of the traces.
 
-As in `make.kineto`.
-
-Every step computes in four blocks; after each the ranks average its gradients. A block is a row of matrix products,
-each launched by an operator while the GPU still works on the one before. The all-reduce kernel of a rank starts when
-its block is through and ends on all ranks at once, a fixed time after the last one has come. Nothing else runs then:
-all communication is exposed. The ranks' clocks agree. Times are int64 ns since the start of the traces; arrays have
-the shape (ranks, steps, blocks, products).
+In the traces of `ranks` every step computes in four blocks; after each the ranks average its gradients. A block is a
+row of matrix products, each launched by an operator while the GPU still works on the one before. The all-reduce kernel
+of a rank starts when its block is through and ends on all ranks at once, a fixed time after the last one has come. All
+communication is exposed, and the clocks agree. Arrays have the shape (ranks, steps, blocks, products).
 """
 
 from __future__ import annotations
@@ -137,13 +132,7 @@ def described(process: int, threads: Mapping[int, str], *, program: str, gpu: bo
 
 
 def microseconds(ns: int) -> str:
-    """Return a time, not before 0, in microseconds with three decimals.
-
-    Examples
-    --------
-    >>> microseconds(4_450_787_616_263_343), microseconds(7)
-    ('4450787616263.343', '0.007')
-    """
+    """Return a time, not before 0, in microseconds with three decimals."""
     return f"{ns // 1000}.{ns % 1000:03d}"
 
 
@@ -227,30 +216,13 @@ def ranks(
 ) -> dict[str, Any]:
     """Write the traces of a job into `folder`, ``rank-0.pt.trace.json.gz`` and so on; return what is true of them.
 
-    Parameters
-    ----------
-    folder
-        Made if it does not exist; files of these names are replaced.
-    ranks
-        Number of processes, each with a GPU of its own.
-    events
-        Events of each trace, about: whole steps, at least one.
-    straggler
-        The rank that computes half as long again; none does when omitted.
-    seed
-        The same seed and numbers give the same traces.
+    Each rank has a GPU of its own and about so many `events`: whole steps, at least one. A `straggler` computes half as
+    long again. The same arguments give the same traces. ValueError if there are fewer than two ranks, or the straggler
+    is none of them.
 
-    Returns
-    -------
-    dict
-        ``events``, ``steps``, ``kernels`` and ``collectives`` of each rank; ``bytes`` of a collective; ``latency_ns``;
-        ``skew_ns``, the sum over the collectives; lists by rank: ``computation_ns``, ``communication_ns``,
-        ``wait_ns`` (for the last rank) and ``last_count`` (collectives to which no rank came later).
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two ranks, or the straggler is none of them.
+    Returned are ``events``, ``steps``, ``kernels`` and ``collectives`` of each rank; ``bytes`` of a collective;
+    ``latency_ns``; ``skew_ns``, the sum over the collectives; lists by rank: ``computation_ns``, ``communication_ns``,
+    ``wait_ns`` (for the last rank) and ``last_count`` (collectives to which no rank came later).
     """
     if ranks < 2:
         raise ValueError(f"ranks: {ranks} is not 2 or more")

@@ -1,19 +1,16 @@
 """What would the profilers have recorded of the MLP that the A100 lab report trains for one epoch?
 
-Conventions
------------
-The capture was never published; its summary was. What the report prints holds to the nanosecond: the 28 rows of
-Table 5, the first start and the last end of kernels and of copies, and, to the two decimals printed, the means
-of GPU activity and memory bandwidth in both windows of section 2.2. What it implies is built in: 469 training
-steps of 128 images, 79 test batches and one forward pass, launched one by one by a host that mostly waits for
-its DataLoader. All else is drawn at random. The forward pass is also there as counters, and eight
-training steps of a later execution as PyTorch's profiler would have recorded them (`torch_trace`). The files say that
-they are simulated.
+The capture was never published; its summary was. What the report prints holds to the nanosecond: the 28 rows of Table
+5, the first start and the last end of kernels and of copies, and, to the two decimals printed, the means of GPU
+activity and memory bandwidth in both windows of section 2.2. What it implies is built in: 469 training steps of 128
+images, 79 test batches and one forward pass, launched one by one by a host that mostly waits for its DataLoader. All
+else is drawn at random. The forward pass is also there as counters, and eight training steps of a later execution as
+PyTorch's profiler would have recorded them (`torch_trace`). The files say that they are simulated.
 
-A sample covers the time since the one before it, 5 ms; percentages are integers as the vendor writes them, so
-that a small mean is a few ones among zeros. The means over the two windows of section 2.2 of the report are
-what the report prints, to its two decimals: SMs active 0.17 % in both, memory read 0.07 and written 0.93 GB/s
-in the kernels' window, 0.09 and 0.96 GB/s in the copies'. The ones stand where the GPU was busiest.
+A sample covers the time since the one before it, 5 ms; percentages are integers as the vendor writes them, so that a
+small mean is a few ones among zeros. The means over the two windows of section 2.2 of the report are what the report
+prints, to its two decimals: SMs active 0.17 % in both, memory read 0.07 and written 0.93 GB/s in the kernels' window,
+0.09 and 0.96 GB/s in the copies'. The ones stand where the GPU was busiest.
 
 `mlp_counters.csv` holds what is counted. From section 2.4 of the A100 lab report, exactly: instructions by kind and
 kernel (Table 9), bytes read (the sum of 2.4.2, and per kernel Table 10, whose 367.43 is 1.22 Mbyte + 366.21 Kbyte),
@@ -185,18 +182,15 @@ def _busiest(busy: Int, among: NDArray[np.bool_], count: int) -> Int:
 
 def report_windows(times: Int, values: Mapping[str, Int]) -> dict[str, dict[str, float]]:
     """Return the means of SM activity, percent, and of memory bandwidth, GB/s, in the report's two windows."""
-    means = {}
-    for name, window in (("kernels", KERNEL_WINDOW), ("copies", COPY_WINDOW)):
-        inside = _inside(times, window)
-        sm, read, write = (float(values[metric][inside].mean()) for metric in (SM, READ, WRITE))
-        means[name] = {
-            "first_ns": window[0],
-            "last_ns": window[1],
-            "sm_active_percent": sm,
-            "read_gb_per_s": read / 100 * PEAK_GB_PER_S,
-            "write_gb_per_s": write / 100 * PEAK_GB_PER_S,
-        }
-    return means
+    windows = {"kernels": KERNEL_WINDOW, "copies": COPY_WINDOW}
+    return {name: window_of(values, _inside(times, window), window) for name, window in windows.items()}
+
+
+def window_of(values: Mapping[str, Int], inside: NDArray[np.bool_], window: tuple[int, int]) -> dict[str, float]:
+    """Return a window, ns, and the means in it: SM activity in percent, memory bandwidth in GB/s."""
+    sm, read, write = (float(values[metric][inside].mean()) for metric in (SM, READ, WRITE))
+    rates = {"read_gb_per_s": read / 100 * PEAK_GB_PER_S, "write_gb_per_s": write / 100 * PEAK_GB_PER_S}
+    return {"first_ns": window[0], "last_ns": window[1], "sm_active_percent": sm, **rates}
 
 
 def write_counters(path: Path) -> dict[str, Any]:

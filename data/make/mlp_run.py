@@ -1,15 +1,10 @@
 """How does the lab's run of the MLP lie in time, so that all its printed figures hold?
 
-Conventions
------------
-The script is the naive one: pageable memory, ``loss.item()`` in every step, one stream. The counts of Table 5
-of the lab report fix the rest: the first training step has no momentum yet and clones the gradients, the last one
-has 96 images, the last test batch has 16, and one forward pass follows at the end.
-A kernel's slot says which of its launches in the step it is; slot 0 is the slowest.
-
-Times are int64 ns since the start of the capture. A segment is a number of steps of one plan. What happens inside
-a step is drawn at random and laid out from the step's own beginning; how long the host loads data before each
-step is what makes the whole fit between the first and the last kernel.
+The script is the naive one: pageable memory, ``loss.item()`` in every step, one stream. The counts of Table 5 of the
+lab report fix the rest: the first training step has no momentum yet and clones the gradients, the last one has 96
+images, the last test batch has 16, and one forward pass follows at the end. A kernel's slot says which of its launches
+in the step it is; slot 0 is the slowest. Times are int64 ns since the start of the capture. A segment is a number of
+steps of one plan. How long the host loads data before each step is what makes the whole fit.
 """
 
 from __future__ import annotations
@@ -208,5 +203,4 @@ def _placed(laid: list[Laid], rng: np.random.Generator) -> list[Segment]:
 def _shares(total: int, count: int, rng: np.random.Generator) -> Int:
     """Split `total` into `count` parts that vary by a quarter, one in forty being three times as long."""
     weight = (0.75 + 0.5 * rng.random(count)) * np.where(rng.random(count) < 1 / 40, 3, 1)
-    ends = np.floor(total * np.cumsum(weight) / weight.sum()).astype(np.int64)
-    return np.asarray(np.diff(ends, prepend=0), np.int64)
+    return timeline.shares(total, weight)

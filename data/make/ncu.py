@@ -1,7 +1,5 @@
 """How would Nsight Compute of 2025 print launches and their counters as `--csv --page raw --print-units base`?
 
-Conventions
------------
 Log lines first, then a header, a row of units, and a row per launch; every field is quoted, numbers have
 thousands separators, and fractional ones two decimals. Units follow from the metrics' names. A metric that a launch
 lacks is an empty field. The file says in its log that it is simulated.
@@ -29,17 +27,8 @@ Dim = tuple[int, int, int]
 Value = float | str | None
 
 HEADER = (
-    "ID",
-    "Process ID",
-    "Process Name",
-    "Host Name",
-    "Kernel Name",
-    "Context",
-    "Stream",
-    "Block Size",
-    "Grid Size",
-    "Device",
-    "CC",
+    *("ID", "Process ID", "Process Name", "Host Name", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size"),
+    *("Device", "CC"),
 )
 PROCESS = 3_799_129
 PROGRAM = "python3.11"
@@ -90,34 +79,10 @@ def write(
 ) -> Path:
     """Write the raw page of a report to `path` and return it; an older file is replaced when the new one is complete.
 
-    Parameters
-    ----------
-    path
-        The CSV file.
-    launches
-        In the order they ran.
-    metrics
-        Values by metric name, in the order of the columns, one value per launch in base units: percent, bytes, ns, Hz.
-    label
-        What the log says about the file's making.
-    output
-        What the profiled program printed.
-    capability
-        Compute capability of the GPU.
-
-    Returns
-    -------
-    Path
-        `path`.
-
-    Raises
-    ------
-    ValueError
-        If a metric has not one value per launch.
-
-    References
-    ----------
-    Nsight Compute CLI documentation, "Output and pages"; field order of reports of version 2025.
+    `metrics` are values by metric name, in the order of the columns, one per launch in base units: percent, bytes, ns,
+    Hz; ValueError if one has another number of values. The log says `label` of the file's making, and `output`, which
+    the profiled program printed. Field order is that of reports of version 2025 (Nsight Compute CLI documentation,
+    "Output and pages").
     """
     wrong = [name for name, values in metrics.items() if len(values) != len(launches)]
     if wrong:
@@ -135,24 +100,12 @@ def write(
 
 
 def columns(metrics: Mapping[str, Any], count: int) -> dict[str, list[Value]]:
-    """Return the metrics as `write` takes them: one value per launch; a single one holds for all `count`.
-
-    Examples
-    --------
-    >>> columns({"a": np.array([1, 2]), "b": 0}, 2)
-    {'a': [1, 2], 'b': [0, 0]}
-    """
+    """Return the metrics as `write` takes them: one value per launch; a single one holds for all `count`."""
     return {name: v.tolist() if isinstance(v, np.ndarray) else [v] * count for name, v in metrics.items()}
 
 
 def unit(metric: str) -> str:
-    """Return the base unit the tool prints for a metric, empty where it prints none.
-
-    Examples
-    --------
-    >>> unit("dram__bytes_read.sum"), unit("sm__cycles_elapsed.avg.per_second"), unit("launch__grid_size")
-    ('byte', 'hz', '')
-    """
+    """Return the base unit the tool prints for a metric, empty where it prints none."""
     return next((name for pattern, name in _UNITS if re.search(pattern, metric)), "")
 
 

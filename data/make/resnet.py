@@ -1,25 +1,20 @@
 """What would the profilers have recorded of the ResNet-18 that the A100 lab report trains?
 
-Conventions
------------
 The captures were never published; some of their figures were (part 3 of the report). These hold as printed: SMs active
 and memory bandwidth, the order of the most expensive kernels of each kind, the bytes that one forward pass reads and
 writes, the time of such a pass. What they imply is built in; the rest is invented. The files say that they are
 simulated. The passes of inference and their counters are in a folder of their own: another run of another script.
 
 A sample covers the time since the one before it; percentages are integers as the vendor writes them. What kernels and
-copies do spreads evenly over their time. From the first to the last work of the GPU the means are the report's, to the
-two decimals it prints: SMs active in per cent, memory read and written in GB/s of 1935. Reads are less than what the
-kernels ask for, because the L2 cache answers some; in passes of one image SMs are active less than their number of
-blocks says, because these are gone before the kernel is.
+copies do spreads evenly over their time. From the first to the last work of the GPU the means are the report's. Reads
+are less than what the kernels ask for, because the L2 cache answers some; in passes of one image SMs are active less
+than their number of blocks says, because these are gone before the kernel is.
 
-From section 3.4.3 of the A100 lab report, exactly: 137.21 Mbyte read and 242.43 Kbyte written in all; of the first six
-launches the bandwidth and its share of the peak, and of four of them the bytes, as printed. The text recognition read
-8.22 in the fifth row. It is taken for 3.22, as in the rows around it: the first convolution's output, which all three
-read. Of the second row's bytes half is readable, of the third row's nothing; they follow from operands and bandwidth.
-
-A block of a matrix product computes a whole tile, and whole steps of 8 along the sum, needed or not; tensor cores count
-what they do, so that they count more than the formula. SM clock, cache traffic, hit rates and stalls are invented.
+Counters hold section 3.4.3 exactly: 137.21 Mbyte read and 242.43 Kbyte written in all; of the first six launches the
+bandwidth and its share of the peak, and of four of them the bytes, as printed. The text recognition read 8.22 in the
+fifth row; it is taken for 3.22, as in the rows around it. Bytes of the second and third row follow from operands and
+bandwidth. A block of a matrix product computes a whole tile, and whole steps of 8 along the sum, needed or not; tensor
+cores count what they do. SM clock, cache traffic, hit rates and stalls are invented.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ from make import activity, counters, resnet_run
 from make.activity import Block, Rows
 from make.counters import CHANNELS, DRAM_PEAK, SECTOR, SMS
 from make.kernels import save
-from make.mlp import CLOCK, CLOCK_HZ, GR, PEAK_GB_PER_S, READ, SM, SYSTEM, SYSTEM_HZ, WRITE
+from make.mlp import CLOCK, CLOCK_HZ, GR, PEAK_GB_PER_S, READ, SM, SYSTEM, SYSTEM_HZ, WRITE, window_of
 from make.resnet_run import Steps, active_ns
 from make.resnet_work import TENSOR, TILES, duration_ns
 from make.tally import Tally
@@ -148,15 +143,7 @@ def sample_metrics(steps: Steps, end_ns: int, period_ns: int, wanted: Wanted) ->
 
 def window_means(steps: Steps, times: Int, values: Mapping[str, Int]) -> dict[str, float]:
     """Return the window, ns, and the three figures in it."""
-    inside = _inside(times, steps.window)
-    sm, read, write = (float(values[metric][inside].mean()) for metric in (SM, READ, WRITE))
-    return {
-        "first_ns": steps.window[0],
-        "last_ns": steps.window[1],
-        "sm_active_percent": sm,
-        "read_gb_per_s": read / 100 * PEAK_GB_PER_S,
-        "write_gb_per_s": write / 100 * PEAK_GB_PER_S,
-    }
+    return window_of(values, _inside(times, steps.window), steps.window)
 
 
 def _inside(times: Int, window: tuple[int, int]) -> NDArray[np.bool_]:

@@ -1,7 +1,5 @@
 """How do the steps of ResNet-18 lie in time, so that the report's figures hold?
 
-Conventions
------------
 The script is the naive one: pageable memory, `loss.item()` in every step, one stream, everything launched one by one.
 A kernel's slot says which of its launches in the step it is; each launch has its own grid.
 
@@ -186,6 +184,4 @@ def _times(program: Program, steps: int, host: timeline.Pace, rng: np.random.Gen
 
 def _shares(total: int, count: int, rng: np.random.Generator) -> Int:
     """Split `total` into `count` parts that vary by a third."""
-    weight = 0.7 + 0.6 * rng.random(count)
-    ends = np.floor(total * np.cumsum(weight) / weight.sum()).astype(np.int64)
-    return np.asarray(np.diff(ends, prepend=0), np.int64)
+    return timeline.shares(total, 0.7 + 0.6 * rng.random(count))

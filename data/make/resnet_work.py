@@ -1,23 +1,18 @@
 """Which kernels compute ResNet-18, layer by layer, and how long does each take on an A100?
 
-Conventions
------------
-The network of He et al., table 1, on square images of 224 pixels. Sizes are per image, in elements; a convolution's
-side is that of its output. The first convolution's input, the image, needs no gradient.
+The network of He et al. (Deep Residual Learning for Image Recognition, arXiv 1512.03385, table 1) on square images of
+224 pixels. Sizes are per image, in elements; a convolution's side is that of its output. The first convolution's input,
+the image, needs no gradient.
 
-Source: He et al.: Deep Residual Learning for Image Recognition, arXiv 1512.03385, table 1.
-
-The nine names of section 3.3 of the A100 lab report are written out: it cuts them off after about a hundred characters,
-and text recognition lost an ``_f32`` in two and put a blank into one. What follows the cut, and all other names, are
-what cuDNN 8, cuBLAS and PyTorch 2 call such kernels. Threads, registers and shared memory are plausible, not measured.
-
-A rate is what a kernel reaches when it fills the GPU, bandwidth what it reaches of the memory's 1935 GB/s; both are
-invented such that a forward pass of 128 images takes about the 14.5 ms that the report measured.
+The nine names of section 3.3 of the A100 lab report are written out, which it cuts off; all other names are what cuDNN
+8, cuBLAS and PyTorch 2 call such kernels. Threads, registers and shared memory are plausible, not measured. A rate is
+what a kernel reaches when it fills the GPU; rates are invented such that a forward pass of 128 images takes about the
+14.5 ms that the report measured.
 
 float32 in the layout NCHW, which cuDNN's kernels for tensor cores do not take: what they read is converted to NHWC
 first, filters too, and for some what they write is converted back. Bytes are those of the operands, each read and
-written once. Operations are counted by formula, two for a multiplication and an addition. A kernel that has fewer
-blocks than the GPU has SMs leaves the rest idle, and is slower by as much; each needs some time to begin and end.
+written once. A kernel that has fewer blocks than the GPU has SMs is slower by as much; each needs some time to begin
+and end.
 """
 
 from __future__ import annotations
@@ -121,13 +116,7 @@ class Launch(NamedTuple):
 
 
 def duration_ns(launch: Launch) -> float:
-    """Return how long a launch takes on an A100, ns: the longer of its arithmetic and its traffic.
-
-    Examples
-    --------
-    >>> duration_ns(Launch("relu", 0, 760_000_000, 760_000_000, 100_000))  # 1.52 GB at 1.52 TB/s
-    1001900.0
-    """
+    """Return how long a launch takes on an A100, ns: the longer of its arithmetic and its traffic."""
     speed, filled = SPEEDS[launch.key], min(1.0, launch.blocks / SMS)
     traffic = (launch.read + launch.written) / speed.bytes_per_s
     return OVERHEAD_NS + 1e9 * max(launch.flops / speed.flops_per_s, traffic) / filled

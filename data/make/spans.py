@@ -1,7 +1,5 @@
 """What does PyTorch's profiler see of a thread: spans in spans, operations of the GPU, memory that comes and goes?
 
-Conventions
------------
 The parts of a span happen in it, one after the other. Operations of the GPU are those of `timeline`. Arguments are as
 PyTorch's profiler prints them; tensors are contiguous unless strides say otherwise.
 """
@@ -142,14 +140,7 @@ class Allocator:
     _free: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
 
     def change(self, memory: Memory) -> int:
-        """Give memory or take it back; return its address.
-
-        Examples
-        --------
-        >>> allocator = Allocator()
-        >>> [allocator.change(Memory("x", size)) - FIRST_ADDRESS for size in (512, 512, -512, 512)], allocator.total
-        ([0, 512, 0, 0], 1024)
-        """
+        """Give memory or take it back; return its address."""
         self.total += memory.size
         if memory.size < 0:
             address = self._of[memory.tensor].popleft()

@@ -1,7 +1,5 @@
 """What is true of a simulated capture? Sums over its rows, made without any of perfkit's analyses.
 
-Conventions
------------
 Times are ns. Per GPU: `busy` is the time covered by kernels, `device_busy` by kernels, copies and memsets;
 `span` is from the start of the first to the end of the last of these; the four parts of `breakdown` sum to the
 span (memsets count as computation, a kernel named nccl as communication). The median is the mean of the two
@@ -23,13 +21,7 @@ from make.timeline import Int
 
 
 def covered(start: Int, end: Int) -> tuple[Int, Int]:
-    """Return starts and ends of the disjoint pieces, ascending, that [start, end) cover; pieces may touch.
-
-    Examples
-    --------
-    >>> [piece.tolist() for piece in covered(np.array([0, 2, 9]), np.array([5, 7, 10]))]
-    [[0, 5, 9], [5, 7, 10]]
-    """
+    """Return starts and ends of the disjoint pieces, ascending, that [start, end) cover; pieces may touch."""
     order = np.argsort(start, kind="stable")
     start, end = start[order], end[order]
     if len(start):

@@ -1,18 +1,13 @@
 """When does each operation of a step happen: how long it takes, and how a plan is laid out in time?
 
-Conventions
------------
-A plan is what the host does in one step, in order, phase by phase; many steps of one plan are laid out at
-once. Arrays are int64 ns of shape (operations of the plan, steps); time 0 is where the step's first phase
-starts. A stream runs its work in order, one at a time; work starts when the host has called for it and the
-stream is free. Every plan ends with the GPU drained, so that steps can be put one behind the other.
+A plan is what the host does in one step, in order, phase by phase; many steps of one plan are laid out at once. Arrays
+are int64 ns of shape (operations of the plan, steps); time 0 is where the step's first phase starts. A stream runs its
+work in order, one at a time; work starts when the host has called for it and the stream is free. Every plan ends with
+the GPU drained, so that steps can be put one behind the other.
 
-Times are int64 ns, one per operation of a plan and step, drawn between two bounds with a tail towards the
-upper one. A pace is how quick the host is; the GPU's copies take what the lab's PCIe link takes.
-
-Integers, ns. They are drawn at random around the median and then nudged, within their bounds, until the
-total is exact: count, total, minimum and maximum always hold, and so does the median (mean of the two
-middle values).
+Times are drawn between two bounds with a tail towards the upper one. Durations of a kernel of Table 5 are drawn around
+the median and then nudged, within their bounds, until the total is exact: count, total, minimum and maximum always
+hold, and so does the median (mean of the two middle values).
 """
 
 from __future__ import annotations
@@ -86,15 +81,7 @@ class Laid:
 
 
 def lay_out(plan: Plan, times: Times) -> Laid:
-    """Return when calls and GPU work of all steps start and end; a copy may start while its call still runs.
-
-    Examples
-    --------
-    >>> plan = (Op("kernel", "relu", "forward"), Op("sync", "cudaStreamSynchronize", "forward"))
-    >>> laid = lay_out(plan, Times(*(np.array([[ns], [ns]]) for ns in (10, 100, 2000, 4000))))
-    >>> laid.start.tolist(), laid.end.tolist(), laid.call_end.tolist()
-    ([[2110], [0]], [[6110], [0]], [[110], [8610]])
-    """
+    """Return when calls and GPU work of all steps start and end; a copy may start while its call still runs."""
     steps = times.gap.shape[1]
     blank = np.zeros((4, len(plan), steps), np.int64)
     laid = Laid(blank[0], blank[1], blank[2], blank[3], np.zeros(steps, np.int64), {})
@@ -161,14 +148,14 @@ def _copies(plan: Plan, steps: int, rng: np.random.Generator) -> Int:
     return (base[:, None] * (1 + 0.12 * rng.random((len(plan), steps)))).astype(np.int64)
 
 
-def draw_durations(kernel: Kernel, rng: np.random.Generator) -> Int:
-    """Return the durations of all launches of `kernel`, ns, the longest first.
+def shares(total: int, weight: Float) -> Int:
+    """Split `total` into whole parts in proportion to the weights."""
+    ends = np.floor(total * np.cumsum(weight) / weight.sum()).astype(np.int64)
+    return np.asarray(np.diff(ends, prepend=0), np.int64)
 
-    Examples
-    --------
-    >>> draw_durations(Kernel("k", "k", 31, 4, 7.5, 4, 12), np.random.default_rng(0))
-    array([12,  8,  7,  4])
-    """
+
+def draw_durations(kernel: Kernel, rng: np.random.Generator) -> Int:
+    """Return the durations of all launches of `kernel`, ns, the longest first."""
     low, high = _bounds(kernel)
     spare = kernel.total_ns - int(low.sum())
     if not 0 <= spare <= int((high - low).sum()):

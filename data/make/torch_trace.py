@@ -1,18 +1,13 @@
 """What would PyTorch's profiler have recorded of some steps: Kineto's events, and what is true of them?
 
-Conventions
------------
-An execution of its own, hours after the one that Nsight Systems saw: the two tools cannot record one process at once.
-Recorded with shapes, memory and stacks. Kernels bear the names that Nsight Systems prints. The file says that it is
-simulated.
+An execution of its own, with shapes, memory and stacks, hours after the one that Nsight Systems saw: the two tools
+cannot record one process at once. Kernels bear the names that Nsight Systems prints. The file says that it is
+simulated. "External id" numbers operators and annotations by their start; a call and the GPU's work have that of the
+innermost operator around the call. An arrow leads from the forward operator that made a node to the node, and from a
+call to the GPU's work.
 
-"External id" numbers operators and annotations by their start; a call and the GPU's work have that of the innermost
-operator around the call. Autograd numbers its nodes one by one; an arrow leads from the forward operator that made a
-node to the node, and from a call to the GPU's work.
-
-Times are ns, since the start of the trace. Of the operators total is with and self without those called, on the CPU;
-on the GPU total is the time of the kernels launched by them or those called, self of those they launched themselves.
-Counts of the GPU's work are those of `tally`.
+Of the operators total is with and self without those called, on the CPU; on the GPU total is the time of the kernels
+launched by them or those called, self of those they launched themselves. Counts of the GPU's work are those of `tally`.
 """
 
 from __future__ import annotations

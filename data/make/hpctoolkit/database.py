@@ -1,7 +1,5 @@
 """What is a database of HPCToolkit, and how does a random one of any size look?
 
-Conventions
------------
 A random tree: every context hangs below one that was drawn before it, functions and their lines or loops taking turns
 from depth to depth. Everything is drawn at random from the seed; amounts are small integers. Without `levels` the
 depth grows with the logarithm of the number of contexts, to some 40 at a million.
@@ -80,19 +78,11 @@ class Thread(NamedTuple):
 
 @dataclass(frozen=True)
 class Database:
-    """A program's profile.
+    """A program's profile; `title` and `description` are what the database says about itself.
 
-    Parameters
-    ----------
-    tree, metrics, threads
-        Calling contexts, what was measured, and by whom.
-    title, description
-        What the database says about itself.
-    t0_unix_ns
-        Where the traces' time 0 lies; None if nothing was traced, and there is no `trace.db`.
-    unaccounted
-        Amounts by metric that context 0 of the summary has beyond the sum of its entry points, as only a damaged
-        database has.
+    `t0_unix_ns` is where the traces' time 0 lies, None if nothing was traced: there is no `trace.db` then.
+    `unaccounted` are amounts by metric that context 0 of the summary has beyond the sum of its entry points, as only a
+    damaged database has.
     """
 
     tree: Tree
@@ -191,36 +181,15 @@ def contexts(
 ) -> dict[str, Any]:
     """Write a database of a random tree into `folder` and return what is true of it.
 
-    Parameters
-    ----------
-    folder
-        Made if it does not exist.
-    contexts
-        Contexts of the tree, with the three entry points.
-    metrics
-        What was measured; each context below the entry points has one of them, in one thread.
-    threads, ranks
-        Threads, of each MPI rank if there are any; identities name the rank then.
-    levels
-        Contexts of a straight path that the tree begins with, below the main thread.
-    word
-        Part of all names of functions, files and modules; any characters but NUL.
-    unaccounted, form
-        As in `Database` and `write`.
-    seed
-        The same seed and arguments give the same bytes.
+    Each of the `contexts` below the entry points has one of the `metrics`, in one thread; `threads` are those of each
+    of `ranks`, if there are any, which identities then name. The tree begins with a straight path of `levels` below the
+    main thread. `word`, of any characters but NUL, is part of all names of functions, files and modules; `unaccounted`
+    and `form` are as in `Database` and `write`. The same arguments give the same bytes. ValueError if there are fewer
+    contexts than entry points and levels.
 
-    Returns
-    -------
-    dict
-        ``contexts``, ``depth`` (of the deepest), ``entries`` (number of contexts by entry point, itself included),
-        ``totals`` (by metric), ``by_entry`` (by metric and entry point), ``threads`` (by metric, one value per
-        thread); values in the metrics' units, names as in the file.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer contexts than entry points and levels.
+    Returned are ``contexts``, ``depth`` (of the deepest), ``entries`` (number of contexts by entry point, itself
+    included), ``totals`` (by metric), ``by_entry`` (by metric and entry point), ``threads`` (by metric, one value per
+    thread); values in the metrics' units, names as in the file.
     """
     if contexts < len(_ENTRIES) + levels:
         raise ValueError(f"contexts: {contexts} is not {len(_ENTRIES) + levels}, the entry points and levels, or more")

@@ -1,17 +1,10 @@
 """How are the files of an HPCToolkit database written, byte by byte?
 
-Conventions
------------
 A file starts with magic, format and version, then size and absolute offset of each section; it ends with a footer of
-eight bytes. Structures are written as words of eight bytes, which is what they are aligned to; a pointer is the
-absolute offset in the file, 0 for none.
-
-A metric's name carries its unit in parentheses. Amounts are integers, ns for times, and are divided by `per_unit` when
-written. The names of 2025 have units in seconds and bytes, ``(sec)`` and ``(B)``, and stalls of ``GINS``; those of 2026
-have ``(s)`` and ``(b)`` and count cycles, and each vendor has some of its own.
-
-Sections stand in the order of their pointers: what others point at comes first. Every section is built for the place
-it will have in the file.
+eight bytes. Structures are words of eight bytes; a pointer is the absolute offset in the file, 0 for none. What others
+point at comes first. A metric's name carries its unit in parentheses; amounts are integers, ns for times, and are
+divided by `per_unit` when written. The names of 2025 have units in seconds and bytes, ``(sec)`` and ``(B)``; those of
+2026 have ``(s)`` and ``(b)`` and count cycles.
 
 Only values other than zero are stored. By thread they are sorted by context and metric, by context by metric and
 thread. Context 0 is the one around all entry points; it has the execution scope alone. Profile 0 is the summary: the
@@ -44,14 +37,8 @@ SECTION = struct.Struct("<QQ")
 class Form(NamedTuple):
     """What may differ in later minor versions of the format; the default is what version 4.0 writes.
 
-    Parameters
-    ----------
-    minor
-        The minor version the files state.
-    spare_words
-        Words of eight bytes that every structure that may grow has more than in version 4.0.
-    first_statistic
-        What the ids of statistics in summary profiles start at; the ids of other profiles' metrics start at 0.
+    Every structure that may grow has `spare_words` of eight bytes more than in version 4.0. The ids of statistics in
+    summary profiles start at `first_statistic`, those of other profiles' metrics at 0.
     """
 
     minor: int = 0
@@ -84,24 +71,12 @@ def header_size(sections: int) -> int:
 
 
 def packed(fmt: str, *fields: int) -> int:
-    """Return small fields as one word.
-
-    Examples
-    --------
-    >>> packed("<HB", 2, 32) == 2 + 32 * 0x10000
-    True
-    """
+    """Return small fields as one word."""
     return int.from_bytes(struct.pack(fmt, *fields), "little")
 
 
 def padded(raw: bytes, size: int = WORD) -> bytes:
-    """Return bytes with zeros behind them up to the next multiple of `size`.
-
-    Examples
-    --------
-    >>> padded(b"abc", 4)
-    b'abc\\x00'
-    """
+    """Return bytes with zeros behind them up to the next multiple of `size`."""
     return raw + bytes(-len(raw) % size)
 
 
@@ -125,13 +100,7 @@ class Metric(NamedTuple):
 
 
 def named(names: str) -> tuple[Metric, ...]:
-    """Return metrics of names separated by commas.
-
-    Examples
-    --------
-    >>> named("GKER (sec), GKER:COUNT")
-    (Metric(name='GKER (sec)', per_unit=1000000000), Metric(name='GKER:COUNT', per_unit=1))
-    """
+    """Return metrics of names separated by commas."""
     each = (name.strip() for name in names.split(","))
     return tuple(Metric(name, NS if name.lower().endswith(("(s)", "(sec)")) else 1) for name in each)
 

@@ -1,7 +1,5 @@
 """What is a tree of calling contexts, and how is it built path by path?
 
-Conventions
------------
 A context is its position in the columns; its parent stands before it. An entry point has no parent (-1). The scopes of
 a value are HPCToolkit's: point (measured right there), function (with what is below without a call in between),
 lex_aware (the same, but a loop leaves out the loops in it) and execution (with everything below).
@@ -66,24 +64,11 @@ def depths(parent: Int) -> Int:
 class Tree:
     """Calling contexts: one value per context in each of the columns, and what their numbers refer to.
 
-    Parameters
-    ----------
-    parent
-        Position of the context around it, or that it was called from; -1 for an entry point.
-    lexical, relation
-        What it is, and how its parent reached it.
-    what
-        The function of a function (-1: unknown), the file of a line or loop; the kind of an entry point.
-    line
-        Source line of a line or loop.
-    module, offset
-        Load module and offset of an instruction or loop; -1 and 0 where there is none.
-    hidden
-        Whether it is left out of `meta.db`; its descendants must be, too.
-    ids
-        The number it has in the files, from 1; 0 is the context around all entry points.
-    modules, files, functions
-        What `module` and `what` refer to.
+    `parent` is the position of the context around it, or that it was called from, -1 for an entry point; `lexical` what
+    it is, `relation` how its parent reached it; `what` the function of a function (-1: unknown), the file of a line or
+    loop, the kind of an entry point; `line` that of a line or loop; `module` and `offset` those of an instruction or
+    loop, -1 and 0 where there is none. `hidden` contexts are left out of `meta.db`, and so must be their descendants.
+    `ids` are their numbers in the files, from 1; 0 is the context around all entry points.
     """
 
     parent: Int
