@@ -6,27 +6,34 @@ import sqlite3
 import statistics
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from make import bert_a100, mlp_a100
+from make import SAMPLES
 
 CALLS = "SELECT r.globalTid, correlationId, start, end, value FROM CUPTI_ACTIVITY_KIND_RUNTIME r JOIN StringIds s "
 CALLS += "ON s.id = nameId"
 
 
 @pytest.fixture(scope="session")
-def mlp(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the simulated run."""
-    return mlp_a100(tmp_path_factory.mktemp("mlp") / "mlp_a100")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a sample by its name, written when it is first asked for."""
+    return cache(lambda name: SAMPLES[name](tmp_path_factory.mktemp("samples") / name))
 
 
 @pytest.fixture(scope="session")
-def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def mlp(made: Callable[[str], Path]) -> Path:
+    """The folder of the simulated training of the MLP."""
+    return made("mlp_a100")
+
+
+@pytest.fixture(scope="session")
+def bert(made: Callable[[str], Path]) -> Path:
     """The folder of the simulated inference with BERT."""
-    return bert_a100(tmp_path_factory.mktemp("bert") / "bert_a100")
+    return made("bert_a100")
 
 
 @pytest.fixture

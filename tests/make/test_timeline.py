@@ -1,11 +1,14 @@
-"""Laying out steps in time."""
+"""Steps in time: how long operations take, how they are laid out, and what time they cover."""
 
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from make import mlp_run, timeline
-from make.timeline import Op, Times, lay_out
+from make.kernels import TABLE_5, Kernel
+from make.tally import covered, covered_until
+from make.timeline import Op, Times, draw_durations, lay_out
 
 
 def _times(*rows: tuple[int, int, int, int]) -> Times:
@@ -51,3 +54,50 @@ def test_training_steps_keep_the_rules() -> None:
     assert (laid.length >= laid.end.max(axis=0)).all()
     ends = [0, *(int(last[0]) for _, last in laid.phases.values())]
     assert ends[:-1] == [int(first[0]) for first, _ in laid.phases.values()]
+
+
+@pytest.mark.parametrize("kernel", TABLE_5.values(), ids=TABLE_5.keys())
+def test_all_figures_of_a_row_hold(kernel: Kernel) -> None:
+    """Count, total, median, minimum and maximum are exact for every row of Table 5."""
+    drawn = draw_durations(kernel, np.random.default_rng(7))
+    expected = (kernel.count, kernel.total_ns, kernel.median_ns, kernel.min_ns, kernel.max_ns)
+    assert expected == (len(drawn), drawn.sum(), np.median(drawn), drawn.min(), drawn.max())
+
+
+def test_four_values_worked_by_hand() -> None:
+    """Median 7.5 of four pins 7 and 8; with 4 and 12 at the ends the total can only be 31."""
+    kernel = Kernel("k", "k", total_ns=31, count=4, median_ns=7.5, min_ns=4, max_ns=12)
+    assert [12, 8, 7, 4] == draw_durations(kernel, np.random.default_rng(0)).tolist()
+
+
+@pytest.mark.parametrize("total", [30, 32])
+def test_impossible_total_raises(total: int) -> None:
+    """No four integers have median 7.5, minimum 4, maximum 12 and another total than 31."""
+    kernel = Kernel("k", "k", total_ns=total, count=4, median_ns=7.5, min_ns=4, max_ns=12)
+    with pytest.raises(ValueError, match=f"k cannot have 4 launches of {total} ns in all"):
+        draw_durations(kernel, np.random.default_rng(0))
+
+
+def test_longest_comes_first() -> None:
+    """Durations descend, so that the slowest of a step's launches can take the first ones."""
+    drawn = draw_durations(TABLE_5["gemm_tn"], np.random.default_rng(3))
+    assert (np.diff(drawn) <= 0).all()
+
+
+def test_random_intervals_against_a_loop_over_time() -> None:
+    """200 overlapping intervals cover the ns that a loop over every ns finds, up to any time."""
+    rng = np.random.default_rng(5)
+    start = rng.integers(0, 3000, 200)
+    end = start + rng.integers(0, 12, 200)
+    inside = [any(s <= t < e for s, e in zip(start, end, strict=True)) for t in range(3100)]
+    times = np.sort(rng.integers(0, 3100, 50))
+    assert [sum(inside[:t]) for t in times] == covered_until(start, end, times).tolist()
+    first, last = covered(start, end)
+    assert sum(inside) == (last - first).sum()
+    assert (first[1:] >= last[:-1]).all()
+
+
+def test_nothing_covers_nothing() -> None:
+    """Without intervals no time is covered."""
+    none = np.zeros(0, np.int64)
+    assert [0, 0] == covered_until(none, none, np.array([5, 9])).tolist()
