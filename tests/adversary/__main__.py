@@ -1,0 +1,107 @@
+"""Score what perfkit tells of the adversary's cases.
+
+Usage, from the root of the repository: ``python -m tests.adversary [--seeds 10] [--cases PATTERN] [--all]``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import math
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
+
+from adversary.cases import CASES, Plan, plan
+from adversary.machine import Machine
+
+import perfkit
+from perfkit import diagnosis
+
+SLACK = 0.02  # of a gain: what the randomness of two runs may differ by
+
+
+@dataclass(frozen=True)
+class Score:
+    """What was told of one run, and whether it was right; None where a question does not arise."""
+
+    name: str
+    seed: int
+    plan: Plan
+    told: list
+    first: bool | None
+    wrong: list[str]
+    truth: float | None
+    holds: bool | None
+    quiet: bool | None
+
+
+def told(made: Plan, machine: Machine, folder: Path) -> list:
+    """What perfkit finds in a run."""
+    return diagnosis.findings(perfkit.load(made.write(machine, folder)))
+
+
+def score(name: str, seed: int, folder: Path) -> Score:
+    """Run a case and judge what perfkit tells of it."""
+    made = plan(name, seed)
+    found = told(made, made.program.run(), folder)
+    names = set().union(made.also, *(cause.names for cause in made.causes))
+    strong = [item for item in found if (item.severity, item.confidence) == ("high", "high")]
+    wrong = [item.rule for item in strong if item.rule not in names]
+    heard = [item for item in found if item.severity != "low"]
+    if made.quiet:
+        loud = [item.rule for item in heard if item.rule not in made.also]
+        return Score(name, seed, made, found, None, wrong, None, None, not loud)
+    if not made.causes:
+        return Score(name, seed, made, found, None, wrong, None, None, None)
+    first = bool(found) and found[0].rule in made.causes[0].names
+    truth, holds = made.gain(made.causes[0]), None
+    if first:
+        gain = found[0].gain
+        holds = gain.low * (1 - SLACK) <= truth <= gain.high * (1 + SLACK)
+    return Score(name, seed, made, found, first, wrong, truth, holds, None)
+
+
+def _range(item: object) -> str:
+    high = f"{item.gain.high:.2f}" if math.isfinite(item.gain.high) else "no limit"
+    return f"{item.rule} ({item.severity}, {item.confidence}, {item.gain.low:.2f} to {high})"
+
+
+def _rate(values: list[bool | None]) -> str:
+    known = [value for value in values if value is not None]
+    return f"{sum(known)} of {len(known)}" + (f" ({sum(known) / len(known):.0%})" if known else "")
+
+
+def main() -> None:
+    """Print a row for each run, and the rates."""
+    parser = argparse.ArgumentParser(prog="python -m tests.adversary", description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--cases", default="*")
+    parser.add_argument("--all", action="store_true", help="print every finding")
+    options = parser.parse_args()
+    scores: list[Score] = []
+    words = {True: "yes", False: "NO", None: "-"}
+    for name in fnmatch.filter(CASES, options.cases):
+        for seed in range(options.first, options.first + options.seeds):
+            with tempfile.TemporaryDirectory() as folder:
+                scores.append(one := score(name, seed, Path(folder)))
+            planted = " > ".join(cause.words for cause in one.plan.causes) or ("healthy" if one.plan.quiet else "trap")
+            first = _range(one.told[0]) if one.told else "nothing"
+            truth = f"{one.truth:.2f}" if one.truth else "-"
+            right = one.first if one.quiet is None else one.quiet
+            print(f"{name} {seed} | {planted} | {first} | right {words[right]} | wrong {', '.join(one.wrong) or '-'} "  # noqa: T201
+                  f"| truth {truth} in range {words[one.holds]}")  # fmt: skip
+            for item in one.told if options.all else ():
+                print(f"      {_range(item)}: {item.title}")  # noqa: T201
+    print("planted first:", _rate([one.first for one in scores]))  # noqa: T201
+    print("nothing wrong at high severity and high confidence:", _rate([not one.wrong for one in scores]))  # noqa: T201
+    print("the range of the gain holds the truth:", _rate([one.holds for one in scores]))  # noqa: T201
+    print("healthy runs quiet:", _rate([one.quiet for one in scores]))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

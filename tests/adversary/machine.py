@@ -1,0 +1,361 @@
+"""A small discrete-event machine: threads that call CUDA, queues, streams, GPUs, copy engines, links between ranks.
+
+Host threads are generators: they yield a time to spend or a `Signal` to wait for. Costs are those of real captures
+(cloverleaf and mfu_2gpu of the project's profiles): a launch call of 3 to 9 us, 1 to 3 us from its end to the kernel, 1 us
+between queued kernels, 2 us from the last kernel to the return of a synchronising call.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+Steps = Generator["int | float | Signal", None, None]
+US, MS = 1_000, 1_000_000
+DEPTH = 1022  # operations that a stream takes before a launch call has to wait
+
+
+class Signal:
+    """Something that happens once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.fired, self.waiting = machine, False, []
+
+    def fire(self) -> None:
+        """Let it happen now: all who wait go on."""
+        self.fired = True
+        waiting, self.waiting = self.waiting, []
+        for resume in waiting:
+            self.machine.at(self.machine.now, resume)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What a kernel is: `demand` is the share of the SMs it fills, `load_ns` what loading its module costs once."""
+
+    name: str
+    ns: float
+    demand: float = 1.0
+    grid: int = 1024
+    block: int = 256
+    registers: int = 40
+    shared: int = 0
+    load_ns: float = 0.0
+
+
+@dataclass
+class Op:
+    """A kernel or a copy on its way through a stream."""
+
+    kind: str  # kernel, h2d, d2h, p2p, memset
+    name: str
+    ns: float
+    corr: int
+    pid: int
+    stream: Stream
+    done: Signal
+    kernel: Kernel | None = None
+    bytes: int = 0
+    pinned: bool = True
+    peer: int | None = None
+    graph: bool = False
+    arrival: int = 0
+    after: list[Op] = field(default_factory=list)
+    meet: Meeting | None = None
+    start: int = -1
+    end: int = -1
+
+
+class Meeting:
+    """One collective: it ends at once on all ranks, a transfer's time after the last has come."""
+
+    def __init__(self, machine: Machine, ranks: int) -> None:
+        self.machine, self.ranks, self.ops = machine, ranks, []
+
+    def join(self, op: Op) -> None:
+        """Come to it; the last one sets the end for all."""
+        self.ops.append(op)
+        if len(self.ops) == self.ranks:
+            end = self.machine.now + round(op.ns)
+            for each in self.ops:
+                self.machine.at(end, each.stream.finisher(each))
+
+
+class Gpu:
+    """A GPU: its SMs are a capacity of 1 that kernels share, its copy engines take one copy each."""
+
+    def __init__(self, machine: Machine, index: int, speed: float = 1.0) -> None:
+        self.machine, self.index, self.speed = machine, index, speed
+        self.clocks: list[tuple[int, float]] = []  # from when on which share of the clock
+        self.free, self.engines = 1.0, {"h2d": True, "d2h": True, "p2p": True, "memset": True}
+        self.streams: list[Stream] = []
+
+    def clock(self, time: int) -> float:
+        """The share of the full clock at a time."""
+        return ([1.0] + [share for since, share in self.clocks if since <= time])[-1]
+
+    def pump(self) -> None:
+        """Start whatever can start now."""
+        for stream in self.streams:
+            stream.pump()
+
+
+class Stream:
+    """A first-in, first-out queue of a GPU."""
+
+    def __init__(self, gpu: Gpu, number: int) -> None:
+        self.gpu, self.number, self.machine = gpu, number, gpu.machine
+        self.queue: deque[Op] = deque()
+        self.running: Op | None = None
+        self.ready = 0
+        self.slot: Signal | None = None
+        self.last: Op | None = None
+        gpu.streams.append(self)
+
+    def push(self, op: Op) -> None:
+        """Put an operation at the end of the queue; it can start from its arrival on."""
+        self.queue.append(op)
+        self.last = op
+        self.machine.at(op.arrival, self.pump)
+        for other in op.after:
+            if not other.done.fired:
+                other.done.waiting.append(self.pump)
+
+    def pump(self) -> None:
+        """Start the first operation of the queue if the stream, its dependencies and the GPU let it."""
+        if self.running or not self.queue:
+            return
+        op, gpu, now = self.queue[0], self.gpu, self.machine.now
+        if now < op.arrival or any(not other.done.fired for other in op.after):
+            return
+        if now < self.ready:
+            self.machine.at(self.ready, self.pump)
+            return
+        if op.kernel:
+            if gpu.free < op.kernel.demand - 1e-9:
+                return
+            gpu.free -= op.kernel.demand
+        elif not gpu.engines[op.kind]:
+            return
+        else:
+            gpu.engines[op.kind] = False
+        self.queue.popleft()
+        if self.slot:
+            slot, self.slot = self.slot, None
+            slot.fire()
+        self.running, op.start = op, now
+        if op.meet:
+            op.meet.join(op)
+        else:
+            slow = gpu.clock(now) * gpu.speed if op.kernel else 1.0
+            self.machine.at(now + max(round(op.ns / slow), 500), self.finisher(op))
+
+    def finisher(self, op: Op) -> Callable[[], None]:
+        """What ends an operation."""
+
+        def finish() -> None:
+            op.end = self.machine.now
+            if op.kernel:
+                self.gpu.free += op.kernel.demand
+            else:
+                self.gpu.engines[op.kind] = True
+            self.running, self.ready = None, op.end + (700 if op.graph else round(self.machine.near(1.15 * US)))
+            self.machine.ops.append(op)
+            op.done.fire()
+            self.machine.at(self.ready, self.pump)
+            self.gpu.pump()
+
+        return finish
+
+
+class Thread:
+    """A host thread of a process; its methods are steps of the program it runs."""
+
+    def __init__(self, machine: Machine, pid: int, tid: int, name: str, launch_us: float = 5.0) -> None:
+        self.machine, self.pid, self.tid, self.name, self.launch_us = machine, pid, tid, name, launch_us
+        machine.threads.append(self)
+
+    def record(self, table: str, name: str, start: int, **more: object) -> None:
+        """Note a row that ends now."""
+        row = {"name": name, "start": start, "end": self.machine.now, "pid": self.pid, "tid": self.tid, **more}
+        self.machine.rows[table].append(row)
+
+    @contextmanager
+    def range(self, name: str) -> Iterator[None]:
+        """An NVTX range around some steps."""
+        start = self.machine.now
+        yield
+        self.record("nvtx", name, start)
+
+    def compute(self, ns: float, name: str = "") -> Steps:
+        """Work on the CPU, which nothing records but a range, if it has a name."""
+        start = self.machine.now
+        yield self.machine.near(ns)
+        if name:
+            self.record("nvtx", name, start)
+
+    def os_call(self, name: str, ns: float) -> Steps:
+        """Wait in the operating system."""
+        start = self.machine.now
+        yield self.machine.near(ns)
+        self.record("os", name, start)
+
+    def os_wait(self, name: str, signal: Signal) -> Steps:
+        """Wait in the operating system for another thread."""
+        start = self.machine.now
+        if not signal.fired:
+            yield signal
+            yield self.machine.near(4 * US)
+        if self.machine.now - start > 1000:
+            self.record("os", name, start)
+
+    def call(self, name: str, ns: float) -> Steps:
+        """Any other call of CUDA."""
+        start = self.machine.now
+        yield self.machine.near(ns)
+        self.record("api", name, start, corr=self.machine.correlation())
+
+    def _op(self, stream: Stream, kind: str, name: str, ns: float, **more: object) -> Op:
+        machine = self.machine
+        corr = more.pop("corr", None) or machine.correlation()
+        return Op(kind, name, ns, corr, self.pid, stream, Signal(machine), arrival=machine.now, **more)
+
+    def launch(self, stream: Stream, kernel: Kernel, *, meet: Meeting | None = None, after: tuple = ()) -> Steps:
+        """Launch a kernel: the call takes its time, and waits while the queue is full."""
+        machine, start = self.machine, self.machine.now
+        yield machine.near(self.launch_us * US, 0.25)
+        if kernel.load_ns and (self.pid, kernel.name) not in machine.loaded:
+            machine.loaded.add((self.pid, kernel.name))
+            yield kernel.load_ns
+        while len(stream.queue) >= DEPTH:
+            stream.slot = stream.slot or Signal(machine)
+            yield stream.slot
+        op = self._op(stream, "kernel", kernel.name, machine.near(kernel.ns, 0.04), kernel=kernel)
+        op.meet, op.after, op.arrival = meet, list(after), machine.now + round(machine.near(1.8 * US, 0.4))
+        stream.push(op)
+        self.record("api", "cudaLaunchKernel", start, corr=op.corr)
+
+    def graph(self, stream: Stream, kernels: list[Kernel]) -> Steps:
+        """Launch many kernels by one call."""
+        machine, start = self.machine, self.machine.now
+        yield machine.near(9 * US + 30 * len(kernels))
+        corr = machine.correlation()
+        for kernel in kernels:
+            op = self._op(stream, "kernel", kernel.name, machine.near(kernel.ns, 0.04), kernel=kernel, corr=corr)
+            op.graph, op.arrival = True, machine.now + 3 * US
+            stream.push(op)
+        self.record("api", "cudaGraphLaunch", start, corr=corr)
+
+    def copy(
+        self, stream: Stream, kind: str, size: int, *, pinned: bool = True, wait: bool = False, after: tuple = (), peer: int | None = None
+    ) -> Steps:
+        """Copy: calls for pageable memory return when the copy is over, as does `cudaMemcpy` (`wait`)."""
+        machine, start = self.machine, self.machine.now
+        yield machine.near(5 * US, 0.25)
+        rate = {"p2p": 90.0, "memset": 900.0}.get(kind, machine.pinned_rate if pinned else machine.pageable_rate)
+        names = {"h2d": "Host-to-Device", "d2h": "Device-to-Host", "p2p": "Peer-to-Peer", "memset": "memset"}
+        op = self._op(stream, kind, names[kind], machine.near(1.2 * US + size / rate, 0.03), bytes=size, pinned=pinned)
+        op.after, op.peer, op.arrival = list(after), peer, machine.now + round(machine.near(1.2 * US, 0.3))
+        stream.push(op)
+        blocks = wait or (not pinned and (kind == "d2h" or size > 65536))
+        if blocks and kind != "memset":
+            yield op.done
+            yield machine.near(2.2 * US, 0.3)
+        name = "cudaMemset" if kind == "memset" else "cudaMemcpyPeer" if kind == "p2p" else "cudaMemcpy"
+        self.record("api", name + ("" if wait else "Async"), start, corr=op.corr)
+
+    def synchronise(self, *streams: Stream, name: str = "cudaStreamSynchronize", drag: float = 0) -> Steps:
+        """Wait until these streams have done all that is in them; `drag` is what the call itself does after that."""
+        machine, start = self.machine, self.machine.now
+        yield machine.near(1.2 * US)
+        for stream in streams:
+            if stream.last and not stream.last.done.fired:
+                yield stream.last.done
+        yield machine.near(2 * US, 0.3)
+        if drag:
+            yield machine.near(drag)
+        corr = machine.correlation()
+        self.record("api", name, start, corr=corr)
+        if not drag:
+            kind = {"cudaEventSynchronize": 1, "cudaStreamSynchronize": 3}.get(name, 4)
+            gpu, number = streams[0].gpu.index, streams[0].number
+            self.record("sync", name, start + 500, corr=corr, kind=kind, gpu=gpu, stream=number)
+
+
+class Machine:
+    """Time, threads, GPUs, and what a profiler would have written down of them."""
+
+    def __init__(self, seed: str, gpus: int = 1, launch_us: float = 5.0) -> None:
+        self.random, self.now, self.heap, self.count, self.corr = random.Random(seed), 0, [], 0, 100
+        self.launch_us, self.pinned_rate, self.pageable_rate = launch_us, 24.0, 5.0
+        self.gpus = [Gpu(self, index) for index in range(gpus)]
+        self.threads: list[Thread] = []
+        self.ops: list[Op] = []
+        self.rows: dict[str, list[dict]] = {"api": [], "os": [], "nvtx": [], "sync": []}
+        self.loaded: set[tuple[int, str]] = set()
+        self.meetings: dict[object, Meeting] = {}
+
+    def near(self, ns: float, spread: float = 0.06) -> float:
+        """A time about this long."""
+        return max(ns * self.random.uniform(1 - spread, 1 + spread), 50)
+
+    def at(self, time: float, what: Callable[[], None]) -> None:
+        """Do something at a time."""
+        self.count += 1
+        heapq.heappush(self.heap, (round(time), self.count, what))
+
+    def correlation(self) -> int:
+        """The next correlation id."""
+        self.corr += self.random.choice((1, 1, 1, 4))
+        return self.corr
+
+    def meeting(self, key: object, ranks: int) -> Meeting:
+        """The collective of this key, the same for all who ask."""
+        return self.meetings.setdefault(key, Meeting(self, ranks))
+
+    def signal(self) -> Signal:
+        """Something that can happen once."""
+        return Signal(self)
+
+    def thread(self, pid: int, tid: int, name: str) -> Thread:
+        """A thread of a process."""
+        return Thread(self, pid, tid, name, self.launch_us)
+
+    def spawn(self, steps: Steps, at: int = 0) -> None:
+        """Run a program on a thread."""
+
+        def resume() -> None:
+            command = next(steps, None)
+            if command is None:
+                return
+            if not isinstance(command, Signal):
+                self.at(self.now + command, resume)
+            elif command.fired:
+                self.at(self.now, resume)
+            else:
+                command.waiting.append(resume)
+
+        self.at(at, resume)
+
+    def run(self) -> Machine:
+        """Run until nothing is left to do."""
+        while self.heap:
+            self.now, _, what = heapq.heappop(self.heap)
+            what()
+        return self
+
+    def span(self) -> int:
+        """From the start of the first operation of any GPU to the end of the last one."""
+        return max(op.end for op in self.ops) - min(op.start for op in self.ops)
+
+    def busy(self, gpu: int) -> int:
+        """The time in which a GPU does anything, by a sweep over starts and ends."""
+        edges = sorted([(o.start, 1) for o in self.ops if o.stream.gpu.index == gpu] + [(o.end, -1) for o in self.ops if o.stream.gpu.index == gpu])
+        busy = depth = last = 0
+        for time, step in edges:
+            busy, depth, last = busy + (time - last if depth else 0), depth + step, time
+        return busy

@@ -1,0 +1,340 @@
+"""Programs for the machine: a training loop, a pipeline of chunks, a solver, a server. Their fields are the magnitudes."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from adversary.machine import MS, US, Kernel, Machine, Signal, Steps, Stream, Thread
+
+NAMES = (
+    "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_64x3_tn",
+    "void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3> >"
+    "(int, at::native::CUDAFunctor_add<float>, at::detail::Array<char*, 3>)",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float> >(at::native::ReduceOp<float>)",
+    "void cutlass::Kernel<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_256x128_32x3_nn_align8>(Params)",
+    "void (anonymous namespace)::softmax_warp_forward<float, float, float, 8, false, false>(float*, float const*, int)",
+    "void at::native::vectorized_layer_norm_kernel<float, float>(int, float, float const*, float const*, float*)",
+)
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
+ADAM = "void at::native::multi_tensor_apply_kernel<at::native::TensorListMetadata<4>, AdamFunctor>(AdamFunctor)"
+
+
+@dataclass(frozen=True)
+class Training:
+    """A training loop: load, copy, compute, reduce, update, on each rank."""
+
+    seed: int
+    steps: int = 12
+    kernels: int = 40
+    kernel_us: float = 150.0
+    launch_us: float = 5.0
+    host_us: float = 2.0  # Python between two launches
+    between_ms: float = 0.2  # Python between two steps
+    loader_ms: float = 0.1  # to make a batch
+    loader: str = "poll"  # the call in which the loop waits for the loader's thread; "" loads in the loop itself
+    load_range: str = "next(batch)"
+    batch_mb: float = 2.0
+    pinned: bool = True
+    prefetch: bool = True  # copy the next batch while this one is computed
+    sync: str = ""  # a call after each step; "item" copies the loss
+    syncs: int = 0  # waits for the GPU within a step
+    allocs: int = 0
+    alloc_us: float = 300.0
+    save_every: int = 0
+    save_ms: float = 0.0
+    save_mb: float = 100.0
+    load_us: float = 0.0  # to load the module of a kernel when first launched
+    lock_ms: float = 0.0  # how long another thread keeps a lock that each step needs
+    update_ms: float = 0.0  # an optimizer on the host
+    graph: bool = False
+    reduce_ms: float = 0.0
+    overlap: bool = True
+    buckets: int = 4
+    speeds: tuple[float, ...] = (1.0,)  # one rank each
+    work: tuple[float, ...] = ()  # how much more each rank computes
+    late_ms: tuple[float, ...] = ()  # time that a rank spends in Python each step
+    clocks: tuple[tuple[float, float], ...] = ()
+    ranges: bool = True
+    torch: bool = False  # steps are named as PyTorch's profiler does
+    dominant: float = 0.0  # share of one kernel of few blocks
+    dominant_blocks: int = 8
+    pageable_rate: float = 5.0
+    start_ms: float = 0.0  # Python before the first step, after one first kernel
+    one_process: bool = False
+    final: str = "cudaDeviceSynchronize"
+
+    def run(self) -> Machine:
+        """Run the program on a new machine."""
+        machine = Machine(f"training {self.seed}", gpus=len(self.speeds), launch_us=self.launch_us)
+        machine.pageable_rate = self.pageable_rate
+        for rank, speed in enumerate(self.speeds):
+            machine.gpus[rank].speed = speed
+            machine.gpus[rank].clocks = [(round(at * MS), share) for at, share in self.clocks]
+            pid = 4000 if self.one_process else 4000 + rank
+            thread = machine.thread(pid, pid + (rank if self.one_process else 0), "python3")
+            machine.spawn(self._loop(machine, thread, rank), at=rank * 40 * US)
+        helper = machine.thread(4000, 4900, "CUPTI worker thread")
+        machine.spawn(helper.os_call("sem_timedwait", 100 * MS))
+        return machine.run()
+
+    def _work(self, rank: int) -> list[Kernel]:
+        """The kernels of a step."""
+        draw = random.Random(self.seed)
+        factor = self.work[rank] if self.work else 1.0
+        all_us = self.kernel_us * self.kernels
+        kernels = []
+        for number in range(self.kernels):
+            us = self.kernel_us * draw.uniform(0.4, 1.6) * factor * (1 - self.dominant)
+            name = NAMES[number % len(NAMES)]
+            kernels.append(Kernel(name, us * US, load_ns=self.load_us * US, registers=32 + 8 * (number % 9)))
+        if self.dominant:
+            scan = Kernel("void lstm_scan_kernel<float>(float const*, float*, int)", self.dominant * all_us * US, 0.1)
+            blocks = {"grid": self.dominant_blocks, "block": 64}
+            kernels.insert(len(kernels) // 2, Kernel(scan.name, scan.ns, **blocks))
+        return kernels
+
+    def _produce(self, machine: Machine, thread: Thread, made: list[Signal], taken: list[Signal]) -> Steps:
+        """The loader's thread: two batches ahead."""
+        for number in range(self.steps):
+            if number >= 2:
+                yield from thread.os_wait("pthread_cond_wait", taken[number - 2])
+            yield from thread.os_call("read", self.loader_ms * MS * 0.2)
+            yield from thread.compute(self.loader_ms * MS * 0.8)
+            made[number].fire()
+
+    def _hold(self, machine: Machine, thread: Thread, asked: list[Signal], given: list[Signal]) -> Steps:
+        """A thread that keeps a lock for a while whenever the loop asks for it."""
+        for ask, give in zip(asked, given, strict=True):
+            yield from thread.os_wait("pthread_cond_wait", ask)
+            yield from thread.compute(self.lock_ms * MS)
+            give.fire()
+
+    def _loop(self, machine: Machine, thread: Thread, rank: int) -> Steps:
+        gpu = machine.gpus[rank]
+        main, side, link = Stream(gpu, 7), Stream(gpu, 14), Stream(gpu, 20)
+        made, taken, asked, given = ([machine.signal() for _ in range(self.steps)] for _ in range(4))
+        work = self._work(rank)
+        if self.loader:
+            worker = machine.thread(thread.pid, thread.tid + 100, "pt_data_worker")
+            machine.spawn(self._produce(machine, worker, made, taken))
+        if self.lock_ms:
+            holder = machine.thread(thread.pid, thread.tid + 200, "metrics")
+            machine.spawn(self._hold(machine, holder, asked, given))
+        if self.start_ms:
+            yield from thread.launch(main, work[0])
+            yield from thread.compute(self.start_ms * MS)
+        copied: tuple = ()
+        for step in range(self.steps):
+            start = machine.now
+            with thread.range(self.load_range) if self.load_range else nullcontext():
+                if self.loader:
+                    yield from thread.os_wait(self.loader, made[step])
+                    yield 20 * US
+                    taken[step].fire()
+                else:
+                    yield from thread.os_call("read", self.loader_ms * MS * 0.3)
+                    yield from thread.compute(self.loader_ms * MS * 0.7)
+            onto = side if self.prefetch else main
+            yield from thread.copy(onto, "h2d", round(self.batch_mb * 1e6), pinned=self.pinned)
+            copied = (onto.last,) if self.prefetch else ()
+            if self.late_ms:
+                yield from thread.compute(self.late_ms[rank] * MS)
+            if self.lock_ms:
+                asked[step].fire()
+                yield from thread.os_wait("pthread_mutex_lock", given[step])
+            yield from self._compute(machine, thread, rank, step, work, (main, link), copied)
+            if self.update_ms:
+                yield from thread.copy(main, "d2h", 20_000_000, wait=True)
+                yield from thread.compute(self.update_ms * MS, "optimizer.step" if self.ranges else "")
+                yield from thread.copy(main, "h2d", 20_000_000)
+            yield from self._end(thread, main, link, step)
+            if self.ranges:
+                thread.record("nvtx", f"ProfilerStep#{step}" if self.torch else "step", start)
+        yield from thread.synchronise(main, side, link, name=self.final)
+
+    def _compute(
+        self, machine: Machine, thread: Thread, rank: int, step: int, work: list[Kernel], streams: tuple, after: tuple
+    ) -> Steps:
+        """The kernels of a step, its collectives and its update."""
+        main, link = streams
+        ranks = len(self.speeds)
+        reduced = []
+        if self.graph:
+            yield from thread.graph(main, work)
+        for number, kernel in enumerate(() if self.graph else work):
+            yield from thread.compute(self.host_us * US)
+            yield from thread.launch(main, kernel, after=after if number == 0 else ())
+            if self.syncs and (number + 1) % max(len(work) // self.syncs, 1) == 0:
+                yield from thread.synchronise(main)
+            if self.allocs and (number + 1) % max(len(work) // self.allocs, 1) == 0:
+                yield from thread.call("cudaMalloc", self.alloc_us * US)
+                yield from thread.synchronise(main, name="cudaFree", drag=self.alloc_us * US)
+            if self.reduce_ms and (number + 1) % max(len(work) // self.buckets, 1) == 0 and len(reduced) < self.buckets:
+                meet = machine.meeting((step, number), ranks)
+                nccl = Kernel(NCCL, self.reduce_ms * MS / self.buckets, 0.0, grid=24, block=544)
+                onto = link if self.overlap else main
+                yield from thread.launch(onto, nccl, meet=meet, after=(main.last,) if self.overlap else ())
+                reduced.append(onto.last)
+        after = tuple(reduced) if self.overlap else ()
+        if not self.graph:
+            for _ in range(2):
+                yield from thread.launch(main, Kernel(ADAM, self.kernel_us * US, grid=2048, block=512), after=after)
+
+    def _end(self, thread: Thread, main: Stream, link: Stream, step: int) -> Steps:
+        """What comes after the kernels of a step."""
+        if self.sync == "item":
+            yield from thread.copy(main, "d2h", 4, pinned=False)
+        elif self.sync:
+            yield from thread.synchronise(main, link, name=self.sync)
+        if self.save_every and (step + 1) % self.save_every == 0:
+            with thread.range("save_checkpoint") if self.ranges else nullcontext():
+                yield from thread.copy(main, "d2h", round(self.save_mb * 1e6), pinned=False)
+                for _ in range(4):
+                    yield from thread.os_call("write", self.save_ms * MS / 4)
+        yield from thread.compute(self.between_ms * MS)
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """A stream of data in chunks: to the GPU, a kernel or some, and back."""
+
+    seed: int
+    chunks: int = 40
+    size_mb: float = 8.0
+    back_mb: float = 8.0
+    kernel_us: float = 400.0
+    kernels: int = 3
+    pinned: bool = True
+    streams: int = 3
+    wait: bool = False  # cudaMemcpy instead of cudaMemcpyAsync
+    sync: bool = False
+    pieces: int = 1  # in how many copies a chunk is sent
+    host_us: float = 3.0
+    pageable_rate: float = 5.0
+
+    def run(self) -> Machine:
+        """Run the program on a new machine."""
+        machine = Machine(f"chunks {self.seed}")
+        machine.pageable_rate = self.pageable_rate
+        thread = machine.thread(7000, 7000, "resize")
+        machine.spawn(self._loop(machine, thread))
+        return machine.run()
+
+    def _loop(self, machine: Machine, thread: Thread) -> Steps:
+        streams = [Stream(machine.gpus[0], 13 + number) for number in range(self.streams)]
+        for chunk in range(self.chunks):
+            stream = streams[chunk % self.streams]
+            if chunk >= 2 * self.streams:
+                yield from thread.synchronise(stream) if self.streams > 1 else thread.compute(US)
+            yield from thread.compute(self.host_us * US)
+            for _ in range(self.pieces):
+                size = round(self.size_mb * 1e6 / self.pieces)
+                yield from thread.copy(stream, "h2d", size, pinned=self.pinned, wait=self.wait)
+            for number in range(self.kernels):
+                yield from thread.launch(stream, Kernel(f"filter_{number}(float const*, float*, int)", self.kernel_us * US))
+            yield from thread.copy(stream, "d2h", round(self.back_mb * 1e6), pinned=self.pinned, wait=self.wait)
+            if self.sync:
+                yield from thread.synchronise(stream, name="cudaDeviceSynchronize")
+        yield from thread.synchronise(*streams, name="cudaDeviceSynchronize")
+
+
+@dataclass(frozen=True)
+class Solver:
+    """An iterative solver on one or more GPUs of one process: sweeps, a halo, a residual."""
+
+    seed: int
+    steps: int = 150
+    kernels: int = 4
+    kernel_us: float = 120.0
+    check_every: int = 1  # iterations between two reads of the residual; 0: never
+    gpus: int = 1
+    work: tuple[float, ...] = (1.0,)
+    halo_mb: float = 0.0
+    host_us: float = 2.0
+    host_ms: float = 0.0  # the host's own part of an iteration
+    launch_us: float = 4.0
+    graph: bool = False
+    idle_gpu: bool = False
+
+    def run(self) -> Machine:
+        """Run the program on a new machine."""
+        machine = Machine(f"solver {self.seed}", gpus=max(self.gpus, 2 if self.idle_gpu else 1), launch_us=self.launch_us)
+        thread = machine.thread(6000, 6000, "jacobi")
+        machine.spawn(self._loop(machine, thread))
+        return machine.run()
+
+    def _loop(self, machine: Machine, thread: Thread) -> Steps:
+        streams = [Stream(machine.gpus[number], 7) for number in range(self.gpus)]
+        if self.idle_gpu:
+            spare = Stream(machine.gpus[1], 7)
+            for _ in range(3):
+                yield from thread.launch(spare, Kernel("fill_kernel(float*, float, int)", 30 * US))
+            yield from thread.synchronise(spare)
+        sweeps = [Kernel(f"sweep_{number}(double const*, double*, int)", self.kernel_us * US) for number in range(self.kernels)]
+        for step in range(self.steps):
+            halos: list = []
+            for stream, share in zip(streams, self.work, strict=False):
+                mine = [Kernel(kernel.name, kernel.ns * share) for kernel in sweeps]
+                if self.graph:
+                    yield from thread.graph(stream, mine)
+                for kernel in () if self.graph else mine:
+                    yield from thread.compute(self.host_us * US)
+                    yield from thread.launch(stream, kernel)
+            for number, stream in enumerate(streams if self.halo_mb else ()):
+                after = tuple(other.last for other in streams)
+                size, peer = round(self.halo_mb * 1e6), (number + 1) % self.gpus
+                yield from thread.copy(stream, "p2p", size, after=after, peer=peer)
+                halos.append(stream.last)
+            for stream in streams if halos else ():
+                yield from thread.launch(stream, Kernel("boundary(double*, int)", 8 * US, grid=16), after=tuple(halos))
+            if self.check_every and (step + 1) % self.check_every == 0:
+                yield from thread.copy(streams[0], "d2h", 8, wait=True)
+                for stream in streams[1:]:
+                    yield from thread.synchronise(stream)
+            if self.host_ms:
+                yield from thread.compute(self.host_ms * MS)
+        yield from thread.synchronise(*streams, name="cudaDeviceSynchronize")
+
+
+@dataclass(frozen=True)
+class Server:
+    """A server of a model: requests come, each is a few kernels, the answer goes back."""
+
+    seed: int
+    requests: int = 30
+    every_ms: float = 5.0
+    kernels: int = 30
+    kernel_us: float = 60.0
+    tokenise_ms: float = 0.0
+    launch_us: float = 5.0
+    graph: bool = False
+
+    def run(self) -> Machine:
+        """Run the program on a new machine."""
+        machine = Machine(f"server {self.seed}", launch_us=self.launch_us)
+        thread = machine.thread(8000, 8000, "server")
+        machine.spawn(self._loop(machine, thread))
+        return machine.run()
+
+    def _loop(self, machine: Machine, thread: Thread) -> Steps:
+        stream = Stream(machine.gpus[0], 7)
+        coming = random.Random(self.seed)
+        due = 0.0
+        for _ in range(self.requests):
+            due += coming.uniform(0.6, 1.4) * self.every_ms * MS
+            if machine.now < due:
+                yield from thread.os_call("epoll_wait", due - machine.now)
+            with thread.range("request"):
+                if self.tokenise_ms:
+                    yield from thread.compute(self.tokenise_ms * MS, "tokenise")
+                yield from thread.copy(stream, "h2d", 16_384, pinned=False)
+                kernels = [Kernel(NAMES[number % 6], self.kernel_us * US) for number in range(self.kernels)]
+                if self.graph:
+                    yield from thread.graph(stream, kernels)
+                for kernel in () if self.graph else kernels:
+                    yield from thread.compute(2 * US)
+                    yield from thread.launch(stream, kernel)
+                yield from thread.copy(stream, "d2h", 200_000, pinned=True)
+                yield from thread.synchronise(stream)
