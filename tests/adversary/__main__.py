@@ -21,7 +21,8 @@ from adversary.machine import Machine
 import perfkit
 from perfkit import diagnosis
 
-SLACK = 0.02  # of a gain: what the randomness of two runs may differ by
+SLACK = 0.03  # of a gain: what the randomness of two runs may differ by
+ONCE = {"warm_up"}  # mending it makes the figures true, not the program faster: it claims no gain
 
 
 @dataclass(frozen=True)
@@ -57,9 +58,10 @@ def score(name: str, seed: int, folder: Path) -> Score:
         return Score(name, seed, made, found, None, wrong, None, None, not loud)
     if not made.causes:
         return Score(name, seed, made, found, None, wrong, None, None, None)
-    first = bool(found) and found[0].rule in made.causes[0].names
-    truth, holds = made.gain(made.causes[0]), None
-    if first:
+    meant = [cause for cause in made.first() if found and found[0].rule in cause.names]
+    first = bool(meant)
+    truth, holds = made.gain(meant[0] if meant else made.causes[0]), None
+    if first and found[0].rule not in ONCE:
         gain = found[0].gain
         holds = gain.low * (1 - SLACK) <= truth <= gain.high * (1 + SLACK)
     return Score(name, seed, made, found, first, wrong, truth, holds, None)
@@ -89,7 +91,7 @@ def main() -> None:
         for seed in range(options.first, options.first + options.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 scores.append(one := score(name, seed, Path(folder)))
-            planted = " > ".join(cause.words for cause in one.plan.causes) or ("healthy" if one.plan.quiet else "trap")
+            planted = " > ".join(cause.words for cause in one.plan.causes) or f"nothing: {one.plan.words}"
             first = _range(one.told[0]) if one.told else "nothing"
             truth = f"{one.truth:.2f}" if one.truth else "-"
             right = one.first if one.quiet is None else one.quiet

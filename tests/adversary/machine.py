@@ -100,7 +100,7 @@ class Gpu:
 
     def pump(self) -> None:
         """Start whatever can start now."""
-        for stream in self.streams:
+        for stream in sorted((each for each in self.streams if each.queue), key=lambda each: each.queue[0].arrival):
             stream.pump()
 
 
@@ -224,9 +224,18 @@ class Thread:
         corr = more.pop("corr", None) or machine.correlation()
         return Op(kind, name, ns, corr, self.pid, stream, Signal(machine), arrival=machine.now, **more)
 
+    def _order(self, stream: Stream, after: tuple) -> Steps:
+        """Let a stream wait for operations of others: an event recorded, and a wait for it."""
+        for other in after:
+            if other.stream is not stream:
+                yield from self.call("cudaEventRecord", 1.2 * US)
+                yield from self.call("cudaStreamWaitEvent", 1 * US)
+
     def launch(self, stream: Stream, kernel: Kernel, *, meet: Meeting | None = None, after: tuple = ()) -> Steps:
         """Launch a kernel: the call takes its time, and waits while the queue is full."""
-        machine, start = self.machine, self.machine.now
+        machine = self.machine
+        yield from self._order(stream, after)
+        start = machine.now
         yield machine.near(self.launch_us * US, 0.25)
         if kernel.load_ns and (self.pid, kernel.name) not in machine.loaded:
             machine.loaded.add((self.pid, kernel.name))
@@ -251,10 +260,20 @@ class Thread:
         self.record("api", "cudaGraphLaunch", start, corr=corr)
 
     def copy(
-        self, stream: Stream, kind: str, size: int, *, pinned: bool = True, wait: bool = False, after: tuple = (), peer: int | None = None
+        self,
+        stream: Stream,
+        kind: str,
+        size: int,
+        *,
+        pinned: bool = True,
+        wait: bool = False,
+        after: tuple = (),
+        peer: int | None = None,
     ) -> Steps:
         """Copy: calls for pageable memory return when the copy is over, as does `cudaMemcpy` (`wait`)."""
-        machine, start = self.machine, self.machine.now
+        machine = self.machine
+        yield from self._order(stream, after)
+        start = machine.now
         yield machine.near(5 * US, 0.25)
         rate = {"p2p": 90.0, "memset": 900.0}.get(kind, machine.pinned_rate if pinned else machine.pageable_rate)
         names = {"h2d": "Host-to-Device", "d2h": "Device-to-Host", "p2p": "Peer-to-Peer", "memset": "memset"}
@@ -267,6 +286,15 @@ class Thread:
             yield machine.near(2.2 * US, 0.3)
         name = "cudaMemset" if kind == "memset" else "cudaMemcpyPeer" if kind == "p2p" else "cudaMemcpy"
         self.record("api", name + ("" if wait else "Async"), start, corr=op.corr)
+
+    def event_wait(self, op: Op) -> Steps:
+        """Wait for one operation: cudaEventSynchronize."""
+        start = self.machine.now
+        yield self.machine.near(1.2 * US)
+        if not op.done.fired:
+            yield op.done
+            yield self.machine.near(2 * US, 0.3)
+        self.record("api", "cudaEventSynchronize", start, corr=self.machine.correlation())
 
     def synchronise(self, *streams: Stream, name: str = "cudaStreamSynchronize", drag: float = 0) -> Steps:
         """Wait until these streams have done all that is in them; `drag` is what the call itself does after that."""
@@ -354,7 +382,10 @@ class Machine:
 
     def busy(self, gpu: int) -> int:
         """The time in which a GPU does anything, by a sweep over starts and ends."""
-        edges = sorted([(o.start, 1) for o in self.ops if o.stream.gpu.index == gpu] + [(o.end, -1) for o in self.ops if o.stream.gpu.index == gpu])
+        edges = sorted(
+            [(o.start, 1) for o in self.ops if o.stream.gpu.index == gpu]
+            + [(o.end, -1) for o in self.ops if o.stream.gpu.index == gpu]
+        )
         busy = depth = last = 0
         for time, step in edges:
             busy, depth, last = busy + (time - last if depth else 0), depth + step, time

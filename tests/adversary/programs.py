@@ -1,4 +1,4 @@
-"""Programs for the machine: a training loop, a pipeline of chunks, a solver, a server. Their fields are the magnitudes."""
+"""Programs for the machine: a training loop, a pipeline of chunks, a solver, a server."""
 
 from __future__ import annotations
 
@@ -45,6 +45,7 @@ class Training:
     save_every: int = 0
     save_ms: float = 0.0
     save_mb: float = 100.0
+    save_beside: bool = False  # another thread writes
     load_us: float = 0.0  # to load the module of a kernel when first launched
     lock_ms: float = 0.0  # how long another thread keeps a lock that each step needs
     update_ms: float = 0.0  # an optimizer on the host
@@ -62,6 +63,10 @@ class Training:
     dominant_blocks: int = 8
     pageable_rate: float = 5.0
     start_ms: float = 0.0  # Python before the first step, after one first kernel
+    first_ms: float = 0.0  # what the first step takes longer, in Python
+    decoy: str = ""  # a range around the launches of a step
+    helper: str = "sem_timedwait"  # where another thread waits
+    helper_ms: float = 20.0
     one_process: bool = False
     final: str = "cudaDeviceSynchronize"
 
@@ -76,7 +81,7 @@ class Training:
             thread = machine.thread(pid, pid + (rank if self.one_process else 0), "python3")
             machine.spawn(self._loop(machine, thread, rank), at=rank * 40 * US)
         helper = machine.thread(4000, 4900, "CUPTI worker thread")
-        machine.spawn(helper.os_call("sem_timedwait", 100 * MS))
+        machine.spawn(helper.os_call(self.helper, self.helper_ms * MS))
         return machine.run()
 
     def _work(self, rank: int) -> list[Kernel]:
@@ -144,7 +149,10 @@ class Training:
             if self.lock_ms:
                 asked[step].fire()
                 yield from thread.os_wait("pthread_mutex_lock", given[step])
-            yield from self._compute(machine, thread, rank, step, work, (main, link), copied)
+            if step == 0 and self.first_ms:
+                yield from thread.compute(self.first_ms * MS)
+            with thread.range(self.decoy) if self.decoy else nullcontext():
+                yield from self._compute(machine, thread, rank, step, work, (main, link), copied)
             if self.update_ms:
                 yield from thread.copy(main, "d2h", 20_000_000, wait=True)
                 yield from thread.compute(self.update_ms * MS, "optimizer.step" if self.ranges else "")
@@ -182,6 +190,11 @@ class Training:
             for _ in range(2):
                 yield from thread.launch(main, Kernel(ADAM, self.kernel_us * US, grid=2048, block=512), after=after)
 
+    def _write(self, thread: Thread) -> Steps:
+        """Write a checkpoint to a file."""
+        for _ in range(4):
+            yield from thread.os_call("write", self.save_ms * MS / 4)
+
     def _end(self, thread: Thread, main: Stream, link: Stream, step: int) -> Steps:
         """What comes after the kernels of a step."""
         if self.sync == "item":
@@ -191,8 +204,11 @@ class Training:
         if self.save_every and (step + 1) % self.save_every == 0:
             with thread.range("save_checkpoint") if self.ranges else nullcontext():
                 yield from thread.copy(main, "d2h", round(self.save_mb * 1e6), pinned=False)
-                for _ in range(4):
-                    yield from thread.os_call("write", self.save_ms * MS / 4)
+                if not self.save_beside:
+                    yield from self._write(thread)
+            if self.save_beside:
+                writer = thread.machine.thread(thread.pid, thread.tid + 300 + step, "writer")
+                thread.machine.spawn(self._write(writer))
         yield from thread.compute(self.between_ms * MS)
 
 
@@ -224,17 +240,21 @@ class Chunks:
 
     def _loop(self, machine: Machine, thread: Thread) -> Steps:
         streams = [Stream(machine.gpus[0], 13 + number) for number in range(self.streams)]
+        ends: list = []
         for chunk in range(self.chunks):
             stream = streams[chunk % self.streams]
             if chunk >= 2 * self.streams:
-                yield from thread.synchronise(stream) if self.streams > 1 else thread.compute(US)
+                yield from thread.event_wait(ends[chunk - 2 * self.streams])
             yield from thread.compute(self.host_us * US)
             for _ in range(self.pieces):
                 size = round(self.size_mb * 1e6 / self.pieces)
                 yield from thread.copy(stream, "h2d", size, pinned=self.pinned, wait=self.wait)
             for number in range(self.kernels):
-                yield from thread.launch(stream, Kernel(f"filter_{number}(float const*, float*, int)", self.kernel_us * US))
+                yield from thread.launch(
+                    stream, Kernel(f"filter_{number}(float const*, float*, int)", self.kernel_us * US)
+                )
             yield from thread.copy(stream, "d2h", round(self.back_mb * 1e6), pinned=self.pinned, wait=self.wait)
+            ends.append(stream.last)
             if self.sync:
                 yield from thread.synchronise(stream, name="cudaDeviceSynchronize")
         yield from thread.synchronise(*streams, name="cudaDeviceSynchronize")
@@ -260,7 +280,9 @@ class Solver:
 
     def run(self) -> Machine:
         """Run the program on a new machine."""
-        machine = Machine(f"solver {self.seed}", gpus=max(self.gpus, 2 if self.idle_gpu else 1), launch_us=self.launch_us)
+        machine = Machine(
+            f"solver {self.seed}", gpus=max(self.gpus, 2 if self.idle_gpu else 1), launch_us=self.launch_us
+        )
         thread = machine.thread(6000, 6000, "jacobi")
         machine.spawn(self._loop(machine, thread))
         return machine.run()
@@ -272,7 +294,10 @@ class Solver:
             for _ in range(3):
                 yield from thread.launch(spare, Kernel("fill_kernel(float*, float, int)", 30 * US))
             yield from thread.synchronise(spare)
-        sweeps = [Kernel(f"sweep_{number}(double const*, double*, int)", self.kernel_us * US) for number in range(self.kernels)]
+        sweeps = [
+            Kernel(f"sweep_{number}(double const*, double*, int)", self.kernel_us * US)
+            for number in range(self.kernels)
+        ]
         for step in range(self.steps):
             halos: list = []
             for stream, share in zip(streams, self.work, strict=False):

@@ -57,8 +57,8 @@ SCHEMA = {
     "GPU_METRICS": "timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL",
 }
 COPY_KINDS = {"h2d": (1, None, 2), "d2h": (2, 2, None), "p2p": (10, 2, 2)}
-METRICS = {11: "SM Issue", 12: "SMs Active [Throughput %]", 13: "GR Active", 14: "GPC Clock Frequency [MHz]",
-           16: "Tensor Active", 19: "Compute Warps in Flight [Throughput %]"}  # fmt: skip
+METRICS = {11: "SM Issue", 12: "SM Active", 13: "GR Active", 14: "GPC Clock Frequency",
+           16: "Tensor Active", 19: "Compute Warps In Flight"}  # fmt: skip
 GPU = {"name": "NVIDIA A100-SXM4-80GB", "sms": 108, "hz": 1_410_000_000}
 
 
@@ -84,7 +84,9 @@ def _samples(machine: Machine, gpu: int, every: int) -> list[tuple[int, int, int
     return rows
 
 
-def nsys(machine: Machine, path: Path, *, pids: set[int] | None = None, without: tuple[str, ...] = (), metrics: int = 0) -> Path:
+def nsys(
+    machine: Machine, path: Path, *, pids: set[int] | None = None, without: tuple[str, ...] = (), metrics: int = 0
+) -> Path:
     """Write an export, of these processes only; leave out "os" calls, "nvtx" ranges, ...; sample every so many ns."""
     strings: dict[str, int] = {}
     tables: dict[str, list[dict]] = {name: [] for name in SCHEMA}
@@ -139,7 +141,9 @@ def nsys(machine: Machine, path: Path, *, pids: set[int] | None = None, without:
         ]
     end = machine.now
     tables["ANALYSIS_DETAILS"] = [{"globalVid": HOST, "duration": end, "startTime": 10**9, "stopTime": 10**9 + end}]
-    tables["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": 1_760_000_000_000_000_000, "utcTime": "", "localTime": ""}]
+    tables["TARGET_INFO_SESSION_START_TIME"] = [
+        {"utcEpochNs": 1_760_000_000_000_000_000, "utcTime": "", "localTime": ""}
+    ]
     version = {"PRODUCT_NAME": "NVIDIA Nsight Systems", "PRODUCT_VERSION": "2024.6.2.225", "SCHEMA_VERSION": "3.16.1"}
     version |= {"SCHEMA_VERSION_MAJOR": "3", "SCHEMA_VERSION_MINOR": "16", "SCHEMA_VERSION_MICRO": "1"}
     tables["META_DATA_EXPORT"] = [{"name": f"EXPORT_{name}", "value": value} for name, value in version.items()]
@@ -164,7 +168,7 @@ def _tid(row: dict) -> int:
     return HOST | row["pid"] << 24 | row["tid"]
 
 
-def _operation(op: Op, number: int, text) -> tuple[str, dict]:  # noqa: ANN001
+def _operation(op: Op, number: int, text) -> tuple[str, dict]:
     """The table of an operation and its row."""
     row = {"start": op.start, "end": op.end, "deviceId": op.stream.gpu.index, "contextId": 1}
     row |= {"streamId": op.stream.number, "correlationId": op.corr, "globalPid": HOST | op.pid << 24}
@@ -222,12 +226,18 @@ def kineto(machine: Machine, path: Path, *, pid: int, rank: int, ranks: int) -> 
             event("gpu_memset", "Memset (Device)", op.start, op.end, who, bytes=op.bytes, **args)
         else:
             host = "Pinned" if op.pinned else "Pageable"
-            ways = {"h2d": f"HtoD ({host} -> Device)", "d2h": f"DtoH (Device -> {host})", "p2p": "PtoP (Device -> Device)"}
+            ways = {
+                "h2d": f"HtoD ({host} -> Device)",
+                "d2h": f"DtoH (Device -> {host})",
+                "p2p": "PtoP (Device -> Device)",
+            }
             event("gpu_memcpy", f"Memcpy {ways[op.kind]}", op.start, op.end, who, bytes=op.bytes, **args)
         flow = {"id": op.corr, "cat": "ac2g", "name": "ac2g", "bp": "e"}
         events.append({"ph": "f", "pid": who[0], "tid": who[1], "ts": op.start / 1000, **flow})
     whole = {"ts": 0.0, "dur": machine.now / 1000, "args": {"Op count": 0}}
-    events.append({"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", **whole})
+    events.append(
+        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", **whole}
+    )
     random.Random(rank).shuffle(events)
     gpu = {"id": 0, "name": GPU["name"], "totalGlobalMem": 85_198_045_184, "computeMajor": 8, "computeMinor": 0}
     gpu |= {"maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536, "warpSize": 32, "numSms": GPU["sms"]}
