@@ -1,8 +1,8 @@
 """A small discrete-event machine: threads that call CUDA, queues, streams, GPUs, copy engines, links between ranks.
 
 Host threads are generators: they yield a time to spend or a `Signal` to wait for. Costs are those of real captures
-(cloverleaf and mfu_2gpu of the project's profiles): a launch call of 3 to 9 us, 1 to 3 us from its end to the kernel, 1 us
-between queued kernels, 2 us from the last kernel to the return of a synchronising call.
+(cloverleaf and mfu_2gpu of the project's profiles): a launch call of 3 to 9 us, 1 to 3 us from its end to the kernel,
+1 us between queued kernels, 2 us from the last kernel to the return of a synchronising call.
 """
 
 from __future__ import annotations

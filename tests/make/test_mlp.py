@@ -33,11 +33,10 @@ from perfkit.analysis import (
     host,
     kernels,
     memory,
-    occupancy,
     operators,
-    stalls,
     steps,
     timeline,
+    warps,
 )
 
 Connect = Callable[[Path], sqlite3.Connection]
@@ -244,11 +243,11 @@ def test_the_reader_finds_the_truth(run: perfkit.Run, ncu: dict[str, Any]) -> No
 def test_limits_are_the_rules(run: perfkit.Run, ncu: dict[str, Any]) -> None:
     """Limits read from the file and computed from registers, shared memory and block agree, and name the limiter."""
     said = run.counters
-    measured = occupancy.limits(run.launches, said)
+    measured = warps.occupancy(run.launches, said)
     plain = said[~said["metric"].str.startswith("launch__occupancy_limit_")]
     blank = run.launches.assign(theoretical_occupancy_frac=np.nan)
-    sm = occupancy.Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
-    computed = occupancy.limits(blank, plain.reset_index(drop=True), sm=sm)
+    sm = warps.Sm(warps=64, registers=65536, shared_bytes=167936, slots=32, sms=108, compute_capability=8)
+    computed = warps.occupancy(blank, plain.reset_index(drop=True), sm=sm)
     names = [column for column in measured if column.endswith("_blocks")]
     assert computed[names].equals(measured[names])
     expected = [[name.replace("shared_mem", "shared memory") for name in r["limiter"]] for r in ncu["launches"]]
@@ -278,7 +277,7 @@ def test_the_dossier_joins_both_captures(run: perfkit.Run) -> None:
 
 def test_main_stall_leaves_out_what_issued(run: perfkit.Run) -> None:
     """Each of the eight launches has one main stall, and it is not the cycle in which it issued."""
-    found = stalls.main(run.stalls)
+    found = warps.main_stall(run.stalls)
     assert (list(range(8)), False) == (found["launch"].tolist(), "selected" in set(found["reason"]))
 
 
