@@ -2,22 +2,21 @@
 
 Conventions
 -----------
-The *launch call* of a gap is that of the operation which ends it. The *wait* is the stretch of the launching thread
-from the gap's start to the launch call.
+The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the thread of that call did,
+moment by moment; the parts add up to the gap, and the largest one names its cause and detail.
 
-cause (classes of HTA's idle-time breakdown, here per device)
-    host_wait     the launch call began after the device ran dry, and that explains the gap
-    kernel_wait   it began before, and the gap is shorter than 30 us
-    other         it began before, and the gap is longer; or it ended so soon that it leaves most of the gap
-                  unexplained: what held the operation up, another stream, device or process, is not known
+    host_wait     until the launch call returns, by detail, of several at a moment the first:
+        sync          inside a call that waits for the GPU
+        launch        inside a launch call, that of the gap included
+        memory        inside a call that reserves or releases memory
+        cuda_call     inside another CUDA call, or inside the copy call that ends the gap
+        data_loading  in a range whose name matches DATA_LOADING
+        system        in a recorded call of the operating system
+        host_code     in none of these: code of the program itself
+    kernel_wait   after the launch call returned, if that is shorter than 30 us
+    other         after it returned, if that is longer: another stream, device or process held the operation up
     unattributed  no launch call is recorded
     edge          before the first or after the last operation of the window
-
-detail of a host_wait: the first of these that covers at least half of the wait, else host_code
-    sync          calls that wait for the GPU
-    data_loading  ranges whose name matches DATA_LOADING
-    memory        calls that reserve or release memory
-    launch        launch calls, back to back
 
 All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime (cuda), driver (cu)
 and HIP (hip) calls count alike. A correlation id is unique within a (rank, process) only; -1 never matches.
@@ -38,7 +37,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, union
+from perfkit.analysis.intervals import Int, Intervals, merge, union
 from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
@@ -118,9 +117,9 @@ class Placed(NamedTuple):
 
 
 CAUSES = ("host_wait", "kernel_wait", "other", "unattributed", "edge")
-DETAILS = ("sync", "data_loading", "memory", "launch", "host_code")
+DETAILS = ("sync", "launch", "memory", "cuda_call", "data_loading", "system", "host_code")
+PARTS = (*(f"{detail}_ns" for detail in DETAILS), "kernel_wait_ns", "other_ns")  # of a gap with a launch call
 KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
-SLIVER_FRAC = 0.1  # of a gap; a shorter wait of the host does not explain it (convention)
 LACKING_LIMIT_FRAC = 0.2
 WAITS = 1 << 17  # explained at once, so that of millions of calls only those around them are sorted
 THREAD = ["rank", "process", "thread"]
@@ -137,7 +136,14 @@ class Determinable:
 
 
 def attributed(
-    start: Int, end: Int, edge: NDArray[np.bool_], call: Int, *, api_calls: pd.DataFrame, ranges: pd.DataFrame
+    start: Int,
+    end: Int,
+    edge: NDArray[np.bool_],
+    call: Int,
+    *,
+    api_calls: pd.DataFrame,
+    ranges: pd.DataFrame,
+    os_calls: pd.DataFrame,
 ) -> dict[str, pd.Categorical[Any] | Int]:
     """Return why the device did nothing in each of the gaps [start, end), int64 ns.
 
@@ -147,26 +153,36 @@ def attributed(
     Returns
     -------
     dict of columns
-        cause (of CAUSES); detail (of DETAILS), api and range (names from the tables), missing unless the cause
-        is host_wait and one applies; process and thread of the call, int64, -1 without one.
+        cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and range (names from the
+        tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; PARTS,
+        int64 ns, which add up to the gap, all 0 of an edge or an unattributed gap.
     """
-    called, returned = (np.append(times, 0)[call] for times in _ends(api_calls))
-    held_up = (end - returned >= KERNEL_WAIT_NS) & (returned - start < SLIVER_FRAC * (end - start))
-    of_host = (called > start) & ~held_up
-    cause = np.select([edge, call < 0, of_host, end - start < KERNEL_WAIT_NS], [4, 3, 0, 1], 2)
-    why = np.full((3, len(cause)), -1)
-    host = np.flatnonzero(cause == 0)
+    called, returned = (np.clip(np.append(times, 0)[call], start, end) for times in _ends(api_calls))
+    parts = np.zeros((len(PARTS), len(start)), np.int64)
+    known = ~edge & (call >= 0)
+    copying = np.append(where(api_calls["name"], COPY_CALL.match), False)[call]
+    inside = np.where(known, returned - called, 0)
+    parts[DETAILS.index("cuda_call")], parts[DETAILS.index("launch")] = inside * copying, inside * ~copying
+    after = np.where(known, end - returned, 0)
+    parts[-2], parts[-1] = after * (after < KERNEL_WAIT_NS), after * (after >= KERNEL_WAIT_NS)
+    why = np.full((2, len(start)), -1)
+    host = np.flatnonzero(known & (returned > start))
     host = host[np.argsort(start[host], kind="stable")]
+    tables = api_calls, ranges, os_calls
     for first in range(0, len(host), WAITS):
         part = host[first : first + WAITS]
-        why[:, part] = _explained(start[part], np.minimum(called, end)[part], call[part], api_calls, ranges)
+        before, why[:, part] = _explained(start[part], called[part], returned[part], call[part], *tables)
+        parts[: len(DETAILS), part] += before
+    main = parts.argmax(axis=0)
+    of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
-        "cause": pd.Categorical.from_codes(cause, pd.Index(CAUSES)),
-        "detail": pd.Categorical.from_codes(why[0], pd.Index(DETAILS)),
-        "api": pd.Categorical.from_codes(why[1], api_calls["name"].cat.categories),
-        "range": pd.Categorical.from_codes(why[2], ranges["name"].cat.categories),
+        "cause": pd.Categorical.from_codes(np.select([edge, call < 0], [4, 3], of_cause[main]), pd.Index(CAUSES)),
+        "detail": pd.Categorical.from_codes(np.where(known & (main < len(DETAILS)), main, -1), pd.Index(DETAILS)),
+        "api": pd.Categorical.from_codes(why[0], api_calls["name"].cat.categories),
+        "range": pd.Categorical.from_codes(why[1], ranges["name"].cat.categories),
         "process": np.append(api_calls["process"].to_numpy(), -1)[call],
         "thread": np.append(api_calls["thread"].to_numpy(), -1)[call],
+        **dict(zip(PARTS, parts, strict=True)),
     }
 
 
@@ -176,26 +192,39 @@ def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
     return begin, begin + calls["dur_ns"].to_numpy()
 
 
-def _explained(start: Int, end: Int, call: Int, api_calls: pd.DataFrame, ranges: pd.DataFrame) -> tuple[Int, Int, Int]:
-    """Return the codes of detail, call name and range name of the waits [start, end) of the calling threads."""
-    waiting = api_calls[THREAD].take(call)
-    api_calls, ranges = (_between(frame, int(start.min()), int(end.max())) for frame in (api_calls, ranges))
-    of_wait, of_call, of_range = numbered_together([waiting, api_calls, ranges], THREAD)
-    begins = [frame["start_ns"].to_numpy() for frame in (api_calls, ranges)]
-    ends = [begin + frame["dur_ns"].to_numpy() for begin, frame in zip(begins, (api_calls, ranges), strict=True)]
-    threads = 1 + int(max(of_wait.max(), of_call.max(initial=0), of_range.max(initial=0)))
-    axis = Axis.over(threads, start, end, *begins, *ends)
-    on_cpu, named = placed(api_calls, of_call, axis), placed(ranges, of_range, axis)
-    first, last = axis.at(of_wait, start), axis.at(of_wait, end)
-    covers = (
-        _cover(on_cpu, api_calls["name"], is_sync),
-        _cover(named, ranges["name"], DATA_LOADING.search),
-        _cover(on_cpu, api_calls["name"], is_memory),
-        _cover(on_cpu, api_calls["name"], is_launch),
-    )
-    detail = np.select([2 * covered(cover, first, last) >= end - start for cover in covers], range(4), 4)
-    api, name = (np.append(frame["name"].cat.codes.to_numpy(), -1) for frame in (api_calls, ranges))
-    return detail, api[longest(on_cpu, first, last)], name[innermost(named, first, last)]
+def _explained(
+    start: Int, called: Int, returned: Int, call: Int, *frames: pd.DataFrame
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the ns of each detail in [start, called), and the codes of the call and range of [start, returned).
+
+    `frames` are API_CALLS, RANGES and OS_CALLS.
+    """
+    waiting = frames[0][THREAD].take(call)
+    near = int(start.min()), int(returned.max())
+    tables = [_between(frame, *near) for frame in frames]
+    of_wait, *groups = numbered_together([waiting, *tables], THREAD)
+    begins = [frame["start_ns"].to_numpy() for frame in tables]
+    ends = [begin + frame["dur_ns"].to_numpy() for begin, frame in zip(begins, tables, strict=True)]
+    threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))
+    axis = Axis.over(threads, start, returned, *begins, *ends)
+    on_cpu, named, in_system = (placed(frame, group, axis) for frame, group in zip(tables, groups, strict=True))
+    first, last, until = axis.at(of_wait, start), axis.at(of_wait, called), axis.at(of_wait, returned)
+    api, name = (frame["name"] for frame in tables[:2])
+    # What is inside the first, the first or second, the first to third, ... of the details.
+    cover, inside = Intervals(*[np.zeros(0, np.int64)] * 3), [np.zeros(len(start), np.int64)]
+    for intervals, names, fulfils in (
+        (on_cpu, api, is_sync),
+        (on_cpu, api, is_launch),
+        (on_cpu, api, is_memory),
+        (on_cpu, api, bool),
+        (named, name, DATA_LOADING.search),
+        (in_system, tables[2]["name"], bool),
+    ):
+        cover = merge(cover, _cover(intervals, names, fulfils))
+        inside.append(covered(cover, first, last))
+    parts = np.diff(np.vstack([*inside, called - start]), axis=0)
+    of_api, of_range = (np.append(names.cat.codes.to_numpy(), -1) for names in (api, name))
+    return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])
 
 
 def _between(frame: pd.DataFrame, first: int, last: int) -> pd.DataFrame:

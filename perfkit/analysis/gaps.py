@@ -17,11 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import CAUSES, Axis, attributed, members, started_by
+from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, Axis, attributed, members, started_by
 from perfkit.analysis.grouping import counted, numbered
 from perfkit.analysis.intervals import Int, Window, devices, ends, share, spans
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, RANGES, RANK, START
+from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, RANGES, RANK, START
 
 GAPS = Table(
     "GAPS",
@@ -31,12 +31,13 @@ GAPS = Table(
         GPU,
         START,
         DUR,
-        Column("cause", "category", "one of CAUSES"),
+        Column("cause", "category", "one of CAUSES: that of its largest part"),
         Column("detail", "category", "one of DETAILS; missing unless the cause is host_wait"),
         Column("api", "category", "CUDA call that covers most of the wait; missing if none covers any"),
         Column("range", "category", "innermost range over at least half of the wait; missing if there is none"),
         Column("process", "int64", "process of the launch call; -1 if the gap is unattributed or an edge"),
         Column("thread", "int64", "thread of the launch call; -1 if the gap is unattributed or an edge"),
+        *(Column(part, "int64", f"part of the gap with this cause or detail, ns: {part[:-3]}") for part in PARTS),
     ),
     ("rank", "gpu", "start_ns"),
 )
@@ -70,6 +71,7 @@ def idle_gaps(
     at_least_ns: int = 0,
     window: Window | None = None,
     ranges: pd.DataFrame | None = None,
+    os_calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
     """Return the times at which a device does nothing, with what it was waiting for: table `GAPS`.
 
@@ -85,6 +87,7 @@ def idle_gaps(
         raise ValueError(f"at_least_ns: {at_least_ns} is negative. Give 0 or more.")
     API_CALLS.check(api_calls)
     ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
+    os_calls = OS_CALLS.empty() if os_calls is None else OS_CALLS.check(os_calls)
     tables = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
@@ -92,7 +95,8 @@ def idle_gaps(
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     table = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
-    return table.assign(**attributed(gaps.start, gaps.end, edge, call, api_calls=api_calls, ranges=ranges))
+    beside = {"api_calls": api_calls, "ranges": ranges, "os_calls": os_calls}
+    return table.assign(**attributed(gaps.start, gaps.end, edge, call, **beside))
 
 
 def _operations(tables: list[pd.DataFrame], groups: list[Int], window: Window | None) -> _Operations:
@@ -142,21 +146,33 @@ def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:
 
 
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return how much of each device's idle time each cause accounts for.
+    """Return how much of each device's idle time each cause accounts for; the parts of a gap count apart.
 
     Returns
     -------
     pandas.DataFrame
         One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
-        total_ns within a device: count (gaps), total_ns, max_ns and share_frac, the part of the device's
-        idle time in `gaps`.
+        total_ns within a device: count (gaps with a part of this cause), total_ns, max_ns (the longest part) and
+        share_frac, the part of the device's idle time in `gaps`.
     """
-    table, group = numbered(GAPS.check(gaps), ["rank", "gpu", "cause", "detail"])
-    count, total_ns, longest = counted(gaps["dur_ns"].to_numpy(), group, len(table))
-    table = table.assign(count=count, total_ns=total_ns)
-    idle = table.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
-    table = table.assign(max_ns=longest, share_frac=share(table["total_ns"].to_numpy(), idle))
-    return table.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
+    table, device = numbered(GAPS.check(gaps), ["rank", "gpu"])
+    length, cause = gaps["dur_ns"].to_numpy(), gaps["cause"].astype(object).to_numpy()
+    rows = [table.iloc[:0].assign(cause="", detail="", count=0, total_ns=0, max_ns=0)]
+    parts: list[tuple[str, str | None, Int]] = []
+    parts += [("host_wait", detail, gaps[f"{detail}_ns"].to_numpy()) for detail in DETAILS]
+    parts += [(of, None, gaps[f"{of}_ns"].to_numpy()) for of in ("kernel_wait", "other")]
+    parts += [(of, None, np.where(cause == of, length, 0)) for of in ("unattributed", "edge")]
+    for of, detail, part in parts:
+        there = part > 0
+        count, total_ns, longest = counted(part[there], device[there], len(table))
+        of_part = table.assign(cause=of, detail=detail, count=count, total_ns=total_ns, max_ns=longest)
+        rows.append(of_part[of_part["count"] > 0])
+    found = pd.concat(rows, ignore_index=True)
+    found["cause"] = pd.Categorical(found["cause"], CAUSES)
+    found["detail"] = pd.Categorical(found["detail"], DETAILS)
+    idle = found.groupby(["rank", "gpu"])["total_ns"].transform("sum").to_numpy()
+    found = found.assign(share_frac=share(found["total_ns"].to_numpy(), idle))
+    return found.sort_values(["rank", "gpu", "total_ns"], ascending=[True, True, False], ignore_index=True)
 
 
 def longest(gaps: pd.DataFrame, most: int) -> pd.DataFrame:

@@ -64,14 +64,18 @@ DETAIL_COLOURS: dict[str, str] = {
     "data_loading": "#A0469A",
     "memory": "#B57EDC",
     "launch": "#6A5ACD",
+    "cuda_call": "#4B3B8F",
+    "system": "#C77DBB",
     "host_code": "#9A86B8",
 }
 DETAIL_NAMES: dict[str, str] = {
     "sync": "host wait: the CPU sat in a synchronising call",
     "data_loading": "host wait: the CPU was loading data",
     "memory": "host wait: the CPU was allocating memory",
-    "launch": "host wait: launch calls back to back",
-    "host_code": "host wait: other code on the CPU",
+    "launch": "host wait: the CPU was inside a launch call",
+    "cuda_call": "host wait: the CPU was inside another CUDA call",
+    "system": "host wait: the CPU was inside a call of the operating system",
+    "host_code": "host wait: code of the program on the CPU",
 }
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 WIDEST = 60  # pixels of a column

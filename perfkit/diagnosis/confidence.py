@@ -25,7 +25,7 @@ from perfkit.diagnosis.launching import CAUSES, distances
 from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.system import matrix_frac, while_running
-from perfkit.diagnosis.timeline import KERNEL_TIMES, causes, detected, doubted, idle_gaps, impossible_durations
+from perfkit.diagnosis.timeline import KERNEL_TIMES, detected, doubted, idle_gaps, idle_parts, impossible_durations
 from perfkit.diagnosis.transfers import excess
 from perfkit.errors import PerfkitError
 from perfkit.format import percent
@@ -44,9 +44,10 @@ def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
     gaps = idle_gaps(view)
     if gaps is None:
         return ""
-    rows = gaps[causes(gaps).isin(OF_LAUNCHES.get(finding.rule, {finding.rule.removeprefix("idle_")}))]
-    total = rows["dur_ns"].sum()
-    share = float(rows.loc[_in_warm_up(view).loc[rows.index], "dur_ns"].sum() / total) if total else 0.0
+    parts = idle_parts(gaps)
+    of_finding = parts[[*OF_LAUNCHES.get(finding.rule, {finding.rule.removeprefix("idle_")} & {*parts})]].sum(axis=1)
+    total = of_finding.sum()
+    share = float(of_finding[_in_warm_up(view)].sum() / total) if total else 0.0
     return f"{percent(share)} of this time lies in steps that are warm-up" if share >= HALF else ""
 
 

@@ -23,7 +23,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import causes, detected, idle_gaps, span_ns, unrecorded
+from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS
@@ -69,8 +69,7 @@ def _pauses(view: Selection) -> dict[str, float]:
     if gaps is None or not span:
         return {}
     short = gaps[gaps["dur_ns"] < PAUSE_NS]
-    total = short["dur_ns"].groupby(short["detail"], observed=True).sum()
-    return {cause: float(total.get(cause, 0) / span) for cause in CAUSES}
+    return {cause: float(short[f"{cause}_ns"].sum() / span) for cause in CAUSES}
 
 
 @kept
@@ -178,9 +177,8 @@ def checkpoint_causes(view: Selection) -> dict[str, float]:
     if idle is None:
         idle = gaps.idle_gaps(view.all_kernels, view.copies, API_CALLS.empty(), window=view.window)
         return {"idle": float(idle.loc[inside(view, idle), "dur_ns"].sum() / span)}
-    rows = idle[inside(view, idle)]
-    by_cause = rows["dur_ns"].groupby(causes(rows), observed=True).sum()
-    return {str(cause): float(ns / span) for cause, ns in by_cause.items()}
+    by_cause = idle_parts(idle[inside(view, idle)]).sum()
+    return {str(cause): float(ns / span) for cause, ns in by_cause.items() if ns}
 
 
 def inside(view: Selection, rows: pd.DataFrame) -> NDArray[np.bool_]:

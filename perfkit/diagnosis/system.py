@@ -19,8 +19,7 @@ from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.rules import rules, tell
-from perfkit.diagnosis.timeline import causes as timeline_causes
-from perfkit.diagnosis.timeline import detected, idle_gaps, span_ns, unrecorded
+from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
@@ -30,7 +29,9 @@ CAUSES = {
     "data_loading": "the host was loading data",
     "sync": "the host was waiting for the GPU before it launched more",
     "memory": "the host was allocating or freeing memory",
-    "launch": "the host was launching, slower than the GPU worked off",
+    "launch": "the host was inside the call that launches the next work",
+    "cuda_call": "the host was inside another CUDA call",
+    "system": "the host was inside a call of the operating system",
     "host_code": "the host was busy with code of its own, outside CUDA",
     "kernel_wait": "work was queued, and the gap between dependent kernels is what it costs",
     "other": "the next operation was launched, but what held it up was not recorded",
@@ -59,12 +60,12 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
         if rest >= NOTABLE:
             yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", rest)
         return
-    for cause, rows in found.groupby(timeline_causes(found), observed=True):
+    for cause, part in idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
         rest = share.value - told.get(str(cause), 0.0)
         if rest >= NOTABLE:
             title = f"The GPU does nothing {percent(rest)} of the time because {CAUSES[str(cause)]}"
-            text = _described(rows)
+            text = _described(found.assign(part_ns=part)[part > 0])
             if rest < share.value:
                 text += f" Of its {share.text} of the time {percent(share.value - rest)} are told by another finding."
             yield _finding(f"idle_{cause}", title, (share, idle), text, rest)
@@ -72,15 +73,15 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
 
 def _described(rows: pd.DataFrame) -> str:
     """Say how many gaps there are, how long, and in which range of the program most of the waiting happened."""
-    longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
-    by_range = rows["dur_ns"].groupby(rows["range"], observed=True).sum()
+    longest = rows.iloc[int(rows["part_ns"].to_numpy().argmax())]
+    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
     inside = "No NVTX range covers them."
     if by_range.sum():
-        share = percent(by_range.max() / rows["dur_ns"].sum())
+        share = percent(by_range.max() / rows["part_ns"].sum())
         inside = f"The program was inside “{printable(by_range.idxmax(), 100)}” for {share} of that."
     return (
-        f"{len(rows):,} gaps, {duration(rows['dur_ns'].sum())} in all; the longest lasts "
-        f"{duration(longest['dur_ns'])} and begins at {longest['start_ns'] / 1e9:.3f} s. {inside}"
+        f"{duration(rows['part_ns'].sum())} in {len(rows):,} gaps; the longest takes {duration(longest['part_ns'])} of "
+        f"the gap of {duration(longest['dur_ns'])} that begins at {longest['start_ns'] / 1e9:.3f} s. {inside}"
     )
 
 

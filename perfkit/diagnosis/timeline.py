@@ -195,11 +195,12 @@ def _idle(view: Selection, span: int) -> Iterator[Figure]:
     found = idle_gaps(view)
     if found is None:
         return
-    by_cause = found["dur_ns"].groupby(causes(found), observed=True).sum()
-    for cause in (*analysis_causes.DETAILS, *analysis_causes.CAUSES[1:]):
-        total = by_cause.get(cause, 0)
+    for cause, total in idle_parts(found).sum().items():
         label = f"Idle: {str(cause).replace('_', ' ')}"
-        definition = "idle time with this cause, told by the call that launched what ends each gap, over the span"
+        definition = (
+            "idle time with this cause, by what the thread did that launched the end of each gap, moment by moment, "
+            "over the span"
+        )
         yield Figure(f"idle_{cause}_frac", label, float(total / span), "1", definition, "gaps.idle_gaps")
 
 
@@ -209,16 +210,14 @@ def idle_gaps(view: Selection) -> pd.DataFrame | None:
     operations = (view.all_kernels, view.copies, view.api_calls)
     if not analysis_causes.determinable(*operations).yes:
         return None
-    return gaps.idle_gaps(*operations, window=view.window, ranges=view.ranges)
+    return gaps.idle_gaps(*operations, window=view.window, ranges=view.ranges, os_calls=view.os_calls)
 
 
-def causes(found: pd.DataFrame) -> pd.Series:
-    """Return the detail of each gap's cause where there is one, else the cause: category, by their names."""
-    detail, cause = (found[column].cat for column in ("detail", "cause"))
-    names = pd.Index(sorted({*detail.categories, *cause.categories}))
-    of_detail, of_cause = (np.append(names.get_indexer(each.categories), -1)[each.codes] for each in (detail, cause))
-    code = np.where(of_detail >= 0, of_detail, of_cause)
-    return pd.Series(pd.Categorical.from_codes(code, names), found.index)
+def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
+    """Return what each cause has of each gap, ns: a column per detail of a wait for the host, and per other cause."""
+    parts = found[list(analysis_causes.PARTS)].rename(columns=lambda name: name.removesuffix("_ns"))
+    whole = {cause: found["dur_ns"].where(found["cause"].eq(cause), 0) for cause in ("unattributed", "edge")}
+    return parts.assign(**whole)
 
 
 def sampled(view: Selection) -> pd.DataFrame:

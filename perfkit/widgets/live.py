@@ -327,10 +327,11 @@ def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, D
     A still view asks the analysis, an explorer an index. Raises Pending if that of a large run is not there yet.
     """
     if isinstance(source, Selection):
-        tables = (view.all_kernels, view.copies, view.api_calls)
-        return idle_gaps(*tables, window=view.window, ranges=view.ranges), determinable(*tables)
+        chosen = (view.all_kernels, view.copies, view.api_calls)
+        return idle_gaps(*chosen, window=view.window, ranges=view.ranges, os_calls=view.os_calls), determinable(*chosen)
     run = view.run
-    index = _index_of(_IDLE, run, lambda: Idle(run.kernels, run.copies, run.api_calls, ranges=run.ranges), "idle times")
+    tables = (run.kernels, run.copies, run.api_calls)
+    index = _index_of(_IDLE, run, lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls), "idle times")
     devices = {"ranks": view.ranks, "gpus": view.gpus}
     return index.gaps(window=view.window, **devices), index.determinable(**devices)
 

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import CAUSES, Determinable, is_graph_launch, judged, started_by, where
+from perfkit.analysis.causes import CAUSES, PARTS, Determinable, is_graph_launch, judged, started_by, where
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
 from perfkit.analysis.intervals import Int, Window, bounds, devices, share, tiles
@@ -284,11 +284,12 @@ class Idle:
         api_calls: pd.DataFrame,
         *,
         ranges: pd.DataFrame | None = None,
+        os_calls: pd.DataFrame | None = None,
     ) -> None:
         frames = [KERNELS.check(kernels), COPIES.check(copies)]
         self._devices, groups = devices(*frames)
         self._first, self._last = spans_of(frames, groups, len(self._devices), None)
-        self._gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges)
+        self._gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
         self._start = self._gaps["start_ns"].to_numpy()
         self._bounds = np.searchsorted(_pairs(self._gaps), np.append(_pairs(self._devices), np.iinfo(np.int64).max))
         self._count_calls(frames, groups, API_CALLS.check(api_calls))
@@ -365,6 +366,7 @@ class Idle:
             codes = np.append(column.codes.to_numpy(), np.int8(missing))
             columns[name] = pd.Categorical.from_codes(codes[row], column.categories)
         columns |= {name: np.append(self._gaps[name].to_numpy(), -1)[row] for name in ("process", "thread")}
+        columns |= {name: np.append(self._gaps[name].to_numpy(), 0)[row] for name in PARTS}
         places = self._devices.take(found.device).reset_index(drop=True)
         return places.assign(**columns)[[*GAPS.column_names]]
 
