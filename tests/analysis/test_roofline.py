@@ -202,7 +202,7 @@ def test_without_peaks_there_is_no_roof() -> None:
         ceilings(launches({}))
     with pytest.raises(PerfkitError, match="no peak DRAM bandwidth is known for GPU 0"):
         ceilings(launches({}), counters({name: MEASURED[name] for name in list(MEASURED)[:3]}))
-    ada = peaks("NVIDIA RTX 6000 Ada Generation")
+    ada = peaks("NVIDIA RTX 5880 Ada Generation")
     with pytest.raises(PerfkitError, match="memory bandwidth is not known"):
         ceilings(launches({}), peaks=ada)
 
