@@ -90,6 +90,7 @@ OTHER_CLOCK = {
     "h100-nvl": (1545, "tensor peaks of a lower clock: 835.5 TFLOPS = 132 SMs x 4096 x 1545 MHz"),
     "h200-sxm": (1830, "the chip of the H100 SXM"),
     "h200-nvl": (1545, "the chip of the H100 NVL"),
+    "h800-sxm5": (1830, "the chip of the H100 SXM"),
     "gh200-96": (1830, "the chip of the H100 SXM"),
     "gh200-144": (1830, "the chip of the H100 SXM"),
     "b200-sxm": (1850, "tensor peaks of a lower clock: 2250 TFLOPS = 148 SMs x 8192 x 1856 MHz"),
@@ -97,6 +98,7 @@ OTHER_CLOCK = {
 }
 NO_CALCULATION = {
     ("l40s", "int4_tensor"): "the data sheet prints the rate of INT8",
+    ("h800-sxm5", "fp64"): "cut to 1 TFLOPS (export rules)",
     ("b300-sxm", "fp64"): "sources round it to 1.2, 1.25 or 1.3 TFLOPS; the calculation has 1.203",
     ("b300-sxm", "fp64_tensor"): "as FP64",
     ("b300-sxm", "int8_tensor"): "INT8 was cut to a thirtieth of FP8",
@@ -105,7 +107,7 @@ NO_CALCULATION = {
 # AMD prints a rounded 8 TB/s, where 8192 bits at 8 Gbit/s are 8.192.
 ROUNDED = {"mi350x", "mi355x"}
 # SMs or boost clock are not known, so that nothing can be calculated.
-UNKNOWN_CLOCK = {"h20", "h800-sxm5", "gb200", "gb300"}
+UNKNOWN_CLOCK = {"h20", "gb200", "gb300"}
 # Bus width or data rate are not known (HBM3e and Blackwell), or cards with different memory bear one name.
 UNKNOWN_MEMORY = {
     *("h200-sxm", "h200-nvl", "h20", "gh200-96", "gh200-144", "b200-sxm", "gb200", "b300-sxm", "gb300"),
@@ -304,6 +306,24 @@ def of_others(*folders: Path) -> set[str]:
         except PerfkitError:
             continue
     return found - {""}
+
+
+def test_rows_are_what_the_devices_of_captures_report(profiles: Path) -> None:
+    """Multiprocessors are equal, clock and bandwidth near: the H200 tells 4917 GB/s, its data sheet prints 4800."""
+    compared = set()
+    for path in (path for folder in ("nsys", "ncu") for path in (profiles / folder).iterdir()):
+        try:
+            devices = perfkit.load(path).devices.dropna(subset=["sm_count", "clock_hz", "memory_bytes_per_s"])
+        except PerfkitError:
+            continue
+        for device in devices.to_dict("records"):
+            if row := peaks(str(device["name"])):
+                assert row.sm_count == device["sm_count"], row.name
+                assert row.clock_hz == pytest.approx(device["clock_hz"], rel=0.015), row.name
+                assert row.memory_bytes_per_s == pytest.approx(device["memory_bytes_per_s"], rel=0.025), row.name
+                compared.add(row.key)
+    assert {"a100-pcie-80", "a40", "b200-sxm", "gh200-96", "h200-sxm", "h800-sxm5", "rtx3070", "t4"} <= compared
+    assert len(compared) == 14
 
 
 def test_each_name_of_the_captures_is_known_or_refused(profiles: Path) -> None:
