@@ -196,7 +196,7 @@ def test_tests_are_right_for_another_capture(lab: str, profiles: Path) -> None:
 
 
 UNKNOWN = {
-    "lab1_the_gpu": "nsys/MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite",  # a GeForce RTX 2070 SUPER
+    "lab1_the_gpu": "nsys/extra-p__extrap__profile1.sqlite",  # a GeForce GTX 1060 of a laptop
     "lab2_mlp_cnn": "ncu/leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_nsight.csv",
 }
 
@@ -218,9 +218,9 @@ def test_lab3_needs_the_tf32_peak_of_a_gpu(known: bool, tmp_path: Path) -> None:
     """Counters of a GPU without one are left for the sample's, and it is said; with a CSV file they are taken."""
     (counters,) = (sample("resnet18_a100") / "inference").glob("*.csv")
     page, table = tmp_path / "capture.csv", tmp_path / "peaks.csv"
-    name = "NVIDIA GeForce RTX 3070"
+    name = "NVIDIA GeForce RTX 2060"
     page.write_text(counters.read_text(encoding="utf-8").replace("NVIDIA A100 80GB PCIe", name), encoding="utf-8")
-    table.write_text(f"name_nvidia_smi,fp32_tflops,tf32_tflops,mem_bw_gbs\n{name},20.3,20.3,448\n", encoding="utf-8")
+    table.write_text(f"name_nvidia_smi,fp32_tflops,tf32_tflops,mem_bw_gbs\n{name},6.45,6.45,336\n", encoding="utf-8")
     notebook = on(read("lab3_resnet18"), page, peaks=table if known else None)
     space: dict[str, Any] = {"__name__": "__main__"}
     assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
@@ -233,16 +233,18 @@ def test_peaks_of_ones_own_are_taken(name: str, profiles: Path, tmp_path: Path) 
     """A CSV file with two figures of a data sheet is enough for a GPU that perfkit does not know."""
     table, capture = tmp_path / "peaks.csv", profiles / UNKNOWN["lab1_the_gpu"]
     table.write_text(
-        "name_nvidia_smi,fp32_tflops,mem_bw_gbs\nNVIDIA GeForce RTX 2070 SUPER,9.06,448\n", encoding="utf-8"
+        "name_nvidia_smi,fp32_tflops,mem_bw_gbs\nGeForce GTX 1060 with Max-Q Design,3.79,192\n", encoding="utf-8"
     )
     if name == "lab2_mlp_cnn":
         page = (sample() / "mlp_a100.inference.ncu.csv").read_text(encoding="utf-8")
         capture = tmp_path / "capture.csv"
-        capture.write_text(page.replace("NVIDIA A100 80GB PCIe", "NVIDIA GeForce RTX 2070 SUPER"), encoding="utf-8")
+        capture.write_text(
+            page.replace("NVIDIA A100 80GB PCIe", "GeForce GTX 1060 with Max-Q Design"), encoding="utf-8"
+        )
     notebook = on(read(name), capture, peaks=table)
     space: dict[str, Any] = {"__name__": "__main__"}
     assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
-    assert "NVIDIA GeForce RTX 2070 SUPER" == space["gpu"].name
+    assert "GeForce GTX 1060 with Max-Q Design" == space["gpu"].name
 
 
 def test_page_has_every_lab_with_its_points() -> None:
