@@ -28,6 +28,8 @@ import pandas as pd
 
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
+from perfkit.readers import text
+from perfkit.readers.columns import capture_table
 from perfkit.readers.ncu import log, pages, tables
 from perfkit.readers.ncu.log import base, clean
 from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
@@ -53,13 +55,7 @@ _TYPES = {1: "local", 2: "global"}
 
 def sniff(path: Path) -> bool:
     """Say whether `path` is a report or a log of Nsight Compute, by its magic, a page's header or ncu's own lines."""
-    try:
-        if not path.is_file():
-            return False
-        with path.open("rb") as file:
-            head = file.read(LOOKED_AT)
-    except OSError:
-        return False
+    head = text.head(path, LOOKED_AT)
     return head.startswith(MAGIC) or log.is_log(log.decode(head))
 
 
@@ -75,33 +71,26 @@ def read(path: Path) -> Profile:
     with np.errstate(over="ignore", invalid="ignore"):
         report = whole(_read_report(path) if is_report else pages.read(path))
         rows = tables.table(report)
-    made: dict[str, Callable[[], pd.DataFrame]] = {
-        "LAUNCHES": partial(_same, rows),
-        **({"COUNTERS": partial(tables.counters, report)} if tables.has_counters(report) else {}),
-    }
-    for name, make in (("STALLS", tables.stalls), ("RULES", tables.rules), ("DEVICES", tables.devices)):
-        frame = make(report)
-        if len(frame):
-            made[name] = partial(_same, frame)
+    parts = {"STALLS": tables.stalls(report), "RULES": tables.rules(report), "DEVICES": tables.devices(report)}
+    frames = {"LAUNCHES": rows, **{name: frame for name, frame in parts.items() if len(frame)}}
+    loaders: dict[str, Callable[[], pd.DataFrame]] = {name: partial(frames.__getitem__, name) for name in frames}
+    if tables.has_counters(report):
+        loaders["COUNTERS"] = partial(tables.counters, report)
     return Profile(
         reader="ncu",
         path=path,
-        capture=tables.capture(report, path),
-        loaders=made,
-        missing=tables.missing(rows, set(made)),
+        capture=capture_table(path, "Nsight Compute", report.version),  # no clock: launches are measured one by one
+        loaders=loaders,
+        missing=tables.missing(rows, set(loaders)),
         notes=(*report.notes, *_sparse(report)),
     )
 
 
-def _same(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame
-
-
 def _sparse(report: Report) -> tuple[str, ...]:
-    found = sparse(report)
-    if not found:
+    launches = sparse(report)
+    if not launches:
         return ()
-    listed = ", ".join(map(str, found[:10])) + (" and more" if len(found) > 10 else "")
+    listed = ", ".join(map(str, launches[:10])) + (" and more" if len(launches) > 10 else "")
     return (
         f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts too: "
         "compare them with the sparse peak",

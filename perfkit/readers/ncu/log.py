@@ -58,16 +58,11 @@ class Log:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the log says of the whole run: that it is made up, what went wrong, what is left out."""
-        changed = (
-            "lines that look like rows of the page, but do not begin with the number of a launch, and were left out: "
-            f"{len(self.strange):,} (first: {self.strange[0]})"
-            if self.strange
-            else ""
-        )
+        changed = "lines that look like rows of the page, but do not begin with the number of a launch"
         return (
             *(f"simulated, not measured: {text}" for text in self.simulated),
             *(f"ncu reported: {error}" for error in [*self.errors][:3]),
-            *([changed] if changed else []),
+            *(f"{changed}, and were left out: {len(self.strange):,} (first: {line})" for line in self.strange[:1]),
         )
 
 
@@ -109,7 +104,9 @@ class _Rows:
             return
         page = self._log.pages[-1]
         # The raw page quotes every cell; on the details page a metric stops early, after its value.
-        if not page.is_details or (page.rows and not page.rows[-1][-1] and len(page.rows[-1]) <= _values(page)):
+        header = page.header
+        cells = header.index("Metric Value") + 1 if "Metric Value" in header else len(header)
+        if not page.is_details or (page.rows and not page.rows[-1][-1] and len(page.rows[-1]) <= cells):
             self._refuse(f"is cut ({line[-60:]!r})")
 
     def _add(self, record: str) -> None:
@@ -246,11 +243,6 @@ def _listen(log: Log, line: str) -> None:
     log.profiled += text.startswith("==PROF== Profiling ")
 
 
-def _values(page: Page) -> int:
-    """Return how many cells a row of the details page has up to its value."""
-    return page.header.index("Metric Value") + 1 if "Metric Value" in page.header else len(page.header)
-
-
 def _reason(log: Log, has_header: bool) -> str:
     """Say why a log holds no kernels, and what to do about it."""
     if log.errors:
@@ -291,14 +283,12 @@ def notation(columns: Iterable[tuple[str, Iterable[str]]]) -> Notation:
     (('a', '5,40'), ('launch__grid_size', '54,207'))
     """
     first: dict[str, tuple[str, str]] = {}
-    kinds: dict[str, str] = {}
+    kind_of = cache(_kind)  # forgotten with this call: a page has any number of cells
     for metric, cells in columns:
         for cell in cells:
             if "." not in cell and "," not in cell:
                 continue
-            kind = kinds.get(cell)
-            if kind is None:
-                kind = kinds[cell] = _kind(cell)
+            kind = kind_of(cell)
             if kind.endswith("thousands") and _WHOLE.fullmatch(metric):
                 kind = "point" if "," in cell else "comma"
             first.setdefault(kind, (metric, cell))

@@ -156,11 +156,11 @@ class _Page:
 
     def base(self, name: str, unit: str) -> tuple[str, float]:
         """Return the base unit and factor of a metric's unit; a unit that the metric cannot have makes NaN of it."""
-        found, factor = base(unit)
-        if found and any(pattern.fullmatch(name) and found != expected for pattern, expected in _UNITS):
+        base_unit, factor = base(unit)
+        if base_unit and any(pattern.fullmatch(name) and base_unit != expected for pattern, expected in _UNITS):
             self.unreadable.append((f"unit of {name}", unit))
             factor = float("nan")
-        return found, factor
+        return base_unit, factor
 
     def launch(self, row: dict[str, str], device_name: str = "") -> Launch:
         """Return who was measured in a row."""
@@ -196,14 +196,14 @@ class _Page:
 
 def read(path: Path) -> Report:
     """Return what a log of `ncu --csv` holds."""
-    found = log.scan(path)
-    for page in found.pages:
+    printed = log.scan(path)
+    for page in printed.pages:
         _check_widths(page, path)
-    decimal_commas, notes = _decimal_commas(found.pages, path)
-    reports = [_report(page, path, decimal_commas) for page in found.pages]
+    decimal_commas, notes = _decimal_commas(printed.pages, path)
+    reports = [_report(page, path, decimal_commas) for page in printed.pages]
     _check_size(sum(len(r.launches) for r in reports), len({m for r in reports for m in r.metrics}), path)
     report = joined(reports)
-    return replace(report, notes=(*found.notes, *notes, *report.notes))
+    return replace(report, notes=(*printed.notes, *notes, *report.notes))
 
 
 def _decimal_commas(pages: Sequence[log.Page], path: Path) -> tuple[bool, tuple[str, ...]]:
@@ -366,14 +366,14 @@ def _pivoted(
     _check_size(launches, len(columns), page.path)
     amounts = page.numbers(*([row[i] for _, row in measured] for i in (name, unit, value)))
     amounts *= np.array([factor for _, factor in bases])[codes]
-    known = np.flatnonzero(~np.isnan(amounts))
+    measures = np.flatnonzero(~np.isnan(amounts))
     cells = np.array([launch for launch, _ in measured], int) * len(columns) + places[codes]
-    first, at_first = np.unique(cells[known], return_index=True)
+    first, at_first = np.unique(cells[measures], return_index=True)
     matrix = np.full(launches * len(columns), np.nan)
-    matrix[first] = amounts[known][at_first]
+    matrix[first] = amounts[measures][at_first]
     units: dict[str, str] = {}
-    for found, (unit_name, _) in zip(metrics, bases, strict=True):
-        units[found] = units.get(found) or unit_name
+    for metric_name, (unit_name, _) in zip(metrics, bases, strict=True):
+        units[metric_name] = units.get(metric_name) or unit_name
     return pd.DataFrame(matrix.reshape(launches, len(columns)), columns=list(columns)), units
 
 
@@ -389,8 +389,8 @@ def _check_widths(page: log.Page, path: Path) -> None:
     lacking = [name for name in needed if name not in page.header]
     if lacking:
         raise ReadError(f"{path}: the page has no column {lacking[0]!r}. {log.AGAIN}.")
-    known = [*needed, *(name for name in page.header if name in LEADING or name == "Rule Name")]
-    twice = next((name for name in known if page.header.count(name) > 1), None)
+    used = [*needed, *(name for name in page.header if name in LEADING or name == "Rule Name")]
+    twice = next((name for name in used if page.header.count(name) > 1), None)
     if twice:
         raise ReadError(f"{path}: the page has two columns {twice!r}: the file was changed. {log.AGAIN}.")
     width = len(page.header)

@@ -16,7 +16,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -24,7 +23,6 @@ from numpy.typing import NDArray
 
 from perfkit import names, tables
 from perfkit.profile import Missing
-from perfkit.readers.text import capture_table
 
 Values = NDArray[np.float64]
 _EXACT = 2**53  # above, float64 leaves whole numbers out
@@ -151,11 +149,15 @@ class Report:
 
     def column(self, *metrics: str) -> NDArray[np.float64]:
         """Return the first of these metrics that a launch has; NaN where it has none."""
-        found = np.full(len(self.launches), np.nan)
-        for metric in metrics:
-            if metric in self.values:
-                found = np.where(np.isnan(found), self.values[metric].to_numpy(), found)
-        return found
+        columns = [self.values[metric].to_numpy() for metric in metrics if metric in self.values]
+        return first(np.full(len(self.launches), np.nan), *columns)
+
+
+TABLE_REMEDIES = {
+    "STALLS": ("no stall reasons", "ncu --section WarpStateStats --section SourceCounters"),
+    "RULES": ("no guided analysis", "ncu --set full --csv --page details"),
+    "DEVICES": ("no attributes of the GPU", "ncu --import REPORT --csv --page raw"),
+}
 
 
 def has_counters(report: Report) -> bool:
@@ -229,26 +231,14 @@ def devices(report: Report) -> pd.DataFrame:
     return tables.DEVICES.make(frame[frame["sm_count"].notna()].drop_duplicates("gpu"))
 
 
-def capture(report: Report, path: Path) -> pd.DataFrame:
-    """Return CAPTURE: the report has no clock, its launches were measured one by one."""
-    return capture_table(path, "Nsight Compute", report.version)
-
-
 def missing(launches: pd.DataFrame, present: set[str]) -> tuple[Missing, ...]:
     """Return what the report cannot answer, with the options of ncu that record it."""
-    lacking = [Missing(f"LAUNCHES.{column}", *REMEDIES[column]) for column in REMEDIES if _lacks(launches, column)]
-    if "STALLS" not in present:
-        lacking.append(Missing("STALLS", "no stall reasons", "ncu --section WarpStateStats --section SourceCounters"))
-    if "RULES" not in present:
-        lacking.append(Missing("RULES", "no guided analysis", "ncu --set full --csv --page details"))
-    if "DEVICES" not in present:
-        lacking.append(Missing("DEVICES", "no attributes of the GPU", "ncu --import REPORT --csv --page raw"))
-    return tuple(lacking)
-
-
-def _lacks(launches: pd.DataFrame, column: str) -> bool:
-    together = ["fp64_flops", "fp32_flops", "fp16_flops"] if column == "fp32_flops" else [column]
-    return bool(launches[together].isna().all(axis=None))
+    columns = {**{column: [column] for column in REMEDIES}, "fp32_flops": [f"{p}_flops" for p in FLOPS]}
+    lacking = [column for column, group in columns.items() if launches[group].isna().all(axis=None)]
+    return (
+        *(Missing(f"LAUNCHES.{column}", *REMEDIES[column]) for column in lacking),
+        *(Missing(table, *remedy) for table, remedy in TABLE_REMEDIES.items() if table not in present),
+    )
 
 
 def table(report: Report) -> pd.DataFrame:
@@ -278,9 +268,9 @@ def table(report: Report) -> pd.DataFrame:
 
 def gpus(report: Report) -> NDArray[np.int64]:
     """Return the device ordinal of each launch, -1 where the file does not say."""
-    told = np.nan_to_num(report.column("launch__device_id", "device__attribute_device_index"), nan=-1)
-    own = np.array([launch.gpu for launch in report.launches], np.int64)
-    return np.where(own < 0, told.astype(np.int64), own)
+    measured = np.nan_to_num(report.column("launch__device_id", "device__attribute_device_index"), nan=-1)
+    listed = np.array([launch.gpu for launch in report.launches], np.int64)
+    return np.where(listed < 0, measured.astype(np.int64), listed)
 
 
 def dram_bytes(report: Report) -> Values:
@@ -298,23 +288,23 @@ def l1_bytes(report: Report) -> Values:
     return first(count(report, "l1tex__t_bytes"), SECTOR_BYTES * sectors)
 
 
-def _sizes(told: list[int | None], report: Report, metric: str) -> pd.Series:
-    """Return sizes as told beside the name, else as counted."""
-    return pd.Series(told, dtype="Int64").fillna(pd.Series(report.column(metric)).astype("Int64"))
+def _sizes(listed: list[int | None], report: Report, metric: str) -> pd.Series:
+    """Return sizes as listed beside the name, else as counted."""
+    return pd.Series(listed, dtype="Int64").fillna(pd.Series(report.column(metric)).astype("Int64"))
 
 
 def flops(report: Report, precision: str) -> Values:
     """Return the operations of one precision on CUDA cores."""
     letter, factors = FLOPS[precision]
-    found = np.full(len(report.launches), np.nan)
+    forms = []
     for unit in ("sm", "smsp"):  # both count every instruction once
         counts = [count(report, f"{unit}__sass_thread_inst_executed_op_{letter}{op}_pred_on") for op in OPS]
         weighted = [factor * counted for factor, counted in zip(factors, counts, strict=True)]
-        found = first(found, weighted[0] + weighted[1] + weighted[2])
+        forms.append(weighted[0] + weighted[1] + weighted[2])
         if precision != "fp16":  # these count a fused multiply-add as 2; for packed halves that is not documented
             together = "_".join(f"{letter}{op}" for op in OPS)
-            found = first(found, count(report, f"{unit}__sass_thread_inst_executed_ops_{together}_pred_on"))
-    return found
+            forms.append(count(report, f"{unit}__sass_thread_inst_executed_ops_{together}_pred_on"))
+    return first(*forms)
 
 
 def tensor_flops(report: Report) -> Values:
@@ -368,22 +358,19 @@ def tensor_activity(report: Report) -> Values:
 
     The pipe as a whole, else the busiest of its parts, else by instructions issued.
     """
-    found = np.full(len(report.launches), np.nan)
-    for pattern in TENSOR_PIPES:
-        metrics = [metric for metric in report.metrics if pattern.fullmatch(metric)]
-        if metrics:
-            found = first(found, report.values[metrics].max(axis=1).to_numpy() / 100)
-    return found
+    levels = [[metric for metric in report.metrics if pattern.fullmatch(metric)] for pattern in TENSOR_PIPES]
+    busiest = [report.values[metrics].max(axis=1).to_numpy() / 100 for metrics in levels if metrics]
+    return first(np.full(len(report.launches), np.nan), *busiest)
 
 
 def durations(report: Report) -> Values:
     """Return the time of each launch, ns: as measured, else its own cycles over its own clock."""
-    found = report.column(*(f"gpu__time_duration.{form}" for form in ("sum", "max", "avg")))
+    times = [report.column(*(f"gpu__time_duration.{form}" for form in ("sum", "max", "avg")))]
     for unit in ("sm", "smsp", "gpc"):
         cycles = report.column(f"{unit}__cycles_elapsed.avg", f"{unit}__cycles_elapsed.max")
         clock = report.column(f"{unit}__cycles_elapsed.avg.per_second")
-        found = first(found, cycles / np.where(clock > 0, clock, np.nan) * 1e9)
-    return found
+        times.append(cycles / np.where(clock > 0, clock, np.nan) * 1e9)
+    return first(*times)
 
 
 def count(report: Report, metric: str) -> Values:
@@ -403,7 +390,7 @@ def first(*choices: Values) -> Values:
     >>> first(np.array([1.0, np.nan]), np.array([5.0, 6.0]))
     array([1., 6.])
     """
-    return reduce(lambda known, other: np.where(np.isnan(known), other, known), choices)
+    return reduce(lambda figure, other: np.where(np.isnan(figure), other, figure), choices)
 
 
 def whole(report: Report) -> Report:

@@ -25,11 +25,11 @@ __all__ = ["KIND", "VERSION", "read", "sniff"]
 VERSION = 3
 KIND = "timeline"
 ACTIVITY = {
-    "KERNELS": ("CUPTI_ACTIVITY_KIND_KERNEL",),
-    "COPIES": ("CUPTI_ACTIVITY_KIND_MEMCPY", "CUPTI_ACTIVITY_KIND_MEMSET"),
-    "API_CALLS": ("CUPTI_ACTIVITY_KIND_RUNTIME",),
-    "OS_CALLS": ("OSRT_API",),
-    "RANGES": ("NVTX_EVENTS",),
+    "KERNELS": (tables.KERNEL,),
+    "COPIES": (tables.MEMCPY, tables.MEMSET),
+    "API_CALLS": (tables.RUNTIME,),
+    "OS_CALLS": (tables.SYSTEM,),
+    "RANGES": (tables.NVTX,),
     "SAMPLES": ("GPU_METRICS",),
     "DEVICES": ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"),
 }
@@ -141,7 +141,7 @@ def recorded(source: Source) -> set[str]:
     """Return the names of the tables the export can fill with at least one row."""
     present = {name for name, stored in ACTIVITY.items() if any(source.has_rows(t) for t in stored)}
     # NVTX_EVENTS also holds the names of threads and domains.
-    return present if source.holds("NVTX_EVENTS", "eventType", tables.KINDS) else present - {"RANGES"}
+    return present if source.holds(tables.NVTX, "eventType", tables.KINDS) else present - {"RANGES"}
 
 
 def missing(present: set[str]) -> tuple[Missing, ...]:
@@ -151,25 +151,21 @@ def missing(present: set[str]) -> tuple[Missing, ...]:
 
 def notes(source: Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
     """Return what a reader of the figures should know about this export."""
-    said: list[str] = []
-    simulated = text(_meta(source, "SIMULATED"), "SIMULATED", said)
-    if simulated:
-        said.append(f"simulated, not measured: {simulated}")
-    schema = text(_meta(source, SCHEMA_ENTRY), SCHEMA_ENTRY, said)
+    lines: list[str] = []
+    if simulated := text(_meta(source, "SIMULATED"), "SIMULATED", lines):
+        lines.append(f"simulated, not measured: {simulated}")
+    schema = text(_meta(source, SCHEMA_ENTRY), SCHEMA_ENTRY, lines)
     version = re.match(r"(\d{1,9})(\.[\d.]*)?$", schema)
     if schema and not version:
-        said.append(f"{SCHEMA_ENTRY}: {shown(schema)} is no version: read as not recorded")
+        lines.append(f"{SCHEMA_ENTRY}: {shown(schema)} is no version: read as not recorded")
     if version and int(version[1]) > NEWEST_SCHEMA:
-        said.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
-    if source.has_rows("CUPTI_ACTIVITY_KIND_KERNEL") and "globalPid" not in source.columns(
-        "CUPTI_ACTIVITY_KIND_KERNEL"
-    ):
-        said.append("kernels carry no process: they are taken to belong to the one process that made CUDA calls")
+        lines.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
+    if source.has_rows(tables.KERNEL) and "globalPid" not in source.columns(tables.KERNEL):
+        lines.append("kernels carry no process: they are taken to belong to the one process that made CUDA calls")
     if source.has_rows("CUPTI_ACTIVITY_KIND_GRAPH_TRACE"):
-        said.append("CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels")
+        lines.append("CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node to see their kernels")
     if len({gpu.name for gpu in listed if not gpu.numbered}) > 1:
-        said.append("the export does not say which listed GPU is which CUDA device: their listing order is used")
-    nameless = source.nameless()
-    if nameless:
-        said.append(f"{nameless}: what they name is called unnamed, with the number of the string")
-    return tuple(said)
+        lines.append("the export does not say which listed GPU is which CUDA device: their listing order is used")
+    if nameless := source.nameless():
+        lines.append(f"{nameless}: what they name is called unnamed, with the number of the string")
+    return tuple(lines)

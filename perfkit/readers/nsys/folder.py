@@ -71,8 +71,10 @@ class FolderSource:
             file = self._files[name]
             fields: dict[str, list[pa.DataType]] = {}
             try:
-                for column, kind in _schema(file):
-                    fields.setdefault(column, []).append(kind)
+                with pa.OSFile(os.fsencode(file)) as source:
+                    schema = _parquet(source).schema_arrow if file.suffix == ".parquet" else _arrow(source).schema
+                    for field in schema:
+                        fields.setdefault(field.name, []).append(field.type)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
                 raise damaged(file, "file", str(e)) from e
             self._fields[name] = fields
@@ -109,8 +111,9 @@ class FolderSource:
         if not name or not wanted:
             return []
         part = self._read(name, stored(wanted))
-        whole = {c: self._integers(name, c, part.column(c)) for c in part.column_names}
-        return [make(pa.table({label(c): _first(whole, c) if isinstance(c, Combined) else whole[c] for c in wanted}))]
+        numbers = {c: self._integers(name, c, part.column(c)) for c in part.column_names}
+        made = {label(c): _first(numbers, c) if isinstance(c, Combined) else numbers[c] for c in wanted}
+        return [make(pa.table(made))]
 
     def _integers(self, table: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
         return integers(column, name, lambda finding: self.damage(table, f"{table}.{finding}"))
@@ -168,13 +171,6 @@ class FolderSource:
         name = resolve("StringIds", self._files)
         kinds = self._types(name).get("value", []) if name else []
         return next((f"StringIds.value holds values of type {kind}" for kind in kinds if not _is_text(kind)), "")
-
-
-def _schema(file: Path) -> list[tuple[str, pa.DataType]]:
-    """Return the names and types of the columns of a file."""
-    with pa.OSFile(os.fsencode(file)) as source:
-        schema = _parquet(source).schema_arrow if file.suffix == ".parquet" else _arrow(source).schema
-        return [(field.name, field.type) for field in schema]
 
 
 def _table(file: Path, columns: list[str]) -> pa.Table:

@@ -177,9 +177,6 @@ def resolve(table: str, names: Collection[str]) -> str | None:
     return max(versions, key=lambda n: (len(n), n), default=None)
 
 
-# Columns
-
-
 def integers(column: pa.ChunkedArray, name: str, damage: Callable[[str], ReadError]) -> pa.ChunkedArray:
     """Return a column of numbers as int64; anything but whole numbers raises the error of `damage`."""
     kind = column.type
@@ -255,8 +252,8 @@ def texts(source: Source, ids: Int) -> tuple[NDArray[Any], list[str]]:
     """Return a code per row and the text of each code for a column of StringIds."""
     require(source, "StringIds", ("id", "value"))
     codes, distinct = pd.factorize(ids)
-    found = source.strings(int(i) for i in distinct)
-    return codes, [found.get(int(i), f"unnamed (string {i})" if i != -1 else "unnamed") for i in distinct]
+    names = source.strings(int(i) for i in distinct)
+    return codes, [names.get(int(i), f"unnamed (string {i})" if i != -1 else "unnamed") for i in distinct]
 
 
 def unambiguous(pairs: Iterable[tuple[int, object]]) -> dict[int, str]:
@@ -265,12 +262,11 @@ def unambiguous(pairs: Iterable[tuple[int, object]]) -> dict[int, str]:
     >>> unambiguous([(1, "a"), (2, "b"), (2, "c"), (3, None), (4, b"d")])
     {1: 'a'}
     """
-    found: dict[int, str] = {}
-    twice = set()
+    texts: dict[int, set[str]] = {}
     for number, value in pairs:
-        if isinstance(value, str) and found.setdefault(number, value) != value:
-            twice.add(number)
-    return {number: value for number, value in found.items() if number not in twice}
+        if isinstance(value, str):
+            texts.setdefault(number, set()).add(value)
+    return {number: values.pop() for number, values in texts.items() if len(values) == 1}
 
 
 def process_of(global_id: Int) -> Int:
@@ -285,9 +281,6 @@ def process_of(global_id: Int) -> Int:
 def thread_of(global_tid: Int) -> Int:
     """Return the thread id in a globalTid (bits 0 to 23); -1 stays -1."""
     return np.where(global_tid < 0, np.int64(-1), global_tid & 0xFFFFFF)
-
-
-# Single values
 
 
 def whole(value: object, name: str, notes: list[str], least: int = 0, most: int = 2**63 - 1) -> int | None:

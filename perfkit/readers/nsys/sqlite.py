@@ -49,6 +49,8 @@ STRINGS_AT_ONCE = 500  # below SQLite's limit on the number of parameters
 ROW_IDS = range(-(2**63), 2**63)
 ROW_BYTES = 4  # a row takes at least so many bytes of the file
 MOST_ROWS = 2**31 - 2  # that sqlite3 fetches at once
+MAGIC = b"NVIDIA Tegra Profiler Report"
+LAST_WORDS = 300  # characters of the last line that nsys printed
 # What sqlite3 raises on a damaged file; the last where the message holds damaged bytes of a name.
 FAULTS = (sqlite3.Error, UnicodeDecodeError)
 
@@ -256,18 +258,6 @@ class SqliteSource:
         return f"{count} values of StringIds are no text" if count else ""
 
 
-MAGIC = b"NVIDIA Tegra Profiler Report"
-LAST_WORDS = 300  # characters of the last line that nsys printed
-
-
-class ExportedSource(SqliteSource):
-    """A report exported to a temporary folder that goes away with this object; errors name the report."""
-
-    def __init__(self, path: Path, report: Path) -> None:
-        super().__init__(path, report)
-        weakref.finalize(self, shutil.rmtree, path.parent, ignore_errors=True)
-
-
 def is_export(path: Path) -> bool:
     """Say whether an SQLite file holds Nsight Systems' tables; a damaged one is claimed to be explained."""
     try:
@@ -318,8 +308,8 @@ def _check_length(path: Path, named: Path) -> None:
         )
 
 
-def exported(report: Path) -> ExportedSource:
-    """Export `report` to SQLite with the `nsys` on PATH and open it."""
+def exported(report: Path) -> SqliteSource:
+    """Export `report` with the `nsys` on PATH to a temporary folder, which goes away with what this returns."""
     command = shlex.join(["nsys", "export", "-t", "sqlite", "-o", f"{report.stem}.sqlite", report.name])
     program = shutil.which("nsys")
     if not program:
@@ -331,8 +321,8 @@ def exported(report: Path) -> ExportedSource:
         target = Path(tempfile.mkdtemp(prefix="perfkit-"), "report.sqlite")
         cleanup.callback(shutil.rmtree, target.parent, ignore_errors=True)
         _export(program, report, target, command)
-        source = ExportedSource(target, report)
-        cleanup.pop_all()
+        source = SqliteSource(target, report)
+        weakref.finalize(source, cleanup.pop_all().close)
         return source
 
 

@@ -191,8 +191,8 @@ def _frame(columns: Columns, source: Source, **finished: Any) -> pd.DataFrame:
 
 def _only_process(source: Source) -> int:
     """Return the process that made CUDA calls if there is just one: exports cut down lack globalPid."""
-    found = source.convert(RUNTIME, ["globalTid"], lambda rows: np.unique(process_of(ints(rows, "globalTid"))))
-    processes = {int(process) for part in found for process in part}
+    parts = source.convert(RUNTIME, ["globalTid"], lambda rows: np.unique(process_of(ints(rows, "globalTid"))))
+    processes = {int(process) for part in parts for process in part}
     return processes.pop() if len(processes) == 1 else -1
 
 
@@ -203,8 +203,7 @@ def _peer(rows: pa.Table, place: Columns, ordinals: Ordinals, peers: np.ndarray)
 
 
 def _memory(kinds: Int) -> pd.Categorical:
-    known = np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds)
-    return category(known, MEMORIES)
+    return category(np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds), MEMORIES)
 
 
 def api_calls(source: Source) -> pd.DataFrame:
@@ -287,14 +286,12 @@ def _names(source: Source, ids: Int) -> pd.Categorical:
 
 def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
     """Return each event's domain name; a domain id is unique within its process only."""
-    known = {
-        (p, d): str(n)
-        for p, d, n in zip(created["process"], created["domain"], created["name"].astype(str), strict=True)
-    }
+    domains_created = zip(created["process"], created["domain"], strict=True)
+    domain_names = dict(zip(domains_created, created["name"].astype(str).tolist(), strict=True))
     domains, ids = pd.factorize(events["domain"].to_numpy(np.int64))
     codes, pairs = pd.factorize((events["process"].to_numpy() << 32) | domains)
     keys = [(pair >> 32, ids[pair & 0xFFFFFFFF]) for pair in pairs]
-    return category(codes, [known.get((p, d), f"domain {d}" if d else "") for p, d in keys])
+    return category(codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys])
 
 
 def _depth(events: pd.DataFrame) -> Int:
@@ -366,9 +363,9 @@ def gpus(source: Source, notes: list[str]) -> list[Gpu]:
     """Return the CUDA devices listed, each with its ordinal; graphics adapters without SMs are left out."""
     table = "TARGET_INFO_GPU" if source.has_rows("TARGET_INFO_GPU") else "TARGET_INFO_CUDA_GPU"
     listed = (_gpu(row, table, notes) for row in source.rows(table, GPU_INFO))
-    found = [gpu for gpu in listed if gpu is not None]
-    distinct = len({gpu.ordinal for gpu in found}) == len(found)
-    return found if distinct else [replace(gpu, ordinal=gpu.number) for gpu in found]
+    gpus = [gpu for gpu in listed if gpu is not None]
+    distinct = len({gpu.ordinal for gpu in gpus}) == len(gpus)
+    return gpus if distinct else [replace(gpu, ordinal=gpu.number) for gpu in gpus]
 
 
 def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
@@ -402,16 +399,15 @@ def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
 
 def devices(listed: list[Gpu]) -> pd.DataFrame:
     """Return DEVICES: the CUDA devices of the node."""
-    rates = {rate: np.array([getattr(g, rate) or np.nan for g in listed], float) for rate in RATES}
-    said = {
+    columns = {
         "gpu": pd.array([g.ordinal for g in listed], dtype="int32"),
         "name": pd.array([g.name for g in listed], dtype="string"),
         "compute_capability": pd.array([g.capability for g in listed], dtype="string"),
         "sm_count": pd.array([g.sm_count for g in listed], dtype="Int64"),
         "memory_bytes": pd.array([g.memory_bytes for g in listed], dtype="Int64"),
-        **rates,
+        **{rate: np.array([getattr(g, rate) or np.nan for g in listed], float) for rate in RATES},
     }
-    return devices_table(said, len(listed))
+    return devices_table(columns, len(listed))
 
 
 def samples(source: Source, numbering: Ordinals) -> pd.DataFrame:

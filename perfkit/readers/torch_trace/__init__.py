@@ -162,7 +162,7 @@ def read(path: Path) -> Profile:
         path=path,
         capture=capture_table(path, "PyTorch profiler", reading.header.version, t0, reading.last - zero),
         loaders=loaders,
-        missing=missing(set(loaders)),
+        missing=tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in loaders),
         notes=notes(reading, frames),
         rank=reading.header.rank,
     )
@@ -170,7 +170,7 @@ def read(path: Path) -> Profile:
 
 def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     """Return every table but CAPTURE and PYTHON_CALLS, some without rows."""
-    spans = {table: found for table, found in reading.spans.items() if len(found)}
+    spans = {table: recorded for table, recorded in reading.spans.items() if len(recorded)}
     columns = {table: reading.columns(table) for table in spans}
     frames = {"DEVICES": tables.devices(reading.header)}
     for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
@@ -191,8 +191,8 @@ def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
 
 def _only_process(frames: dict[str, pd.DataFrame]) -> int:
     """Return the process that launched the GPU's work, which GPU events do not name; -1 if there are several."""
-    found = next((frames[table] for table in ("API_CALLS", "OPS", "RANGES") if table in frames), None)
-    processes = [] if found is None else found["process"].unique().tolist()
+    table = next((table for table in ("API_CALLS", "OPS", "RANGES") if table in frames), None)
+    processes = frames[table]["process"].unique().tolist() if table else []
     return int(processes[0]) if len(processes) == 1 else -1
 
 
@@ -202,80 +202,64 @@ def _python_calls(path: Path, zero: int, limits: tuple[int, int] | None) -> pd.D
     return tables.python_calls(spans, {**columns, "start_ns": columns["start_ns"] - zero})
 
 
-def missing(present: set[str]) -> tuple[Missing, ...]:
-    """Return what the trace did not record, with the option that records it."""
-    return tuple(Missing(table, *REMEDIES[table]) for table in REMEDIES if table not in present)
-
-
 def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
     """Return what a reader of the figures should know about this trace."""
     amd = reading.header.amd
     old_memory = "SAMPLES" in reading.spans and "SAMPLES" not in frames
     totals = ["memory events carry no totals, as in traces of 2021, so there are no SAMPLES"] if old_memory else []
-    return (
-        *_of_the_file(reading),
-        *totals,
-        *_of_the_options(frames),
-        *_of_the_gpus(frames, amd),
-        *_of_the_launches(frames),
-    )
+    return (*_of_the_file(reading), *totals, *_of_the_tables(frames, amd), *_of_the_launches(frames))
 
 
 def _of_the_file(reading: Reading) -> list[str]:
-    said = []
+    lines = []
     simulated = reading.source.header.get("SIMULATED")
     if isinstance(simulated, str):
-        said.append(f"simulated, not measured: {printable(simulated, 200)}")
+        lines.append(f"simulated, not measured: {printable(simulated, 200)}")
     if not reading.source.finished or reading.source.packed_end_lost:
-        said.append(
+        lines.append(
             "the file ends before its trace does (a killed job, or a copy cut short): it is read up to its last "
             f"whole event, and {reading.source.dropped} bytes of what follows are dropped"
         )
     backwards = sum(spans.backwards for spans in reading.spans.values())
     if backwards:
-        said.append(f"events that end before they start are left out ({backwards})")
+        lines.append(f"events that end before they start are left out ({backwards})")
     if reading.header.distributed.rank is not None and reading.header.rank is None:
-        said.append(f"the trace states rank {reading.header.distributed.rank}, which is none: left out")
+        lines.append(f"the trace states rank {reading.header.distributed.rank}, which is none: left out")
     if reading.misdated:
-        said.append(
+        lines.append(
             f"events more than ten years before or after most others, or as long, are left out ({reading.misdated})"
         )
     if reading.left_out:
         listed = ", ".join(f"{n} {category or 'without category'}" for category, n in reading.left_out.most_common(5))
-        said.append(f"events of categories that no table holds are left out ({listed})")
-    return said
+        lines.append(f"events of categories that no table holds are left out ({listed})")
+    return lines
 
 
-def _of_the_options(frames: Mapping[str, pd.DataFrame]) -> list[str]:
-    """Name the options of the profiler that would have told more about operators and steps."""
-    said = []
+def _of_the_tables(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
+    """Name the options that would have recorded more about operators and steps, and what is odd about GPUs' work."""
+    lines = []
     if "OPS" in frames and frames["OPS"]["shapes"].isna().all():
-        said.append("no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) records them")
+        lines.append("no shapes of operators were recorded: torch.profiler.profile(record_shapes=True) records them")
     if "RANGES" in frames and not (frames["RANGES"]["kind"] == "step").any():
-        said.append("no profiler steps were recorded: prof.step() after every step of the program marks them")
-    return said
-
-
-def _of_the_gpus(frames: Mapping[str, pd.DataFrame], amd: bool) -> list[str]:
-    said = []
+        lines.append("no profiler steps were recorded: prof.step() after every step of the program marks them")
     used = {int(gpu) for table in ("KERNELS", "COPIES") if table in frames for gpu in frames[table]["gpu"].unique()}
     if used and amd:
         numbers = ", ".join(map(str, sorted(used)))
-        said.append(
+        lines.append(
             f"gpu of kernels and copies is AMD's number of the device ({numbers}), "
             "which need not be its number in DEVICES and in SAMPLES"
         )
     if "COPIES" in frames and (unsized := int((frames["COPIES"]["bytes"] == 0).sum())):
-        said.append(f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes are 0")
+        lines.append(f"{unsized} of {len(frames['COPIES'])} copies and memsets carry no size, their bytes are 0")
     if "KERNELS" in frames:
-        known = len(frames.get("COLLECTIVES", ()))
-        silent = int((frames["KERNELS"]["family"] == "communication").sum()) - known
+        sized = len(frames.get("COLLECTIVES", ()))
+        silent = int((frames["KERNELS"]["family"] == "communication").sum()) - sized
         if silent > 0:
-            said.append(
-                f"{silent} of {silent + known} collective kernels tell no message size (PyTorch 2.4 or newer does) "
+            lines.append(
+                f"{silent} of {silent + sized} collective kernels tell no message size (PyTorch 2.4 or newer does) "
                 "and are not in COLLECTIVES"
             )
-    return said
+    return lines
 
 
 def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
@@ -287,22 +271,22 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     if "API_CALLS" not in frames:
         return [f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"]
     calls = frames["API_CALLS"]
-    said = []
+    lines = []
     orphans = int((~np.isin(operations, calls["correlation"])).sum())
     if orphans:
         share = f"{orphans / len(operations):.1%}"
-        said.append(f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them")
+        lines.append(f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them")
     names = [name for name in calls["name"].cat.categories if GRAPH_LAUNCH in name]
     graphs = calls.loc[calls["name"].isin(names), "correlation"]
     empty = int((~graphs.isin(operations)).sum())
     if empty:
-        said.append(
+        lines.append(
             f"{empty} of {len(graphs)} graph launches have no kernels in the trace: "
             "idle time of the GPU cannot be determined"
         )
     if (calls["process"] != calls["process"].iloc[0]).any():
-        said.append("several processes made CUDA calls, and kernels do not say which of them launched one")
-    return said
+        lines.append("several processes made CUDA calls, and kernels do not say which of them launched one")
+    return lines
 
 
 def sniff(path: Path) -> bool:
@@ -315,11 +299,11 @@ def sniff(path: Path) -> bool:
         text = _head(path) if path.is_file() else b""
     except (OSError, ReadError):
         return False
-    found = set(_keys(text))
-    if "schemaVersion" in found and found & HEADER:
+    keys = set(_keys(text))
+    if "schemaVersion" in keys and keys & HEADER:
         return True
     categories = {category[1].decode() for category in CATEGORY.finditer(text)}
-    return "traceEvents" in found and not categories.isdisjoint({*CATEGORIES, "ac2g", "fwdbwd"})
+    return "traceEvents" in keys and not categories.isdisjoint({*CATEGORIES, "ac2g", "fwdbwd"})
 
 
 def outermost_keys(path: Path) -> list[str]:

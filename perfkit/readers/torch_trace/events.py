@@ -38,28 +38,13 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Codes:
-    """Distinct values in the order of their first appearance."""
-
-    def __init__(self) -> None:
-        self._numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
-
-    def of(self, values: list[Any]) -> Int:
-        """Return the number of each value, the next free one for a value not seen before."""
-        return np.fromiter(map(self._numbers.__getitem__, values), np.int64, len(values))
-
-    @property
-    def values(self) -> list[Any]:
-        """The distinct values by their number."""
-        return list(self._numbers)
-
-
 class Spans:
     """Columns that grow by blocks of events: process, thread, start_ns, dur_ns, name, and more of one kind of event."""
 
     def __init__(self) -> None:
         self._parts: defaultdict[str, list[NDArray[Any]]] = defaultdict(list)
-        self._codes: defaultdict[str, Codes] = defaultdict(Codes)
+        # The number of each distinct value of a column, in the order of their first appearance.
+        self._codes: defaultdict[str, defaultdict[Hashable, int]] = defaultdict(lambda: defaultdict(count().__next__))
         self.backwards = 0
         self.misdated = 0
 
@@ -81,12 +66,12 @@ class Spans:
             self._parts[name].append(values)
 
     def codes(self, column: str, values: list[Any]) -> Int:
-        """Return the code of each value among those of a column."""
-        return self._codes[column].of(values)
+        """Return the code of each value among those of a column, the next free one for a value not seen before."""
+        return np.fromiter(map(self._codes[column].__getitem__, values), np.int64, len(values))
 
     def values(self, column: str) -> list[Any]:
         """The distinct values of a column of codes."""
-        return self._codes[column].values
+        return list(self._codes[column])
 
     def joined(self) -> Columns:
         """Return the columns, and forget their parts; processes and threads are numbers now."""
@@ -180,9 +165,9 @@ def _exactly(text: msgspec.Raw) -> int:
 def decoded(events: list[Event], kind: type[Arguments]) -> list[Arguments]:
     """Decode the arguments of events as `kind`; what an event lacks has its default."""
     text = b"[" + b",".join([event.args for event in events]) + b"]"
-    found = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
     nothing = kind()
-    return [nothing if arguments is None else arguments for arguments in found]
+    arguments = msgspec.json.decode(text, type=list[kind | None])  # type: ignore[valid-type]
+    return [nothing if values is None else values for values in arguments]
 
 
 def number(value: object) -> int:
@@ -192,8 +177,8 @@ def number(value: object) -> int:
     [25738, 25738, 7, -1, -1, -1]
     """
     if isinstance(value, str):
-        found = NUMBERED.fullmatch(value)
-        return int(found[1]) if found else -1
+        digits = NUMBERED.fullmatch(value)
+        return int(digits[1]) if digits else -1
     return int(value) if isinstance(value, (int, float)) and abs(value) <= LARGEST else -1
 
 

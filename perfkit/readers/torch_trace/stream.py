@@ -15,9 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
-from perfkit.readers.torch_trace.events import (
-    Event,
-)
+from perfkit.readers.torch_trace.events import Event
 
 GZIP = b"\x1f\x8b"
 BLOCK = 16 << 20
@@ -184,11 +182,11 @@ class Source:
         text = b""
         for chunk in chunks:
             text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
-            for found in islice(EVENTS.finditer(text), TRIED):
-                header = _object(text[: found.start()] + b'"traceEvents": null}')
+            for events in islice(EVENTS.finditer(text), TRIED):
+                header = _object(text[: events.start()] + b'"traceEvents": null}')
                 if header is not None:
                     self.header = header
-                    self._at = found.end() - 1
+                    self._at = events.end() - 1
                     return bytearray(text[self._at :])
             if len(text) > LONGEST:
                 break
@@ -222,9 +220,9 @@ class Source:
 
     def _with_gaps(self, text: bytearray, end: int, why: str) -> list[Event]:
         """Decode events among which there are numbers without a value, which are not JSON."""
-        known = bytearray(NO_NUMBER.sub(rb"\1null", text[:end]))
+        filled = bytearray(NO_NUMBER.sub(rb"\1null", text[:end]))
         try:
-            return _decoded(known, len(known))
+            return _decoded(filled, len(filled))
         except UNREADABLE:
             raise self._damaged(text, why) from None
 
@@ -265,11 +263,7 @@ class Source:
 def ends(text: bytes | bytearray) -> tuple[int, bool]:
     """Find where the whole events of the array that begins `text` end, by counting brackets outside strings.
 
-    Returns
-    -------
-    tuple
-        The position after the last whole event and False; or, if `text` holds the end of the array, the
-        position of the bracket that closes it and True. -1 if not one event is whole.
+    The position after the last whole event (-1 if none is whole) and False, or that of the closing bracket and True.
     """
     marks, depth = depths(text)
     closing = np.flatnonzero(depth == 0)[:1]
@@ -313,11 +307,10 @@ def _decoded(text: bytearray, end: int) -> list[Event]:
 
 
 def _object(text: bytes) -> dict[str, Any] | None:
-    try:
-        found = msgspec.json.decode(text)
-    except UNREADABLE:
-        return None
-    return found if isinstance(found, dict) else None
+    with suppress(*UNREADABLE):
+        value = msgspec.json.decode(text)
+        return value if isinstance(value, dict) else None
+    return None
 
 
 def _ends_early(text: bytes) -> bool:

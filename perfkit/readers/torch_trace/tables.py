@@ -242,7 +242,7 @@ def add_kernels(kernels: Spans, collectives: Spans, events: list[Event]) -> None
     kernels.add(
         events,
         gpu=gpu,
-        stream=_stream(events, [a.stream for a in arguments]),
+        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, arguments, strict=True)),
         correlation=integers(a.correlation for a in arguments),
         graph=np.array([bool(a.graph) for a in arguments], bool),
         grid_blocks=quantities(None if a.grid is None else math.prod(a.grid) for a in arguments),
@@ -258,14 +258,16 @@ def add_copies(copies: Spans, events: list[Event]) -> None:
     """Append copies and memsets."""
     arguments = decoded(events, CopyArguments)
     gpu = _gpu(events, [a.within if a.device is None else a.device for a in arguments])
+    source, target = (_device(integers(getattr(a, side) for a in arguments)) for side in ("source", "target"))
+    is_within = (source < 0) | (target < 0) | (source == target)
     copies.add(
         events,
         gpu=gpu,
-        stream=_stream(events, [a.stream for a in arguments]),
+        stream=integers(e.tid if a.stream is None else a.stream for e, a in zip(events, arguments, strict=True)),
         correlation=integers(a.correlation for a in arguments),
         bytes=quantities(a.bytes for a in arguments),
         kind=copies.codes("kind", [(event.name, a.kind) for event, a in zip(events, arguments, strict=True)]),
-        peer_gpu=_peer(gpu, *(_device(integers(getattr(a, side) for a in arguments)) for side in ("source", "target"))),
+        peer_gpu=np.where(is_within, -1, np.where(source == gpu, target, source)),
     )
 
 
@@ -280,20 +282,11 @@ def _device(numbers: Int) -> Int:
     return np.where((numbers < 0) | (numbers > MOST), -1, numbers)
 
 
-def _stream(events: list[Event], streams: list[int | None]) -> Int:
-    return integers(event.tid if s is None else s for event, s in zip(events, streams, strict=True))
-
-
 def _blocks(threads: list[int] | None, block: list[int] | None) -> int | None:
     """Return the number of blocks of a grid that is given in threads."""
     if threads is None or block is None or 0 in block:
         return None
     return math.prod(-(-n // size) for n, size in zip(threads, block, strict=False))
-
-
-def _peer(gpu: Int, source: Int, target: Int) -> Int:
-    """Return the other GPU of each copy between two, -1 for other copies."""
-    return np.where((source < 0) | (target < 0) | (source == target), -1, np.where(source == gpu, target, source))
 
 
 def kernels(spans: Spans, columns: Columns, process: int, api_calls: pd.DataFrame) -> pd.DataFrame:
@@ -328,10 +321,10 @@ def _launched_by(columns: Columns, api_calls: pd.DataFrame, word: str) -> np.nda
 
 def copies(spans: Spans, columns: Columns, process: int) -> pd.DataFrame:
     """Return COPIES: copies and memsets; the size of those without one is 0."""
-    told = [_sides(name, kind) for name, kind in spans.values("kind")]
+    words = zip(*(_sides(name, kind) for name, kind in spans.values("kind")), strict=True)
     sides = {
-        column: category(columns["kind"], [side[place] for side in told])
-        for place, column in enumerate(("direction", "src_memory", "dst_memory"))
+        column: category(columns["kind"], labels)
+        for column, labels in zip(("direction", "src_memory", "dst_memory"), words, strict=True)
     }
     size = columns["bytes"]
     return tables.COPIES.make(
@@ -401,21 +394,21 @@ def message_bytes(message: Collective) -> int | None:
     return size if 0 <= size <= LARGEST else None
 
 
-def add_collectives(collectives: Spans, events: list[Event], told: Sequence[Collective], gpu: Int) -> None:
+def add_collectives(collectives: Spans, events: list[Event], arguments: Sequence[Collective], gpu: Int) -> None:
     """Append the kernels that tell a message size."""
-    sizes = [message_bytes(t) if t.collective else None for t in told]
+    sizes = [message_bytes(a) if a.collective else None for a in arguments]
     rows = [row for row, size in enumerate(sizes) if size is not None]
     if not rows:
         return
-    known = [told[row] for row in rows]
+    messages = [arguments[row] for row in rows]
     collectives.add(
         [events[row] for row in rows],
         gpu=gpu[rows],
         bytes=integers(sizes[row] for row in rows),
-        operation=collectives.codes("operation", [t.collective for t in known]),
-        dtype=collectives.codes("dtype", [t.dtype for t in known]),
-        group=collectives.codes("group", [None if t.group is None else str(t.group) for t in known]),
-        ranks=integers(t.ranks for t in known),
+        operation=collectives.codes("operation", [m.collective for m in messages]),
+        dtype=collectives.codes("dtype", [m.dtype for m in messages]),
+        group=collectives.codes("group", [None if m.group is None else str(m.group) for m in messages]),
+        ranks=integers(m.ranks for m in messages),
     )
 
 
@@ -482,13 +475,13 @@ def add_memory(memory: Spans, events: list[Event]) -> None:
 def samples(columns: Columns) -> pd.DataFrame:
     """Return SAMPLES: bytes allocated and reserved on each device after every change, of the CPU as gpu -1."""
     value = np.concatenate([columns["allocated"], columns["reserved"]])
-    known = value != UNKNOWN
-    metric = np.repeat([0, 1], len(columns["allocated"]))[known]
+    recorded = value != UNKNOWN
+    metric = np.repeat([0, 1], len(columns["allocated"]))[recorded]
     frame = {
         "rank": np.zeros(len(metric), "int32"),
-        "gpu": np.tile(columns["gpu"], 2)[known],
-        "time_ns": np.tile(columns["start_ns"], 2)[known],
+        "gpu": np.tile(columns["gpu"], 2)[recorded],
+        "time_ns": np.tile(columns["start_ns"], 2)[recorded],
         "metric": category(metric, METRICS),
-        "value": value[known].astype(float),
+        "value": value[recorded].astype(float),
     }
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
