@@ -93,20 +93,15 @@ def test_pages_printed_one_after_the_other_are_one_report(write, tmp_path: Path)
 
 @WRITERS
 def test_old_pages_have_no_device_and_no_sizes(write, tmp_path: Path) -> None:
-    """Up to 2022 the sizes stand among the metrics, and the device nowhere or among them."""
+    """Up to 2022 the sizes stand among the metrics, the device nowhere or among them; sizes nowhere are not zero."""
     metrics = {"launch__grid_size": ("", "1,024"), "launch__block_size": ("", "256"), "x.sum": ("", "1")}
     path = write(tmp_path / "old.csv", files.Measured(metrics), lead=files.LEAD)
     row = files.read(path).table("LAUNCHES").iloc[0]
     assert (-1, 1024, 256) == (row["gpu"], row["grid_blocks"], row["block_threads"])
     told = write(tmp_path / "told.csv", files.Measured({**metrics, "launch__device_id": ("", "3")}), lead=files.LEAD)
     assert 3 == files.read(told).table("LAUNCHES")["gpu"].iloc[0]
-
-
-@WRITERS
-def test_sizes_that_nothing_tells_are_missing(write, tmp_path: Path) -> None:
-    """A launch without grid and block anywhere has no sizes, not zero."""
-    row = files.read(write(tmp_path / "p.csv", files.Measured({"x.sum": ("", "1")}), lead=files.LEAD)).table("LAUNCHES")
-    assert row[["grid_blocks", "block_threads"]].isna().all(axis=None)
+    none = write(tmp_path / "none.csv", files.Measured({"x.sum": ("", "1")}), lead=files.LEAD)
+    assert files.read(none).table("LAUNCHES")[["grid_blocks", "block_threads"]].isna().all(axis=None)
 
 
 def test_nvtx_columns_are_no_metrics(tmp_path: Path) -> None:
@@ -288,19 +283,14 @@ def test_a_unit_that_a_metric_cannot_have(write, metric: str, unit: str, tmp_pat
     assert [f"(first: '{unit}' of 'unit of {metric}')" in note for note in profile.notes] == [True]
 
 
-def test_a_number_too_large_is_handed_on(tmp_path: Path) -> None:
+def test_numbers_that_cannot_be_are_handed_on(tmp_path: Path) -> None:
     """1e400 ns stays impossible, for the ranges of the tables to find; inf is how ncu writes what it has not."""
     assert [np.inf, np.inf] == numbers(["1e400", "1,000e400"]).tolist()
     assert np.isnan(numbers(["inf", "-inf", "nan"])).all()
-    profile = files.read(files.raw(tmp_path / "a.csv", files.Measured({"gpu__time_duration.sum": ("ns", "1e400")})))
-    assert [np.inf] == profile.loaders["LAUNCHES"]()["dur_ns"].tolist()
-
-
-def test_a_share_above_its_peak_is_handed_on(tmp_path: Path) -> None:
-    """The vendor itself writes an occupancy of 104.7 %: the reader changes nothing."""
-    metric = "sm__warps_active.avg.pct_of_peak_sustained_active"
-    profile = files.read(files.raw(tmp_path / "a.csv", files.Measured({metric: ("%", "104.70")})))
-    assert [1.047] == pytest.approx(profile.loaders["LAUNCHES"]()["achieved_occupancy_frac"].tolist())
+    occupancy = {"sm__warps_active.avg.pct_of_peak_sustained_active": ("%", "104.70")}  # as the vendor itself writes
+    launch = files.Measured({"gpu__time_duration.sum": ("ns", "1e400"), **occupancy})
+    row = files.read(files.raw(tmp_path / "a.csv", launch)).loaders["LAUNCHES"]().iloc[0]
+    assert (np.inf, 1.047) == pytest.approx((row["dur_ns"], row["achieved_occupancy_frac"]))
 
 
 def test_what_is_no_number_is_not_measured(tmp_path: Path) -> None:
@@ -374,15 +364,10 @@ def test_every_cut_is_noticed(write, tmp_path: Path) -> None:
         path.write_bytes(whole[:size])
         with pytest.raises(ReadError, match=r"page\.csv: "):
             ncu.read(path)
-
-
-@WRITERS
-def test_a_metric_without_its_value_at_the_end_is_cut(write, tmp_path: Path) -> None:
-    """A file that ends in the comma before the last value is cut, on both pages."""
-    path = write(tmp_path / "page.csv", files.Measured({"a.sum": ("", "1"), "b.sum": ("", "2")}))
-    path.write_text(path.read_text().removesuffix('"2"'))
-    with pytest.raises(ReadError, match=r"page\.csv: the row that begins in line \d+ is cut"):
-        ncu.read(path)
+    short = write(tmp_path / "short.csv", files.Measured({"a.sum": ("", "1"), "b.sum": ("", "2")}))
+    short.write_text(short.read_text().removesuffix('"2"'))  # in the comma before the last value
+    with pytest.raises(ReadError, match=r"short\.csv: the row that begins in line \d+ is cut"):
+        ncu.read(short)
 
 
 def test_a_last_launch_with_fewer_metrics_is_a_note(tmp_path: Path) -> None:
@@ -405,7 +390,7 @@ def test_rows_of_a_launch_that_stand_apart_are_a_note(tmp_path: Path) -> None:
 
 
 @WRITERS
-@pytest.mark.parametrize("first", ['"-5"', '"x0"', '""0"', "0", '"1e300"'])
+@pytest.mark.parametrize("first", ['"-5"', '"x0"', '""0"', "0", '"1e300"', '"1",x"1"'])
 def test_a_row_without_a_number_is_left_out_with_a_note(write, first: str, tmp_path: Path) -> None:
     """What looks like a row and does not begin with a number is no row, and not passed over in silence."""
     path = write(tmp_path / "page.csv", files.full(0), files.full(1), files.full(2), end=True)
@@ -438,15 +423,6 @@ def test_a_launch_that_stands_twice_counts_once(tmp_path: Path) -> None:
     profile = files.read(files.raw(tmp_path / "page.csv", files.full(0), files.full(1), files.full(0)))
     assert 2 == len(profile.table("LAUNCHES"))
     assert 1 == sum("stand twice in the page, equal in every cell, and count once: 1" in n for n in profile.notes)
-
-
-@WRITERS
-def test_two_columns_of_one_name_are_an_error(write, tmp_path: Path) -> None:
-    """Which of two kernel names would hold nobody knows."""
-    path = write(tmp_path / "page.csv", files.full())
-    path.write_text(path.read_text().replace('"Process Name"', '"Kernel Name"'))
-    with pytest.raises(ReadError, match="the page has two columns 'Kernel Name'"):
-        ncu.read(path)
 
 
 def test_metrics_of_one_name_are_a_note(tmp_path: Path) -> None:
@@ -559,13 +535,20 @@ def test_a_row_that_lacks_cells_is_an_error(write, tmp_path: Path) -> None:
         ncu.read(path)
 
 
-@pytest.mark.parametrize("column", ["Kernel Name", "Metric Unit", "Metric Value"])
-def test_a_column_that_lacks_is_an_error(column: str, tmp_path: Path) -> None:
-    """A page somebody took a column from says which."""
-    path = files.details(tmp_path / "page.csv", files.full())
-    path.write_text(path.read_text().replace(f'"{column}"', '"Other"'))
-    with pytest.raises(ReadError, match=f"the page has no column '{column}'"):
-        ncu.read(path)
+@pytest.mark.parametrize(
+    ("column", "other", "words"),
+    [
+        *((name, "Other", f"no column '{name}'") for name in ("Kernel Name", "Metric Unit", "Metric Value")),
+        ("Process Name", "Kernel Name", "two columns 'Kernel Name'"),  # which of the two would hold nobody knows
+    ],
+)
+def test_a_column_that_lacks_or_repeats_is_an_error(column: str, other: str, words: str, tmp_path: Path) -> None:
+    """A page of which somebody renamed a column says which."""
+    for write in (files.raw, files.details)[column.startswith("Metric") :]:
+        path = write(tmp_path / "page.csv", files.full())
+        path.write_text(path.read_text().replace(f'"{column}"', f'"{other}"'))
+        with pytest.raises(ReadError, match=f"the page has {words}"):
+            ncu.read(path)
 
 
 def test_a_page_of_rules_alone(tmp_path: Path) -> None:
@@ -595,15 +578,3 @@ def test_a_simulated_page_says_so(tmp_path: Path) -> None:
     log = ("==WARNING== Simulated: two launches; no GPU ran", *files.LOG)
     profile = files.read(files.details(tmp_path / "page.csv", files.full(), log=log))
     assert ("simulated, not measured: two launches; no GPU ran",) == profile.notes
-
-
-def test_a_row_with_something_after_its_number_is_noted(tmp_path: Path) -> None:
-    """A line that has the cells of a row, and letters between two of them, is counted as left out."""
-    path = files.raw(tmp_path / "raw.csv", files.full(0), files.full(1))
-    *rest, last = path.read_text().splitlines()
-    path.write_text("\n".join([*rest, last.replace('","', '",x"', 1), ""]))
-    profile = ncu.read(path)
-    assert 1 == len(profile.table("LAUNCHES"))
-    assert any("left out" in note or "no launch number" in note or "not read" in note for note in profile.notes), (
-        profile.notes
-    )

@@ -74,32 +74,34 @@ def test_a_report_fills_the_tables(tmp_path: Path, with_module: Any) -> None:
     assert ["2024.1.0.0"] == profile.capture["tool_version"].tolist()
 
 
-def test_rules_lose_the_markup_of_links(tmp_path: Path, with_module: Any) -> None:
-    """A link is its label, an address follows in brackets; a rule without a message is none."""
-    with_module([SAXPY])
-    rules = files.read(files.report(tmp_path / "run.ncu-rep")).table("RULES")
+def test_rules_lose_the_markup_of_links_and_ranges_follow_each_other(tmp_path: Path, with_module: Any) -> None:
+    """A link is its label, an address follows in brackets; a rule without a message is none.
+
+    Launches of a second range are numbered on, they do not replace the first.
+    """
+    with_module([SAXPY, SAXPY], [], [SAXPY])
+    profile = files.read(files.report(tmp_path / "run.ncu-rep"))
+    assert [0, 1, 2] == profile.table("LAUNCHES")["launch"].tolist()
+    rules = profile.table("RULES").query("launch == 2")
     assert ["a partial wave", "See Launch Statistics or it (https://a/b)."] == rules["message"].tolist()
     assert (0.5, "workload") == tuple(rules[["speedup_frac", "scope"]].iloc[0])
 
 
-def test_ranges_follow_each_other(tmp_path: Path, with_module: Any) -> None:
-    """Launches of a second range are numbered on, they do not replace the first."""
-    with_module([SAXPY, SAXPY], [], [SAXPY])
-    assert [0, 1, 2] == files.read(files.report(tmp_path / "run.ncu-rep")).table("LAUNCHES")["launch"].tolist()
-
-
-def test_a_report_without_launches_is_an_error(tmp_path: Path, with_module: Any) -> None:
-    """Ranges without actions hold nothing to show."""
-    with_module([])
-    with pytest.raises(ReadError, match=r"run\.ncu-rep: the report holds no kernel launch"):
-        ncu.read(files.report(tmp_path / "run.ncu-rep"))
-
-
-def test_a_report_the_module_refuses_is_an_error(tmp_path: Path, with_code: Any) -> None:
-    """The error quotes what the module raises, and names the file."""
-    with_code("def load_report(path):\n    raise RuntimeError('unknown message')")
-    with pytest.raises(ReadError, match=r"run\.ncu-rep: ncu_report cannot read this report \(unknown message\)"):
-        ncu.read(files.report(tmp_path / "run.ncu-rep"))
+@pytest.mark.parametrize(
+    ("actions", "announced", "words"),
+    [
+        ([], 0, "the report holds no kernel launch"),
+        # A launch without a name and metrics is none: the error does not speak of the kernel filter.
+        ([files.Action({}, demangled=None)], 1, r"the report is damaged: .* none of its launches \(1 announced\)"),
+    ],
+)
+def test_a_report_without_launches_is_an_error(
+    actions: list[files.Action], announced: int, words: str, tmp_path: Path, with_module: Any
+) -> None:
+    """Ranges without actions hold nothing to show; fewer launches than announced are damage."""
+    with_module(actions)
+    with pytest.raises(ReadError, match=rf"run\.ncu-rep: {words}"):
+        ncu.read(files.report(tmp_path / "run.ncu-rep", launches=announced))
 
 
 def test_without_the_module_both_ways_out_are_named(tmp_path: Path, with_code: Any) -> None:
@@ -143,15 +145,6 @@ def test_a_report_of_fewer_launches_than_it_announces(tmp_path: Path, with_modul
     assert () == files.read(files.report(tmp_path / "a.ncu-rep", launches=2)).notes
     notes = files.read(files.report(tmp_path / "b.ncu-rep", launches=3)).notes
     assert ["NVIDIA's library reads 2 of 3 launches" in note for note in notes] == [True]
-
-
-def test_a_report_without_a_readable_launch_is_damaged(tmp_path: Path, with_module: Any) -> None:
-    """A launch without a name and metrics is none: the error does not speak of the kernel filter."""
-    with_module([files.Action({}, demangled=None)])
-    with pytest.raises(
-        ReadError, match=r"run\.ncu-rep: the report is damaged: .* none of its launches \(1 announced\)"
-    ):
-        ncu.read(files.report(tmp_path / "run.ncu-rep", launches=1))
 
 
 def test_what_the_module_cannot_read_is_left_out_and_counted(tmp_path: Path, with_module: Any) -> None:
@@ -208,20 +201,25 @@ def test_an_abort_of_the_library_is_an_error(tmp_path: Path, with_code: Any) -> 
         assert part in str(caught.value)
 
 
+DIED = "NVIDIA's library ncu_report "
+
+
 @pytest.mark.parametrize(
     ("source", "end"),
     [
-        ("def load_report(path):\n    raise KeyError(path[-11:])", "failed (\"KeyError: 'run.ncu-rep'\")"),
-        ("import os\n\ndef load_report(path):\n    os._exit(0)", "ended without an answer"),
+        ("raise RuntimeError('unknown message')", "ncu_report cannot read this report (unknown message)"),
+        ("raise KeyError(path[-11:])", DIED + "failed (\"KeyError: 'run.ncu-rep'\")"),
+        ("os._exit(0)", DIED + "ended without an answer"),
     ],
 )
 def test_a_failure_of_the_module_is_an_error(source: str, end: str, tmp_path: Path, with_code: Any) -> None:
     """Whatever the module raises, and an end without an answer, names the file."""
+    source = f"import os\n\ndef load_report(path):\n    {source}"
     with_code(source)
     path = files.report(tmp_path / "run.ncu-rep")
     with pytest.raises(ReadError) as caught:
         ncu.read(path)
-    assert str(caught.value).startswith(f"{path}: NVIDIA's library ncu_report {end}")
+    assert str(caught.value).startswith(f"{path}: {end}")
 
 
 def test_what_the_library_prints_is_not_shown(

@@ -25,43 +25,79 @@ def tensor(**counts: int) -> files.Metrics:
     return {f"{TENSOR}{name}.sum": ("", str(count)) for name, count in counts.items()}
 
 
-def test_an_fma_is_two_operations(tmp_path: Path) -> None:
-    """100 additions + 20 multiplications + 2 * 3 fused = 126 FLOP, for single as for double precision."""
-    row = files.one(tmp_path, sums(fadd=100, fmul=20, ffma=3, dadd=1, dmul=2, dfma=4))
-    assert (126.0, 11.0) == (row["fp32_flops"], row["fp64_flops"])
-    assert math.isnan(row["fp16_flops"])
+TOGETHER = "sm__sass_thread_inst_executed_ops_{0}add_{0}mul_{0}fma_pred_on.sum"
+RATE = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum.per_cycle_elapsed"
+NAN = math.nan
 
 
-def test_packed_halves_count_twice(tmp_path: Path) -> None:
-    """2 * 10 + 2 * 20 + 4 * 30 = 180 FLOP: a half-precision instruction works on two values."""
-    assert 180.0 == files.one(tmp_path, sums(hadd=10, hmul=20, hfma=30))["fp16_flops"]
-
-
-def test_a_missing_part_is_a_missing_sum(tmp_path: Path) -> None:
-    """Without the fused multiply-adds nobody knows the operations."""
-    assert math.isnan(files.one(tmp_path, sums(fadd=100, fmul=20))["fp32_flops"])
-
-
-def test_operations_counted_together(tmp_path: Path) -> None:
-    """The combined counter counts operations already; for halves it is not used."""
-    metrics = {
-        "sm__sass_thread_inst_executed_ops_fadd_fmul_ffma_pred_on.sum": ("inst", "32,504,064"),
-        "sm__sass_thread_inst_executed_ops_hadd_hmul_hfma_pred_on.sum": ("inst", "7"),
-    }
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        # 100 additions + 20 multiplications + 2 * 3 fused = 126 FLOP; in double precision 1 + 2 + 2 * 4 = 11.
+        (sums(fadd=100, fmul=20, ffma=3), {"fp32_flops": 126.0, "fp64_flops": NAN, "fp16_flops": NAN}),
+        (sums(dadd=1, dmul=2, dfma=4), {"fp64_flops": 11.0}),
+        # An instruction on packed halves works on two values: 2 * 10 + 2 * 20 + 4 * 30 = 180.
+        (sums(hadd=10, hmul=20, hfma=30), {"fp16_flops": 180.0}),
+        # Without the fused multiply-adds nobody knows the operations, nor the traffic without the writes.
+        (sums(fadd=100, fmul=20), {"fp32_flops": NAN}),
+        ({"dram__bytes_read.sum": ("byte", "1500")}, {"dram_bytes": NAN}),
+        # The combined counter counts operations already; for halves it is not used.
+        ({TOGETHER.format("f"): ("inst", "32,504,064")}, {"fp32_flops": 32_504_064.0}),
+        ({TOGETHER.format("h"): ("inst", "7")}, {"fp16_flops": NAN}),
+        # (1 + 2 + 2 * 3) per cycle * 1.5 GHz * 1000 ns = 13,500 FLOP.
+        (
+            {
+                **{RATE.format(op): ("inst/cycle", rate) for op, rate in (("fadd", "1"), ("fmul", "2"), ("ffma", "3"))},
+                "smsp__cycles_elapsed.avg.per_second": ("Ghz", "1.5"),
+            },
+            {"fp32_flops": 13_500.0},
+        ),
+        # A type's total 100 holds its split by sparsity and by instruction: 100, not 300.
+        (
+            tensor(
+                src_bf16_dst_fp32=100,
+                src_bf16_dst_fp32_sparsity_off=100,
+                src_bf16_dst_fp32_sparsity_on=0,
+                op_hgmma_src_bf16_dst_fp32_sparsity_off=80,
+                op_hmma_src_bf16_dst_fp32_sparsity_off=20,
+            ),
+            {"tensor_flops": 100.0},
+        ),
+        # fp16 by instruction 80 + 20, bf16 by sparsity 5 + 7, fp8 by its operands 9 (not its result): 121.
+        (
+            tensor(
+                op_hgmma_src_fp16_dst_fp32=80,
+                op_hmma_src_fp16_dst_fp32=20,
+                src_bf16_dst_fp32_sparsity_off=5,
+                src_bf16_dst_fp32_sparsity_on=7,
+                src_fp8=9,
+                src_fp8_dst_fp32=8,
+            ),
+            {"tensor_flops": 121.0},
+        ),
+        # A type counted under both units is counted once.
+        ({f"{unit}__ops_path_tensor_src_fp64.sum": ("", "50") for unit in ("sm", "smsp")}, {"tensor_flops": 50.0}),
+        # Traffic under any name: 1500 + 500 bytes, also on Blackwell; 2 GB/s for 1000 ns; 62.5 sectors of 32 bytes.
+        (
+            {"dram__bytes_read.sum": ("Kbyte", "1.5"), "dram__bytes_write.sum": ("byte", "500")},
+            {"dram_bytes": 2000.0},
+        ),
+        (
+            {"dram__bytes_op_read.sum": ("byte", "1,500"), "dram__bytes_op_write.sum": ("byte", "500")},
+            {"dram_bytes": 2000.0},
+        ),
+        ({"dram__bytes.sum": ("byte", "2000")}, {"dram_bytes": 2000.0}),
+        ({"dram__bytes.sum.per_second": ("Gbyte/s", "2")}, {"dram_bytes": 2000.0}),
+        (
+            {"dram__sectors_read.sum": ("sector", "60.5"), "dram__sectors_write.sum": ("sector", "2")},
+            {"dram_bytes": 2000.0},
+        ),
+    ],
+)
+def test_operations_and_traffic(metrics: files.Metrics, expected: dict[str, float], tmp_path: Path) -> None:
+    """Every formula, worked by hand."""
     row = files.one(tmp_path, metrics)
-    assert 32_504_064.0 == row["fp32_flops"]
-    assert math.isnan(row["fp16_flops"])
-
-
-def test_operations_from_rates(tmp_path: Path) -> None:
-    """(1 + 2 + 2 * 3) per cycle * 1.5 GHz * 1000 ns = 13,500 FLOP."""
-    rates = {"fadd": "1", "fmul": "2", "ffma": "3"}
-    metrics = {
-        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum.per_cycle_elapsed": ("inst/cycle", rate)
-        for op, rate in rates.items()
-    }
-    metrics["smsp__cycles_elapsed.avg.per_second"] = ("Ghz", "1.5")
-    assert 13_500.0 == pytest.approx(files.one(tmp_path, metrics)["fp32_flops"], rel=1e-12)
+    assert list(expected.values()) == pytest.approx([row[column] for column in expected], rel=1e-12, nan_ok=True)
 
 
 def test_time_from_cycles_and_clock_of_the_kernel(tmp_path: Path) -> None:
@@ -84,37 +120,6 @@ def test_time_as_measured_comes_first(tmp_path: Path) -> None:
     assert 1000.0 == files.one(tmp_path, cycles)["dur_ns"]
     path = files.raw(tmp_path / "none.csv", files.Measured(cycles))
     assert files.read(path).table("LAUNCHES")["dur_ns"].isna().all()
-
-
-def test_a_total_is_not_added_to_its_parts(tmp_path: Path) -> None:
-    """A type's total 100 holds its split by sparsity and by instruction: 100, not 300."""
-    parts = {
-        "src_bf16_dst_fp32": 100,
-        "src_bf16_dst_fp32_sparsity_off": 100,
-        "src_bf16_dst_fp32_sparsity_on": 0,
-        "op_hgmma_src_bf16_dst_fp32_sparsity_off": 80,
-        "op_hmma_src_bf16_dst_fp32_sparsity_off": 20,
-    }
-    assert 100.0 == files.one(tmp_path, tensor(**parts))["tensor_flops"]
-
-
-def test_types_add_up_from_the_level_each_has(tmp_path: Path) -> None:
-    """fp16 by instruction 80 + 20, bf16 by sparsity 5 + 7, fp8 by its operands 9 (not its result): 121."""
-    parts = {
-        "op_hgmma_src_fp16_dst_fp32": 80,
-        "op_hmma_src_fp16_dst_fp32": 20,
-        "src_bf16_dst_fp32_sparsity_off": 5,
-        "src_bf16_dst_fp32_sparsity_on": 7,
-        "src_fp8": 9,
-        "src_fp8_dst_fp32": 8,
-    }
-    assert 121.0 == files.one(tmp_path, tensor(**parts))["tensor_flops"]
-
-
-def test_sm_and_smsp_count_the_same(tmp_path: Path) -> None:
-    """A type counted under both units is counted once."""
-    metrics = {f"{unit}__ops_path_tensor_src_fp64.sum": ("", "50") for unit in ("sm", "smsp")}
-    assert 50.0 == files.one(tmp_path, metrics)["tensor_flops"]
 
 
 @pytest.mark.parametrize(
@@ -145,27 +150,6 @@ def test_simulated_cases_of_every_precision(tmp_path: Path) -> None:
     columns = ["fp64_flops", "fp32_flops", "fp16_flops", "tensor_flops"]
     expected = [truth[name].get(column, math.nan) for name in table.index for column in columns]
     assert expected == pytest.approx(table[columns].to_numpy().ravel().tolist(), nan_ok=True, rel=1e-12)
-
-
-@pytest.mark.parametrize(
-    "metrics",
-    [
-        {"dram__bytes_read.sum": ("Kbyte", "1.5"), "dram__bytes_write.sum": ("byte", "500")},
-        {"dram__bytes_op_read.sum": ("byte", "1,500"), "dram__bytes_op_write.sum": ("byte", "500")},
-        {"dram__bytes.sum": ("byte", "2000")},
-        {"dram__bytes.sum.per_second": ("Gbyte/s", "2")},
-        {"dram__sectors_read.sum": ("sector", "60.5"), "dram__sectors_write.sum": ("sector", "2")},
-    ],
-    ids=["read + write", "Blackwell", "together", "rate", "sectors"],
-)
-def test_device_memory_bytes_by_any_name(metrics: files.Metrics, tmp_path: Path) -> None:
-    """1500 + 500 bytes; 2 GB/s for 1000 ns; 62.5 sectors of 32 bytes: 2000 each."""
-    assert 2000.0 == pytest.approx(files.one(tmp_path, metrics)["dram_bytes"], rel=1e-12)
-
-
-def test_bytes_read_alone_are_no_traffic(tmp_path: Path) -> None:
-    """Without the writes the traffic is not known."""
-    assert math.isnan(files.one(tmp_path, {"dram__bytes_read.sum": ("byte", "1500")})["dram_bytes"])
 
 
 def test_cache_bytes(tmp_path: Path) -> None:

@@ -178,6 +178,12 @@ def test_a_float_that_is_not_exact_is_no_id(tmp_path: Path) -> None:
         profile.table("API_CALLS")
 
 
+@pytest.fixture(params=[made.parquet, made.arrow])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A capture as a folder of files; its suffix is that of the files."""
+    return request.param(tmp_path / f"run.{request.param.__name__}", made.capture())
+
+
 OTHER_TYPES = {
     "text": pa.array(["x", "7"]),
     "fractions": pa.array([1.5, 2.0]),
@@ -192,7 +198,6 @@ OTHER_TYPES = {
 }
 
 
-@pytest.mark.parametrize("form", [".parquet", ".arrow"])
 @pytest.mark.parametrize(
     ("stored", "column", "table"),
     [
@@ -205,11 +210,10 @@ OTHER_TYPES = {
 )
 @pytest.mark.parametrize("kind", OTHER_TYPES)
 def test_columns_of_another_type_are_refused_by_name(
-    tmp_path: Path, kind: str, stored: str, column: str, table: str, form: str
+    folder: Path, kind: str, stored: str, column: str, table: str
 ) -> None:
     """A column of numbers that holds anything else is refused with file, column and what it holds."""
-    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
-    file = folder / f"{stored}{form}"
+    file = folder / f"{stored}{folder.suffix}"
     rows = made.stored(file)
     values = OTHER_TYPES[kind].take([i % 2 for i in range(len(rows))])
     made.store(file, rows.set_column(rows.column_names.index(column), column, values))
@@ -219,11 +223,9 @@ def test_columns_of_another_type_are_refused_by_name(
         nsys.read(folder).table(table)
 
 
-@pytest.mark.parametrize("form", [".parquet", ".arrow"])
-def test_a_column_that_is_there_twice_is_refused(tmp_path: Path, form: str) -> None:
+def test_a_column_that_is_there_twice_is_refused(folder: Path) -> None:
     """Nobody knows which of two columns of one name holds the times."""
-    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
-    file = folder / f"{made.KERNEL}{form}"
+    file = folder / f"{made.KERNEL}{folder.suffix}"
     rows = made.stored(file)
     made.store(file, rows.append_column("start", rows.column("end")))
     with pytest.raises(ReadError, match=rf"{file.name}: the file is damaged \({made.KERNEL} has 2 columns 'start'\)"):
@@ -440,23 +442,19 @@ def test_a_description_of_millions_of_rows_is_refused(tmp_path: Path) -> None:
         nsys.read(folder)
 
 
-@pytest.mark.parametrize("form", [".parquet", ".arrow"])
 @pytest.mark.parametrize("content", [b"", b"x", b"ARROW1\0\0" + bytes(100), b"\xff" * 4 + b"\x7f" * 100, b"PAR1" * 9])
-def test_a_file_of_another_kind_is_refused(tmp_path: Path, content: bytes, form: str) -> None:
+def test_a_file_of_another_kind_is_refused(folder: Path, content: bytes) -> None:
     """A file that is empty, cut or of another kind says so with its own name."""
-    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
-    (folder / f"{made.KERNEL}{form}").write_bytes(content)
-    with pytest.raises(ReadError, match=rf"{made.KERNEL}{form}: the file is damaged"):
+    (folder / f"{made.KERNEL}{folder.suffix}").write_bytes(content)
+    with pytest.raises(ReadError, match=rf"{made.KERNEL}{folder.suffix}: the file is damaged"):
         nsys.read(folder)
 
 
-@pytest.mark.parametrize("form", [".parquet", ".arrow"])
-def test_a_table_is_not_changed_by_its_file(tmp_path: Path, form: str) -> None:
+def test_a_table_is_not_changed_by_its_file(folder: Path) -> None:
     """A file that is overwritten after its table was read changes no number: it is not mapped into memory."""
-    folder = (made.parquet if form == ".parquet" else made.arrow)(tmp_path / "run", made.capture())
     table = nsys.read(folder).table("KERNELS")
     before = table.copy(deep=True)
-    file = folder / f"{made.KERNEL}{form}"
+    file = folder / f"{made.KERNEL}{folder.suffix}"
     size = file.stat().st_size
     with file.open("r+b") as opened:
         opened.write(b"\x55" * size)
@@ -651,48 +649,35 @@ def test_the_export_goes_away_with_the_profile(report: Path, temporary: Path) ->
         ("echo 'on standard output'; exit 1", "status 1: on standard output"),
         ("exit 2", "status 2: no message"),
         ("exit 0", "status 0: no message"),
+        ("read answer; echo 'no answer' >&2; exit 4", "status 4: no answer"),  # it asks, and reads the end of its input
+        ("printf '\\033[31mred %01000d' 5 >&2; exit 1", r"status 1: \?\[31mred 0+\. A report"),
     ],
 )
 def test_a_failed_export_says_nsys_last_words(report: Path, temporary: Path, script: str, words: str) -> None:
     """When nsys fails, or says it did not and wrote nothing, the error holds its last line; nothing is left."""
     install(report.parent, script)
-    with pytest.raises(ReadError, match=rf"my run.nsys-rep: `nsys export .*` failed with {words}"):
-        perfkit.load(report)
-    assert [] == list(temporary.iterdir())
-
-
-@scripts
-def test_an_export_that_is_cut_is_damage(report: Path, temporary: Path) -> None:
-    """An nsys that stops half-way leaves a file that is refused."""
-    install(report.parent, 'printf "SQLite format 3" > "$target"')
-    with pytest.raises(ReadError, match=r"my run.nsys-rep: the database is damaged"):
-        perfkit.load(report)
-    assert [] == list(temporary.iterdir())
-
-
-@scripts
-def test_a_program_that_cannot_run_is_an_error(report: Path, temporary: Path) -> None:
-    """A file called nsys that the system cannot start is named with its error; nothing is left."""
-    program = report.parent / "bin" / "nsys"
-    program.write_bytes(b"\x7fELF" + bytes(100))
-    program.chmod(0o755)
-    with pytest.raises(ReadError, match=r"my run.nsys-rep: `nsys export .*` cannot be run \("):
-        perfkit.load(report)
-    assert [] == list(temporary.iterdir())
-
-
-@scripts
-def test_nsys_gets_no_answer_to_a_question(report: Path) -> None:
-    """An nsys that waits for an answer reads the end of its input instead."""
-    install(report.parent, "read answer; echo 'no answer' >&2; exit 4")
-    with pytest.raises(ReadError, match="status 4: no answer"):
-        perfkit.load(report)
-
-
-@scripts
-def test_last_words_are_one_short_line(report: Path) -> None:
-    """What nsys prints is shown without control characters, and not at any length."""
-    install(report.parent, "printf '\\033[31mred %01000d' 5 >&2; exit 1")
-    with pytest.raises(ReadError, match=r"status 1: \?\[31mred 0+\. A report") as error:
+    with pytest.raises(ReadError, match=rf"my run.nsys-rep: `nsys export .*` failed with {words}") as error:
         perfkit.load(report)
     assert len(str(error.value)) < 1000
+    assert [] == list(temporary.iterdir())
+
+
+@scripts
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"\x7fELF" + bytes(100), r"`nsys export .*` cannot be run \("),
+        (b'#!/bin/sh\nprintf "SQLite format 3" > "$5"\n', "the database is damaged"),
+    ],
+    ids=["no program", "half an export"],
+)
+def test_a_program_that_cannot_run_or_stops_is_an_error(
+    report: Path, temporary: Path, content: bytes, words: str
+) -> None:
+    """An nsys that the system cannot start, or that stops half-way, is an error; nothing is left."""
+    program = report.parent / "bin" / "nsys"
+    program.write_bytes(content)
+    program.chmod(0o755)
+    with pytest.raises(ReadError, match=f"my run.nsys-rep: {words}"):
+        perfkit.load(report)
+    assert [] == list(temporary.iterdir())

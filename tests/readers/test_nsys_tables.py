@@ -107,19 +107,17 @@ def test_process_and_thread_ids_are_exact(write: Write, tmp_path: Path) -> None:
     assert [[pid, tid]] == profile.table("API_CALLS")[["process", "thread"]].to_numpy().tolist()
 
 
-def test_kernels_without_a_process_belong_to_the_only_one(tmp_path: Path) -> None:
-    """A cut-down export without globalPid has one process that made CUDA calls; a note says so."""
+@pytest.mark.parametrize(("callers", "process"), [([(42, 1), (42, 2)], 42), ([(42, 1), (43, 1)], -1)])
+def test_kernels_without_a_process_belong_to_the_only_one(
+    callers: list[tuple[int, int]], process: int, tmp_path: Path
+) -> None:
+    """A cut-down export without globalPid: theirs is the one process that made CUDA calls, unknown among two."""
     rows = made.without([made.kernel(0, 1)], "globalPid")
-    profile = made.read(tmp_path, {made.KERNEL: rows, made.RUNTIME: [made.call(0, 1, pid=42, tid=t) for t in (1, 2)]})
-    assert [42] == profile.table("KERNELS")["process"].tolist()
+    profile = made.read(
+        tmp_path, {made.KERNEL: rows, made.RUNTIME: [made.call(0, 1, pid=p, tid=t) for p, t in callers]}
+    )
+    assert [process] == profile.table("KERNELS")["process"].tolist()
     assert profile.notes[0].startswith("kernels carry no process")
-
-
-def test_kernels_without_a_process_are_not_guessed_among_two(tmp_path: Path) -> None:
-    """With calls of two processes nobody knows whose kernel it is."""
-    rows = made.without([made.kernel(0, 1)], "globalPid")
-    profile = made.read(tmp_path, {made.KERNEL: rows, made.RUNTIME: [made.call(0, 1, pid=p) for p in (42, 43)]})
-    assert [-1] == profile.table("KERNELS")["process"].tolist()
 
 
 def test_processes_may_share_correlation_ids(tmp_path: Path) -> None:
@@ -207,9 +205,19 @@ def test_a_device_that_no_node_has_is_no_device(write: Write, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("table", ["TARGET_INFO_GPU", "TARGET_INFO_CUDA_GPU"])
-def test_old_exports_number_gpus_by_device_id(tmp_path: Path, table: str) -> None:
-    """Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice."""
-    rows = made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice")
+@pytest.mark.parametrize(
+    "rows",
+    [
+        made.without([made.gpu(1, deviceId=1), made.gpu(0, deviceId=0)], "id", "cuDevice"),
+        [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)],
+    ],
+    ids=["as up to 2021", "ordinals that repeat"],
+)
+def test_gpus_without_ordinals_are_numbered_by_id(tmp_path: Path, table: str, rows: list[made.Row]) -> None:
+    """Up to 2021 the table is TARGET_INFO_CUDA_GPU or has deviceId instead of id, and no cuDevice.
+
+    Two GPUs cannot both be device 0 of the node: then their ids number them, too.
+    """
     assert [0, 1] == made.read(tmp_path, {table: rows}).table("DEVICES")["gpu"].tolist()
 
 
@@ -253,12 +261,6 @@ def test_each_process_may_number_devices_for_itself(tmp_path: Path) -> None:
     profile = made.read(tmp_path, tables)
     assert {7: 0, 8: 1} == dict(profile.table("KERNELS")[["process", "gpu"]].to_numpy().tolist())
     assert [[1, 3]] == profile.table("COPIES")[["gpu", "peer_gpu"]].to_numpy().tolist()
-
-
-def test_ordinals_that_repeat_are_not_believed(tmp_path: Path) -> None:
-    """Two GPUs cannot both be device 0 of the node: then their ids number them."""
-    profile = made.read(tmp_path, {"TARGET_INFO_GPU": [made.gpu(0, cuDevice=0), made.gpu(1, cuDevice=0)]})
-    assert [0, 1] == profile.table("DEVICES")["gpu"].tolist()
 
 
 def test_adapters_without_multiprocessors_are_left_out(tmp_path: Path) -> None:
@@ -311,19 +313,14 @@ def test_memory_kinds_need_no_enum_table(tmp_path: Path) -> None:
 
 @every_form
 def test_memsets_stand_beside_copies(write: Write, tmp_path: Path) -> None:
-    """A memset is a row of COPIES with the bytes set, the memory set, and no source."""
+    """A memset is a row of COPIES with the bytes set, the memory set, and no source, also without any copy."""
     tables = {made.MEMCPY: [made.copy(0, 8)], made.MEMSET: [made.memset(3, 5, bytes=64)]}
     frame = nsys.read(write(tmp_path / "run", tables)).table("COPIES")
     assert [["H2D", 4096, 8], ["memset", 64, 2]] == frame[["direction", "bytes", "dur_ns"]].to_numpy().tolist()
     assert [False, True] == frame["src_memory"].isna().tolist()
     assert ["device", "device"] == frame["dst_memory"].tolist()
-
-
-def test_memsets_alone_are_copies(tmp_path: Path) -> None:
-    """A capture without any memcpy table still has its memsets, exports without memKind too."""
-    frame = made.read(tmp_path, {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}).table("COPIES")
-    assert ["memset"] == frame["direction"].tolist()
-    assert frame["dst_memory"].isna().all()
+    alone = nsys.read(write(tmp_path / "alone", {made.MEMSET: made.without([made.memset(0, 5)], "memKind")}))
+    assert [("memset", True)] == [(r.direction, pd.isna(r.dst_memory)) for r in alone.table("COPIES").itertuples()]
 
 
 @every_form
@@ -434,9 +431,10 @@ def test_text_is_inline_or_by_id(write: Write, tmp_path: Path) -> None:
         made.event(1, 9, None, textId="registered"),
         made.event(2, 9, "both", textId="other"),
         made.event(3, 9, None),
+        made.event(4, 9, "aten::mm, seq = 12, op_id = 3, sizes = [[2, 3], [3, 4]]"),  # PyTorch's, kept as written
     ]
     frame = nsys.read(write(tmp_path / "run", {made.NVTX: rows})).table("RANGES")
-    assert ["inline", "registered", "both", "unnamed"] == frame["name"].tolist()
+    assert ["inline", "registered", "both", "unnamed", rows[-1]["text"]] == frame["name"].tolist()
 
 
 @pytest.mark.parametrize("column", ["text", "textId"])
@@ -444,12 +442,6 @@ def test_either_column_of_text_may_be_absent(tmp_path: Path, column: str) -> Non
     """Old exports have no textId, and all texts may be registered strings."""
     rows = made.without([made.event(0, 9, "step") | {"textId": "step"}], column)
     assert ["step"] == ranges(tmp_path, *rows)["name"].tolist()
-
-
-def test_the_text_stays_as_written(tmp_path: Path) -> None:
-    """PyTorch adds sequence numbers and sizes to names: cutting them is for the analyses."""
-    text = "aten::mm, seq = 12, op_id = 3, sizes = [[2, 3], [3, 4]]"
-    assert [text] == ranges(tmp_path, made.event(0, 9, text))["name"].tolist()
 
 
 @every_form
@@ -513,14 +505,6 @@ def test_domains_are_named_per_process(tmp_path: Path) -> None:
     assert expected == by_name(ranges(tmp_path, *rows), "domain")
 
 
-def test_depth_counts_the_enclosing_ranges(tmp_path: Path) -> None:
-    """The step [0, 100) holds one [0, 40) and two [40, 100), which holds a and b; the next step nothing."""
-    spans = {"step": (0, 100), "one": (0, 40), "two": (40, 100), "a": (40, 41), "b": (90, 100), "next": (100, 101)}
-    rows = [made.event(start, end, name) for name, (start, end) in spans.items()]
-    expected = {"step": 0, "one": 1, "two": 1, "a": 2, "b": 2, "next": 0}
-    assert expected == by_name(ranges(tmp_path, *rows), "depth")
-
-
 def test_depth_is_per_thread_and_domain(tmp_path: Path) -> None:
     """Ranges of other threads, processes and domains enclose nothing, nor do start_end ranges and marks."""
     changes = ({"tid": 2}, {"pid": 2}, {"domainId": 3}, {"eventType": made.START_END}, {"eventType": made.MARK})
@@ -530,20 +514,22 @@ def test_depth_is_per_thread_and_domain(tmp_path: Path) -> None:
     assert {0} == set(frame["depth"])
 
 
-def test_equal_ranges_nest_in_the_order_of_the_export(tmp_path: Path) -> None:
-    """Two ranges of the same times enclose one the other."""
-    assert {"a": 0, "b": 1} == by_name(ranges(tmp_path, made.event(0, 9, "a"), made.event(0, 9, "b")), "depth")
-
-
-def test_ranges_without_length_enclose_nothing(tmp_path: Path) -> None:
-    """On a coarse clock short ranges have no length: in [0, 100) a, at 10, does not enclose b [10, 20).
-
-    c, at 20, when b is over, and d, at 20, lie in the outer range alone; e, at 100, lies in none.
-    """
-    spans = {"outer": (0, 100), "a": (10, 10), "b": (10, 20), "c": (20, 20), "d": (20, 20), "e": (100, 100)}
-    rows = [made.event(start, end, name) for name, (start, end) in spans.items()]
-    expected = {"outer": 0, "a": 2, "b": 1, "c": 1, "d": 1, "e": 0}
-    assert expected == by_name(ranges(tmp_path, *rows), "depth")
+@pytest.mark.parametrize(
+    "spans",
+    [  # start, end and expected depth of each range
+        # The step holds one and two, which holds a and b; the next step nothing.
+        [(0, 100, 0), (0, 40, 1), (40, 100, 1), (40, 41, 2), (90, 100, 2), (100, 101, 0)],
+        # Two ranges of the same times enclose one the other, in the order of the export.
+        [(0, 9, 0), (0, 9, 1)],
+        # On a coarse clock short ranges have no length: that at 10 does not enclose [10, 20). Those at 20, when this
+        # is over, lie in the outer range alone; that at 100 lies in none.
+        [(0, 100, 0), (10, 10, 2), (10, 20, 1), (20, 20, 1), (20, 20, 1), (100, 100, 0)],
+    ],
+)
+def test_depth_counts_the_enclosing_ranges(spans: list[tuple[int, int, int]], tmp_path: Path) -> None:
+    """Steps, equal ranges and ranges without length, worked by hand."""
+    rows = [made.event(start, end, f"{i}") for i, (start, end, _) in enumerate(spans)]
+    assert {f"{i}": depth for i, (*_, depth) in enumerate(spans)} == by_name(ranges(tmp_path, *rows), "depth")
 
 
 def nested(rng: np.random.Generator, start: int, end: int, depth: int) -> list[tuple[int, int]]:
@@ -637,18 +623,24 @@ def test_percents_become_fractions(write: Write, tmp_path: Path) -> None:
     assert [[-368_205, 0.07], [100, 1.0]] == frame[["time_ns", "value"]].to_numpy().tolist()
 
 
-def test_counts_stay_counts(tmp_path: Path) -> None:
-    """A metric in another unit than % is not divided by 100."""
-    frame = samples(tmp_path, [made.metric("PCIe Read Requests to BAR1 [Requests]")], made.sample(0, 150))
-    assert ["pcie_read_requests_to_bar1_requests_count"] == frame["metric"].tolist()
-    assert [150.0] == frame["value"].tolist()
+CLOCKS = {2_154_414_000 - 2**32: 2_154_414_000.0, 1_410_000_000: 1.41e9, 1410: 1.41e9, 0: 0.0}  # stored: in Hz
 
 
-def test_clocks_that_overflowed_are_unwrapped(tmp_path: Path) -> None:
-    """2,154,414,000 Hz does not fit 32 bits with sign and is stored as -2,140,553,296; MHz become Hz; 0 stays."""
-    rows = [made.sample(i, v) for i, v in enumerate((2_154_414_000 - 2**32, 1_410_000_000, 1410, 0))]
-    frame = samples(tmp_path, [made.metric("GPC Clock Frequency [MHz]")], *rows)
-    assert [2_154_414_000.0, 1.41e9, 1.41e9, 0.0] == frame["value"].tolist()
+@pytest.mark.parametrize(
+    ("listed", "metric", "values"),
+    [
+        (made.metric("PCIe Read Requests to BAR1 [Requests]"), "pcie_read_requests_to_bar1_requests_count", {150: 150}),
+        (made.metric("GPC Clock Frequency [MHz]"), "gpc_clock_hz", CLOCKS),  # the first wrapped around at 2**31
+        (made.metric("SM Active", 9), "metric_1_unlisted_count", {300: 300}),
+    ],
+)
+def test_counts_and_clocks_are_no_percents(
+    listed: made.Row, metric: str, values: dict[int, float], tmp_path: Path
+) -> None:
+    """A metric in another unit than %, or that nobody lists, is not divided by 100."""
+    frame = samples(tmp_path, [listed], *(made.sample(i, value) for i, value in enumerate(values)))
+    assert {metric} == set(frame["metric"])
+    assert [*values.values()] == frame["value"].tolist()
 
 
 @every_form
@@ -675,12 +667,6 @@ def test_the_low_byte_of_the_set_is_the_gpu(tmp_path: Path) -> None:
     rows = [made.sample(0, 5, kind=HOST | kind) for kind in (0x101, 0x202)]
     frame = samples(tmp_path, listed, *rows, TARGET_INFO_GPU=gpus)
     assert [0, 2] == frame["gpu"].tolist()
-
-
-def test_a_metric_that_is_not_listed_has_no_unit(tmp_path: Path) -> None:
-    """What nobody names is kept as stored under its number, never taken for percent."""
-    frame = samples(tmp_path, [made.metric("SM Active", 1)], made.sample(0, 300, metric=9))
-    assert [["metric_9_unlisted_count", 300.0]] == frame[["metric", "value"]].to_numpy().tolist()
 
 
 def test_samples_are_those_of_brute_force(tmp_path: Path) -> None:
