@@ -33,7 +33,7 @@ from perfkit.readers.columns import capture_table
 from perfkit.readers.ncu import log, pages, tables
 from perfkit.readers.ncu.log import base, clean
 from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
-from perfkit.readers.ncu.tables import Launch, Report, Rule, sparse, whole
+from perfkit.readers.ncu.tables import Launch, Report, Rule, whole
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 VERSION = 2
@@ -82,18 +82,7 @@ def read(path: Path) -> Profile:
         capture=capture_table(path, "Nsight Compute", report.version),  # no clock: launches are measured one by one
         loaders=loaders,
         missing=tables.missing(rows, set(loaders)),
-        notes=(*report.notes, *_sparse(report)),
-    )
-
-
-def _sparse(report: Report) -> tuple[str, ...]:
-    launches = sparse(report)
-    if not launches:
-        return ()
-    listed = ", ".join(map(str, launches[:10])) + (" and more" if len(launches) > 10 else "")
-    return (
-        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts too: "
-        "compare them with the sparse peak",
+        notes=(*report.notes, *tables.sparse(report)),
     )
 
 

@@ -347,10 +347,17 @@ def _added(left: Values, right: Values) -> Values:
     return np.where(np.isnan(left), right, left + np.nan_to_num(right))
 
 
-def sparse(report: Report) -> list[int]:
-    """Return the launches that ran structured-sparse tensor operations, which have a peak of their own."""
+def sparse(report: Report) -> tuple[str, ...]:
+    """Return a note on the launches that ran structured-sparse tensor operations, which have a peak of their own."""
     metrics = [m for m in report.metrics if (found := TENSOR.fullmatch(m)) and found["sparsity"] == "_sparsity_on"]
-    return np.flatnonzero((report.values[metrics].to_numpy() > 0).any(axis=1)).tolist()
+    launches = np.flatnonzero((report.values[metrics].to_numpy() > 0).any(axis=1)).tolist()
+    if not launches:
+        return ()
+    listed = ", ".join(map(str, launches[:10])) + (" and more" if len(launches) > 10 else "")
+    return (
+        f"launches {listed} ran structured-sparse tensor operations, which tensor_flops counts too: "
+        "compare them with the sparse peak",
+    )
 
 
 def tensor_activity(report: Report) -> Values:

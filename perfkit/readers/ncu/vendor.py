@@ -5,9 +5,7 @@ process on some damaged reports. It imports nothing but the standard library and
 
 The module hands on whatever a damaged report holds: no metric for a name that it listed, names that are no text,
 launches without a name. Such values are left out and counted.
-
-The answer is one JSON object: ``problem`` ("module" or "report") with ``text``, or ``metrics`` ([name, unit] pairs),
-``launches`` and ``rules`` as the reader describes them, ``unreadable`` and ``example``.
+The answer is one JSON object, as the reader's `_Answer` describes it; ``problem`` is "module" or "report".
 """
 
 from __future__ import annotations

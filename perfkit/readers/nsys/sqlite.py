@@ -141,14 +141,11 @@ class SqliteSource:
         with ThreadPoolExecutor(THREADS) as pool:
             made = list(pool.map(one, places, parts))
         if wanted and (not parts or sum(read) < sum(part.rows for part in parts)):
-            self._check_count(name, sum(read))
+            # The row ids of a damaged file may be out of order: by them, not all rows are found.
+            ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)}")
+            if count > sum(read):
+                raise self.damage(name, f"{sum(read):,} of the {count:,} rows of {name} are found by their row ids")
         return made
-
-    def _check_count(self, name: str, read: int) -> None:
-        """Refuse a table of which rows cannot be found by their ids: those of a damaged file may be out of order."""
-        ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)}")
-        if count > read:
-            raise self.damage(name, f"{read:,} of the {count:,} rows of {name} are found by their row ids")
 
     def _read(self, name: str, columns: list[str | Combined], part: Part) -> pa.Table:
         """Return columns of a range of rows, int64."""

@@ -24,7 +24,7 @@ from perfkit.format import printable
 from perfkit.profile import Missing, Profile
 from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
-from perfkit.readers.torch_trace.events import TEN_YEARS, Columns, Event, Spans, nanoseconds
+from perfkit.readers.torch_trace.events import TEN_YEARS, Event, Spans, nanoseconds
 from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths
 from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
 
@@ -113,12 +113,6 @@ class Reading:
         """The last end, ns on the trace's own clock."""
         return max((last for _, last in self.extents), default=0)
 
-    def columns(self, table: str) -> Columns:
-        """Return the columns of a table, with times since the first start."""
-        columns = self.spans[table].joined()
-        columns["start_ns"] = columns["start_ns"] - self.first
-        return columns
-
 
 GPU_ACTIVITY = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 REMEDIES = {
@@ -171,7 +165,7 @@ def read(path: Path) -> Profile:
 def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     """Return every table but CAPTURE and PYTHON_CALLS, some without rows."""
     spans = {table: recorded for table, recorded in reading.spans.items() if len(recorded)}
-    columns = {table: reading.columns(table) for table in spans}
+    columns = {table: recorded.joined(reading.first) for table, recorded in spans.items()}
     frames = {"DEVICES": tables.devices(reading.header)}
     for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
         if table in spans:
@@ -198,8 +192,7 @@ def _only_process(frames: dict[str, pd.DataFrame]) -> int:
 
 def _python_calls(path: Path, zero: int, limits: tuple[int, int] | None) -> pd.DataFrame:
     spans = python_spans(path, limits)
-    columns = spans.joined()
-    return tables.python_calls(spans, {**columns, "start_ns": columns["start_ns"] - zero})
+    return tables.python_calls(spans, spans.joined(zero))
 
 
 def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
@@ -220,8 +213,7 @@ def _of_the_file(reading: Reading) -> list[str]:
             "the file ends before its trace does (a killed job, or a copy cut short): it is read up to its last "
             f"whole event, and {reading.source.dropped} bytes of what follows are dropped"
         )
-    backwards = sum(spans.backwards for spans in reading.spans.values())
-    if backwards:
+    if backwards := sum(spans.backwards for spans in reading.spans.values()):
         lines.append(f"events that end before they start are left out ({backwards})")
     if reading.header.distributed.rank is not None and reading.header.rank is None:
         lines.append(f"the trace states rank {reading.header.distributed.rank}, which is none: left out")
@@ -272,14 +264,12 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
         return [f"none of the {len(operations)} GPU operations has a call that launched it: no calls were recorded"]
     calls = frames["API_CALLS"]
     lines = []
-    orphans = int((~np.isin(operations, calls["correlation"])).sum())
-    if orphans:
+    if orphans := int((~np.isin(operations, calls["correlation"])).sum()):
         share = f"{orphans / len(operations):.1%}"
         lines.append(f"{orphans} of {len(operations)} GPU operations ({share}) have no call that launched them")
     names = [name for name in calls["name"].cat.categories if GRAPH_LAUNCH in name]
     graphs = calls.loc[calls["name"].isin(names), "correlation"]
-    empty = int((~graphs.isin(operations)).sum())
-    if empty:
+    if empty := int((~graphs.isin(operations)).sum()):
         lines.append(
             f"{empty} of {len(graphs)} graph launches have no kernels in the trace: "
             "idle time of the GPU cannot be determined"

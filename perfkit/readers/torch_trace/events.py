@@ -73,9 +73,10 @@ class Spans:
         """The distinct values of a column of codes."""
         return list(self._codes[column])
 
-    def joined(self) -> Columns:
-        """Return the columns, and forget their parts; processes and threads are numbers now."""
+    def joined(self, zero: int) -> Columns:
+        """Return the columns with starts since `zero`, and forget their parts; processes and threads are numbers."""
         joined = {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        joined["start_ns"] = joined["start_ns"] - zero
         self._parts.clear()
         for column in ("process", "thread"):
             joined[column] = np.array([number(value) for value in self.values(column)], np.int64)[joined[column]]

@@ -158,7 +158,8 @@ def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
     child = nested.parent >= 0
     # Durations are exact as float64 up to 2**53 ns, 104 days.
     children = np.bincount(nested.parent[child], taken["dur_ns"][child], len(child)).astype(np.int64)
-    numbers = _numbered(taken["start_ns"])
+    numbers = np.empty(len(child), np.int64)  # by start; what starts together keeps its order
+    numbers[np.argsort(taken["start_ns"], kind="stable")] = np.arange(len(child))
     return tables.OPS.make(
         _frame(
             taken,
@@ -170,13 +171,6 @@ def ops(spans: Spans, columns: Columns) -> pd.DataFrame:
             **{name: category(taken[name], [_compact(v) for v in spans.values(name)]) for name in RECORDED},
         )
     )
-
-
-def _numbered(start: Int) -> Int:
-    """Number rows by their start; what starts together keeps its order."""
-    numbers = np.empty(len(start), np.int64)
-    numbers[np.argsort(start, kind="stable")] = np.arange(len(start))
-    return numbers
 
 
 def _compact(text: str) -> str | None:
@@ -419,8 +413,6 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
     calls the others' code too, so that RING_LL in a name does not say what ran: both are missing.
     """
     rows = len(columns["start_ns"])
-    nothing = category(np.full(rows, -1), [])
-    dtypes = [ELEMENTS[dtype][0] for dtype in spans.values("dtype")]
     ranks = columns["ranks"]
     frame = {
         "rank": np.zeros(rows, "int32"),
@@ -428,12 +420,10 @@ def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
         "start_ns": pd.array(columns["start_ns"], dtype="Int64"),
         "operation": category(columns["operation"], [operation(name) for name in spans.values("operation")]),
         "bytes": columns["bytes"],
-        "dtype": category(columns["dtype"], dtypes),
+        "dtype": category(columns["dtype"], [ELEMENTS[dtype][0] for dtype in spans.values("dtype")]),
         "ranks": pd.arrays.IntegerArray(np.maximum(ranks, 0), ranks < 0),
         "dur_ns": columns["dur_ns"].astype(float),
-        "algorithm": nothing,
-        "protocol": nothing,
-        "placement": nothing,
+        **dict.fromkeys(("algorithm", "protocol", "placement"), category(np.full(rows, -1), [])),
         "group": category(columns["group"], spans.values("group")),
         "source": category(np.zeros(rows, np.int64), ["trace"]),
     }
