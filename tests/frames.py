@@ -64,3 +64,8 @@ def api_calls(*spans: dict[str, Any]) -> pd.DataFrame:
 def ranges(*spans: dict[str, Any]) -> pd.DataFrame:
     """RANGES with one row per dict (at least start_ns and dur_ns)."""
     return RANGES.make(_rows(_RANGE, spans))
+
+
+def tuples(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
+    """The rows of some columns as tuples."""
+    return list(frame[[*columns]].itertuples(index=False, name=None))

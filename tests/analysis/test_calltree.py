@@ -1,209 +1,447 @@
-"""Totals, functions, hot path and threads of a call tree, on the toy program of `callpaths`."""
+"""What the GPU did, what its launches cost, how long it was busy; and real databases against their own totals."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import pandas as pd
 import pytest
-from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree
+from callpaths import MAIN, WORKER, call_metrics, calltree, threads, toy_metrics, toy_tree, trace
+from frames import tuples
 
+import perfkit
 from perfkit.analysis import calltree as paths
-from perfkit.errors import SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE, THREAD_METRICS, THREADS
+from perfkit.analysis.calltree import ASSUMED_LAUNCH_S, utilisation
+from perfkit.analysis.dossier import call_paths
+from perfkit.analysis.warps import stall_shares
+from perfkit.errors import PerfkitError, SchemaError
+from perfkit.tables import CALL_METRICS, CALLTREE, THREADS, TRACE
 
 TREE, METRICS = toy_tree(), toy_metrics()
+MS = 1_000_000
+STREAMS = threads((1, "cpu", "thread 0"), (7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 1 stream 8"))
+GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"
+FIGURES = {
+    "kernel_ns": ("kernel_time_s", 1e9),
+    "copy_ns": ("copy_time_s", 1e9),
+    "launch_count": ("kernel_launches", 1),
+    "copy_count": ("copies", 1),
+    "operation_ns": ("gpu_op_time_s", 1e9),
+    "synchronisation_ns": ("sync_time_s", 1e9),
+    "allocation_ns": ("alloc_time_s", 1e9),
+    "memset_ns": ("memset_time_s", 1e9),
+    "host_ns": ("cpu_time_s", 1e9),
+    "copy_frac": ("copy_share_of_kernel_plus_copy", 1),
+    "kernel_mean_ns": ("mean_kernel_us", 1e3),
+}
 
 
-def values(frame: pd.DataFrame, *columns: str) -> list[tuple[object, ...]]:
-    """The rows of some columns as tuples."""
-    return list(frame[[*columns]].itertuples(index=False, name=None))
-
-
-def two_ranks(frame: pd.DataFrame) -> pd.DataFrame:
-    """The table twice, as ranks 0 and 1."""
-    table = CALLTREE if "parent" in frame else CALL_METRICS
-    return table.make(pd.concat([frame, frame.assign(rank=frame["rank"] + 1)], ignore_index=True))
-
-
-def test_totals_by_hand() -> None:
-    """CPU time is 3 s below the main thread and 1 below the other: 0.75 and 0.25; only one of them copies."""
-    found = paths.inclusive(TREE, METRICS).set_index("metric")
-    assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == values(
-        found.loc["CPUTIME"], "entry", "unit", "inclusive", "share_frac"
+def test_whole_program_by_hand() -> None:
+    """Kernels 1 + 1 ms in 100 + 100 launches: 10 us in the mean; a copy of 1 ms is 1/3 of kernels and copies."""
+    (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
+    assert (2e6, 1e6, 3e6, 200.0, 1.0) == tuple(
+        row[name] for name in ("kernel_ns", "copy_ns", "operation_ns", "launch_count", "copy_count")
     )
-    assert [(MAIN, "bytes", 8e6, 1.0)] == values(found.loc[["GXCOPY:H2D"]], "entry", "unit", "inclusive", "share_frac")
+    assert (10_000.0, 8e6, 4e9) == (row["kernel_mean_ns"], row["h2d_bytes"], row["host_ns"])
+    assert pytest.approx(1 / 3, rel=1e-12) == row["copy_frac"]
 
 
-def test_entries_of_one_name_are_summed() -> None:
-    """Two roots called application thread make one row of 1 + 2 = 3 s."""
-    tree = calltree({"node": 1, "name": WORKER}, {"node": 2, "name": WORKER})
-    found = paths.inclusive(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0)))
-    assert [(WORKER, 3.0, 1.0)] == values(found, "entry", "inclusive", "share_frac")
+def test_entries_by_hand() -> None:
+    """Only the main thread copies: the other one has a copy time of 0, not an unknown one."""
+    found = paths.gpu_summary(TREE, METRICS, by="entry").set_index("entry")
+    assert [0.0, 1e6] == found.loc[[WORKER, MAIN], "copy_ns"].tolist()
+    assert [0.0, 0.5] == found.loc[[WORKER, MAIN], "copy_frac"].tolist()
+    assert [1e9, 3e9] == found.loc[[WORKER, MAIN], "host_ns"].tolist()
 
 
-def test_functions_by_hand() -> None:
-    """mm takes 2 s itself, the line in train 1 s (which is train's), backward 0.75 and the worker's root 0.25: 4 s."""
-    found = paths.exclusive(TREE, METRICS, metric="CPUTIME")
-    assert [("at::mm(at::Tensor)", 2.0, 0.5, 1), ("train", 1.0, 0.25, 1), ("backward()", 0.75, 0.1875, 1)] == values(
-        found, "name", "exclusive", "share_frac", "count"
-    )[:3]
-    assert (WORKER, "entry", 0.25) == values(found, "name", "kind", "exclusive")[3]
-    assert {PYTHON, "/lib/libtorch.so"} == set(found["module"].dropna())
+def test_what_was_not_recorded_is_unknown() -> None:
+    """Without a metric its figure is NaN, and so are those made of it."""
+    (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
+    absent = ("implicit_copy_ns", "memset_ns", "synchronisation_ns", "d2h_bytes", "sample_count", "coverage_frac")
+    assert all(np.isnan(row[name]) for name in absent)
+    host_only = call_metrics((1, "CPUTIME", "s", 3.0, 3.0))
+    (row,) = paths.gpu_summary(TREE, host_only).to_dict("records")
+    assert (3e9, True) == (row["host_ns"], np.isnan(row["kernel_mean_ns"]))
 
 
-def test_lines_loops_and_instructions_belong_to_their_function() -> None:
-    """2 s on a line, 3 s in a loop and 4 s at an instruction of f are 9 s of f; a kernel's placeholder stands alone."""
-    tree = calltree(
-        {"node": 1, "name": MAIN},
-        {"node": 2, "parent": 1, "name": "f", "file": "f.c", "line": 1},
-        {"node": 3, "parent": 2, "name": "loop at f.c:3", "kind": "loop", "file": "f.c", "line": 3},
-        {"node": 4, "parent": 3, "name": "g.h:9", "kind": "line", "file": "g.h", "line": 9},
-        {"node": 5, "parent": 4, "name": "f@0x1", "kind": "instruction"},
-        {"node": 6, "parent": 5, "name": "<gpu copy>", "kind": "gpu_operation"},
+def test_a_rank_without_a_gpu_does_not_get_one() -> None:
+    """Rank 1 recorded only CPU time: its kernel time is unknown although rank 0 has one."""
+    tree = CALLTREE.make(pd.concat([TREE, TREE.assign(rank=np.int32(1))], ignore_index=True))
+    host = METRICS[METRICS["metric"] == "CPUTIME"].assign(rank=np.int32(1))
+    metrics = CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True))
+    assert [2e6, np.nan] == pytest.approx(paths.gpu_summary(tree, metrics)["kernel_ns"].tolist(), nan_ok=True)
+    assert [4e9, 4e9] == paths.gpu_summary(tree, metrics)["host_ns"].tolist()
+
+
+def test_sample_coverage_by_hand() -> None:
+    """60 samples taken of 80 expected, 5 dropped: 0.75."""
+    tree = calltree({"node": 1, "name": MAIN})
+    taken = {"GSAMP:TOT": 60.0, "GSAMP:EXP": 80.0, "GSAMP:DRP": 5.0}
+    (row,) = paths.gpu_summary(
+        tree, call_metrics(*((1, metric, "samples", value, value) for metric, value in taken.items()))
+    ).to_dict("records")
+    assert (60.0, 80.0, 5.0, 0.75) == tuple(
+        row[name] for name in ("sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac")
     )
-    own = {3: 3.0, 4: 2.0, 5: 4.0, 6: 1.0}
-    below = {1: 10.0, 2: 10.0, 3: 10.0, 4: 7.0, 5: 5.0, 6: 1.0}
-    metrics = call_metrics(*((node, "GPUOP", "s", below[node], own.get(node, 0.0)) for node in below))
-    found = paths.exclusive(tree, metrics, metric="GPUOP")
-    assert [("f", 9.0, 3), ("<gpu copy>", 1.0, 1)] == values(found, "name", "exclusive", "count")
-    by_file = paths.exclusive(tree, metrics, metric="GPUOP", by="file")
-    assert [("f.c", 7.0), ("g.h", 2.0), (pd.NA, 1.0)] == values(by_file, "name", "exclusive")
-    by_kind = paths.exclusive(tree, metrics, metric="GPUOP", by="kind")
-    assert [("instruction", 4.0), ("loop", 3.0), ("line", 2.0), ("gpu_operation", 1.0)] == values(
-        by_kind, "name", "exclusive"
+
+
+def test_cpu_time_and_real_time_are_never_added() -> None:
+    """Of CPUTIME 3 s and REALTIME 5 s the host's time is the first; alone, the second is."""
+    tree = calltree({"node": 1, "name": MAIN})
+    cpu, real = (1, "CPUTIME", "s", 3.0, 3.0), (1, "REALTIME", "s", 5.0, 5.0)
+    for rows, seconds, metric in (((cpu, real), 3.0, "CPUTIME"), ((real,), 5.0, "REALTIME")):
+        assert [seconds * 1e9] == paths.gpu_summary(tree, call_metrics(*rows))["host_ns"].tolist()
+        assert metric == paths.host_metric(call_metrics(*rows))
+    assert "" == paths.host_metric(CALL_METRICS.empty())
+
+
+def test_launch_cost_by_hand() -> None:
+    """200 launches of 5 to 10 us are 1 to 2 ms, 0.1 to 0.2 of 10 ms; per entry half of that."""
+    found = paths.launch_cost(paths.gpu_summary(TREE, METRICS), wall_ns=1e7)
+    assert [0, 200.0, 1e6, 2e6, 0.1, 0.2] == found.loc[0].tolist()
+    per_entry = paths.launch_cost(paths.gpu_summary(TREE, METRICS, by="entry"), wall_ns=1e7)
+    assert [(WORKER, 0.05), (MAIN, 0.05)] == tuples(per_entry, "entry", "low_frac")
+
+
+def test_sums_over_rows_by_hand() -> None:
+    """GKER stands with 1 ms in five rows of the main thread's tree: 5 ms, where its root has 1 and all have 2."""
+    found = paths.tree_sums(TREE, METRICS).set_index("figure")[["tree_sum", "main_thread", "all_threads"]]
+    assert pytest.approx([0.005, 0.001, 0.002], rel=1e-12) == found.loc["kernel_time"].tolist()
+    assert [500.0, 100.0, 200.0] == found.loc["launches"].tolist()
+    assert pytest.approx([0.5, 0.5, 1 / 3], rel=1e-12) == found.loc["copy_share"].tolist()
+    assert pytest.approx([11.0, 3.0, 4.0], rel=1e-12) == found.loc["host_time"].tolist()
+    assert pytest.approx([0.01 / 11.01, 0.002 / 3.002, 0.003 / 4.003], rel=1e-12) == found.loc["gpu_share"].tolist()
+    assert pytest.approx([500 * ASSUMED_LAUNCH_S / 0.005] * 3, rel=1e-12) == found.loc["launch_overhead"].tolist()
+
+
+@pytest.mark.parametrize("prefix", ["GINS:STL_", "GCYCLES:STL:"])
+def test_stalls_by_old_and_new_names(prefix: str) -> None:
+    """3 + 1 of gmem and idep are 0.75 and 0.25; a total beside them is not added."""
+    tree = calltree({"node": 1, "name": MAIN})
+    own = {f"{prefix}IDEP": 1.0, f"{prefix}GMEM": 3.0, "GINS:STL_ANY": 4.0, "GCYCLES:STL": 4.0}
+    metrics = call_metrics(*((1, metric, "count", value, value) for metric, value in own.items()))
+    found = paths.tree_sums(tree, metrics)
+    assert [("stall_gmem", "frac", 0.75), ("stall_idep", "frac", 0.25)] == tuples(
+        found, "figure", "unit", "all_threads"
     )
 
 
-def test_functions_of_one_name_in_two_places_stay_apart() -> None:
-    """`forward` of two classes in one file is two functions; of one class, called from two places, it is one."""
-    place = {"name": "forward", "module": PYTHON, "file": "net.py"}
-    tree = calltree(
-        {"node": 1, "name": MAIN},
-        *({"node": node, "parent": 1, "line": line, **place} for node, line in ((2, 10), (3, 10), (4, 90))),
-    )
-    metrics = call_metrics((1, "CPUTIME", "s", 6.0, 0.0), *((n, "CPUTIME", "s", 2.0, 2.0) for n in (2, 3, 4)))
-    found = paths.exclusive(tree, metrics, metric="CPUTIME")
-    assert [(10, 4.0, 2), (90, 2.0, 1)] == values(found, "line", "exclusive", "count")
-
-
-@pytest.mark.parametrize("by", ["function", "module", "file", "kind"])
-@pytest.mark.parametrize("metric", ["CPUTIME", "GPUOP", "GKER", "GXCOPY:H2D"])
-def test_exclusive_values_add_up_to_the_roots(metric: str, by: str) -> None:
-    """However they are grouped, exclusive values add up to the total of the roots, and their shares to 1."""
-    totals = paths.inclusive(TREE, METRICS)
-    found = paths.exclusive(TREE, METRICS, metric=metric, by=by)
-    assert (
-        pytest.approx(totals.loc[totals["metric"] == metric, "inclusive"].sum(), rel=1e-12) == found["exclusive"].sum()
-    )
-    assert pytest.approx(1.0, rel=1e-12) == found["share_frac"].sum()
-
-
-def test_hot_path_by_hand() -> None:
-    """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken."""
-    found = paths.hot_path(TREE, METRICS, metric="GPUOP")
-    assert [1, 2, 3, 4, 5] == found["node"].tolist()
-    assert [1.0, 1.0, 1.0, 1.0, 0.5] == found["share_frac"].tolist()
-    assert [(0, "entry", MAIN), (1, "function", "train"), (2, "line", "train.py:12")] == values(
-        found, "depth", "kind", "name"
-    )[:3]
-    assert {"s"} == set(found["unit"])
-
-
-def test_hot_path_ends_where_the_value_is_spread() -> None:
-    """No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context."""
-    assert [1, 2, 3, 4] == paths.hot_path(TREE, METRICS, metric="GPUOP", at_least=0.6)["node"].tolist()
-    assert [1, 2, 3, 4, 5] == paths.hot_path(TREE, METRICS, metric="GPUOP", at_least=0.0)["node"].tolist()
-    assert [1, 2, 3, 4] == paths.hot_path(TREE, METRICS, metric="CPUTIME")["node"].tolist()
-
-
-def test_hot_path_of_an_entry() -> None:
-    """From the worker's root it goes to its own kernel, though the main thread has more."""
-    assert [10, 11, 12] == paths.hot_path(TREE, METRICS, metric="GKER", entry=WORKER)["node"].tolist()
-
-
-def test_threads_by_hand() -> None:
-    """Values 6 and 2: shares 0.75 and 0.25, mean 4, so 1.5 times the mean is the imbalance; the idle one counts not."""
-    who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
-    did = thread_metrics(
-        (1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)
-    )
-    found = paths.threads(who, did, metric="CPUTIME")
-    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == values(
-        found, "thread", "entry", "value", "share_frac", "times_mean"
-    )[:2]
-    assert [3, 0.0, 0.0] == found.loc[2, ["thread", "value", "times_mean"]].tolist()
-    per_entry = paths.threads(who, did, metric="CPUTIME", by="entry").set_index(["entry", "thread"])
-    assert 1.0 == per_entry.loc[(MAIN, 2), "times_mean"]
-    assert 2 / 1.5 == per_entry.loc[(WORKER, 1), "times_mean"]
-
-
-def test_a_second_rank_changes_nothing_in_the_first() -> None:
-    """The same nodes in two ranks are two programs: each rank's figures are those of one alone."""
-    tree, metrics = two_ranks(TREE), two_ranks(METRICS)
-    for once, twice in (
-        (paths.inclusive(TREE, METRICS), paths.inclusive(tree, metrics)),
-        (paths.exclusive(TREE, METRICS, metric="GPUOP"), paths.exclusive(tree, metrics, metric="GPUOP")),
-        (paths.gpu_summary(TREE, METRICS), paths.gpu_summary(tree, metrics)),
-    ):
-        for rank in (0, 1):
-            one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)
-            pd.testing.assert_frame_equal(once, one, check_categorical=False)
-
-
-def test_arguments_are_not_changed() -> None:
-    """The analyses leave the tables as they were."""
-    tree, metrics = TREE.copy(deep=True), METRICS.copy(deep=True)
-    paths.exclusive(tree, metrics, metric="GPUOP")
-    paths.kernels(tree, metrics)
-    pd.testing.assert_frame_equal(TREE, tree)
-    pd.testing.assert_frame_equal(METRICS, metrics)
+def test_without_a_main_thread_the_method_has_no_answer() -> None:
+    """Of a program whose only entry is another thread the main thread's figures are unknown."""
+    tree = calltree({"node": 1, "name": WORKER})
+    found = paths.tree_sums(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0)))
+    assert ["host_time", 1.0] == found.loc[0, ["figure", "all_threads"]].tolist()
+    assert found[["tree_sum", "main_thread"]].isna().all(axis=None)
 
 
 def test_empty_tables() -> None:
     """Nothing gives no rows, with the columns and dtypes of a full answer."""
     nothing = CALLTREE.empty(), CALL_METRICS.empty()
+    summary = paths.gpu_summary(TREE, METRICS, by="entry")
     for full, empty in (
-        (paths.inclusive(TREE, METRICS), paths.inclusive(*nothing)),
-        (paths.exclusive(TREE, METRICS, metric="GKER"), paths.exclusive(*nothing, metric="GKER")),
-        (paths.hot_path(TREE, METRICS, metric="GKER"), paths.hot_path(*nothing, metric="GKER")),
-        (paths.hot_path(TREE, METRICS, metric="GKER"), paths.hot_path(TREE, CALL_METRICS.empty(), metric="GKER")),
-        (
-            paths.threads(threads((1, "cpu", "a")), thread_metrics((1, MAIN, "GKER", "s", 1.0)), metric="GKER"),
-            paths.threads(THREADS.empty(), THREAD_METRICS.empty(), metric="GKER"),
-        ),
+        (paths.gpu_summary(TREE, METRICS), paths.gpu_summary(*nothing)),
+        (summary, paths.gpu_summary(*nothing, by="entry")),
+        (paths.launch_cost(summary, wall_ns=1), paths.launch_cost(paths.gpu_summary(*nothing, by="entry"), wall_ns=1)),
+        (paths.tree_sums(TREE, METRICS), paths.tree_sums(*nothing)),
     ):
         assert (0, full.dtypes.astype(str).to_dict()) == (len(empty), empty.dtypes.astype(str).to_dict())
 
 
-def test_threads_without_metrics_did_nothing() -> None:
-    """A thread of a profile without metrics has the value 0 and no share."""
-    found = paths.threads(threads((1, "cpu", "a")), THREAD_METRICS.empty(), metric="GKER")
-    assert [0.0] == found["value"].tolist()
-    assert found[["share_frac", "times_mean"]].isna().all(axis=None)
-
-
-def test_wrong_arguments() -> None:
-    """What is not one of the legal values is refused with them."""
-    with pytest.raises(ValueError, match=r"metric: 'time' is not one of .'CPUTIME', 'GKER'"):
-        paths.exclusive(TREE, METRICS, metric="time")
-    with pytest.raises(ValueError, match=r"by: 'node' is not one of .'function', 'module', 'file', 'kind'"):
-        paths.exclusive(TREE, METRICS, metric="GKER", by="node")
-    with pytest.raises(ValueError, match=r"entry: 'main' is not one of .'application thread', 'main thread'"):
-        paths.hot_path(TREE, METRICS, metric="GKER", entry="main")
-    with pytest.raises(ValueError, match="at_least: 50 is not within 0 to 1"):
-        paths.hot_path(TREE, METRICS, metric="GKER", at_least=50)
-    with pytest.raises(ValueError, match=r"by: 'rank' is not one of .'thread', 'entry'"):
-        paths.threads(THREADS.empty(), THREAD_METRICS.empty(), metric="GKER", by="rank")
-
-
-def test_wrong_tables() -> None:
-    """Frames that are other tables are refused by name."""
+def test_wrong_arguments_and_tables() -> None:
+    """Other tables and values that are not legal are refused."""
+    with pytest.raises(ValueError, match=r"by: 'thread' is not one of .'rank', 'entry'"):
+        paths.gpu_summary(TREE, METRICS, by="thread")
+    with pytest.raises(ValueError, match="wall_ns: 0 is not above 0"):
+        paths.launch_cost(paths.gpu_summary(TREE, METRICS), wall_ns=0)
+    with pytest.raises(ValueError, match="column launch_count is missing"):
+        paths.launch_cost(TREE, wall_ns=1)
+    with pytest.raises(SchemaError, match="CALL_METRICS"):
+        paths.gpu_summary(TREE, TREE)
     with pytest.raises(SchemaError, match="CALLTREE"):
-        paths.inclusive(METRICS, METRICS)
+        paths.tree_sums(METRICS, METRICS)
     with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.exclusive(TREE, TREE, metric="GKER")
-    with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.hot_path(TREE, TREE, metric="GKER")
+        paths.host_metric(TREE)
+
+
+# Kernels [0, 1) and [2, 3) ms in one stream, the copy [0.5, 1.5) in the other; the CPU thread is sampled up to 10 ms.
+CERTAIN = trace((1, 0, 10 * MS, 4, True), (7, 0, MS, 6, True), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
+
+
+def bounds(found: pd.DataFrame) -> tuple[float, ...]:
+    """Lower and upper bound of the only row, in ms."""
+    (row,) = found.to_dict("records")
+    return row["low_ns"] / MS, row["high_ns"] / MS
+
+
+def test_union_of_two_streams_by_hand() -> None:
+    """1 + 1 + 1 ms of work, of which 0.5 overlap: busy for 2.5 of 10 ms, and nothing is in doubt."""
+    found = utilisation(TREE, METRICS, CERTAIN, STREAMS)
+    assert (2.5, 2.5) == bounds(found)
+    assert [(1e7, 1, 1e7, 3e6, 0.25, 0.25)] == tuples(
+        found, "wall_ns", "gpus", "denominator_ns", "operation_ns", "low_frac", "high_frac"
+    )
+
+
+def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
+    """A kernel without end, up to the next, may be shorter: only the copy is certain; together no more than 3 ms."""
+    doubtful = trace((7, 0, 2 * MS, 6, False), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
+    assert (1.0, 3.0) == bounds(utilisation(TREE, METRICS, doubtful, STREAMS, wall_ns=1e7))
+
+
+def test_an_operation_moved_behind_another_is_in_doubt() -> None:
+    """One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known."""
+    moved = trace((7, 0, MS, 6, True), (7, MS + 1, 8 * MS, 13, True))
+    assert (1.0, 3.0) == bounds(utilisation(TREE, METRICS, moved, STREAMS, wall_ns=1e7))
+    apart = trace((7, 0, MS, 6, True), (7, MS + 2, MS, 13, True))
+    assert (2.0, 2.0) == bounds(utilisation(TREE, METRICS, apart, STREAMS, wall_ns=1e7))
+
+
+def test_synchronisation_and_allocation_are_no_work() -> None:
+    """A stream's wait in <gpu sync> is in its trace, but the GPU does nothing then."""
+    rows = TREE.astype(object).to_dict("records")
+    kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in rows]
+    tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
+    waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
+    assert (2.5, 2.5) == bounds(utilisation(tree, METRICS, waited, STREAMS))
+
+
+def test_two_gpus_may_work_at_once() -> None:
+    """A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms."""
+    two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
+    both = trace((7, 0, MS, 6, True), (8, 0, MS, 13, True))
+    found = utilisation(TREE, METRICS, both, two, wall_ns=1e7)
+    assert (2.0, 2.0) == bounds(found)
+    assert [2, 2e7, 0.1] == found.loc[0, ["gpus", "denominator_ns", "low_frac"]].tolist()
+
+
+def test_without_a_trace_only_the_upper_bound_is_known() -> None:
+    """The operations add up to 3 ms: 0.3 of 10 ms at most."""
+    (row,) = utilisation(TREE, METRICS, wall_ns=1e7, gpus=1).to_dict("records")
+    assert (3e6, 0.3) == (row["high_ns"], row["high_frac"])
+    assert np.isnan(row["low_ns"])
+
+
+def test_shifting_the_trace_changes_nothing() -> None:
+    """Only lengths count, not when the program ran."""
+    later = TRACE.make(CERTAIN.assign(start_ns=CERTAIN["start_ns"] + 10**15))
+    pd.testing.assert_frame_equal(
+        utilisation(TREE, METRICS, CERTAIN, STREAMS), utilisation(TREE, METRICS, later, STREAMS)
+    )
+
+
+def test_unknown_denominators_are_refused() -> None:
+    """Without wall time, GPUs or GPU operations there is no utilisation."""
+    with pytest.raises(PerfkitError, match=r"wall_ns: the length of the run is not known, found None\. Record a trace"):
+        utilisation(TREE, METRICS, gpus=1)
+    with pytest.raises(PerfkitError, match="wall_ns: the length of the run is not known, found 0"):
+        utilisation(TREE, METRICS, gpus=1, wall_ns=0)
+    with pytest.raises(PerfkitError, match=r"gpus: 0 GPUs are known\. Record a trace"):
+        utilisation(TREE, METRICS, wall_ns=1e7)
+    host = calltree({"node": 1, "name": MAIN}), call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
+    with pytest.raises(PerfkitError, match="no GPU operations were measured"):
+        utilisation(*host, wall_ns=1e7, gpus=1)
+
+
+def test_contradictions_are_refused() -> None:
+    """More work than wall time x GPUs, or than the metrics say, is never shown, nor cut to 1."""
+    with pytest.raises(PerfkitError, match=r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams overlap"):
+        utilisation(TREE, METRICS, wall_ns=2e6, gpus=1)
+    with pytest.raises(PerfkitError, match=r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns. Give the right"):
+        utilisation(TREE, METRICS, CERTAIN, STREAMS, wall_ns=2e6)
+    with pytest.raises(PerfkitError, match=r"trace: the GPUs of rank 0 were busy for 8e\+06 ns.* 3e\+06 ns"):
+        utilisation(TREE, METRICS, trace((7, 0, 8 * MS, 6, True)), STREAMS, wall_ns=1e7)
+
+
+def test_empty_and_wrong_tables() -> None:
+    """Nothing gives no rows with the columns of a full answer; other tables are refused by name."""
+    empty = utilisation(CALLTREE.empty(), CALL_METRICS.empty(), TRACE.empty(), THREADS.empty())
+    full = utilisation(TREE, METRICS, CERTAIN, STREAMS)
+    assert (0, full.dtypes.to_dict()) == (len(empty), empty.dtypes.to_dict())
+    with pytest.raises(SchemaError, match="TRACE"):
+        utilisation(TREE, METRICS, STREAMS, STREAMS)
     with pytest.raises(SchemaError, match="THREADS"):
-        paths.threads(TREE, THREAD_METRICS.empty(), metric="GKER")
-    with pytest.raises(SchemaError, match="THREAD_METRICS"):
-        paths.threads(THREADS.empty(), METRICS, metric="GKER")
+        utilisation(TREE, METRICS, CERTAIN, CERTAIN)
+    with pytest.raises(SchemaError, match="CALLTREE"):
+        utilisation(METRICS, METRICS)
+
+
+DATABASES = [GPU, CPU, "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
+
+
+WITH_KERNELS = [GPU, "hpctoolkit-leo-nvidia-database"]
+
+
+def opened(profiles: Path, name: str) -> tuple[perfkit.Run, dict[str, Any]]:
+    """The database and what is known of it."""
+    truth = json.loads((profiles / "golden" / "hpctoolkit" / f"{name}.truth.json").read_text())
+    return perfkit.load(profiles / "hpctoolkit" / name), truth
+
+
+def check(row: dict[str, Any], known: dict[str, Any]) -> None:
+    """Compare a row of gpu_summary with truth.json's figures; null there is not recorded, or 0 of one entry."""
+    for figure, (key, factor) in FIGURES.items():
+        if known.get(key) is not None:
+            assert pytest.approx(known[key] * factor, rel=1e-9) == row[figure], figure
+        else:
+            assert not row[figure] > 0, figure
+    for direction, amount in (known["bytes"] or {}).items():
+        assert amount == row[f"{direction.lower()}_bytes"]
+    samples = known.get("pc_samples", {})
+    assert [samples.get("total") or 0, samples.get("expected") or 0] == [
+        np.nan_to_num(row[name]) for name in ("sample_count", "expected_sample_count")
+    ]
+
+
+@pytest.mark.parametrize("name", DATABASES)
+def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
+    """Every metric's total per entry point, and the figures made of them, of all threads and of the main thread."""
+    run, truth = opened(profiles, name)
+    found = paths.inclusive(run.calltree, run.call_metrics)
+    stored = {
+        (metric.partition(" (")[0], entry): value
+        for metric, of in truth["by_entry"].items()
+        for entry, value in of.items()
+    }
+    ours = {(row.metric, row.entry): row.inclusive for row in found.itertuples() if row.inclusive}
+    assert pytest.approx(stored, rel=1e-9) == ours
+    (row,) = paths.gpu_summary(run.calltree, run.call_metrics).to_dict("records")
+    check(row, truth["derived_all_threads"])
+    entries = paths.gpu_summary(run.calltree, run.call_metrics, by="entry").set_index("entry")
+    check(entries.loc[truth["main_entry"]].to_dict(), truth["derived_main_thread_only"])
+
+
+@pytest.mark.parametrize("name", DATABASES)
+@pytest.mark.parametrize("by", ["function", "module", "file", "kind"])
+def test_functions_add_up_to_the_roots(profiles: Path, name: str, by: str) -> None:
+    """Exclusive values by function are the total again, for every metric of the database."""
+    run, truth = opened(profiles, name)
+    for metric, total in truth["total"].items():
+        found = paths.exclusive(run.calltree, run.call_metrics, metric=metric.partition(" (")[0], by=by)
+        assert pytest.approx(total, rel=1e-9) == found["exclusive"].sum(), metric
+
+
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
+    """As many kernels as truth.json has, its times and launches, and sites that add up to them."""
+    run, truth = opened(profiles, name)
+    found = paths.kernels(run.calltree, run.call_metrics, run.stalls)
+    known = truth["kernels"]
+    assert known["distinct"] == len(found)
+    assert pytest.approx(known["time_sum"] * 1e9, rel=1e-9) == found["total_ns"].sum()
+    top = found.head(len(known["top5"]))
+    assert [(k["name"], k["launches"]) for k in known["top5"]] == list(
+        zip(top["full_name"], top["launch_count"], strict=True)
+    )
+    assert pytest.approx([k["time_s"] * 1e9 for k in known["top5"]], rel=1e-9) == top["total_ns"].tolist()
+    sites = paths.launch_sites(run.calltree, run.call_metrics).groupby("full_name")[["launch_count", "total_ns"]].sum()
+    by_name = found.set_index("full_name")
+    assert pytest.approx(by_name["total_ns"].to_dict(), rel=1e-9) == sites["total_ns"].to_dict()
+    assert by_name["launch_count"].to_dict() == sites["launch_count"].to_dict()
+
+
+@pytest.mark.parametrize("name", WITH_KERNELS)
+def test_stalls_are_the_databases_own(profiles: Path, name: str) -> None:
+    """Shares of the stall reasons of all threads and of the main thread; they agree with a sum over the contexts."""
+    run, truth = opened(profiles, name)
+    found = paths.stall_shares(run.calltree, run.stalls)
+    known = {reason.lower(): share for reason, share in truth["derived_all_threads"]["stall_shares"].items()}
+    assert pytest.approx(known, rel=1e-9) == dict(zip(found["reason"], found["share_frac"], strict=True))
+    assert (
+        truth["derived_all_threads"]["stall_total"]
+        == found["value"].sum()
+        == stall_shares(run.stalls, by="node")["value"].sum()
+    )
+    by_entry = paths.stall_shares(run.calltree, run.stalls, by="entry")
+    main = by_entry[by_entry["entry"] == truth["main_entry"]]
+    known = {reason.lower(): share for reason, share in truth["derived_main_thread_only"]["stall_shares"].items()}
+    assert pytest.approx(known, rel=1e-9) == dict(zip(main["reason"], main["share_frac"], strict=True))
+
+
+def test_where_the_gpus_time_comes_from(profiles: Path) -> None:
+    """DLRM: the largest kernel is a backward GEMM of an autograd thread; the optimiser's additions come from sgd.py.
+
+    Of 32 kernels one has no operator and no function above it but Python's: an index expression.
+    """
+    run, _ = opened(profiles, GPU)
+    found = paths.kernels(run.calltree, run.call_metrics, run.stalls).set_index("name")
+    largest = found.iloc[0]
+    assert ("at::_ops::mm", "ifet") == (largest["site"], largest["main_stall"])
+    assert largest["path"].startswith("application thread > ")
+    assert "::AddmmBackward0::apply > " in largest["path"]
+    assert pd.isna(largest["python"])
+    added = found.loc["vectorized_elementwise_kernel<4, CUDAFunctor_add<float>>"]
+    assert ("sgd.py:446 _multi_tensor_sgd", "at::_ops::add__Tensor") == (added["python"], added["site"])
+    unknown = found[found["site"].isna()]
+    assert ["dlrm_s_pytorch.py:314 interact_features"] == unknown["python"].tolist()
+    assert found["path"].to_dict() == call_paths(run.calltree, run.call_metrics).to_dict()
+
+
+def test_the_published_method(profiles: Path) -> None:
+    """Sums over the main thread's rows: 151,700 launches, 0.8296 s, copies 78.0 %, gmem 55.2 %, overhead 91.4 %."""
+    run, _ = opened(profiles, GPU)
+    found = paths.tree_sums(run.calltree, run.call_metrics).set_index("figure")
+    methods = ["tree_sum", "main_thread", "all_threads"]
+    assert [151_700, 3_300, 7_400] == found.loc["launches", methods].tolist()
+    known = {
+        "kernel_time": ([0.8296, 0.0176953, 0.0658960], 5e-5),
+        "copy_time": ([2.94406, 0.0734366, 0.0739128], 5e-5),
+        "gpu_time": ([3.77367, 0.0911320, 0.1398088], 5e-5),
+        "copy_share": ([0.780, 0.806, 0.5287], 5e-4),
+        "stall_gmem": ([0.552, 0.5595, 0.4379], 5e-4),
+        "launch_overhead": ([0.914, 0.932, 0.5615], 5e-4),
+    }
+    for figure, (expected, half_a_digit) in known.items():
+        assert pytest.approx(expected, abs=half_a_digit) == found.loc[figure, methods].tolist(), figure
+    assert "host_time" not in found.index
+
+
+def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
+    """Busy for 0.1731 to 0.1734 % of 80.648 s: operations of 0.139809 s, of which the trace is sure of 0.139615 s.
+
+    The trace alone says 0.1705 s: 13 rows stand right behind others, 6 of them not `ended` and 7 moved there, with
+    0.0309 s between them; leaving out only what is not `ended` gives 0.1535 s, more than the operations' sum.
+    """
+    run, _ = opened(profiles, GPU)
+    wall = int(run.capture["dur_ns"].iloc[0])
+    (row,) = paths.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall).to_dict("records")
+    assert (80_648_000_620, 1) == (row["wall_ns"], row["gpus"])
+    assert 139_615_289 == row["low_ns"]
+    assert pytest.approx(139_808_821, abs=1) == row["high_ns"] == row["operation_ns"]
+    assert pytest.approx([0.001731, 0.001734], abs=5e-7) == [row["low_frac"], row["high_frac"]]
+    streams = run.trace[run.trace["thread"].isin(run.threads.loc[run.threads["kind"] == "gpu", "thread"])]
+    assert [170_527_350, 153_516_677] == [streams["dur_ns"].sum(), streams.loc[streams["ended"], "dur_ns"].sum()]
+
+
+def test_launches_cost_the_host_little(profiles: Path) -> None:
+    """7,400 launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything."""
+    run, _ = opened(profiles, GPU)
+    summary = paths.gpu_summary(run.calltree, run.call_metrics)
+    found = paths.launch_cost(summary, wall_ns=int(run.capture["dur_ns"].iloc[0]))
+    assert [37e6, 74e6] == found.loc[0, ["low_ns", "high_ns"]].tolist()
+    assert pytest.approx([0.000459, 0.000918], abs=5e-7) == found.loc[0, ["low_frac", "high_frac"]].tolist()
+
+
+def test_threads_of_the_cpu_run(profiles: Path) -> None:
+    """222 of 223 threads share 500.2 s of CPU time; the main one has 45.3 s, 20 times their mean."""
+    run, truth = opened(profiles, CPU)
+    found = paths.threads(run.threads, run.thread_metrics, metric="CPUTIME")
+    assert truth["profiles"]["NODE/THREAD"] == len(found)
+    assert pytest.approx(truth["total"]["CPUTIME (sec)"], rel=1e-9) == found["value"].sum()
+    assert ("main thread", "thread 0") == tuple(found.loc[0, ["entry", "name"]])
+    assert 222 == (found["value"] > 0).sum()
+    assert pytest.approx(222 * found.loc[0, "share_frac"], rel=1e-9) == found.loc[0, "times_mean"]
+    assert pytest.approx(20.1, abs=0.05) == found.loc[0, "times_mean"]
+
+
+def test_hot_path_of_the_cpu_run(profiles: Path) -> None:
+    """The worker threads have most; each step below the main thread has at least half of the one above."""
+    run, _ = opened(profiles, CPU)
+    assert "application thread" == paths.hot_path(run.calltree, run.call_metrics, metric="CPUTIME")["name"].iloc[0]
+    found = paths.hot_path(run.calltree, run.call_metrics, metric="CPUTIME", entry="main thread")
+    assert pytest.approx(45.225747, rel=1e-9) == found.loc[0, "inclusive"]
+    assert (found["inclusive"].iloc[1:].to_numpy() >= 0.5 * found["inclusive"].iloc[:-1].to_numpy()).all()
+    parent = run.calltree.set_index("node")["parent"]
+    assert found["node"].iloc[:-1].tolist() == parent.loc[found["node"].iloc[1:]].tolist()

@@ -1,10 +1,30 @@
-"""Shapes and arguments from a trace's text, which anybody may have written."""
+"""What operators do, from the shapes of their operands."""
 
 from __future__ import annotations
 
+import itertools
+import math
+
+import numpy as np
 import pytest
 
-from perfkit.analysis.flops.shapes import Inputs, parsed
+from perfkit.analysis.flops.shapes import (
+    FORMS,
+    PLACES,
+    Inputs,
+    attention,
+    convolution,
+    convolution_gradients,
+    copied,
+    elementwise,
+    embedding,
+    gemm,
+    parsed,
+)
+
+FLASH = FORMS["aten::_scaled_dot_product_flash_attention"]
+FLASH_BACKWARD = FORMS["aten::_scaled_dot_product_flash_attention_backward"]
+CONVOLUTION = PLACES["aten::convolution"]
 
 
 @pytest.mark.parametrize(
@@ -43,3 +63,256 @@ def test_arguments_that_are_not_what_they_should_be() -> None:
     assert [None] * 5 == [found.integers(at) for at in (0, 1, 2, 5, 9)]
     assert [None, (True, False), None] == [found.flags(at) for at in (3, 4, 9)]
     assert parsed("[[1]]", "7", "{}") == Inputs(((1,),), (), None)
+
+
+def given(*shapes: tuple[int, ...], dtype: str = "float", concrete: tuple[str, ...] | None = None) -> Inputs:
+    """Tensors of one type, and other arguments."""
+    return Inputs(shapes, (dtype,) * len(shapes), concrete)
+
+
+def test_the_products_of_the_definitions() -> None:
+    """4096^3 in 2 bytes: 2 x 4096^3 FLOP, 1365.33 FLOP/byte; one row of it 0.9995 (definitions, section 9)."""
+    square = gemm(given((4096, 4096), (4096, 4096), dtype="c10::Half"))
+    row = gemm(given((1, 4096), (4096, 4096), dtype="c10::BFloat16"))
+    assert square is not None
+    assert row is not None
+    assert (2 * 4096**3, 1365.33) == (square.flops, round(2 * 4096**3 / square.bytes, 2))
+    assert (2 * 4096**2, 0.9995) == (row.flops, round(2 * 4096**2 / row.bytes, 4))
+
+
+def test_the_network_of_the_definitions() -> None:
+    """MLP 784-256-128-10, batch 128: 2 x 128 x 234,752 = 60,096,512 FLOP."""
+    layers = [gemm(given((128, a), (b, a), (b,)), added=2, turned=True) for a, b in ((784, 256), (256, 128), (128, 10))]
+    assert 60_096_512 == sum(layer.flops or 0 for layer in layers if layer)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((4, 3), (3, 5)), ((7, 4, 3), (7, 3, 5)), ((2, 1, 4, 3), (6, 3, 5)), ((3,), (3, 5)), ((4, 3), (3,)), ((3,), (3,))],
+)
+def test_a_product_has_the_shape_that_numpy_gives_it(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    """Two FLOP per element of the result and per element of the dimension summed over; all tensors move once."""
+    out = np.matmul(np.ones(left), np.ones(right))
+    work = gemm(given(left, right))
+    assert ("gemm", "fp32", 2 * out.size * left[-1], 4 * (math.prod(left) + math.prod(right) + out.size)) == work
+
+
+def test_what_is_added_to_a_product_is_read() -> None:
+    """(2 x 3)(3 x 4) + row of 4: 48 FLOP without the additions; 6 + 12 + 8 + 4 elements of 8 bytes."""
+    assert ("gemm", "fp64", 48, 240) == gemm(given((4,), (2, 3), (3, 4), dtype="double"), first=1, added=0)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        given((4, 3), (4, 5)),
+        given((4, 3)),
+        given((2, 4, 3), (5, 3, 6)),
+        given((4, 3), (3, 5), dtype="c10::complex<float>"),
+        given((4, 3), (3, 5), dtype="long int"),
+        Inputs(((), ()), ("float", "float")),
+    ],
+)
+def test_what_is_no_product_has_no_model(inputs: Inputs) -> None:
+    """Sizes that do not fit, a missing operand, and types whose operations are not FLOP."""
+    assert gemm(inputs) is None
+
+
+def test_bytes_need_a_type() -> None:
+    """Operations follow from the shapes alone, bytes do not; an unknown type keeps its name."""
+    work = gemm(Inputs(((4, 3), (3, 5)), ()))
+    assert work is not None
+    assert (120, "") == (work.flops, work.dtype)
+    assert math.isnan(work.bytes)
+    assert math.isnan((gemm(given((4, 3), (3, 5)), result="unknown") or work).bytes)
+
+
+def test_elementwise_operators_have_bytes_alone() -> None:
+    """An addition of 8 x 1 and 4: 8 + 4 read and 32 written of 4 bytes; of two types none is known."""
+    assert ("elementwise", "fp32", None, 176) == elementwise(given((8, 1), (4,)))
+    assert ("elementwise", "bf16", None, 12 * 2 * 2) == elementwise(
+        Inputs(((12,), (), ()), ("c10::BFloat16", "double", "Scalar"))
+    )
+    assert elementwise(Inputs(((8,), (8,)), ("float", "c10::Half"))) is None
+    assert elementwise(given((8, 2), (4,))) is None
+    assert elementwise(Inputs(((),), ("Scalar",))) is None
+
+
+def test_a_copy_reads_one_type_and_writes_another() -> None:
+    """6 elements of 4 bytes into 6 of 2."""
+    assert ("elementwise", "fp16", None, 36) == copied(Inputs(((2, 3), (6,)), ("c10::Half", "float")))
+    assert copied(given((2, 3))) is None
+
+
+def test_a_look_up_moves_the_rows_that_are_asked_for() -> None:
+    """20 numbers of 8 bytes, 20 rows of 768 x 2 bytes read and written, whatever the size of the table."""
+    looked_up = embedding(Inputs(((49_408, 768), (4, 5)), ("c10::BFloat16", "long int")))
+    assert ("embedding", "bf16", None, 20 * 8 + 2 * 20 * 768 * 2) == looked_up
+    assert embedding(given((49_408, 768))) is None
+
+
+def arguments(positions: dict[int, object], count: int) -> tuple[str, ...]:
+    """Other arguments as the profiler writes them, empty where there are tensors."""
+    return tuple(str(positions.get(position, "")) for position in range(count))
+
+
+@pytest.mark.parametrize(("queries", "keys", "width", "deep"), [(8, 8, 4, 4), (5, 9, 4, 6)])
+def test_attention_is_its_products(queries: int, keys: int, width: int, deep: int) -> None:
+    """Two products forward; five backward, of which one computes the scores anew: 2.5 times where the widths agree."""
+    q, k, v = (2, 3, queries, width), (2, 3, keys, width), (2, 3, keys, deep)
+    scores, out = (2, 3, queries, keys), (2, 3, queries, deep)
+
+    def product(left: tuple[int, ...], right: tuple[int, ...]) -> int:
+        work = gemm(given(left, right))
+        assert work is not None
+        assert work.flops is not None
+        return work.flops
+
+    def turned(shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (*shape[:2], shape[3], shape[2])
+
+    forward = product(q, turned(k)) + product(scores, v)
+    of_values = product(out, turned(v)) + product(turned(scores), out)
+    of_scores = product(scores, k) + product(turned(q), scores)
+    found = attention(given(q, k, v), FLASH), attention(given(out, q, k, v), FLASH_BACKWARD)
+    moved = 4 * sum(math.prod(shape) for shape in (q, k, v, out))
+    assert ("attention", "fp32", forward, moved) == found[0]
+    assert ("attention_backward", "fp32", product(q, turned(k)) + of_values + of_scores, 2 * moved) == found[1]
+
+
+def test_a_causal_mask_halves_where_it_is_known() -> None:
+    """Half of 4 B H T T D forward and backward; the whole where it is none or nothing was recorded."""
+    shape = (2, 3, 8, 4)
+    whole = 4 * 2 * 3 * 8 * 8 * 4
+    causal, none = (arguments({3: "0.", 4: flag, 5: "False"}, 7) for flag in ("True", "False"))
+    for recorded, flops, model in ((causal, whole // 2, "causal_attention"), (none, whole, "attention")):
+        work = attention(given(shape, shape, shape, concrete=recorded), FLASH)
+        assert work is not None
+        assert (flops, model) == (work.flops, work.model)
+    assert whole == (attention(given(shape, shape, shape), FLASH) or (0, 0, 0))[2]
+    backward = attention(given(*[shape] * 4, concrete=arguments({11: "True"}, 15)), FLASH_BACKWARD)
+    assert (whole * 5 // 4, "causal_attention_backward") == (backward and backward.flops, backward and backward.model)
+
+
+def test_several_query_heads_may_share_keys_and_values() -> None:
+    """8 heads of queries on 2 of keys: as many operations as with 8 and 8, but less to read."""
+    forms = FORMS["aten::_flash_attention_forward"], FORMS["flash_attn::_flash_attn_forward"]
+    for form in forms:
+        shared = attention(given((1, 16, 8, 4), (1, 16, 2, 4), (1, 16, 2, 4)), form)
+        own = attention(given(*[(1, 16, 8, 4)] * 3), form)
+        assert shared is not None
+        assert own is not None
+        assert (4 * 8 * 16 * 16 * 4, own.flops) == (shared.flops, shared.flops)
+        assert 4 * 2 * 16 * 6 * 4 == own.bytes - shared.bytes
+
+
+@pytest.mark.parametrize(
+    ("name", "shapes", "positions"),
+    [
+        ("aten::_scaled_dot_product_flash_attention", [(1, 2, 5, 4), (1, 2, 9, 4), (1, 2, 9, 4)], {4: "True"}),
+        ("aten::_scaled_dot_product_flash_attention", [(1, 2, 5, 4), (1, 2, 5, 8), (1, 2, 5, 4)], {4: "False"}),
+        ("aten::_scaled_dot_product_flash_attention", [(1, 3, 5, 4), (1, 2, 5, 4), (1, 2, 5, 4)], {4: "False"}),
+        ("aten::_scaled_dot_product_flash_attention", [(1, 2, 5, 4)] * 3, {4: "0.125"}),
+        ("aten::_flash_attention_forward", [(10, 2, 4)] * 3, {8: "False"}),
+        ("aten::_flash_attention_forward", [(1, 5, 2, 4)] * 3, {8: "False", 11: "128"}),
+        ("aten::_efficient_attention_forward", [(1, 10, 2, 4)] * 3 + [(), (3,), (3,)], {9: "0"}),
+        ("aten::scaled_dot_product_attention", [(1, 2, 5, 4)] * 2, {5: "False"}),
+    ],
+)
+def test_attention_that_the_shapes_do_not_tell(
+    name: str, shapes: list[tuple[int, ...]], positions: dict[int, object]
+) -> None:
+    """Causal but not square, widths or heads that do not fit, no flag, packed lengths, a window, no values."""
+    assert attention(given(*shapes, concrete=arguments(positions, 15)), FORMS[name]) is None
+
+
+def test_kinds_of_mask_given_as_a_number() -> None:
+    """CUTLASS has 0 for none, 1 and 2 for the two causal ones."""
+    form = FORMS["aten::_efficient_attention_forward"]
+    found = [attention(given(*[(1, 5, 2, 4)] * 3, concrete=arguments({9: kind}, 14)), form) for kind in (0, 1, 2)]
+    assert ["attention", "causal_attention", "causal_attention"] == [work.model for work in found if work]
+
+
+def looped(image: tuple[int, ...], filters: tuple[int, ...], stride: int, padding: int, dilation: int) -> int:
+    """Multiplications and additions of a two-dimensional convolution, one loop per index; padding counts."""
+    count = 0
+    for row in range(-padding, image[2] + padding - dilation * (filters[2] - 1), stride):
+        for column in range(-padding, image[3] + padding - dilation * (filters[3] - 1), stride):
+            taps = itertools.product(range(filters[2]), range(filters[3]))
+            inside = [(row + dilation * r, column + dilation * s) for r, s in taps]
+            assert all(r < image[2] + padding and s < image[3] + padding for r, s in inside)
+            count += 2 * len(inside)
+    return image[0] * filters[0] * filters[1] * count
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_convolution_against_loops(seed: int) -> None:
+    """Random sizes, strides, paddings, dilations and groups: as many operations as loops count."""
+    random = np.random.default_rng(seed)
+    batch, inner, outer, groups, stride = random.integers(1, 4, 5).tolist()
+    padding, dilation, *reach = random.integers([0, 1, 1, 2], [2, 3, 3, 4]).tolist()
+    image = (batch, inner * groups, *random.integers(7, 12, 2).tolist())
+    filters = (outer * groups, inner, *reach)
+    recorded = arguments({3: [stride] * 2, 4: [padding] * 2, 5: [dilation] * 2, 6: False, 7: [0, 0], 8: groups}, 9)
+    work = convolution(given(image, filters, concrete=recorded), CONVOLUTION)
+    assert work is not None
+    assert looped(image, filters, stride, padding, dilation) == work.flops
+
+
+def test_the_first_convolution_of_resnet() -> None:
+    """7 x 7, stride 2, padding 3 on 224 x 224: 112 x 112 x 64 x 3 x 49 x 2 = 236,027,904 FLOP per image."""
+    images, filters = (10, 3, 224, 224), (64, 3, 7, 7)
+    recorded = arguments({3: "[2, 2]", 4: "[3, 3]", 5: "[1, 1]", 6: "False", 7: "[0, 0]", 8: "1"}, 9)
+    moved = 2 * (math.prod(images) + math.prod(filters) + 10 * 64 * 112 * 112)
+    for name, order in (("aten::convolution", recorded), ("aten::miopen_convolution", ())):
+        swapped = order or arguments({3: "[3, 3]", 4: "[2, 2]", 5: "[1, 1]", 6: "1", 7: "False", 8: "False"}, 9)
+        work = convolution(given(images, filters, dtype="c10::BFloat16", concrete=swapped), PLACES[name])
+        assert ("convolution", "bf16", 2_360_279_040, moved) == work
+
+
+def test_a_transposed_convolution() -> None:
+    """Per element of the input (1, 3, 5) one product with (2, 4): 240 FLOP; (5 - 1) 2 - 2 + 3 + 1 + 1 = 11 outputs."""
+    recorded = arguments({3: "[2]", 4: "[1]", 5: "[1]", 6: "True", 7: "[1]", 8: "1"}, 9)
+    work = convolution(given((1, 3, 5), (3, 2, 4), concrete=recorded), CONVOLUTION)
+    assert ("convolution", "fp32", 2 * 15 * 8, 4 * (15 + 24 + 2 * 11)) == work
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("wanted", "count"), [("[True, True, False]", 2), ("[False, True, True]", 1)])
+def test_a_gradient_costs_as_much_as_the_convolution(transposed: bool, wanted: str, count: int) -> None:
+    """Of the image and of the filters, wherever they are wanted, grouped or not."""
+    image, filters, gradient = (2, 6, 9), (6, 2, 3), (2, 6, 7) if not transposed else (2, 6, 11)
+    shared = {3: "[1]", 4: "[0]", 5: "[1]", 6: str(transposed), 7: "[0]", 8: "3"}
+    forward = convolution(given(image, filters, concrete=arguments(shared, 9)), CONVOLUTION)
+    backward = arguments({at + 1: text for at, text in shared.items()} | {10: wanted}, 11)
+    work = convolution_gradients(given(gradient, image, filters, concrete=backward))
+    assert forward is not None
+    assert forward.flops is not None
+    moved = 4 * (math.prod(gradient) + count * (math.prod(image) + math.prod(filters)))
+    assert ("convolution_backward", "fp32", count * forward.flops, moved) == work
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [
+        None,
+        {3: "[2, 2]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"},
+        {3: "[1]", 4: "[1, 1]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"},
+        {3: "[0]", 4: "[1]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"},
+        {3: "[1]", 4: "[1]", 5: "[1]", 6: "perhaps", 7: "[0]", 8: "1"},
+        {3: "[1]", 4: "[1]", 5: "[9]", 6: "False", 7: "[0]", 8: "1"},
+        {3: "[1]", 4: "[1]", 5: "[1]", 6: "False", 7: "[0]", 8: "7"},
+    ],
+)
+def test_without_its_arguments_a_convolution_has_no_model(positions: dict[int, object] | None) -> None:
+    """None recorded, one missing, too many, a stride of 0, no flag, filters wider than the image, too many groups."""
+    recorded = None if positions is None else arguments(positions, 9)
+    assert convolution(given((1, 3, 8), (5, 3, 3), concrete=recorded), CONVOLUTION) is None
+    assert convolution_gradients(given((1, 5, 8), (1, 3, 8), (5, 3, 3))) is None
+
+
+@pytest.mark.parametrize("wanted", ["[False, False, True]", "perhaps"])
+def test_gradients_that_are_not_wanted_cost_nothing(wanted: str) -> None:
+    """The bias alone is a sum over the image, and has no model; nor has what was not recorded as a list."""
+    recorded = arguments({4: "[1]", 5: "[0]", 6: "[1]", 7: "False", 8: "[0]", 9: "1", 10: wanted}, 11)
+    assert convolution_gradients(given((1, 5, 6), (1, 3, 8), (5, 3, 3), concrete=recorded)) is None

@@ -1,17 +1,40 @@
-"""Any window of a run answered at once: busy time, time per name, number and list of the operations."""
+"""Any window of lanes, idle times and spans equals the analyses that look at every row."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from frames import copies, kernels
+from frames import api_calls, copies, kernels, ranges
+from real import MFU, OPTIMISED, WITH_KERNELS
 
-from perfkit.analysis.lanes import Lanes
+import perfkit
+from perfkit.analysis import causes, timeline
+from perfkit.analysis.causes import determinable, started_by
+from perfkit.analysis.gaps import idle_gaps
+from perfkit.analysis.lanes import Idle, Lanes, Launching, Spans, lane
 from perfkit.errors import SchemaError
-from perfkit.tables import COPIES, KERNELS
+from perfkit.selection import named
+from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
+SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
+DEVICES = [(0, 0), (0, 1), (3, 0)]
+NAMES = ["alpha", "beta", "gamma", None]
+FAMILIES = ["gemm", "communication", "other"]
+PATTERNS = ["", "a", "*ET*", "full 1", "nothing"]
+CHOICES: list[dict[str, Any]] = [
+    {},
+    {"window": (50, 300)},
+    {"window": (120, 121), "ranks": (0,)},
+    {"window": (-90, 1000), "ranks": (3, 0), "gpus": (1,)},
+    {"window": (390, 2000), "gpus": (0,)},
+    {"window": (0, 70), "ranks": (3,), "gpus": (1,)},
+]
 
 
 def us(start: int, end: int, **other: Any) -> dict[str, Any]:
@@ -20,10 +43,20 @@ def us(start: int, end: int, **other: Any) -> dict[str, Any]:
 
 
 K1 = us(10, 30, name="alpha", correlation=5)
+
+
 K2 = us(20, 40, name="beta", stream=8, correlation=6)
+
+
 C = us(35, 60, name="gather", stream=9, family="communication", correlation=7)
+
+
 TOY = kernels(K1, K2, C)
+
+
 COPY = copies(us(55, 70, correlation=9))
+
+
 TOY_LANES = Lanes(TOY, COPY)
 
 
@@ -166,3 +199,292 @@ def test_wrong_tables() -> None:
     """Kernels and copies in each other's place are refused."""
     with pytest.raises(SchemaError, match=r"table 'KERNELS' does not match"):
         Lanes(COPY, TOY)
+
+
+def made(seed: int) -> Tables:
+    """Two ranks with two GPUs each, streams that overlap, threads that launch late, wait and nest, some ids unknown."""
+    rng = np.random.default_rng(seed)
+
+    def pick(*values: Any) -> Any:
+        return values[rng.integers(len(values))]
+
+    def at(count: int, most: int) -> list[dict[str, Any]]:
+        return [
+            {"start_ns": int(rng.integers(0, 900_000)), "dur_ns": int(rng.integers(0, most)), "rank": pick(0, 1)}
+            for _ in range(count)
+        ]
+
+    work = [{**row, "gpu": pick(0, 1), "stream": pick(7, 9), "correlation": n} for n, row in enumerate(at(40, 20_000))]
+    moved = [{**row, "gpu": pick(0, 1), "correlation": 40 + n} for n, row in enumerate(at(8, 9_000))]
+    names = ("cudaLaunchKernel", "cudaStreamSynchronize", "cudaMalloc", "cudaGraphLaunch", "cudaEventQuery")
+    called = [
+        {**row, "name": pick(*names), "thread": pick(1, 2), "correlation": pick(n, n, n, -1)}
+        for n, row in enumerate(at(48, 30_000))
+    ]
+    nested = [{**row, "name": pick("load data", "forward", "step"), "thread": pick(1, 2)} for row in at(12, 200_000)]
+    return kernels(*work), copies(*moved), api_calls(*called), ranges(*nested)
+
+
+def chosen(tables: Tables, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> Tables:
+    """The operations of some ranks and GPUs, calls and ranges of these ranks."""
+    of_rank = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in tables]
+    kept = [frame[frame["gpu"].isin(gpus)] if gpus else frame for frame in of_rank[:2]]
+    return kept[0], kept[1], of_rank[2], of_rank[3]
+
+
+def check_idle(tables: Tables, index: Idle, windows: list[Any], ranks: tuple[int, ...], gpus: tuple[int, ...]) -> None:
+    """Compare every window of a choice."""
+    work, moved, called, named = chosen(tables, ranks, gpus)
+    for window in windows:
+        expected = idle_gaps(work, moved, called, window=window, ranges=named)
+        pd.testing.assert_frame_equal(expected, index.gaps(window=window, ranks=ranks, gpus=gpus))
+    assert determinable(work, moved, called) == index.determinable(ranks=ranks, gpus=gpus)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
+    """Any window, on and off edges of operations, beyond the work, inside one gap; ranks and GPUs, one unknown too."""
+    tables = made(seed)
+    index = Idle(*tables[:3], ranges=tables[3])
+    start, end = tables[0]["start_ns"], tables[0]["start_ns"] + tables[0]["dur_ns"]
+    rng = np.random.default_rng(seed)
+    edges = np.concatenate([rng.integers(-9, 10**6, 40), rng.choice(start, 12), rng.choice(end, 12)])
+    pairs = np.sort(edges[rng.integers(0, len(edges), (60, 2))], axis=1)
+    windows = [None, (-500, 2_000_000), *((int(a), int(b)) for a, b in pairs if a < b)]
+    for ranks, gpus in (((), ()), ((1,), ()), ((), (0,)), ((0,), (1,)), ((0, 1), (0, 1)), ((), (5,))):
+        check_idle(tables, index, windows, ranks, gpus)
+
+
+@pytest.mark.parametrize("capture", [MFU, OPTIMISED])
+def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
+    """The whole, halves of it and 20 short windows, for each GPU."""
+    run = perfkit.load(profiles / "nsys" / capture)
+    tables = (run.kernels, run.copies, run.api_calls, run.ranges)
+    first, last = int(run.kernels["start_ns"].min()), int(run.kernels["start_ns"].max())
+    edges = np.random.default_rng(0).integers(first, last, 20).tolist()
+    windows = [
+        None,
+        (first, (first + last) // 2),
+        ((first + last) // 2, last),
+        *((edge, edge + 300_000) for edge in edges),
+    ]
+    index = Idle(*tables[:3], ranges=tables[3])
+    for gpu in run.kernels["gpu"].unique().tolist():
+        check_idle(tables, index, windows, (), (gpu,))
+    check_idle(tables, index, windows, (), ())
+
+
+def test_a_run_without_operations_has_no_gap() -> None:
+    """And no GPU that could be looked at."""
+    index = Idle(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), ranges=RANGES.empty())
+    assert index.gaps().empty
+    assert index.gaps(window=(0, 9), gpus=(0,)).empty
+    assert "the capture holds no operation of a GPU" == index.determinable().why
+
+
+def test_a_window_that_ends_before_it_starts_is_refused() -> None:
+    """As everywhere."""
+    with pytest.raises(ValueError, match="does not end after it starts"):
+        Idle(*made(0)[:3]).gaps(window=(9, 9))
+
+
+def test_waits_explained_by_parts_are_explained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three at a time, so that only the calls and ranges around them are looked at: as all at once."""
+    for seed in range(4):
+        *work, named = made(seed)
+        whole = idle_gaps(*work, ranges=named)
+        monkeypatch.setattr(causes, "WAITS", 3)
+        pd.testing.assert_frame_equal(whole, idle_gaps(*work, ranges=named))
+        monkeypatch.undo()
+        assert (whole["cause"] == "host_wait").sum() > 3
+
+
+def test_launching_calls_agree_with_the_analysis() -> None:
+    """The sample's kernels and copies: the call that `analysis.causes.started_by` finds, for every one."""
+    run = perfkit.load(SAMPLE)
+    index = Launching(run.api_calls)
+    for operations in (run.kernels, run.copies):
+        keys = [operations[column].to_numpy() for column in ("rank", "process", "correlation")]
+        assert started_by(operations, run.api_calls).tolist() == index.rows(*keys).tolist()
+
+
+def test_a_call_by_hand() -> None:
+    """Id 7 of process 1 stands twice: the first counts; process 2 has its own 7; 9 is not there, and -1 is nobody's."""
+    calls = api_calls(
+        {"process": 1, "start_ns": 0, "dur_ns": 5, "correlation": 8, "name": "later"},
+        {"process": 1, "start_ns": 10, "dur_ns": 5, "correlation": 7, "name": "first"},
+        {"process": 1, "start_ns": 20, "dur_ns": 5, "correlation": 7, "name": "again"},
+        {"process": 1, "start_ns": 30, "dur_ns": 5, "correlation": -1, "name": "none"},
+        {"process": 2, "start_ns": 0, "dur_ns": 6, "correlation": 7, "name": "other"},
+    )
+    process, correlation = np.array([1, 2, 1, 1, 3]), np.array([7, 7, 9, -1, 7])
+    found = Launching(calls).of(np.zeros(5, np.int32), process, correlation)
+    assert ["first", "other", None, None, None] == found["call"].tolist()
+    assert [10, 0] == found["call_start_ns"][:2].tolist()
+    assert [5, 6] == found["call_dur_ns"][:2].tolist()
+    assert found["call_start_ns"][2:].isna().all()
+
+
+def brute(frame: pd.DataFrame, group: Any, count: int, edges: Any) -> tuple[list[list[int]], list[list[int]]]:
+    """Rows that touch each bin, and the ns in which any ran, one ns at a time."""
+    ran = np.zeros((count, edges[-1]), bool)
+    touched = [[0] * (len(edges) - 1) for _ in range(count)]
+    for start, dur, of in zip(frame["start_ns"], frame["dur_ns"], group, strict=True):
+        ran[of, start : start + dur] = True
+        for at, (low, high) in enumerate(pairwise(edges)):
+            touched[of][at] += start < high and (start + dur > low or start >= low)
+    sums = [[int(ran[of, low:high].sum()) for low, high in pairwise(edges)] for of in range(count)]
+    return touched, sums
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_spans_agree_with_counting(seed: int) -> None:
+    """Nested and overlapping rows, some of 0 ns, in any order and an empty group: as counted ns by ns."""
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame({"start_ns": rng.integers(0, 180, 60), "dur_ns": rng.integers(0, 20, 60)})
+    group, edges = rng.integers(0, 3, 60), np.array([0, 1, 50, 120, 200])
+    spans = Spans(frame, group, 4)
+    touched, sums = brute(frame, group, 4, edges)
+    assert sums == spans.busy(edges).tolist()
+    windows = list(zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True))
+    assert touched == np.stack([spans.count(window) for window in windows], axis=1).tolist()
+    listed = [spans.rows(window, np.ones(4, bool)) for window in windows]
+    assert touched == np.stack([np.bincount(of, minlength=4) for _, of in listed], axis=1).tolist()
+    assert all((group[row] == of).all() for row, of in listed)
+    assert [sum(part) for part in sums] == spans.total.tolist()
+
+
+def test_spans_by_hand() -> None:
+    """[0, 30) holds [10, 20), [60, 60) lasts 0 ns, [50, 70) is of another group: 30 and 20 ns."""
+    frame = pd.DataFrame({"start_ns": [10, 50, 0, 60], "dur_ns": [10, 20, 30, 0]})
+    spans = Spans(frame, np.array([0, 1, 0, 0]), 2)
+    assert [30, 20] == spans.total.tolist()
+    assert [[20, 10, 0], [0, 10, 10]] == spans.busy(np.array([0, 20, 60, 80])).tolist()
+    assert [1, 1] == spans.count((20, 60)).tolist()
+    rows, group = spans.rows((0, 100), np.array([True, True]), at_least=20)
+    assert ([2, 1], [0, 1]) == (rows.tolist(), group.tolist())
+
+
+def test_no_interval_has_no_time() -> None:
+    """An empty table in three groups: nothing anywhere."""
+    spans = Spans(pd.DataFrame({"start_ns": [], "dur_ns": []}, dtype="int64"), np.zeros(0, np.int64), 3)
+    assert ([0, 0, 0], [0, 0, 0]) == (spans.total.tolist(), spans.count((0, 9)).tolist())
+    assert [[0], [0], [0]] == spans.busy(np.array([0, 9])).tolist()
+
+
+def drawn(seed: int, *, serial: bool, count: int = 90, devices: int = 3) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Random kernels and copies; some last 0 ns, and unless serial most overlap in their stream."""
+    random = np.random.default_rng(seed)
+    texts: list[dict[str, Any]] = [{"name": name, "full_name": f"full {n}"} for name in NAMES for n in range(2)]
+    kernel, copy = [], []
+    for number in range(count):
+        rank, gpu = DEVICES[random.integers(devices)]
+        start, longest = (4 * number, 5) if serial else (int(random.integers(4 * count)), 60)
+        span = {"start_ns": start, "dur_ns": int(random.integers(longest)), "rank": rank, "gpu": gpu}
+        span |= {"stream": int(random.integers(7, 9)), "correlation": number}
+        if number % 3:
+            kernel.append(span | texts[random.integers(8)] | {"family": FAMILIES[random.integers(3)]})
+        else:
+            copy.append(span | {"direction": ["H2D", "memset"][random.integers(2)]})
+    return kernels(*kernel), copies(*copy)
+
+
+def kept(frame: pd.DataFrame, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> pd.DataFrame:
+    """The rows of some ranks and GPUs."""
+    on_ranks = frame["rank"].isin(ranks) if ranks else True
+    return frame[on_ranks & (frame["gpu"].isin(gpus) if gpus else frame["gpu"].notna())]
+
+
+def cut(frame: pd.DataFrame, table: pd.DataFrame, window: tuple[int, int]) -> pd.DataFrame:
+    """The rows with time in the window, row by row, with that time as `inside_ns` and their `row` in the table."""
+    spans = zip(frame["start_ns"].tolist(), frame["dur_ns"].tolist(), strict=True)
+    inside = [max(min(start + dur, window[1]) - max(start, window[0]), 0) for start, dur in spans]
+    found = frame.assign(inside_ns=np.array(inside, np.int64), row=table.index.get_indexer(frame.index))
+    return found[found["inside_ns"] > 0]
+
+
+def check(lanes: Lanes, every: tuple[pd.DataFrame, pd.DataFrame], pattern: str, **choice: Any) -> None:
+    """Every answer is that of `timeline.bins`, or of counting row by row, on the tables cut down to the choice."""
+    seen, names = choice.get("window") or lanes.span, lanes.matching(pattern) if pattern else None
+    kernel, copy = (kept(frame, choice.get("ranks", ()), choice.get("gpus", ())) for frame in every)
+    kernel = kernel[named(kernel, pattern)]
+    for bins in (13, 320):
+        expected = timeline.bins(kernel, copy, bins=bins, window=seen)
+        pd.testing.assert_frame_equal(expected, lanes.busy(bins=bins, names=names, **choice))
+    both = {"KERNELS": cut(kernel, every[0], seen), "COPIES": cut(copy, every[1], seen)}
+    assert sum(map(len, both.values())) == lanes.count(names=names, **choice)
+    check_totals(lanes.totals(names=names, **choice), both["KERNELS"])
+    check_intervals(lanes.intervals(names=names, most=10_000, **choice), both)
+
+
+def check_totals(found: pd.DataFrame, inside: pd.DataFrame) -> None:
+    """Count and time of each name, that of kernels without one too, and falling time."""
+    expected: dict[object, list[int]] = {}
+    for name, ns in zip(inside["name"].astype(object).fillna(""), inside["inside_ns"], strict=True):
+        count, total = expected.get(name, [0, 0])
+        expected[name] = [count + 1, total + ns]
+    names = found["name"].astype(object).fillna("")
+    assert expected == dict(zip(names, found[["count", "total_ns"]].to_numpy().tolist(), strict=True))
+    assert found["total_ns"].is_monotonic_decreasing
+    assert found["share_frac"].tolist() == (found["total_ns"] / max(found["total_ns"].sum(), 1)).tolist()
+
+
+def check_intervals(found: pd.DataFrame, both: dict[str, pd.DataFrame]) -> None:
+    """The operations are those with time in the window, each as in the row of its table, in order."""
+    place = ["rank", "gpu", "stream", "kind", "start_ns"]
+    pd.testing.assert_frame_equal(found, found.sort_values(place, kind="stable", ignore_index=True))
+    columns = ["rank", "gpu", "stream", "start_ns", "dur_ns", "correlation", "row"]
+    texts = {"KERNELS": ["name", "family"], "COPIES": ["direction"]}
+    for table, frame in both.items():
+        of_table = found[found["table"] == table].sort_values("row")
+        assert frame[columns].to_numpy().tolist() == of_table[columns].to_numpy().tolist()
+        assert rows(frame[texts[table]]) == rows(of_table[["name", "family"][: len(texts[table])]])
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("serial", [False, True])
+def test_against_the_tables(serial: bool, choice: dict[str, Any]) -> None:
+    """Whatever the window, devices and names, with streams in order and not, the answers are those of the tables."""
+    every = drawn(CHOICES.index(choice), serial=serial)
+    lanes = Lanes(*every)
+    for pattern in PATTERNS:
+        check(lanes, every, pattern, **choice)
+
+
+@pytest.mark.parametrize("serial", [False, True])
+@pytest.mark.parametrize("seed", range(2))
+def test_sums_of_blocks(monkeypatch: pytest.MonkeyPatch, seed: int, serial: bool) -> None:
+    """Sums of whole blocks of rows, and bins summed up part by part, give the same answers."""
+    monkeypatch.setattr(lane, "BLOCK", 32)
+    every = drawn(seed, serial=serial, count=1200, devices=1)
+    lanes, random = Lanes(*every), np.random.default_rng(seed)
+    for pattern in PATTERNS[:3]:
+        first, last = sorted(random.integers(*lanes.span, 2).tolist())
+        check(lanes, every, pattern, window=(first, last + 1))
+
+
+@pytest.mark.parametrize("capture", WITH_KERNELS)
+def test_real_captures(profiles: Path, capture: str) -> None:
+    """All answers about the first kernel's name in the middle third of a capture are those of its tables."""
+    run = perfkit.load(profiles / "nsys" / capture)
+    every = run.kernels, run.copies
+    lanes = Lanes(*every)
+    first, last = lanes.span
+    third = (last - first) // 3
+    pd.testing.assert_frame_equal(timeline.bins(*every, bins=320), lanes.busy())
+    for pattern in ("", str(run.kernels["full_name"].iloc[0]).replace("*", "?")):
+        check(lanes, every, pattern, window=(first + third, last - third))
+
+
+def test_order_of_rows_does_not_matter() -> None:
+    """Shuffled tables give the same answers, and are left as they were."""
+    every = drawn(5, serial=False)
+    mixed = tuple(frame.sample(frac=1, random_state=1) for frame in every)
+    before = [frame.copy() for frame in mixed]
+    found, expected = Lanes(*mixed), Lanes(*every)
+    pd.testing.assert_frame_equal(expected.busy(), found.busy())
+    pd.testing.assert_frame_equal(expected.totals(), found.totals())
+    listed = [lanes.intervals().sort_values("correlation", ignore_index=True) for lanes in (expected, found)]
+    pd.testing.assert_frame_equal(*(frame.drop(columns="row") for frame in listed))
+    for frame, copied in zip(mixed, before, strict=True):
+        pd.testing.assert_frame_equal(frame, copied)

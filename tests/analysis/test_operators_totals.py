@@ -1,4 +1,4 @@
-"""Time of the operators on CPU and GPU, self and total, per name and other keys."""
+"""Operators and the kernels they launch: who launched, how long they take, and their backward."""
 
 from __future__ import annotations
 
@@ -7,12 +7,177 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, ranges
+from frames import api_calls, copies, kernels, ranges, tuples
 from ops import launch, launched, op, ops, random_launches, random_operators
 
-from perfkit.analysis.operators.totals import KEYS, summary
+from perfkit.analysis import operators
+from perfkit.analysis.operators.totals import (
+    KEYS,
+    Operators,
+    backward,
+    kernels_of,
+    outermost,
+    parents,
+    rolled_up,
+    summary,
+)
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
+
+NESTED = ops(op("aten::linear", 0, 100), op("aten::addmm", 20, 80), op("aten::empty", 30, 40))
+ENGINE = "autograd::engine::evaluate_function: "
+COLUMNS = ["operator", "node", "count", "forward_ns", "backward_ns"]
+LINEAR = [
+    op("aten::linear", 0, 90, sequence=7),
+    op("aten::t", 10, 20, sequence=7),
+    op("aten::addmm", 30, 80, sequence=8),
+]
+
+
+def operator_of(at: int, frame: pd.DataFrame = NESTED, **call: Any) -> int:
+    """Number of the operator of a kernel launched at a time; -1 none."""
+    return int(kernels_of(frame, *launched(launch(at, 500, 10, **call)))["op"].iloc[0])
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [(0, 0), (19, 0), (20, 1), (30, 2), (39, 2), (40, 1), (79, 1), (80, 0), (99, 0), (100, -1)]
+)
+def test_innermost_operator_by_hand(at: int, expected: int) -> None:
+    """Of operators [0, 100) > [20, 80) > [30, 40) the innermost that contains the start of the call launched it."""
+    assert expected == operator_of(at)
+
+
+@pytest.mark.parametrize("where", [{"thread": 2}, {"process": 2}, {"rank": 1}])
+def test_other_threads_processes_and_ranks(where: dict[str, int]) -> None:
+    """An operator at the same time on another thread or rank launched nothing here."""
+    kernel, call = launched(launch(50, 500, 10, **where))
+    found = kernels_of(NESTED, kernel.assign(process=where.get("process", 1)), call)
+    assert [(-1, "outside")] == tuples(found, "op", "how")
+
+
+def test_every_kernel_keeps_its_row() -> None:
+    """Launched inside, outside of operators, and without a recorded call: three rows, and the index of the kernels."""
+    kernel = kernels(*({"start_ns": start, "dur_ns": 5, "correlation": start} for start in (200, 300, 400)))
+    call = api_calls(*({"start_ns": at, "dur_ns": 1, "correlation": of} for at, of in ((50, 200), (150, 300))))
+    found = kernels_of(NESTED, kernel.set_axis([7, 8, 9]), call)
+    assert [7, 8, 9] == found.index.tolist()
+    assert ["launch", "outside", "none"] == found["how"].tolist()
+    assert [1, -1, -1] == found["op"].tolist()
+
+
+def test_graph_nodes_belong_to_the_graph_launch() -> None:
+    """Three kernels of one cudaGraphLaunch have the operator around it."""
+    kernel = kernels(*({"start_ns": s, "dur_ns": 5, "correlation": 3, "in_graph": True} for s in (200, 210, 220)))
+    call = api_calls({"start_ns": 85, "dur_ns": 9, "name": "cudaGraphLaunch", "correlation": 3})
+    assert [0, 0, 0] == kernels_of(NESTED, kernel, call)["op"].tolist()
+
+
+def test_driver_call_inside_a_runtime_call() -> None:
+    """Where both bear the correlation id, the outer one, which begins first, says the operator."""
+    frame = ops(op("outer", 0, 100), op("inner", 52, 60))
+    calls = [{"start_ns": 50, "dur_ns": 20}, {"start_ns": 53, "dur_ns": 5, "name": "cuLaunchKernel"}]
+    call = api_calls(*({**each, "correlation": 4} for each in calls))
+    assert [0] == kernels_of(frame, kernels({"start_ns": 99, "dur_ns": 1, "correlation": 4}), call)["op"].tolist()
+
+
+def test_operator_without_duration_launches_nothing() -> None:
+    """[50, 50) contains no moment: what is launched at 50 belongs to the operator around it."""
+    assert 0 == operator_of(50, ops(op("aten::linear", 0, 100), op("aten::t", 50, 50)))
+
+
+def test_what_starts_together_is_nested() -> None:
+    """Of operators that begin at once the shorter is the inner one, and has what is launched at that moment."""
+    frame = ops(op("outer", 10, 90), op("inner", 10, 30))
+    assert ["inner"] == frame.loc[frame["op"] == operator_of(10, frame), "name"].tolist()
+
+
+def test_operators_count_per_rank() -> None:
+    """Operator 0 of rank 1 is not operator 0 of rank 0."""
+    frame = ops(op("a", 0, 10), op("b", 0, 10, rank=1), op("c", 20, 30, rank=1))
+    frame["op"] = [0, 0, 1]
+    kernel, call = launched(launch(5, 50, 1), launch(25, 50, 1, rank=1), launch(5, 90, 1, rank=1))
+    found = kernels_of(frame, kernel, call)
+    assert [(0, 0), (1, 1), (1, 0)] == tuples(found, "rank", "op")
+
+
+def test_window_selects_by_start() -> None:
+    """Kernels that start in 200..300 are kept whole, others left out, with their index."""
+    kernel, call = launched(launch(50, 199, 50), launch(51, 200, 500), launch(52, 300, 1))
+    assert [1] == kernels_of(NESTED, kernel, call, window=(200, 300)).index.tolist()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_kernels_of_by_looking_at_every_operator(seed: int) -> None:
+    """The operator is the shortest of all that contain the call on its rank and thread."""
+    frame, (kernel, call) = random_operators(seed), random_launches(seed)
+    of = dict(zip(call["correlation"], call.itertuples(), strict=True))
+    expected = []
+    for row in kernel.itertuples():
+        at = of[row.correlation]
+        same = frame[(frame["rank"] == at.rank) & (frame["thread"] == at.thread)]
+        around = same[(same["start_ns"] <= at.start_ns) & (at.start_ns < same["start_ns"] + same["dur_ns"])]
+        # Of two that start and end together the second, the inner one.
+        around = around.sort_values(["dur_ns", "op"], ascending=[True, False])
+        expected.append(around["op"].iloc[0] if len(around) else -1)
+    assert expected == kernels_of(frame, kernel, call)["op"].tolist()
+
+
+def test_tree_by_climbing() -> None:
+    """Parents, sums and outermost operators are what climbing from every operator gives."""
+    frame = random_operators(4)
+    row_of = {(row.rank, row.op): place for place, row in enumerate(frame.itertuples())}
+    up = [row_of.get((row.rank, row.parent), -1) for row in frame.itertuples()]
+    assert up == parents(frame).tolist()
+    values, kind = np.arange(len(up)) % 7, frame["name"].cat.codes.to_numpy()
+    total, alone = values.copy(), np.ones(len(up), bool)
+    for place in range(len(up)):
+        above = up[place]
+        while above >= 0:
+            total[above] += values[place]
+            alone[place] &= kind[above] != kind[place]
+            above = up[above]
+    assert total.tolist() == rolled_up(values, parents(frame)).tolist()
+    assert alone.tolist() == outermost(parents(frame), kind, np.arange(len(up))).tolist()
+
+
+def test_part_of_the_operators() -> None:
+    """Operators whose parent was filtered out stand at the top; one that launched nothing itself can be found still."""
+    part = NESTED[NESTED["name"] != "aten::addmm"]
+    assert [-1, -1] == parents(part).tolist()
+
+
+def test_launched_by_hand() -> None:
+    """addmm launches a for 10 and b twice for 20 and 40; linear a for 5; 7 ns of c have no operator: 82 ns in all."""
+    found = operators.launched(
+        NESTED,
+        *launched(
+            launch(25, 200, 10, "a"),
+            launch(26, 220, 20, "b"),
+            launch(27, 250, 40, "b"),
+            launch(90, 300, 5, "a"),
+            launch(400, 500, 7, "c"),
+        ),
+    )
+    assert ["aten::addmm", "aten::addmm", None, "aten::linear"] == [
+        name if isinstance(name, str) else None for name in found["operator"]
+    ]
+    assert ["b", "a", "c", "a"] == found["kernel"].tolist()
+    assert [2, 1, 1, 1] == found["count"].tolist()
+    assert [60, 10, 7, 5] == found["total_ns"].tolist()
+    assert [60 / 82, 10 / 82, 7 / 82, 5 / 82] == found["share_frac"].tolist()
+
+
+def test_launched_in_a_window_is_cut() -> None:
+    """Of a kernel 200..210 the window 205..300 holds 5 ns."""
+    found = operators.launched(NESTED, *launched(launch(25, 200, 10)), window=(205, 300))
+    assert [5] == found["total_ns"].tolist()
+
+
+def test_launched_adds_up() -> None:
+    """Counts and times of all rows are those of all kernels, with and without operator."""
+    kernel, call = random_launches(5)
+    found = operators.launched(random_operators(5), kernel, call)
+    assert (len(kernel), kernel["dur_ns"].sum()) == (found["count"].sum(), found["total_ns"].sum())
 
 
 def by_name(found: pd.DataFrame) -> dict[Any, dict[str, Any]]:
@@ -138,17 +303,6 @@ def test_kernels_alone() -> None:
     assert [1, 0] == summary(OPS.empty(), kernel, call, by=("rank", "name"))["rank"].tolist()
 
 
-def test_empty() -> None:
-    """Nothing in, no rows out, with the same columns and types."""
-    none = OPS.empty(), KERNELS.empty(), API_CALLS.empty()
-    some = ops(op("a", 0, 9)), *launched(launch(5, 6, 7))
-    for by in (*KEYS, ("name", "shapes")):
-        assert summary(*none, by=by).empty
-        kinds = [summary(*tables, by=by).dtypes.astype(str).to_dict() for tables in (some, none)]
-        assert kinds[0] == kinds[1]
-    assert summary(*none, window=(0, 5)).empty
-
-
 def test_kernels_of_no_duration() -> None:
     """Where no kernel lasts, shares are 0 of 0: NaN."""
     found = summary(ops(op("a", 0, 9)), kernels({"start_ns": 1, "dur_ns": 0}), api_calls())
@@ -162,14 +316,169 @@ def test_wrong_grouping(by: Any) -> None:
         summary(OPS.empty(), KERNELS.empty(), API_CALLS.empty(), by=by)
 
 
-def test_wrong_table_and_window() -> None:
-    """A foreign table and a backward window are refused; the input is not changed."""
-    some = random_operators(11), *random_launches(11)
-    before = [table.copy() for table in some]
-    with pytest.raises(SchemaError, match="'OPS' does not match"):
-        summary(ranges(), *some[1:])
+@pytest.mark.parametrize("by", ["name", ("name", "shapes"), ("rank", "thread")])
+@pytest.mark.parametrize("window", [None, (200, 700), (990, 1300), (5000, 6000)])
+@pytest.mark.parametrize("seed", range(3))
+def test_parts_agree_with_their_own_join(seed: int, window: Any, by: Any) -> None:
+    """All of it, each rank, some kernels, some kernels of a rank, and no kernel at all."""
+    ops, (kernels, calls) = random_operators(seed), random_launches(seed)
+    index = Operators(ops, kernels, calls)
+    pd.testing.assert_frame_equal(
+        summary(ops, kernels, calls, by=by, window=window), index.summary(by=by, window=window)
+    )
+    for rank in (0, 1):
+        mine = [np.flatnonzero(table["rank"] == rank) for table in (ops, kernels, calls)]
+        few = mine[1][kernels["name"].iloc[mine[1]].isin(["k1", "k3"])]
+        for rows in (mine[1], few, few[:0]):
+            expected = summary(ops.iloc[mine[0]], kernels.iloc[rows], calls.iloc[mine[2]], by=by, window=window)
+            found = index.summary(by=by, window=window, ops=mine[0], kernels=rows)
+            pd.testing.assert_frame_equal(expected, found)
+    some = np.arange(0, len(kernels), 7)
+    expected = summary(ops, kernels.iloc[some], calls, by=by, window=window)
+    pd.testing.assert_frame_equal(expected, index.summary(by=by, window=window, kernels=some))
+
+
+def test_wrong_keys_and_windows_are_refused() -> None:
+    """As by the analysis."""
+    index = Operators(OPS.empty(), KERNELS.empty(), API_CALLS.empty())
+    assert index.summary().empty
+    with pytest.raises(ValueError, match="is not one or more of"):
+        index.summary(by="colour")
     with pytest.raises(ValueError, match="does not end after it starts"):
-        summary(*some, window=(5, 4))
-    summary(*some, window=(100, 900))
-    for table, same in zip(some, before, strict=True):
+        index.summary(window=(4, 4))
+
+
+def node(name: str, start: int, end: int, sequence: int = -1, thread: int = 2) -> list[dict[str, Any]]:
+    """A node of autograd: the engine's call, and what it calls a ns later."""
+    outer = op(ENGINE + name, start, end, sequence=sequence, thread=thread)
+    return [outer, op(name, start + 1, end - 1, sequence=sequence, thread=thread)]
+
+
+def rows(*tables: pd.DataFrame, **more: Any) -> list[list[Any]]:
+    """The rows as lists, None where the operator is missing."""
+    found = backward(*tables, **more)[COLUMNS].astype(object)
+    return found.where(found.notna(), None).to_numpy().tolist()
+
+
+BACKWARD = [*node("AddmmBackward0", 200, 290, 8), op("aten::mm", 210, 250, thread=2), *node("TBackward0", 300, 310, 7)]
+
+
+def test_backward_by_hand() -> None:
+    """linear and t bear number 7, addmm 8: TBackward0 is t's, which starts last of the two, AddmmBackward0 is addmm's.
+
+    addmm launches 10 ns; its backward 15 ns in aten::mm and 5 ns itself: 20 / 10 = 2.
+    """
+    kernel, call = launched(
+        launch(40, 100, 10), launch(220, 300, 15, thread=2), launch(260, 320, 5, thread=2), launch(85, 400, 99)
+    )
+    tables = ops(*LINEAR, *BACKWARD), kernel, call
+    assert [["aten::addmm", "AddmmBackward0", 1, 10, 20], ["aten::t", "TBackward0", 1, 0, 0]] == rows(*tables)
+    ratio = backward(*tables)["ratio"].tolist()
+    assert 2.0 == ratio[0]
+    assert np.isnan(ratio[1])
+
+
+def test_nodes_of_early_profilers() -> None:
+    """Until 2021 the engine's call was not recorded: the node alone is the backward."""
+    frame = ops(op("aten::mm", 0, 9, sequence=3), op("MmBackward", 20, 40, sequence=3, thread=2))
+    kernel, call = launched(launch(5, 50, 4), launch(25, 60, 6, thread=2))
+    assert [["aten::mm", "MmBackward", 1, 4, 6]] == rows(frame, kernel, call)
+
+
+@pytest.mark.parametrize(
+    "name", ["torch::autograd::AccumulateGrad", "struct torch::autograd::AccumulateGrad", "CopyBackwards"]
+)
+def test_nodes_without_number(name: str) -> None:
+    """Nodes that no operator made have none, and their time is shown."""
+    kernel, call = launched(launch(25, 60, 6, thread=2))
+    assert [[None, name, 1, 0, 6]] == rows(ops(*node(name, 20, 40)), kernel, call)
+
+
+def test_forward_before_the_capture() -> None:
+    """A node whose operator was not recorded has none, also where one with its number only comes later."""
+    frame = ops(*node("MmBackward0", 20, 40, 3), op("aten::mm", 50, 60, sequence=3))
+    assert [[None, "MmBackward0", 1, 0, 0]] == rows(frame, KERNELS.empty(), API_CALLS.empty())
+
+
+def test_recomputed_operators_are_not_the_forward() -> None:
+    """What a checkpoint computes anew within a node bears numbers of that thread, and counts as backward."""
+    again = op("aten::mm", 25, 30, sequence=3, thread=2)
+    frame = ops(op("aten::relu", 0, 9, sequence=3), *node("ReluBackward0", 20, 40, 3), again)
+    kernel, call = launched(launch(5, 50, 4), launch(26, 60, 6, thread=2))
+    assert [["aten::relu", "ReluBackward0", 1, 4, 6]] == rows(frame, kernel, call)
+
+
+def test_nodes_run_within_a_node() -> None:
+    """A reentrant checkpoint runs a backward pass of its own: its nodes match what was recomputed, times count once.
+
+    The checkpoint's node has 3 ns of its own and recomputes mm for 6; the inner MmBackward0 takes 9.
+    """
+    frame = ops(
+        *node("CheckpointFunctionBackward", 20, 90, 5),
+        op("aten::mm", 30, 40, sequence=2, thread=2),
+        *node("MmBackward0", 50, 70, 2),
+        op("aten::mul", 0, 5, sequence=2),
+    )
+    launches = launch(25, 100, 3, thread=2), launch(31, 110, 6, thread=2), launch(55, 120, 9, thread=2)
+    expected = [["aten::mm", "MmBackward0", 1, 6, 9], [None, "CheckpointFunctionBackward", 1, 0, 9]]
+    assert expected == sorted(rows(frame, *launched(*launches)), key=lambda row: row[0] is None)
+
+
+def test_a_graph_used_twice() -> None:
+    """Where a backward pass runs twice over one graph, the forward time counts once."""
+    frame = ops(op("aten::mm", 0, 9, sequence=3), *node("MmBackward0", 20, 40, 3), *node("MmBackward0", 50, 70, 3))
+    kernel, call = launched(launch(5, 50, 4), launch(25, 60, 6, thread=2), launch(55, 80, 8, thread=2))
+    assert [["aten::mm", "MmBackward0", 2, 4, 14]] == rows(frame, kernel, call)
+
+
+def test_numbers_count_per_rank() -> None:
+    """Number 3 of rank 1 is another graph."""
+    frame = ops(op("aten::mm", 0, 9, sequence=3), *({**each, "rank": 1} for each in node("MmBackward0", 20, 40, 3)))
+    assert [[None, "MmBackward0", 1, 0, 0]] == rows(frame, KERNELS.empty(), API_CALLS.empty())
+
+
+def test_operators_called_backward_are_no_nodes() -> None:
+    """aten::convolution_backward is an operator that a node calls."""
+    frame = ops(op("aten::convolution_backward", 0, 9, sequence=3), op("## backward ##", 20, 30))
+    assert [] == rows(frame, KERNELS.empty(), API_CALLS.empty())
+
+
+def test_window_cuts_kernels() -> None:
+    """Of kernels 100..110 and 300..315 the window 105..310 holds 5 and 10 ns; without it they have 10 and 15."""
+    kernel, call = launched(launch(40, 100, 10), launch(220, 300, 15, thread=2))
+    frame = ops(*LINEAR, *BACKWARD)
+    assert ["aten::addmm", "AddmmBackward0", 1, 5, 10] == rows(frame, kernel, call, window=(105, 310))[0]
+
+
+@pytest.mark.parametrize("question", [kernels_of, operators.launched, summary, backward])
+def test_nothing_and_wrong_tables(question: Any) -> None:
+    """Nothing has no rows, and the columns and types of something; foreign tables and backward windows are refused."""
+    frame, (kernel, call) = random_operators(11), random_launches(11)
+    none = OPS.empty(), KERNELS.empty(), API_CALLS.empty()
+    before = [table.copy() for table in (frame, kernel, call)]
+    found = question(frame, kernel, call, window=(3, 900))
+    assert question(*none).empty
+    assert question(*none, window=(0, 5)).empty
+    assert found.dtypes.astype(str).to_dict() == question(*none).dtypes.astype(str).to_dict()
+    for wrong in ((ranges(), kernel, call), (frame, copies(), call), (frame, kernel, ranges())):
+        with pytest.raises(SchemaError, match=r"'(OPS|KERNELS|API_CALLS)' does not match"):
+            question(*wrong)
+    with pytest.raises(ValueError, match="does not end after it starts"):
+        question(frame, kernel, call, window=(5, 5))
+    for table, same in zip((frame, kernel, call), before, strict=True):
         pd.testing.assert_frame_equal(table, same)
+
+
+def test_types_of_every_grouping() -> None:
+    """Whatever operators are grouped by, nothing has the columns and types of something."""
+    none = OPS.empty(), KERNELS.empty(), API_CALLS.empty()
+    for by in (*KEYS, ("name", "shapes")):
+        some = summary(ops(op("a", 0, 9)), *launched(launch(5, 6, 7)), by=by)
+        assert some.dtypes.astype(str).to_dict() == summary(*none, by=by).dtypes.astype(str).to_dict()
+
+
+def test_kernels_without_operators_and_calls_stay() -> None:
+    """Without operators and calls a kernel has its row; operators without kernels have none."""
+    for question in (kernels_of, operators.launched):
+        assert 1 == len(question(OPS.empty(), kernels({"start_ns": 1, "dur_ns": 5}), API_CALLS.empty()))
+        assert question(NESTED, KERNELS.empty(), API_CALLS.empty()).empty

@@ -70,8 +70,8 @@ UTILISATION = Table(
         Column("gpus", "int64", "GPUs, count"),
         Column("denominator_ns", "float64", "wall_ns x gpus"),
         Column("operation_ns", "float64", "sum of the durations of kernels, copies and memsets"),
-        Column("low_ns", "float64", "the GPUs were busy at least this long; NaN without a trace"),
-        Column("high_ns", "float64", "the GPUs were busy at most this long"),
+        Column("low_ns", "float64", "lower bound of the time in which the GPUs were busy; NaN without a trace"),
+        Column("high_ns", "float64", "upper bound of the time in which the GPUs were busy"),
         Column("low_frac", "float64", "low_ns over denominator_ns"),
         Column("high_frac", "float64", "high_ns over denominator_ns"),
     ),
@@ -172,26 +172,13 @@ def _over(part: pd.Series, whole: pd.Series) -> pd.Series:
 def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     """Return the host time that the launches took, as a range, and its share of the wall time.
 
-    low and high = launches x 5 and 10 us. Launches are asynchronous and run beside kernels: they are time of the host,
-    to be compared with the wall time and never with the kernels' time. Measured call times, where a timeline has them,
-    are better than this range.
+    low and high = launches x 5 and 10 us (NVIDIA, Nsight Systems user guide; measured cudaLaunchKernel: 2 to 20 us).
+    Launches are asynchronous and run beside kernels: they are time of the host, to be compared with the wall time and
+    never with the kernels' time. Measured call times, where a timeline has them, are better than this range.
 
-    Parameters
-    ----------
-    summary
-        What `gpu_summary` returned; anything else raises ValueError.
-    wall_ns
-        Length of the run, ns, above 0, else ValueError.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
-        `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
-
-    References
-    ----------
-    NVIDIA, Nsight Systems user guide, and measurements of cudaLaunchKernel between 2 and 20 us.
+    `summary` is what `gpu_summary` returned, and `wall_ns` the length of the run, above 0; else ValueError. The answer
+    has of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
+    `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
 
     Examples
     --------
@@ -229,31 +216,15 @@ def utilisation(
     nothing overlaps, and is more otherwise: it is the upper bound, or the union of all operations in the trace if that
     is shorter. The lower bound is the union of the operations whose length is certain: HPCToolkit's trace has wrong
     lengths where a stream delivered its operations out of order. Such a row is followed directly by another operation
-    (not `ended`), or was moved to 1 ns after its predecessor, and is left out.
+    (not `ended`), or was moved to 1 ns after its predecessor (hpcrun, gpu_trace_start_adjust), and is left out.
 
-    Parameters
-    ----------
-    trace, threads
-        TRACE and THREADS of the same profile, for the lower bound.
-    wall_ns
-        Length of the run, ns, such as `CAPTURE.dur_ns`; without it the span of `trace`.
-    gpus
-        Number of GPUs of each rank; without it the GPU contexts among the `threads` of the rank, idle GPUs left out.
+    TRACE and THREADS of the same profile give the lower bound. `wall_ns` is the length of the run, ns, such as
+    `CAPTURE.dur_ns`; without it the span of `trace`. `gpus` is the number of GPUs of each rank; without it that of the
+    GPU contexts among the `threads` of the rank, idle GPUs left out. UTILISATION has a row per rank with GPU
+    operations.
 
-    Returns
-    -------
-    pandas.DataFrame
-        UTILISATION, a row per rank that has GPU operations.
-
-    Raises
-    ------
-    PerfkitError
-        If wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the GPUs worked
-        longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
-
-    References
-    ----------
-    HPCToolkit, hpcrun, gpu_trace_start_adjust: an operation that starts before the end of the previous one is moved.
+    PerfkitError if wall time, the number of GPUs or GPU operations are not known, or they contradict each other: the
+    GPUs worked longer than wall time x GPUs. A sum over several streams can exceed it with right numbers.
     """
     TRACE.check(trace := TRACE.empty() if trace is None else trace)
     THREADS.check(threads := THREADS.empty() if threads is None else threads)

@@ -70,16 +70,19 @@ class Found(NamedTuple):
     placeholder: Int
 
 
+REASON = Column("reason", "category", "stall reason")
+SAMPLES = Column("value", "float64", "samples, or cycles estimated from them, as the source counts them")
+PLACE = Column("place", "Int64", "1 for the largest stall; NA for what is no stall")
 STALL_SHARES = Table(
     "STALL_SHARES",
     "a stall reason of all kernels",
     (
         RANK,
         Column("entry", "string", "entry point; NA for all together"),
-        Column("reason", "category", "stall reason"),
-        Column("value", "float64", "samples, or cycles estimated from them, as the source counts them"),
+        REASON,
+        SAMPLES,
         Column("share_frac", "float64", "share of the sum over the reasons"),
-        Column("place", "Int64", "1 for the largest stall; NA for what is no stall"),
+        PLACE,
     ),
     ("rank", "entry"),
 )
@@ -133,10 +136,10 @@ KERNEL_STALLS = Table(
     (
         NAME,
         FULL_NAME,
-        Column("reason", "category", "stall reason"),
-        Column("value", "float64", "samples, or cycles estimated from them, as the source counts them"),
+        REASON,
+        SAMPLES,
         Column("share_frac", "float64", "share of the sum over the kernel's reasons"),
-        Column("place", "Int64", "1 for the largest stall; NA for what is no stall"),
+        PLACE,
     ),
     ("full_name",),
 )
@@ -147,42 +150,25 @@ def hot_path(
 ) -> pd.DataFrame:
     """Return the way down from the root with the largest value, always into the child with the largest.
 
-    It ends where the largest child has less than `at_least` of its parent's inclusive value: from there on the value is
-    spread over several children or is the context's own.
+    The way starts at the root of `entry`, or at the largest of all entry points and ranks. It ends where the largest
+    child has less than `at_least` (0..1) of its parent's inclusive value: from there on the value is spread over
+    several children or is the context's own. HOT_PATH has no rows where no root has a value above 0.
+    (HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).)
 
-    Parameters
-    ----------
-    metric
-        A metric of `call_metrics`.
-    entry
-        Start at the root of this entry point; empty for the largest of all entry points and ranks.
-    at_least
-        Part of the parent's value, 0..1.
-
-    Returns
-    -------
-    pandas.DataFrame
-        HOT_PATH, root first; without rows where no root has a value above 0.
-
-    Raises
-    ------
-    ValueError
-        If `metric` was not recorded, `entry` is none of the tree, or `at_least` lies outside 0..1.
-
-    References
-    ----------
-    HPCToolkit's hpcviewer, "hot path"; Hatchet, GraphFrame.hot_path(threshold=0.5).
+    ValueError if `metric` was not recorded, `entry` is none of the tree, or `at_least` lies outside 0..1.
     """
     if not 0 <= at_least <= 1:
         raise ValueError(f"at_least: {at_least} is not within 0 to 1")
-    found = measured(calltree, call_metrics, metric)
+    values = measured(calltree, call_metrics, metric)
     value = np.full(len(calltree), np.nan)
-    value[found.row] = found.inclusive
+    value[values.row] = values.inclusive
     parent = parents(calltree)
     root = _root(calltree, value, entry)
     rows = np.array(list(_down(root, value, _largest_child(parent, value), at_least)), np.int64)
     table = calltree.iloc[rows][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
-    return HOT_PATH.make(table.assign(unit=found.unit, inclusive=value[rows], share_frac=value[rows] / value[rows[:1]]))
+    return HOT_PATH.make(
+        table.assign(unit=values.unit, inclusive=value[rows], share_frac=value[rows] / value[rows[:1]])
+    )
 
 
 def _root(calltree: pd.DataFrame, value: Floats, entry: str) -> int:
@@ -224,22 +210,22 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     NA without one.
     """
     CALLTREE.check(calltree)
-    known = recorded(CALL_METRICS.check(call_metrics))
+    metrics = recorded(CALL_METRICS.check(call_metrics))
     parent = parents(calltree)
-    found = _contexts(calltree, parent)
-    amounts = {m: _amount(calltree, call_metrics, m, found) for m in (TIME, LAUNCHES) if m in known}
+    contexts = _contexts(calltree, parent)
+    amounts = {m: _amount(calltree, call_metrics, m, contexts) for m in (TIME, LAUNCHES) if m in metrics}
     if amounts:
         did = np.any([amount > 0 for amount in amounts.values()], axis=0)
-        found = Found(found.row[did], found.placeholder[did])
+        contexts = Found(contexts.row[did], contexts.placeholder[did])
         amounts = {metric: amount[did] for metric, amount in amounts.items()}
-    unknown = np.full(len(found.row), np.nan)
-    table = calltree.iloc[found.row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
-    table = table.reset_index(drop=True).assign(row=found.row)
+    unknown = np.full(len(contexts.row), np.nan)
+    table = calltree.iloc[contexts.row][["entry", "name"]].rename(columns={"name": "full_name"}).astype("string")
+    table = table.reset_index(drop=True).assign(row=contexts.row)
     table["total_ns"] = amounts.get(TIME, unknown) * 1e9
     table["launch_count"] = amounts.get(LAUNCHES, unknown)
     owner = within(calltree, parent)
-    python = _python(calltree, parent, owner, found.placeholder)
-    return table.assign(site=_sites(calltree, parent, found.placeholder), **python)
+    python = _python(calltree, parent, owner, contexts.placeholder)
+    return table.assign(site=_sites(calltree, parent, contexts.placeholder), **python)
 
 
 def _contexts(calltree: pd.DataFrame, parent: Int) -> Found:
@@ -251,15 +237,15 @@ def _contexts(calltree: pd.DataFrame, parent: Int) -> Found:
     return Found(row, np.where(holds[row], row, parent[row]))
 
 
-def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, found: Found) -> Floats:
+def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sites: Found) -> Floats:
     """Return a metric's value of each kernel, 0 where none was stored."""
     values = measured(calltree, call_metrics, metric)
     inclusive, alone = np.zeros((2, len(calltree)))
     inclusive[values.row] = np.nan_to_num(values.inclusive)
     alone[values.row] = np.nan_to_num(values.exclusive)
-    nameless = found.row == found.placeholder
-    single = np.bincount(found.placeholder, minlength=len(calltree))[found.placeholder] == 1
-    return np.where(nameless, 0.0, inclusive[found.row]) + np.where(nameless | single, alone[found.placeholder], 0.0)
+    nameless = sites.row == sites.placeholder
+    single = np.bincount(sites.placeholder, minlength=len(calltree))[sites.placeholder] == 1
+    return np.where(nameless, 0.0, inclusive[sites.row]) + np.where(nameless | single, alone[sites.placeholder], 0.0)
 
 
 def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict[str, pd.Series]:
@@ -303,15 +289,15 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
         TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the launch site with
         the most time.
     """
-    found = _named(launched(calltree, call_metrics))
-    kernel = found.groupby("full_name", sort=False)
+    sites = _named(launched(calltree, call_metrics))
+    kernel = sites.groupby("full_name", sort=False)
     table = kernel[["launch_count", "total_ns"]].sum(min_count=1).join(kernel[["name"]].first())
     table["family"] = [names.family(name) for name in table.index]
     table["mean_ns"] = table["total_ns"] / table["launch_count"].where(table["launch_count"] > 0)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     parent = parents(calltree)
-    table = table.join(_main_stall(calltree, parent, found, STALLS.empty() if stalls is None else STALLS.check(stalls)))
-    site = _with_most(found)
+    table = table.join(_main_stall(calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls)))
+    site = _with_most(sites)
     site["path"] = described(calltree, parent, site["row"].to_numpy(), site["name"])
     table = table.join(site.set_index("full_name")[["python", "site", "path"]]).reset_index()
     return _by_time(TREE_KERNELS.make(table[TREE_KERNELS.column_names]))
@@ -319,30 +305,30 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
 
 def launch_sites(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
     """Return one row per kernel, entry point, Python line and operator: LAUNCH_SITES, by falling `total_ns`."""
-    found = _named(launched(calltree, call_metrics))
-    keys, group = numbered(found, ["name", "full_name", "entry", "python", "function", "file", "line", "site"])
+    contexts = _named(launched(calltree, call_metrics))
+    keys, group = numbered(contexts, ["name", "full_name", "entry", "python", "function", "file", "line", "site"])
     for value in ("launch_count", "total_ns"):
-        keys[value] = np.bincount(group, found[value].to_numpy(), len(keys)).astype(np.float64, copy=False)
+        keys[value] = np.bincount(group, contexts[value].to_numpy(), len(keys)).astype(np.float64, copy=False)
     keys["share_frac"] = keys["total_ns"] / (keys["total_ns"].sum() or np.nan)
     return _by_time(LAUNCH_SITES.make(keys))
 
 
-def _named(found: pd.DataFrame) -> pd.DataFrame:
+def _named(contexts: pd.DataFrame) -> pd.DataFrame:
     """Add the short name of each kernel, and the Python line as one text."""
-    short = {name: names.short(name) for name in found["full_name"].dropna().unique()}
-    base = found["file"].str.replace(r".*/", "", regex=True) + ":" + found["line"].astype("string")
-    python = (base + (" " + found["function"]).fillna("")).astype("string")
-    return found.assign(name=found["full_name"].map(short).astype("string"), python=python)
+    short = {name: names.short(name) for name in contexts["full_name"].dropna().unique()}
+    base = contexts["file"].str.replace(r".*/", "", regex=True) + ":" + contexts["line"].astype("string")
+    python = (base + (" " + contexts["function"]).fillna("")).astype("string")
+    return contexts.assign(name=contexts["full_name"].map(short).astype("string"), python=python)
 
 
-def _with_most(found: pd.DataFrame) -> pd.DataFrame:
+def _with_most(contexts: pd.DataFrame) -> pd.DataFrame:
     """Return, for each kernel, the context with most time of the launch site with most time."""
     keys = ["full_name", "python", "site"]
-    _, group = numbered(found, keys)
-    time = np.nan_to_num(found["total_ns"].to_numpy())
+    _, group = numbered(contexts, keys)
+    time = np.nan_to_num(contexts["total_ns"].to_numpy())
     of_site = np.bincount(group, time)[group] if len(group) else time
     order = np.lexsort([-time, -of_site])
-    return found.iloc[order].drop_duplicates("full_name").reset_index(drop=True)
+    return contexts.iloc[order].drop_duplicates("full_name").reset_index(drop=True)
 
 
 def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
@@ -354,18 +340,18 @@ def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd
         KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value
         raises PerfkitError.
     """
-    found = _named(launched(calltree, call_metrics))
-    waiting = _waiting(calltree, parents(calltree), found, STALLS.check(stalls))
-    names_of = found.drop_duplicates("full_name").set_index("full_name")["name"]
+    contexts = _named(launched(calltree, call_metrics))
+    waiting = _waiting(calltree, parents(calltree), contexts, STALLS.check(stalls))
+    names_of = contexts.drop_duplicates("full_name").set_index("full_name")["name"]
     table = waiting.assign(name=waiting["full_name"].map(names_of).astype("string"))
     return KERNEL_STALLS.make(table[list(KERNEL_STALLS.column_names)])
 
 
-def _waiting(calltree: pd.DataFrame, parent: Int, found: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
+def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
     """Return the shares of the stalls of each kernel, with its full name."""
-    kernel, names_of = pd.factorize(found["full_name"])
+    kernel, names_of = pd.factorize(contexts["full_name"])
     at = np.full(len(calltree) + 1, -1, np.int64)
-    at[found["row"].to_numpy()] = kernel
+    at[contexts["row"].to_numpy()] = kernel
     of_node = stalls[stalls["node"].ge(0)]
     row = rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
     enclosing = np.append(nearest(parent, at[:-1] >= 0), -1)[row]
@@ -374,9 +360,9 @@ def _waiting(calltree: pd.DataFrame, parent: Int, found: pd.DataFrame, stalls: p
     return table.assign(full_name=pd.Series(names_of.to_numpy()[table["node"].to_numpy()], dtype="string"))
 
 
-def _main_stall(calltree: pd.DataFrame, parent: Int, found: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
+def _main_stall(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
     """Return the largest stall of each kernel by its full name."""
-    every = _waiting(calltree, parent, found, stalls)
+    every = _waiting(calltree, parent, contexts, stalls)
     largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
     named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
     return named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"})
@@ -390,19 +376,8 @@ def stall_shares(calltree: pd.DataFrame, stalls: pd.DataFrame, *, by: str = "ran
     """Return the share of each stall reason in all kernels' stalls: of samples, not of time.
 
     share = value summed over all contexts / sum over the reasons, totals and the rows of launches left out. `by` is
-    "rank", the whole program, or "entry", per entry point.
-
-    Returns
-    -------
-    pandas.DataFrame
-        STALL_SHARES, by rank (and entry), largest value first.
-
-    Raises
-    ------
-    ValueError
-        If `by` is neither.
-    PerfkitError
-        If a value is negative.
+    "rank", the whole program, or "entry", per entry point; else ValueError. STALL_SHARES is by rank (and entry), the
+    largest value first. A negative value raises PerfkitError.
     """
     if by not in ("rank", "entry"):
         raise ValueError(f"by: {by!r} is not one of ['rank', 'entry']")
@@ -411,8 +386,8 @@ def stall_shares(calltree: pd.DataFrame, stalls: pd.DataFrame, *, by: str = "ran
     at = rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
     of_node = of_node.assign(entry=text(calltree["entry"], at if by == "entry" else np.full(len(at), -1)).to_numpy())
     keys, group = numbered(of_node, ["rank", "entry"])
-    found = summed(of_node, group)
-    return STALL_SHARES.make(found.join(keys, on="node").drop(columns="node"))
+    stall_table = summed(of_node, group)
+    return STALL_SHARES.make(stall_table.join(keys, on="node").drop(columns="node"))
 
 
 def summed(stalls: pd.DataFrame, group: Int) -> pd.DataFrame:

@@ -109,18 +109,18 @@ def of_metric(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     wanted = labelled(metrics["metric"], metrics["metric"].cat.categories == metric)
     if len(metrics) and not wanted.any():
         raise ValueError(f"metric: {metric!r} is not one of {recorded(metrics)}")
-    found: pd.DataFrame = metrics[wanted]
-    return found
+    rows: pd.DataFrame = metrics[wanted]
+    return rows
 
 
 def measured(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> Measured:
     """Return the values of `metric` at the contexts of the tree; ValueError as in `of_metric`."""
     CALLTREE.check(calltree)
-    found = of_metric(CALL_METRICS.check(call_metrics), metric)
-    row = rows_of(calltree, found["rank"].to_numpy(np.int64), found["node"].to_numpy())
+    values = of_metric(CALL_METRICS.check(call_metrics), metric)
+    row = rows_of(calltree, values["rank"].to_numpy(np.int64), values["node"].to_numpy())
     there = row >= 0
-    inclusive, exclusive = (found[name].to_numpy()[there] for name in ("inclusive", "exclusive"))
-    return Measured(row[there], inclusive, exclusive, str(found["unit"].iloc[0]) if len(found) else "")
+    inclusive, exclusive = (values[name].to_numpy()[there] for name in ("inclusive", "exclusive"))
+    return Measured(row[there], inclusive, exclusive, str(values["unit"].iloc[0]) if len(values) else "")
 
 
 def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
@@ -137,9 +137,9 @@ def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     """
     roots = CALLTREE.check(calltree).loc[calltree["parent"].isna(), ["rank", "node", "entry"]]
     near = np.isin(CALL_METRICS.check(call_metrics)["node"].to_numpy(), roots["node"].to_numpy())
-    found = call_metrics[near].merge(roots, on=["rank", "node"])
-    keys, group = numbered(found, ["rank", "entry", "metric", "unit"])
-    keys["inclusive"] = np.bincount(group, found["inclusive"].to_numpy(), len(keys))
+    at_roots = call_metrics[near].merge(roots, on=["rank", "node"])
+    keys, group = numbered(at_roots, ["rank", "entry", "metric", "unit"])
+    keys["inclusive"] = np.bincount(group, at_roots["inclusive"].to_numpy(), len(keys))
     whole, of = numbered(keys, ["rank", "metric", "unit"])
     total = np.bincount(of, keys["inclusive"].to_numpy(), len(whole))[of].astype(np.float64, copy=False)
     return TOTALS.make(keys.assign(share_frac=_share(keys["inclusive"].to_numpy(), total)))
@@ -149,38 +149,29 @@ def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
     """Return where a metric's values arose: in each function itself, without what it calls.
 
     exclusive = sum of the exclusive values of the function's contexts and of the lines, loops and instructions in them.
-    The sum over all rows is the total at the roots.
+    The sum over all rows is the total at the roots. `by` is "function"; "module" of the function; "file": a context's
+    own source file, else its function's; or "kind" of the context itself. ValueError for another one, or a metric that
+    `call_metrics` lacks.
 
-    Parameters
-    ----------
-    metric
-        A metric of `call_metrics`, else ValueError.
-    by
-        "function"; "module" of the function; "file": a context's own source file, else its function's; "kind" of the
-        context itself; else ValueError.
-
-    Returns
-    -------
-    pandas.DataFrame
-        EXCLUSIVE, by rank, then falling value, ties by name; `count` of contexts with a value other than 0;
-        `share_frac` of the total at the roots of the rank, NaN where that is 0.
+    EXCLUSIVE is by rank, then falling value, ties by name; `count` is of contexts with a value other than 0;
+    `share_frac` of the total at the roots of the rank, NaN where that is 0.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
-    found = measured(calltree, call_metrics, metric)
+    values = measured(calltree, call_metrics, metric)
     parent = parents(calltree)
-    owner = within(calltree, parent)[found.row] if by in ("function", "module") else found.row
-    count = np.bincount(owner, found.exclusive != 0, len(parent)).astype(np.int64)
+    owner = within(calltree, parent)[values.row] if by in ("function", "module") else values.row
+    count = np.bincount(owner, values.exclusive != 0, len(parent)).astype(np.int64)
     used = np.flatnonzero(count)
     keys, group = _labelled(calltree, parent, used, by)
     keys["count"] = np.bincount(group, count[used], len(keys)).astype(np.int64)
-    own = np.bincount(owner, found.exclusive, len(parent))[used]
+    own = np.bincount(owner, values.exclusive, len(parent))[used]
     keys["exclusive"] = np.bincount(group, own, len(keys)).astype(np.float64, copy=False)
-    root = parent[found.row] < 0
-    total = pd.Series(found.inclusive[root]).groupby(calltree["rank"].to_numpy()[found.row[root]]).sum()
+    root = parent[values.row] < 0
+    total = pd.Series(values.inclusive[root]).groupby(calltree["rank"].to_numpy()[values.row[root]]).sum()
     whole = np.asarray(keys["rank"].map(total), np.float64)
     keys["share_frac"] = _share(keys["exclusive"].to_numpy(), whole)
-    table = EXCLUSIVE.make(keys.assign(unit=found.unit))
+    table = EXCLUSIVE.make(keys.assign(unit=values.unit))
     return table.sort_values(["rank", "exclusive"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
 
@@ -219,9 +210,9 @@ def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str,
     if by not in ("thread", "entry"):
         raise ValueError(f"by: {by!r} is not one of ['thread', 'entry']")
     THREADS.check(threads)
-    found = of_metric(THREAD_METRICS.check(thread_metrics), metric).astype({"entry": "string"})
+    values = of_metric(THREAD_METRICS.check(thread_metrics), metric).astype({"entry": "string"})
     keys, together = ["rank", "thread"], ["rank"] if by == "thread" else ["rank", "entry"]
-    parts = found.groupby([*keys, "entry"], as_index=False)[["inclusive"]].sum().rename(columns={"inclusive": "value"})
+    parts = values.groupby([*keys, "entry"], as_index=False)[["inclusive"]].sum().rename(columns={"inclusive": "value"})
     if by == "thread":
         largest = parts.sort_values("value", ascending=False, kind="stable").drop_duplicates(keys)[[*keys, "entry"]]
         parts = parts.groupby(keys, as_index=False)[["value"]].sum().merge(largest, on=keys)
@@ -272,7 +263,7 @@ def nearest(parent: Int, wanted: Bool) -> Int:
         if np.array_equal(above, at):
             break
         at = above
-    # Contexts that enclose each other, of which no file should speak, have none.
+    # Contexts that enclose each other, in a damaged file, have none.
     return np.where(np.append(wanted, False)[at[:-1]], at[:-1], -1)
 
 
@@ -305,7 +296,7 @@ def described(calltree: pd.DataFrame, parent: Int, rows: Int, own: Iterable[str]
     """
     shown = of_kind(calltree, "function", "entry")
     codes, categories = calltree["name"].cat.codes.to_numpy(), calltree["name"].cat.categories
-    spoken = cache(lambda code: called(str(categories[code])))
+    short_name = cache(lambda code: called(str(categories[code])))
     texts = []
     for row, last in zip(rows.tolist(), own, strict=True):
         steps, at = [last], int(parent[row])
@@ -313,7 +304,7 @@ def described(calltree: pd.DataFrame, parent: Int, rows: Int, own: Iterable[str]
             if at < 0:
                 break
             if shown[at] and codes[at] >= 0:
-                steps.append(spoken(int(codes[at])))
+                steps.append(short_name(int(codes[at])))
             at = int(parent[at])
         texts.append(SEPARATOR.join(step for step, _ in groupby(reversed(steps))))
     return texts

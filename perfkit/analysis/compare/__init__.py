@@ -205,23 +205,11 @@ def figures(
     on how long was recorded, is "changed". Better or worse is only what has an interval; other figures that differ are
     "changed, not tested". A share can fall because work got faster: the step time decides.
 
-    Parameters
-    ----------
-    before, after
-        FIGURES; an id that is there twice raises ValueError.
-    intervals
-        Id -> (low, high) of the ratio after / before, of the figures that can have one: it decides; NaN, too few
-        values, is "cannot tell".
-    least
-        Id -> absolute difference that matters, in the figure's unit: one with an interval must differ by more.
-    tolerance
-        Relative difference up to which figures without an interval show no difference; fractions must differ by one
-        point in a hundred as well.
-
-    Returns
-    -------
-    pandas.DataFrame
-        COMPARED_FIGURES, a row per figure that either run has, in their order.
+    `before` and `after` are FIGURES; an id that is there twice raises ValueError. `intervals` has, by id, (low, high)
+    of the ratio after / before of the figures that can have one: it decides; NaN, too few values, is "cannot tell".
+    `least` has, by id, the absolute difference that matters, in the figure's unit: one with an interval must differ by
+    more. `tolerance` is the relative difference up to which figures without an interval show no difference; fractions
+    must differ by one point in a hundred as well. COMPARED_FIGURES has a row per figure that either run has.
     """
     for side, frame in (("before", before), ("after", after)):
         twice = FIGURES.check(frame)["id"][frame["id"].duplicated()]
@@ -232,8 +220,8 @@ def figures(
     table = pd.DataFrame({"id": every}).assign(before=old["value"].reindex(every).to_numpy(np.float64))
     table["after"] = new["value"].reindex(every).to_numpy(np.float64)
     for column in _KEYS[1:]:
-        spoken = new[column].astype(object).reindex(every)
-        table[column] = spoken.where(spoken.notna(), old[column].astype(object).reindex(every)).to_numpy()
+        text = new[column].astype(object).reindex(every)
+        table[column] = text.where(text.notna(), old[column].astype(object).reindex(every)).to_numpy()
     ends = [(intervals or {}).get(name) for name in every]
     for i, column in enumerate(("ratio_low", "ratio_high")):
         table[column] = [end[i] if end else np.nan for end in ends]
@@ -271,13 +259,8 @@ def in_parts(
 
     The parts are those of `timeline.breakdown` (of the same kernels, copies and others), between the start and the end
     of each step: the GPU may then still work on the step before, which evens out over the steps. `steps` are what
-    `analysis.steps.detect` returned.
-
-    Returns
-    -------
-    pandas.DataFrame
-        STEP_PARTS: a row per steady step that a rank with a GPU takes; float64, ns, the mean over the GPUs of all ranks
-        that take it, at least 0.
+    `analysis.steps.detect` returned. STEP_PARTS has a row per steady step that a rank with a GPU takes: the mean over
+    the GPUs of all ranks that take it.
     """
     steady = STEPS.check(steps)[steps["steady"]]
     others = kernels.iloc[:0] if others is None else others
@@ -331,17 +314,12 @@ def parts(
     seed: int = 0,
     matters: float = MATTERS,
 ) -> pd.DataFrame:
-    """Return the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
+    """Return PARTS: the parts of the steps' time (`in_parts`) before and after, with an interval for the ratio.
 
     Less of any part is better: shares cannot tell that, for a share falls as well where another part grows. Means add
     up: the differences of all parts sum to that of the mean step of a GPU. A part must also move by the share `matters`
-    of the step before, since less hardly moves the step.
-
-    Returns
-    -------
-    pandas.DataFrame
-        PARTS: a row per part that either run has; float64 ns, means over the steps; `ratio` NaN for what was 0 before.
-        Empty where a side has no steps.
+    of the step before, since less hardly moves the step. `ratio` is NaN for what was 0 before. There is no row where a
+    side has no steps.
     """
     old, new = ([frame for frame in listed(side) if len(STEP_PARTS.check(frame))] for side in (before, after))
     how = Resampling("mean", confidence, resamples, seed).checked()
@@ -411,20 +389,11 @@ def ledger(
 ) -> pd.DataFrame:
     """Return a series of runs, each with one more change: step time, and change against the run before and the first.
 
-    Cumulative ratios compare with the first run directly: they are no products of single ones.
+    `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of the changes;
+    `utilisation`, by label, that of the run, of any one meaning: ValueError outside 0..1 or of no run.
 
-    Parameters
-    ----------
-    runs
-        Label -> steps of that run, or of its repeats, as in `steps`; in the order of the changes; may be empty.
-    utilisation
-        Label -> utilisation of that run, of any one meaning; ValueError outside 0..1 or of no run.
-
-    Returns
-    -------
-    pandas.DataFrame
-        LEDGER, a row per run in their order; step times are medians. A run without steady steps has NaN, and the next
-        is compared with the last that has some; verdicts are against that run.
+    LEDGER has a row per run; step times are medians. Cumulative ratios compare with the first run directly: they are no
+    products of single ones. A run without steady steps has NaN, and the next is compared with the last that has some.
     """
     used = utilisation or {}
     if strange := [label for label in used if label not in runs]:

@@ -105,17 +105,11 @@ class _Paths(NamedTuple):
 def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float = TOLERANCE) -> pd.DataFrame:
     """Return the kernels of two runs side by side: launches, time and median, what changed, what is new or gone.
 
-    Parameters
-    ----------
-    before, after
-        KERNELS, or what `in_steps` returned. Counts and totals are per step of a rank where kernels have a `step`, else
-        per repeat: of runs recorded for different lengths only the medians compare.
-    by
-        What makes a kernel the same: "name", "full_name", "family", "grid" (full name, blocks, threads of a block), or
-        "order": in addition its place among the launches of that grid in its step; else, and for "order" without steps,
-        ValueError.
-    tolerance
-        Relative difference of total or count up to which a kernel is "same".
+    KERNELS, or what `in_steps` returned: counts and totals are per step of a rank where kernels have a `step`, else per
+    repeat: of runs recorded for different lengths only the medians compare. `by` is what makes a kernel the same:
+    "name", "full_name", "family", "grid" (full name, blocks, threads of a block), or "order": in addition its place
+    among the launches of that grid in its step; else, and for "order" without steps, ValueError. `tolerance` is the
+    relative difference of total or count up to which a kernel is "same".
 
     Returns
     -------
@@ -362,23 +356,14 @@ def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TO
     """Return a metric of each call path before and after: paths match by the names of their functions.
 
     Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
-    are no part of a host function's name. Ranks and threads of one entry point are summed.
+    are no part of a host function's name. Ranks and threads of one entry point are summed. Each profile is a pair of
+    CALLTREE and CALL_METRICS; ValueError if it has values, but none of the metric, or the units differ.
 
-    Parameters
-    ----------
-    before, after
-        CALLTREE and CALL_METRICS of one profile, each as a pair.
-    metric
-        A metric of both; ValueError if a profile has values, but none of it, or the units differ.
-
-    Returns
-    -------
-    pandas.DataFrame
-        PATHS, by falling size of the difference, ties by path: paths with a value in either profile. The `difference`
-        of all sums to the difference of the totals.
+    PATHS is by falling size of the difference, ties by path: paths with a value in either profile. The `difference` of
+    all sums to the difference of the totals.
     """
-    known = _Paths({}, [], [], [])
-    sides = [_path_values(*profile, metric, known) for profile in (before, after)]
+    distinct = _Paths({}, [], [], [])
+    sides = [_path_values(*profile, metric, distinct) for profile in (before, after)]
     units = {unit for _, unit in sides if unit}
     if len(units) > 1:
         raise ValueError(f"metric: {metric!r} is in {' and '.join(sorted(units))}. Compare profiles of one tool.")
@@ -391,29 +376,29 @@ def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TO
     moved = made["difference"].abs() > tolerance * made["before"]
     moved |= (made["inclusive_after"] - made["inclusive_before"]).abs() > tolerance * made["inclusive_before"]
     made["status"] = np.select([*absent, moved], [NEW, GONE, CHANGED], default=SAME)
-    made["path"] = [known.described(path) for path in made.index]
-    made["name"], made["depth"] = ([column[path] for path in made.index] for column in (known.name, known.depth))
-    found = PATHS.make(made.assign(unit=next(iter(units), "")))
-    order = np.lexsort([pd.factorize(found["path"], sort=True)[0], -found["difference"].abs().to_numpy()])
-    return found.iloc[order].reset_index(drop=True)
+    made["path"] = [distinct.described(path) for path in made.index]
+    made["name"], made["depth"] = ([column[path] for path in made.index] for column in (distinct.name, distinct.depth))
+    differences = PATHS.make(made.assign(unit=next(iter(units), "")))
+    order = np.lexsort([pd.factorize(differences["path"], sort=True)[0], -differences["difference"].abs().to_numpy()])
+    return differences.iloc[order].reset_index(drop=True)
 
 
 def _path_values(
-    calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, known: _Paths
+    calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, distinct: _Paths
 ) -> tuple[pd.DataFrame, str]:
     """Return the values of each path of one profile by its number, and their unit."""
-    found = measured(calltree, call_metrics, metric)
+    values = measured(calltree, call_metrics, metric)
     parent = parents(calltree)
     owner = within(calltree, parent)
-    number = _path_numbers(calltree, parent, owner, known)
-    own = np.bincount(number[owner[found.row]], found.exclusive, len(known.above))
-    whole = owner[found.row] == found.row
-    inclusive = np.bincount(number[found.row[whole]], found.inclusive[whole], len(known.above))
+    number = _path_numbers(calltree, parent, owner, distinct)
+    own = np.bincount(number[owner[values.row]], values.exclusive, len(distinct.above))
+    whole = owner[values.row] == values.row
+    inclusive = np.bincount(number[values.row[whole]], values.inclusive[whole], len(distinct.above))
     used = np.flatnonzero((own != 0) | (inclusive != 0))
-    return pd.DataFrame({"": own[used], "inclusive_": inclusive[used]}, index=used), found.unit
+    return pd.DataFrame({"": own[used], "inclusive_": inclusive[used]}, index=used), values.unit
 
 
-def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, known: _Paths) -> Int:
+def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, distinct: _Paths) -> Int:
     """Return the number of the path to each function, entry point and GPU operation; -1 for all others."""
     rows = np.arange(len(calltree))
     own = rows[owner == rows]
@@ -421,9 +406,9 @@ def _path_numbers(calltree: pd.DataFrame, parent: Int, owner: Int, known: _Paths
     full = text(calltree["name"], rows).fillna("unknown")
     # Host functions without template arguments, kernels by their short name, which tells work apart.
     host, device = ({n: call(n) for n in full[of].unique()} for call, of in ((called, ~on_gpu), (names.short, on_gpu)))
-    spoken = np.where(on_gpu, full.map(device), full.map(host))
+    shown = np.where(on_gpu, full.map(device), full.map(host))
     number = np.full(len(calltree), -1, np.int64)
     above = np.where(parent >= 0, owner[parent], -1)
     for row in own[np.argsort(calltree["depth"].to_numpy()[own], kind="stable")].tolist():
-        number[row] = known.of(int(number[above[row]]) if above[row] >= 0 else -1, str(spoken[row]))
+        number[row] = distinct.of(int(number[above[row]]) if above[row] >= 0 else -1, str(shown[row]))
     return number

@@ -184,16 +184,16 @@ def _block(values: Floats) -> int:
 
 def _drawn(runs: Runs, how: Resampling, length: int, rng: np.random.Generator) -> _Drawn:
     """Return a group's value and how its resamples deviate from it."""
-    found = [_of_run(run, how, length, rng) for run in runs]
-    values = np.array([value for value, _, _ in found])
+    of_runs = [_of_run(run, how, length, rng) for run in runs]
+    values = np.array([value for value, _, _ in of_runs])
     value = float(values.mean()) if len(values) else np.nan
     count = len(runs)
     if count >= SEVERAL:
         away = (values - value)[rng.integers(0, count, (how.resamples, count))].mean(axis=1)
         away, independent = away * np.sqrt(count / (count - 1)), float(count)
     else:
-        away = np.mean([deviation for _, deviation, _ in found], axis=0) if found else np.zeros(1)
-        independent = float(sum(blocks for _, _, blocks in found))
+        away = np.mean([deviation for _, deviation, _ in of_runs], axis=0) if of_runs else np.zeros(1)
+        independent = float(sum(blocks for _, _, blocks in of_runs))
     sound = value > 0 and bool((away > -value).all())
     return _Drawn(value, np.log1p(away / value) if sound else None, independent)
 
@@ -239,13 +239,7 @@ def _student(probability: float, freedom: float) -> float:
 
 
 def direction(figure: str) -> str:
-    """Return whether "lower" or "higher" is better for the figure of this id; empty where neither is.
-
-    Examples
-    --------
-    >>> direction("step_median_ns"), direction("device_busy_frac"), direction("kernel_count")
-    ('lower', 'higher', '')
-    """
+    """Return whether "lower" or "higher" is better for the figure of this id; empty where neither is."""
     return next((better for pattern, better in DIRECTIONS if fnmatchcase(figure, pattern)), "")
 
 
@@ -253,17 +247,12 @@ def of_interval(low: float, high: float, *, better: str = "lower", matters: floa
     """Return the verdict on a ratio after / before whose interval reaches from `low` to `high`, NaN where not known.
 
     `better` is "lower", "higher" or empty for neither. The interval must lie beyond 1 + matters or 1 / (1 + matters).
-
-    Examples
-    --------
-    >>> of_interval(1.02, 1.05), of_interval(1.005, 1.05), of_interval(0.8, 0.9), of_interval(0.8, 0.9, better="higher")
-    ('worse', 'no difference seen', 'better', 'worse')
     """
     if math.isnan(low) or math.isnan(high):
         return UNKNOWN
     if low > 1 + matters:
-        return _said(better, "higher")
-    return _said(better, "lower") if high < 1 / (1 + matters) else UNSEEN
+        return _verdict(better, "higher")
+    return _verdict(better, "lower") if high < 1 / (1 + matters) else UNSEEN
 
 
 def of_values(before: float, after: float, *, better: str, unit: str = "", matters: float = TOLERANCE) -> str:
@@ -278,26 +267,26 @@ def of_values(before: float, after: float, *, better: str, unit: str = "", matte
     apart = abs(after - before)
     if apart <= matters * abs(before) or (unit == "1" and apart <= POINTS):
         return UNSEEN
-    return _said(better, "higher" if after > before else "lower")
+    return _verdict(better, "higher" if after > before else "lower")
 
 
-def _said(better: str, moved: str) -> str:
+def _verdict(better: str, moved: str) -> str:
     """Return the verdict on a value that moved "higher" or "lower"."""
     if not better:
         return CHANGED
     return BETTER if moved == better else WORSE
 
 
-def compared(found: Ratio, unit: str, matters: float) -> dict[str, Any]:
+def compared(change: Ratio, unit: str, matters: float) -> dict[str, Any]:
     """Return a ratio as columns before, after and difference with their unit, the interval and the verdict."""
     return {
-        f"before{unit}": found.before,
-        f"after{unit}": found.after,
-        f"difference{unit}": found.after - found.before,
-        "ratio": found.ratio,
-        "ratio_low": found.low,
-        "ratio_high": found.high,
-        "verdict": of_interval(found.low, found.high, matters=matters),
+        f"before{unit}": change.before,
+        f"after{unit}": change.after,
+        f"difference{unit}": change.after - change.before,
+        "ratio": change.ratio,
+        "ratio_low": change.low,
+        "ratio_high": change.high,
+        "verdict": of_interval(change.low, change.high, matters=matters),
     }
 
 

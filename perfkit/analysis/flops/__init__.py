@@ -115,28 +115,15 @@ OPERATOR_POINTS = Table(
     ),
     ("rank", "name", "model", "dtype"),
 )
-__all__ = [
-    "GPU_TIME",
-    "OPERATOR_POINTS",
-    "WORK",
-    "coverage",
-    "mfu",
-    "operators",
-    "roofline",
-]
+__all__ = ["GPU_TIME", "OPERATOR_POINTS", "WORK", "coverage", "mfu", "operators", "roofline"]
 
 
 def operators(ops: pd.DataFrame) -> pd.DataFrame:
-    """Return operations and bytes of every operator that has a model and its shapes, the innermost such only.
+    """Return WORK: a row per operator that has a model and its shapes, the innermost such only.
 
     Operators call each other: aten::linear calls aten::addmm, and both could be counted. Only those count that call no
     other that computes; copies and the like that a counted one calls are part of it. Where `concrete` was not recorded
-    convolutions have no model, and no mask is known to be causal.
-
-    Returns
-    -------
-    pandas.DataFrame
-        WORK, one row per such operator; FLOP and bytes are exact below 2**53.
+    convolutions have no model, and no mask is known to be causal. FLOP and bytes are exact below 2**53.
     """
     return WORK.make(counted(ops).work)
 
@@ -146,7 +133,7 @@ def counted(ops: pd.DataFrame) -> Counted:
     named = np.flatnonzero(where(OPS.check(ops)["name"], MODELS.__contains__))
     distinct, group = numbered(ops[_ARGUMENTS].take(named), _ARGUMENTS)
     work = pd.DataFrame([_work(row) or _NONE for row in distinct.to_dict("records")], columns=Work._fields)
-    computes, moves = (known.to_numpy(bool)[group] for known in (work["flops"].notna(), work["model"] != ""))
+    computes, moves = (column.to_numpy(bool)[group] for column in (work["flops"].notna(), work["model"] != ""))
     parent = parents(ops)
     row = _kept(parent, named[computes], named[moves & ~computes])
     work["dtype"] = work["dtype"].mask(work["dtype"] == "")
@@ -158,8 +145,8 @@ def counted(ops: pd.DataFrame) -> Counted:
 def _work(row: dict[Hashable, Any]) -> Work | None:
     """Return what an operator with these arguments does, None where it cannot be told."""
     given = parsed(row["shapes"], row["dtypes"], row["concrete"])
-    found = MODELS[row["name"]](given) if given else None
-    return None if found and max(found.flops or 0, found.bytes) > _MOST else found
+    work = MODELS[row["name"]](given) if given else None
+    return None if work and max(work.flops or 0, work.bytes) > _MOST else work
 
 
 def _kept(parent: Int, computes: Int, moves: Int) -> Int:
@@ -177,10 +164,10 @@ def _kept(parent: Int, computes: Int, moves: Int) -> Int:
 
 def _encloses(parent: Int, rows: Int) -> NDArray[np.bool_]:
     """Tell of every operator whether it encloses one of the rows."""
-    found = np.zeros(len(parent), bool)
+    encloses = np.zeros(len(parent), bool)
     for _, at in enclosing(parent, parent[rows]):
-        found[at] = True
-    return found
+        encloses[at] = True
+    return encloses
 
 
 def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
@@ -205,8 +192,8 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     ----------
     Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
     """
-    found = counted(ops)
-    work, gpu_ns = found.work, spent(ops, found, gpu_time)
+    with_model = counted(ops)
+    work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
     names, group = numbered(work, ["rank", "name", "model", "dtype"])
     timed = gpu_ns > 0
     of = group[timed]
@@ -230,38 +217,33 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     """Return the share of each rank's kernel time whose operator has a model: what `roofline` and `mfu` speak for.
 
     Kernels without operator (-1) count as not modelled. Communication kernels count too; leave them out of `gpu_time`
-    for the share of the computation.
-
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank (int32) of `gpu_time`, ascending: `gpu_ns` int64, sum of the durations of all its kernels;
-        `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`, `bytes_frac`
-        float64, these over `gpu_ns`, 0..1, NaN where that is 0.
+    for the share of the computation. One row per rank (int32), ascending: `gpu_ns` int64, sum of the durations of all
+    its kernels; `flops_ns`, `bytes_ns` int64, of those whose operator's FLOP, or bytes, are known; `flops_frac`,
+    `bytes_frac` float64, these over `gpu_ns`, 0..1, NaN where that is 0.
     """
-    found = counted(ops)
-    work, gpu_ns = found.work, spent(ops, found, gpu_time)
+    with_model = counted(ops)
+    work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
     ranks, of_kernel = np.unique(gpu_time["rank"].to_numpy(), return_inverse=True)
     table = pd.DataFrame({"rank": ranks, "gpu_ns": sums(gpu_time["gpu_ns"].to_numpy(), of_kernel, len(ranks))})
     timed = gpu_ns > 0
     of_work = np.searchsorted(ranks, work["rank"].to_numpy()[timed])
     for column in ("flops", "bytes"):
-        known = work[column].notna().to_numpy(bool)[timed]
-        table[f"{column}_ns"] = sums(gpu_ns[timed][known], of_work[known], len(ranks))
+        modelled = work[column].notna().to_numpy(bool)[timed]
+        table[f"{column}_ns"] = sums(gpu_ns[timed][modelled], of_work[modelled], len(ranks))
     for column in ("flops", "bytes"):
         table[f"{column}_frac"] = share(table[f"{column}_ns"].to_numpy(), table["gpu_ns"].to_numpy())
     return table
 
 
-def spent(ops: pd.DataFrame, found: Counted, gpu_time: pd.DataFrame) -> Int:
+def spent(ops: pd.DataFrame, with_model: Counted, gpu_time: pd.DataFrame) -> Int:
     """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
     launching = _rows(ops, GPU_TIME.check(gpu_time))
     own = sums(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
     place = np.full(len(ops), -1)
-    place[found.row] = np.arange(len(found.row))
+    place[with_model.row] = np.arange(len(with_model.row))
     launched = np.flatnonzero(own)
-    time = np.zeros(len(found.row), np.int64)
-    for who, at in enclosing(found.parent, launched):
+    time = np.zeros(len(with_model.row), np.int64)
+    for who, at in enclosing(with_model.parent, launched):
         here = place[at] >= 0
         np.add.at(time, place[at[here]], own[launched[who[here]]])
     return time
@@ -293,17 +275,10 @@ def mfu(
     time for the backward pass (checkpointing), that is more than the model needs: mfu leaves `recomputed_flops` out.
     Both are lower bounds as far as the coverage is below 1, since operators without a model count for nothing.
 
-    Parameters
-    ----------
-    points, coverage
-        Of `roofline` and `coverage`, for the same operators and kernels; may hold several ranks.
-    peak_flops_per_s
-        Dense peak of one GPU in the precision of the operators, FLOP/s, such as
-        ``hardware.peaks(name).flops("bf16_tensor")``. There is no default: None is refused.
-    span_ns
-        Wall time in which the kernels ran, ns, such as that of some whole steps.
-    gpus
-        GPUs that the ranks of `points` used, count.
+    `points` and `coverage` are of the functions of that name (`roofline`, `coverage`), for the same operators and
+    kernels, and may hold several ranks, with `gpus` GPUs together. `peak_flops_per_s` is the dense peak of one GPU in
+    the precision of the operators, such as ``hardware.peaks(name).flops("bf16_tensor")``: there is no default.
+    `span_ns` is the wall time in which the kernels ran, such as that of some whole steps.
 
     Returns
     -------
@@ -312,12 +287,8 @@ def mfu(
         `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators'
         FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
 
-    Raises
-    ------
-    PerfkitError
-        If no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be.
-    ValueError
-        If the span is not positive, there is no GPU, or more is recomputed than there is.
+    PerfkitError if no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be;
+    ValueError if the span is not positive, there is no GPU, or more is recomputed than there is.
 
     References
     ----------

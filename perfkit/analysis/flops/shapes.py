@@ -109,13 +109,13 @@ class Inputs:
 
     def integers(self, position: int) -> tuple[int, ...] | None:
         """Return a whole number, or a list of them, None where it is not one."""
-        found = _INTEGERS.fullmatch(self.text(position) or "")
-        return tuple(int(part) for part in found[1].split(",")) if found else None
+        match = _INTEGERS.fullmatch(self.text(position) or "")
+        return tuple(int(part) for part in match[1].split(",")) if match else None
 
     def flags(self, position: int) -> tuple[bool, ...] | None:
         """Return a truth value, or a list of them, None where it is not one."""
-        found = _FLAGS.fullmatch(self.text(position) or "")
-        return tuple(part.strip() == "True" for part in found[1].split(",")) if found else None
+        match = _FLAGS.fullmatch(self.text(position) or "")
+        return tuple(part.strip() == "True" for part in match[1].split(",")) if match else None
 
 
 class Work(NamedTuple):
@@ -241,10 +241,10 @@ def _listed(text: object) -> list[object] | None:
     if not isinstance(text, str) or len(text) > LONGEST:
         return None
     try:
-        found = json.loads(text)
+        values = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, list) else None
+    return values if isinstance(values, list) else None
 
 
 def _shape(sizes: object) -> tuple[int, ...] | None:

@@ -29,12 +29,7 @@ EDGE = CAUSES.index("edge")
 TEXTS = ("detail", "api", "range")
 
 
-__all__ = [
-    "Idle",
-    "Lanes",
-    "Launching",
-    "Spans",
-]
+__all__ = ["Idle", "Lanes", "Launching", "Spans"]
 TABLES = pd.Index(["KERNELS", "COPIES"])
 
 
@@ -77,28 +72,12 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the busy time of each stream in equal bins of one time axis, kind by kind.
 
-        Parameters
-        ----------
-        window
-            (start_ns, end_ns), half open; the span of the run when omitted.
-        bins
-            Number of bins, at least 1; no more are made than the window has nanoseconds.
-        ranks, gpus
-            Ranks and CUDA ordinals to keep; empty keeps all.
-        names
-            Kernels to keep: bool for each category of the column `name`, or what `matching` returns; all when
-            omitted. Copies are kept whatever it says.
+        `bins` is at least 1; no more are made than the window has nanoseconds. Empty `ranks` and `gpus` keep all.
+        `names` chooses kernels: bool for each category of the column `name`, or what `matching` returns; all when
+        omitted. The answer is `perfkit.analysis.timeline.bins` of the operations kept, with the same window.
 
-        Returns
-        -------
-        pandas.DataFrame
-            As `perfkit.analysis.timeline.bins` of the operations kept, with the same window.
-
-        Raises
-        ------
-        ValueError
-            If `bins` is below 1, the window does not end after it starts, a rank or GPU has no operation in the
-            run, or `names` is of another dtype or length.
+        ValueError if `bins` is below 1, the window does not end after it starts, a rank or GPU has no operation in the
+        run, or `names` is of another dtype or length.
         """
         if bins < 1:
             raise ValueError(f"bins: {bins} is not at least 1")
@@ -123,14 +102,10 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the time of the kernels with time in the window, per name; arguments and ValueError as in `busy`.
 
-        Durations are cut at the window's edges and add up, also where kernels run at once.
-
-        Returns
-        -------
-        pandas.DataFrame
-            By falling total_ns, ties by falling count, then name: name (category), family (category, missing where
-            kernels of several families share the name), count (int64, at least 1), total_ns (int64, ns, at least 1),
-            share_frac (float64, above 0, at most 1, total_ns over the sum of this table).
+        Durations are cut at the window's edges and add up, also where kernels run at once. By falling total_ns, ties by
+        falling count, then name: name, family (category, missing where kernels of several families share the name),
+        count (int64, at least 1), total_ns (int64, ns, at least 1), share_frac (float64, total_ns over the sum of this
+        table).
         """
         counts, totals = map(self._works.by_name, self._sums(window, ranks, gpus, names))
         seen = np.flatnonzero(counts)
@@ -159,14 +134,10 @@ class Lanes:
     ) -> pd.DataFrame:
         """Return the kernels and copies with time in the window one by one, whole: they are not cut at its edges.
 
-        Arguments as in `busy`; ValueError also where there are more than `most`: ask `count` first.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Sorted by rank, gpu (int32), stream (int64), kind (category, as in `busy`) and start_ns: these, dur_ns
-            (int64, ns), name (category; of a copy its direction), family (category, missing for a copy), correlation
-            (int64), row (int64, position in its table), table (category: KERNELS or COPIES).
+        Arguments as in `busy`; ValueError also where there are more than `most`: ask `count` first. Sorted by rank,
+        gpu, stream (int64), kind (category, as in `busy`) and start_ns: these, dur_ns, name (category; of a copy its
+        direction), family (category, missing for a copy), correlation (int64), row (int64, position in its table),
+        table (category: KERNELS or COPIES).
         """
         count = self.count(window=window, ranks=ranks, gpus=gpus, names=names)
         if count > most:
@@ -198,11 +169,11 @@ class Lanes:
         """Return the lanes of the devices kept."""
         kept = np.ones(len(self.devices), bool)
         for name, column, wanted in (("ranks", "rank", ranks), ("gpus", "gpu", gpus)):
-            known = self.devices[column].to_numpy()
-            unknown = [one for one in wanted if one not in known]
+            numbers = self.devices[column].to_numpy()
+            unknown = [one for one in wanted if one not in numbers]
             if unknown:
-                raise ValueError(f"{name}: {', '.join(map(str, unknown))} is not one of {np.unique(known).tolist()}")
-            kept &= np.isin(known, np.asarray(wanted)) if len(wanted) else True
+                raise ValueError(f"{name}: {', '.join(map(str, unknown))} is not one of {np.unique(numbers).tolist()}")
+            kept &= np.isin(numbers, np.asarray(wanted)) if len(wanted) else True
         return [lane for lane in self._lanes if kept[lane.key.device]]
 
     def _places(self, keys: Int) -> pd.DataFrame:
@@ -240,9 +211,9 @@ class Launching:
             at = np.flatnonzero((rank == key[0]) & (process == key[1]) & (correlation >= 0))
             place = np.searchsorted(ids, correlation[at])
             place, is_known = np.minimum(place, len(ids) - 1), place < len(ids)
-            known = is_known & (ids[place] == correlation[at])
-            row = place[known] if order is None else order[place[known]]
-            found[at[known]] = row + first
+            launched = is_known & (ids[place] == correlation[at])
+            row = place[launched] if order is None else order[place[launched]]
+            found[at[launched]] = row + first
         return found
 
     def of(self, rank: NDArray[np.integer], process: NDArray[np.integer], correlation: Int) -> dict[str, Any]:
@@ -356,18 +327,18 @@ class Idle:
             start, end, row = np.r_[start, self._last[device]], np.r_[end, window[1]], np.r_[row, -1]
         return _Inside(np.full(len(row), device), np.maximum(start, window[0]), np.minimum(end, window[1]), row)
 
-    def _cut(self, found: _Inside, window: Window) -> pd.DataFrame:
+    def _cut(self, gaps: _Inside, window: Window) -> pd.DataFrame:
         """Return the gaps as a table: what reaches an edge of the window is an edge, whatever ended it."""
-        edge = (found.start == window[0]) | (found.end == window[1])
-        row = np.where(edge, -1, found.row)
-        columns: dict[str, Any] = {"start_ns": found.start, "dur_ns": found.end - found.start}
+        edge = (gaps.start == window[0]) | (gaps.end == window[1])
+        row = np.where(edge, -1, gaps.row)
+        columns: dict[str, Any] = {"start_ns": gaps.start, "dur_ns": gaps.end - gaps.start}
         for name, missing in (("cause", EDGE), *((text, -1) for text in TEXTS)):
             column = self._gaps[name].cat
             codes = np.append(column.codes.to_numpy(), np.int8(missing))
             columns[name] = pd.Categorical.from_codes(codes[row], column.categories)
         columns |= {name: np.append(self._gaps[name].to_numpy(), -1)[row] for name in ("process", "thread")}
         columns |= {name: np.append(self._gaps[name].to_numpy(), 0)[row] for name in PARTS}
-        places = self._devices.take(found.device).reset_index(drop=True)
+        places = self._devices.take(gaps.device).reset_index(drop=True)
         return places.assign(**columns)[[*GAPS.column_names]]
 
 
@@ -462,9 +433,9 @@ class Spans:
 
 def listed(lanes: Sequence[Lane], window: Window, mask: Bool | None) -> tuple[Int, Columns]:
     """Return the keys (one row each) and columns of the operations with time in the window, by key and start."""
-    found = [_of(lane, window, mask) for lane in lanes]
+    tables = [_of(lane, window, mask) for lane in lanes]
     none = np.zeros((0, len(Key._fields) + len(Columns._fields)), np.int64)
-    table = np.concatenate([none, *found])
+    table = np.concatenate([none, *tables])
     *keys, start, _, _, row = table.T
     table = table[np.lexsort([row, start, *reversed(keys)])]
     return table[:, : len(Key._fields)], Columns(*table[:, len(Key._fields) :].T)

@@ -111,32 +111,32 @@ class Lane(ABC):
         """Return the rows with time in the window."""
         return np.concatenate([self._across(first), np.arange(self._before(first), self._before(last))])
 
-    def add_totals(self, found: Int, first: int, last: int) -> None:
+    def add_totals(self, sums: Int, first: int, last: int) -> None:
         """Add count and time (ns) of the rows with time in the window, cut at its edges, to rows 0 and 1, per work."""
         inside, work = self._before(first), self.operations.work
-        self._add_between(found, inside, self._before(last))
+        self._add_between(sums, inside, self._before(last))
         earlier, later = self._across(first), self._across(last)
         later = later[later >= inside]
-        np.add.at(found[0], work[earlier], 1)
-        np.add.at(found[1], work[earlier], np.minimum(self._end(earlier), last) - first)
-        np.subtract.at(found[1], work[later], self._end(later) - last)
+        np.add.at(sums[0], work[earlier], 1)
+        np.add.at(sums[1], work[earlier], np.minimum(self._end(earlier), last) - first)
+        np.subtract.at(sums[1], work[later], self._end(later) - last)
 
-    def _add_between(self, found: Int, first: int, last: int) -> None:
+    def _add_between(self, sums: Int, first: int, last: int) -> None:
         """Add count and time of the rows first .. last-1, whole, per work."""
         low, high = -(-first // self._block), last // self._block
         if low >= high:
-            self._add(found, first, last)
+            self._add(sums, first, last)
             return
-        found += self._sums[high] - self._sums[low]
-        self._add(found, first, low * self._block)
-        self._add(found, high * self._block, last)
+        sums += self._sums[high] - self._sums[low]
+        self._add(sums, first, low * self._block)
+        self._add(sums, high * self._block, last)
 
-    def _add(self, found: Int, first: int, last: int) -> None:
+    def _add(self, sums: Int, first: int, last: int) -> None:
         """As `_add_between`, row by row."""
         work = self.operations.work[first:last].astype(np.intp)
         # numpy adds exactly, and fast where both are of its own integers.
-        np.add.at(found[0], work, np.ones(len(work), np.int64))
-        np.add.at(found[1], work, self.operations.dur[first:last].astype(np.int64, copy=False))
+        np.add.at(sums[0], work, np.ones(len(work), np.int64))
+        np.add.at(sums[1], work, self.operations.dur[first:last].astype(np.int64, copy=False))
 
     def _before(self, time: int) -> int:
         """Return the number of operations that start before a time."""
@@ -255,9 +255,9 @@ class Works:
 
     def by_name(self, per_work: Int) -> Int:
         """Add up, per name, what was counted per work; what has no name comes last."""
-        found = np.zeros(len(self._texts[0]) + 1, np.int64)
-        np.add.at(found, self._name, per_work[: self.kernels])
-        return found
+        sums = np.zeros(len(self._texts[0]) + 1, np.int64)
+        np.add.at(sums, self._name, per_work[: self.kernels])
+        return sums
 
     def names(self, chosen: Int) -> pd.DataFrame:
         """Return name and family (missing where kernels of several families share it) of names by their number."""
@@ -297,11 +297,11 @@ def parts(at: Int) -> Iterator[tuple[slice, slice]]:
 
 def sums(values: Numbers, at: Int) -> Int:
     """Return the sum of each bin's values: bin i begins with value at[i] - at[0]."""
-    found = np.zeros(len(at) - 1, np.int64)
+    total = np.zeros(len(at) - 1, np.int64)
     filled = np.flatnonzero(np.diff(at))
     if len(filled):
-        found[filled] = np.add.reduceat(values, (at - at[0])[filled], dtype=np.int64)
-    return found
+        total[filled] = np.add.reduceat(values, (at - at[0])[filled], dtype=np.int64)
+    return total
 
 
 def lanes(frames: tuple[pd.DataFrame, pd.DataFrame], devices: list[Int], works: Works) -> list[Lane]:
@@ -311,11 +311,11 @@ def lanes(frames: tuple[pd.DataFrame, pd.DataFrame], devices: list[Int], works: 
         _either(kernels["family"], "communication", COMMUNICATION, COMPUTATION),
         _either(copies["direction"], "memset", COMPUTATION, COPY),
     )
-    found: dict[Key, list[Columns]] = {}
+    columns_of: dict[Key, list[Columns]] = {}
     for frame, device, kind, work in zip(frames, devices, kinds, works.of_rows, strict=True):
         for key, columns in _split(frame, device, kind, work):
-            found.setdefault(key, []).append(columns)
-    return [lane for key in sorted(found) for lane in _lanes(key, found.pop(key), works.count)]
+            columns_of.setdefault(key, []).append(columns)
+    return [lane for key in sorted(columns_of) for lane in _lanes(key, columns_of.pop(key), works.count)]
 
 
 def _either(column: pd.Series, category: str, yes: int, no: int) -> tuple[Numbers, NDArray[np.uint8]]:
@@ -398,23 +398,23 @@ def _matches(texts: list[str], pattern: str) -> Bool:
 def _numbered(codes: list[Numbers], names: int) -> tuple[Numbers, list[Int]]:
     """Return the work of each kernel, and the codes of name, full name and family of each work."""
     name = codes[0]
-    known = [np.full(names + 1, UNSEEN) for _ in COLUMNS[1:]]
-    found = [_others(codes, known, rows) for rows in blocks(len(name))]
-    other = np.concatenate([np.zeros(0, np.int64), *found])
+    usual_codes = [np.full(names + 1, UNSEEN) for _ in COLUMNS[1:]]
+    others = [_others(codes, usual_codes, rows) for rows in blocks(len(name))]
+    other = np.concatenate([np.zeros(0, np.int64), *others])
     keys = pd.DataFrame({column: code[other] for column, code in zip(COLUMNS, codes, strict=True)})
     extra = keys.drop_duplicates().sort_values([*COLUMNS])
     number = name.astype(np.int64) if len(other) else name
     if len(other):
         number[other] = names + keys.groupby([*COLUMNS], sort=True).ngroup().to_numpy()
-    usual = [np.arange(names), *(np.maximum(of_name[:names], -1) for of_name in known)]
+    usual = [np.arange(names), *(np.maximum(of_name[:names], -1) for of_name in usual_codes)]
     return number, [np.append(a, extra[c]).astype(np.int64) for a, c in zip(usual, COLUMNS, strict=True)]
 
 
-def _others(codes: list[Numbers], known: list[Int], rows: slice) -> Int:
+def _others(codes: list[Numbers], usual_codes: list[Int], rows: slice) -> Int:
     """Return the rows without a name, or of another full name or family than its first row, which becomes `known`."""
     name = codes[0][rows].astype(np.intp)
     other = name < 0
-    for of_name, code in zip(known, codes[1:], strict=True):
+    for of_name, code in zip(usual_codes, codes[1:], strict=True):
         differs = of_name.take(name) != code[rows]
         if differs.any():
             new = np.flatnonzero(differs & (of_name.take(name) == UNSEEN))

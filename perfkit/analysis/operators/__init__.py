@@ -206,8 +206,8 @@ def unexpected(
     inside = cut(ops[["start_ns", "dur_ns"]].assign(row=np.arange(len(ops))), window)
     cpu = np.full(len(ops), -1, np.int64)
     cpu[inside["row"].to_numpy()] = inside["dur_ns"].to_numpy()
-    found = [_of_check(check, ops, parent, traits[check.having], cpu, gpu) for check in CHECKS]
-    return pd.concat(found, ignore_index=True).astype({"check": "string", "why": "string", "instead": "string"})
+    tables = [_of_check(check, ops, parent, traits[check.having], cpu, gpu) for check in CHECKS]
+    return pd.concat(tables, ignore_index=True).astype({"check": "string", "why": "string", "instead": "string"})
 
 
 def _of_check(
@@ -288,17 +288,17 @@ def many_small(
     steps = STEPS.empty() if steps is None else STEPS.check(steps)
     parent = parents(OPS.check(ops))
     call, op = launching(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls))
-    found = kernels[["rank", "start_ns", "dur_ns"]].assign(name=named(ops, op), interval=_intervals(api_calls, call))
-    found = found[starts_inside(found, window)]
-    table, group = numbered(found, ["name"])
-    figures = grouped(found["dur_ns"].to_numpy(), group, len(table))
+    launches = kernels[["rank", "start_ns", "dur_ns"]].assign(name=named(ops, op), interval=_intervals(api_calls, call))
+    launches = launches[starts_inside(launches, window)]
+    table, group = numbered(launches, ["name"])
+    figures = grouped(launches["dur_ns"].to_numpy(), group, len(table))
     table["count"], table["total_ns"] = figures["count"], figures["total"]
     table["mean_ns"], table["median_ns"] = figures["mean"], figures["median"]
-    table["count_frac"] = table["count"] / (len(found) or np.nan)
+    table["count_frac"] = table["count"] / (len(launches) or np.nan)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
-    waits = found["interval"].to_numpy()
+    waits = launches["interval"].to_numpy()
     table["interval_ns"] = grouped(waits[waits >= 0], group[waits >= 0], len(table))["median"]
-    inside = np.bincount(group[_in_a_step(found, steps)], minlength=len(table))
+    inside = np.bincount(group[_in_a_step(launches, steps)], minlength=len(table))
     table["per_step_count"] = inside / (len(steps) or np.nan)
     return ranked(table[table["median_ns"] < below_ns], "count", ["name"])
 
@@ -310,9 +310,9 @@ def _intervals(api_calls: pd.DataFrame, call: Int) -> Int:
     (thread,) = numbered_together([there], THREAD_KEYS)
     step, same = np.diff(there["start_ns"].to_numpy()), np.diff(thread) == 0
     alone = ~where(there["name"], is_graph_launch)
-    found = np.full(len(api_calls) + 1, -1, np.int64)
-    found[launches[:-1]] = np.where(same & alone[:-1], step, -1)
-    return found[call]
+    intervals = np.full(len(api_calls) + 1, -1, np.int64)
+    intervals[launches[:-1]] = np.where(same & alone[:-1], step, -1)
+    return intervals[call]
 
 
 def _in_a_step(kernels: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
@@ -353,7 +353,7 @@ def synchronisations(
     op = running(ops, parent, calls)
     asked = where(calls["name"], lambda name: "Synchronize" in name) & (op < 0)
     gpu, idle_ns = idle_after(row, kernels, copies, api_calls)
-    found = calls.rename(columns={"name": "api"}).assign(
+    table = calls.rename(columns={"name": "api"}).assign(
         gpu=gpu,
         kind=pd.Categorical.from_codes(np.where(asked, 0, 1), pd.Index(KINDS)),
         operator=named(ops, op),
@@ -361,7 +361,7 @@ def synchronisations(
         line=lines(python_calls, calls),
         idle_ns=idle_ns,
     )
-    return SYNCHRONISATIONS.make(found[SYNCHRONISATIONS.column_names])
+    return SYNCHRONISATIONS.make(table[SYNCHRONISATIONS.column_names])
 
 
 def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
@@ -379,10 +379,10 @@ def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
 
 def _outermost_aten(ops: pd.DataFrame, parent: NDArray[np.int64], op: NDArray[np.int64]) -> NDArray[np.int64]:
     aten = where(ops["name"], lambda name: name.startswith("aten::"))
-    found = np.full(len(op), -1, np.int64)
+    outermost_op = np.full(len(op), -1, np.int64)
     for who, at in enclosing(parent, op):
-        found[who[aten[at]]] = at[aten[at]]
-    return found
+        outermost_op[who[aten[at]]] = at[aten[at]]
+    return outermost_op
 
 
 def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
@@ -413,12 +413,12 @@ def idle_after(
     first, last = (np.append(ends, 0) for ends in spans([kernels, copies], groups, len(index), None))
     start = api_calls["start_ns"].to_numpy()[row]
     end = start + api_calls["dur_ns"].to_numpy()[row]
-    known = (device >= 0) & (end >= first[device]) & (end < last[device])
+    measurable = (device >= 0) & (end >= first[device]) & (end < last[device])
     idle = np.zeros(len(row), np.int64)
     gaps = idle_gaps(kernels, copies, API_CALLS.empty())
     _, (of_gap, _) = devices(gaps, index)
-    idle[known] = _idle(start[known], end[known], device[known], gaps, of_gap)
-    return np.append(index["gpu"].to_numpy(), -1)[device], pd.arrays.IntegerArray(idle, ~known)
+    idle[measurable] = _idle(start[measurable], end[measurable], device[measurable], gaps, of_gap)
+    return np.append(index["gpu"].to_numpy(), -1)[device], pd.arrays.IntegerArray(idle, ~measurable)
 
 
 def _waited_for(

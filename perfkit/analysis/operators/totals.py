@@ -214,10 +214,10 @@ def kernels_of(
     """
     call, row = launching(OPS.check(ops), parents(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
-    found = kernels[["rank"]].assign(
+    table = kernels[["rank"]].assign(
         op=np.append(ops["op"].to_numpy(), -1)[row], how=pd.Categorical.from_codes(how, pd.Index(HOW))
     )
-    return found[starts_inside(kernels, window)]
+    return table[starts_inside(kernels, window)]
 
 
 def launched(
@@ -225,15 +225,10 @@ def launched(
 ) -> pd.DataFrame:
     """Return count and time of the kernels that each operator launches itself, per operator and kernel name.
 
-    In a window kernels count with the part inside.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then names: `operator` category, missing for kernels without
-        operator; `kernel` category, the kernel's name; `count` int64; `total_ns`, `min_ns`, `max_ns` int64; `mean_ns`,
-        `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch; `share_frac` float64, total_ns over the
-        time of all kernels, NaN where that is 0.
+    In a window kernels count with the part inside. By falling `total_ns`, ties by falling count, then names: `operator`
+    category, missing for kernels without operator; `kernel` category, the kernel's name; `count` int64; `total_ns`,
+    `min_ns`, `max_ns` int64; `mean_ns`, `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch;
+    `share_frac` float64, total_ns over the time of all kernels, NaN where that is 0.
     """
     _, row = launching(OPS.check(ops), parents(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = cut(kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window)
@@ -419,11 +414,11 @@ def backward(
 
 def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:
     """Return the innermost node that the operator in each row is or lies in, -1 where there is none."""
-    found = np.full(len(row), -1, np.int64)
+    around = np.full(len(row), -1, np.int64)
     for who, at in enclosing(parent, row):
-        new = (found[who] < 0) & node[at]
-        found[who[new]] = at[new]
-    return found
+        new = (around[who] < 0) & node[at]
+        around[who[new]] = at[new]
+    return around
 
 
 def _forward(ops: pd.DataFrame, parent: Int, node: NDArray[np.bool_], row: Int, made: Int) -> Int:
@@ -435,8 +430,8 @@ def _forward(ops: pd.DataFrame, parent: Int, node: NDArray[np.bool_], row: Int, 
     order = np.argsort(start[made], kind="stable")
     last = np.full(int(max(wanted.max(initial=-1), there.max(initial=-1))) + 1, -1, np.int64)
     last[there[order]] = made[order]
-    found = np.where(number[row] >= 0, last[wanted], -1)
-    return np.where((found >= 0) & (start[found] <= start[row]), found, -1)
+    forward = np.where(number[row] >= 0, last[wanted], -1)
+    return np.where((forward >= 0) & (start[forward] <= start[row]), forward, -1)
 
 
 def _once(total: Int, forward: Int, group: Int, groups: int) -> Int:

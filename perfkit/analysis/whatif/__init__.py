@@ -165,24 +165,13 @@ def replay(
     window: Window | None = None,
     ranges: pd.DataFrame | None = None,
 ) -> Replay:
-    """Return how long the run would take with all changes made at once.
+    """Return how long the run would take with all `changes` made at once, in this order; none replays it as it was.
 
-    Parameters
-    ----------
-    kernels, copies, api_calls
-        KERNELS, COPIES and API_CALLS of one run, with aligned clocks if it has several ranks; may be empty.
-    changes
-        Of `perfkit.analysis.whatif.changes`, made in this order; none replays the run as it was.
-    window
-        (start_ns, end_ns): the operations that start in it, such as those of steady steps; all when omitted.
-    ranges
-        RANGES, in which `Host` finds its work; may be empty.
+    KERNELS, COPIES and API_CALLS are of one run, with aligned clocks if it has several ranks; in RANGES `Host` finds
+    its work. With a window these are the operations that start in it, such as those of steady steps.
 
-    Raises
-    ------
-    PerfkitError
-        If calls or the operations of graphs are not recorded, or the unchanged replay misses a measured span by more
-        than 2 %.
+    PerfkitError if calls or the operations of graphs are not recorded, or the unchanged replay misses a measured span
+    by more than 2 %.
     """
     return changed(prepared(kernels, copies, api_calls, window=window, ranges=ranges), changes)
 
@@ -306,16 +295,16 @@ def runs(chains: Chains, into: Int, apart: Bool) -> Runs:
     return Runs(first, last, edges)
 
 
-def inside(chains: Chains, found: Runs, time: Int) -> Int:
+def inside(chains: Chains, of_chains: Runs, time: Int) -> Int:
     """Return the end of each operation of the chains; `time` holds the nodes, right for the last of each run."""
     passed = np.cumsum(chains.after)
-    known = time[chains.head] + chains.launch
-    known[found.last] = time[chains.node[found.last]]
-    known -= passed
+    ended = time[chains.head] + chains.launch
+    ended[of_chains.last] = time[chains.node[of_chains.last]]
+    ended -= passed
     # Behind the one before, an operation ends no earlier than that, plus what has passed: a running maximum.
     for first, stop in pairwise(np.flatnonzero(np.diff(chains.stream, prepend=-1, append=-1)).tolist()):
-        known[first:stop] = np.maximum.accumulate(known[first:stop])
-    return known + passed
+        ended[first:stop] = np.maximum.accumulate(ended[first:stop])
+    return ended + passed
 
 
 def timed(plan: Plan, view: int) -> tuple[Int, Int]:
@@ -426,10 +415,10 @@ def _between_streams(plan: Plan, view: int, into: Int) -> list[Edges]:
     """Return what operations wait for in other streams."""
     dur = _dur(plan)
     before = predecessor(plan.program.ops.stream, plan.moved <= GONE)
-    found = [Edges(into[e.to], e.source, e.lag + dur[e.to]) for e in moved_edges(plan, view, before)]
+    edges = [Edges(into[e.to], e.source, e.lag + dur[e.to]) for e in moved_edges(plan, view, before)]
     op, after, lag, sure = plan.stream_waits
     kept = sure if view == LOW else (plan.moved[after] <= GONE) | (view == HIGH)
-    return [*found, Edges(into[op[kept]], after[kept], lag[kept] + dur[op[kept]])]
+    return [*edges, Edges(into[op[kept]], after[kept], lag[kept] + dur[op[kept]])]
 
 
 def _of_meetings(plan: Plan, nodes: _Nodes, met: Int) -> list[Edges]:

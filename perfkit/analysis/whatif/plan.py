@@ -187,6 +187,6 @@ def moments(measured: Int, sort: Int, edges: Iterable[Edges]) -> Int:
         for at, before, after in zip(to[part].tolist(), source[part].tolist(), lag[part].tolist(), strict=True):
             if (reached := time[before] + after) > time[at]:
                 time[at] = reached
-    found = measured.copy()
-    found[node] = time
-    return found
+    times = measured.copy()
+    times[node] = time
+    return times

@@ -229,16 +229,7 @@ def _inside(program: Program, window: Window) -> Program:
 
 
 def handovers(calls: Calls) -> Handovers:
-    """Return the calls with which a thread goes on after another of its process.
-
-    Examples
-    --------
-    >>> start, thread = np.arange(0, 80, 10), np.array([0, 0, 0, 1, 1, 1, 0, 0])
-    >>> order = np.lexsort((start, thread))
-    >>> other = np.zeros(8, np.int64)
-    >>> handovers(Calls(start[order], start[order] + 4, other, other, thread[order], other, other))
-    Handovers(call=array([5]), after=array([2]), lag=array([6]))
-    """
+    """Return the calls with which a thread goes on after another of its process."""
     order = np.lexsort((calls.start, calls.process))
     thread, process = calls.thread[order], calls.process[order]
     begins = np.flatnonzero(np.diff(thread, prepend=-1))
@@ -321,8 +312,8 @@ def _first_of_call(ops: Operations) -> Bool:
 
 def _of_kind(values: Int, kind: Int, counted: Bool) -> tuple[Int, Int]:
     """Return least and median, at least 0, over the rows of each row's kind that count; 0 where none does."""
-    found = grouped(values[counted], kind[counted], int(kind.max(initial=-1)) + 1)
-    least, median = (np.maximum(np.nan_to_num(found[s].to_numpy("float64")), 0) for s in ("min", "median"))
+    statistics = grouped(values[counted], kind[counted], int(kind.max(initial=-1)) + 1)
+    least, median = (np.maximum(np.nan_to_num(statistics[s].to_numpy("float64")), 0) for s in ("min", "median"))
     return np.rint(least).astype(np.int64)[kind], np.rint(median).astype(np.int64)[kind]
 
 
@@ -358,10 +349,10 @@ def host_waits(program: Program, own: HostWaits, latency: Int) -> tuple[HostWait
         _waits(idle, _launched_last(program, idle), cost, calls.kind[idle] == STREAM_SYNC),
         _waits(*_of_every_stream(program, sync[of_all]), cost, True),
     ]
-    found = joined(sets)
+    waits = joined(sets)
     # What ended only after the call had returned was not waited for, whatever the rule says.
-    kept = (found.op >= 0) & (found.own | found.starts | (np.append(ops.end, 0)[found.op] <= calls.end[found.call]))
-    return found.only(kept), cost
+    kept = (waits.op >= 0) & (waits.own | waits.starts | (np.append(ops.end, 0)[waits.op] <= calls.end[waits.call]))
+    return waits.only(kept), cost
 
 
 def usual_launch(program: Program) -> int:
@@ -411,16 +402,16 @@ def _ended_last(program: Program, call: Int) -> Int:
     ends, launched = axis.at(ops.process, ops.end), program.launched
     order = np.argsort(ends, kind="stable")
     place = np.searchsorted(ends[order], axis.at(calls.process[call], calls.end[call]), side="right") - 1
-    found = np.full(len(call), -1, np.int64)
+    last = np.full(len(call), -1, np.int64)
     left = np.arange(len(call))
     for _ in range(_LOOK_BACK):
         left = left[place[left] >= 0]
         op = order[place[left]]
         fits = (launched[op] < calls.start[call[left]]) & (ops.process[op] == calls.process[call[left]])
-        found[left[fits]] = op[fits]
+        last[left[fits]] = op[fits]
         left = left[~fits]
         place[left] -= 1
-    return found
+    return last
 
 
 def _launched_last(program: Program, call: Int) -> Int:
@@ -428,9 +419,9 @@ def _launched_last(program: Program, call: Int) -> Int:
     ops, calls = program
     op = np.flatnonzero(ops.call >= 0)
     op = np.append(op[np.lexsort((ops.start[op], ops.call[op]))], -1)
-    found = op[np.searchsorted(ops.call[op[:-1]], call) - 1]
-    same = (found >= 0) & (np.append(calls.thread, -1)[np.append(ops.call, -1)[found]] == calls.thread[call])
-    return np.where(same, found, -1)
+    last = op[np.searchsorted(ops.call[op[:-1]], call) - 1]
+    same = (last >= 0) & (np.append(calls.thread, -1)[np.append(ops.call, -1)[last]] == calls.thread[call])
+    return np.where(same, last, -1)
 
 
 def _of_every_stream(program: Program, call: Int) -> tuple[Int, Int]:

@@ -64,20 +64,11 @@ def stretch(
 ) -> Stretch:
     """Return the stretch whose mean step is likest to that of all steady steps.
 
-    Parameters
-    ----------
-    steps
-        What `perfkit.analysis.steps.detect` returned for the run, or for the window.
-    aim, most
-        How many kernels the stretch should have, and may have if 10 steps have more.
-    window
-        (start_ns, end_ns) to stay in; the span of kernels and copies when omitted.
+    `steps` is what `perfkit.analysis.steps.detect` returned for the run, or for the window to stay in. The stretch
+    should have as many kernels as `aim`, and may have `most` if 10 steps have more.
 
-    Raises
-    ------
-    PerfkitError
-        If there are too few steady steps, they are too small a part of the time, 10 of them have too many kernels, or
-        no stretch is like all.
+    PerfkitError if there are too few steady steps, they are too small a part of the time, 10 of them have too many
+    kernels, or no stretch is like all.
     """
     start, end, number = _on_all_ranks(steps, window)
     span = _span(kernels, copies, steps) if window is None else bounds(window)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, toy_metrics, toy_tree
+from frames import tuples
 
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.dossier import call_paths
@@ -105,9 +106,7 @@ def test_kernels_without_a_name() -> None:
         (1, "GKER", "s", 12.0, 0.0), *((n, "GKER", "s", 11.0 if n == 3 else own[n], own[n]) for n in own)
     )
     found = paths.kernels(tree, metrics)
-    assert [("b", 5e9), ("a", 4e9), ("<gpu kernel>", 3e9)] == list(
-        found[["full_name", "total_ns"]].itertuples(index=False, name=None)
-    )
+    assert [("b", 5e9), ("a", 4e9), ("<gpu kernel>", 3e9)] == tuples(found, "full_name", "total_ns")
     assert pytest.approx(1.0, rel=1e-12) == found["share_frac"].sum()
     assert found["launch_count"].isna().all()
 
@@ -162,8 +161,8 @@ def test_calls_of_the_runtime_are_no_site() -> None:
 def test_launch_sites_by_hand() -> None:
     """The toy's kernel is launched from train.py:12 and from the worker's backward pass, half of the time each."""
     found = paths.launch_sites(TREE, METRICS)
-    assert [(WORKER, pd.NA, "backward", 100.0, 0.5), (MAIN, "train.py:12 train", "at::mm", 100.0, 0.5)] == list(
-        found[["entry", "python", "site", "launch_count", "share_frac"]].itertuples(index=False, name=None)
+    assert [(WORKER, pd.NA, "backward", 100.0, 0.5), (MAIN, "train.py:12 train", "at::mm", 100.0, 0.5)] == tuples(
+        found, "entry", "python", "site", "launch_count", "share_frac"
     )
 
 
@@ -182,12 +181,10 @@ def test_stalls_of_the_program_by_hand() -> None:
     """gmem 6 + 1 of 10 in all, 6 of 9 below the main thread and all of the 1 elsewhere; a total is not added."""
     samples = stalls((6, "gmem", 6.0), (6, "idep", 3.0), (13, "gmem", 1.0), (6, "any", 9.0))
     found = paths.stall_shares(TREE, samples)
-    assert [("gmem", 7.0, 0.7, 1), ("idep", 3.0, 0.3, 2)] == list(
-        found[["reason", "value", "share_frac", "place"]].itertuples(index=False, name=None)
-    )
+    assert [("gmem", 7.0, 0.7, 1), ("idep", 3.0, 0.3, 2)] == tuples(found, "reason", "value", "share_frac", "place")
     by_entry = paths.stall_shares(TREE, samples, by="entry")
-    assert [(WORKER, "gmem", 1.0), (MAIN, "gmem", 6 / 9), (MAIN, "idep", 3 / 9)] == list(
-        by_entry[["entry", "reason", "share_frac"]].itertuples(index=False, name=None)
+    assert [(WORKER, "gmem", 1.0), (MAIN, "gmem", 6 / 9), (MAIN, "idep", 3 / 9)] == tuples(
+        by_entry, "entry", "reason", "share_frac"
     )
 
 

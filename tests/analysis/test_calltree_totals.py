@@ -1,0 +1,384 @@
+"""Totals, functions, hot path and threads of a call tree: by hand, and against plain loops over random trees."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pandas as pd
+import pytest
+from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree
+from frames import tuples
+
+from perfkit.analysis import calltree as paths
+from perfkit.analysis.calltree.totals import described, nearest, parents, rows_of
+from perfkit.errors import SchemaError
+from perfkit.tables import CALL_METRICS, CALLTREE, THREAD_METRICS, THREADS
+
+TREE, METRICS = toy_tree(), toy_metrics()
+KINDS = ["function", "function", "line", "loop", "instruction"]
+Row = dict[str, object]
+
+
+def values(frame: pd.DataFrame, *columns: str) -> list[tuple[object, ...]]:
+    """The rows of some columns as tuples."""
+    return tuples(frame, *columns)
+
+
+def two_ranks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The table twice, as ranks 0 and 1."""
+    table = CALLTREE if "parent" in frame else CALL_METRICS
+    return table.make(pd.concat([frame, frame.assign(rank=frame["rank"] + 1)], ignore_index=True))
+
+
+def test_totals_by_hand() -> None:
+    """CPU time is 3 s below the main thread and 1 below the other: 0.75 and 0.25; only one of them copies."""
+    found = paths.inclusive(TREE, METRICS).set_index("metric")
+    assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == values(
+        found.loc["CPUTIME"], "entry", "unit", "inclusive", "share_frac"
+    )
+    assert [(MAIN, "bytes", 8e6, 1.0)] == values(found.loc[["GXCOPY:H2D"]], "entry", "unit", "inclusive", "share_frac")
+
+
+def test_entries_of_one_name_are_summed() -> None:
+    """Two roots called application thread make one row of 1 + 2 = 3 s."""
+    tree = calltree({"node": 1, "name": WORKER}, {"node": 2, "name": WORKER})
+    found = paths.inclusive(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0)))
+    assert [(WORKER, 3.0, 1.0)] == values(found, "entry", "inclusive", "share_frac")
+
+
+def test_functions_by_hand() -> None:
+    """mm takes 2 s itself, the line in train 1 s (which is train's), backward 0.75 and the worker's root 0.25: 4 s."""
+    found = paths.exclusive(TREE, METRICS, metric="CPUTIME")
+    assert [("at::mm(at::Tensor)", 2.0, 0.5, 1), ("train", 1.0, 0.25, 1), ("backward()", 0.75, 0.1875, 1)] == values(
+        found, "name", "exclusive", "share_frac", "count"
+    )[:3]
+    assert (WORKER, "entry", 0.25) == values(found, "name", "kind", "exclusive")[3]
+    assert {PYTHON, "/lib/libtorch.so"} == set(found["module"].dropna())
+
+
+def test_lines_loops_and_instructions_belong_to_their_function() -> None:
+    """2 s on a line, 3 s in a loop and 4 s at an instruction of f are 9 s of f; a kernel's placeholder stands alone."""
+    tree = calltree(
+        {"node": 1, "name": MAIN},
+        {"node": 2, "parent": 1, "name": "f", "file": "f.c", "line": 1},
+        {"node": 3, "parent": 2, "name": "loop at f.c:3", "kind": "loop", "file": "f.c", "line": 3},
+        {"node": 4, "parent": 3, "name": "g.h:9", "kind": "line", "file": "g.h", "line": 9},
+        {"node": 5, "parent": 4, "name": "f@0x1", "kind": "instruction"},
+        {"node": 6, "parent": 5, "name": "<gpu copy>", "kind": "gpu_operation"},
+    )
+    own = {3: 3.0, 4: 2.0, 5: 4.0, 6: 1.0}
+    below = {1: 10.0, 2: 10.0, 3: 10.0, 4: 7.0, 5: 5.0, 6: 1.0}
+    metrics = call_metrics(*((node, "GPUOP", "s", below[node], own.get(node, 0.0)) for node in below))
+    found = paths.exclusive(tree, metrics, metric="GPUOP")
+    assert [("f", 9.0, 3), ("<gpu copy>", 1.0, 1)] == values(found, "name", "exclusive", "count")
+    by_file = paths.exclusive(tree, metrics, metric="GPUOP", by="file")
+    assert [("f.c", 7.0), ("g.h", 2.0), (pd.NA, 1.0)] == values(by_file, "name", "exclusive")
+    by_kind = paths.exclusive(tree, metrics, metric="GPUOP", by="kind")
+    assert [("instruction", 4.0), ("loop", 3.0), ("line", 2.0), ("gpu_operation", 1.0)] == values(
+        by_kind, "name", "exclusive"
+    )
+
+
+def test_functions_of_one_name_in_two_places_stay_apart() -> None:
+    """`forward` of two classes in one file is two functions; of one class, called from two places, it is one."""
+    place = {"name": "forward", "module": PYTHON, "file": "net.py"}
+    tree = calltree(
+        {"node": 1, "name": MAIN},
+        *({"node": node, "parent": 1, "line": line, **place} for node, line in ((2, 10), (3, 10), (4, 90))),
+    )
+    metrics = call_metrics((1, "CPUTIME", "s", 6.0, 0.0), *((n, "CPUTIME", "s", 2.0, 2.0) for n in (2, 3, 4)))
+    found = paths.exclusive(tree, metrics, metric="CPUTIME")
+    assert [(10, 4.0, 2), (90, 2.0, 1)] == values(found, "line", "exclusive", "count")
+
+
+@pytest.mark.parametrize("by", ["function", "module", "file", "kind"])
+@pytest.mark.parametrize("metric", ["CPUTIME", "GPUOP", "GKER", "GXCOPY:H2D"])
+def test_exclusive_values_add_up_to_the_roots(metric: str, by: str) -> None:
+    """However they are grouped, exclusive values add up to the total of the roots, and their shares to 1."""
+    totals = paths.inclusive(TREE, METRICS)
+    found = paths.exclusive(TREE, METRICS, metric=metric, by=by)
+    assert (
+        pytest.approx(totals.loc[totals["metric"] == metric, "inclusive"].sum(), rel=1e-12) == found["exclusive"].sum()
+    )
+    assert pytest.approx(1.0, rel=1e-12) == found["share_frac"].sum()
+
+
+def test_hot_path_by_hand() -> None:
+    """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken."""
+    found = paths.hot_path(TREE, METRICS, metric="GPUOP")
+    assert [1, 2, 3, 4, 5] == found["node"].tolist()
+    assert [1.0, 1.0, 1.0, 1.0, 0.5] == found["share_frac"].tolist()
+    assert [(0, "entry", MAIN), (1, "function", "train"), (2, "line", "train.py:12")] == values(
+        found, "depth", "kind", "name"
+    )[:3]
+    assert {"s"} == set(found["unit"])
+
+
+def test_hot_path_ends_where_the_value_is_spread() -> None:
+    """No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context."""
+    assert [1, 2, 3, 4] == paths.hot_path(TREE, METRICS, metric="GPUOP", at_least=0.6)["node"].tolist()
+    assert [1, 2, 3, 4, 5] == paths.hot_path(TREE, METRICS, metric="GPUOP", at_least=0.0)["node"].tolist()
+    assert [1, 2, 3, 4] == paths.hot_path(TREE, METRICS, metric="CPUTIME")["node"].tolist()
+
+
+def test_hot_path_of_an_entry() -> None:
+    """From the worker's root it goes to its own kernel, though the main thread has more."""
+    assert [10, 11, 12] == paths.hot_path(TREE, METRICS, metric="GKER", entry=WORKER)["node"].tolist()
+
+
+def test_threads_by_hand() -> None:
+    """Values 6 and 2: shares 0.75 and 0.25, mean 4, so 1.5 times the mean is the imbalance; the idle one counts not."""
+    who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
+    did = thread_metrics(
+        (1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)
+    )
+    found = paths.threads(who, did, metric="CPUTIME")
+    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == values(
+        found, "thread", "entry", "value", "share_frac", "times_mean"
+    )[:2]
+    assert [3, 0.0, 0.0] == found.loc[2, ["thread", "value", "times_mean"]].tolist()
+    per_entry = paths.threads(who, did, metric="CPUTIME", by="entry").set_index(["entry", "thread"])
+    assert 1.0 == per_entry.loc[(MAIN, 2), "times_mean"]
+    assert 2 / 1.5 == per_entry.loc[(WORKER, 1), "times_mean"]
+
+
+def test_a_second_rank_changes_nothing_in_the_first() -> None:
+    """The same nodes in two ranks are two programs: each rank's figures are those of one alone."""
+    tree, metrics = two_ranks(TREE), two_ranks(METRICS)
+    for once, twice in (
+        (paths.inclusive(TREE, METRICS), paths.inclusive(tree, metrics)),
+        (paths.exclusive(TREE, METRICS, metric="GPUOP"), paths.exclusive(tree, metrics, metric="GPUOP")),
+        (paths.gpu_summary(TREE, METRICS), paths.gpu_summary(tree, metrics)),
+    ):
+        for rank in (0, 1):
+            one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)
+            pd.testing.assert_frame_equal(once, one, check_categorical=False)
+
+
+def test_arguments_are_not_changed() -> None:
+    """The analyses leave the tables as they were."""
+    tree, metrics = TREE.copy(deep=True), METRICS.copy(deep=True)
+    paths.exclusive(tree, metrics, metric="GPUOP")
+    paths.kernels(tree, metrics)
+    pd.testing.assert_frame_equal(TREE, tree)
+    pd.testing.assert_frame_equal(METRICS, metrics)
+
+
+def test_empty_tables() -> None:
+    """Nothing gives no rows, with the columns and dtypes of a full answer."""
+    nothing = CALLTREE.empty(), CALL_METRICS.empty()
+    for full, empty in (
+        (paths.inclusive(TREE, METRICS), paths.inclusive(*nothing)),
+        (paths.exclusive(TREE, METRICS, metric="GKER"), paths.exclusive(*nothing, metric="GKER")),
+        (paths.hot_path(TREE, METRICS, metric="GKER"), paths.hot_path(*nothing, metric="GKER")),
+        (paths.hot_path(TREE, METRICS, metric="GKER"), paths.hot_path(TREE, CALL_METRICS.empty(), metric="GKER")),
+        (
+            paths.threads(threads((1, "cpu", "a")), thread_metrics((1, MAIN, "GKER", "s", 1.0)), metric="GKER"),
+            paths.threads(THREADS.empty(), THREAD_METRICS.empty(), metric="GKER"),
+        ),
+    ):
+        assert (0, full.dtypes.astype(str).to_dict()) == (len(empty), empty.dtypes.astype(str).to_dict())
+
+
+def test_threads_without_metrics_did_nothing() -> None:
+    """A thread of a profile without metrics has the value 0 and no share."""
+    found = paths.threads(threads((1, "cpu", "a")), THREAD_METRICS.empty(), metric="GKER")
+    assert [0.0] == found["value"].tolist()
+    assert found[["share_frac", "times_mean"]].isna().all(axis=None)
+
+
+def test_wrong_arguments() -> None:
+    """What is not one of the legal values is refused with them."""
+    with pytest.raises(ValueError, match=r"metric: 'time' is not one of .'CPUTIME', 'GKER'"):
+        paths.exclusive(TREE, METRICS, metric="time")
+    with pytest.raises(ValueError, match=r"by: 'node' is not one of .'function', 'module', 'file', 'kind'"):
+        paths.exclusive(TREE, METRICS, metric="GKER", by="node")
+    with pytest.raises(ValueError, match=r"entry: 'main' is not one of .'application thread', 'main thread'"):
+        paths.hot_path(TREE, METRICS, metric="GKER", entry="main")
+    with pytest.raises(ValueError, match="at_least: 50 is not within 0 to 1"):
+        paths.hot_path(TREE, METRICS, metric="GKER", at_least=50)
+    with pytest.raises(ValueError, match=r"by: 'rank' is not one of .'thread', 'entry'"):
+        paths.threads(THREADS.empty(), THREAD_METRICS.empty(), metric="GKER", by="rank")
+
+
+def test_wrong_tables() -> None:
+    """Frames that are other tables are refused by name."""
+    with pytest.raises(SchemaError, match="CALLTREE"):
+        paths.inclusive(METRICS, METRICS)
+    with pytest.raises(SchemaError, match="CALL_METRICS"):
+        paths.exclusive(TREE, TREE, metric="GKER")
+    with pytest.raises(SchemaError, match="CALL_METRICS"):
+        paths.hot_path(TREE, TREE, metric="GKER")
+    with pytest.raises(SchemaError, match="THREADS"):
+        paths.threads(TREE, THREAD_METRICS.empty(), metric="GKER")
+    with pytest.raises(SchemaError, match="THREAD_METRICS"):
+        paths.threads(THREADS.empty(), METRICS, metric="GKER")
+
+
+def random_tree(seed: int, size: int = 400) -> tuple[list[Row], dict[int, float]]:
+    """Rows of a tree with two roots in which every tenth leaf is a kernel, and each context's own value."""
+    rng = np.random.default_rng(seed)
+    rows: list[Row] = [{"node": 1, "name": MAIN}, {"node": 2, "name": WORKER}]
+    for node in range(3, size):
+        kind = str(rng.choice(KINDS))
+        name = f"f{rng.integers(12)}" if kind == "function" else f"{kind}{node}"
+        module = PYTHON if kind == "function" and rng.random() < 0.3 else "lib.so"
+        file = f"m{rng.integers(4)}.py" if kind == "line" and rng.random() < 0.5 else f"a{rng.integers(4)}.c"
+        rows.append({"node": node, "parent": int(rng.integers(1, node)), "name": name, "kind": kind, "module": module})
+        rows[-1] |= {"file": file, "line": int(rng.integers(1, 99))} if kind == "line" else {}
+    for i in range(40):
+        above = int(rng.integers(3, size))
+        rows.append({"node": size + 2 * i, "parent": above, "name": "<gpu kernel>", "kind": "gpu_operation"})
+        rows.append({"node": size + 2 * i + 1, "parent": size + 2 * i, "name": f"k{rng.integers(9)}"})
+    own = {int(str(row["node"])): float(rng.integers(0, 5)) for row in rows if row["name"] != "<gpu kernel>"}
+    return rows, own
+
+
+def climbed(rows: list[Row], node: object) -> list[Row]:
+    """The context and all that enclose it, nearest first."""
+    by_node, way = {row["node"]: row for row in rows}, []
+    while node is not None:
+        way.append(by_node[node])
+        node = by_node[node].get("parent")
+    return way
+
+
+def summed(rows: list[Row], own: dict[int, float]) -> dict[int, float]:
+    """Inclusive values: each context's own value counted for all that enclose it."""
+    total: Counter[int] = Counter()
+    for node, value in own.items():
+        for row in climbed(rows, node):
+            total[int(str(row["node"]))] += value
+    return total
+
+
+def metrics_of(rows: list[Row], own: dict[int, float], metric: str = "CPUTIME") -> pd.DataFrame:
+    """CALL_METRICS of one metric."""
+    total = summed(rows, own)
+    return call_metrics(*((node, metric, "s", value, own.get(node, 0.0)) for node, value in total.items()))
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_functions_equal_a_loop(seed: int) -> None:
+    """Each context's own value counts to the function, operation or entry met first on the way up."""
+    rows, own = random_tree(seed)
+    wanted: Counter[tuple[str, str]] = Counter()
+    for node, value in own.items():
+        kinds = ((row, row.get("kind", "function" if "parent" in row else "entry")) for row in climbed(rows, node))
+        row = next(row for row, kind in kinds if kind in ("function", "entry", "gpu_operation"))
+        wanted[str(row["name"]), str(row.get("module"))] += value
+    found = paths.exclusive(calltree(*rows), metrics_of(rows, own), metric="CPUTIME")
+    keys = zip(found["name"], found["module"].fillna("None"), strict=True)
+    assert {key: value for key, value in wanted.items() if value} == dict(zip(keys, found["exclusive"], strict=True))
+
+
+@pytest.mark.parametrize("seed", [4, 5])
+def test_hot_path_equals_a_loop(seed: int) -> None:
+    """From the larger root always into the largest child, the first of equals, while it has 0.3 of its parent."""
+    rows, own = random_tree(seed)
+    total = summed(rows, own)
+    wanted = [max((1, 2), key=lambda node: total[node])]
+    while True:
+        below = [int(str(row["node"])) for row in rows if row.get("parent") == wanted[-1]]
+        child = max(below, key=lambda node: (total[node], -node), default=0)
+        if not child or total[child] < 0.3 * total[wanted[-1]]:
+            break
+        wanted.append(child)
+    found = paths.hot_path(calltree(*rows), metrics_of(rows, own), metric="CPUTIME", at_least=0.3)
+    assert wanted == found["node"].tolist()
+
+
+@pytest.mark.parametrize("seed", [6, 7, 8])
+def test_kernels_and_their_python_lines_equal_a_loop(seed: int) -> None:
+    """Time per kernel and Python line, the line being the first on the way up that is Python's."""
+    rows, own = random_tree(seed)
+    wanted: Counter[tuple[str, str]] = Counter()
+    for row in rows:
+        if str(row["name"])[0] == "k" and own[int(str(row["node"]))]:
+            way = climbed(rows, row["node"])
+            line = next((place(way[i:]) for i in range(len(way)) if place(way[i:])), "")
+            wanted[str(row["name"]), line] += own[int(str(row["node"]))] * 1e9
+    kernels = {node: value for node, value in own.items() if str(climbed(rows, node)[0]["name"])[0] == "k"}
+    found = paths.launch_sites(calltree(*rows), metrics_of(rows, kernels, "GKER"))
+    seen: Counter[tuple[str, str]] = Counter()
+    for each in found.to_dict("records"):
+        seen[each["name"], "" if pd.isna(each["python"]) else each["python"]] += each["total_ns"]
+    assert wanted == seen
+
+
+def place(way: list[Row]) -> str:
+    """The text of a Python line that stands first on the way, with its function; empty if none does."""
+    row = way[0]
+    if row.get("kind") != "line":
+        return ""
+    inside = next(up for up in way if "parent" not in up or up.get("kind", "function") in ("function", "gpu_operation"))
+    function = str(inside["name"]) if inside.get("module") == PYTHON and "parent" in inside else ""
+    python = function or str(row.get("file", "")).endswith(".py")
+    return f"{row['file']}:{row['line']} {function}".strip() if python else ""
+
+
+@pytest.mark.parametrize("seed", [9, 10])
+def test_the_order_of_numbers_does_not_matter(seed: int) -> None:
+    """Contexts numbered at random, and far apart, have the same functions and kernels."""
+    rows, own = random_tree(seed, 100)
+    numbers = np.random.default_rng(seed).permutation(2_000_000_000 // 1000)[: len(rows) + 200] * 1000
+    renamed = [
+        row | {key: int(numbers[int(str(row[key]))]) for key in ("node", "parent") if key in row} for row in rows
+    ]
+    new = {int(numbers[node]): value for node, value in own.items()}
+    one, other = (calltree(*rows), metrics_of(rows, own)), (calltree(*renamed), metrics_of(renamed, new))
+    for by in ("function", "file"):
+        pd.testing.assert_frame_equal(
+            paths.exclusive(*one, metric="CPUTIME", by=by), paths.exclusive(*other, metric="CPUTIME", by=by)
+        )
+    pd.testing.assert_frame_equal(paths.inclusive(*one), paths.inclusive(*other))
+
+
+def test_rows_of_contexts_that_are_not_there() -> None:
+    """A node of another rank, below the lowest or above the highest number has no row."""
+    tree = calltree(
+        {"node": 5, "name": MAIN}, {"node": 7, "parent": 5, "name": "f"}, {"node": 9, "parent": 8, "name": "g"}
+    )
+    rank = np.array([0, 0, 0, 0, 1, -1, 0])
+    assert [0, 1, -1, -1, -1, -1, -1] == rows_of(tree, rank, np.array([5, 7, 6, 4, 5, 7, 2**40])).tolist()
+    assert [-1, 0, -1] == parents(tree).tolist()
+
+
+def test_nearest_of_nothing_wanted() -> None:
+    """Where no context is wanted there is none; where all are, each is its own."""
+    parent = np.arange(-1, 9)
+    assert [-1] * 10 == nearest(parent, np.zeros(10, bool)).tolist()
+    assert list(range(10)) == nearest(parent, np.ones(10, bool)).tolist()
+    assert [] == nearest(np.zeros(0, np.int64), np.zeros(0, bool)).tolist()
+
+
+def test_contexts_that_enclose_each_other() -> None:
+    """A tree that is none neither hangs nor finds an enclosing context that is not there."""
+    parent = np.array([1, 0, 1])
+    assert [-1, -1, 2] == nearest(parent, np.array([False, False, True])).tolist()
+    tree = calltree(
+        {"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "f"}, {"node": 3, "parent": 2, "name": "g"}
+    )
+    assert ["f > main thread > f > g"] == described(tree, parent, np.array([2]), ["g"])
+
+
+def test_a_tree_of_5000_levels() -> None:
+    """Below 5,000 functions, the first of them Python, a kernel has its whole path and the line at the top."""
+    depth = 5000
+    rows: list[Row] = [
+        {"node": 1, "name": MAIN},
+        {"node": 2, "parent": 1, "name": "train", "module": PYTHON},
+        {"node": 3, "parent": 2, "name": "train.py:5", "kind": "line", "file": "/x/train.py", "line": 5},
+        *({"node": node, "parent": node - 1, "name": f"f{node}"} for node in range(4, depth + 4)),
+        {"node": depth + 4, "parent": depth + 3, "name": "<gpu kernel>", "kind": "gpu_operation"},
+        {"node": depth + 5, "parent": depth + 4, "name": "k"},
+    ]
+    tree = calltree(*rows)
+    metrics = call_metrics(*((n, "GKER", "s", 1.0, float(n == depth + 5)) for n in range(1, depth + 6)))
+    (row,) = paths.kernels(tree, metrics).to_dict("records")
+    assert ("train.py:5 train", f"f{depth + 3}") == (row["python"], row["site"])
+    steps = row["path"].split(" > ")
+    assert (depth + 3, MAIN, "train", "f4", "k") == (len(steps), *steps[:3], steps[-1])
+    assert depth + 5 == len(paths.hot_path(tree, metrics, metric="GKER"))
+    assert ["k"] == paths.exclusive(tree, metrics, metric="GKER")["name"].tolist()

@@ -1,0 +1,583 @@
+"""Figures, step times, parts of the steps and samples of two runs; halves of one real run do not differ."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from frames import copies, kernels
+
+import perfkit
+from perfkit.analysis import compare, timeline
+from perfkit.analysis.compare import (
+    COMPARED_FIGURES,
+    COMPARED_STEPS,
+    FIGURES,
+    LEDGER,
+    PARTS,
+    STEP_PARTS,
+    figures,
+    in_parts,
+    ledger,
+    parts,
+    series,
+    steps,
+)
+from perfkit.analysis.compare.resampling import Resampling, direction, interval, of_interval, of_values, ratio
+from perfkit.analysis.steps import STEPS, detect
+from perfkit.errors import SchemaError
+
+COLUMNS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
+BEFORE = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
+AFTER = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
+
+
+def table(*rows: tuple[str, float, str]) -> pd.DataFrame:
+    """FIGURES from (id, value, unit)."""
+    frame = pd.DataFrame(rows, columns=["id", "value", "unit"])
+    return FIGURES.make(frame.assign(label=frame["id"].str.upper(), definition="what", source="where"))
+
+
+def test_figures_by_hand() -> None:
+    """Step 100 -> 80 and busy 0.5 -> 0.4 differ untested, launches 7 -> 9 changed, one is new and one is gone."""
+    before = table(("step_median_ns", 100, "ns"), ("device_busy_frac", 0.5, "1"), ("kernel_count", 7, "count"))
+    before = FIGURES.make(pd.concat([before, table(("h2d_count", 3, "count"))]).astype({"unit": object}))
+    after = table(("kernel_count", 9, "count"), ("step_median_ns", 80, "ns"), ("device_busy_frac", 0.4, "1"))
+    after = FIGURES.make(pd.concat([after, table(("mfu", 0.4, "1"))]).astype({"unit": object}))
+    found = figures(before, after).set_index("id")
+    assert [*["changed, not tested"] * 2, "changed", "gone", "new"] == found["verdict"].tolist()
+    assert [100, 80, -20, 0.8] == found.loc["step_median_ns", ["before", "after", "difference", "ratio"]].tolist()
+    assert ["STEP_MEDIAN_NS", "ns", "what", "where"] == found.loc[
+        "step_median_ns", ["label", "unit", "definition", "source"]
+    ].tolist()
+    assert found.loc[["h2d_count", "mfu"], "ratio"].isna().all()
+
+
+def test_an_interval_decides() -> None:
+    """20 % better as values, no difference by an interval that holds 1, and not to be told by one that is not known."""
+    pair = table(("step_median_ns", 100, "ns")), table(("step_median_ns", 80, "ns"))
+    ends = {"wide": (0.6, 1.1), "narrow": (0.75, 0.85), "none": (math.nan, math.nan)}
+    found = [figures(*pair, intervals={"step_median_ns": end}).loc[0, "verdict"] for end in ends.values()]
+    assert ["no difference seen", "better", "cannot tell"] == found
+
+
+def test_small_differences_are_none() -> None:
+    """4 % of a rate, and a share of 0.1 % that becomes 0.3 %, are no difference; 10 % of the rate is."""
+    before = table(("bus_bytes_per_s", 100, "bytes/s"), ("idle_sync_frac", 0.001, "1"))
+    after = table(("bus_bytes_per_s", 104, "bytes/s"), ("idle_sync_frac", 0.003, "1"))
+    assert ["no difference seen"] * 2 == figures(before, after)["verdict"].tolist()
+    assert "changed, not tested" == figures(before, after, tolerance=0.03).loc[0, "verdict"]
+    assert ["better", "worse"] == [of_values(100, value, better="higher") for value in (110, 90)]
+
+
+def test_what_is_small_beside_the_whole_is_none() -> None:
+    """Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter."""
+    pair = table(("part_idle_ns", 1000, "ns")), table(("part_idle_ns", 2000, "ns"))
+    known = {"intervals": {"part_idle_ns": (1.9, 2.1)}}
+    said = [figures(*pair, **known, least={"part_idle_ns": least}).loc[0, "verdict"] for least in (0.0, 5000.0)]
+    assert ["worse", "no difference seen"] == said
+
+
+def test_nothing_is_better_without_an_interval() -> None:
+    """Whatever values two figures have, single ones are never better or worse: that takes an interval."""
+    ids = ("device_busy_frac", "idle_frac", "h2d_bytes_per_s", "step_median_ns", "kernel_count")
+    pairs = ([(name, value, "1") for name in ids] for value in (0.2, 0.8))
+    before, after = (table(*rows) for rows in pairs)
+    said = {*figures(before, after)["verdict"], *figures(after, before)["verdict"]}
+    assert {"changed", "changed, not tested"} == said
+
+
+def test_a_figure_that_was_zero() -> None:
+    """From 0 there is no ratio, but a difference and a verdict."""
+    found = figures(table(("input_wait_frac", 0, "1")), table(("input_wait_frac", 0.3, "1"))).iloc[0]
+    assert ("changed, not tested", 0.3) == (found["verdict"], found["difference"])
+    assert math.isnan(found["ratio"])
+
+
+@pytest.mark.parametrize(
+    ("figure", "better"),
+    [
+        ("step_median_ns", "lower"),
+        ("idle_data_loading_frac", "lower"),
+        ("device_busy_frac", "higher"),
+        ("h2d_bytes_per_s", "higher"),
+        ("sample_tensor_active_frac", "higher"),
+        ("family_gemm_ns", "lower"),
+        ("part_exposed_copy_ns", "lower"),
+        ("paths_wall_ns", "lower"),
+        ("kernel_sum_ns", ""),
+        ("kernel_median_ns", ""),
+        ("main_stall_frac", ""),
+        ("anything", ""),
+    ],
+)
+def test_directions(figure: str, better: str) -> None:
+    """Times, idleness and waiting are better lower, use of the hardware higher; totals of a recording have no way."""
+    assert better == direction(figure)
+
+
+def test_intervals_and_what_matters() -> None:
+    """The whole interval must lie beyond 1 % of 1, or of what else is said to matter."""
+    cases = [(1.011, 1.2), (1.0, 1.2), (0.9, 0.98), (0.9, 0.995), (math.nan, 1.0)]
+    said = ["worse", "no difference seen", "better", "no difference seen", "cannot tell"]
+    assert said == [of_interval(*ends) for ends in cases]
+    assert ["changed", "better"] == [of_interval(1.1, 1.2, better=way) for way in ("", "higher")]
+    assert "worse" == of_interval(0.8, 0.9, better="higher")
+    assert "no difference seen" == of_interval(1.011, 1.2, matters=0.05)
+    assert "cannot tell" == of_values(math.nan, math.nan, better="lower")
+
+
+def test_no_figures() -> None:
+    """Without figures there is no row."""
+    pd.testing.assert_frame_equal(COMPARED_FIGURES.empty(), figures(FIGURES.empty(), FIGURES.empty()))
+
+
+def test_swapping_the_runs() -> None:
+    """Differences change their sign, better becomes worse where it is tested, and new becomes gone."""
+    pair = table(("a_bytes_per_s", 5, "bytes/s"), ("x", 1, "count")), table(("a_bytes_per_s", 9, "bytes/s"))
+    found = figures(*pair, intervals={"a_bytes_per_s": (1.5, 2.1)})
+    swapped = figures(*pair[::-1], intervals={"a_bytes_per_s": (1 / 2.1, 1 / 1.5)})
+    assert found["difference"][0] == -swapped["difference"][0]
+    assert (["better", "gone"], ["worse", "new"]) == (found["verdict"].tolist(), swapped["verdict"].tolist())
+
+
+def test_wrong_figures() -> None:
+    """An id that is there twice and a foreign table are refused."""
+    with pytest.raises(ValueError, match="before: the figure 'a' is there more than once"):
+        figures(table(("a", 1, "ns"), ("a", 2, "ns")), FIGURES.empty())
+    with pytest.raises(SchemaError, match="'FIGURES' does not match"):
+        figures(FIGURES.empty(), FIGURES.empty().drop(columns="unit"))
+
+
+def run(*durations: float, rank: int = 0, unsteady: int = 0) -> pd.DataFrame:
+    """Steps of these durations, ns, one behind the other; the first `unsteady` ones are not steady."""
+    whole = np.array(durations).round().astype("int64")
+    number = np.arange(len(whole))
+    frame = {"rank": rank, "step": number, "start_ns": np.append(0, np.cumsum(whole))[:-1], "dur_ns": whole}
+    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": number >= unsteady}))
+
+
+def alike(random: np.random.Generator, count: int, alike: float, spread: float = 0.05) -> np.ndarray:
+    """Step times around 1 ms, each like the one before: a first-order autoregressive series."""
+    noise = random.normal(size=count + 50) * np.sqrt(1 - alike**2)
+    level = np.zeros(count + 50)
+    for i in range(1, count + 50):
+        level[i] = alike * level[i - 1] + noise[i]
+    return np.asarray(1e6 * np.exp(spread * level[50:]))
+
+
+def false_alarms(before: Sequence[np.ndarray], after: Sequence[np.ndarray], statistic: str = "median") -> int:
+    """How often two runs of one program differ."""
+    pairs = enumerate(zip(before, after, strict=True))
+    found = [ratio([a], [b], Resampling(statistic, resamples=300, seed=i)) for i, (a, b) in pairs]
+    return sum(of_interval(each.low, each.high) != "no difference seen" for each in found)
+
+
+def test_steps_by_hand() -> None:
+    """Before 9, 10, 11 us over and over: median 10, mean 10. After all 20 us: difference 10, ratio 2, worse."""
+    found = steps(run(*[9000, 10000, 11000] * 4, unsteady=0), run(*[20000] * 8))
+    assert ["median", "mean"] == found["statistic"].tolist()
+    assert [[12, 8, 10000.0, 20000.0, 10000.0, 2.0]] * 2 == found.iloc[:, 1:7].to_numpy().tolist()
+    assert ["worse", "worse"] == found["verdict"].tolist()
+    assert (found["ratio_low"] < 2).all()
+    assert (found["ratio_high"] > 2).all()
+
+
+def test_equal_steps_have_an_interval_of_no_width() -> None:
+    """Steps that never vary: 2 over 1 is 2 to 2."""
+    found = steps(run(*[1000] * 9), run(*[2000] * 9))
+    assert [[2.0, 2.0, 2.0]] * 2 == found[["ratio", "ratio_low", "ratio_high"]].to_numpy().tolist()
+
+
+def test_warm_up_is_left_out() -> None:
+    """A first step of 1 s that is not steady changes nothing."""
+    steady = [1000, 1010, 990, 1005, 995, 1002, 1001]
+    assert steps(run(10**9, *steady, unsteady=1), run(*steady)).equals(steps(run(*steady), run(*steady)))
+
+
+def test_a_step_lasts_as_long_as_on_the_slowest_rank() -> None:
+    """Rank 1 takes 1,500 ns where rank 0 takes 1,000: the step takes 1,500."""
+    two = STEPS.make(pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype({"name": object, "how": object}))
+    found = steps(two, run(*[1500] * 7))
+    assert [7, 7, 1500.0, 1500.0] == found.loc[0, ["before_count", "after_count", "before_ns", "after_ns"]].tolist()
+
+
+@pytest.mark.parametrize("empty", [STEPS.empty(), run(1000, unsteady=1), []])
+def test_no_steps(empty: pd.DataFrame) -> None:
+    """Without steady steps on a side there is no row, and the same columns."""
+    some = run(*[1000] * 7)
+    for found in (steps(empty, some), steps(some, empty)):
+        pd.testing.assert_frame_equal(COMPARED_STEPS.empty(), found)
+
+
+def test_few_steps_tell_nothing() -> None:
+    """Five steps twice as long give a ratio, no interval and no verdict."""
+    found = steps(run(*[1000] * 5), run(*[2000] * 50))
+    assert [2.0, "cannot tell"] == found.loc[0, ["ratio", "verdict"]].tolist()
+    assert found[["ratio_low", "ratio_high"]].isna().all(axis=None)
+
+
+def test_the_seed_decides() -> None:
+    """One seed gives one interval, another seed another."""
+    random = np.random.default_rng(1)
+    pair = run(*alike(random, 30, 0)), run(*alike(random, 30, 0))
+    first, again, other = (steps(*pair, seed=seed) for seed in (1, 1, 2))
+    assert first.equals(again)
+    assert first.loc[0, "ratio_low"] != other.loc[0, "ratio_low"]
+
+
+def test_swapping_the_runs_turns_the_ratio_over() -> None:
+    """Ratios are reciprocal and better becomes worse."""
+    random = np.random.default_rng(2)
+    pair = run(*alike(random, 40, 0)), run(*(0.8 * alike(random, 40, 0)))
+    found, swapped = steps(*pair), steps(*pair[::-1])
+    assert (1 / found["ratio"]).tolist() == pytest.approx(swapped["ratio"].tolist())
+    assert (["better"] * 2, ["worse"] * 2) == (found["verdict"].tolist(), swapped["verdict"].tolist())
+
+
+def test_every_resample_of_a_mean() -> None:
+    """All 7**7 resamples of seven values, drawn out: their spread is the interval's, to sampling error.
+
+    Before is constant; the interval of the mean without widening is the 2.5th and 97.5th percentile.
+    """
+    values = np.array([90.0, 95, 100, 104, 99, 97, 108])
+    sums = np.zeros(1)
+    for _ in values:
+        sums = (sums[:, None] + values).ravel()
+    deviation = np.log1p((sums / 7 - values.mean()) * np.sqrt(7 / 6) / values.mean())
+    student = 2.447  # of 6 degrees of freedom
+    expected = np.exp(np.quantile(deviation, [0.025, 0.975]) * student / 1.96) * values.mean() / 100
+    found = ratio([np.full(50, 100.0)], [values], Resampling("mean", resamples=40_000))
+    assert expected.tolist() == pytest.approx([found.low, found.high], abs=0.0015)
+
+
+@pytest.mark.parametrize("statistic", ["median", "mean"])
+def test_two_runs_of_one_program_do_not_differ(statistic: str) -> None:
+    """Of 100 pairs of independent runs of 40 steps with 5 % spread, at least 95 show no difference."""
+    random = np.random.default_rng(3)
+    pairs = [(alike(random, 40, 0), alike(random, 40, 0)) for _ in range(100)]
+    before, after = zip(*pairs, strict=True)
+    assert false_alarms(before, after, statistic) <= 5
+
+
+def test_neighbours_that_are_alike_do_not_differ() -> None:
+    """The same for steps with an autocorrelation of 0.6, where single steps resampled would find differences."""
+    random = np.random.default_rng(4)
+    pairs = [(alike(random, 60, 0.6), alike(random, 60, 0.6)) for _ in range(100)]
+    before, after = zip(*pairs, strict=True)
+    assert false_alarms(before, after) <= 5
+    shuffled = [[random.permutation(one) for one in side] for side in (before, after)]
+    assert false_alarms(*shuffled) > 5
+
+
+@pytest.mark.parametrize("correlation", [0.0, 0.6, -0.6])
+def test_random_halves_of_a_steady_run_do_not_differ(correlation: float) -> None:
+    """Of 100 random splits of one run of 60 steps into halves, at least 95 show no difference."""
+    random = np.random.default_rng(5)
+    whole = alike(random, 60, correlation)
+    halves = [random.permuted(np.arange(60) < 30) for _ in range(100)]
+    assert false_alarms([whole[half] for half in halves], [whole[~half] for half in halves]) <= 5
+
+
+def test_a_slowdown_of_five_percent_is_found() -> None:
+    """Steps with 2 % spread that become 5 % longer are worse in at least 95 of 100 pairs of runs of 40 steps."""
+    random = np.random.default_rng(6)
+    pairs = [(alike(random, 40, 0, 0.02), 1.05 * alike(random, 40, 0, 0.02)) for _ in range(100)]
+    found = [steps(run(*a), run(*b), resamples=300).loc[0, "verdict"] for a, b in pairs]
+    assert found.count("worse") >= 95
+
+
+def test_what_does_not_matter_is_not_seen() -> None:
+    """0.5 % longer, without any spread, is no difference; it is one where less is said to matter."""
+    pair = run(*[100_000] * 9), run(*[100_500] * 9)
+    assert ["no difference seen"] * 2 == steps(*pair)["verdict"].tolist()
+    assert ["worse"] * 2 == steps(*pair, matters=0.001)["verdict"].tolist()
+
+
+def test_repeats_are_what_varies() -> None:
+    """Five repeats whose steps are alike within each, and 10 % apart between them, do not differ from five others.
+
+    Pooled, 100 steps on each side would show a difference of the means that is that of the repeats drawn.
+    """
+    levels = [1.0, 1.1, 0.9, 1.05, 0.95], [1.08, 1.0, 1.12, 0.98, 1.04]
+    before, after = ([run(*[level * 1e6] * 20) for level in side] for side in levels)
+    found = steps(before, after).loc[1]
+    assert [100, 100, 1e6] == found[["before_count", "after_count", "before_ns"]].tolist()
+    assert "no difference seen" == found["verdict"]
+    assert "worse" == steps(before, [run(*[1.4e6 * level] * 20) for level in levels[0]]).loc[1, "verdict"]
+
+
+def test_two_repeats_are_resampled_step_by_step() -> None:
+    """Two repeats do not say how repeats vary: their steps are resampled, and six of each are enough."""
+    found = steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2)
+    assert "worse" == found.loc[0, "verdict"]
+    assert "cannot tell" == steps([run(*[1000] * 5)] * 2, [run(*[2000] * 5)] * 2).loc[0, "verdict"]
+
+
+def test_interval_of_one_run() -> None:
+    """The value lies in its interval, which is wider the more the confidence."""
+    values = [alike(np.random.default_rng(7), 50, 0.3)]
+    median, low, high = interval(values, Resampling())
+    _, lower, higher = interval(values, Resampling(confidence=0.99))
+    assert lower < low < median < high < higher
+    assert [np.median(values[0])] * 1 == [median]
+
+
+def test_values_of_zero() -> None:
+    """Where resamples can be 0 nothing is known; where all before is 0 there is no ratio."""
+    rare, some = [np.array([0.0] * 9 + [1.0])], [np.ones(10)]
+    assert (0.1, 0.0, np.inf) == pytest.approx(interval(rare, Resampling("mean")))
+    assert np.isnan(ratio([np.zeros(9)], some, Resampling()).ratio)
+    assert (0.0, np.inf) == ratio(rare, some, Resampling("mean"))[3:]
+
+
+def test_ledger_by_hand() -> None:
+    """Steps of 40, 30 and 15 us: 10 and 15 less than the run before, 0.75 and 0.5 times; 0.375 of the first, 2.67x."""
+    series = {"baseline": run(*[40_000] * 8), "bf16": run(*[30_000] * 8), "workers": run(*[15_000] * 8)}
+    found = ledger(series, utilisation={"baseline": 0.65, "bf16": 0.78})
+    assert ["baseline", "bf16", "workers"] == found["label"].tolist()
+    assert [40_000, 30_000, 15_000] == found["step_ns"].tolist()
+    assert [-10_000, -15_000] == found["change_ns"].tolist()[1:]
+    assert [0.75, 0.5] == found["ratio"].tolist()[1:]
+    assert [1.0, 0.75, 0.375] == found["cumulative_ratio"].tolist()
+    assert [1.0, 40 / 30, 40 / 15] == pytest.approx(found["speedup"].tolist())
+    assert ["better", "better"] == found["verdict"].tolist()[1:]
+    assert found.loc[0, ["change_ns", "ratio", "verdict"]].isna().all()
+    assert [0.65, 0.78] == found["utilisation_frac"].tolist()[:2]
+    assert found["step_low_ns"].le(found["step_ns"]).all()
+
+
+def test_ledger_of_a_run_without_steps() -> None:
+    """A run without steps has no figures; the next one is compared with the last that has some."""
+    found = ledger({"a": run(*[400] * 8), "b": STEPS.empty(), "c": run(*[200] * 8)})
+    assert found.loc[1, ["step_ns", "change_ns", "cumulative_ratio", "speedup"]].isna().all()
+    assert [0.5, 0.5] == found.loc[2, ["ratio", "cumulative_ratio"]].tolist()
+    pd.testing.assert_frame_equal(LEDGER.empty(), ledger({}))
+
+
+def test_cumulative_changes_are_compared_with_the_first_run() -> None:
+    """The cumulative interval is that of the two runs, not a product of single ones."""
+    random = np.random.default_rng(8)
+    runs = {name: run(*(scale * alike(random, 30, 0))) for name, scale in (("a", 1.0), ("b", 0.9), ("c", 0.7))}
+    found, direct = ledger(runs).loc[2], steps(runs["a"], runs["c"]).loc[0]
+    ends = ["ratio", "ratio_low", "ratio_high"]
+    assert direct[ends].tolist() == found[["cumulative_ratio", "cumulative_low", "cumulative_high"]].tolist()
+
+
+def test_wrong_steps() -> None:
+    """Foreign tables, confidences, numbers of resamples and utilisations are refused; inputs stay as they are."""
+    some = run(*[1000] * 8)
+    kept = some.copy()
+    for wrong, match in (({"confidence": 1.0}, "confidence: 1.0"), ({"resamples": 99}, "resamples: 99")):
+        with pytest.raises(ValueError, match=match):
+            steps(some, some, **wrong)
+    with pytest.raises(ValueError, match=r"statistic: 'mode' is not one of \['median', 'mean'\]"):
+        ratio([np.ones(9)], [np.ones(9)], Resampling("mode"))
+    for shares, match in (({"b": 0.5}, r"\['b'\] are not among \['a'\]"), ({"a": 65.0}, "not between 0 and 1")):
+        with pytest.raises(ValueError, match=match):
+            ledger({"a": some}, utilisation=shares)
+    with pytest.raises(SchemaError, match="'STEPS' does not match"):
+        steps(some.drop(columns="steady"), some)
+    pd.testing.assert_frame_equal(kept, some)
+
+
+def test_order_of_steps_in_a_frame_is_that_of_their_numbers() -> None:
+    """Steps in any order of rows give the same series."""
+    some = run(*range(1000, 1020))
+    mixed = some.iloc[list(itertools.chain(range(10, 20), range(10)))]
+    assert steps(some, some).equals(steps(mixed, some))
+
+
+def stepped(*spans: tuple[int, int], rank: int = 0) -> pd.DataFrame:
+    """Steady steps from (start, duration)."""
+    start, dur = (np.array(column) for column in zip(*spans, strict=True))
+    frame = {"rank": rank, "step": np.arange(len(spans)), "start_ns": start, "dur_ns": dur}
+    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": True}))
+
+
+def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
+    """STEP_PARTS of steps that compute as long and are idle for these times."""
+    zeros = dict.fromkeys(COLUMNS, 0.0)
+    rows = {"step": range(len(idle_ns)), **zeros, "computation_ns": computation_ns, "idle_ns": idle_ns}
+    return STEP_PARTS.make(pd.DataFrame(rows))
+
+
+def test_parts_by_hand() -> None:
+    """Steps 0-100 and 100-200: compute 10-40 and 90-120, nccl 30-60, a copy 50-70, a memset 150-160, another 195-250.
+
+    Step 0: computing 30 + 10, nccl 20 beyond it, copy 10 beyond that, idle 30. Step 1: 20 + 10 + 5, idle 65.
+    """
+    found = in_parts(
+        kernels(
+            {"start_ns": 10, "dur_ns": 30},
+            {"start_ns": 30, "dur_ns": 30, "family": "communication"},
+            {"start_ns": 90, "dur_ns": 30},
+            {"start_ns": 195, "dur_ns": 55},
+        ),
+        copies({"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"}),
+        stepped((0, 100), (100, 100)),
+    )
+    assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[COLUMNS].to_numpy().tolist()
+
+
+def test_the_mean_over_the_gpus_of_all_ranks() -> None:
+    """Rank 0 has two GPUs, busy for 20 and 40 of 100 ns, rank 1 one, busy all the time: 53 1/3 in the mean."""
+    found = in_parts(
+        kernels(
+            {"start_ns": 0, "dur_ns": 20},
+            {"gpu": 1, "start_ns": 60, "dur_ns": 40},
+            {"rank": 1, "start_ns": 0, "dur_ns": 100},
+        ),
+        copies(),
+        STEPS.make(
+            pd.concat([stepped((0, 100), rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})
+        ),
+    )
+    assert [160 / 3, 140 / 3] == pytest.approx(found.loc[0, ["computation_ns", "idle_ns"]].tolist())
+
+
+def test_no_parts() -> None:
+    """Without steps, or without GPUs, there is no row; nor is there one where a side has no steps."""
+    some = kernels({"start_ns": 0, "dur_ns": 20})
+    assert in_parts(some, copies(), STEPS.empty()).equals(STEP_PARTS.empty())
+    assert in_parts(kernels(), copies(), stepped((0, 9))).equals(STEP_PARTS.empty())
+    for pair in ((of_idle(1), STEP_PARTS.empty()), (STEP_PARTS.empty(), of_idle(1)), ([], [])):
+        pd.testing.assert_frame_equal(PARTS.empty(), parts(*pair))
+
+
+def test_wrong_parts() -> None:
+    """Foreign frames are refused by name."""
+    with pytest.raises(SchemaError, match="'STEP_PARTS' does not match"):
+        parts(of_idle(1), of_idle(1).drop(columns="idle_ns"))
+    with pytest.raises(SchemaError, match="'STEPS' does not match"):
+        in_parts(kernels(), copies(), kernels())
+
+
+def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
+    """Idle 100 -> 50 beside 100 of computing: idle is better, computing is not, though its share rose to two thirds."""
+    found = parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
+    assert {"computation": "no difference seen", "idle": "better"} == found["verdict"].astype(str).to_dict()
+    assert [100, 50, -50, 0.5] == found.loc["idle", ["before_ns", "after_ns", "difference_ns", "ratio"]].tolist()
+
+
+def test_a_part_that_hardly_moves_the_step_is_no_difference() -> None:
+    """Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse."""
+    for computing, said in ((1000.0, "no difference seen"), (11.0, "worse")):
+        pair = (of_idle(*[idle] * 9, computation_ns=computing) for idle in (1, 2))
+        assert said == parts(*pair).set_index("part").loc["idle", "verdict"]
+
+
+def test_random_halves_of_one_run_do_not_differ(profiles: Path) -> None:
+    """Of 100 random splits of the steps of a real training into halves, at least 95 differ in no part."""
+    run = perfkit.load(profiles / "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite")
+    whole = in_parts(run.kernels, run.copies, detect(run.ranges, run.kernels))
+    random, seen = np.random.default_rng(0), 0
+    for seed in range(100):
+        half = random.permuted(np.arange(len(whole)) < len(whole) // 2)
+        pair = (STEP_PARTS.make(whole[rows]) for rows in (half, ~half))
+        seen += not set(parts(*pair, resamples=200, seed=seed)["verdict"]) <= {"no difference seen"}
+    assert seen <= 5
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
+        "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
+        "torch/TraceLens__b200__eager_trace.json.gz",
+    ],
+)
+def test_each_step_is_the_breakdown_of_its_window(name: str, profiles: Path) -> None:
+    """In real captures the parts of a step are those that `timeline.breakdown` finds in a window of the step."""
+    run = perfkit.load(profiles / name)
+    found = detect(run.ranges, run.kernels)
+    table = in_parts(run.kernels, run.copies, found).set_index("step")
+    steady = found[found["steady"] & (found["rank"] == 0)]
+    for row in steady.iloc[:: max(len(steady) // 5, 1)].itertuples():
+        window = (int(row.start_ns), int(row.start_ns + row.dur_ns))
+        whole = timeline.breakdown(run.kernels, run.copies, window=window)
+        assert whole[COLUMNS].mean().tolist() == pytest.approx(table.loc[row.step, COLUMNS].tolist())
+
+
+def test_parts_add_up_to_the_step(profiles: Path) -> None:
+    """The differences of the parts sum to that of the mean step, before and after a real optimisation on one GPU."""
+    names = ("baseline_nvtx", "secondOptimization.window5.0-7.0s")
+    runs = [perfkit.load(profiles / f"nsys/openhackathons-org__AI-Profiler__{name}.sqlite") for name in names]
+    found = [detect(run.ranges, run.kernels) for run in runs]
+    pair = [in_parts(run.kernels, run.copies, each) for run, each in zip(runs, found, strict=True)]
+    mean = compare.steps(*found).set_index("statistic").loc["mean", "difference_ns"]
+    assert mean == pytest.approx(parts(*pair)["difference_ns"].sum())
+
+
+STEADY = [
+    BEFORE,
+    "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
+    "nsys/Lianhang666__gpu4__report2.sqlite",
+    "nsys/openhackathons-org__AI-Profiler__baseline.sqlite",
+    "nsys/openhackathons-org__gpubootcamp__mpi_report1.sqlite",
+    "nsys/openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
+    "torch/TraceLens__b200__eager_trace.json.gz",
+    "torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz",
+    "torch/TraceLens__vllm_decode_full__graph_execution.json.gz",
+]
+
+
+@pytest.mark.parametrize("name", STEADY)
+def test_random_halves_do_not_differ(name: str, profiles: Path) -> None:
+    """Of 100 random splits of the steady steps into halves, at least 95 show no difference, in median and mean."""
+    run = perfkit.load(profiles / name)
+    (whole,) = series(detect(run.ranges, run.kernels))
+    random = np.random.default_rng(0)
+    for statistic in ("median", "mean"):
+        how, seen = Resampling(statistic, resamples=200), 0
+        for _ in range(100):
+            half = random.permuted(np.arange(len(whole)) < len(whole) // 2)
+            found = ratio([whole[half]], [whole[~half]], how)
+            seen += compare.of_interval(found.low, found.high) != "no difference seen"
+        assert seen <= 5
+
+
+def test_a_job_before_and_after(profiles: Path) -> None:
+    """Every step has the same 155 launches, before and after: the optimisation changed the host, not the kernels.
+
+    By the start of the kernels, 68 to 246 would lie in a step of the host: the GPU runs behind it. The step times
+    after alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told.
+    """
+    runs = [perfkit.load(profiles / name) for name in (BEFORE, AFTER)]
+    found = [detect(run.ranges, run.kernels) for run in runs]
+    inside = [compare.in_steps(r.kernels, s, api_calls=r.api_calls) for r, s in zip(runs, found, strict=True)]
+    assert [[155], [155]] == [frame.groupby("step").size().unique().tolist() for frame in inside]
+    assert {"same"} == set(compare.kernels(*inside, by="order")["status"])
+    assert {"no difference seen"} == set(compare.families(*inside)["verdict"])
+    assert ["no difference seen"] * 2 == compare.steps(*found)["verdict"].tolist()
+
+
+def test_a_planted_slowdown_of_a_family_is_found(profiles: Path) -> None:
+    """With every convolution of the real job 5 % longer, convolution is worse and no other family is."""
+    run = perfkit.load(profiles / BEFORE)
+    found = detect(run.ranges, run.kernels)
+    inside = compare.in_steps(run.kernels, found, api_calls=run.api_calls)
+    odd = inside["step"] % 2 == 1
+    slower = inside[odd].copy()
+    chosen = slower["family"] == "convolution"
+    slower.loc[chosen, "dur_ns"] = (slower.loc[chosen, "dur_ns"] * 1.05).round().astype("int64")
+    verdicts = compare.families(inside[~odd], slower).set_index("family")["verdict"]
+    assert "worse" == verdicts.pop("convolution")
+    assert {"no difference seen"} == set(verdicts)
+
+
+def test_call_paths_add_up_to_the_profile(profiles: Path) -> None:
+    """Over all paths a metric sums to what the roots of all entry points hold, as HPCToolkit defines the total."""
+    for name, metric in (("cpu", "CPUTIME"), ("gpu", "GPUOP")):
+        run = perfkit.load(profiles / f"hpctoolkit/hpctoolkit-dlrm-{name}-database")
+        tree = run.calltree, run.call_metrics
+        found = compare.paths(tree, tree, metric=metric)
+        roots = run.calltree.loc[run.calltree["parent"].isna(), ["rank", "node"]]
+        of_roots = run.call_metrics[run.call_metrics["metric"] == metric].merge(roots)
+        assert of_roots["inclusive"].sum() == pytest.approx(found["before"].sum(), rel=1e-12)
+        assert {"same"} == set(found["status"])
