@@ -23,9 +23,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
-from perfkit.analysis import warps as stalling
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.analysis.roofline import speed_of_light
+from perfkit.analysis.warps import main_stall
 from perfkit.errors import PerfkitError
 from perfkit.tables import LAUNCHES, STALLS
 
@@ -134,14 +134,7 @@ _CHECKS = (
         _TABLES,
     ),
     _Check(
-        "l1_hit_frac",
-        (_L1_HIT,),
-        _share(_L1_HIT, 100),
-        np.nan,
-        True,
-        "",
-        "",
-        "ncu --section MemoryWorkloadAnalysis",
+        "l1_hit_frac", (_L1_HIT,), _share(_L1_HIT, 100), np.nan, True, "", "", "ncu --section MemoryWorkloadAnalysis"
     ),
     _Check(
         "l2_hit_frac",
@@ -246,7 +239,8 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
     """Return six checks of each launch against the targets of the performance guide.
 
     Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's rule calls
-    memory-bound; elsewhere the verdict is "not applicable" and the value is shown all the same.
+    memory-bound; elsewhere the verdict is "not applicable" and the value is shown all the same. PerfkitError if a value
+    lies outside 0..1.1.
 
     Returns
     -------
@@ -256,20 +250,16 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
         bound, for largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the stall
         that is largest, why a check does not apply, or the command that measures it; empty otherwise.
 
-    Raises
-    ------
-    PerfkitError
-        If a value lies outside 0..1.1.
-
     References
     ----------
     Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
     """
     metrics = wide(launches, counters, [_L2_HIT, _WAVES])
-    share, reason = _largest(launches, STALLS.empty() if stalls is None else stalls)
+    stall = main_stall(STALLS.empty() if stalls is None else stalls).set_index(["rank", "launch"])
+    stall = stall.reindex(pd.MultiIndex.from_frame(launches[["rank", "launch"]]))
     columns = ["sm_frac", "tensor_frac", "dram_frac", "achieved_occupancy_frac"]
     sm, tensor, dram, occupancy = (launches[column].to_numpy("float64") for column in columns)
-    value = np.column_stack([sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, share])
+    value = np.column_stack([sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, stall["share_frac"]])
     _plausible(value, launches["launch"].to_numpy())
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
     applies = _applies(launches, limit)
@@ -284,15 +274,8 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
         value_frac=value.ravel(),
         target_frac=target.ravel(),
         verdict=pd.Categorical(verdict.ravel(), TARGET_VERDICTS),
-        detail=pd.array(_details(verdict, limit, reason).ravel(), "string"),
+        detail=pd.array(_details(verdict, limit, stall["reason"].astype("object").fillna("")).ravel(), "string"),
     )
-
-
-def _largest(launches: pd.DataFrame, stalls: pd.DataFrame) -> tuple[Float, Objects]:
-    """Return share and name of the largest stall of each launch, NaN and empty where none was recorded."""
-    rows = pd.MultiIndex.from_frame(launches[["rank", "launch"]])
-    stall = stalling.main_stall(stalls).set_index(["rank", "launch"]).reindex(rows)
-    return stall["share_frac"].to_numpy("float64"), stall["reason"].astype("object").fillna("").to_numpy()
 
 
 def _applies(launches: pd.DataFrame, limit: Objects) -> Bools:
@@ -305,7 +288,7 @@ def _applies(launches: pd.DataFrame, limit: Objects) -> Bools:
     return applies
 
 
-def _details(verdict: NDArray[np.str_], limit: Objects, reason: Objects) -> Objects:
+def _details(verdict: NDArray[np.str_], limit: Objects, reason: pd.Series) -> Objects:
     """Return what a person asks next: which stall, why not, or how to measure it."""
     details = np.where(verdict == "not measured", [f"record with `{command}`" for command in RECORD.values()], "")
     details = details.astype(object)

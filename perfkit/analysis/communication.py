@@ -87,12 +87,9 @@ def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
     Algorithm bandwidth is bytes / duration. Bus bandwidth is that times 2 (n - 1) / n for an all-reduce, (n - 1) / n
     for all-gather, reduce-scatter, all-to-all, gather and scatter, 1 for broadcast, reduce and send-receive.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The rows and columns of `collectives`, then, float64, bytes/s: `algorithm_bytes_per_s`, NaN where the duration
-        is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other operations (a barrier
-        moves nothing). With one rank nothing crosses the bus: its all-reduce has 0.
+    The rows and columns of `collectives`, then, float64, bytes/s: `algorithm_bytes_per_s`, NaN where the duration
+    is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other operations (a barrier
+    moves nothing). With one rank nothing crosses the bus: its all-reduce has 0.
 
     References
     ----------
@@ -124,12 +121,9 @@ def summary(collectives: pd.DataFrame) -> pd.DataFrame:
     A benchmark times each size twice, out of place and in place, which are different work for some operations and
     never share a row.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By operation, group, ranks, placement and bytes, missing last: these columns, as in COLLECTIVES; `count`,
-        collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is: `algorithm_bytes_per_s`, the
-        median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`, `max_bus_bytes_per_s`.
+    By operation, group, ranks, placement and bytes, missing last: these columns, as in COLLECTIVES; `count`,
+    collectives whose bus bandwidth is known; float64, bytes/s, NaN where none is: `algorithm_bytes_per_s`, the
+    median; `bus_bytes_per_s`, the median, `min_bus_bytes_per_s`, `max_bus_bytes_per_s`.
     """
     rates = bandwidth(collectives)
     table, group = numbered(rates, [*_KIND, "bytes"])
@@ -152,12 +146,9 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
     over all sizes, as nccl-tests prints it, says little. Whether the curve is flat is seen from the growth over the
     messages of a quarter to half the largest size.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By operation, group, ranks and placement (as in COLLECTIVES), missing last, where any bus bandwidth is known;
-        `largest_bytes` int64; `count`, large messages; `bus_bytes_per_s`, their median; `growth_frac`, that over the
-        median of the next smaller messages, less 1: about 0 on a plateau, NaN where there are none.
+    By operation, group, ranks and placement (as in COLLECTIVES), missing last, where any bus bandwidth is known;
+    `largest_bytes` int64; `count`, large messages; `bus_bytes_per_s`, their median; `growth_frac`, that over the
+    median of the next smaller messages, less 1: about 0 on a plateau, NaN where there are none.
     """
     rates = bandwidth(collectives)[[*_KIND, "bytes", "bus_bytes_per_s"]]
     measured = rates[rates["bus_bytes_per_s"].notna() & (rates["bytes"] > 0)].reset_index(drop=True)
@@ -187,13 +178,10 @@ def skew(collectives: pd.DataFrame) -> pd.DataFrame:
     The skew is the last start less the first. The latency is the shortest duration over the ranks, that of the rank
     that waited least; it is what the collective itself costs, and what of a bandwidth is to be computed from.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per collective: `collective`, `group`, `operation`, `bytes` as in MATCHED; `ranks_count` int64,
-        ranks that recorded it; `start_ns`, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
-        NaN without durations; `last_rank` int32, the lowest of those that came last, -1 where all came at once;
-        `together` bool, False where skew and last_rank tell nothing.
+    One row per collective: `collective`, `group`, `operation`, `bytes` as in MATCHED; `ranks_count` int64,
+    ranks that recorded it; `start_ns`, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
+    NaN without durations; `last_rank` int32, the lowest of those that came last, -1 where all came at once;
+    `together` bool, False where skew and last_rank tell nothing.
 
     References
     ----------
@@ -217,19 +205,14 @@ def skew(collectives: pd.DataFrame) -> pd.DataFrame:
 def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
     """Return how often each rank came last to a collective, and how long it waited for others.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank and gpu, those that came last most often first; empty for a single one. `count`,
-        collectives in which all ranks were together; `last_count`, of these, those to which it came last, as
-        each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
-        from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
-        for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
+    PerfkitError if the ranks were together in none of the matched collectives: nothing tells who was late.
 
-    Raises
-    ------
-    PerfkitError
-        If the ranks were together in none of the matched collectives: nothing can be said about who was late.
+    One row per rank and gpu, those that came last most often first; empty for a single one. `count`,
+    collectives in which all ranks were together; `last_count`, of these, those to which it came last, as
+    each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
+    from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
+    for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
+
     """
     rows = matched(collectives)
     if len(rows) and not rows["together"].any():
@@ -277,12 +260,9 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
     value
         Name of a column of numbers, none negative; ranks for which it is missing are left out.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>` float64, in the unit
-        of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64, 0..ranks - 1,
-        NaN where all are 0.
+    One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>` float64, in the unit
+    of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64, 0..ranks - 1,
+    NaN where all are 0.
 
     Raises
     ------

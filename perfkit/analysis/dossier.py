@@ -222,10 +222,7 @@ def _missing(table: pd.DataFrame) -> pd.Series:
 
 
 def operators(
-    kernels: pd.DataFrame,
-    ops: pd.DataFrame,
-    api_calls: pd.DataFrame,
-    python_calls: pd.DataFrame | None = None,
+    kernels: pd.DataFrame, ops: pd.DataFrame, api_calls: pd.DataFrame, python_calls: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return `operator` and `python` (the line) in which most of each kernel's time was launched, by kernel name.
 

@@ -1,7 +1,5 @@
 """How well does the training use the GPUs: which share of their peak does it reach?
 
-A number that is not above 0 raises ValueError.
-
 Conventions
 -----------
 Rates are of all GPUs together, never of one. Operations are those that the model needs (model FLOP), peaks the dense
@@ -10,7 +8,7 @@ peak, and is never counted into one. A share above 1 is refused, one above 0.7 i
 The share of the peak of a traced run, from the shapes of its operators, is `perfkit.analysis.flops.mfu`.
 
 Arguments of the functions
-    flops_per_token  FLOP, of `training_work.flops_per_token`
+    flops_per_token  FLOP, as `flops_per_token` returns it
     gpus             all GPUs of the run, whatever the parallelism
     peaks            dense peaks of one GPU, such as ``hardware.peaks(name)``, or measured ones; None is refused
     precision        the one in which most of the arithmetic runs, such as "bf16_tensor": a key of
@@ -106,11 +104,8 @@ def hfu(
     A third of the operations of training are forward; activation checkpointing computes `recomputed_frac` (0..1, else
     ValueError) of that third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The row of `mfu`, with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which
-        remains that of `mfu_frac`; `note` is about `hfu_frac`.
+    The row of `mfu`, with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which
+    remains that of `mfu_frac`; `note` is about `hfu_frac`.
 
     Examples
     --------
@@ -183,14 +178,10 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
     activations. Several reports of a rank (profiled steps, iterations) are averaged; metrics of SAMPLES other than
     `forward_flops_per_s`, `training_flops_per_s` and the times of the passes are passed over.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank and gpu with such a report, ascending: `peak_flops_per_s` float64, of one GPU;
-        `forward_frac`, `mfu_frac`, `iteration_mfu_frac`: of the forward pass, of what the report calls
-        training (forward and backward pass in DeepSpeed's), and of the iteration, which ends after the optimizer's
-        step; NaN where the report lacks the lines for it;
-        `note` string, what to check where one of them is suspicious, else empty.
+    One row per rank and gpu with such a report, ascending: `peak_flops_per_s` float64, of one GPU; `forward_frac`,
+    `mfu_frac`, `iteration_mfu_frac`: of the forward pass, of what the report calls training (forward and backward
+    pass in DeepSpeed's), and of the iteration, which ends after the optimizer's step; NaN where the report lacks
+    the lines for it; `note` string, what to check where one of them is suspicious, else empty.
     """
     peak = peak_flops(peaks, precision, what="reported_mfu")
     wanted = SAMPLES.check(samples)[where(samples["metric"], {*_RATES, *_TIMES}.__contains__)]
@@ -254,17 +245,9 @@ def positive(**arguments: float) -> None:
 def active_parameters(*, parameters: float, in_experts: float, experts: int, experts_per_token: int) -> float:
     """Return the parameters that a token passes through: parameters - in_experts x (1 - experts_per_token / experts).
 
-    Parameters
-    ----------
-    parameters, in_experts
-        All parameters of the model, and those of them in experts, of all layers and experts together.
-    experts, experts_per_token
-        Experts per layer, and how many of them a token is sent to.
-
-    Raises
-    ------
-    ValueError
-        If there are more parameters in the experts than there are, or a token has more experts than there are.
+    `parameters` are all of the model, `in_experts` those of them in experts, of all layers and experts together;
+    `experts` are per layer, and a token is sent to `experts_per_token` of them. ValueError if there are more in the
+    experts, or more experts per token, than there are.
 
     Examples
     --------
@@ -304,10 +287,6 @@ def flops_per_token(
     ------
     ValueError
         If there are no parameters, or only some of the four figures of the attention are given.
-
-    References
-    ----------
-    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
 
     Examples
     --------

@@ -2,12 +2,11 @@
 
 Conventions
 -----------
-A gap is a maximal interval of the window in which no kernel, copy or memset of any process runs on
-the device; without a window each device is seen over the span of its operations, and has no edges.
-Operations are cut at the window: a gap that none of them ends inside it is an edge. The operation
-that starts at a gap's end decides the cause, through its launch call, joined on (rank, process,
-correlation); of several that start together, the one whose call comes first in API_CALLS. The
-causes are those of `perfkit.analysis.causes`.
+A gap is a maximal interval of the window in which no kernel, copy or memset of any process runs on the device; without
+a window each device is seen over the span of its operations, and has no edges. Operations are cut at the window: a gap
+that none of them ends inside it is an edge. The operation that starts at a gap's end decides the cause, through its
+launch call, joined on (rank, process, correlation); of several that start together, the one whose call comes first in
+API_CALLS. The causes are those of `perfkit.analysis.causes`.
 """
 
 from __future__ import annotations
@@ -91,19 +90,15 @@ def idle_gaps(
     tables = [KERNELS.check(kernels), COPIES.check(copies)]
     index, groups = devices(*tables)
     first, last = spans(tables, groups, len(index), window)
-    gaps = _between(_operations(tables, groups, window), first, last, at_least_ns)
+    start, end = (np.concatenate(times) for times in zip(*(ends(t, window) for t in tables), strict=True))
+    row = np.flatnonzero(end > start)
+    operations = _Operations(row, np.concatenate(groups)[row], start[row], end[row])
+    gaps = _between(operations, first, last, at_least_ns)
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
     table = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
     beside = {"api_calls": api_calls, "ranges": ranges, "os_calls": os_calls}
     return table.assign(**attributed(gaps.start, gaps.end, edge, call, **beside))
-
-
-def _operations(tables: list[pd.DataFrame], groups: list[Int], window: Window | None) -> _Operations:
-    """Return the operations of all tables, cut at the window."""
-    start, end = (np.concatenate(times) for times in zip(*(ends(t, window) for t in tables), strict=True))
-    row = np.flatnonzero(end > start)
-    return _Operations(row, np.concatenate(groups)[row], start[row], end[row])
 
 
 def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:

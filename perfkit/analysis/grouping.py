@@ -37,12 +37,9 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
 
     The standard deviation is taken around the group's mean in a second pass.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Row i is group i. `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty
-        group; `mean`, `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are
-        exact up to 2**53); `std` float64, NaN for fewer than two values.
+    Row i is group i. `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty
+    group; `mean`, `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are
+    exact up to 2**53); `std` float64, NaN for fewer than two values.
 
     Examples
     --------

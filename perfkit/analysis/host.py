@@ -65,11 +65,8 @@ _VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
 def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return count, statistics of the durations and share of the CUDA calls per function.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then name: `name`, `count`, `total_ns`, `mean_ns`, `median_ns`,
-        `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
+    By falling `total_ns`, ties by falling count, then name: `name`, `count`, `total_ns`, `mean_ns`, `median_ns`,
+    `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
 
     References
     ----------
@@ -180,12 +177,9 @@ def recorded(
 
     A window selects the graphs launched at least partly in it, and the idle time in it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank that launched a graph, ascending: `rank`; `launch_count`; `empty_count`,
-        launches without any operation; `idle_ns` int64, sum over the rank's devices of the gaps
-        of at least 30 us that an operation of a graph ends whose launch call had returned before they began.
+    One row per rank that launched a graph, ascending: `rank`; `launch_count`; `empty_count`,
+    launches without any operation; `idle_ns` int64, sum over the rank's devices of the gaps
+    of at least 30 us that an operation of a graph ends whose launch call had returned before they began.
 
     References
     ----------

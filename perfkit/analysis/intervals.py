@@ -6,11 +6,11 @@ An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Interval
 holds no overlapping, touching or empty intervals within a group. Groups are small integers (a device, a stream); one
 pass handles all of them. Groups that do not fit into int64 when laid end to end raise PerfkitError.
 
-Starts and ends are sorted each on their own: at any time the number of starts so far minus the
-number of ends so far says how many intervals are open, whichever end belongs to whichever start.
-A stable sort costs next to nothing on what is in order already, or made of a few ordered runs.
-A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are
-cut
+Starts and ends are sorted each on their own: at any time the number of starts so far minus the number of ends so far
+says how many intervals are open, whichever end belongs to whichever start. A stable sort costs next to nothing on what
+is in order already, or made of a few ordered runs.
+
+A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are cut
 at its edges. Without a window a device is seen from the start of its first to the end of its last operation.
 """
 

@@ -102,12 +102,11 @@ def summary(kernels: pd.DataFrame, *, by: str = "name", window: Window | None = 
     Returns
     -------
     pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`,
-        missing where kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`,
-        `max_ns`, `std_ns` (of a sample, NaN for one launch); `share_frac`,
-        total_ns over the sum of this table; `gpu_busy_frac`, time in which a kernel
-        of the group runs over the length of the window (without one, first kernel's start to last kernel's end),
-        both summed over the devices that ran any kernel.
+        By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`, missing where
+        kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
+        `std_ns` (of a sample, NaN for one launch); `share_frac`, total_ns over the sum of this table; `gpu_busy_frac`,
+        time in which a kernel of the group runs over the length of the window (without one, first kernel's start to
+        last kernel's end), both summed over the devices that ran any kernel.
 
     References
     ----------
@@ -200,12 +199,9 @@ def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
 
     `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS.
 
-    Returns
-    -------
-    pandas.DataFrame
-        A row per launch, in their order. `name` string, that of the timeline, NA where no kernel matches;
-        `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline
-        under that name; `counts` bool, whether the launch speaks for the kernel.
+    A row per launch, in their order. `name` string, that of the timeline, NA where no kernel matches;
+    `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline
+    under that name; `counts` bool, whether the launch speaks for the kernel.
     """
     timeline = timeline.reset_index(drop=True)
     by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))

@@ -66,7 +66,8 @@ def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | 
     only if the clocks of host and device disagree.
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    row = np.flatnonzero((call >= 0) & _starts_inside(kernels, window))
+    inside = True if window is None else kernels["start_ns"].between(*bounds(window), inclusive="left")
+    row = np.flatnonzero((call >= 0) & inside)
     kernel, api = kernels.take(row).reset_index(drop=True), api_calls.take(call[row]).reset_index(drop=True)
     start, called = kernel["start_ns"], api["start_ns"]
     end, returned = start + kernel["dur_ns"], called + api["dur_ns"]
@@ -81,13 +82,6 @@ def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | 
         delay_ns=start - called,
     )
     return launches[LATENCY.column_names]
-
-
-def _starts_inside(kernels: pd.DataFrame, window: Window | None) -> pd.Series | bool:
-    if window is None:
-        return True
-    first, last = bounds(window)
-    return (kernels["start_ns"] >= first) & (kernels["start_ns"] < last)
 
 
 def summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
@@ -128,12 +122,9 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
 
     A window selects the steps in it, preceded by the depth at its start.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per step, by stream, then time: rank, gpu, process (stream ids are unique within one), stream,
-        time_ns, depth (int64, from time_ns to the next row's), complete (bool, False for all rows of a stream
-        whose depth is ever negative: not to be plotted).
+    One row per step, by stream, then time: rank, gpu, process (stream ids are unique within one), stream,
+    time_ns, depth (int64, from time_ns to the next row's), complete (bool, False for all rows of a stream
+    whose depth is ever negative: not to be plotted).
 
     References
     ----------

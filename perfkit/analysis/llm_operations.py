@@ -2,10 +2,8 @@
 
 Conventions
 -----------
-Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single
-elements
-additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an
-operation
+Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single elements
+additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an operation
 reads or writes, once: what no cache can save. A real kernel moves more: its intensity is at most the one here. The
 ceilings are a data sheet's dense peaks or the rates measured on the machine itself; there is no default. Left of the
 ridge, peak over bandwidth, memory is the limit, right of it arithmetic.
@@ -78,17 +76,10 @@ Row = tuple[str, str, float, float, str, str]
 def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFrame:
     """Return the roofs of a machine: what its data sheet says beside what was measured on it.
 
-    Parameters
-    ----------
-    peaks
-        Of the data sheet, such as ``hardware.peaks(name)``; None if there is none.
-    measured
-        What `perfkit baseline` measured, as `hardware.load_peaks` reads it; None if nothing was.
+    `peaks` are of the data sheet, such as ``hardware.peaks(name)``, `measured` what `perfkit baseline` measured, as
+    `hardware.load_peaks` reads it; None for what is not known.
 
-    Returns
-    -------
-    pandas.DataFrame
-        MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s.
+    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s.
 
     Raises
     ------
@@ -138,27 +129,13 @@ def work(
 
     The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's width, heads x head
     size; while text is generated it is that of a single token. Attention has a query for every position, or for the
-    new one only; where it is not fused the scores of all pairs of positions are written and read again. Elements of a
+    new one only; where it is not fused the scores of all pairs of positions are written and read again; fused, it is
+    the limit of FlashAttention: each tensor moved once. ValueError if a size is not above 0. Elements of a
     layer norm take 7 FLOP (sum, difference, square, sum, scale, weight, bias), of a softmax 5 (maximum, difference,
     exponential, sum, quotient), of a SiLU 4 (sign, exponential, sum, quotient).
 
-    Parameters
-    ----------
-    batch, sequence
-        Sequences that are computed together, and positions in each.
-    heads, head_size
-        Heads of the attention and the width of one; their product is the width of the model.
-    element_bytes
-        Bytes of an element: 2 for BF16 and FP16, 4 for FP32.
-
-    Raises
-    ------
-    ValueError
-        If a size is not above 0.
-
-    References
-    ----------
-    Dao et al.: FlashAttention, NeurIPS 2022, of which the fused attention here is the limit: each tensor moved once.
+    `batch` sequences of `sequence` positions are computed together. The width of the model is `heads` x `head_size`. An
+    element has `element_bytes`: 2 for BF16 and FP16, 4 for FP32.
 
     Examples
     --------
@@ -209,22 +186,10 @@ def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.
     """Return what the ceilings allow each operation: min(peak, intensity x bandwidth), and which of the two it is.
 
     `peaks` are of the data sheet, or measured ones; `precision` is a key of ``hardware.PRECISIONS``, such as
-    "bf16_tensor", else ValueError.
+    "bf16_tensor", else ValueError; PerfkitError if the peak or the bandwidth is not known.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The rows and columns of `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`,
-        that over the peak; `bound` category: memory left of the ridge, compute at it and right of it.
-
-    Raises
-    ------
-    PerfkitError
-        If the peak or the bandwidth is not known.
-
-    References
-    ----------
-    Williams, Waterman, Patterson: Roofline, 2009.
+    The rows and columns of `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`,
+    that over the peak; `bound` category: memory left of the ridge, compute at it and right of it.
 
     Examples
     --------
@@ -238,7 +203,5 @@ def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.
     reached = np.minimum(peak, intensity * bandwidth)
     limits = np.where(intensity < peak / bandwidth, "memory", "compute")
     return operations.assign(
-        attainable_flops_per_s=reached,
-        peak_frac=reached / peak,
-        bound=pd.Categorical(limits, ["memory", "compute"]),
+        attainable_flops_per_s=reached, peak_frac=reached / peak, bound=pd.Categorical(limits, ["memory", "compute"])
     )

@@ -86,12 +86,9 @@ def _places(allocated: pd.DataFrame, reserved: pd.DataFrame) -> Int:
 def peak(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the most memory that was allocated and reserved on each device, and when.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per device: `rank`, `gpu`; `allocated_bytes` int64, the maximum; `time_ns`, when it was
-        first reached; `reserved_bytes` Int64, reserved at that time; `max_reserved_bytes` Int64, the maximum. NA where
-        reserved memory is not recorded.
+    One row per device: `rank`, `gpu`; `allocated_bytes` int64, the maximum; `time_ns`, when it was
+    first reached; `reserved_bytes` Int64, reserved at that time; `max_reserved_bytes` Int64, the maximum. NA where
+    reserved memory is not recorded.
     """
     levels = timeline(samples, window=window)
     peaks = _at_peak(levels)[[*_DEVICE, "allocated_bytes", "time_ns", "reserved_bytes"]]
@@ -107,17 +104,12 @@ def _at_peak(levels: pd.DataFrame) -> pd.DataFrame:
 def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the part of the reserved memory that no tensor occupies, (reserved - allocated) / reserved, per device.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per device: `rank`, `gpu`; `peak_frac`, when most memory is allocated;
-        `mean_frac`, over the time from the first to the last level, each weighted by how long it holds; `max_frac`. NaN
-        where nothing is reserved, mean_frac also where the levels span no time.
+    PerfkitError if more is allocated than reserved.
 
-    Raises
-    ------
-    PerfkitError
-        If more is allocated than reserved.
+    One row per device: `rank`, `gpu`; `peak_frac`, when most memory is allocated;
+    `mean_frac`, over the time from the first to the last level, each weighted by how long it holds; `max_frac`. NaN
+    where nothing is reserved, mean_frac also where the levels span no time.
+
     """
     levels = timeline(samples, window=window)
     levels["frac"] = _idle_frac(levels)
@@ -168,18 +160,15 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     than the window has nanoseconds. All levels that hold at some time of a bin count, the one at its start too: no peak
     is lost.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`;
-        `start_ns`, `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64;
-        `max_reserved_bytes` Int64, NA where none is recorded.
+    One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`;
+    `start_ns`, `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64;
+    `max_reserved_bytes` Int64, NA where none is recorded.
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
     levels = within(TIMELINE.make(TIMELINE.check(timeline)), window)
     time = levels["time_ns"].to_numpy()
-    edges = tiles(window or _span(time), bins)
+    edges = tiles(window or ((int(time.min()), int(time.max()) + 1) if len(time) else (0, 1)), bins)
     index, (group,) = devices(levels)
     device, at, begin, end = _runs(group, time, edges)
     allocated, reserved = levels["allocated_bytes"].to_numpy(), levels["reserved_bytes"].to_numpy("int64", na_value=-1)
@@ -190,11 +179,6 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
         max_allocated_bytes=_over(np.maximum, allocated, begin, end),
         max_reserved_bytes=pd.arrays.IntegerArray(most, most < 0),
     )
-
-
-def _span(time: Int) -> tuple[int, int]:
-    """Return the shortest interval that holds all times."""
-    return (int(time.min()), int(time.max()) + 1) if len(time) else (0, 1)
 
 
 def _runs(group: Int, time: Int, edges: Int) -> tuple[Int, Int, Int, Int]:
@@ -217,25 +201,18 @@ def _over(extreme: np.ufunc, values: Int, begin: Int, end: Int) -> Int:
 
 
 def copied(
-    copies: pd.DataFrame,
-    *,
-    by: Sequence[str] = ("direction", "src_memory", "dst_memory"),
-    window: Window | None = None,
+    copies: pd.DataFrame, *, by: Sequence[str] = ("direction", "src_memory", "dst_memory"), window: Window | None = None
 ) -> pd.DataFrame:
     """Return count, bytes, time and rate of the copies and memsets, grouped by one or more of KEYS (else ValueError).
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`;
-        `bytes`, `total_ns` int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations `mean_ns`,
-        `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one copy); of the sizes likewise `mean_bytes`,
-        `median_bytes`, `min_bytes`, `max_bytes`, `std_bytes`.
+    By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`;
+    `bytes`, `total_ns` int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations `mean_ns`,
+    `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one copy); of the sizes likewise `mean_bytes`,
+    `median_bytes`, `min_bytes`, `max_bytes`, `std_bytes`.
 
     References
     ----------
-    With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the sizes its
-    `cuda_gpu_mem_size_sum`.
+    With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the sizes its `cuda_gpu_mem_size_sum`.
     """
     keys = list(by)
     if not keys or not set(keys) <= set(COPY_KEYS):
@@ -245,7 +222,8 @@ def copied(
     times = in_unit(grouped(inside["dur_ns"].to_numpy(), group, len(names)), "ns")
     sizes = in_unit(grouped(inside["bytes"].to_numpy(), group, len(names)), "bytes").drop(columns="count")
     head = times[["count"]].assign(bytes=sizes.pop("total_bytes"), total_ns=times["total_ns"])
-    lasting = head["bytes"] - _instant(inside, group, len(names))
+    instant = inside["dur_ns"].to_numpy() == 0
+    lasting = head["bytes"] - grouped(inside["bytes"].to_numpy()[instant], group[instant], len(names))["total"]
     head["bytes_per_s"] = lasting / head["total_ns"].where(head["total_ns"] > 0) * 1e9
     return ranked(pd.concat([names, head, times.drop(columns=["count", "total_ns"]), sizes], axis=1), "total_ns", keys)
 
@@ -262,23 +240,14 @@ def _cut(copies: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     return inside.assign(bytes=np.rint(inside["bytes"].to_numpy() * part).astype(np.int64))
 
 
-def _instant(copies: pd.DataFrame, group: Int, groups: int) -> pd.Series:
-    """Return the bytes of the copies of zero duration in each group."""
-    instant = copies["dur_ns"].to_numpy() == 0
-    return grouped(copies["bytes"].to_numpy()[instant], group[instant], groups)["total"]
-
-
 def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the copies that an asynchronous call started from or to pageable memory.
 
     Such a copy is staged through pinned memory by the driver and holds the calling thread up: it behaves as a
     synchronous one. (Host-to-device copies of at most 64 KB return early all the same; `bytes` tells them.)
 
-    Returns
-    -------
-    pandas.DataFrame
-        In the order of COPIES: `rank`, `gpu`, `start_ns`, `dur_ns`, `bytes`, `direction` and `api`
-        (category, the call). Copies whose call was not recorded are left out.
+    In the order of COPIES: `rank`, `gpu`, `start_ns`, `dur_ns`, `bytes`, `direction` and `api`
+    (category, the call). Copies whose call was not recorded are left out.
 
     References
     ----------
@@ -299,11 +268,8 @@ def small_copies(
 
     A copy that the window cuts counts by its whole size.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per direction that occurs, by falling `total_ns`: `direction`; `count`, `bytes`, `total_ns` of the small
-        copies; `count_frac`, count over all copies of that direction.
+    One row per direction that occurs, by falling `total_ns`: `direction`; `count`, `bytes`, `total_ns` of the small
+    copies; `count_frac`, count over all copies of that direction.
     """
     if at_most_bytes < 0:
         raise ValueError(f"at_most_bytes: {at_most_bytes} is not 0 or more")

@@ -22,7 +22,6 @@ Hierarchical roofline analysis for GPUs, Concurrency and Computation 32(20), 202
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -216,16 +215,12 @@ def metrics(counters: pd.DataFrame, suffix: str = "") -> dict[str, tuple[str, ..
     for source, target in dict.fromkeys((match["src"], match["dst"]) for match in matches):
         if target or source not in results:
             of_type = [match for match in matches if (match["src"], match["dst"]) == (source, target)]
-            for name, metric in _level(of_type, f"{source}_tensor" + ("_acc16" if target == "fp16" else "")):
-                chosen[name] = (*chosen.get(name, ()), metric)
+            # The first level that the report has of a type.
+            levels = [[m for m in of_type if (bool(m["op"]), bool(m["sparsity"])) == level] for level in _ANSWERS]
+            for match in next(filter(None, levels), []):
+                name = f"{source}_tensor" + "_acc16" * (target == "fp16") + "_sparse" * (match["sparsity"] == "on")
+                chosen[name] = (*chosen.get(name, ()), match[0])
     return chosen
-
-
-def _level(of_type: list[re.Match[str]], precision: str) -> Iterator[tuple[str, str]]:
-    """Return precision and metric of the first level that the report has of a type."""
-    levels = ([m for m in of_type if (bool(m["op"]), bool(m["sparsity"])) == level] for level in _ANSWERS)
-    for match in next(filter(None, levels), []):
-        yield precision + ("_sparse" if match["sparsity"] == "on" else ""), match[0]
 
 
 def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
@@ -336,18 +331,15 @@ def bound(points: pd.DataFrame, ceilings: pd.DataFrame | None = None) -> pd.Data
     above 110 % of its roof is refused, whatever the throughputs say: its figures contradict each other. Without
     `ceilings` there are no shares, and only the vendor's rule can decide.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge` FLOP/byte;
-        `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`, `l1_share_frac` of each
-        level's bandwidth; `roof_share_frac`, performance over attainable performance min(peak, intensity x DRAM
-        bandwidth), which is the larger of compute and dram. They are in 0..1.1; l2 and l1 are NaN above.
-        `bound` category, one of BOUNDS; `rule` category: speed of light, roofline, or missing; `reason` string.
+    The rows and columns of `points`, then, float64, NaN where not measured or refused: `ridge` FLOP/byte;
+    `compute_share_frac` of the precision's peak; `dram_share_frac`, `l2_share_frac`, `l1_share_frac` of each
+    level's bandwidth; `roof_share_frac`, performance over attainable performance min(peak, intensity x DRAM
+    bandwidth), which is the larger of compute and dram. They are in 0..1.1; l2 and l1 are NaN above.
+    `bound` category, one of BOUNDS; `rule` category: speed of light, roofline, or missing; `reason` string.
 
     References
     ----------
-    Vendor's rule: Nsight Compute, SOLBottleneck. Roof: Williams, Waterman, Patterson, 2009.
+    Nsight Compute, rule SOLBottleneck; for the roof see the module.
     """
     table = pd.concat([POINTS.check(points), _shares(points, ceilings)], axis=1)
     launch = table.groupby(POINTS.column_names[:5], observed=True, dropna=False, sort=False).ngroup()

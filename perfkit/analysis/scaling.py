@@ -1,4 +1,12 @@
-"""How long does a training take, at least, and how does it scale over GPUs? All times are float ns."""
+"""How long does a training take, at least, and how does it scale over GPUs?
+
+All times are float ns. A number that is not above 0 raises ValueError.
+
+References
+----------
+Amdahl: Validity of the single processor approach to achieving large scale computing capabilities, 1967.
+NVIDIA/nccl-tests, doc/PERFORMANCE.md (ring all-reduce).
+"""
 
 from __future__ import annotations
 
@@ -31,8 +39,7 @@ _MODELS = {"serial": ("serial",), "communication": ("communication",), "both": (
 def training_time(*, tokens: float, tokens_per_s: float) -> float:
     """Return the time to train on a number of tokens, ns: tokens / tokens per second of all GPUs.
 
-    The rate is measured, or of `expected_tokens_per_s` for a share of the peak. Interruptions are not in it. ValueError
-    if an argument is not above 0.
+    The rate is measured, or of `expected_tokens_per_s` for a share of the peak. Interruptions are not in it.
 
     Examples
     --------
@@ -63,16 +70,7 @@ def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float, latenc
     bytes_per_s
         Bus bandwidth of a rank, bytes/s: what nccl-tests prints as busbw for large messages, less than the line rate.
     latency_ns
-        Of one of the 2 (n - 1) steps, ns; 0 leaves latency out, which suits large messages only.
-
-    Raises
-    ------
-    ValueError
-        If size or bandwidth are not above 0, there is no rank, or the latency is negative.
-
-    References
-    ----------
-    NVIDIA/nccl-tests, doc/PERFORMANCE.md.
+        Of one of the 2 (n - 1) steps, ns, not negative; 0 leaves latency out, which suits large messages only.
 
     Examples
     --------
@@ -107,8 +105,6 @@ def decode_floor(*, weight_bytes: float, gpus: int, memory_bytes: float | None, 
     ------
     PerfkitError
         If the weights do not fit into the memory of the GPUs, or memory or bandwidth are not known.
-    ValueError
-        If an argument is not above 0.
 
     Examples
     --------
@@ -156,11 +152,6 @@ def checkpoint_time(
     bytes_per_s
         Rate at which all writers together write to the file system, bytes/s.
 
-    Raises
-    ------
-    ValueError
-        If an argument is not above 0 (the optimizer's bytes may be 0).
-
     Examples
     --------
     70e9 parameters at 2.5 GB/s in seconds, weights alone (140 GB) and with Adam's state (980 GB):
@@ -181,21 +172,9 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     With the batch of a GPU held constant that is weak scaling, with the global batch held constant strong scaling.
     Several runs on the smallest number of GPUs are averaged for the baseline.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The rows and columns of `runs` by `gpus`; `baseline_gpus` int64; `speedup`, over the baseline, and
-        `efficiency_frac`, float64, above 0; `note` string, what to check where the
-        efficiency is above 1, else empty: it can be, where a smaller share of the data fits a cache.
-
-    Raises
-    ------
-    ValueError
-        If a number of GPUs or a throughput is not above 0.
-
-    References
-    ----------
-    Amdahl: Validity of the single processor approach to achieving large scale computing capabilities, 1967.
+    The rows and columns of `runs` by `gpus`; `baseline_gpus` int64; `speedup`, over the baseline, and
+    `efficiency_frac`, float64, above 0; `note` string, what to check where the
+    efficiency is above 1, else empty: it can be, where a smaller share of the data fits a cache.
 
     Examples
     --------
@@ -227,34 +206,24 @@ def scaling_fit(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the shares that explain the throughputs best, of three models, each with its residual.
 
     The time N / T(N) that a GPU spends per unit of work is taken for
-    a (1 + s (N - 1)) with the serial share s of Amdahl's law,
-    a (1 + c (N - 1) / N) with a ring all-reduce that takes c times the computation on many GPUs, or
-    the sum of both, which needs one run more. The coefficients are those of least squares of the relative
-    error, none of them below 0. A model that would need a serial share above 1 is left out.
+    a (1 + s (N - 1)), with the serial share s of Amdahl's law,
+    a (1 + c (N - 1) / N), with a ring all-reduce that takes c times the computation on many GPUs, or
+    the sum of both, which needs one run more. The coefficients are those of least squares of the relative error, none
+    of them below 0. A model that would need a serial share above 1 is left out.
 
     A fit describes the runs it was made from. A residual as large as the efficiency that is lost says that the model
     does not explain it: topology that changes from one number of GPUs to the next, for example, is in none of them.
 
-    Returns
-    -------
-    pandas.DataFrame
-        A row per model, the smallest residual first: `model` category, serial, communication or both;
-        `gpu_throughput_per_s` float64, 1 / a, what one GPU would do alone; `serial_frac`, the share s of
-        one GPU's work that all of them wait for, 0 where the model has none; `communication_frac`, the
-        share of the time on the largest number of GPUs in which they communicate and do not compute, 0 where the
-        model has none; `residual_frac`, root mean square of (fitted - measured) / measured throughput;
-        `runs_count` int64.
+    A row per model, the smallest residual first: `model` category, serial, communication or both;
+    `gpu_throughput_per_s` float64, 1 / a, what one GPU would do alone; `serial_frac`, the share s of one GPU's work
+    that all of them wait for, 0 where the model has none; `communication_frac`, the share of the time on the largest
+    number of GPUs in which they communicate and do not compute, 0 where the model has none; `residual_frac`, root mean
+    square of (fitted - measured) / measured throughput; `runs_count` int64.
 
     Raises
     ------
     PerfkitError
         If there are fewer than three different numbers of GPUs: two runs fit any of the models.
-    ValueError
-        If a number of GPUs or a throughput is not above 0.
-
-    References
-    ----------
-    Amdahl, 1967; ring all-reduce: NVIDIA/nccl-tests, doc/PERFORMANCE.md.
 
     Examples
     --------

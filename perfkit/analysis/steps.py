@@ -8,20 +8,22 @@ An iteration (step) is found in one of three ways, the first that works for a ra
 2. "nvtx": ranges a person named, that repeat on one thread at one depth, outermost first. A repeated range called
    a step or a batch is the step; when siblings repeat together, or the range is a part of a step, a step goes from
    one start of the first of them to the next.
-3. "kernel sequence": the repeated sequence of kernels (`period`) of the device and process with the
-   most. The step starts where the device regularly idles longest.
+3. "kernel sequence": the repeated sequence of kernels (`repeats`) of the device and process with the most. The step
+   starts where the device regularly idles longest.
 
 Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds.
+
 Ranges are told apart by their *label*: the name up to the first ", " (frameworks append sequence numbers and sizes
 after it) and without a number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every
 iteration has a layer_7). Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges
 considered, so that a first step inside a range "warm-up" is on the level of the others. Labels that say epoch and
 names that a framework writes for every operator are not considered.
-A sequence is an array of codes, equal codes being equal elements (kernel names in the order of their
-starts). A repetition is a stretch [first, stop) of places in it. Elements that occur once per
-repetition are its *anchors*: their distance is the length. Of several lengths that explain the
-sequence (layers inside a step, steps inside an epoch) the longest is taken, unless a shorter one has
-five times as many anchors: a step is made of many kernels that run once in it, an epoch of few.
+
+A sequence is an array of codes, equal codes being equal elements (kernel names in the order of their starts). A
+repetition is a stretch [first, stop) of places in it. Elements that occur once per repetition are its *anchors*: their
+distance is the length. Of several lengths that explain the sequence (layers inside a step, steps inside an epoch) the
+longest is taken, unless a shorter one has five times as many anchors: a step is made of many kernels that run once in
+it, an epoch of few.
 """
 
 from __future__ import annotations
@@ -92,11 +94,10 @@ _PROFILER = re.compile(r"ProfilerStep#?\s*\d+")
 def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the iterations of each rank; none is found where nothing repeats at least three times.
 
-    The first steps are not steady while they last more than 1.5 times the median of the second half of the
-    rank's steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a
-    third of the steps they are a phase of their own, and steady. The very first is not steady when it is longer than
-    every later one, nor is the last when the median is more than 1.5 times as long: nothing shows when the
-    next would have begun.
+    The first steps are not steady while they last more than 1.5 times the median of the second half of the rank's
+    steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
+    the steps they are a phase of their own, and steady. The very first is not steady when it is longer than every later
+    one, nor is the last when the median is more than 1.5 times as long: nothing shows when the next would have begun.
 
     Returns
     -------

@@ -126,10 +126,7 @@ _NCU = {
         "Warps were ready, but the scheduler chose another one.",
         "Nothing is wrong: there are warps enough, and fewer of them could have more registers each.",
     ),
-    "selected": Words(
-        "Warps issued an instruction: this is work, not waiting.",
-        "Nothing to do.",
-    ),
+    "selected": Words("Warps issued an instruction: this is work, not waiting.", "Nothing to do."),
     "barrier": Words(
         "Warps wait for others of their block at __syncthreads().",
         "Balance the work between the warps of a block, use smaller blocks, or synchronise less often.",
@@ -159,8 +156,7 @@ _NCU = {
         "Unroll less so that loops fit the instruction cache, and avoid very short kernels and far jumps.",
     ),
     "sleeping": Words(
-        "All threads of the warp sleep (__nanosleep), as in a waiting loop.",
-        "Sleep for less, or let fewer warps poll.",
+        "All threads of the warp sleep (__nanosleep), as in a waiting loop.", "Sleep for less, or let fewer warps poll."
     ),
     "gmma": Words(
         "Warps wait for asynchronous tensor-core operations (wgmma) to finish.",
@@ -170,10 +166,7 @@ _NCU = {
         "Warps wait for the others of their warp group before a tensor-core operation.",
         "Balance the work of the four warps of a group.",
     ),
-    "misc": Words(
-        "A reason the hardware does not name.",
-        "Look at the next reason.",
-    ),
+    "misc": Words("A reason the hardware does not name.", "Look at the next reason."),
 }
 _HPCTOOLKIT = {
     "ifet": _NCU["no_instruction"],
@@ -199,7 +192,7 @@ _HPCTOOLKIT = {
 stall_words: Mapping[str, Words] = {
     **_NCU,
     "no_instructions": _NCU["no_instruction"],  # the sampled form's spelling
-    **{f"{prefix}{reason}": said for reason, said in _HPCTOOLKIT.items() for prefix in ("", "stl_")},
+    **{f"{prefix}{reason}": text for reason, text in _HPCTOOLKIT.items() for prefix in ("", "stl_")},
 }
 STALL_KEYS: Mapping[str, list[str]] = {"launch": ["rank", "launch"], "node": ["rank", "node"]}
 
@@ -326,7 +319,7 @@ def _float(column: pd.Series) -> Float:
 def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     """Return each stall reason's share of the waiting of its launch (or call-tree node: `by` "node"), largest first.
 
-    share = value / sum of the values of the launch, totals left out.
+    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is negative.
 
     Returns
     -------
@@ -334,13 +327,6 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
         By rank and launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64,
         `reason` category, `value` float64 as in STALLS, `share_frac`, NaN where the sum is 0
         or the value is missing, `place` Int64, 1 for the largest stall, NA for what is no stall (`selected`).
-
-    Raises
-    ------
-    ValueError
-        If `by` is neither.
-    PerfkitError
-        If a value is negative.
 
     References
     ----------

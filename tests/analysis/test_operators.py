@@ -29,6 +29,7 @@ from readers.torch_real import (
     read,
 )
 
+import perfkit
 from perfkit.analysis import host, memory, operators
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.gaps import idle_gaps

@@ -37,9 +37,7 @@ from perfkit.analysis.monitoring.readings import (
     throttling,
     wide,
 )
-from perfkit.analysis.monitoring.readings import (
-    readings as log_readings,
-)
+from perfkit.analysis.monitoring.readings import readings as log_readings
 from perfkit.analysis.monitoring.summaries import (
     BUSY,
     dips,
@@ -177,13 +175,13 @@ def _traffic_answer(fact: Facts, peaks: Peaks) -> Answer:
     if not rates:
         reason = "no traffic is recorded: `nvidia-smi dmon -s t`, or DCGM fields 1009 to 1012"
         return Answer("cannot tell", math.nan, math.nan, "bytes_per_s", reason)
-    said = ", ".join(f"{LINKS[metric][0]} {size(rate)}/s" for metric, rate in rates.items())
+    busiest = ", ".join(f"{LINKS[metric][0]} {size(rate)}/s" for metric, rate in rates.items())
     shares = {m: rate / (LINKS[m][2] * peak) for m, rate in rates.items() if (peak := peaks[LINKS[m][1]]) is not None}
     if not shares:
-        reason = f"95 % of the time at most {said}; without the links' peaks there is nothing to compare with"
+        reason = f"95 % of the time at most {busiest}; without the links' peaks there is nothing to compare with"
         return Answer("cannot tell", max(rates.values()), math.nan, "bytes_per_s", reason)
     most = max(shares, key=lambda metric: shares[metric])
-    reason = f"95 % of the time at most {said}; {LINKS[most][0]} is nearest to its peak"
+    reason = f"95 % of the time at most {busiest}; {LINKS[most][0]} is nearest to its peak"
     return Answer(_judged(shares[most] >= FULL_LINK), shares[most], FULL_LINK, "frac", reason)
 
 
@@ -276,29 +274,21 @@ def checks(
     95th percentile of the direction of a link that is nearest to its peak, over that peak; attention from 0.8 on. What
     was not recorded is "cannot tell", and the reason says how to record it.
 
-    Parameters
-    ----------
-    devices
-        DEVICES, for names and memory; may be empty.
-    pcie_bytes_per_s, nvlink_bytes_per_s
-        Peak of one direction of a GPU's link, bytes/s, above 0, else ValueError; there is no default. Without them
-        traffic has a value in bytes/s, of the busiest direction, and no verdict.
+    `pcie_bytes_per_s` and `nvlink_bytes_per_s` are the peak of one direction of a GPU's link, above 0, else ValueError;
+    there is no default. Without them traffic has a value in bytes/s, of the busiest direction, and no verdict.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored, in this order:
-        `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN where there is none; `unit`
-        category: frac or bytes_per_s; `reason` string.
+    One row per rank, gpu (0 and up) and check (category: CHECKS) of every GPU that was monitored, in this order:
+    `verdict` category: ok, attention or cannot tell; `value`, `threshold` float64, NaN where there is none; `unit`
+    category: frac or bytes_per_s; `reason` string.
     """
     peaks = {"pcie": pcie_bytes_per_s, "nvlink": nvlink_bytes_per_s}
     for link, peak in peaks.items():
         if peak is not None and not peak > 0:
             raise ValueError(f"{link}_bytes_per_s: {peak} is not a number above 0")
-    known = facts(SAMPLES.check(samples), devices, window=window).sort_index()
+    of_device = facts(SAMPLES.check(samples), devices, window=window).sort_index()
     rows = [
         (*device, check, *answer(fact, peaks))
-        for device, fact in zip(known.index, known.to_dict("records"), strict=True)
+        for device, fact in zip(of_device.index, of_device.to_dict("records"), strict=True)
         for check, answer in _CHECKS.items()
     ]
     table = pd.DataFrame(rows, columns=[*DEVICE, "check", *Answer._fields])

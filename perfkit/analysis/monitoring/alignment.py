@@ -55,20 +55,12 @@ def clock_under_kernels(
 ) -> pd.DataFrame:
     """Return the SM clock of each device at the readings at which a kernel ran, against its maximum.
 
-    Parameters
-    ----------
-    samples, kernels
-        SAMPLES with `sm_clock_hz`, and with `sm_max_clock_hz` if it was recorded, else the highest reading of the
-        device is its maximum; KERNELS.
-    below
-        Share of the maximum under which a clock is low, above 0, at most 1, else ValueError.
+    The maximum is `sm_max_clock_hz` if that was recorded, else the highest reading of the device. A clock is low under
+    the share `below` of it, above 0, at most 1, else ValueError.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each weighing the same,
-        float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
-        `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
+    Of devices with clocks and kernels `count` int64, readings while a kernel ran; of these, each weighing the same,
+    float64, NaN where there are none: `mean_clock_hz`, `lowest_clock_hz`, `low_frac`, share of low ones;
+    `max_clock_hz` float64; `max_source` category: sm_max_clock_hz, or sm_clock_hz for the highest reading.
     """
     found, most, recorded = _clocks(samples, below, window)
     joined = aligned(found, kernels, window)
@@ -94,12 +86,9 @@ def clock_drops(
     A stretch reaches from its first low reading to the next reading that is not low; arguments as in
     `clock_under_kernels`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
-        `lowest_clock_hz`, `max_clock_hz` float64; `kernel_busy_ns` int64, time with a kernel, above 0; `name` category
-        of KERNELS, the kernel with the most time in the stretch, and `kernel_ns` int64, that time, over all launches.
+    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
+    `lowest_clock_hz`, `max_clock_hz` float64; `kernel_busy_ns` int64, time with a kernel, above 0; `name` category
+    of KERNELS, the kernel with the most time in the stretch, and `kernel_ns` int64, that time, over all launches.
     """
     found, most, _ = _clocks(samples, below, window)
     joined = aligned(found, kernels, window)
@@ -129,12 +118,8 @@ def throttled_kernels(samples: pd.DataFrame, kernels: pd.DataFrame, *, window: W
 
     Causes and their metrics are those of `throttling`; a reading holds until the next one.
 
-    Returns
-    -------
-    pandas.DataFrame
-        int64 ns: `kernel_busy_ns`, time with a kernel for which a cause was recorded, `power_ns`, `thermal_ns`,
-        `other_ns` of it, `throttled_ns`, any of them; `throttled_frac` float64 of `kernel_busy_ns`, NaN where that is
-        0.
+    int64 ns: `kernel_busy_ns`, time with a kernel for which a cause was recorded, `power_ns`, `thermal_ns`, `other_ns`
+    of it, `throttled_ns`, any of them; `throttled_frac` float64 of `kernel_busy_ns`, NaN where that is 0.
     """
     found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
     joined = aligned(found, kernels, window)
@@ -234,22 +219,13 @@ def bins(
     The bins are of one width, the last one as long as what is left. Where the readings are rarer than the bins would
     be, there are fewer: none but the last is shorter than the usual interval of the metric that was read most often.
 
-    Parameters
-    ----------
-    metrics
-        Metrics that are looked at; all when empty.
-    bins
-        Number of bins at most, at least 1, else ValueError.
-    window
-        Readings in it, and what the bins tile; all readings, and the time for which they count, when omitted.
+    `metrics` are those that are looked at, all when empty; `bins` is their number at most, at least 1, else ValueError.
+    The bins tile the `window`; when omitted, the time for which the readings count.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu, metric (category) and bin in which a reading counts, ascending: `start_ns`, `dur_ns`
-        int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count; `count` int64,
-        readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time; `min`, `max`
-        float64, of all readings that count; in the unit of the metric's suffix.
+    One row per rank, gpu, metric (category) and bin in which a reading counts, ascending: `start_ns`, `dur_ns`
+    int64, of the bin; `covered_ns` int64, 1..dur_ns, the time of it for which readings count; `count` int64,
+    readings taken in it, 0 where the one before still counts; `mean` float64, weighted by time; `min`, `max`
+    float64, of all readings that count; in the unit of the metric's suffix.
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")

@@ -219,23 +219,23 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     table = table.assign(source=sources.astype("string"))
     counted = _counted(samples, window).reindex(pd.MultiIndex.from_frame(table[DEVICE]))
     both = zip(table.to_dict("records"), counted.to_dict("records"), strict=True)
-    with_counters = [_told(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
-    return pd.DataFrame(with_counters, columns=table.columns).astype(table.dtypes)
+    figures = [_with_counters(row, {str(m): v for m, v in grown.items() if not np.isnan(v)}) for row, grown in both]
+    return pd.DataFrame(figures, columns=table.columns).astype(table.dtypes)
 
 
-def _told(row: Mapping[Any, Any], grown: Mapping[str, float]) -> dict[Any, Any]:
+def _with_counters(row: Mapping[Any, Any], grown: Mapping[str, float]) -> dict[Any, Any]:
     """Return a row with what the counters of its device tell, each by its share of the time."""
-    told, precede = dict(row), False
+    figures, precede = dict(row), False
     for cause, metrics in CAUSES.items():
         exact = [metric for metric in OF_REASONS.get(cause, ()) if metric in grown]
         alone = [metric for metric in COUNTERS.get(cause, ()) if metric in grown and np.isnan(row[f"{cause}_frac"])]
-        if found := exact or alone:
-            sources = [s for s in told["source"].split(", ") if s and not (exact and s in metrics)]
-            told |= {f"{cause}_frac": max(grown[m] for m in found), "source": ", ".join([*sources, *found])}
+        if counters := exact or alone:
+            sources = [s for s in figures["source"].split(", ") if s and not (exact and s in metrics)]
+            figures |= {f"{cause}_frac": max(grown[m] for m in counters), "source": ", ".join([*sources, *counters])}
         precede |= bool(exact)
-    shares = [told[f"{cause}_frac"] for cause in CAUSES if not np.isnan(told[f"{cause}_frac"])]
+    shares = [figures[f"{cause}_frac"] for cause in CAUSES if not np.isnan(figures[f"{cause}_frac"])]
     union = np.nan if precede else row["throttled_frac"]
-    return {**told, "throttled_frac": np.fmax(union, max(shares, default=np.nan))}
+    return {**figures, "throttled_frac": np.fmax(union, max(shares, default=np.nan))}
 
 
 def _counted(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:

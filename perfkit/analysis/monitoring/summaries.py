@@ -43,11 +43,8 @@ def periods(samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", window: Win
     There is none where that peak is below 0.3, or below four standard deviations of white noise (4 / sqrt(points)), or
     does not rise by 0.3 above what lies before it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `period_ns` Int64, NA where there is none; `correlation` float64, the autocorrelation at that lag, 0.3..1, NaN
-        where there is none; `step_ns` int64, the grid, which is the precision of the period.
+    Columns: `period_ns` Int64, NA where there is none; `correlation` float64, the autocorrelation at that lag, 0.3..1,
+    NaN where there is none; `step_ns` int64, the grid, which is the precision of the period.
 
     References
     ----------
@@ -136,11 +133,8 @@ def idle(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame
 
     Utilisation is gpu_busy_frac, for devices that lack it graphics_active_frac.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch without a reading above
-        0; `count` int64, stretches.
+    Columns: `idle_frac` float64; `idle_ns` int64, the time; `longest_ns` int64, the longest stretch without a reading
+    above 0; `count` int64, stretches.
     """
     found = readings(samples, *BUSY, window=window)
     none = stretches(found, found.value == 0)
@@ -292,11 +286,8 @@ def energy(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFra
     Power is taken to change linearly between readings (trapezoid). A counter that goes back was reset and is passed
     over.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `energy_j` float64, J; `span_ns` int64, from first to last reading; `power_w` float64, energy over span, W; NaN
-        where there are not two readings at different times. `source` category: energy_j or power_w.
+    Columns: `energy_j` float64, J; `span_ns` int64, from first to last reading; `power_w` float64, energy over span, W;
+    NaN where there are not two readings at different times. `source` category: energy_j or power_w.
     """
     found = readings(samples, "energy_j", "power_w", window=window)
     last = found.stop - 1
@@ -304,17 +295,13 @@ def energy(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFra
     counted = (found.series["metric"] == "energy_j").to_numpy()
     back = found.row_series[1:][(np.diff(found.value) < 0) & (np.diff(found.row_series) == 0)]
     reset = counted & np.isin(np.arange(len(last)), back)
-    worth = np.where(counted, found.value[last] - found.value[found.first], _integral(found))
+    within = np.diff(found.row_series, append=-1) == 0
+    area = (found.value + np.append(found.value[1:], 0)) / 2 * (np.where(within, found.hold, 0) / 1e9)
+    integral = of_each(np.add, found, area)
+    worth = np.where(counted, found.value[last] - found.value[found.first], integral)
     worth = np.where(reset | (span == 0), np.nan, worth)
     table = found.series[DEVICE].assign(energy_j=worth, span_ns=span)
     table["power_w"] = table["energy_j"] / table["span_ns"].where(span > 0) * 1e9
     table["source"] = found.series["metric"]
     first = table.iloc[np.argsort(np.isnan(worth), kind="stable")].drop_duplicates(DEVICE)
     return first.sort_values(DEVICE, ignore_index=True)
-
-
-def _integral(found: Readings) -> Float:
-    """Return the integral of each series over its seconds, linear between readings."""
-    within = np.diff(found.row_series, append=-1) == 0
-    area = (found.value + np.append(found.value[1:], 0)) / 2 * (np.where(within, found.hold, 0) / 1e9)
-    return np.asarray(np.add.reduceat(area, found.first), np.float64)

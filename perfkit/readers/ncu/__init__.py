@@ -29,11 +29,11 @@ import pandas as pd
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import text
-from perfkit.readers.columns import capture_table
 from perfkit.readers.ncu import log, pages, tables
 from perfkit.readers.ncu.log import base, clean
 from perfkit.readers.ncu.pages import DEVICE_NAME, SCOPES
 from perfkit.readers.ncu.tables import Launch, Report, Rule, whole
+from perfkit.readers.text import capture_table
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 VERSION = 2
