@@ -75,21 +75,9 @@ def test_what_is_not_hidden_is_exposed(seed: int) -> None:
     assert (found["communication_ns"] - found["overlapped_ns"]).tolist() == exposed.tolist()
 
 
-PLAIN = {
-    "rank": 0,
-    "gpu": 0,
-    "start_ns": None,
-    "operation": "all_reduce",
-    "bytes": 1000,
-    "dtype": "float32",
-    "ranks": 8,
-    "dur_ns": 1000.0,
-    "algorithm": None,
-    "protocol": None,
-    "placement": None,
-    "group": "0",
-    "source": "benchmark",
-}
+PLAIN: dict[str, Any] = {"rank": 0, "gpu": 0, "start_ns": None, "operation": "all_reduce", "bytes": 1000, "ranks": 8}
+PLAIN |= {"dtype": "float32", "dur_ns": 1000.0, "algorithm": None, "protocol": None, "placement": None, "group": "0"}
+PLAIN |= {"source": "benchmark"}
 
 
 def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -103,20 +91,11 @@ def test_bandwidths_of_the_definitions() -> None:
     assert (272.41, 476.72) == tuple(round(found[f"{k}_bytes_per_s"] / 1e9, 2) for k in ("algorithm", "bus"))
 
 
-@pytest.mark.parametrize(
-    ("operation", "factor"),
-    [
-        ("all_reduce", 2 * 7 / 8),
-        ("all_gather", 7 / 8),
-        ("reduce_scatter", 7 / 8),
-        ("all_to_all", 7 / 8),
-        ("gather", 7 / 8),
-        ("scatter", 7 / 8),
-        ("broadcast", 1.0),
-        ("reduce", 1.0),
-        ("send_recv", 1.0),
-    ],
-)
+FACTORS = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0, "send_recv": 1.0}
+FACTORS |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), 7 / 8)
+
+
+@pytest.mark.parametrize(("operation", "factor"), FACTORS.items())
 def test_bus_over_algorithm_bandwidth(operation: str, factor: float) -> None:
     """The factors of nccl-tests, with 8 ranks."""
     found = bandwidth(collectives({"operation": operation})).iloc[0]
@@ -219,27 +198,11 @@ def test_a_real_trace(profiles: Path) -> None:
     assert rates == pytest.approx(found[["algorithm_bytes_per_s", "bus_bytes_per_s"]].tolist(), rel=1e-12)
 
 
-ON_RANK = {
-    "gpu": 0,
-    "operation": "all_reduce",
-    "bytes": 1000,
-    "dtype": "float32",
-    "ranks": 3,
-    "algorithm": None,
-    "protocol": None,
-    "placement": None,
-    "group": "0",
-    "source": "trace",
-}
-
-
 def on_ranks(*rows: tuple[int, int | None, int, dict[str, Any]]) -> pd.DataFrame:
-    """COLLECTIVES from (rank, start_ns, end_ns, what else)."""
-    whole = [
-        {**ON_RANK, "rank": rank, "start_ns": at, "dur_ns": float(end - (at or 0)), **more}
-        for rank, at, end, more in rows
-    ]
-    return COLLECTIVES.make(pd.DataFrame(whole, columns=["rank", "start_ns", "dur_ns", *ON_RANK]))
+    """COLLECTIVES of a trace of three ranks, from (rank, start_ns, end_ns, what else)."""
+    traced = {"ranks": 3, "source": "trace"}
+    spans = ({"rank": rank, "start_ns": at, "dur_ns": float(end - (at or 0))} | more for rank, at, end, more in rows)
+    return collectives(*(traced | span for span in spans))
 
 
 # Two all-reduces of three ranks: rank 2 comes last to the first, at 30, rank 0 to the second, at 125.

@@ -13,23 +13,15 @@ from ops import launch, launched, op, ops, python_calls
 
 from perfkit.analysis import dossier
 from perfkit.errors import SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE, DEVICES, KERNELS, LAUNCHES, STALLS
+from perfkit.tables import CALL_METRICS, CALLTREE, DEVICES, KERNELS
 
 TIMELINE = kernels(
     {"start_ns": 0, "dur_ns": 600, "name": "f", "grid_blocks": 8, "correlation": 1},
     {"start_ns": 700, "dur_ns": 200, "name": "f", "grid_blocks": 4, "correlation": 2},
     {"start_ns": 1000, "dur_ns": 200, "name": "g", "grid_blocks": 8, "correlation": 3},
 )
-EVERYTHING = {
-    "dur_ns": 500.0,
-    "clock_hz": 1.2e9,
-    "fp32_flops": 10.0,
-    "dram_bytes": 5.0,
-    "achieved_occupancy_frac": 0.2,
-    "theoretical_occupancy_frac": 0.5,
-    "sm_frac": 0.3,
-    "memory_frac": 0.6,
-}
+EVERYTHING = {"dur_ns": 500.0, "clock_hz": 1.2e9, "fp32_flops": 10.0, "dram_bytes": 5.0, "sm_frac": 0.3}
+EVERYTHING |= {"achieved_occupancy_frac": 0.2, "theoretical_occupancy_frac": 0.5, "memory_frac": 0.6}
 
 
 def gpus(*clock_hz: float) -> pd.DataFrame:
@@ -54,20 +46,9 @@ def test_time_is_the_timelines() -> None:
 
 def test_counters_by_hand() -> None:
     """Two launches: flops are the mean of 10 and 30; sm_frac is 0.3 x 500 + 0.7 x 1500 over 2000 = 0.6."""
-    table = launches(
-        {"name": "f", **EVERYTHING, "grid_blocks": 8},
-        {
-            "name": "f",
-            **EVERYTHING,
-            "grid_blocks": 4,
-            "fp32_flops": 25.0,
-            "tensor_flops": 5.0,
-            "dur_ns": 1500,
-            "sm_frac": 0.7,
-        },
-        {"name": "f", **EVERYTHING, "grid_blocks": 99, "fp32_flops": 1e9},
-    )
-    found = row("f", table)
+    f = {"name": "f", **EVERYTHING}
+    more = {"grid_blocks": 4, "fp32_flops": 25.0, "tensor_flops": 5.0, "dur_ns": 1500, "sm_frac": 0.7}
+    found = row("f", launches(f | {"grid_blocks": 8}, f | more, f | {"grid_blocks": 99, "fp32_flops": 1e9}))
     assert ("full_name", 2, 1.0) == (found["matched_by"], found["measured_count"], found["same_grid_frac"])
     assert (20.0, 5.0, 1000.0) == (found["flops"], found["dram_bytes"], found["dur_ns"])
     assert pytest.approx(0.6, rel=1e-12) == found["sm_frac"]
@@ -180,22 +161,6 @@ def test_rows_equal_a_loop() -> None:
         assert (len(own), total) == (each["count"], each["total_ns"])
         part = sum(d for g, d in own if (each["name"], g) in measured)
         assert pytest.approx(part / total, rel=1e-12) == each["same_grid_frac"]
-
-
-def test_shifting_the_timeline_changes_nothing() -> None:
-    """Only durations count, not when a kernel runs."""
-    later = KERNELS.make(TIMELINE.assign(start_ns=TIMELINE["start_ns"] + 10**12))
-    table = launches({"name": "f", **EVERYTHING})
-    pd.testing.assert_frame_equal(dossier.kernels(TIMELINE, table), dossier.kernels(later, table))
-
-
-def test_empty_tables() -> None:
-    """No kernels give no rows, and no counters leave all rows, with the columns and dtypes of a full answer."""
-    full = dossier.kernels(TIMELINE, launches({"name": "f", **EVERYTHING}), stalls({"wait": 1.0}), devices=gpus(1e9))
-    for part in (dossier.kernels(KERNELS.empty()), dossier.kernels(TIMELINE, LAUNCHES.empty(), STALLS.empty())):
-        assert full.dtypes.to_dict() == part.dtypes.to_dict()
-    empty = dossier.kernels(KERNELS.empty(), launches({"name": "f"}), stalls({"wait": 1.0}), devices=gpus(1e9))
-    assert (0, full.dtypes.to_dict()) == (len(empty), empty.dtypes.to_dict())
 
 
 def test_wrong_tables() -> None:

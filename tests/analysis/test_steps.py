@@ -103,29 +103,18 @@ def test_window_keeps_whole_steps() -> None:
     assert found[["step", "start_ns", "dur_ns"]].to_numpy().tolist() == [[1, 100, 100], [2, 200, 100]]
 
 
-def test_warm_up_is_not_steady() -> None:
-    """Steps of 900, 300 and 160 before steps of 100 exceed 1.5 * 100: warm-up; a later slow one is not."""
+def test_which_steps_are_steady() -> None:
+    """Those after the warm-up, the first unless it is the longest, and the last unless its end is unknown."""
+    # 900, 300 and 160 before steps of 100 exceed 1.5 * 100: warm-up; a later slow one is not.
     assert steadiness(900, 300, 160, *[100] * 6, 400, 100, 100, 100) == [False] * 3 + [True] * 10
-
-
-def test_first_step_is_not_steady_when_longest() -> None:
-    """120 is less than 1.5 * 100, but longer than every later step; 120 with a later 130 is steady."""
+    # 120 is less than 1.5 * 100, but longer than every later step; 120 with a later 130 is steady.
     assert steadiness(120, 100, 100, 110) == [False, True, True, True]
     assert steadiness(120, 100, 100, 130) == [True] * 4
-
-
-def test_slow_third_is_a_phase() -> None:
-    """Eight slow steps before eight fast ones are no warm-up: only the first, the slowest, is left out."""
+    # Eight slow steps before eight fast ones are no warm-up: only the first, the slowest, is left out.
     assert steadiness(210, *[200] * 7, *[100] * 8) == [False] + [True] * 15
-
-
-def test_uneven_steps_are_no_warm_up() -> None:
-    """Where later steps vary between 10 and 300, earlier ones of 100 are nothing special."""
+    # Where later steps vary between 10 and 300, earlier ones of 100 are nothing special.
     assert steadiness(100, 100, 10, 300, 10, 300, 10, 300, 10, 10) == [True] * 10
-
-
-def test_last_step_whose_end_is_unknown_is_not_steady() -> None:
-    """A last step of 60 among steps of 100 ended before the next would have begun."""
+    # A last step of 60 among steps of 100 ended before the next would have begun.
     assert steadiness(*[100] * 5, 60) == [True] * 5 + [False]
     assert steadiness(*[100] * 5, 70) == [True] * 6
 
@@ -446,17 +435,15 @@ def test_codes_are_names() -> None:
 
 
 def test_bounds_by_hand() -> None:
-    """Stretch 0..2 is followed at once by 2..4: it ends where that begins; the last ends with its longest interval."""
+    """Stretch 0..2 is followed at once by 2..4: it ends where that begins; the last ends with its longest interval.
+
+    Stretches with other intervals between them end with their own last, at most where the next begins; none have none.
+    """
     start, end = np.array([0, 3, 10, 13, 30]), np.array([2, 5, 40, 15, 31])
-    begin, finish = bounds(start, end, np.array([0, 2]), np.array([2, 4]))
-    assert (begin.tolist(), finish.tolist()) == ([0, 10], [10, 40])
-
-
-def test_bounds_of_stretches_apart() -> None:
-    """Stretches with other intervals between them end with their own last, at most where the next begins."""
+    assert [[0, 10], [10, 40]] == [b.tolist() for b in bounds(start, end, np.array([0, 2]), np.array([2, 4]))]
     start, end = np.array([0, 3, 10, 20]), np.array([2, 30, 12, 25])
-    begin, finish = bounds(start, end, np.array([0, 3]), np.array([2, 4]))
-    assert (begin.tolist(), finish.tolist()) == ([0, 20], [20, 25])
+    assert [[0, 20], [20, 25]] == [b.tolist() for b in bounds(start, end, np.array([0, 3]), np.array([2, 4]))]
+    assert [0, 0] == [len(b) for b in bounds(np.array([1]), np.array([2]), NONE, NONE)]
 
 
 SHAPES = {

@@ -21,14 +21,9 @@ WORKED = {
     "launch__shared_mem_per_block_static": 16 * 1024,
     "launch__shared_mem_per_block_dynamic": 32 * 1024,
 }
-ATTRIBUTES = {
-    "device__attribute_max_warps_per_multiprocessor": 64,
-    "device__attribute_max_registers_per_multiprocessor": 65536,
-    "device__attribute_max_shared_memory_per_multiprocessor": 164 * 1024,
-    "device__attribute_max_blocks_per_multiprocessor": 32,
-    "device__attribute_multiprocessor_count": 108,
-    "device__attribute_compute_capability_major": 8,
-}
+MOST = {"warps": 64, "registers": 65536, "shared_memory": 164 * 1024, "blocks": 32}
+ATTRIBUTES = {f"device__attribute_max_{what}_per_multiprocessor": most for what, most in MOST.items()}
+ATTRIBUTES |= {"device__attribute_multiprocessor_count": 108, "device__attribute_compute_capability_major": 8}
 GRID = {"grid_blocks": 1000, "block_threads": 256}
 
 
