@@ -28,10 +28,9 @@ VERDICT_COLOURS = {
     "new": CAUSE_COLOURS["other"],
     "gone": CAUSE_COLOURS["kernel_wait"],
 }
-LONGEST_LABEL = 46
+LONGEST_LABEL, LONGEST_STEP = 46, 40  # characters
 MOST_ROWS = 30
 WIDEST = 32.0  # an axis that reaches further than this factor shows nothing near 1
-LONGEST_STEP = 40
 WHOLE = "step time"  # what a bar from 0 shows
 SHADES = {WHOLE: KIND_COLOURS["idle"], **VERDICT_COLOURS}
 REACHED, GAINED, LOST = "reached before", "gained", "lost"
@@ -65,11 +64,11 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
 
 def _moved(before: float, after: float, per: str) -> str:
     """Say how the kernel time of all families changed."""
-    told = f"from {duration(before)} to {duration(after)}"
+    times = f"from {duration(before)} to {duration(after)}"
     if before <= 0 or abs(after / before - 1) < 0.005:
-        return f"Kernel time per {per} stays at {duration(after)}" if before else f"Kernel time per {per}: {told}"
+        return f"Kernel time per {per} stays at {duration(after)}" if before else f"Kernel time per {per}: {times}"
     way = "falls" if after < before else "rises"
-    return f"Kernel time per {per} {way} by {percent(abs(after / before - 1))}, {told}"
+    return f"Kernel time per {per} {way} by {percent(abs(after / before - 1))}, {times}"
 
 
 def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
@@ -78,21 +77,10 @@ def _pairs(rows: pd.DataFrame, per: str) -> list[alt.Chart]:
     labels = [elided(name, LONGEST_LABEL) for name in rows["family"].astype(str)]
     gaps = zip(rows["difference_ns"].tolist(), rows["verdict"].astype(str).tolist(), strict=True)
     differences = [f"{'+' * (gap > 0)}{duration(gap)} · {verdict}" for gap, verdict in gaps]
-    drawn = pd.concat(
-        [
-            pd.DataFrame(
-                {
-                    "label": labels,
-                    "side": side,
-                    "time": rows[f"{side}_ns"].to_numpy() / scale.size,
-                    "told": rows[f"{side}_ns"].map(duration).tolist(),
-                    "words": differences if side == "after" else "",
-                }
-            )
-            for side in SIDES
-        ],
-        ignore_index=True,
-    )
+    pair = pd.DataFrame({"label": labels})
+    times = {side: rows[f"{side}_ns"].reset_index(drop=True) for side in SIDES}
+    sides = [pair.assign(side=side, time=t / scale.size, told=t.map(duration), words="") for side, t in times.items()]
+    drawn = pd.concat([sides[0], sides[1].assign(words=differences)], ignore_index=True)
     room = alt.Scale(domain=[0, 1.6 * float(drawn["time"].max()) or 1], nice=False)
     length = alt.X("time:Q", title=f"kernel time per {per} ({scale.symbol})", scale=room)
     place = alt.Y("label:N", title=None, sort=labels)
@@ -117,20 +105,15 @@ def intervals(frame: pd.DataFrame, *, label: str = "label", title: str = "") -> 
     rows = frame[frame["ratio"] > 0].head(MOST_ROWS)
     if rows.empty:
         return nothing(title or "Nothing to compare", "No value is there both before and after.")
-    drawn = _ranges(rows, label)
+    drawn, verdicts = _ranges(rows, label), rows["verdict"].astype(str).tolist()
+    counts = [f"{verdicts.count(word)} {word}" for word in VERDICT_COLOURS if word in verdicts]
     return layered(
         _marks(drawn),
-        title or _counted(rows["verdict"].astype(str).tolist()),
+        title or f"Of {len(rows)}: {', '.join(counts)}",
         "Below 1 is less than before. A verdict needs the whole interval beyond 1 by what matters.",
         picture=f"Points with intervals on a logarithmic axis, {len(drawn)} rows",
         size=(WIDTH - 140, alt.Step(24)),
     )
-
-
-def _counted(verdicts: list[str]) -> str:
-    """Say how many rows have each verdict."""
-    words = [f"{verdicts.count(word)} {word}" for word in VERDICT_COLOURS if word in verdicts]
-    return f"Of {len(verdicts)}: {', '.join(words)}"
 
 
 def _ranges(rows: pd.DataFrame, label: str) -> pd.DataFrame:
@@ -142,8 +125,7 @@ def _ranges(rows: pd.DataFrame, label: str) -> pd.DataFrame:
     for name, values in (("ratio", rows["ratio"]), ("low", low), ("high", high)):
         drawn[name] = np.clip(values.to_numpy(np.float64), 1 / WIDEST, WIDEST)
     drawn["verdict"] = rows["verdict"].astype(str).tolist()
-    ends = zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)
-    drawn["told"] = [_spoken(*row) for row in ends]
+    drawn["told"] = [_spoken(*row) for row in zip(rows["ratio"], rows["ratio_low"], rows["ratio_high"], strict=True)]
     return drawn
 
 
@@ -241,9 +223,7 @@ def _changed(step: float, before: float) -> str:
 
 def _labels(labels: pd.Series) -> list[str]:
     """Return labels of one line, numbered in the order of the changes."""
-    return [
-        f"{i}. {elided(label, LONGEST_STEP)}" if i else elided(label, LONGEST_STEP) for i, label in enumerate(labels)
-    ]
+    return [f"{i}. " * (i > 0) + elided(label, LONGEST_STEP) for i, label in enumerate(labels)]
 
 
 def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
@@ -292,12 +272,10 @@ def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str
 def _shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Return what was reached before each change, and what it gained or lost, end to end."""
     share, before = runs["utilisation_frac"], runs["utilisation_frac"].shift().fillna(runs["utilisation_frac"])
-    told = [_points(*pair) for pair in zip(share, before, strict=True)]
-    reached = pd.DataFrame(
-        {"label": _labels(runs["label"]), "begin": 0.0, "end": pd.concat([share, before], axis=1).min(axis=1)}
-    )
-    moved = reached.assign(begin=reached["end"], end=pd.concat([share, before], axis=1).max(axis=1))
-    moved = moved.assign(part=[GAINED if up else LOST for up in share >= before], words=told)
+    words, both = [_points(*pair) for pair in zip(share, before, strict=True)], pd.concat([share, before], axis=1)
+    reached = pd.DataFrame({"label": _labels(runs["label"]), "begin": 0.0, "end": both.min(axis=1)})
+    moved = reached.assign(begin=reached["end"], end=both.max(axis=1))
+    moved = moved.assign(part=[GAINED if up else LOST for up in share >= before], words=words)
     parts = pd.concat([reached.assign(part=REACHED, words=""), moved], ignore_index=True)
     return parts.assign(told=parts["label"].map(dict(zip(reached["label"], share.map(percent), strict=True))))
 

@@ -66,11 +66,8 @@ BESIDE_NAMES: dict[str, str] = {
     "range": "NVTX range",
     "step": "step",
 }
-COLOURS: dict[str, str] = {
-    **{kind: colour for kind, colour in KIND_COLOURS.items() if kind != "idle"},
-    **FAMILY_COLOURS,
-    **BESIDE_COLOURS,
-}
+COLOURS: dict[str, str] = {**KIND_COLOURS, **FAMILY_COLOURS, **BESIDE_COLOURS}
+del COLOURS["idle"]
 NAMES: dict[str, str] = {**KIND_NAMES, **{family: family for family in FAMILY_COLOURS}, **BESIDE_NAMES}
 BINS = ("lane", "kind", "start_ns", "dur_ns", "busy_frac")
 _CALL = ("correlation", "call", "call_start_ns", "call_dur_ns")
@@ -122,24 +119,15 @@ def timeline(
 ) -> Spec:
     """Return the Vega-Lite specification of lanes over a window with its data; empty lanes without a row.
 
-    Raises ValueError if a kind has no colour, a fraction lies outside 0..1, or there are more rows than a browser
-    draws.
-
-    Parameters
-    ----------
-    labels
-        The lanes' names from the top down, made of numbers and words of perfkit, never of names from a profile.
-    bins
-        Columns lane (number), kind (of `words.COLOURS`), start_ns, dur_ns, busy_frac (0..1): bins with busy time; may
-        be empty.
-    spans
-        Columns lane, level (from 0), levels (that its lane has), kind, name, start_ns, dur_ns, correlation (-1 none),
-        call (name of the launching call), call_start_ns, call_dur_ns (Int64), id (Int64; what a click on it reports):
-        NA where there is none; may be empty.
-    window
-        (start_ns, end_ns) of the axis.
-    title, explanation
-        What is seen, and lines on how to read it.
+    `labels`: the lanes' names from the top down, of numbers and words of perfkit, never of names from a profile.
+    `bins`: columns lane (number), kind (of `COLOURS`), start_ns, dur_ns, busy_frac (0..1): bins with busy time; may be
+    empty.
+    `spans`: columns lane, level (from 0), levels (that its lane has), kind, name, start_ns, dur_ns, correlation (-1
+    none), call (name of the launching call), call_start_ns, call_dur_ns (Int64), id (Int64; what a click on it
+    reports): NA where there is none; may be empty.
+    `window`: (start_ns, end_ns) of the axis.
+    `title`, `explanation`: what is seen, and lines on how to read it. Raises ValueError if a kind has no colour, a
+    fraction lies outside 0..1, or there are more rows than a browser draws.
     """
     need(bins, *BINS)
     need(spans, *SPANS)
@@ -193,16 +181,10 @@ def _time_axis(window: tuple[int, int], scale: Unit) -> Spec:
 
 
 def _lane_axis(labels: Sequence[str]) -> Spec:
-    axis = {
-        "values": [number + 0.5 for number in range(len(labels))],
-        "labelExpr": f"{json.dumps(list(labels))}[floor(datum.value)]",
-        "labelOverlap": False,
-        "labelFontSize": 11,
-        "labelPadding": 6,
-        "grid": False,
-        "ticks": False,
-        "domain": False,
-    }
+    ticks = [number + 0.5 for number in range(len(labels))]
+    look = {"labelOverlap": False, "labelFontSize": 11, "labelPadding": 6, "grid": False, "ticks": False}
+    texts = f"{json.dumps(list(labels))}[floor(datum.value)]"
+    axis = {"values": ticks, "labelExpr": texts, **look, "domain": False}
     limits = {"domain": [max(len(labels), 1), 0], "nice": False}
     return {"field": "low", "type": "quantitative", "title": None, "axis": axis, "scale": limits}
 
@@ -228,14 +210,9 @@ def canvas() -> Canvas:
         {"name": name, "value": None, "on": [{"events": events, "update": update}]}
         for name, (events, update) in SIGNALS.items()
     ]
-    drawn = Canvas(
-        blank.add_params(*(alt.param(name=signal, value=None) for signal in SIGNALS)),
-        embed_options={
-            "actions": False,
-            "renderer": "svg",  # takes the colour of its text from the page
-            "patch": [{"op": "add", "path": "/signals/-", "value": signal} for signal in signals],
-        },
-    )
+    patch = [{"op": "add", "path": "/signals/-", "value": signal} for signal in signals]
+    options = {"actions": False, "renderer": "svg", "patch": patch}  # SVG takes the colour of its text from the page
+    drawn = Canvas(blank.add_params(*(alt.param(name=signal, value=None) for signal in SIGNALS)), embed_options=options)
     drawn.draw({})
     return drawn
 
@@ -325,7 +302,7 @@ def span_layers(place: Spec, shades: Spec, window: tuple[int, int], scale: Unit)
     layers = []
     for name, lines in {"operations": [*shown, *launch], "others": shown}.items():
         drawn = _rect(place, shades, stroke, cursor="pointer" if name == "operations" else "crosshair")
-        drawn["encoding"]["tooltip"] = [{"field": field, "type": "nominal", "title": said} for field, said in lines]
+        drawn["encoding"]["tooltip"] = [{"field": field, "type": "nominal", "title": title} for field, title in lines]
         layers.append({"data": _csv(name), "transform": placed, **drawn})
     return layers
 
@@ -356,7 +333,7 @@ def datasets(
     window: tuple[int, int],
     size: tuple[float, float],
 ) -> dict[str, Any]:
-    """Return the data that the layers of `detail.timeline` name, for a picture of this width and height of a lane."""
+    """Return the data that the layers of `timeline` name, for a picture of this width and height of a lane."""
     names = _Names()
     is_beside = spans["kind"].isin(list(BESIDE_COLOURS))
     worded = is_beside & (spans["kind"] != "copied")

@@ -1,11 +1,8 @@
 """Pictures of which kernels take the time.
 
-No share is of the wall clock. `bars`: of the sum over all kernels, as in the vendors' tables. `formats`: of the
-matrix
+No share is of the wall clock. `bars`: of the sum over all kernels, as in the vendors' tables. `formats`: of the matrix
 work; a part is filled if it runs on tensor cores, pale if not, and pale in a dashed outline if that is unknown.
-`stalls`, `stalled_kernels`: of the launch's warp time as the tool counts it, or of a kernel's stall samples; warps
-that
-wait cost nothing while another one can issue.
+`stalls`, `stalled_kernels`: of the launch's warp time as the tool counts it, or of a kernel's stall samples.
 """
 
 from __future__ import annotations
@@ -16,21 +13,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import shares, theme
-from perfkit.charts.theme import (
-    FAMILY_COLOURS,
-    WIDTH,
-    colours,
-    fraction,
-    hover,
-    ink,
-    inline,
-    known,
-    layered,
-    marked,
-    need,
-    nothing,
-    words,
-)
+from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, fraction, hover, inline, known, layered, need, nothing
 from perfkit.charts.timeline import TICK
 from perfkit.format import TIME, Unit, duration, elided, percent, printable, unit
 
@@ -54,10 +37,8 @@ DASHES = [[1, 0], [1, 0], [4, 3]]
 LOOKS = {"yes": "yes (filled)", "no": "no (pale)", "unknown": "unknown (dashed)"}
 LEGAL = {"family": FAMILIES, "format": FORMAT_COLOURS, "tensor_cores": TENSOR_CORES, "source": SOURCES}
 ROOM, SMALLEST_LABEL = 0.17, 0.08  # of the longest bar: what all words of a part take, and the format with its share
-LONGEST_LABEL = 62  # characters in front of a bar; wide ones are cut at LABEL_WIDTH pixels
-LABEL_WIDTH = 360
+LONGEST_LABEL, LABEL_WIDTH = 62, 360  # characters and pixels in front of a bar
 LONGEST_NAME = 400  # characters in a tooltip
-OTHERS = "other"
 # Okabe and Ito's colours, told apart by colour-blind readers; grey for the rest, as idle elsewhere.
 SHADES = ["#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999"]
 ISSUING, OTHER_REASONS = "selected", "other reasons"
@@ -79,11 +60,12 @@ MEANINGS = {
     "sync": "synchronisation",
     "tmem": "texture queue full",
 }
+NO_LAUNCH = "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
 # Host time of one launch, ns: a range of what NVIDIA's guide and measurements of cudaLaunchKernel name, 2 to 20 µs.
 COST = (5_000, 10_000)
 MOST_LABELS = 4
 AREA = (14, 1_400)  # square pixels
-LONGEST_BAR_LABEL, LONGEST_LAUNCHED = 34, 400  # characters
+LONGEST_BAR_LABEL = 34  # characters
 
 
 def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerChart:
@@ -95,7 +77,7 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     no colour.
     """
     need(summary, "name", "family", "count", "total_ns", "share_frac")
-    known(summary, "family", theme.FAMILY_COLOURS)
+    known(summary, "family", FAMILY_COLOURS)
     if top < 1:
         raise ValueError(f"top: {top} is not at least 1")
     if summary.empty:
@@ -132,7 +114,7 @@ def _rows(ordered: pd.DataFrame, top: int) -> pd.DataFrame:
     others = {
         "label": label,
         "name": label,
-        "family": OTHERS,
+        "family": "other",
         "count": rest["count"].sum(),
         "total_ns": rest["total_ns"].sum(),
         "share": percent(rest["share_frac"].sum()),
@@ -154,10 +136,9 @@ def _bars(drawn: pd.DataFrame, symbol: str) -> list[alt.Chart]:
     labels = alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11)
     place = alt.Y("label:N", title=None, sort=drawn["label"].tolist(), axis=labels)
     room = alt.Scale(domain=[0, 1.28 * float(drawn["time"].max()) or 1], nice=False)
-    shown = hover(
-        ("name", "kernel"), "family", ("count", "launches", ","), ("time", f"GPU time ({symbol})", ",.4~g"), "share"
-    )
-    colour = alt.Color("family:N", scale=colours(theme.FAMILY_COLOURS, {}, drawn["family"]), title=None)
+    length_tip = ("time", f"GPU time ({symbol})", ",.4~g")
+    shown = hover(("name", "kernel"), "family", ("count", "launches", ","), length_tip, "share")
+    colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
     length = alt.X("time:Q", title=f"GPU time ({symbol})", scale=room)
     bars = theme.marked(drawn, "bar", length, place, colour, shown, height=alt.RelativeBandSize(band=0.76))
     return [bars, theme.words(drawn, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]
@@ -179,10 +160,12 @@ def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         return nothing(title or "No matrix work", "No GEMM, convolution or attention kernel ran in this window.")
     scale = unit(float(timed.groupby("family")["total_ns"].sum().max()), TIME)
     drawn = _format_segments(timed, scale)
+    time = timed.groupby("tensor_cores")["total_ns"].sum()
+    cores = [f"{percent(time[key] / time.sum())} {words}" for key, words in LOOKS.items() if key in time]
     return layered(
         [_format_bars(drawn, scale), *_words(drawn)],
         title or _title(timed),
-        _explained(timed),
+        f"Tensor cores: {', '.join(cores)}; of {duration(float(time.sum()))} in {int(timed['count'].sum()):,} kernels.",
         picture=f"Stacked bars of {', '.join(drawn['format'].unique())} for {', '.join(drawn['family'].unique())}",
         size=(WIDTH - 60, alt.Step(58)),
     )
@@ -195,15 +178,6 @@ def _title(timed: pd.DataFrame) -> str:
     if first == "unknown":
         return f"The number format of {share} of the matrix work is unknown"
     return f"{share} of the time of the matrix work is in {FORMAT_NAMES[first]}"
-
-
-def _explained(timed: pd.DataFrame) -> str:
-    """Say what ran on tensor cores, and how it looks."""
-    time = timed.groupby("tensor_cores")["total_ns"].sum()
-    parts = [f"{percent(time[key] / time.sum())} {words}" for key, words in LOOKS.items() if key in time]
-    return (
-        f"Tensor cores: {', '.join(parts)}; of {duration(float(time.sum()))} in {int(timed['count'].sum()):,} kernels."
-    )
 
 
 def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
@@ -234,15 +208,8 @@ def _format_segments(timed: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 def _format_bars(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
     dashed = alt.Scale(domain=list(TENSOR_CORES.values()), range=DASHES)
     shades = colours(FORMAT_COLOURS, FORMAT_NAMES, drawn["key"])
-    shown = hover(
-        "family",
-        "format",
-        ("cores", "tensor cores"),
-        "time",
-        ("share", "share of the matrix work"),
-        ("count", "kernels", ","),
-        ("source", "format said by"),
-    )
+    shown = hover("family", "format", ("cores", "tensor cores"), "time", ("share", "share of the matrix work"))
+    shown += hover(("count", "kernels", ","), ("source", "format said by"))
     fill, stroke = (kind("format:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     faint, dash = alt.FillOpacity("filled:Q", scale=None), alt.StrokeDash("cores:N", scale=dashed, legend=None)
     place = (alt.X("begin:Q", title=f"time ({scale.symbol})"), alt.X2("end"), _format_place(drawn))
@@ -287,13 +254,13 @@ def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title:
     fraction(shares, "share_frac")
     if top < 1:
         raise ValueError(f"top: {top} is not at least 1")
-    known = shares[shares["share_frac"] > 0]
-    longest = launches.merge(known[["rank", "launch"]].drop_duplicates(), on=["rank", "launch"])
+    measured = shares[shares["share_frac"] > 0]
+    longest = launches.merge(measured[["rank", "launch"]].drop_duplicates(), on=["rank", "launch"])
     longest = longest.sort_values("dur_ns", ascending=False, kind="stable").head(top)
     if longest.empty:
         return nothing(title or "No stall reasons", "No launch was measured with --section WarpStateStats.")
     names = [f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in enumerate(longest["name"], start=1)]
-    rows = longest[["rank", "launch"]].assign(label=names).merge(known, on=["rank", "launch"])
+    rows = longest[["rank", "launch"]].assign(label=names).merge(measured, on=["rank", "launch"])
     return _drawn(
         _stall_segments(rows),
         title,
@@ -317,15 +284,17 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
         raise ValueError(f"top: {top} is not at least 1")
     if (shares["value"] < 0).any():
         raise ValueError(f"value: {shares['value'].min()} is negative")
-    known = shares[shares["value"] > 0].astype({"name": str, "reason": str})
-    if known.empty:
+    sampled = shares[shares["value"] > 0].astype({"name": str, "reason": str})
+    if sampled.empty:
         return nothing(title or "No stall reasons", "No kernel was sampled. Record with `hpcrun -e gpu=nvidia,pc`.")
-    sums = known.groupby("name")["value"].sum().sort_values(ascending=False, kind="stable")
+    sums = sampled.groupby("name")["value"].sum().sort_values(ascending=False, kind="stable")
     longest = enumerate(sums.index[:top], start=1)
     labels = {name: f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in longest}
-    rows = known[known["name"].isin(labels)]
+    rows = sampled[sampled["name"].isin(labels)]
     rows = rows.assign(label=rows["name"].map(labels), order=rows["name"].map(list(labels).index))
-    together = [_together(known, len(sums))] if len(sums) > 1 else []
+    reasons = sampled.groupby("reason")["value"].sum()
+    whole = pd.DataFrame({"label": f"All {len(sums)} kernels", "share_frac": reasons / reasons.sum()}).reset_index()
+    together = [whole] if len(sums) > 1 else []
     rows = pd.concat([*together, rows.sort_values("order", kind="stable")], ignore_index=True)
     return _drawn(
         _stall_segments(rows.assign(reason=rows["reason"].map(_meaning))),
@@ -338,12 +307,6 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
 
 def _meaning(reason: str) -> str:
     return f"{MEANINGS[reason]} ({reason})" if reason in MEANINGS else printable(reason, LONGEST_STALLED)
-
-
-def _together(shares: pd.DataFrame, count: int) -> pd.DataFrame:
-    """Return the reasons of all kernels as one bar."""
-    value = shares.groupby("reason")["value"].sum()
-    return pd.DataFrame({"label": f"All {count} kernels", "share_frac": value / value.sum()}).reset_index()
 
 
 def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str) -> alt.LayerChart:
@@ -376,9 +339,9 @@ def _stall_segments(rows: pd.DataFrame) -> pd.DataFrame:
     rows = rows.assign(reason=rows["reason"].astype(str).str.replace("_", " "))
     totals = rows[rows["reason"] != ISSUING].groupby("reason")["share_frac"].sum()
     totals = totals.sort_values(ascending=False, kind="stable")
-    kept = [*totals.index[: len(SHADES) - 2], ISSUING]
-    rows["reason"] = rows["reason"].where(rows["reason"].isin(kept), OTHER_REASONS)
-    rows["place"] = rows["reason"].map([*kept, OTHER_REASONS].index)
+    reasons = [*totals.index[: len(SHADES) - 2], ISSUING]
+    rows["reason"] = rows["reason"].where(rows["reason"].isin(reasons), OTHER_REASONS)
+    rows["place"] = rows["reason"].map([*reasons, OTHER_REASONS].index)
     summed = rows.groupby(["label", "place", "reason"], sort=False, as_index=False)["share_frac"].sum()
     summed = summed.assign(order=summed["label"].map(labels.index)).sort_values(["order", "place"], kind="stable")
     begin, end = shares.ends(summed["share_frac"], summed["order"])
@@ -396,9 +359,7 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
     known(kernels, "family", FAMILY_COLOURS)
     seen = kernels[(kernels["launch_count"] > 0) & (kernels["mean_ns"] > 0)]
     if seen.empty:
-        return nothing(
-            title or "No kernels", "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
-        )
+        return nothing(title or "No kernels", NO_LAUNCH)
     drawn = _launch_rows(seen.sort_values("total_ns", ascending=False, kind="stable"))
     across = (min(drawn["mean"].min(), COST[0]) / 2, max(drawn["mean"].max(), COST[1]) * 2)
     x, y = _axes(across, (drawn["count"].min() / 2, drawn["count"].max() * 3))
@@ -427,7 +388,7 @@ def _launch_rows(kernels: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "label": [elided(name, LONGEST_BAR_LABEL) for name in kernels["name"]],
-            "name": [printable(name, LONGEST_LAUNCHED) for name in kernels["name"]],
+            "name": [printable(name, LONGEST_NAME) for name in kernels["name"]],
             "family": kernels["family"].astype("string").fillna("other"),
             "count": kernels["launch_count"],
             "mean": kernels["mean_ns"],
@@ -440,19 +401,11 @@ def _launch_rows(kernels: pd.DataFrame) -> pd.DataFrame:
 
 def _axes(across: tuple[float, float], up: tuple[float, float]) -> tuple[alt.X, alt.Y]:
     """Return logarithmic axes with a label at every power of ten."""
-    x = alt.X(
-        "mean:Q",
-        title="mean duration (logarithmic, unit at each tick)",
-        scale=alt.Scale(type="log", domain=list(across), nice=False),
-        axis=alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2),
-    )
-    y = alt.Y(
-        "count:Q",
-        title="launches (count, logarithmic)",
-        scale=alt.Scale(type="log", domain=list(up), nice=False),
-        axis=alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2),
-    )
-    return x, y
+    wide, high = (alt.Scale(type="log", domain=list(ends), nice=False) for ends in (across, up))
+    times = alt.Axis(labelExpr=TICK, values=_round(*across), gridOpacity=0.2)
+    counts = alt.Axis(values=_round(*up), format="~s", gridOpacity=0.2)
+    x = alt.X("mean:Q", title="mean duration (logarithmic, unit at each tick)", scale=wide, axis=times)
+    return x, alt.Y("count:Q", title="launches (count, logarithmic)", scale=high, axis=counts)
 
 
 def _round(low: float, high: float) -> list[int]:
@@ -465,7 +418,7 @@ def _band(x: alt.X) -> list[alt.Chart]:
     """Return the range of what a launch costs the host, over the full height."""
     rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
     strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
-    text = ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
+    text = theme.ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
     return [strip.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")), text]
 
 
@@ -473,20 +426,14 @@ def _points(drawn: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
     largest = float(drawn["time"].max()) or 1.0
     area = alt.Size("time:Q", scale=alt.Scale(domain=[0, largest], range=list(AREA)), legend=None)
-    shown = hover(
-        ("name", "kernel"),
-        "family",
-        ("count", "launches", ","),
-        ("length", "mean duration"),
-        ("told", "time of all launches"),
-    )
-    return marked(drawn, "circle", x, y, colour, area, shown, opacity=0.85)
+    shown = hover(("name", "kernel"), "family", ("count", "launches", ","), ("length", "mean duration"))
+    shown += hover(("told", "time of all launches"))
+    return theme.marked(drawn, "circle", x, y, colour, area, shown, opacity=0.85)
 
 
 def _names(drawn: pd.DataFrame, x: alt.X, y: alt.Y, *, middle: float) -> alt.Chart:
     """Return the names of the kernels with most time, above their points, towards the `middle` of the picture."""
     area = AREA[0] + (AREA[1] - AREA[0]) * drawn["time"] / (drawn["time"].max() or 1.0)
-    rows = drawn.assign(
-        lift=-((area / pi) ** 0.5 + 6).round(1), side=drawn["mean"].lt(middle).map({True: "left", False: "right"})
-    )
-    return words(rows, x, y, alt.Text("label:N"), dy=alt.ExprRef("datum.lift"), align=alt.ExprRef("datum.side"))
+    side = drawn["mean"].lt(middle).map({True: "left", False: "right"})
+    rows = drawn.assign(lift=-((area / pi) ** 0.5 + 6).round(1), side=side)
+    return theme.words(rows, x, y, alt.Text("label:N"), dy=alt.ExprRef("datum.lift"), align=alt.ExprRef("datum.side"))

@@ -22,6 +22,7 @@ from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, hover, ink, inl
 from perfkit.format import TIME, Unit, duration, number, percent, printable, size, unit
 
 SHEET, MEASURED = "data sheet", "measured"
+OPERATIONS = ("operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound")
 ROOFLINE_PICTURE = "Roofline on logarithmic axes, a point for each typical operation"
 NO_MACHINE = (
     "Peak and memory bandwidth of the GPU are not known. Measure them with `perfkit baseline gemm` and "
@@ -51,25 +52,25 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
     `llm_operations.ceilings`.
     `roof`: the precision whose peak is drawn, such as "bf16_tensor". Raises ValueError if a family has no colour.
     """
-    need(
-        operations, "operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound"
-    )
+    need(operations, *OPERATIONS)
     rates = ("flops_per_s", "measured_flops_per_s", "bytes_per_s", "measured_bytes_per_s")
     need(ceilings, "roof", *rates)
     known(operations, "family", FAMILY_COLOURS)
     placed = operations[operations["intensity"] > 0].sort_values("intensity", ascending=False, ignore_index=True)
-    roofs = {kind: found for kind, found in _roofs(ceilings, roof).items() if len(found) == 2}
+    roofs = {kind: both for kind, both in _roofs(ceilings, roof).items() if len(both) == 2}
     if placed.empty or not roofs:
         return nothing(title or "No machine to compare with", NO_MACHINE)
     first = next(iter(roofs.values()))
     ridges = charts_roofline.ridge_layers(first)
     drawn = _roofline_rows(placed)
-    frame = _frame(drawn, first, ridges)
+    frame = charts_roofline.frame_of(drawn, first, ridges)
+    frame = frame._replace(bottom=frame.bottom / 15)  # room for words below the lowest points
     drawn = drawn.assign(**_words(drawn, frame))
     axes = axes_of(frame, LEVELS["dram"])
     memory = int((placed["bound"] == "memory").sum())
+    ridge = charts_roofline.ridge_marks(ridges, axes)
     return layered(
-        [*_lines(roofs, frame, axes), *_ridge(ridges, axes), *_operations(drawn, axes)],
+        [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
         title or f"Memory limits {memory} of {len(placed)} typical operations",
         _left_out(operations),
         picture=ROOFLINE_PICTURE,
@@ -79,14 +80,14 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
 
 def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
     """Return slope and height of the data sheet's roof and of the measured one, as far as they are known."""
-    found = {}
+    roofs = {}
     for kind, prefix in ((SHEET, ""), (MEASURED, "measured_")):
         slopes = ceilings.loc[ceilings["roof"].eq("dram"), f"{prefix}bytes_per_s"].dropna()
         heights = ceilings.loc[ceilings["roof"].eq(roof), f"{prefix}flops_per_s"].dropna()
         rows = [(slope, np.nan, f"memory {rate(slope, BYTES)}", kind) for slope in slopes]
         rows += [(np.nan, height, f"{precision(roof)} {rate(height, FLOPS)}", kind) for height in heights]
-        found[kind] = pd.DataFrame(rows, columns=["slope", "height", "label", "source"])
-    return found
+        roofs[kind] = pd.DataFrame(rows, columns=["slope", "height", "label", "source"])
+    return roofs
 
 
 def _left_out(operations: pd.DataFrame) -> str:
@@ -111,12 +112,6 @@ def _roofline_rows(placed: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _frame(drawn: pd.DataFrame, roofs: pd.DataFrame, ridges: pd.DataFrame) -> Frame:
-    """Return corners with room below the lowest points for their words."""
-    frame = charts_roofline.frame_of(drawn, roofs, ridges)
-    return frame._replace(bottom=frame.bottom / 15)
-
-
 def _words(drawn: pd.DataFrame, frame: Frame) -> dict[str, pd.Series]:
     """Return the places of the words: right of and below each point, below each other, by falling intensity."""
     up = HEIGHT / np.log10(frame.top / frame.bottom)
@@ -129,7 +124,7 @@ def _words(drawn: pd.DataFrame, frame: Frame) -> dict[str, pd.Series]:
 
 def _lines(roofs: dict[str, pd.DataFrame], frame: Frame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
     """Return the roofs and the words of the first; a legend tells them apart where there are two."""
-    ends = [charts_roofline.lines(found, frame) for found in roofs.values()]
+    ends = [charts_roofline.lines(both, frame) for both in roofs.values()]
     ends = [part.assign(line=part["source"] + part["line"].astype(str)) for part in ends]
     rows = pd.concat(ends)
     dashes = alt.Scale(domain=list(roofs), range=[[1, 0], [5, 4]][: len(roofs)])
@@ -152,11 +147,6 @@ def _labels(ends: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["intensity", "performance", "label"])
 
 
-def _ridge(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
-    marks = alt.Chart(inline(ridges)).mark_point(shape="diamond", filled=True, size=45, color=ROOF_COLOUR, opacity=1)
-    return [marks.encode(*axes, hover(("label", "roofs meet"))), _text(ridges, axes)]
-
-
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
     """Return text above and left of its place."""
     return theme.words(rows, *axes, alt.Text("label:N"), dx=-4, dy=-8, align="right")
@@ -166,15 +156,8 @@ def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Char
     """Return the points, their names, and a line from each to its name."""
     data, (x, y) = inline(drawn), axes
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
-    shown = hover(
-        "operation",
-        ("intensity", "FLOP/byte", ",.4~g"),
-        ("rate", "at most"),
-        ("share", "of the peak"),
-        ("bound", "limited by"),
-        ("flops", "FLOP", ".3~s"),
-        ("bytes", "bytes"),
-    )
+    shown = hover("operation", ("intensity", "FLOP/byte", ",.4~g"), ("rate", "at most"), ("share", "of the peak"))
+    shown += hover(("bound", "limited by"), ("flops", "FLOP", ".3~s"), ("bytes", "bytes"))
     word_x, word_y = x.copy(), y.copy()
     word_x.shorthand, word_y.shorthand = "word_x:Q", "word_y:Q"
     lead = alt.Chart(data).mark_rule(color=ROOF_COLOUR, strokeWidth=0.75, opacity=0.7, tooltip=False)
@@ -239,8 +222,8 @@ def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:
 
 def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     data, logs = inline(drawn.drop(columns="symbol")), drawn["log"].unique().tolist()
-    told = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
-    x = alt.X("time:Q", title=told, scale=alt.Scale(nice=False))
+    since = f"time since the first line of the log ({drawn['symbol'].iloc[0]})"
+    x = alt.X("time:Q", title=since, scale=alt.Scale(nice=False))
     y = alt.Y("median:Q", title=f"time of an iteration ({length.symbol})", scale=alt.Scale(zero=True))
     shades = alt.Scale(domain=logs, range=list(COLOURS[: len(logs)]))
     colour = alt.Color("log:N", title=None, scale=shades, legend=alt.Legend(symbolOpacity=1) if len(logs) > 1 else None)
@@ -251,9 +234,7 @@ def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
     return [span.encode(x, alt.Y("least:Q"), alt.Y2("most"), colour, shade), point.encode(x, y, colour, shade, shown)]
 
 
-def scaling_efficiency(
-    scaling: pd.DataFrame, *, work: str = "work", title: str = ""
-) -> alt.LayerChart | alt.VConcatChart:
+def scaling_efficiency(scaling: pd.DataFrame, *, work: str = "work", title: str = "") -> alt.LayerChart:
     """Draw the throughput against the number of GPUs, the ideal, and what share of it each run reaches.
 
     `scaling`: columns gpus, throughput_per_s, baseline_gpus, efficiency_frac: one row per run, as from
@@ -287,9 +268,9 @@ def _shares(efficiency: pd.Series) -> str:
 
 def _scaling_notes(runs: pd.DataFrame, what: str) -> list[str]:
     first = runs.iloc[0]
-    base, each = first["baseline_gpus"], first["throughput_per_s"] / first["efficiency_frac"] / first["gpus"]
+    base, share = first["baseline_gpus"], first["throughput_per_s"] / first["efficiency_frac"] / first["gpus"]
     smallest = f"{base:,} GPUs" if base > 1 else "1 GPU"
-    note = f"Dashed: the ideal, {number(each)} {what} for each GPU as on {smallest}; figures: share of the ideal."
+    note = f"Dashed: the ideal, {number(share)} {what} for each GPU as on {smallest}; figures: share of the ideal."
     above = "Above 100 %: check that all runs do the same work per step, and that nothing slowed the smallest."
     return [note, above] if (runs["efficiency_frac"] > 1).any() else [note]
 
@@ -313,21 +294,13 @@ def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _axes(drawn: pd.DataFrame, what: str) -> tuple[alt.X, alt.Y]:
     few, most = int(drawn["gpus"].min()), int(drawn["gpus"].max())
-    x = alt.X(
-        "gpus:Q",
-        title="GPUs (count, logarithmic)",
-        scale=alt.Scale(type="log", base=2, domain=[few / 1.2, most * (most / few) ** 0.12], nice=False),
-        axis=alt.Axis(values=_ticks(sorted(set(drawn["gpus"]))), format=",", gridOpacity=0.2),
-    )
+    across = alt.Scale(type="log", base=2, domain=[few / 1.2, most * (most / few) ** 0.12], nice=False)
+    counts = alt.Axis(values=_ticks(sorted(set(drawn["gpus"]))), format=",", gridOpacity=0.2)
+    x = alt.X("gpus:Q", title="GPUs (count, logarithmic)", scale=across, axis=counts)
     ends = drawn[["throughput", "ideal"]].agg(["min", "max"]).agg({"throughput": "min", "ideal": "max"})
     room = alt.Scale(type="log", domain=[ends["throughput"] / 1.4, ends["ideal"] * 1.2], nice=False)
-    y = alt.Y(
-        "throughput:Q",
-        title=f"throughput ({what}, logarithmic)",
-        scale=room,
-        axis=alt.Axis(format="~s", tickCount=6, gridOpacity=0.2),
-    )
-    return x, y
+    rates = alt.Axis(format="~s", tickCount=6, gridOpacity=0.2)
+    return x, alt.Y("throughput:Q", title=f"throughput ({what}, logarithmic)", scale=room, axis=rates)
 
 
 def _ticks(gpus: list[int]) -> list[int]:
@@ -343,12 +316,8 @@ def _scaling_layers(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
     data, (x, y) = inline(drawn), _axes(drawn, what)
     ideal = y.copy()
     ideal.shorthand = "ideal:Q"
-    shown = hover(
-        ("gpus", "GPUs", ","),
-        ("told", f"throughput ({what})"),
-        ("best", f"ideal ({what})"),
-        ("share", "share of the ideal"),
-    )
+    shown = hover(("gpus", "GPUs", ","), ("told", f"throughput ({what})"), ("best", f"ideal ({what})"))
+    shown += hover(("share", "share of the ideal"))
     rows = alt.Chart(data)
     return [
         rows.mark_line(color=GREY, strokeDash=[5, 4], strokeWidth=1.5, tooltip=False).encode(x, ideal),

@@ -125,22 +125,15 @@ def dashboard(
 
     Up to 8 GPUs have a colour each, up to 16 a faint line each within the band of all; of more the 16 that are lowest
     in the first panel are drawn, which the chart says. Dragging over the strip at the bottom zooms all panels.
-    Raises ValueError if a metric has no panel, or there are more rows than a browser draws.
-
-    Parameters
-    ----------
-    bins
-        Columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max: one row per metric, GPU and bin,
-        as from `analysis.sampling.bins`; may be empty. Limits (power_limit_w, ...) and causes of a lowered clock
-        (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too. The width can show about
-        300 bins; 100 do for 16 GPUs.
-    metrics
-        Metrics that are drawn, of `METRICS`.
-    limits
-        Columns rank, gpu, quantity, limit, at_limit_frac, as from `analysis.monitoring.at_limit`: drawn where no
-        limit over time was recorded, and told in the title; none when omitted.
-    events
-        Columns start_ns, label: ruled over all panels; the first 100 in the picture are drawn.
+    `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max: one row per metric, GPU and
+    bin, as from `analysis.monitoring.alignment.bins`; may be empty. Limits (power_limit_w, ...) and causes of a lowered
+    clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too. The width can show about
+    300 bins; 100 do for 16 GPUs.
+    `metrics`: metrics that are drawn, of `METRICS`.
+    `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `analysis.monitoring.readings.at_limit`: drawn
+    where no limit over time was recorded, and told in the title; none when omitted.
+    `events`: columns start_ns, label: ruled over all panels; the first 100 in the picture are drawn. Raises ValueError
+    if a metric has no panel, or there are more rows than a browser draws.
     """
     need(bins, *DEVICE, "metric", *STATISTICS)
     known(pd.DataFrame({"metrics": list(metrics)}), "metrics", DRAWN_METRICS)
@@ -223,8 +216,8 @@ def _rules(events: pd.DataFrame, frame: Frame, x: alt.X, *, words: bool) -> list
     """Return a rule for each event, with words in the first panel if they are few."""
     if events.empty:
         return []
-    said = [printable(label, LONGEST_EVENT) for label in events["label"]]
-    data = inline(pd.DataFrame({"time": events["start_ns"] / frame.time.size, "said": said}).head(MOST_EVENTS))
+    labels = [printable(label, LONGEST_EVENT) for label in events["label"]]
+    data = inline(pd.DataFrame({"time": events["start_ns"] / frame.time.size, "said": labels}).head(MOST_EVENTS))
     rule = alt.Chart(data).mark_rule(color=GREY, strokeDash=[2, 2], clip=True, tooltip=False).encode(x)
     if not words or len(events) > MOST_WORDS:
         return [rule]
@@ -233,12 +226,10 @@ def _rules(events: pd.DataFrame, frame: Frame, x: alt.X, *, words: bool) -> list
 
 def across(frame: Frame, *, labels: bool) -> alt.X:
     """Return the axis of time of a panel, with labels or without."""
-    return alt.X(
-        "time:Q",
-        title=f"time since the start of the capture ({frame.time.symbol})",
-        scale=alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False),
-        axis=alt.Axis(tickCount=8) if labels else alt.Axis(labels=False, ticks=False, title=None),
-    )
+    title = f"time since the start of the capture ({frame.time.symbol})"
+    room = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
+    axis = alt.Axis(tickCount=8) if labels else alt.Axis(labels=False, ticks=False, title=None)
+    return alt.X("time:Q", title=title, scale=room, axis=axis)
 
 
 def panel(shown: Panel, frame: Frame, x: alt.X, *, behind: Iterable[alt.Chart] = ()) -> alt.LayerChart:
@@ -275,16 +266,14 @@ def _said(shown: Panel) -> str:
 def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
     """Return the whole time of a panel in a strip; the part that is chosen in it is what all panels show."""
     ends = [frame.first / frame.time.size, frame.last / frame.time.size]
-    x = alt.X(
-        "time:Q",
-        title=f"time since the start of the capture ({frame.time.symbol})",
-        scale=alt.Scale(domain=ends, nice=False, zero=False),
-        axis=alt.Axis(title=None, tickCount=8),
+    title, room = (
+        f"time since the start of the capture ({frame.time.symbol})",
+        alt.Scale(domain=ends, nice=False, zero=False),
     )
+    x = alt.X("time:Q", title=title, scale=room, axis=alt.Axis(title=None, tickCount=8))
     # What lies between the lines must be hit too.
-    ground = alt.Chart(inline(pd.DataFrame({"time": ends[:1], "end": ends[1:]}))).mark_rect(
-        color=GREY, opacity=0.08, cursor="crosshair", tooltip=False
-    )
+    ground = alt.Chart(inline(pd.DataFrame({"time": ends[:1], "end": ends[1:]})))
+    ground = ground.mark_rect(color=GREY, opacity=0.08, cursor="crosshair", tooltip=False)
     ground = ground.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")).properties(name="whole")
     chosen = ground.add_params(
         alt.selection_interval(name="zoom", encodings=["x"], zoom=False),
@@ -326,16 +315,14 @@ def explained(rows: pd.DataFrame, frame: Frame) -> list[str]:
     """Return how to read the picture, whether the clock was lowered, and how many GPUs are not drawn."""
     drawn = rows[rows["label"].isin(frame.gpus)]
     readings, metrics = int(drawn["count"].sum()), drawn["metric"].nunique()
-    counted = (
-        f"{readings:,} readings of {metrics} metric{'s' * (metrics > 1)} over {duration(frame.last - frame.first)}"
-    )
+    span = duration(frame.last - frame.first)
+    counted = f"{readings:,} readings of {metrics} metric{'s' * (metrics > 1)} over {span}"
     band = {1: "; band: from the least to the most"}.get(len(frame.gpus), "")
     band = "; band: from the lowest to the highest GPU" if len(frame.gpus) > len(COLOURS) else band
-    said = [f"{counted}. Lines: mean of each {duration(float(drawn['dur_ns'].max()))}{band}.", throttled_words(drawn)]
-    known = rows["label"].nunique()
-    if known > len(frame.gpus):
-        said.append(f"Drawn are the {len(frame.gpus)} of {known} GPUs that are lowest in the first panel.")
-    return said
+    notes = [f"{counted}. Lines: mean of each {duration(float(drawn['dur_ns'].max()))}{band}.", throttled_words(drawn)]
+    gpus = rows["label"].nunique()
+    limit = f"Drawn are the {len(frame.gpus)} of {gpus} GPUs that are lowest in the first panel."
+    return [*notes, limit] if gpus > len(frame.gpus) else notes
 
 
 def stretches(rows: pd.DataFrame) -> pd.DataFrame:
@@ -351,14 +338,10 @@ def throttled_lanes(lowered: pd.DataFrame, frame: Frame, x: alt.X) -> alt.LayerC
     place = alt.Y("gpu:N", title=None, sort=gpus, scale=alt.Scale(domain=gpus, paddingInner=0.2))
     part = alt.YOffset("cause:N", sort=causes, scale=alt.Scale(domain=causes, paddingInner=0))
     density = alt.FillOpacity("share:Q", scale=alt.Scale(domain=[0, 1], range=[0.3, 1]), legend=None)
-    shown = hover(
-        ("gpu", "clock lowered on"),
-        ("cause", "because of"),
-        ("told", "share of the bin"),
-        ("time", f"bin starts at ({frame.time.symbol})", ",.6~g"),
-    )
-    bars = alt.Chart(inline(_drawn(lowered, frame))).mark_bar(clip=True)
-    bars = bars.encode(x, alt.X2("end"), place, part, _fill(causes), density, shown)
+    shown = hover(("gpu", "clock lowered on"), ("cause", "because of"), ("told", "share of the bin"))
+    shown += hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"))
+    channels = (x, alt.X2("end"), place, part, _fill(causes), density, shown)
+    bars = theme.marked(_drawn(lowered, frame), "bar", *channels, clip=True)
     return framed([bars], "Clock lowered: the denser, the more of the time", LANE * len(gpus) * (1 + len(causes)))
 
 
@@ -392,8 +375,8 @@ def throttled_words(rows: pd.DataFrame) -> str:
         return NOT_RECORDED
     lowered = stretches(rows)
     bins = len(rows[cause.notna()].drop_duplicates(["label", "start_ns"]))
-    found = [(name, int((lowered["cause"] == name).sum())) for name in recorded]
-    parts = [f"{name} in {count:,}" for name, count in found if count]
+    counts = {name: int((lowered["cause"] == name).sum()) for name in recorded}
+    parts = [f"{name} in {count:,}" for name, count in counts.items() if count]
     if not parts:
         return f"The clock was never lowered because of {' or '.join(recorded)}."
     return f"The clock was lowered because of {', '.join(parts)} of {bins:,} bins."

@@ -64,8 +64,7 @@ NAMES = {
     "pcie_tx_bytes_per_s": "PCIe from the GPU",
 }
 STRIP_UNITS = {**UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
-STRIP_HEIGHT = 56  # pixels
-STRIP_DIGITS = 4  # more than a screen can show
+STRIP_HEIGHT, STRIP_DIGITS = 56, 4  # pixels; more digits than a screen can show
 NO_READINGS = "No metric of a GPU was read until here."
 
 
@@ -104,12 +103,12 @@ def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, fl
     present = [metric for metric in NAMES if (drawn["metric"] == metric).any()]
     channels = {metric: _channels(metric, gpus, window, time, tops[metric]) for metric in present}
     channels[present[-1]].x["axis"] = {}
-    said = f"{duration(window[1] - window[0])} of the log"
+    length = f"{duration(window[1] - window[0])} of the log"
     return {
         "$schema": alt.SCHEMA_URL,
         "config": theme.config(),
-        "title": {"text": title, "subtitle": said},
-        "description": f"{title}. Metrics of the GPUs over time, {len(present)} panels. {said}.",
+        "title": {"text": title, "subtitle": length},
+        "description": f"{title}. Metrics of the GPUs over time, {len(present)} panels. {length}.",
         "spacing": 8,
         "datasets": {metric: _values(drawn[drawn["metric"] == metric], channels[metric]) for metric in present},
         "vconcat": [_strip(metric, channels[metric]) for metric in present],
@@ -121,17 +120,14 @@ def _channels(metric: str, gpus: list[str], window: tuple[int, int], time: Unit,
     highest = 100 if scale.symbol == "%" else 1.05 * top / scale.size or 1
     ends = [edge / time.size for edge in window]
     across = {"labels": False, "title": None}
-    x = {"title": f"time since the start of the capture ({time.symbol})", "axis": across, "scale": {"domain": ends}}
-    y = {"title": f"({scale.symbol})", "axis": {"tickCount": 3, "minExtent": 48}, "scale": {"domain": [0, highest]}}
+    since = f"time since the start of the capture ({time.symbol})"
+    up = {"tickCount": 3, "minExtent": 48}
     shades = {"domain": gpus, "range": list(COLOURS[: len(gpus)])}
     legend = None if len(gpus) == 1 else {"title": None}
-    return Channels(
-        {"field": "time", "type": "quantitative", **x},
-        {"field": "value", "type": "quantitative", **y},
-        {"field": "gpu", "type": "nominal", "legend": legend, "scale": shades},
-        time.size,
-        scale.size,
-    )
+    x = {"field": "time", "type": "quantitative", "title": since, "axis": across, "scale": {"domain": ends}}
+    y = {"field": "value", "type": "quantitative", "title": f"({scale.symbol})", "axis": up}
+    colour = {"field": "gpu", "type": "nominal", "legend": legend, "scale": shades}
+    return Channels(x, {**y, "scale": {"domain": [0, highest]}}, colour, time.size, scale.size)
 
 
 def _strip(metric: str, channels: Channels) -> dict[str, Any]:
@@ -230,8 +226,7 @@ def numbers(drawn: pd.DataFrame, scale: Unit, frame: Frame, x: alt.X) -> alt.Cha
         line = f"{gpu}, {way}" if several else gpu
         for figure, words in figures.items():
             bins[f"{figure}{place}"] = rows.set_index("time")[figure]
-            said = f"{line}{words} ({scale.symbol})"
-            shown.append(alt.Tooltip(f"{figure}{place}:Q", title=said, format=",.4~g"))
+            shown += hover((f"{figure}{place}", f"{line}{words} ({scale.symbol})", ",.4~g"))
     strips = alt.Chart(inline(bins.reset_index())).mark_rect(opacity=0, clip=True)
     marks: alt.Chart = strips.encode(x, alt.X2("end"), shown, y=alt.value(0), y2=alt.value("height"))
     return marks

@@ -15,19 +15,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import theme
-from perfkit.charts.theme import (
-    KIND_COLOURS,
-    WIDTH,
-    colours,
-    devices,
-    fraction,
-    hover,
-    ink,
-    inline,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, colours, devices, hover, ink, inline, layered, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, elided, number, percent, printable, size, unit
 
 DEVICE = ["rank", "gpu"]
@@ -87,10 +75,12 @@ def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerC
     named = summary[summary["name"].notna()].sort_values(by, ascending=False, kind="stable")
     drawn = _series(_longest(named, by, top), summary)
     scale = unit(float(drawn["time"].max()), TIME)
+    cpu, gpu = duration(float(summary["cpu_self_ns"].sum())), float(summary["gpu_self_ns"].sum())
+    kernels = f"{duration(gpu)} of kernels, {cpu} on the CPU meanwhile" if gpu else f"{cpu} on the CPU"
     return layered(
         _lengths(drawn.assign(time=drawn["time"] / scale.size), scale),
         title or _operators_title(named.iloc[:1], by, summary),
-        _explained(float(summary["cpu_self_ns"].sum()), float(summary["gpu_self_ns"].sum())),
+        f"Self time, without operators called inside: {kernels}.",
         picture=f"Bars of GPU and CPU time of {', '.join(drawn['label'].unique()[:8])}",
         size=(WIDTH - 160, alt.Step(13)),
     )
@@ -103,11 +93,6 @@ def _operators_title(first: pd.DataFrame, by: str, summary: pd.DataFrame) -> str
     name, share = printable(first["name"].iloc[0], LONGEST_LABEL), percent(first[by].iloc[0] / total)
     beside = f"; {percent(lost / total)} has no operator recorded" if lost else ""
     return f"{name} {'launches' if by == COLUMNS[GPU] else 'takes'} {share} of the {by[:3].upper()} time{beside}"
-
-
-def _explained(cpu: float, gpu: float) -> str:
-    kernels = f"{duration(gpu)} of kernels, {duration(cpu)} on the CPU meanwhile"
-    return f"Self time, without operators called inside: {kernels if gpu else f'{duration(cpu)} on the CPU'}."
 
 
 def _longest(named: pd.DataFrame, by: str, top: int) -> pd.DataFrame:
@@ -133,10 +118,10 @@ def _series(rows: pd.DataFrame, summary: pd.DataFrame) -> pd.DataFrame:
     drawn = pd.concat([*both, lacking], ignore_index=True)
     drawn = drawn[drawn["time"] > 0]
     share = (drawn["gpu_self_ns"] / (summary["gpu_self_ns"].sum() or 1)).map(percent)
-    told = drawn["time"].map(duration)
+    time = drawn["time"].map(duration)
     on_cpu = drawn["series"] == CPU
     return drawn[["label", "name", "series", "time", "count", "kernel_count"]].assign(
-        slot=on_cpu.map({False: "GPU", True: "CPU"}), said=told.where(on_cpu, told + " · " + share)
+        slot=on_cpu.map({False: "GPU", True: "CPU"}), said=time.where(on_cpu, time + " · " + share)
     )
 
 
@@ -148,13 +133,8 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     labels = drawn["label"].drop_duplicates().tolist()
     place = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11))
     beside = alt.YOffset("slot:N", sort=["GPU", "CPU"])
-    shown = hover(
-        ("name", "operator"),
-        ("series", "what"),
-        ("said", "time"),
-        ("count", "calls", ","),
-        ("kernel_count", "kernels launched", ","),
-    )
+    shown = hover(("name", "operator"), ("series", "what"), ("said", "time"), ("count", "calls", ","))
+    shown += hover(("kernel_count", "kernels launched", ","))
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     marks = theme.marked(drawn, "bar", length, place, beside, fill, stroke, shown, strokeWidth=1)
     return [marks, theme.words(drawn, length, place, beside, alt.Text("said:N"), dx=5)]
@@ -169,41 +149,31 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     fraction.
     """
     need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
-    fraction(input_wait, "wait_frac")
-    known = input_wait[input_wait["wait_frac"].notna()]
-    if known.empty:
+    theme.fraction(input_wait, "wait_frac")
+    measured = input_wait[input_wait["wait_frac"].notna()]
+    if measured.empty:
         return nothing(title or "No wait for data was recorded", NO_LOADER)
-    waiting = known.groupby("rank")["wait_ns"].sum().sort_values(ascending=False, kind="stable")
+    waiting = measured.groupby("rank")["wait_ns"].sum().sort_values(ascending=False, kind="stable")
     ranks = sorted(waiting.index[:MOST_PANELS])
-    drawn = known[known["rank"].isin(ranks)].sort_values("step", kind="stable").groupby("rank").head(MOST_STEPS)
+    drawn = measured[measured["rank"].isin(ranks)].sort_values("step", kind="stable").groupby("rank").head(MOST_STEPS)
     scale = unit(float(drawn["dur_ns"].max()), TIME)
     longest, height = float(drawn["dur_ns"].max()), 150 if len(ranks) == 1 else 90
     pictures = [_panel(drawn[drawn["rank"] == rank], rank, scale, longest, height) for rank in ranks]
-    notes = [f"Time of the training thread in the data loader, in % of each step; {_counted(known)}."]
-    return theme.together(
-        pictures, title or _steps_title(known), [*notes, *_limits(drawn, known)], picture=STEPS_PICTURE
-    )
+    total = float(measured["dur_ns"].sum())
+    share = percent(float(measured["wait_ns"].sum()) / total if total else 0.0)
+    title = title or f"Waiting for data takes {share} of the steps' time"
+    return theme.together(pictures, title, _steps_notes(drawn, measured), picture=STEPS_PICTURE)
 
 
-def _steps_title(known: pd.DataFrame) -> str:
-    """Say what share of the time of all steps is spent waiting."""
-    waiting, total = float(known["wait_ns"].sum()), float(known["dur_ns"].sum())
-    return f"Waiting for data takes {percent(waiting / total if total else 0.0)} of the steps' time"
-
-
-def _counted(known: pd.DataFrame) -> str:
-    ranks = known["rank"].nunique()
-    of_ranks = f" of {ranks} ranks" if ranks > 1 else ""
-    return f"{duration(float(known['dur_ns'].sum()))} in {len(known):,} step{'s' * (len(known) > 1)}{of_ranks}"
-
-
-def _limits(drawn: pd.DataFrame, known: pd.DataFrame) -> list[str]:
-    """Say what is not drawn."""
-    ranks = drawn["rank"].nunique()
-    said = [f"the {ranks} ranks that wait most"] if ranks < known["rank"].nunique() else []
-    if known.groupby("rank").size().max() > MOST_STEPS:
-        said = [f"the first {MOST_STEPS} steps", *said]
-    return [f"Drawn are {' of '.join(said)}."] if said else []
+def _steps_notes(drawn: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
+    """Say how many steps there are, and which are not drawn."""
+    every, ranks = measured["rank"].nunique(), drawn["rank"].nunique()
+    steps = f"{duration(float(measured['dur_ns'].sum()))} in {len(measured):,} step{'s' * (len(measured) > 1)}"
+    of_ranks = f" of {every} ranks" if every > 1 else ""
+    limits = [f"the first {MOST_STEPS} steps"] if measured.groupby("rank").size().max() > MOST_STEPS else []
+    limits += [f"the {ranks} ranks that wait most"] if ranks < every else []
+    note = f"Time of the training thread in the data loader, in % of each step; {steps}{of_ranks}."
+    return [note, f"Drawn are {' of '.join(limits)}."] if limits else [note]
 
 
 def _panel(rows: pd.DataFrame, rank: int, scale: Unit, longest: float, height: int) -> alt.LayerChart:
@@ -223,13 +193,8 @@ def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:
     shown = hover("step:O", "part", "time", ("share", "share waiting"))
     room = alt.Scale(domain=[0, 1.2 * longest / scale.size], nice=False)
     height = alt.Y("begin:Q", title=f"time ({scale.symbol})", scale=room, axis=alt.Axis(tickCount=4))
-    channels = (
-        _place(),
-        height,
-        alt.Y2("end"),
-        alt.Color("part:N", scale=colours(PARTS, {}, PARTS), title=None),
-        shown,
-    )
+    colour = alt.Color("part:N", scale=colours(PARTS, {}, PARTS), title=None)
+    channels = (_place(), height, alt.Y2("end"), colour, shown)
     return theme.marked(pd.concat(ends), "bar", *channels, width=alt.RelativeBandSize(band=0.8))
 
 
@@ -271,7 +236,7 @@ def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.Dat
             "batch": rows["batch_count"].astype(int),
             "ms": rows["latency_ns"] / 1e6,
             "words": rows["latency_ns"].map(duration),
-            "off": [f"{'above' if each > 0 else 'below'} by {duration(abs(each))}" for each in off],
+            "off": [f"{'above' if gap > 0 else 'below'} by {duration(abs(gap))}" for gap in off],
             "rate": [number(b / (t / 1e9)) for b, t in zip(rows["batch_count"], rows["latency_ns"], strict=True)],
         }
     )
@@ -279,12 +244,9 @@ def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.Dat
 
 def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
     right, top = float(line["batch"].max()), ROOM * max(float(drawn["ms"].max()), float(line["ms"].max()) / ROOM)
-    x = alt.X(
-        "batch:Q",
-        title="batch size (count)",
-        scale=alt.Scale(domain=[0, right], nice=False),
-        axis=alt.Axis(values=sorted(set(drawn["batch"])), gridOpacity=0.2),
-    )
+    sizes = alt.Axis(values=sorted(set(drawn["batch"])), gridOpacity=0.2)
+    across = alt.Scale(domain=[0, right], nice=False)
+    x = alt.X("batch:Q", title="batch size (count)", scale=across, axis=sizes)
     low = min(0.0, float(line["ms"].min()))
     scale = alt.Scale(domain=[low, top], nice=False)
     y = alt.Y("ms:Q", title="latency of a batch (ms)", scale=scale, axis=alt.Axis(gridOpacity=0.2))
@@ -308,26 +270,23 @@ def memory(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt.L
     need(bins, *DEVICE, "start_ns", "dur_ns", *LEVELS)
     need(peaks, *DEVICE, "allocated_bytes", "time_ns", "max_reserved_bytes")
     seen = bins[bins["gpu"] != HOST] if (bins["gpu"] != HOST).any() else bins
-    known = peaks.merge(seen[DEVICE].drop_duplicates(), on=DEVICE)
-    if known.empty:
+    highest = peaks.merge(seen[DEVICE].drop_duplicates(), on=DEVICE)
+    if highest.empty:
         return nothing(title or "No memory was recorded", NO_MEMORY)
-    known = known.assign(label=devices(known).str.replace("unknown GPU", "host memory"))
-    known = known.sort_values("allocated_bytes", ascending=False, kind="stable")
-    shown = known.head(MOST_PANELS).sort_values(DEVICE)
+    highest = highest.assign(label=devices(highest).str.replace("unknown GPU", "host memory"))
+    highest = highest.sort_values("allocated_bytes", ascending=False, kind="stable")
+    shown = highest.head(MOST_PANELS).sort_values(DEVICE)
     rows = seen.merge(shown[[*DEVICE, "label"]], on=DEVICE)
-    frame = _frame(rows)
-    height = 240 if len(shown) == 1 else 90
-    pictures = [
-        _memory_panel(rows[rows["label"] == peak["label"]], peak, frame, height) for peak in shown.to_dict("records")
-    ]
-    notes = _memory_notes(rows, len(shown), len(known))
-    return theme.together(pictures, title or _memory_title(known.iloc[0]), notes, picture=MEMORY_PICTURE)
-
-
-def _frame(rows: pd.DataFrame) -> _Frame:
     first, last = int(rows["start_ns"].min()), int((rows["start_ns"] + rows["dur_ns"]).max())
     most = float(rows[LEVELS].max().max())
-    return _Frame(first, last, most, unit(last - first, TIME), unit(most, BYTES))
+    frame = _Frame(first, last, most, unit(last - first, TIME), unit(most, BYTES))
+    height = 240 if len(shown) == 1 else 90
+    pictures = []
+    for peak in shown.to_dict("records"):
+        layers = [*_levels(_memory_rows(rows[rows["label"] == peak["label"]], frame), frame), *_peak_marks(peak, frame)]
+        pictures.append(theme.panel(layers, str(peak["label"]), picture=MEMORY_PICTURE, size=(WIDTH, height)))
+    notes = _memory_notes(rows, len(shown), len(highest))
+    return theme.together(pictures, title or _memory_title(highest.iloc[0]), notes, picture=MEMORY_PICTURE)
 
 
 def _memory_title(highest: pd.Series) -> str:
@@ -336,17 +295,12 @@ def _memory_title(highest: pd.Series) -> str:
     return f"At most {size(highest['allocated_bytes'])} allocated on {highest['label']}{beside}"
 
 
-def _memory_notes(rows: pd.DataFrame, shown: int, known: int) -> list[str]:
+def _memory_notes(rows: pd.DataFrame, shown: int, every: int) -> list[str]:
     is_lacking = rows["max_reserved_bytes"].isna().all()
     line = "Reserved memory was not recorded." if is_lacking else "Line: reserved by the caching allocator."
     length = duration(float(rows["dur_ns"].max()))
     notes = [f"Filled: held by tensors, fainter up to the most within each {length}. {line}"]
-    return [*notes, f"These are the highest {shown} of {known} peaks."] if shown < known else notes
-
-
-def _memory_panel(rows: pd.DataFrame, peak: dict[Hashable, Any], frame: _Frame, height: int) -> alt.LayerChart:
-    layers = [*_levels(_memory_rows(rows, frame), frame), *_peak_marks(peak, frame)]
-    return theme.panel(layers, str(peak["label"]), picture=MEMORY_PICTURE, size=(WIDTH, height))
+    return [*notes, f"These are the highest {shown} of {every} peaks."] if shown < every else notes
 
 
 def _memory_rows(rows: pd.DataFrame, frame: _Frame) -> pd.DataFrame:
@@ -390,16 +344,13 @@ def _levels(drawn: pd.DataFrame, frame: _Frame) -> list[alt.Chart]:
     paler = alt.Chart(data).mark_area(interpolate="step-after", line=False, tooltip=False, opacity=0.4)
     steps = alt.Chart(data).mark_line(interpolate="step-after", strokeWidth=2, tooltip=False)
     strips = alt.Chart(inline(drawn.iloc[:-1])).mark_rect(opacity=0)
-    told = hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"), "allocated", ("held", "reserved, at most"))
-    layers = [
+    tips = hover(("time", f"bin starts at ({frame.time.symbol})", ",.6~g"), "allocated", ("held", "reserved, at most"))
+    reserved = [steps.encode(x, _memory_axis("reserved", frame), line)] if len(shown) > 1 else []
+    return [
         area.encode(x, _memory_axis("least", frame), filled),
         paler.encode(x, _memory_axis("least", frame), alt.Y2("most"), filled),
-        strips.encode(x, alt.X2("end"), told, y=alt.value(0), y2=alt.value("height")),
-    ]
-    return [
-        *layers[:2],
-        *([steps.encode(x, _memory_axis("reserved", frame), line)] if len(shown) > 1 else []),
-        layers[2],
+        *reserved,
+        strips.encode(x, alt.X2("end"), tips, y=alt.value(0), y2=alt.value("height")),
     ]
 
 
@@ -407,10 +358,8 @@ def _peak_marks(peak: dict[Hashable, Any], frame: _Frame) -> list[alt.Chart]:
     """Return a point where most is allocated, and words above it that stay inside the picture."""
     at = int(peak["time_ns"])
     side = "left" if at - frame.first < (frame.last - frame.first) / 2 else "right"
-    said = f"peak {size(peak['allocated_bytes'])}"
-    rows = pd.DataFrame(
-        {"time": [at / frame.time.size], "most": [peak["allocated_bytes"] / frame.memory.size], "said": [said]}
-    )
+    place = {"time": at / frame.time.size, "most": peak["allocated_bytes"] / frame.memory.size}
+    rows = pd.DataFrame([{**place, "said": f"peak {size(peak['allocated_bytes'])}"}])
     point = alt.Chart(inline(rows)).mark_point(filled=True, size=40, opacity=1, color="#808080", tooltip=False)
     rule = alt.Chart(inline(rows)).mark_rule(color="#808080", strokeDash=[3, 3], tooltip=False)
     words = ink(inline(rows), dx=4 if side == "left" else -4, align=side)

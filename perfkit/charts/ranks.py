@@ -11,7 +11,7 @@ import altair as alt
 import pandas as pd
 
 from perfkit.charts import roofline, theme
-from perfkit.charts.shares import NO_WORK, PART_OF
+from perfkit.charts.shares import NO_WORK, PART_OF, worked
 from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, colours, hover, ink, inline, known, layered, need, nothing
 from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, size, unit
 
@@ -81,52 +81,49 @@ def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
         raise ValueError(f"value: {value!r} does not end in one of {list(UNITS_OF_SUFFIX)}")
     need(frame, "rank", "gpu", value)
     what = value.removesuffix(suffix).replace("_", " ")
-    known = theme.placed(frame[frame[value].notna()])
-    if known.empty:
+    rows = theme.placed(frame[frame[value].notna()])
+    if rows.empty:
         return nothing(title or f"No {what}", "No rank has this figure.")
-    scale = unit(float(known[value].abs().max()), UNITS_OF_SUFFIX[suffix])
-    known = known.assign(figure=known[value] / scale.size)
-    known = known.assign(said=[f"{number(figure)} {scale.symbol}" for figure in known["figure"]])
-    left_out = len(frame) - len(known)
+    scale = unit(float(rows[value].abs().max()), UNITS_OF_SUFFIX[suffix])
+    rows = rows.assign(figure=rows[value] / scale.size)
+    rows = rows.assign(said=[f"{number(figure)} {scale.symbol}" for figure in rows["figure"]])
+    left_out = len(frame) - len(rows)
     return layered(
-        _figures(known, f"{what} ({scale.symbol})", FIGURE) + _mean(known, scale),
-        title or f"{what[:1].upper()}{what[1:]} {_range(known)}",
+        _figures(rows, f"{what} ({scale.symbol})", FIGURE) + _mean(rows, scale),
+        title or f"{what[:1].upper()}{what[1:]} {_range(rows)}",
         f"Not drawn: {left_out} without a value." if left_out else "",
-        picture=f"Columns of {what} for {len(known)} GPUs, and their mean as a line",
-        size=(theme.width(known), 220),
+        picture=f"Columns of {what} for {len(rows)} GPUs, and their mean as a line",
+        size=(theme.width(rows), 220),
     )
 
 
-def _range(known: pd.DataFrame) -> str:
+def _range(rows: pd.DataFrame) -> str:
     """Say between which figures the rows lie, and whose the largest is."""
-    low, high = known.iloc[known["figure"].argmin()], known.iloc[known["figure"].argmax()]
+    low, high = rows.iloc[rows["figure"].argmin()], rows.iloc[rows["figure"].argmax()]
     if low["said"] == high["said"]:
-        return f"is {high['said']}" + (" on every rank" if len(known) > 1 else "")
+        return f"is {high['said']}" + (" on every rank" if len(rows) > 1 else "")
     return f"is {low['said']} to {high['said']}, most on {high['name']}"
 
 
-def _figures(known: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
+def _figures(rows: pd.DataFrame, axis: str, colour: str) -> list[alt.Chart]:
     """Return a column for each row, and its figure above it where there is room."""
-    drawn = inline(known[["place", "name", "figure", "said"]])
+    drawn = inline(rows[["place", "name", "figure", "said"]])
     height = alt.Y("figure:Q", title=axis, axis=alt.Axis(tickCount=5))
     shown = hover(("name", "where"), ("said", axis.split(" (")[0]))
     bar = alt.Chart(drawn).mark_bar(width=alt.RelativeBandSize(band=0.8), color=colour)
-    layers: list[alt.Chart] = [bar.encode(theme.across(known), height, shown)]
-    if len(known) <= MOST_FIGURES:
-        text = ink(drawn, align="center", dy=-7)
-        layers.append(text.encode(theme.across(known), alt.Y("figure:Q"), alt.Text("said:N")))
-    return layers
+    text = ink(drawn, align="center", dy=-7).encode(theme.across(rows), alt.Y("figure:Q"), alt.Text("said:N"))
+    return [bar.encode(theme.across(rows), height, shown), *([text] if len(rows) <= MOST_FIGURES else [])]
 
 
-def _mean(known: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
+def _mean(rows: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     """Return the mean beside the columns, and a line at it where no figures stand in its way."""
-    if len(known) == 1:
+    if len(rows) == 1:
         return []
-    mean = float(known["figure"].mean())
+    mean = float(rows["figure"].mean())
     drawn = inline(pd.DataFrame({"figure": [mean], "said": [f"← mean {number(mean)} {scale.symbol}"]}))
     rule = alt.Chart(drawn).mark_rule(color="#808080", strokeDash=[4, 3], strokeWidth=1.5, tooltip=False)
     words = ink(drawn, dx=3).encode(alt.Y("figure:Q"), alt.Text("said:N"), x=alt.value("width"))
-    return [rule.encode(alt.Y("figure:Q")), words] if len(known) > MOST_FIGURES else [words]
+    return [rule.encode(alt.Y("figure:Q")), words] if len(rows) > MOST_FIGURES else [words]
 
 
 def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
@@ -137,13 +134,13 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     """
     need(stragglers, "rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count")
     theme.fraction(stragglers, "last_frac")
-    known = theme.placed(stragglers[stragglers["count"] > 0])
-    if known.empty:
+    met = theme.placed(stragglers[stragglers["count"] > 0])
+    if met.empty:
         return nothing(title or "No collective says who was late", NO_MEETING)
-    scale = unit(float(known["wait_ns"].max()), TIME)
-    last = known.assign(figure=100 * known["last_frac"], said=known["last_frac"].map(percent))
-    wait = known.assign(figure=known["wait_ns"] / scale.size, said=known["wait_ns"].map(duration))
-    size = (theme.width(known), 120)
+    scale = unit(float(met["wait_ns"].max()), TIME)
+    last = met.assign(figure=100 * met["last_frac"], said=met["last_frac"].map(percent))
+    wait = met.assign(figure=met["wait_ns"] / scale.size, said=met["wait_ns"].map(duration))
+    size = (theme.width(met), 120)
     pictures = [
         theme.panel(_figures(rows, axis, shade), name, picture=axis, size=size)
         for rows, axis, shade, name in (
@@ -153,18 +150,16 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     ]
     left_out = int(stragglers[["apart_count", "unmatched_count"]].sum().sum())
     notes = ["Counted are collectives in which all ranks were at one moment; who comes last waits least."]
-    if left_out:
-        notes.append(
-            f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
-        )
-    return theme.together(pictures, title or _latest(known), notes, picture="Columns for each rank")
+    without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
+    notes += [without] if left_out else []
+    return theme.together(pictures, title or _latest(met), notes, picture="Columns for each rank")
 
 
-def _latest(known: pd.DataFrame) -> str:
+def _latest(met: pd.DataFrame) -> str:
     """Say who comes last most often."""
-    if not known["last_count"].any():
+    if not met["last_count"].any():
         return "All ranks come to every collective at once"
-    row = known.iloc[known["last_frac"].argmax()]
+    row = met.iloc[met["last_frac"].argmax()]
     who = row["name"][:1].upper() + row["name"][1:]
     return f"{who} comes last to {percent(row['last_frac'])} of {row['count']:,} collectives"
 
@@ -176,11 +171,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     exposed_copy_ns, idle_ns: one row per rank and GPU, the parts sum to the span; may be empty. Raises ValueError if
     the parts of a row do not sum to its span.
     """
-    need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
-    wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
-    if len(wrong):
-        raise ValueError(f"breakdown: the parts of {wrong.iloc[0].to_dict()} do not sum to span_ns")
-    seen = theme.placed(breakdown[breakdown["span_ns"] > 0])
+    seen = theme.placed(worked(breakdown))
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
     scale = unit(float(seen["span_ns"].max()), TIME)
@@ -222,13 +213,10 @@ def _most_different(seen: pd.DataFrame) -> str:
     part = KIND_NAMES[PART_OF[column]]
     least, most = (seen.iloc[at] for at in (seen[column].argmin(), seen[column].argmax()))
     if not spread[column]:
-        return (
-            f"Where the time of {seen['name'].iloc[0]} goes" if len(seen) == 1 else "All ranks spend their time alike"
-        )
-    return (
-        f"{part.capitalize()} time differs most: {duration(least[column])} on {least['name']}, "
-        f"{duration(most[column])} on {most['name']}"
-    )
+        where = f"Where the time of {seen['name'].iloc[0]} goes"
+        return where if len(seen) == 1 else "All ranks spend their time alike"
+    low, high = (f"{duration(row[column])} on {row['name']}" for row in (least, most))
+    return f"{part.capitalize()} time differs most: {low}, {high}"
 
 
 def bandwidth(
@@ -262,31 +250,31 @@ def bandwidth(
 def _title(rows: pd.DataFrame, line_rate: float | None) -> str:
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
-    said = f"{OPERATION_NAMES[best['operation']]} reaches {roofline.rate(fastest, roofline.BYTES)}"
-    beside = f", {percent(fastest / line_rate)} of the line rate" if line_rate else ""
-    return f"{said[:1].upper()}{said[1:]} at {size(best['bytes'])}{beside}"
+    reach = f"{OPERATION_NAMES[best['operation']]} reaches {roofline.rate(fastest, roofline.BYTES)}"
+    share = f", {percent(fastest / line_rate)} of the line rate" if line_rate else ""
+    return f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}{share}"
 
 
 def _explained(drawn: pd.DataFrame, left_out: int, limit: float) -> list[str]:
     kinds = drawn["kind"].unique()
     of_kind = f", {kinds[0]}" if len(kinds) == 1 and kinds[0] != UNKNOWN else ""
     bars = "; bars: from the least to the most of a size" if (drawn["count"] > 1).any() else ""
-    said = [f"Points: {'median ' if bars else ''}bus bandwidth{of_kind}{bars}."]
+    notes = [f"Points: {'median ' if bars else ''}bus bandwidth{of_kind}{bars}."]
     if not drawn["benchmark"].all():
-        said += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
+        notes += ["From a timeline these are lower bounds: a kernel's duration includes the wait for the slowest rank."]
     if (drawn["rate"] > limit).any():
-        said += ["Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."]
+        notes += ["Above the line rate switches do the reduction (NVLS, SHARP), or the links are faster than that."]
     if len(set(drawn["operation"])) > 1:
-        said += ["Click an operation in the legend to see it alone, with shift several; double click to see all."]
-    return [*said, f"Not drawn: {left_out} without size or bandwidth."] if left_out else said
+        notes += ["Click an operation in the legend to see it alone, with shift several; double click to see all."]
+    return [*notes, f"Not drawn: {left_out} without size or bandwidth."] if left_out else notes
 
 
 def _rows(rows: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return the points; `kind` says process group, ranks and placement, as far as they are known."""
     group = rows["group"].astype("string").map(lambda name: printable(name, LONGEST_GROUP), na_action="ignore")
     placement = rows["placement"].astype("string").str.replace("_", " ")
-    told = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
-    kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*told, strict=True)]
+    words = ("group " + group, rows["ranks"].astype("string") + " ranks", placement)
+    kinds = [", ".join(part for part in parts if pd.notna(part)) for parts in zip(*words, strict=True)]
     return pd.DataFrame(
         {
             "operation": rows["operation"].astype(str).map(OPERATION_NAMES),
@@ -307,13 +295,9 @@ def _axes(drawn: pd.DataFrame, top: float, scale: Unit) -> tuple[alt.X, alt.Y]:
     low, high = int(drawn["bytes"].min()) / 2, int(drawn["bytes"].max()) * 2
     steps = [1, 2, 5] if high / low < 1e3 else [1]
     ticks = [step * 10**power for power in range(19) for step in steps if low <= step * 10**power <= high]
-    x = alt.X(
-        "bytes:Q",
-        title="message size (logarithmic, unit at each tick)",
-        scale=alt.Scale(type="log", domain=[low, high], nice=False),
-        axis=alt.Axis(labelExpr=TICK, values=ticks),
-    )
-    room = alt.Scale(domain=[0, top], nice=False)
+    across, room = alt.Scale(type="log", domain=[low, high], nice=False), alt.Scale(domain=[0, top], nice=False)
+    sizes = alt.Axis(labelExpr=TICK, values=ticks)
+    x = alt.X("bytes:Q", title="message size (logarithmic, unit at each tick)", scale=across, axis=sizes)
     return x, alt.Y("rate:Q", title=f"bus bandwidth ({scale.symbol})", scale=room)
 
 
@@ -326,15 +310,9 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list
     colour = alt.Color("operation:N", scale=shades, title=None, legend=legend)
     apart = alt.StrokeDash("kind:N", title=None, legend=alt.Legend(orient="bottom", symbolType="stroke", columns=4))
     series = apart if 1 < len(drawn["kind"].unique()) <= MOST_DASHES else alt.Detail("kind:N")
-    shown = hover(
-        "operation",
-        ("kind", "between"),
-        ("size", "message size"),
-        ("count", "collectives", ","),
-        ("rate", f"median ({scale.symbol})", ",.4~g"),
-        ("least", f"least ({scale.symbol})", ",.4~g"),
-        ("most", f"most ({scale.symbol})", ",.4~g"),
-    )
+    rates = {"rate": "median", "least": "least", "most": "most"}
+    shown = hover("operation", ("kind", "between"), ("size", "message size"), ("count", "collectives", ","))
+    shown += hover(*((field, f"{name} ({scale.symbol})", ",.4~g") for field, name in rates.items()))
     chosen = alt.selection_point(name="operations", fields=["operation"], bind="legend")
     strong, weak = (alt.condition(chosen, alt.value(high), alt.value(FADED)) for high in (1, 0.6))
     line = alt.Chart(data).mark_line(strokeWidth=1.5, tooltip=False)
@@ -351,7 +329,7 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y], scale: Unit) -> list
 def _line_rate(line_rate: float | None, y: alt.Y, scale: Unit) -> list[alt.Chart]:
     if line_rate is None:
         return []
-    said = f"line rate {roofline.rate(line_rate, roofline.BYTES)}"
-    data = inline(pd.DataFrame({"rate": [line_rate / scale.size], "said": [said]}))
+    words = f"line rate {roofline.rate(line_rate, roofline.BYTES)}"
+    data = inline(pd.DataFrame({"rate": [line_rate / scale.size], "said": [words]}))
     rule = alt.Chart(data).mark_rule(color="#808080", strokeDash=[5, 4], strokeWidth=1.5, tooltip=False)
     return [rule.encode(y), ink(data, dx=4, dy=-8).encode(y, alt.Text("said:N"), x=alt.value(0))]

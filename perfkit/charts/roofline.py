@@ -2,8 +2,7 @@
 
 Frames are those of `perfkit.analysis.roofline`. Both axes are logarithmic. A sloping line is the bandwidth of a memory
 level, a level one the peak of a precision, and the mark where they meet its ridge: left of it memory is the roof, right
-of it arithmetic. Only roofs of precisions that occur are drawn. A roof has either a slope, bytes/s, or a height,
-FLOP/s; the other is NaN. Intensities are FLOP/byte.
+of it arithmetic. A roof has either a slope, bytes/s, or a height, FLOP/s; the other is NaN. Intensities are FLOP/byte.
 """
 
 from __future__ import annotations
@@ -55,6 +54,7 @@ def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram
     `points`: columns of `roofline.points`, or of `roofline.bound`, which also colours them by what limits them; else
     they have the colours of their family. Rows without FLOP or bytes and refused ones are not drawn but counted.
     `ceilings`: columns of `roofline.ceilings`.
+    Only roofs of precisions that occur are drawn.
     `level`: "dram", "l2" or "l1": the memory level of the intensity and of the sloping roof. Raises ValueError if
     `level` is none of the three, or a bound or family has no colour.
     """
@@ -103,14 +103,15 @@ def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
 
 def _title(placed: pd.DataFrame) -> str:
     first = placed.iloc[placed["flops"].argmax()]
-    said = f"{printable(first['name'], 60)} does {rate(first['flops_per_s'], FLOPS)}"
+    reach = f"{printable(first['name'], 60)} does {rate(first['flops_per_s'], FLOPS)}"
     share = first.get("roof_share_frac")
-    return said if share is None or pd.isna(share) else f"{said}, {percent(share)} of its roof"
+    return reach if share is None or pd.isna(share) else f"{reach}, {percent(share)} of its roof"
 
 
 def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
     """Return what is drawn of each point, and what its tooltip says."""
     by_bound = "bound" in placed
+    group = placed["bound" if by_bound else "family"].astype("string")
     lacking = pd.Series(np.nan, placed.index)
     moved = placed["flops"] / placed[f"{level}_intensity"]
     return pd.DataFrame(
@@ -120,10 +121,8 @@ def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
             "name": [printable(name, LONGEST_NAME) for name in placed["name"]],
             "launch": placed.get("launch", lacking),
             "precision": [precision(str(name)) for name in placed["precision"]],
-            "key": placed["bound" if by_bound else "family"].astype("string").fillna("other"),
-            "group": placed["bound"].astype("string").replace(BOUND_NAMES)
-            if by_bound
-            else placed["family"].astype("string").fillna("other"),
+            "key": group.fillna("other"),
+            "group": group.replace(BOUND_NAMES) if by_bound else group.fillna("other"),
             "count": placed["count"],
             "time": placed["dur_ns"].map(duration),
             "flops": placed["flops"],
@@ -164,11 +163,14 @@ def _roofs(lines: pd.DataFrame, ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y])
     level = texts["intensity"] == lines["intensity"].max()
     layers += [_text(part, axes, flat) for part, flat in ((texts[~level], False), (texts[level], True)) if len(part)]
     if len(ridges):
-        marks = alt.Chart(inline(ridges)).mark_point(
-            shape="diamond", filled=True, size=45, color=ROOF_COLOUR, opacity=1
-        )
-        layers += [marks.encode(*axes, hover(("label", "roofs meet"))), _text(ridges, axes, True)]
+        layers += [ridge_marks(ridges, axes), _text(ridges, axes, True)]
     return layers
+
+
+def ridge_marks(ridges: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
+    """Return a mark where roofs meet."""
+    look = {"shape": "diamond", "filled": True, "size": 45, "color": ROOF_COLOUR, "opacity": 1}
+    return theme.marked(ridges, "point", *axes, hover(("label", "roofs meet")), **look)
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y], ends: bool) -> alt.Chart:
@@ -181,19 +183,9 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
     """Return the points; shapes tell precisions apart where there are several."""
     palette = BOUND_COLOURS if drawn["key"].isin(list(BOUND_COLOURS)).all() else FAMILY_COLOURS
     colour = alt.Color("group:N", scale=theme.colours(palette, BOUND_NAMES, drawn["key"]), title=None)
-    shown = hover(
-        ("name", "kernel"),
-        "launch:Q",
-        ("count", "launches", ","),
-        "precision",
-        ("rate", "performance"),
-        ("intensity", "FLOP/byte", ",.4~g"),
-        ("flops", "FLOP", ",.0f"),
-        ("bytes", "bytes"),
-        ("time", "time"),
-        ("share", "share of the roof"),
-        "reason",
-    )
+    shown = hover(("name", "kernel"), "launch:Q", ("count", "launches", ","), "precision", ("rate", "performance"))
+    shown += hover(("intensity", "FLOP/byte", ",.4~g"), ("flops", "FLOP", ",.0f"), ("bytes", "bytes"), ("time", "time"))
+    shown += hover(("share", "share of the roof"), "reason")
     shape = [alt.Shape("precision:N", title=None)] if len(drawn["precision"].unique()) > 1 else []
     channels = (*axes, colour, shown, *shape)
     return theme.marked(drawn.drop(columns="key"), "point", *channels, filled=True, size=75, opacity=0.85)
@@ -241,10 +233,8 @@ def ridge_layers(roofs: pd.DataFrame) -> pd.DataFrame:
     """Return intensity, performance and label of each point where a slope meets a height."""
     slopes, heights = roofs.loc[roofs["slope"].notna(), ["slope"]], roofs.loc[roofs["height"].notna(), ["height"]]
     met = slopes.merge(heights, how="cross")
-    met = met.assign(intensity=met["height"] / met["slope"], performance=met["height"])
-    return met.assign(label=[f"ridge {number(at)} FLOP/byte" for at in met["intensity"]]).drop(
-        columns=["slope", "height"]
-    )
+    met = pd.DataFrame({"intensity": met["height"] / met["slope"], "performance": met["height"]})
+    return met.assign(label=[f"ridge {number(at)} FLOP/byte" for at in met["intensity"]])
 
 
 def frame_of(drawn: pd.DataFrame, roofs: pd.DataFrame, ridges: pd.DataFrame) -> Frame:
@@ -256,11 +246,8 @@ def frame_of(drawn: pd.DataFrame, roofs: pd.DataFrame, ridges: pd.DataFrame) -> 
 
 def lines(roofs: pd.DataFrame, frame: Frame) -> pd.DataFrame:
     """Return the ends of each roof, and, with `label`, the place of its text."""
-    rows = [
-        (n, *end, roof["source"])
-        for n, roof in enumerate(roofs.to_dict("records"))
-        for end in _ends(roof, roofs, frame)
-    ]
+    every = enumerate(roofs.to_dict("records"))
+    rows = [(n, *end, roof["source"]) for n, roof in every for end in _ends(roof, roofs, frame)]
     return pd.DataFrame(rows, columns=["line", "intensity", "performance", "roof", "label", "source"])
 
 

@@ -59,11 +59,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     exposed_copy_ns, idle_ns: one row per device, the parts sum to the span; may be empty. Raises ValueError if the
     parts of a device do not sum to its span.
     """
-    need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
-    wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
-    if len(wrong):
-        raise ValueError(f"breakdown: the parts of {wrong.iloc[0].to_dict()} do not sum to span_ns")
-    seen = breakdown[breakdown["span_ns"] > 0]
+    seen = worked(breakdown)
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
     drawn = _device_segments(seen)
@@ -74,6 +70,15 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
         size=(WIDTH, alt.Step(34)),
     )
+
+
+def worked(breakdown: pd.DataFrame) -> pd.DataFrame:
+    """Return the devices with a span; raises ValueError if the parts of one do not sum to it."""
+    need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
+    wrong = breakdown[breakdown[list(PART_OF)].sum(axis=1) != breakdown["span_ns"]]
+    if len(wrong):
+        raise ValueError(f"breakdown: the parts of {wrong.iloc[0].to_dict()} do not sum to span_ns")
+    return breakdown[breakdown["span_ns"] > 0]
 
 
 def _device_segments(breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -217,31 +222,22 @@ def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     rows = rows[rows["operation_ns"] > 0]
     if rows.empty:
         return nothing(title or "No GPU time", NO_GPU)
-    drawn = _bar_segments(_with_all(rows))
-    whole = drawn[drawn["label"] == drawn["label"].iloc[0]]
-    largest = whole.loc[(whole["end"] - whole["begin"]).idxmax()]
-    said = str(largest["part"]).capitalize()
-    verb = "take" if said.endswith("s") else "takes"
+    whole = rows.drop(columns="label").sum().to_frame().T.assign(label="all")
+    drawn = _bar_segments(pd.concat([whole, rows], ignore_index=True) if len(rows) > 1 else rows)
+    first = drawn[drawn["label"] == drawn["label"].iloc[0]]
+    largest = first.loc[(first["end"] - first["begin"]).idxmax()]
+    part = str(largest["part"]).capitalize()
+    verb = "take" if part.endswith("s") else "takes"
     shown = hover(("label", "where"), "part", "share", ("told", "time"))
     shades = colours(PART_COLOURS, {}, drawn["part"])
+    segments = bars(drawn, "part", shades, axis="share of the time of GPU operations", shown=shown)
     return layered(
-        [
-            bars(drawn, "part", shades, axis="share of the time of GPU operations", shown=shown),
-            figures(drawn, "part", DARK),
-        ],
-        title or f"{said} {verb} {largest['share']} of the GPU's time",
+        [segments, figures(drawn, "part", DARK)],
+        title or f"{part} {verb} {largest['share']} of the GPU's time",
         f"Of {duration(float(rows['operation_ns'].sum()))} in GPU operations; those that overlap count in full.",
         picture=f"Stacked bars of {', '.join(drawn['part'].unique())}",
         size=(WIDTH, alt.Step(34)),
     )
-
-
-def _with_all(rows: pd.DataFrame) -> pd.DataFrame:
-    """Put the sum of several rows above them."""
-    if len(rows) == 1:
-        return rows
-    whole = rows.drop(columns="label").sum().to_frame().T.assign(label="all")
-    return pd.concat([whole, rows], ignore_index=True)
 
 
 def _bar_segments(rows: pd.DataFrame) -> pd.DataFrame:

@@ -25,11 +25,9 @@ import pandas as pd
 from perfkit.charts.theme import need
 from perfkit.format import BYTES, MISSING, TIME, Shown, Unit, elided, number, percent, printable, unit
 
-SHORT = 70  # characters of a name in its cell
-SENTENCE = 44  # characters of a sentence on one line
-PROSE = 300  # characters of a sentence, which may take several lines
+SHORT, LONG = 70, 400  # characters of a name in its cell, and in the tooltip
+SENTENCE, PROSE = 44, 300  # characters of a sentence on one line, and on several
 LONGEST_WORD = 30  # of a sentence; names of kernels have longer ones
-LONG = 400  # characters of it in the tooltip
 _COMMAND = re.compile("`[^`]+`")  # in a sentence that says what to record
 _COUNTS = (Unit("", 1), Unit("k", 1e3), Unit("M", 1e6), Unit("G", 1e9), Unit("T", 1e12), Unit("P", 1e15))
 
@@ -120,19 +118,12 @@ def show(
 ) -> Shown:
     """Format a frame for the notebook and the report.
 
-    Raises ValueError if `rows` is below 1.
-
-    Parameters
-    ----------
-    frame
-        Any frame whose columns follow the naming of `perfkit.tables`; may be empty. A `Shown` in it is put into its
-        cell as it is, and all else is escaped.
-    columns
-        The columns to show in this order, or a mapping from column to header; all when omitted.
-    caption
-        What the table shows; also its name for screen readers.
-    rows
-        Most rows to show, at least 1; a line under the table says how many more there are.
+    `frame`: any frame whose columns follow the naming of `perfkit.tables`; may be empty. A `Shown` in it is put into
+    its cell as it is, and all else is escaped.
+    `columns`: the columns to show in this order, or a mapping from column to header; all when omitted.
+    `caption`: what the table shows; also its name for screen readers.
+    `rows`: most rows to show, at least 1; a line under the table says how many more there are. Raises ValueError if
+    `rows` is below 1.
 
     Examples
     --------
@@ -176,11 +167,8 @@ def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
 def column(values: pd.Series, name: str, header: str | None) -> Cells:
     """Return the cells of a column under its header, which is made of its name unless one is given."""
     if name.endswith("_frac") and _numeric(values):
-        return Cells(
-            f"{header or _title(name, '_frac')} (%)",
-            _each(values, lambda value: percent(value).removesuffix(" %")),
-            True,
-        )
+        shares = _each(values, lambda value: percent(value).removesuffix(" %"))
+        return Cells(f"{header or _title(name, '_frac')} (%)", shares, True)
     name = BARE.get(name, name)
     suffix = next((s for s in LADDERS if name.endswith(s)), None)
     if suffix and _numeric(values):
@@ -189,15 +177,14 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
         shown = _moment(values, chosen) if name in MOMENTS else number
         cells = _each(values, lambda value: shown(value / chosen.size))
         return Cells(f"{header or _title(name, suffix)} ({chosen.symbol})", cells, True)
+    header = header or _title(name)
     if pd.api.types.is_bool_dtype(values):
-        return Cells(header or _title(name), _each(values, lambda value: "yes" if value else "no"), False)
-    if name in IDENTIFIERS and pd.api.types.is_integer_dtype(values):
-        return Cells(header or _title(name), _each(values, str), True)
+        return Cells(header, _each(values, lambda value: "yes" if value else "no"), False)
     if pd.api.types.is_integer_dtype(values):
-        return Cells(header or _title(name), _each(values, lambda value: f"{value:,}"), True)
-    if _numeric(values):
-        return Cells(header or _title(name), _each(values, number), True)
-    return Cells(header or _title(name), _each(values, _text), False)
+        return Cells(header, _each(values, str if name in IDENTIFIERS else "{:,}".format), True)
+    return (
+        Cells(header, _each(values, number), True) if _numeric(values) else Cells(header, _each(values, _text), False)
+    )
 
 
 def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:

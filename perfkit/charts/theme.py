@@ -144,12 +144,7 @@ def _theme() -> alt.theme.ThemeConfig:
 
 
 def layered(
-    layers: Iterable[alt.Chart],
-    title: str,
-    explanation: str | Sequence[str],
-    *,
-    picture: str,
-    size: tuple[int, int | alt.Step],
+    layers: Iterable[alt.Chart], title: str, explanation: str | Sequence[str], *, picture: str, size: Size
 ) -> alt.LayerChart:
     """Return the layers, drawn in this order, as one chart with the description that screen readers speak.
 

@@ -16,22 +16,7 @@ import pandas as pd
 
 from perfkit.charts import theme
 from perfkit.charts.shares import NO_WORK
-from perfkit.charts.theme import (
-    CAUSE_COLOURS,
-    CAUSE_NAMES,
-    KIND_COLOURS,
-    KIND_NAMES,
-    WIDTH,
-    devices,
-    fraction,
-    hover,
-    ink,
-    inline,
-    known,
-    layered,
-    need,
-    nothing,
-)
+from perfkit.charts.theme import KIND_COLOURS, WIDTH, devices, fraction, hover, inline, known, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, percent, unit
 
 NO_GAP = "No device was idle in this window."
@@ -41,10 +26,14 @@ TICK = (
     "datum.value >= 1e6 ? format(datum.value / 1e6, ',') + ' ms' : "
     "datum.value >= 1e3 ? format(datum.value / 1e3, ',') + ' µs' : format(datum.value, ',') + ' ns'"
 )
-DEVICE = ["rank", "gpu"]
+DEVICE, STREAM = ["rank", "gpu"], ["rank", "gpu", "stream"]
 MOST_GPUS = 24
 TALL = 40  # pixels of a single lane
 MOST_TICKS = 10  # so that labels of seven digits stay apart
+FILL = 0.86  # of a lane's height, so that neighbours stay apart
+MOST_LANES = 40
+MOST_STEPS = 100  # more rules than this would hide what they divide
+MOST_STEP_LABELS = 8
 # Each chart counts its clip paths from 1, and a page finds the first of a number: that of another chart, which may be
 # lower. They are counted on the page instead.
 CLIPS = re.compile(r'"clip"\+[\w$]+\+\+')
@@ -58,13 +47,6 @@ class _Unchecked(alt.Chart):
     def to_dict(self, validate: bool = False, **options: Any) -> dict[str, Any]:
         """Return the specification."""
         return super().to_dict(validate=False, **options)
-
-
-STREAM = ["rank", "gpu", "stream"]
-FILL = 0.86  # of a lane's height, so that neighbours stay apart
-MOST_LANES = 40
-MOST_STEPS = 100  # more rules than this would hide what they divide
-MOST_STEP_LABELS = 8
 
 
 def lanes(
@@ -91,7 +73,9 @@ def lanes(
     shown, limit = _busiest_streams(bins)
     labels, drawn, full = _stacked(shown, scale)
     streams = f"{len(labels)} streams" if len(labels) > 1 else labels[0]
-    axis, place = _time_axis(first, last, scale), _lane_axis(labels)
+    time = f"time since the start of the capture ({scale.symbol})"
+    across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
+    axis, place = alt.X("start:Q", title=time, scale=across), _lane_axis(labels)
     return theme.layered(
         [_backdrop(place, len(labels)), _fills(drawn, axis, place), *_rules(steps, axis, first, last, scale)],
         title or f"Activity of {streams} over {duration(last - first)}",
@@ -105,26 +89,18 @@ def _busiest_streams(bins: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """Return the bins of the streams that can be drawn, busiest first, and a sentence if some are left out."""
     streams = bins.groupby(STREAM)["busy_ns"].agg(["sum", "size"]).sort_values("sum", ascending=False, kind="stable")
     fits = int((streams["size"].cumsum() <= theme.MOST_ROWS).sum())
-    kept = streams.index[: max(min(fits, MOST_LANES), 1)]
-    if len(kept) == len(streams):
+    busiest = streams.index[: max(min(fits, MOST_LANES), 1)]
+    if len(busiest) == len(streams):
         return bins, ""
     place = pd.MultiIndex.from_frame(bins[STREAM])
-    return bins[place.isin(kept)], f" These are the busiest {len(kept)} of {len(streams)} streams."
-
-
-def _time_axis(first: int, last: int, scale: Unit) -> alt.X:
-    return alt.X(
-        "start:Q",
-        title=f"time since the start of the capture ({scale.symbol})",
-        scale=alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False),
-    )
+    return bins[place.isin(busiest)], f" These are the busiest {len(busiest)} of {len(streams)} streams."
 
 
 def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, float]:
     """Return the lanes' labels, the rectangles, and the busy share that fills a lane.
 
-    A lane is one unit high; kinds that share a bin stand on one another. They can add up to more than
-    1 only where kernels of one stream overlap (programmatic dependent launch, graphs).
+    A lane is one unit high; kinds that share a bin stand on one another. They can add up to more than 1 only where
+    kernels of one stream overlap (programmatic dependent launch, graphs).
     """
     order = bins.assign(key=bins["kind"].astype(str), place=bins["kind"].astype(str).map(list(KIND_COLOURS).index))
     order = order.sort_values([*STREAM, "start_ns", "place"], kind="stable")
@@ -140,7 +116,7 @@ def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, 
             "low": (bottom - FILL * (top - order["busy_frac"]) / full).round(4),
             "high": (bottom - FILL * top / full).round(4),
             "key": order["key"],
-            "kind": order["key"].map(KIND_NAMES),
+            "kind": order["key"].map(theme.KIND_NAMES),
             "lane": lane.map(dict(enumerate(labels))),
             "busy": order["busy_frac"].round(6),
         }
@@ -153,16 +129,15 @@ def _lane_axis(labels: list[str]) -> alt.Y:
 
     The labels stand inside an expression: they are made of numbers alone, never of names from a profile.
     """
-    axis = alt.Axis(
-        values=[number + 0.5 for number in range(len(labels))],
-        labelExpr=f"{json.dumps(labels)}[floor(datum.value)]",
-        labelOverlap=False,
-        labelFontSize=11,
-        labelPadding=6,
-        grid=False,
-        ticks=False,
-        domain=False,
-    )
+    ticks = [number + 0.5 for number in range(len(labels))]
+    look: dict[str, Any] = {
+        "labelOverlap": False,
+        "labelFontSize": 11,
+        "labelPadding": 6,
+        "grid": False,
+        "ticks": False,
+    }
+    axis = alt.Axis(values=ticks, labelExpr=f"{json.dumps(labels)}[floor(datum.value)]", domain=False, **look)
     return alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(labels), 0], nice=False))
 
 
@@ -176,7 +151,7 @@ def _backdrop(place: alt.Y, count: int) -> alt.Chart:
 
 def _fills(drawn: pd.DataFrame, axis: alt.X, place: alt.Y) -> alt.Chart:
     """The outline keeps a bin visible that was busy for less than a pixel's worth."""
-    shades = theme.colours(KIND_COLOURS, KIND_NAMES, drawn["key"])
+    shades = theme.colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"])
     shown = hover("lane", "kind", ("start", "bin starts at", ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
     fill, stroke = (kind("kind:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     channels = (axis, alt.X2("end"), place, alt.Y2("high"), fill, stroke, shown)
@@ -193,11 +168,9 @@ def _rules(steps: pd.DataFrame | None, axis: alt.X, first: int, last: int, scale
     every = -(-len(inside) // MOST_STEP_LABELS)
     marks = pd.DataFrame({"start": inside["start_ns"] / scale.size, "step": "step " + inside["step"].astype(str)})
     rule = alt.Chart(inline(marks)).mark_rule(color="#808080", strokeDash=[3, 3])
-    text = ink(inline(marks.iloc[::every]), dx=1)
-    return [
-        rule.encode(axis, alt.Tooltip("step:N", title="starts")),
-        text.encode(axis, alt.Text("step:N"), y=alt.value(-7)),
-    ]
+    text = theme.ink(inline(marks.iloc[::every]), dx=1)
+    starts = rule.encode(axis, alt.Tooltip("step:N", title="starts"))
+    return [starts, text.encode(axis, alt.Text("step:N"), y=alt.value(-7))]
 
 
 def activity(
@@ -234,15 +207,12 @@ def activity(
 def _busiest_gpus(bins: pd.DataFrame) -> pd.DataFrame:
     """Return the bins of the GPUs that can be drawn, those with most work."""
     work = bins.groupby(DEVICE)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
-    kept = bins if len(work) <= MOST_GPUS else bins[pd.MultiIndex.from_frame(bins[DEVICE]).isin(work.index[:MOST_GPUS])]
-    return kept.sort_values([*DEVICE, "start_ns"], kind="stable")
+    shown = pd.MultiIndex.from_frame(bins[DEVICE]).isin(work.index[:MOST_GPUS])
+    return bins[shown].sort_values([*DEVICE, "start_ns"], kind="stable")
 
 
 def _strips(bins: pd.DataFrame, scale: Unit) -> pd.DataFrame:
-    """Return one row per GPU and bin: the share of its busiest stream.
-
-    Kinds that overlap on a stream (programmatic dependent launch) are counted twice by their sum: no share is above 1.
-    """
+    """Return one row per GPU and bin: the share of its busiest stream, at most 1 where kinds overlap on it."""
     streams = bins.groupby([*DEVICE, "start_ns", "dur_ns", "stream"], sort=False)["busy_frac"].sum().clip(upper=1)
     gpus = streams.groupby(level=[*DEVICE, "start_ns", "dur_ns"], sort=False).max().reset_index()
     start, end = gpus["start_ns"] / scale.size, (gpus["start_ns"] + gpus["dur_ns"]) / scale.size
@@ -260,22 +230,14 @@ def _chart(
     time = f"time since the start of the recording ({scale.symbol})"
     begins = f"bin starts at ({scale.symbol})"
     tips = hover(("gpu", "GPU"), ("start", begins, ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
-    range_of_busy = alt.Scale(domain=[0, float(drawn["busy"].max())], range=[0.08, 1])
-    strength = alt.Opacity("busy:Q", scale=range_of_busy, legend=None)
-    chart: alt.Chart = (
-        _Unchecked(inline(drawn))
-        .mark_rect(color=KIND_COLOURS["computation"], clip=True)
-        .encode(
-            alt.X("start:Q", title=time, axis=axis, scale=alt.Scale(domain=ends, nice=False)),
-            alt.X2("end"),
-            alt.Y("gpu:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.15)),
-            strength,
-            tips,
-        )
-        .add_params(brush)
-        .properties(width=WIDTH, height=max(TALL, min(count * 18, 240)))
-    )
-    return chart
+    shares = alt.Scale(domain=[0, float(drawn["busy"].max())], range=[0.08, 1])
+    strength = alt.Opacity("busy:Q", scale=shares, legend=None)
+    x = alt.X("start:Q", title=time, axis=axis, scale=alt.Scale(domain=ends, nice=False))
+    y = alt.Y("gpu:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.15))
+    chart = _Unchecked(inline(drawn)).mark_rect(color=KIND_COLOURS["computation"], clip=True)
+    chart = chart.encode(x, alt.X2("end"), y, strength, tips).add_params(brush)
+    strips: alt.Chart = chart.properties(width=WIDTH, height=max(TALL, min(count * 18, 240)))
+    return strips
 
 
 def enable(program: str = "") -> str:
@@ -310,7 +272,7 @@ def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     Raises ValueError if a cause is unknown or a bin begins at 0 or below, which a logarithmic axis cannot show.
     """
     need(hist, "lower_ns", "upper_ns", "cause", "count", "total_ns")
-    known(hist, "cause", CAUSE_COLOURS)
+    known(hist, "cause", theme.CAUSE_COLOURS)
     if (hist["lower_ns"] <= 0).any():
         raise ValueError(f"lower_ns: {hist['lower_ns'].min()} is not above 0")
     filled = hist[hist["total_ns"] > 0]
@@ -334,14 +296,14 @@ def _histogram_title(filled: pd.DataFrame) -> str:
 
 
 def _edge(ns: float) -> str:
-    """Edges are round: 5 µs reads better than 5.00 µs."""
+    """Return a round edge: 5 µs reads better than 5.00 µs."""
     return re.sub(r"\.0+ ", " ", duration(ns))
 
 
 def _stacked_causes(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     """Return the rectangles: causes that share a bin stand on one another, in the palette's order."""
     order = filled.assign(key=filled["cause"].astype(str))
-    order = order.assign(place=order["key"].map(list(CAUSE_COLOURS).index))
+    order = order.assign(place=order["key"].map(list(theme.CAUSE_COLOURS).index))
     order = order.sort_values(["lower_ns", "place"], kind="stable")
     top = order.groupby("lower_ns")["total_ns"].cumsum()
     return pd.DataFrame(
@@ -351,7 +313,7 @@ def _stacked_causes(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
             "bottom": (top - order["total_ns"]) / scale.size,
             "top": top / scale.size,
             "key": order["key"],
-            "cause": order["key"].map(CAUSE_NAMES),
+            "cause": order["key"].map(theme.CAUSE_NAMES),
             "count": order["count"],
             "time": order["total_ns"].map(duration),
             "length": order["lower_ns"].map(_edge) + " to " + order["upper_ns"].map(_edge),
@@ -360,13 +322,10 @@ def _stacked_causes(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 
 
 def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
-    length = alt.X(
-        "lower:Q",
-        title="length of the gap (logarithmic, unit at each tick)",
-        scale=alt.Scale(type="log", domain=[int(drawn["lower"].min()), int(drawn["upper"].max())], nice=False),
-        axis=alt.Axis(labelExpr=TICK, values=[10**power for power in range(19)], grid=False),
-    )
-    shades = theme.colours(CAUSE_COLOURS, CAUSE_NAMES, drawn["key"])
+    room = alt.Scale(type="log", domain=[int(drawn["lower"].min()), int(drawn["upper"].max())], nice=False)
+    axis = alt.Axis(labelExpr=TICK, values=[10**power for power in range(19)], grid=False)
+    length = alt.X("lower:Q", title="length of the gap (logarithmic, unit at each tick)", scale=room, axis=axis)
+    shades = theme.colours(theme.CAUSE_COLOURS, theme.CAUSE_NAMES, drawn["key"])
     shown = hover(("length", "length of the gap"), "cause", ("count", "gaps", ","), ("time", "idle time"))
     colour = alt.Color("cause:N", scale=shades, title=None, legend=alt.Legend(columns=2))
     height = alt.Y("bottom:Q", title=f"idle time ({scale.symbol})")
@@ -382,7 +341,7 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     detail is unknown, or a share outside 0..1.
     """
     need(by_cause, "rank", "gpu", "cause", "detail", "count", "total_ns", "share_frac")
-    known(by_cause, "cause", CAUSE_COLOURS)
+    known(by_cause, "cause", theme.CAUSE_COLOURS)
     known(by_cause, "detail", theme.DETAIL_COLOURS)
     theme.fraction(by_cause, "share_frac")
     filled = by_cause[by_cause["total_ns"] > 0]
@@ -390,7 +349,8 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
         return nothing(title or "No idle time", NO_GAP)
     scale = unit(float(filled["total_ns"].max()), TIME)
     drawn = _longest_first(filled, scale)
-    title = title or _causes_title(drawn)
+    first = drawn.iloc[drawn["time"].argmax()]
+    title = title or f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
     panels = [_panel(rows, device, scale, drawn["time"].max()) for device, rows in drawn.groupby("device", sort=False)]
     if len(panels) == 1:
         return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
@@ -413,8 +373,8 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "device": theme.devices(order),
-            "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(CAUSE_NAMES)),
-            "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(CAUSE_COLOURS)),
+            "cause": detail.map(theme.DETAIL_NAMES).fillna(cause.map(theme.CAUSE_NAMES)),
+            "colour": detail.map(theme.DETAIL_COLOURS).fillna(cause.map(theme.CAUSE_COLOURS)),
             "time": order["total_ns"] / scale.size,
             "count": order["count"],
             "share": order["share_frac"].map(percent),
@@ -422,23 +382,13 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
     )
 
 
-def _causes_title(drawn: pd.DataFrame) -> str:
-    longest = drawn.iloc[drawn["time"].argmax()]
-    return f"{longest['share']} of {longest['device']}'s idle time is {longest['cause']}"
-
-
 def _cause_bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
     """Return the bars and their shares; the axis of causes is equally wide in all panels."""
     labels = alt.Axis(minExtent=theme.LABEL_WIDTH)
     place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=labels)
     length = alt.X("time:Q", title=f"idle time ({symbol})", scale=alt.Scale(domain=[0, 1.2 * largest], nice=False))
-    shown = hover(
-        "device",
-        "cause",
-        ("count", "gaps", ","),
-        ("time", f"idle time ({symbol})", ",.4~g"),
-        ("share", "share of idle time"),
-    )
+    shown = hover("device", "cause", ("count", "gaps", ","), ("time", f"idle time ({symbol})", ",.4~g"))
+    shown += hover(("share", "share of idle time"))
     channels = (length, place, alt.Color("colour:N", scale=None), shown)
     bars = theme.marked(rows, "bar", *channels, height=alt.RelativeBandSize(band=0.76))
     return [bars, theme.words(rows, alt.X("time:Q"), place, alt.Text("share:N"), dx=4)]

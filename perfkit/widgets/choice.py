@@ -70,15 +70,20 @@ class Offer:
     """Ranks, GPUs, kernel names, families and the time axis of a run.
 
     `places` are the pairs of rank and GPU with activity; `names` has name, family and total_ns, most time first;
-    `span` is the time axis in ns, empty where a window has no meaning.
+    `families` are those of which a kernel was timed or counted; `span` is the time axis in ns, empty where a window has
+    no meaning.
     """
 
     def __init__(self, run: Run, lanes: Lanes) -> None:
-        self.places = _places(run, lanes)
+        # The operations of the timeline were looked through for the lanes.
+        rest = [run.table(name) for name in selection.ACTIVE if name not in ("KERNELS", "COPIES")]
+        pairs = [frame[["rank", "gpu"]].drop_duplicates() for frame in (lanes.devices, *rest)]
+        self.places = {(int(rank), int(gpu)) for frame in pairs for rank, gpu in frame.itertuples(index=False)}
         ranks = {int(rank) for rank in run.capture["rank"]} | {rank for rank, _ in self.places}
         self.ranks, self.gpus = tuple(sorted(ranks)), tuple(sorted({gpu for _, gpu in self.places}))
         self.names = lanes.names if len(lanes.names) else _measured(run)
-        self.families = _families(run, lanes)
+        counted = {family(str(name)) for name in run.launches["full_name"].cat.categories}
+        self.families = tuple(one for one in FAMILIES if one in counted or lanes.matching("", [one]).any())
         self.span = _span(run, lanes)
 
 
@@ -148,10 +153,8 @@ class Explorer(traitlets.HasTraits):
     def on_lanes(self) -> dict[str, Any] | None:
         """Ranks, GPUs and names of the choice as `Lanes` takes them; None if it leaves no device with operations."""
         devices = self.lanes.devices
-        ranks, gpus = (
-            tuple(x for x in chosen if x in {*known})
-            for chosen, known in ((self.ranks, devices["rank"]), (self.gpus, devices["gpu"]))
-        )
+        worked = {"rank": self.ranks, "gpu": self.gpus}
+        ranks, gpus = (tuple(x for x in chosen if x in {*devices[name]}) for name, chosen in worked.items())
         if devices.empty or (self.ranks and not ranks) or (self.gpus and not gpus):
             return None
         names = self.lanes.matching(self.kernels, self.families) if self.kernels or self.families else None
@@ -182,9 +185,9 @@ class Explorer(traitlets.HasTraits):
         chosen = tuple(dict.fromkeys(proposal["value"]))
         unknown = [one for one in chosen if isinstance(one, bool) or one not in legal]
         if unknown:
-            found = ", ".join(map(str, legal)) or "nothing: the run has none"
+            choices = ", ".join(map(str, legal)) or "nothing: the run has none"
             listed = printable(", ".join(map(repr, unknown)), LONGEST)
-            raise traitlets.TraitError(f"{name}: the run does not have {listed}. Choose from {found}.")
+            raise traitlets.TraitError(f"{name}: the run does not have {listed}. Choose from {choices}.")
         return tuple(sorted(chosen, key=legal.index) if name == "families" else map(int, chosen))
 
     @traitlets.validate("window")
@@ -206,7 +209,7 @@ class Explorer(traitlets.HasTraits):
         stored = last_choice(self.run)
         with suppress(traitlets.TraitError, PerfkitError):
             self.choose(**stored)
-            self._found()
+            self._chosen()
             self.last = self.parameters if stored else {}
         self.choose(**given, families=start.families)
         if self.last == self.parameters:
@@ -225,32 +228,32 @@ class Explorer(traitlets.HasTraits):
         """Look up what the choice leaves."""
         self._settled = self.parameters
         try:
-            found, why = self._found(), ""
+            chosen, problem = self._chosen(), ""
         except PerfkitError as e:
-            found, why = None, str(e)
+            chosen, problem = None, str(e)
         with self.hold_trait_notifications():
-            self.selection, self.problem = found, why
+            self.selection, self.problem = chosen, problem
 
-    def _found(self) -> Selection:
+    def _chosen(self) -> Selection:
         """Return the Selection; its tables are filtered when a view asks for them."""
         places = self.offer.places
         if self.ranks and any(all((rank, gpu) not in places for rank in self.ranks) for gpu in self.gpus):
             selection.check_gpus(self.run, self.gpus, self.ranks)
         window: tuple[int, int] | None = self.window or None
-        found = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
+        chosen = Selection(self.run, self.ranks, self.gpus, window, self.kernels, self.families)
         asked = self.on_lanes
         self.totals = self.totals.iloc[:0] if asked is None else self.lanes.totals(window=window, **asked)
         has_kernels = bool(len(self.run.kernels))
-        if found.filtered and self.totals.empty and ((window and has_kernels) or found.launches.empty):
-            raise self._nothing(found)
-        return found
+        if chosen.filtered and self.totals.empty and ((window and has_kernels) or chosen.launches.empty):
+            raise self._nothing(chosen)
+        return chosen
 
-    def _nothing(self, found: Selection) -> PerfkitError:
+    def _nothing(self, chosen: Selection) -> PerfkitError:
         """Return the refusal of a name or family that has no kernel: in the run, or in what else is chosen."""
         if not self.lanes.matching(self.kernels, self.families).any():
             return selection.no_kernel(self.run, self.kernels, self.families)
         return PerfkitError(
-            f"kernels: nothing ran of {printable(found.description, 4 * LONGEST)}. "
+            f"kernels: nothing ran of {printable(chosen.description, 4 * LONGEST)}. "
             "Choose a longer window, other GPUs, or other kernels."
         )
 
@@ -274,24 +277,11 @@ def lanes_of(run: Run) -> Lanes:
     return _LANES[run]
 
 
-def _places(run: Run, lanes: Lanes) -> set[tuple[int, int]]:
-    """Return the devices with activity; the operations of the timeline were looked through for the lanes."""
-    rest = [run.table(name) for name in selection.ACTIVE if name not in ("KERNELS", "COPIES")]
-    pairs = [frame[["rank", "gpu"]].drop_duplicates() for frame in (lanes.devices, *rest)]
-    return {(int(rank), int(gpu)) for frame in pairs for rank, gpu in zip(frame["rank"], frame["gpu"], strict=True)}
-
-
 def _measured(run: Run) -> pd.DataFrame:
     """Return the kernels that only counters know, in the order of their time."""
     launches = run.launches
     total = launches.groupby("name", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
     return pd.DataFrame({"name": total.index, "family": None, "total_ns": total.to_numpy()})
-
-
-def _families(run: Run, lanes: Lanes) -> tuple[str, ...]:
-    """Return the families of which a kernel was timed or counted."""
-    counted = {family(str(name)) for name in run.launches["full_name"].cat.categories}
-    return tuple(one for one in FAMILIES if one in counted or lanes.matching("", [one]).any())
 
 
 def _span(run: Run, lanes: Lanes) -> tuple[int, ...]:
@@ -313,10 +303,10 @@ def place(run: Run) -> Path | None:
         return paths[0].resolve()
     folder = paths[0].resolve().parent
     try:
-        found, _ = discovered([folder])
+        profiles, _ = discovered([folder])
     except ReadError:
         return None
-    return folder if {each.path.resolve() for each in found} == {path.resolve() for path in paths} else None
+    return folder if {file.path.resolve() for file in profiles} == {path.resolve() for path in paths} else None
 
 
 def arguments(chosen: Mapping[str, Any]) -> list[str]:
@@ -422,24 +412,24 @@ def _own_folder() -> Path | None:
         return root / f"user-{os.environ.get('USERNAME', 'unnamed')}"
     folder = root / f"user-{os.getuid()}"
     try:
-        return folder if stat.S_ISDIR((found := folder.lstat()).st_mode) and _is_own(found) else None
+        return folder if stat.S_ISDIR((status := folder.lstat()).st_mode) and _is_own(status) else None
     except OSError:
         return folder  # there is none yet
 
 
-def _is_own(found: os.stat_result) -> bool:
+def _is_own(status: os.stat_result) -> bool:
     """Say whether a file or folder belongs to this user, and nobody else may write it."""
     if sys.platform == "win32":
         return True
-    return found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _content(file: Path, longest: int) -> bytes:
     """Return the beginning of a regular file that is this user's own; nothing of any other, or if there is none."""
     flags = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
     with suppress(OSError), open(os.open(file, os.O_RDONLY | flags), "rb") as opened:
-        found = os.fstat(opened.fileno())  # of what is open: the name may lead elsewhere by now
-        return opened.read(longest) if stat.S_ISREG(found.st_mode) and _is_own(found) else b""
+        status = os.fstat(opened.fileno())  # of what is open: the name may lead elsewhere by now
+        return opened.read(longest) if stat.S_ISREG(status.st_mode) and _is_own(status) else b""
     return b""
 
 

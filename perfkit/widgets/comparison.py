@@ -34,7 +34,7 @@ ALL_COMPARED = "Both runs recorded the same kinds of data, and all of it is comp
 
 
 @dataclass(frozen=True)
-class Told:
+class View:
     """A part: the frame of the Comparison that it shows, what that holds, who refuses it, and how it is shown."""
 
     frame: str
@@ -85,13 +85,13 @@ def _per(both: Comparison) -> str:
 
 TIMELINE = comparison.question("kernels")
 PARTS = {
-    "steps": Told("steps", "step times", comparison.STEPS.question, _steps),
-    "families": Told("families", "families of kernels", TIMELINE, _families),
-    "kernels": Told("kernels", "kernels", TIMELINE, _kernels),
-    "launches": Told("launches", "kernels under counters", comparison.question("launches"), _launches),
-    "paths": Told("paths", "call paths", comparison.question("calltree"), _paths),
-    "samples": Told("samples", "sampled metrics", comparison.question("samples"), _samples),
-    "figures": Told("figures", "figures", verdict.QUESTION, _figures),
+    "steps": View("steps", "step times", comparison.STEPS.question, _steps),
+    "families": View("families", "families of kernels", TIMELINE, _families),
+    "kernels": View("kernels", "kernels", TIMELINE, _kernels),
+    "launches": View("launches", "kernels under counters", comparison.question("launches"), _launches),
+    "paths": View("paths", "call paths", comparison.question("calltree"), _paths),
+    "samples": View("samples", "sampled metrics", comparison.question("samples"), _samples),
+    "figures": View("figures", "figures", verdict.QUESTION, _figures),
 }
 VERDICT, RUNS = "verdict", "runs"
 COMPARING = "The two runs are being compared. What changed follows here."
@@ -109,27 +109,30 @@ class _Comparing:
 
     def __call__(self, view: Selection) -> list[Part]:
         self._earlier = verdict.earlier(self._baseline, view)
-        found = self._found(view)
-        if self._part == VERDICT or (not self._part and found.figures.empty):
-            return [_verdict(found)]
-        runs = [overview(self._earlier, view), uncompared(found)]
-        if self._part:
-            return runs if self._part == RUNS else made(self._part, found)
-        parts = [one for name in held(found) for one in made(name, found)]
-        return [_verdict(found), *parts, *runs]
+        both = self._comparison(view)
+        if self._part in PARTS:
+            return made(self._part, both)
+        runs = [overview(self._earlier, view), uncompared(both)]
+        if self._part == RUNS:
+            return runs
+        sentence = verdict.sentence(both) or "Neither run holds figures to compare."
+        if self._part == VERDICT or both.figures.empty:
+            return [sentence]
+        names = (name for name, part in PARTS.items() if len(getattr(both, part.frame)))
+        return [sentence, *(part for name in names for part in made(name, both)), *runs]
 
-    def _found(self, view: Selection) -> Comparison:
+    def _comparison(self, view: Selection) -> Comparison:
         """Return the comparison; in an explorer it is made beside all else, which Pending says meanwhile."""
         if isinstance(self._source, Selection) or self._earlier is None:
             return verdict.against(view, baseline=self._baseline, peaks=self._peaks)
         key = self._baseline, self._peaks
         later = _LATER.setdefault(view, {}).setdefault(key, Later(partial(self._compared, view)))
-        found = later.soon()
+        both = later.soon()
         if later.failed:
             raise later.failed
-        if found is None:
+        if both is None:
             raise Pending(later, COMPARING)
-        return found
+        return both
 
     def _compared(self, view: Selection) -> Comparison:
         """Compare one choice at a time, and none that was left while another was compared."""
@@ -145,39 +148,27 @@ def compare(
     """Show what changed from an earlier run to this one: the verdict, and where it comes from.
 
     Ranks, GPUs, kernels and families are chosen in both runs, the window in this one alone.
-    Raises ValueError if there is no such part.
-
-    Parameters
-    ----------
-    source
-        A choice of the later run, or the controls that make one.
-    baseline
-        The earlier run; a Selection of it is taken as it is. Without one, a sentence.
-    part
-        What to show: ``verdict``, ``runs``, ``steps``, ``families``, ``kernels``, ``launches`` (kernels under
-        counters), ``paths``, ``samples`` or ``figures``; everything that both runs hold when empty.
-    peaks
-        A CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
+    `source`: a choice of the later run, or the controls that make one.
+    `baseline`: the earlier run; a Selection of it is taken as it is. Without one, a sentence.
+    `part`: ``verdict``, ``runs``, ``steps``, ``families``, ``kernels``, ``launches`` (kernels under counters),
+    ``paths``, ``samples`` or ``figures``; everything that both runs hold when empty.
+    `peaks`: a CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report
+    itself. Raises ValueError if there is no such part.
     """
-    known = [VERDICT, RUNS, *PARTS]
-    if part and part not in known:
-        raise ValueError(f"part: {part!r} is no part of a comparison. Choose from {', '.join(known)}.")
+    names = [VERDICT, RUNS, *PARTS]
+    if part and part not in names:
+        raise ValueError(f"part: {part!r} is no part of a comparison. Choose from {', '.join(names)}.")
     return shown(source, _Comparing(source, baseline, part, peaks))
 
 
-def _verdict(found: Comparison) -> str:
-    return verdict.sentence(found) or "Neither run holds figures to compare."
-
-
-def made(name: str, found: Comparison) -> list[Part]:
-    """Return a part of `PARTS`, or the sentence why there is nothing in it."""
+def made(name: str, both: Comparison) -> list[Part]:
+    """Return a part of `PARTS`, or why nothing is in it, in the words of the refusal of it, or of everything."""
     part = PARTS[name]
-    return [_nothing(part, found)] if getattr(found, part.frame).empty else part.make(found)
-
-
-def held(found: Comparison) -> list[str]:
-    """Return the names of the parts in which there is something, in their order."""
-    return [name for name, part in PARTS.items() if len(getattr(found, part.frame))]
+    if len(getattr(both, part.frame)):
+        return part.make(both)
+    about = (part.question, verdict.QUESTION)
+    why = next((refusal.reason for refusal in both.refusals if refusal.question in about), "neither run has any")
+    return [f"No {part.what} to compare: {why}."]
 
 
 def overview(before: Selection | None, view: Selection) -> Part:
@@ -185,17 +176,10 @@ def overview(before: Selection | None, view: Selection) -> Part:
     return charts.tables.show(verdict.overview(before, view), caption="The two runs")
 
 
-def uncompared(found: Comparison) -> Part:
+def uncompared(both: Comparison) -> Part:
     """Return a table of the questions that stay open, or a sentence."""
-    if not found.refusals:
+    if not both.refusals:
         return ALL_COMPARED
-    rows = [(refusal.question, refusal.reason, refusal.record) for refusal in found.refusals]
+    rows = [(refusal.question, refusal.reason, refusal.record) for refusal in both.refusals]
     table = pd.DataFrame(rows, columns=["question", "why it is open", "what would tell"])
     return charts.tables.show(table, caption="What is not compared")
-
-
-def _nothing(part: Told, found: Comparison) -> str:
-    """Say why there is nothing to compare, in the words of the refusal that is about it, or about everything."""
-    about = (part.question, verdict.QUESTION)
-    why = next((refusal.reason for refusal in found.refusals if refusal.question in about), "neither run has any")
-    return f"No {part.what} to compare: {why}."

@@ -105,8 +105,8 @@ class Later(Generic[T]):
 class Pending(Exception):
     """`later` is not there yet; the message says so to people."""
 
-    def __init__(self, later: Later[Any], said: str) -> None:
-        super().__init__(said)
+    def __init__(self, later: Later[Any], why: str) -> None:
+        super().__init__(why)
         self.later = later
 
 
@@ -163,10 +163,10 @@ class Live:
         self.explorer, self._make = explorer, make
         self._answer: tuple[Part, ...] = ()
         self._wait = ""
-        self._kept: dict[tuple[object, ...], tuple[Part, ...]] = {}
+        self._answers: dict[tuple[object, ...], tuple[Part, ...]] = {}
         self.view = ipywidgets.VBox()
         self._scripts = ipywidgets.Output(layout={"display": "none"})
-        self._said = ipywidgets.HTML()
+        self._status = ipywidgets.HTML()
         self._drawn: tuple[object, ...] = ()
         self._waiting: asyncio.TimerHandle | None = None
         self._draw()
@@ -219,28 +219,24 @@ class Live:
             self._answer = self._made(*chosen)
         except Pending as pending:
             self._wait = f"{pending} {UNTIL}" if self._answer else str(pending)
-        self._say()
+        self._status.value = f'{PALE}<span role="status">{escape(self._wait)}</span>' if self._wait else ""
+        self._status.layout.display = None if self._wait else "none"
+        for place in self.view.children[2:]:
+            (place.add_class if self._wait else place.remove_class)(OLD)
         if any(isinstance(part, Searchable) for part in self._answer):
             self._scripts.outputs = (_output({"text/html": tables.loader()}),)
         places = list(self.view.children[2 : 2 + len(self._answer)])
         places += [ipywidgets.Output() for _ in self._answer[len(places) :]]
         for place, part in zip(places, self._answer, strict=True):
             place.outputs = (_output(bundle(part, scripts=tables.again())),)
-        self.view.children = [self._scripts, self._said, *places]
-
-    def _say(self) -> None:
-        """Say above what is shown that the answer is awaited, or nothing."""
-        self._said.value = f'{PALE}<span role="status">{escape(self._wait)}</span>' if self._wait else ""
-        self._said.layout.display = None if self._wait else "none"
-        for place in self.view.children[2:]:
-            (place.add_class if self._wait else place.remove_class)(OLD)
+        self.view.children = [self._scripts, self._status, *places]
 
     def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
         """Return the parts of a choice; Pending where somebody waits for them and will be called."""
         if selection is None:
             return (problem or "Nothing is chosen.",)
         choice = (selection.ranks, selection.gpus, selection.window, selection.pattern, selection.families)
-        if choice not in self._kept:
+        if choice not in self._answers:
             try:
                 made = _made(selection, self._make)
             except Pending as pending:
@@ -249,10 +245,10 @@ class Live:
                 made = _waited(selection, self._make)
             except ValueError as e:
                 return (str(e),)
-            if len(self._kept) == KEPT:
-                del self._kept[next(iter(self._kept))]
-            self._kept[choice] = made
-        return self._kept[choice]
+            if len(self._answers) == KEPT:
+                del self._answers[next(iter(self._answers))]
+            self._answers[choice] = made
+        return self._answers[choice]
 
     def _again(self, selection: Selection) -> None:
         """Draw a choice that had to wait, unless another one is seen by now."""
@@ -352,9 +348,9 @@ def _rows(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
     return None if chosen is every else np.flatnonzero(every.index.isin(chosen.index))
 
 
-def _index_of(kept: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callable[[], T], what: str) -> T:
+def _index_of(indexes: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callable[[], T], what: str) -> T:
     """Return the index of a run."""
-    later = kept.setdefault(run, Later(make))
+    later = indexes.setdefault(run, Later(make))
     index = later.now() if len(run.kernels) <= MANY else later.soon()
     if later.failed:
         raise later.failed

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets
-import pandas as pd
 
 from perfkit.analysis.monitoring.alignment import bins
 from perfkit.charts import monitor, monitor_lines
@@ -22,6 +21,11 @@ from perfkit.widgets.live import is_watched
 
 FRESH = 10.0  # s since a file was changed, in which it counts as being written
 REST = 4  # times as long as the last reading took, a file is not read again
+SECOND = 1_000_000_000
+TICK = 1.0  # s of the clock
+BINS, STILL_BINS = 120, 300
+SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
+LONGEST, LONGEST_PROBLEM = 60, 400  # characters
 
 
 class Log:
@@ -48,7 +52,10 @@ class Log:
             if self._seen == (stat.st_mtime_ns, stat.st_size):
                 return False
             self._seen = stat.st_mtime_ns, stat.st_size
-            self.samples, self.problem = _read(self._path), ""
+            name = recognise(self._path)
+            if name is None:
+                raise unrecognised(self._path)
+            self.samples, self.problem = Run([reader(name).read(self._path)]).samples, ""
         except OSError as e:
             self.problem = f"{self._path}: cannot be read ({e.strerror})."
         except ReadError as e:
@@ -56,13 +63,6 @@ class Log:
         now = time.monotonic()
         self._rest_until = now + REST * (now - start)
         return True
-
-
-SECOND = 1_000_000_000
-TICK = 1.0  # s of the clock
-BINS, STILL_BINS = 120, 300
-SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
-LONGEST, LONGEST_PROBLEM = 60, 400  # characters
 
 
 class LiveMonitor:
@@ -160,10 +160,3 @@ def live_monitor(source: str | Path) -> LiveMonitor | monitor_lines.Still:
 def is_growing(path: Path) -> bool:
     """Return whether a file was changed just now, so that more lines are likely to follow."""
     return path.is_file() and time.time() - path.stat().st_mtime < FRESH
-
-
-def _read(path: Path) -> pd.DataFrame:
-    name = recognise(path)
-    if name is None:
-        raise unrecognised(path)
-    return Run([reader(name).read(path)]).samples

@@ -85,10 +85,10 @@ class Levels:
 
     def _lacking(self, later: Later[Any], what: str) -> str:
         """Have a table sorted if it is not; return the sentence why it is not there, empty if it is."""
-        found = later.soon() if self._is_large else later.now()
+        table = later.soon() if self._is_large else later.now()
         if later.failed:
             return printable(str(later.failed), LONGEST_REASON)
-        if found is not None:
+        if table is not None:
             return ""
         self.is_lacking = True
         later.then(self._changed)
@@ -115,14 +115,14 @@ class Levels:
         count = self.lanes.count(window=window, ranks=ranks, gpus=gpus, names=names)
         counted = f"{count:,} operation{'s' if count > 1 else ''}" if count else NONE
         streams, every = self._shown(tuple(ranks), tuple(gpus))
-        said = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
+        note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
         labels = devices(streams).tolist()
         if count > MOST:
             bins = self.lanes.busy(window=window, bins=BINS_ACROSS, ranks=ranks, gpus=gpus, names=names)
-            return Part(labels, _in_lanes(bins, streams)[[*BINS]], empty(SPANS), count, counted, said)
-        found = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)
-        spans, why = self._described(_in_lanes(found, streams))
-        return Part(labels, empty(BINS), spans, count, counted, " ".join(filter(None, (said, why))))
+            return Part(labels, _in_lanes(bins, streams)[[*BINS]], empty(SPANS), count, counted, note)
+        intervals = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)
+        spans, why = self._described(_in_lanes(intervals, streams))
+        return Part(labels, empty(BINS), spans, count, counted, " ".join(filter(None, (note, why))))
 
     def beside(self, name: str, seen: Selection, window: Window) -> Part:
         """Return the lanes of one of `BESIDE`; none, and why, while its table is being sorted."""
@@ -132,9 +132,9 @@ class Levels:
 
     def _worked(self, column: str, chosen: Sequence[int]) -> list[int] | None:
         """Return those chosen that have operations, not readings alone; None if none has."""
-        known = self.lanes.devices[column].tolist()
-        kept = [one for one in chosen if one in known]
-        return None if not known or (chosen and not kept) else kept
+        every = self.lanes.devices[column].tolist()
+        worked = [one for one in chosen if one in every]
+        return None if not every or (chosen and not worked) else worked
 
     def _shown(self, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> tuple[pd.DataFrame, int]:
         """Return rank, gpu and stream of the busiest streams, sorted by these, and how many there are."""
@@ -260,9 +260,9 @@ class Zoomable:
         if state == self._drawn:
             return
         self._drawn = state
-        said = problem if seen is None else self._pictured(seen, state[-1])
-        self.said.value = f"<p>{escape(said)}</p>" if said else ""
-        self.picture.layout.display = "none" if said else None
+        why = problem if seen is None else self._pictured(seen, state[-1])
+        self.said.value = f"<p>{escape(why)}</p>" if why else ""
+        self.picture.layout.display = "none" if why else None
 
     def _draw_again(self) -> None:
         """Draw what was drawn without a table that has been read since, and show what was clicked before."""
@@ -313,7 +313,6 @@ def zoomable(explorer: Chooser) -> Zoomable:
     """Return the timeline of an explorer: it follows the explorer's choice, and sets its window.
 
     Many operations are drawn as the busy share of bins, 2,000 and less one by one.
-    `explorer`: an Explorer.
     """
     return Zoomable(explorer)
 

@@ -69,11 +69,7 @@ CALL = ["launched_by", "call_starts_at", "call_dur_ns", "queue_ns", "delay_ns"]
 
 
 class Dossiers:
-    """The dossiers of a run's kernels, one at a time.
-
-    The tables are cut down to what speaks of the kernel first: of millions of launches the dossiers of all kernels
-    take seconds.
-    """
+    """The dossiers of a run's kernels, one at a time: of millions of launches those of all kernels take seconds."""
 
     def __init__(self, run: Run, lanes: Lanes, launching: Launching) -> None:
         self._run, self._lanes, self._launching = run, lanes, launching
@@ -88,7 +84,12 @@ class Dossiers:
         """Return the dossier of a kernel over its launches in the window, its share that of all kernels' time there."""
         traced, launching = self._traced
         launches = chosen(self._run.launches, seen)
-        full_names = _alike(self._run.kernels, name) if len(launches) else []
+        full_names: list[str] = []
+        if len(launches):  # what else its counters could belong to: the full names with a function name of the kernel's
+            bases = {base(full) for full in _named(self._run.kernels, name)["full_name"].astype(str).unique()}
+            full_names = [
+                str(full) for full in self._run.kernels["full_name"].cat.categories if base(str(full)) in bases
+            ]
         kernels = cut(chosen(_named(self._run.kernels, name, full_names), seen), window)
         own = chosen(_named(traced.kernels, name), seen)
         calls = np.unique(launching.rows(*(own[column].to_numpy() for column in ("rank", "process", "correlation"))))
@@ -115,59 +116,59 @@ def part(source: Source, seen: Selection, window: Window) -> Part:
     """Return the lanes of the chosen ranks and GPUs with the most time, and what is in the window."""
     lanes = _busiest(source, seen)
     groups = np.repeat(np.arange(len(source.lanes)), len(source.kinds))
-    kept = np.isin(groups, lanes)
-    count = int(source.spans.count(window)[kept].sum())
+    drawn = np.isin(groups, lanes)
+    count = int(source.spans.count(window)[drawn].sum())
     counted = f"{count:,} {source.nouns[count != 1]}" if count else ""
-    place = np.searchsorted(lanes, np.arange(len(source.lanes)))  # of those kept
+    place = np.searchsorted(lanes, np.arange(len(source.lanes)))  # of those drawn
     labels = source.lanes["label"].take(lanes).tolist()
-    spans = empty(SPANS) if count > MOST and not source.is_sparse else _one_by_one(source, window, kept, count)
+    spans = empty(SPANS) if count > MOST and not source.is_sparse else _one_by_one(source, window, drawn, count)
     if count and spans.empty:
-        bins = _binned(source, window, kept).assign(lane=lambda found: place[found["lane"]])
-        return Part(labels, bins, spans, count, counted)
+        bins = _binned(source, window, drawn)
+        return Part(labels, bins.assign(lane=place[bins["lane"]]), spans, count, counted)
     longest = "only the longest is" if len(spans) == 1 else f"the {len(spans):,} longest are"
-    said = "" if len(spans) == count else f"Of {counted}, {longest} drawn."
-    return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, said)
+    note = "" if len(spans) == count else f"Of {counted}, {longest} drawn."
+    return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, note)
 
 
 def _busiest(source: Source, seen: Selection) -> Int:
     """Return the lanes of the chosen ranks and GPUs with the most time, ascending."""
-    kept = np.ones(len(source.lanes), bool)
+    is_chosen = np.ones(len(source.lanes), bool)
     for column, chosen in (("rank", seen.ranks), ("gpu", seen.gpus)):
         if len(chosen) and column in source.lanes:
-            kept &= source.lanes[column].isin(chosen).to_numpy()
-    time = source.spans.total.reshape(len(kept), len(source.kinds)).sum(axis=1)
+            is_chosen &= source.lanes[column].isin(chosen).to_numpy()
+    time = source.spans.total.reshape(len(is_chosen), len(source.kinds)).sum(axis=1)
     order = np.argsort(-time, kind="stable")
-    return np.sort(order[kept[order]][:MOST_LANES])
+    return np.sort(order[is_chosen[order]][:MOST_LANES])
 
 
-def _one_by_one(source: Source, window: Window, kept: NDArray[np.bool_], count: int) -> pd.DataFrame:
-    """Return the intervals of the groups kept; of many the longest, of those that are as long as a pixel."""
+def _one_by_one(source: Source, window: Window, drawn: NDArray[np.bool_], count: int) -> pd.DataFrame:
+    """Return the intervals of the groups drawn; of many the longest, of those that are as long as a pixel."""
     at_least = 0 if count <= MOST else (window[1] - window[0]) // PIXELS + 1
-    rows, group = source.spans.rows(window, kept, at_least=at_least)
+    rows, group = source.spans.rows(window, drawn, at_least=at_least)
     if len(rows) > MOST:
         longest = np.sort(np.argsort(-source.frame["dur_ns"].to_numpy()[rows], kind="stable")[:MOST])
         rows, group = rows[longest], group[longest]
-    found = source.frame.take(rows).reset_index(drop=True)
+    intervals = source.frame.take(rows).reset_index(drop=True)
     lane, number = np.divmod(group, len(source.kinds))
-    columns: dict[str, Any] = {"lane": lane, "kind": np.array(source.kinds, object)[number], "name": _names(found)}
-    columns |= {column: found[column].to_numpy() for column in ("start_ns", "dur_ns")} | _nested(found, lane)
-    nothing = pd.arrays.IntegerArray(np.zeros(len(found), np.int64), np.ones(len(found), bool))
+    columns: dict[str, Any] = {"lane": lane, "kind": np.array(source.kinds, object)[number], "name": _names(intervals)}
+    columns |= {column: intervals[column].to_numpy() for column in ("start_ns", "dur_ns")} | _nested(intervals, lane)
+    nothing = pd.arrays.IntegerArray(np.zeros(len(rows), np.int64), np.ones(len(rows), bool))
     return pd.DataFrame({**columns, "correlation": -1, "call": None, **dict.fromkeys(MISSING, nothing)})
 
 
-def _names(found: pd.DataFrame) -> NDArray[np.object_]:
+def _names(intervals: pd.DataFrame) -> NDArray[np.object_]:
     """Return the name of each row; of copies their direction and size."""
-    if "name" in found:
-        return found["name"].to_numpy(object)
-    sizes = [f"{way} {size(count)}" for way, count in zip(found["direction"], found["bytes"], strict=True)]
+    if "name" in intervals:
+        return intervals["name"].to_numpy(object)
+    sizes = [f"{way} {size(count)}" for way, count in zip(intervals["direction"], intervals["bytes"], strict=True)]
     return np.array(sizes, object)
 
 
-def _nested(found: pd.DataFrame, lane: Int) -> dict[str, Any]:
+def _nested(intervals: pd.DataFrame, lane: Int) -> dict[str, Any]:
     """Return the level of each row below the outermost that is seen, and how many levels its lane has."""
-    if "depth" not in found or found.empty:
+    if "depth" not in intervals or intervals.empty:
         return {"level": 0, "levels": 1}
-    depth, count = found["depth"].to_numpy(np.int64), int(lane.max()) + 1
+    depth, count = intervals["depth"].to_numpy(np.int64), int(lane.max()) + 1
     outermost, levels = np.full(count, depth.max()), np.zeros(count, np.int64)
     np.minimum.at(outermost, lane, depth)
     level = np.minimum(depth - outermost[lane], DEEPEST - 1)
@@ -175,10 +176,10 @@ def _nested(found: pd.DataFrame, lane: Int) -> dict[str, Any]:
     return {"level": level, "levels": levels[lane]}
 
 
-def _binned(source: Source, window: Window, kept: NDArray[np.bool_]) -> pd.DataFrame:
-    """Return the busy time of each lane and kind of the groups kept in bins; kinds that overlap count for each."""
+def _binned(source: Source, window: Window, drawn: NDArray[np.bool_]) -> pd.DataFrame:
+    """Return the busy time of each lane and kind of the groups drawn in bins; kinds that overlap count for each."""
     edges = np.linspace(*window, min(BINS_ACROSS, window[1] - window[0]) + 1).astype(np.int64)
-    busy = source.spans.busy(edges) * kept[:, None]
+    busy = source.spans.busy(edges) * drawn[:, None]
     group, at = np.nonzero(busy)
     lane, number = np.divmod(group, len(source.kinds))
     kind, dur = np.array(source.kinds, object)[number], np.diff(edges)
@@ -225,27 +226,21 @@ def chosen(frame: pd.DataFrame, seen: Selection) -> pd.DataFrame:
     return frame
 
 
-def _alike(kernels: pd.DataFrame, name: str) -> list[str]:
-    """Return the full names with a function name of the kernel's: what else its counters could belong to."""
-    own = {base(full) for full in _named(kernels, name)["full_name"].astype(str).unique()}
-    return [str(full) for full in kernels["full_name"].cat.categories if base(str(full)) in own]
-
-
 def _named(kernels: pd.DataFrame, name: str, full_names: Sequence[str] = ()) -> pd.DataFrame:
     """Return the rows of a name or of full names; each distinct text is compared once."""
-    kept = np.zeros(len(kernels), bool)
+    is_named = np.zeros(len(kernels), bool)
     for column, texts in (("name", [name]), ("full_name", full_names)):
         values = kernels[column].cat
         wanted = np.append(values.categories.isin(texts), False)
         if wanted.any():
-            kept |= wanted[values.codes.to_numpy()]
-    return kernels.take(np.flatnonzero(kept))
+            is_named |= wanted[values.codes.to_numpy()]
+    return kernels.take(np.flatnonzero(is_named))
 
 
 def copies(frame: pd.DataFrame) -> Source:
     """Return a lane of COPIES per GPU and direction; what a profile calls otherwise is an unknown direction."""
-    known = pd.Categorical(frame["direction"].astype(object), DIRECTIONS).codes.astype(np.int64)
-    keyed = frame[["rank", "gpu"]].assign(way=np.where(known < 0, len(DIRECTIONS) - 1, known))
+    codes = pd.Categorical(frame["direction"].astype(object), DIRECTIONS).codes.astype(np.int64)
+    keyed = frame[["rank", "gpu"]].assign(way=np.where(codes < 0, len(DIRECTIONS) - 1, codes))
     lanes, lane = _numbered(keyed, ["rank", "gpu", "way"])
     lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · " + lanes["way"].map(dict(enumerate(DIRECTIONS)))
     return Source(("copy or memset", "copies and memsets"), frame, Spans(frame, lane, len(lanes)), lanes, ("copied",))
@@ -264,9 +259,8 @@ def ranges(frame: pd.DataFrame) -> Source:
     """Return a lane of RANGES per thread."""
     lanes, lane = _numbered(frame, THREAD)
     lanes["label"] = "NVTX · " + _threads(lanes)
-    return Source(
-        ("NVTX range", "NVTX ranges"), frame, Spans(frame, lane, len(lanes)), lanes, ("range",), is_sparse=True
-    )
+    nouns, spans = ("NVTX range", "NVTX ranges"), Spans(frame, lane, len(lanes))
+    return Source(nouns, frame, spans, lanes, ("range",), is_sparse=True)
 
 
 def steps(frame: pd.DataFrame) -> Source:
@@ -279,9 +273,9 @@ def steps(frame: pd.DataFrame) -> Source:
 
 
 def _kind(name: str) -> int:
-    """A copy that waits is a launch as well: what it waits for is the longer part."""
-    found = [is_sync(name), is_launch(name), is_memory(name)]
-    return CALLS.index(("sync", "launch", "memory", "call")[(*found, True).index(True)])
+    """Return the kind of a call; a copy that waits is a launch as well: what it waits for is the longer part."""
+    rules = (is_sync(name), is_launch(name), is_memory(name), True)
+    return CALLS.index(("sync", "launch", "memory", "call")[rules.index(True)])
 
 
 def _numbered(frame: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, Int]:

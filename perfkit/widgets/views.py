@@ -155,7 +155,9 @@ def _ranks(view: Selection) -> list[Part]:
     made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
-        made += [_waits(held, traced.run), *_bandwidth(rates), charts.tables.searchable(rates, caption=caption)]
+        is_measured = (rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)).any()
+        made += [_waits(held, traced.run), *([charts.ranks.bandwidth(rates)] if is_measured else [])]
+        made += [charts.tables.searchable(rates, caption=caption)]
     return made
 
 
@@ -175,11 +177,6 @@ def _waits(held: pd.DataFrame, run: Run) -> Part:
     except PerfkitError as e:  # the clocks of the ranks do not agree
         return f"Who waits for whom cannot be told: {e}"
     return charts.ranks.waits(late) if late["count"].any() else UNMATCHED
-
-
-def _bandwidth(rates: pd.DataFrame) -> list[Part]:
-    measured = rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)
-    return [charts.ranks.bandwidth(rates)] if measured.any() else []
 
 
 def call_paths(source: Selection | Explorer) -> Shown | Live:
@@ -205,12 +202,12 @@ def _call_paths(view: Selection) -> list[Part]:
     if not followed:
         return ["Neither GPU operations nor CPU time were recorded: hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM."]
     path = analysis.calltree.paths.hot_path(tree, metrics, metric=followed)
-    known = path[~path["kind"].eq("line") | path["line"].gt(0)]
+    named = path[~path["kind"].eq("line") | path["line"].gt(0)]
     functions = analysis.calltree.totals.exclusive(tree, metrics, metric=followed)
     caption = "Functions by their own time, without what they call"
     drawn = [metric for metric in dict.fromkeys((followed, host)) if metric]
     return [
-        charts.tables.show(known, columns=PATH_COLUMNS, rows=60, caption="The hot path"),
+        charts.tables.show(named, columns=PATH_COLUMNS, rows=60, caption="The hot path"),
         *(charts.icicle.tree(tree, metrics, metric=metric) for metric in drawn),
         *([NO_GPU] if followed == host else []),
         *([] if host else [NO_HOST]),
@@ -282,12 +279,11 @@ def _transfers(view: Selection) -> list[Part]:
     small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
     pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
     waiting = "Asynchronous copies that wait because their memory is pageable"
+    unpaged = "No asynchronous copy has to wait because its memory is pageable."
     return [
         charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
         charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
-        charts.tables.searchable(pageable, caption=waiting)
-        if len(pageable)
-        else "No asynchronous copy has to wait because its memory is pageable.",
+        charts.tables.searchable(pageable, caption=waiting) if len(pageable) else unpaged,
     ]
 
 
@@ -343,11 +339,8 @@ def _collectives(view: Selection, peaks: str) -> list[Part]:
         limit = diagnosis_machine.line_rate(view, peaks=peaks)
         plateau = analysis.communication.plateau(view.collectives)
         caption = "Bus bandwidth of the largest messages"
-        made += [
-            charts.ranks.bandwidth(rates, line_rate_bytes_per_s=limit.bytes_per_s),
-            f"Line rate: {limit.why}.",
-            charts.tables.show(plateau, columns=PLATEAU, rows=24, caption=caption),
-        ]
+        made += [charts.ranks.bandwidth(rates, line_rate_bytes_per_s=limit.bytes_per_s), f"Line rate: {limit.why}."]
+        made += [charts.tables.show(plateau, columns=PLATEAU, rows=24, caption=caption)]
     if len(links):
         made.append(charts.tables.show(links, rows=20, caption="Rings, trees and connections of NCCL, by transport"))
     return made
