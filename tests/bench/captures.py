@@ -2,8 +2,7 @@
 
 Functions
 ---------
-made       a capture
-ranks      a folder of captures, one per rank
+made       a capture ranks      a folder of captures, one per rank
 """
 
 from __future__ import annotations

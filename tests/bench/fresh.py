@@ -2,9 +2,8 @@
 
 Functions
 ---------
-command    run a program
-family     run a program, and count the memory of the processes it starts too
-call       call a function of a module of this folder; starting Python and importing are not counted
+command    run a program family     run a program, and count the memory of the processes it starts too call       call a
+function of a module of this folder; starting Python and importing are not counted
 """
 
 from __future__ import annotations

@@ -7,9 +7,8 @@ begins with the peak of the one that starts it.
 
 Functions
 ---------
-profiles    the folder of real captures, if there is one
-repeated    a trace
-ranks       a folder of traces, one per rank
+profiles    the folder of real captures, if there is one repeated    a trace ranks       a folder of traces, one per
+rank
 """
 
 from __future__ import annotations

@@ -2,14 +2,13 @@
 
 Conventions
 -----------
-A run is that of `make.program`, with what its settings cannot plant added to the tables: ranges around the
-steps, names of kernels, readings of the GPU's sensors, counters. What is planted is known because the program does it,
-not because a threshold says so. Times are int64 ns.
+A run is that of `make.program`, with what its settings cannot plant added to the tables: ranges around the steps, names
+of kernels, readings of the GPU's sensors, counters. What is planted is known because the program does it, not because a
+threshold says so. Times are int64 ns.
 
 Functions
 ---------
-healthy    the program in which nothing is wrong
-planted    programs in which something is
+healthy    the program in which nothing is wrong planted    programs in which something is
 """
 
 from __future__ import annotations

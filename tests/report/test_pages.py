@@ -1,9 +1,12 @@
-"""A report built from a hostile capture: the contract of its files, and that nothing half-made stays."""
+"""A report: the contract of its files, and its PDF; nothing half-made stays."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,9 @@ import pytest
 import perfkit
 from make import Shape, capture
 from perfkit import diagnosis, report
+from perfkit.errors import PerfkitError
 from perfkit.report.notebooks import answering
+from perfkit.report.pages import BROWSERS, browser, printed
 
 VALIDATOR = jsonschema.Draft202012Validator(
     json.loads(Path(report.__file__).with_name("summary.schema.json").read_text(encoding="utf-8"))
@@ -177,3 +182,34 @@ def test_earlier_report_is_replaced(built: Path, run: Path) -> None:
     assert not (built / "tables" / "baseline").exists()
     assert "mine" == (built / "tables" / "mine.csv").read_text()
     assert [1] == summary(built)["inputs"]["parameters"]["gpus"]
+
+
+PAGE = "<!doctype html><title>Run</title><h1>Run</h1><script>document.body.append('drawn')</script>"
+
+
+def test_a_browser_prints_the_page(tmp_path: Path) -> None:
+    """The file is a PDF with a page, at the place that was asked for."""
+    if not any(map(shutil.which, BROWSERS)) and os.environ.get("CI") != "true":
+        pytest.skip("no browser on PATH")
+    (tmp_path / "page.html").write_text(PAGE)
+    made = printed(tmp_path / "page.html", tmp_path / "report.pdf").read_bytes()
+    assert made.startswith(b"%PDF-")
+    assert b"/Type /Page" in made or b"/Type/Page" in made
+
+
+def test_no_browser_is_refused_with_a_remedy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Without one on the PATH the message names those that were looked for."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PerfkitError, match=r"pdf: no browser on the PATH \(chromium, .*Install Chromium"):
+        browser()
+
+
+def test_a_browser_that_prints_nothing_leaves_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What it said last is told, and there is no file."""
+    program = tmp_path / "chromium"
+    program.write_text("#!/bin/sh\necho 'cannot open display' >&2\nexit 1\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(PerfkitError, match="wrote no PDF and said: cannot open display"):
+        printed(tmp_path / "page.html", tmp_path / "report.pdf")
+    assert not (tmp_path / "report.pdf").exists()
