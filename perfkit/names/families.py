@@ -197,11 +197,10 @@ _FUSED = re.compile(r"^triton_[a-z]+_fused_(\w+)")
 class Decoded:
     """What a kernel's name says; the empty string (None for `tensor_cores`) where it says nothing.
 
-    ``name`` is `perfkit.names.short`, ``family`` one of FAMILIES. ``library`` made it, for GPUs of
-    ``architecture`` (not necessarily the one it ran on). ``precision`` is the operands' type;
-    ``tensor_cores`` counts AMD's matrix cores too. ``tile`` is M x N or M x N x K per thread block.
-    ``layout`` is nn, nt, tn, tt (op of A and B, column-major) or a tensor layout. ``split`` tells
-    slice-K within a block from split-K across blocks. ``operation`` is a collective,
+    ``name`` is `perfkit.names.short`, ``family`` one of FAMILIES. ``library`` made it, for GPUs of ``architecture``
+    (not necessarily the one it ran on). ``precision`` is the operands' type; ``tensor_cores`` counts AMD's matrix cores
+    too. ``tile`` is M x N or M x N x K per thread block. ``layout`` is nn, nt, tn, tt (op of A and B, column-major) or
+    a tensor layout. ``split`` tells slice-K within a block from split-K across blocks. ``operation`` is a collective,
     fprop/dgrad/wgrad, fwd/bwd, fused operators or a functor.
     """
 

@@ -1,13 +1,10 @@
 """The parts of a demangled kernel name: scopes, function, template arguments, parameters.
 
-Kernel names come from outside and may be cut, unbalanced or no C++ at all: nothing here raises on them, and every
-step
-takes time linear in their length. `canonical` brings the spellings of nsys, ncu and CUPTI's own demangler (as in
-Kineto
+Kernel names come from outside and may be cut, unbalanced or no C++ at all: nothing here raises on them, and every step
+takes time linear in their length. `canonical` brings the spellings of nsys, ncu and CUPTI's own demangler (as in Kineto
 traces) to one text, so that one kernel has one name whichever tool recorded it.
 
-The rules are tried in order on ``scope::function`` and, behind a space, the template arguments; the first that
-matches
+The rules are tried in order on ``scope::function`` and, behind a space, the template arguments; the first that matches
 names the library. A kernel of the user's own program has none. Rules must be sure: a library's kernels lose their
 parameter lists in `perfkit.names.short`.
 """

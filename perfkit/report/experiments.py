@@ -1,10 +1,8 @@
 """The runs of an experiment for a notebook: recorded on the reader's machine, or simulated.
 
-A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One that was
-not
+A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One that was not
 recorded is simulated, the same every time, and says so: in perfkit's cache, by the code that simulates it, so that a
-newer one makes it anew, or else in a temporary folder; it appears there only complete. Repeats of a run are a group:
-of
+newer one makes it anew, or else in a temporary folder; it appears there only complete. Repeats of a run are a group: of
 three or more the interval is between runs. Unknown names of experiments are refused with ValueError.
 """
 
@@ -120,20 +118,10 @@ def _command(name: str, device: str, out: str) -> str:
 
 
 def trials(name: str, recorded: str | Path = "") -> dict[str, Trial]:
-    """Return the runs of an experiment.
+    """Return the runs of an experiment by their labels, with their repeats, in the order of the changes.
 
-    Parameters
-    ----------
-    name
-        The experiment: measuring, tensor, fusion, sync, loading, batch, precision or case.
-    recorded
-        Folder with recorded experiments; those it lacks are simulated, all of them when empty. PerfkitError if a
-        recorded experiment lacks one of its runs.
-
-    Returns
-    -------
-    dict
-        The runs by their labels, with their repeats, in the order of the changes: before and after, or the case's.
+    `recorded` is a folder with recorded experiments; those it lacks are simulated, all of them when empty. Raises
+    PerfkitError if a recorded experiment lacks one of its runs.
     """
     simulates = find(name).name
     place = Path(recorded) / name
@@ -282,9 +270,8 @@ def _code() -> str:
 def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:
     """Copy a sample run of SAMPLES into a new or empty folder, or over an earlier copy, and return the folder.
 
-    `note` is called with a sentence for the user, such as which file of an earlier copy was kept. Raises
-    PerfkitError if
-    there is no such sample, or if the folder holds other files or cannot be written.
+    `note` is called with a sentence for the user, such as which file of an earlier copy was kept. Raises PerfkitError
+    if there is no such sample, or if the folder holds other files or cannot be written.
     """
     if name not in SAMPLES:
         raise PerfkitError(f"{name}: no such sample. Choose from {', '.join(SAMPLES)}.")

@@ -158,13 +158,9 @@ def page(notebook: NotebookNode, *, title: str) -> str:
 def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
     """Return executed notebooks as the sections of one HTML page, under a table of contents.
 
-    Parameters
-    ----------
-    notebooks
-        Title of the section and notebook as nbformat reads it, in the order of the page: what a reader should see
-        first comes first. At least one, else ValueError. A section with a failed step is marked in the contents.
-    title
-        Title of the page. Beside the outputs it holds 0.9 MB for charts and 0.6 MB for tables that can be searched.
+    `notebooks` are titles of sections and notebooks as nbformat reads them, in the order of the page: what a reader
+    should see first comes first; ValueError if there is none. A section with a failed step is marked in the contents.
+    Beside the outputs the page holds 0.9 MB for charts and 0.6 MB for tables that can be searched.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -350,9 +346,7 @@ def _forms(text: str) -> tuple[str, ...]:
 
 
 def _own_names() -> Iterable[tuple[str, str]]:
-    """Yield a pattern for the user (as a folder) and the host (alone), if they are no words, and what stands for
-    them.
-    """
+    """Yield patterns for the user (as a folder) and the host (alone), unless they are words, and what replaces them."""
     for user in {os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME")} - COMMON_USERS:
         if len(user) >= LEAST_USER:
             yield rf"(?<=[/\\]){re.escape(user)}(?=[/\\])", "USER"

@@ -53,10 +53,8 @@ def prepare(target: Path | None, profile: Path | None) -> Path:
     """Return the folder of a run's notebooks: copies for a person, with the run as their profile.
 
     `target` None stands for the run's own folder in `perfkit-lab`, `profile` None for the sample run. Notebooks that
-    are
-    there already hold a person's work: they stay as they are, and missing ones are added. Raises PerfkitError if the
-    folder
-    holds notebooks of another run, or cannot be written.
+    are there already hold a person's work: they stay as they are, and missing ones are added. Raises PerfkitError if
+    the folder holds notebooks of another run, or cannot be written.
     """
     run = (profile or sample()).absolute()
     try:

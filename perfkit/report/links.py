@@ -7,9 +7,8 @@ code names in a table of figures, else one whose analysis it calls (`behind`); n
 
 A notebook shows a figure as a link to the notebook beside it, which JupyterLab follows, and marks the names of tables.
 `resolved` turns both into links of the page or of the executed notebooks, and into plain text where they would lead
-nowhere. All that comes from outside is escaped before: a name from a profile cannot pass for one of these marks.
-Under a
-cell to which numbers of the summary lead stand links back to them, and to the files of the tables that they rest on.
+nowhere. All that comes from outside is escaped before: a name from a profile cannot pass for one of these marks. Under
+a cell to which numbers of the summary lead stand links back to them, and to the files of the tables that they rest on.
 """
 
 from __future__ import annotations
@@ -350,19 +349,9 @@ def page(
 ) -> dict[str, NotebookNode]:
     """Return copies of notebooks as parts of one page: links lead to its cells and back, and to files.
 
-    Parameters
-    ----------
-    notebooks
-        As `entries.presentable` returns them, by their names, the summary first.
-    report
-        The cells and tables that there are.
-    figures
-        Id and source of further figures that lead there, such as those of the summary in other forms.
-
-    Returns
-    -------
-    dict
-        Cells that numbers lead to have ``landing`` in their metadata: ``anchor``, and ``html`` for below them.
+    `notebooks` are those of `presentable`, by their names, the summary first; `figures` the id and source of further
+    figures that lead there, such as those of the summary in other forms. Cells that numbers lead to have ``landing`` in
+    their metadata: ``anchor``, and ``html`` for below them.
     """
     trail = _Trail(report)
     made = {name: _mapped(notebook, trail.of(name)) for name, notebook in notebooks.items()}

@@ -151,22 +151,11 @@ def title(notebook: nbformat.NotebookNode) -> str:
 
 
 def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Executed]:
-    """Run notebooks with these parameters, several at a time; one that fails leaves the others.
+    """Run notebooks of `NOTEBOOKS`, several at a time, and return each by its name, or why it failed.
 
-    Parameters
-    ----------
-    names
-        Notebooks of `NOTEBOOKS`.
-    parameters
-        Values for their parameters cell; a notebook gets those it has.
-    done
-        Called with each notebook's name as it ends.
-
-    Returns
-    -------
-    dict
-        By its name each notebook with its outputs, or why it failed. When an exception, such as that of Ctrl-C, leaves
-        this function, all kernels end at once, with their children.
+    A notebook gets those of the `parameters` that its parameters cell has; `done` is called with its name as it ends.
+    One that fails leaves the others. When an exception, such as that of Ctrl-C, leaves this function, all kernels end
+    at once, with their children.
     """
     kernels = _Kernels()
 

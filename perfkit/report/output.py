@@ -73,21 +73,10 @@ class Marker:
 def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), note: Note = _warn) -> Path:
     """Clear what killed runs left beside a folder, refuse the folder if it must not be replaced, and return its path.
 
-    Parameters
-    ----------
-    out
-        The folder; a symbolic link stands for the folder that it leads to.
-    made_by
-        The command that makes it, such as "perfkit report", whose earlier folder may be replaced; None to replace none.
-    inputs
-        Files and folders that must not lie in it.
-    note
-        Called with a sentence for the user, such as which folder was put back.
-
-    Raises
-    ------
-    PerfkitError
-        If the folder holds anything but what this command made, or an input, or if it cannot be made.
+    `out` may be a symbolic link, which stands for the folder that it leads to. `made_by` is the command that makes it,
+    such as "perfkit report", whose earlier folder may be replaced; None to replace none. `inputs` must not lie in it.
+    `note` is called with a sentence for the user, such as which folder was put back. Raises PerfkitError if the folder
+    holds anything but what this command made, or an input, or if it cannot be made.
     """
     target = Path(os.path.realpath(out))
     try:
@@ -322,9 +311,7 @@ def _short(name: str) -> str:
 
 
 def _lock(descriptor: int) -> bool:
-    """Lock an open file and say whether nobody else had; no where the system knows no locks: nothing is cleared
-    then.
-    """
+    """Lock an open file and say whether nobody else had; False where the system knows no locks: nothing is cleared."""
     if sys.platform == "win32":
         return False
     import fcntl
@@ -445,9 +432,7 @@ def _clear(staging: Path, target: Path, note: Note) -> None:
 
 
 def _merge(old: Path, target: Path) -> None:
-    """Delete an old folder, after what is not perfkit's and not in `target` has moved there; OSError if a file
-    resists.
-    """
+    """Delete an old folder, after what is neither perfkit's nor in `target` moved there; OSError if a file resists."""
     present = {(about.st_dev, about.st_ino) for about in ((target / name).lstat() for name in _names(target))}
     names, foreign = list(_names(old)), set(_foreign(old))
     for name in _own_names_first(foreign, target):

@@ -70,21 +70,15 @@ def build(
         Folder that is made, or replaced if it is an earlier report (`perfkit.report.output`); files you put there stay.
     ranks, gpus, window, kernels, families
         As in `perfkit.select`.
-    peaks
-        A CSV file of peaks of GPUs, see `perfkit.hardware.load_peaks`.
-    published
-        A JSON file of figures published of the program's call paths, see `perfkit.report.against_published`.
-    pdf
-        Print the page to ``report.pdf`` too, which needs Chromium.
-    keep_paths
-        Leave absolute paths, user name and host name of this machine in the report; see `perfkit.report.html`.
+    peaks, published
+        Files of `perfkit.hardware.load_peaks` and `perfkit.report.against_published`.
+    pdf, keep_paths
+        Whether to print the page to ``report.pdf`` too, which needs Chromium; whether absolute paths, user name and
+        host name of this machine stay in the report, see `perfkit.report.html.clean`.
     progress, note
         Called with the number of finished steps, their total and the name of what just ended; with a sentence for you.
 
-    Returns
-    -------
-    Path
-        ``index.html``; beside it are ``summary.md``, ``summary.json``, ``notebooks/`` and ``tables/``.
+    Beside the page, ``index.html``, are ``summary.md``, ``summary.json``, ``notebooks/`` and ``tables/``.
 
     Raises
     ------
@@ -174,9 +168,7 @@ def _write(
 
 
 def _print(made: Path) -> dict[str, str]:
-    """Print the page without links to files, which a PDF would keep; return its name and what went wrong, if
-    anything.
-    """
+    """Print the page without links to files, which a PDF would keep; return what went wrong, if anything, by name."""
     page = made / "print.html"
     page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), **TEXT)
     try:

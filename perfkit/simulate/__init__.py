@@ -74,21 +74,9 @@ SERIES = {label: stage.scaled for label, stage in STAGES.items()}
 
 
 def write(name: str, folder: str | Path) -> dict[str, Path]:
-    """Write the runs of a pair, or of the series, and return the folder of each by its label, in their order.
+    """Write the runs of one of PAIRS, or of "case", the series; return the folder of each by its label, in their order.
 
-    Parameters
-    ----------
-    name
-        One of PAIRS, or "case" for the series.
-    folder
-        Where each run gets a folder of its own, named as it is labelled.
-
-    Examples
-    --------
-    >>> write("luck", "runs")
-    Traceback (most recent call last):
-    ...
-    ValueError: name: 'luck' is not one of measuring, tensor, fusion, sync, loading, batch, precision, case
+    Each run gets a folder of its own in `folder`, named as it is labelled; ValueError if there is no such name.
     """
     folder = Path(folder)
     return {label: export.write(label, setup, folder / label) for label, setup in _setups(name).items()}

@@ -1,16 +1,12 @@
 """How fast this machine multiplies matrices and copies memory, measured with PyTorch.
 
-Measured is the GPU that PyTorch has chosen, or the CPU where it has none; nothing else should run on it. Work is
-warmed
+Measured is the GPU that PyTorch has chosen, or the CPU where it has none; nothing else should run on it. Work is warmed
 up and then repeated; on a GPU events in its stream take the time of a repeat, on the CPU its clock does. Rates are of
-the median repeat. A product of two square matrices of n rows is 2 n^3 FLOP (Golub, Van Loan: Matrix Computations,
-1.1),
-on random numbers: with zeros a GPU draws less power and clocks higher. A copy inside one memory reads and writes
-every
+the median repeat. A product of two square matrices of n rows is 2 n^3 FLOP (Golub, Van Loan: Matrix Computations, 1.1),
+on random numbers: with zeros a GPU draws less power and clocks higher. A copy inside one memory reads and writes every
 byte; one over a link moves it once.
 
-Shares of a data sheet's peak are 0 to 1.1, NaN where the peak is not known; a rate above 110 % of it is refused with
-a
+Shares of a data sheet's peak are 0 to 1.1, NaN where the peak is not known; a rate above 110 % of it is refused with a
 PerfkitError, since something else was timed. So is a machine without PyTorch.
 """
 
@@ -139,29 +135,9 @@ def copy(*, seconds: float = 1.0, size_bytes: int | None = None) -> pd.DataFrame
     Without a GPU it is that of copies inside the memory of the CPU. Every byte of the host's memory has been written
     before, so that none is read from a page that the system has not given out yet.
 
-    Parameters
-    ----------
-    seconds
-        Time for each direction and memory, about, above 0.
-    size_bytes
-        What is copied; 256 MiB when omitted, 512 MiB on a CPU: more than the caches hold.
-
-    Returns
-    -------
-    pandas.DataFrame
-        COPY_RATES, one row per direction and memory.
-
-    Raises
-    ------
-    PerfkitError
-        If the GPU lacks the memory.
-
-    Examples
-    --------
-    >>> copy(seconds=-1)
-    Traceback (most recent call last):
-    ...
-    ValueError: seconds: -1 is not above 0
+    Each direction and memory takes about `seconds`, above 0. What is copied has `size_bytes`; 256 MiB when omitted, 512
+    MiB on a CPU: more than the caches hold. Returns COPY_RATES, one row per direction and memory. Raises PerfkitError
+    if the GPU lacks the memory.
     """
     above_zero(seconds)
     if size_bytes is not None and size_bytes <= 0:
@@ -204,20 +180,10 @@ def gemm(*, seconds: float = 2.0, most_rows: int = 16384) -> pd.DataFrame:
     """Return the rate of matrix products of this machine in each precision, from small sizes up to the plateau.
 
     Sizes double until two in succession are less than 2 % faster than the best before, or the next one exceeds
-    `most_rows`, half of the free memory of the GPU, or what is left of `seconds`. FP32 is computed as such, TF32 with
-    PyTorch's ``set_float32_matmul_precision("high")``, which is set back afterwards.
-
-    Parameters
-    ----------
-    seconds
-        Time for each precision, about, above 0. Clocks fall with heat and power: more of it shows a rate that lasts.
-    most_rows
-        Largest size, 256 or more.
-
-    Returns
-    -------
-    pandas.DataFrame
-        GEMMS, one row per precision and size.
+    `most_rows` (256 or more), half of the free memory of the GPU, or what is left of `seconds`, the time for each
+    precision, about, above 0. Clocks fall with heat and power: more of it shows a rate that lasts. FP32 is computed as
+    such, TF32 with PyTorch's ``set_float32_matmul_precision("high")``, which is set back afterwards. Returns GEMMS, one
+    row per precision and size.
     """
     above_zero(seconds)
     if most_rows < FIRST:
