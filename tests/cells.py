@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import nbformat
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.capture import capture_output
+from nbformat.v4 import new_output
+from traitlets.config import Config
 
 from perfkit.report.notebooks import LIVE, folder
 
@@ -52,3 +56,29 @@ def execute(name: str, **parameters: Any) -> Executed:
         if "parameters" in cell.metadata.get("tags", []):
             done.space.update(parameters)
     return done
+
+
+def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Any]:
+    """Do what `perfkit.report.notebooks.execute` does, without kernels: one after the other, in this process."""
+    shell = InteractiveShell.instance(config=Config({"HistoryManager": {"enabled": False}}))
+    executed = {}
+    try:
+        for name in names:
+            shell.reset(new_session=False)
+            notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
+            for cell in notebook.cells:
+                if cell.cell_type == "code":
+                    results: list[Any] = []
+                    shell.display_trap.hook = results.append
+                    with capture_output() as captured:
+                        shell.run_cell(cell.source).raise_error()
+                        formatted = [shell.display_formatter.format(each) for each in results if each is not None]
+                    shown = [*((each.data, each.metadata) for each in captured.outputs), *formatted]
+                    cell.outputs = [new_output("display_data", data, metadata=about) for data, about in shown if data]
+                    if "parameters" in cell.metadata.get("tags", []):
+                        shell.user_ns.update((key, value) for key, value in parameters.items() if key in shell.user_ns)
+            executed[name] = notebook
+            done(name)
+    finally:
+        InteractiveShell.clear_instance()
+    return executed

@@ -290,7 +290,16 @@ def _events(job: _Job, rank: int, ranks: int) -> Iterator[Event]:
     yield from described(gpu, streams, program="python3", gpu=True)
     ends = np.append(job.step[1:], job.done[-1, -1] + SPACING_NS)
     correlation = 0
-    message = _message(ranks)
+    message = {
+        "Collective name": "allreduce",
+        "In msg nelems": ELEMENTS,
+        "Out msg nelems": ELEMENTS,
+        "Group size": ranks,
+        "dtype": "Float",
+        "Process Group Name": "0",
+        "Process Group Description": "default_pg",
+        "Process Group Ranks": str(list(range(ranks))),
+    }
     for step, (begin, end) in enumerate(zip(job.step.tolist(), ends.tolist(), strict=True)):
         yield Span("user_annotation", f"ProfilerStep#{step}", process, process, begin, end - begin)
         for block in range(BLOCKS):
@@ -303,20 +312,6 @@ def _events(job: _Job, rank: int, ranks: int) -> Iterator[Event]:
             start, length = int(job.reduction[at]), int(job.done[step, block] - job.reduction[at])
             yield _span(process, "record_param_comms", start, 0, message)
             yield from _launch(process, gpu, correlation, _Work(start, length, ALL_REDUCE, COMMUNICATING, message))
-
-
-def _message(ranks: int) -> dict[str, Any]:
-    """Return what PyTorch tells of an all-reduce."""
-    return {
-        "Collective name": "allreduce",
-        "In msg nelems": ELEMENTS,
-        "Out msg nelems": ELEMENTS,
-        "Group size": ranks,
-        "dtype": "Float",
-        "Process Group Name": "0",
-        "Process Group Description": "default_pg",
-        "Process Group Ranks": str(list(range(ranks))),
-    }
 
 
 def _operators(process: int, start: int) -> Iterator[Event]:

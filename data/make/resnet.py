@@ -81,7 +81,7 @@ def _write(path: Path, steps: Steps, period_ns: int, wanted: Wanted) -> dict[str
     tally = Tally(kernels)
     tally.add(block)
     return {**tally.truth(), "steps": _steps(steps), "report_window": window_means(steps, times, values)} | {
-        "samples": _means(times, values)
+        "samples": {name: {"count": len(times), "mean": float(value.mean())} for name, value in values.items()}
     }
 
 
@@ -92,10 +92,6 @@ def _steps(steps: Steps) -> dict[str, float]:
         "total_ns": int((steps.end - steps.start).sum()),
         "loading_ns": int((steps.begin - steps.start).sum()),
     }
-
-
-def _means(times: Int, values: Mapping[str, Int]) -> dict[str, dict[str, float]]:
-    return {name: {"count": len(times), "mean": float(value.mean())} for name, value in values.items()}
 
 
 ISSUE, TENSOR_ACTIVE = "SM Issue [Throughput %]", "Tensor Active [Throughput %]"

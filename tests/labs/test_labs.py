@@ -1,7 +1,8 @@
-"""The labs: their form, that they can be done, and that nobody gets points for nothing."""
+"""The labs: their notebooks run, and their answers are graded."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 import shutil
@@ -13,6 +14,8 @@ import nbformat
 import pytest
 from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
 
+from perfkit import simulate
+from perfkit.report.experiments import overview, trials
 from perfkit.report.notebooks import folder, sample
 
 
@@ -214,11 +217,11 @@ def test_gpu_without_peaks_is_told_and_the_sample_taken(name: str, profiles: Pat
 
 
 @pytest.mark.parametrize("known", [False, True])
-def test_lab3_needs_the_tf32_peak_of_a_gpu(known: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["NVIDIA GeForce RTX 2060", "NVIDIA Unheard Of"])  # without peaks; in no table
+def test_lab3_needs_the_tf32_peak_of_a_gpu(name: str, known: bool, tmp_path: Path) -> None:
     """Counters of a GPU without one are left for the sample's, and it is said; with a CSV file they are taken."""
     (counters,) = (sample("resnet18_a100") / "inference").glob("*.csv")
     page, table = tmp_path / "capture.csv", tmp_path / "peaks.csv"
-    name = "NVIDIA GeForce RTX 2060"
     page.write_text(counters.read_text(encoding="utf-8").replace("NVIDIA A100 80GB PCIe", name), encoding="utf-8")
     table.write_text(f"name_nvidia_smi,fp32_tflops,tf32_tflops,mem_bw_gbs\n{name},6.45,6.45,336\n", encoding="utf-8")
     notebook = on(read("lab3_resnet18"), page, peaks=table if known else None)
@@ -226,6 +229,7 @@ def test_lab3_needs_the_tf32_peak_of_a_gpu(known: bool, tmp_path: Path) -> None:
     assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
     assert (name if known else "NVIDIA A100 80GB PCIe") == space["gpu"].name
     assert known == (space["origin"]["counters"] == "yours")
+    assert known or "peaks" in space["origin"]["counters"]
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
@@ -258,3 +262,78 @@ def test_page_has_every_lab_with_its_points() -> None:
         )
         assert re.search(rf"^\| `{name}` \|.*\| {tests}, {prose} \|$", page, re.M), (name, tests, prose)
     assert f"for lab in {' '.join(ASSIGNMENTS)}; do" in page
+
+
+def test_gpu_without_peaks_keeps_to_the_samples(profiles: Path) -> None:
+    """A real timeline of a GeForce without metrics and steps: its kernels are read, its arithmetic is not judged."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    notebook = on(read("lab3_resnet18"), profiles / "nsys" / "MohanadOdema__DLProf__w_Relu_nsys_profile.sqlite")
+    assert dict.fromkeys(points(notebook), True) == outcome(notebook, space)
+    assert ("NVIDIA GeForce RTX 2070 SUPER", "NVIDIA A100 80GB PCIe") == (
+        space["run"].devices["name"].iloc[0],
+        space["gpu"].name,
+    )
+    assert {"timeline": "yours", "sampled metrics": "sample", "counters": "sample"} == space["origin"]
+
+
+NAME = "lab4_experiments"
+
+
+def on_runs(folder: Path) -> nbformat.NotebookNode:
+    """Return the instructor's version whose one parameter names recorded experiments."""
+    made = copy.deepcopy(read(NAME))
+    cell = next(cell for cell in made.cells if "parameters" in cell.metadata.get("tags", []))
+    cell.source, count = re.subn(r'^runs: str = ""', f"runs: str = {str(folder)!r}", cell.source, flags=re.M)
+    assert count == 1
+    return made
+
+
+def run(notebook: nbformat.NotebookNode) -> dict[str, Any]:
+    """Run all code cells, tests among them, which raise where they fail; return what they defined."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, "cell", "exec"), space)
+    return space
+
+
+def test_every_topic_has_a_part() -> None:
+    """A heading, a card, the runs and a task for each of the eight."""
+    notebook = read(NAME)
+    code = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "code")
+    for name in simulate.NAMES:
+        assert f'experiments.card("{name}")' in code
+        assert f'{name} = experiments.trials("{name}", runs)' in code
+    headings = re.findall(r"^## (\d)\.", "\n".join(cell.source for cell in notebook.cells), re.M)
+    assert list("12345678") == headings
+    assert len(points(notebook)) >= len(headings)
+
+
+def test_own_runs_of_a_gpu(tmp_path: Path) -> None:
+    """Other captures than those of the lab in the folders of two experiments: the tests are right for them too."""
+    for name, other in (("sync", "loading"), ("fusion", "precision")):
+        for label, path in simulate.write(other, tmp_path / name).items():
+            timings = '{"rows": [{"batch_count": 3, "step_flops": 1000000}]}'
+            (path / "timings.json").write_text(timings)
+            (path / f"{label}.truth.json").unlink()
+    space = run(on_runs(tmp_path))
+    assert [3, 3] == [trial.batch_count for trial in space["sync"].values()]
+
+
+def test_own_runs_of_a_cpu(tmp_path: Path) -> None:
+    """Recordings without a kernel, of every pair: every cell runs, and the tests are right."""
+    cpu = sample().parent / "cpu_workloads"
+    for name in simulate.PAIRS:
+        for label, made in (("before", "mlp_training"), ("after", "cnn_training")):
+            shutil.copytree(cpu / made, tmp_path / name / label)
+    space = run(on_runs(tmp_path))
+    assert not any(len(trial.run.kernels) for name in simulate.PAIRS for trial in space[name].values())
+
+
+@pytest.mark.parametrize(("stage", "share"), [("before", 0.65), ("BF16", 0.78), ("torch.compile", 0.95)])
+def test_the_case_is_what_the_text_says(stage: str, share: float) -> None:
+    """The overview that the student sees has the utilisation of the notes, to half a point."""
+    rows = overview(trials("case")).set_index("run")
+    assert rows.loc[stage, "kernel_busy_frac"] == pytest.approx(share, abs=0.005)
+    rate = rows["samples_per_s"]
+    assert rate["torch.compile"] / rate["before"] == pytest.approx(3.75, rel=0.01)

@@ -62,11 +62,7 @@ def stand_in(capability: tuple[int, int] | None = None, name: str = A100, free: 
 def use(monkeypatch: pytest.MonkeyPatch) -> Callable[[Device], None]:
     """Put a device in the place of this machine's."""
 
-    def put(made: Device) -> None:
-        for module in (baseline, baseline, baseline):
-            monkeypatch.setattr(module, "device", lambda: made)
-
-    return put
+    return lambda made: monkeypatch.setattr(baseline, "device", lambda: made)
 
 
 @pytest.fixture
