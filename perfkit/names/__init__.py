@@ -114,25 +114,25 @@ _REDUCES = re.compile(r"_(Sum|Prod|MinMax|Max|Min|PreMulSum|SumPostDiv)(?:_|$)")
 _HEAD_DIMENSION = re.compile(r"Flash_\w+_traits<(?:\(int\))?(\d+)")
 
 
-def _in_precision(said: Decoded) -> str:
-    return f" in {said.precision}" if said.precision else ""
+def _in_precision(decoded: Decoded) -> str:
+    return f" in {decoded.precision}" if decoded.precision else ""
 
 
-def _on_units(said: Decoded) -> str:
-    matrix = "matrix cores" if said.library in _AMD else "tensor cores"
-    return {True: f" on {matrix}", False: " on CUDA cores", None: ""}[said.tensor_cores]
+def _on_units(decoded: Decoded) -> str:
+    matrix = "matrix cores" if decoded.library in _AMD else "tensor cores"
+    return {True: f" on {matrix}", False: " on CUDA cores", None: ""}[decoded.tensor_cores]
 
 
-def _origin(said: Decoded) -> str:
-    source = f" from {said.library}" if said.library else ""
-    generation = said.architecture if said.architecture.startswith("gfx") else said.architecture.capitalize()
+def _origin(decoded: Decoded) -> str:
+    source = f" from {decoded.library}" if decoded.library else ""
+    generation = decoded.architecture if decoded.architecture.startswith("gfx") else decoded.architecture.capitalize()
     return source + (f", built for the {generation} architecture" if generation else "")
 
 
-def _split_k_reduction(full_name: str, said: Decoded) -> str:
+def _split_k_reduction(full_name: str, decoded: Decoded) -> str:
     numbers = [arg for arg in _numbers(full_name)[:2] if arg > 1]
     text = (
-        f"second half of a split-K matrix multiplication (GEMM){_in_precision(said)}{_origin(said)}: it adds the "
+        f"second half of a split-K matrix multiplication (GEMM){_in_precision(decoded)}{_origin(decoded)}: it adds the "
         "partial results of the thread blocks that divided the K loop between them"
     )
     if len(numbers) == 2:
@@ -140,19 +140,19 @@ def _split_k_reduction(full_name: str, said: Decoded) -> str:
     return text
 
 
-def _softmax_warp(full_name: str, said: Decoded) -> str:
+def _softmax_warp(full_name: str, decoded: Decoded) -> str:
     """Parameters: input, output and accumulator type, log2_elements, is_log_softmax, is_masked."""
-    direction = _DIRECTION.get(said.operation, "part")
+    direction = _DIRECTION.get(decoded.operation, "part")
     numbers = _numbers(full_name)
     kind = "log-softmax" if numbers[1:2] == [1] else "softmax"
-    text = f"{direction} of {kind}{_in_precision(said)}{_origin(said)}, each row handled within one warp"
+    text = f"{direction} of {kind}{_in_precision(decoded)}{_origin(decoded)}, each row handled within one warp"
     if numbers and numbers[0] <= 10:
         text += f"; log2_elements is {numbers[0]}: rows of up to 2^{numbers[0]} = {2 ** numbers[0]} elements"
     return text
 
 
-def _elementwise(full_name: str, said: Decoded) -> str:
-    text = f"{said.library} elementwise kernel: {_does(said)} on every element{_in_precision(said)}"
+def _elementwise(full_name: str, decoded: Decoded) -> str:
+    text = f"{decoded.library} elementwise kernel: {_does(decoded)} on every element{_in_precision(decoded)}"
     numbers = _numbers(full_name)
     name = base(full_name)
     if name.startswith("vectorized_") and numbers:
@@ -162,29 +162,30 @@ def _elementwise(full_name: str, said: Decoded) -> str:
     return f"{text}; no vector loads, because of strides or mixed types" if name.startswith("unrolled_") else text
 
 
-def _reduce(full_name: str, said: Decoded) -> str:
+def _reduce(full_name: str, decoded: Decoded) -> str:
     numbers = _numbers(full_name)
-    text = f"{said.library} reduction: {_does(said)} over many elements{_in_precision(said)}"
+    text = f"{decoded.library} reduction: {_does(decoded)} over many elements{_in_precision(decoded)}"
     return text + (f"; at most {numbers[0]} threads per block" if numbers else "")
 
 
-def _tensor_list(full_name: str, said: Decoded) -> str:
-    applied = f" {said.operation}" if said.operation else " one operation"
-    purpose = ", as a fused optimiser step does" if said.family == "optimizer" else ""
-    return f"one launch{_origin(said)} that applies{applied} to a whole list of tensors{_in_precision(said)}{purpose}"
+def _tensor_list(full_name: str, decoded: Decoded) -> str:
+    applied = f" {decoded.operation}" if decoded.operation else " one operation"
+    purpose = ", as a fused optimiser step does" if decoded.family == "optimizer" else ""
+    to_all = f"applies{applied} to a whole list of tensors{_in_precision(decoded)}{purpose}"
+    return f"one launch{_origin(decoded)} that {to_all}"
 
 
-def _collective(full_name: str, said: Decoded) -> str:
+def _collective(full_name: str, decoded: Decoded) -> str:
     """Name the collective; the algorithm in the name is the one the kernel was specialised for."""
     name = base(full_name)[:200]
-    if not said.operation:
+    if not decoded.operation:
         return "NCCL kernel for any collective: its name does not say which"
-    text = f"NCCL collective {said.operation}"
-    if said.operation in ("AllReduce", "Reduce", "ReduceScatter"):
+    text = f"NCCL collective {decoded.operation}"
+    if decoded.operation in ("AllReduce", "Reduce", "ReduceScatter"):
         reduction = _REDUCES.search(name)
-        text += (f" ({reduction.group(1).lower()})" if reduction else "") + _in_precision(said)
+        text += (f" ({reduction.group(1).lower()})" if reduction else "") + _in_precision(decoded)
     special = _SPECIALISED.search(name)
-    if special is None or said.operation == "SendRecv":
+    if special is None or decoded.operation == "SendRecv":
         return text
     return (
         f"{text}, specialised for algorithm {special.group(1)} and protocol {special.group(2)}; "
@@ -192,28 +193,29 @@ def _collective(full_name: str, said: Decoded) -> str:
     )
 
 
-def _triton(full_name: str, said: Decoded) -> str:
-    kind = _TRITON.get(base(full_name).split("_")[1], f"a template for {_WORK[said.family]}")
+def _triton(full_name: str, decoded: Decoded) -> str:
+    kind = _TRITON.get(base(full_name).split("_")[1], f"a template for {_WORK[decoded.family]}")
     text = f"Triton kernel generated by TorchInductor: {kind}"
-    if not said.operation:
+    if not decoded.operation:
         return text
-    return f"{text}, fused near the operators {said.operation}; some of these may run in other kernels"
+    return f"{text}, fused near the operators {decoded.operation}; some of these may run in other kernels"
 
 
-def _flash(full_name: str, said: Decoded) -> str:
-    direction = _DIRECTION.get(said.operation, "part")
-    text = f"{direction} of FlashAttention{_in_precision(said)}{_on_units(said)}, which never stores the score matrix"
+def _flash(full_name: str, decoded: Decoded) -> str:
+    direction = _DIRECTION.get(decoded.operation, "part")
+    scope = _in_precision(decoded) + _on_units(decoded)
+    text = f"{direction} of FlashAttention{scope}, which never stores the score matrix"
     if head := _HEAD_DIMENSION.search(full_name[:2000]):
         text += f"; head dimension up to {head.group(1)}"
-    if said.tile:
-        queries, keys = said.tile.split("x")[:2]
+    if decoded.tile:
+        queries, keys = decoded.tile.split("x")[:2]
         text += f"; each thread block works on {queries} queries by {keys} keys at a time"
     return text
 
 
-def _does(said: Decoded) -> str:
-    work = next((text for pattern, text in _FUNCTORS if re.search(pattern, said.operation)), "")
-    return work or said.operation or "an operation its name does not say"
+def _does(decoded: Decoded) -> str:
+    work = next((text for pattern, text in _FUNCTORS if re.search(pattern, decoded.operation)), "")
+    return work or decoded.operation or "an operation its name does not say"
 
 
 def _numbers(full_name: str) -> list[int]:
@@ -286,13 +288,13 @@ def decode(full_name: str) -> Decoded:
 
     Examples
     --------
-    >>> said = decode("ampere_sgemm_32x32_sliced1x4_tn")
-    >>> said.library, said.precision, said.tensor_cores, said.tile, said.layout, said.split
+    >>> decoded = decode("ampere_sgemm_32x32_sliced1x4_tn")
+    >>> decoded.library, decoded.precision, decoded.tensor_cores, decoded.tile, decoded.layout, decoded.split
     ('cuBLAS', 'fp32', False, '32x32', 'tn', 'slice-K 4 within the block')
     """
     kind = family(full_name)
     precision = precision_of(full_name)
-    said = Decoded(
+    decoded = Decoded(
         name=short(full_name),
         family=kind,
         library=library_of(full_name),
@@ -304,7 +306,7 @@ def decode(full_name: str) -> Decoded:
         split=families.split(full_name),
         operation=families.operation(full_name),
     )
-    return replace(said, sentence=sentence(full_name, said))
+    return replace(decoded, sentence=sentence(full_name, decoded))
 
 
 def table(full_names: Iterable[str]) -> pd.DataFrame:
@@ -322,40 +324,40 @@ def table(full_names: Iterable[str]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.array(list(values), dtype="string") for name, values in columns.items()})
 
 
-def sentence(full_name: str, said: Decoded) -> str:
+def sentence(full_name: str, decoded: Decoded) -> str:
     """Return one plain English sentence about the kernel, built from its name alone."""
     name = base(full_name)
-    special = (d for library, pattern, d in _SPECIAL if said.library.startswith(library) and pattern.search(name))
-    text = next(special, _general)(full_name, said)
+    special = (d for library, pattern, d in _SPECIAL if decoded.library.startswith(library) and pattern.search(name))
+    text = next(special, _general)(full_name, decoded)
     return f"{text[0].upper()}{text[1:]}."
 
 
-def _general(full_name: str, said: Decoded) -> str:
+def _general(full_name: str, decoded: Decoded) -> str:
     """Describe by family: what, in which precision, on what, from where, and how it is divided."""
-    if said.family not in ("gemm", "convolution"):
-        return _named(full_name, said)
-    work = _DIRECTION[said.operation] if said.operation in ("fprop", "dgrad", "wgrad") else _WORK[said.family]
-    clauses = [work + _in_precision(said) + _on_units(said) + _origin(said)]
-    if said.tile:
-        axes = "M x N x K step" if said.tile.count("x") == 2 else "M x N"
-        clauses.append(f"each thread block computes a {said.tile} tile of the result ({axes})")
-    clauses += _divided(said.split)
-    if said.family == "gemm" and said.layout:
+    if decoded.family not in ("gemm", "convolution"):
+        return _named(full_name, decoded)
+    work = _DIRECTION[decoded.operation] if decoded.operation in ("fprop", "dgrad", "wgrad") else _WORK[decoded.family]
+    clauses = [work + _in_precision(decoded) + _on_units(decoded) + _origin(decoded)]
+    if decoded.tile:
+        axes = "M x N x K step" if decoded.tile.count("x") == 2 else "M x N"
+        clauses.append(f"each thread block computes a {decoded.tile} tile of the result ({axes})")
+    clauses += _divided(decoded.split)
+    if decoded.family == "gemm" and decoded.layout:
         clauses.append(
-            f"A is {_OPERAND[said.layout[0]]}, B is {_OPERAND[said.layout[1]]}, as column-major BLAS sees them"
+            f"A is {_OPERAND[decoded.layout[0]]}, B is {_OPERAND[decoded.layout[1]]}, as column-major BLAS sees them"
         )
-    elif len(said.layout) > 2:
-        clauses.append(f"tensor layout {said.layout}")
+    elif len(decoded.layout) > 2:
+        clauses.append(f"tensor layout {decoded.layout}")
     return "; ".join(clauses)
 
 
-def _named(full_name: str, said: Decoded) -> str:
+def _named(full_name: str, decoded: Decoded) -> str:
     """Describe by the kernel's own name, of which only the family is known."""
-    kernel = f"kernel {said.name}" + (f" from {said.library}" if said.library else "")
-    if said.family == "other":
+    kernel = f"kernel {decoded.name}" + (f" from {decoded.library}" if decoded.library else "")
+    if decoded.family == "other":
         return f"{kernel}: its name follows no convention known here"
-    direction = f", {_DIRECTION[said.operation]}" if said.operation in ("fwd", "bwd") else ""
-    return f"{kernel}: {_WORK[said.family]}{direction}{_in_precision(said)}"
+    direction = f", {_DIRECTION[decoded.operation]}" if decoded.operation in ("fwd", "bwd") else ""
+    return f"{kernel}: {_WORK[decoded.family]}{direction}{_in_precision(decoded)}"
 
 
 def _divided(split: str) -> list[str]:

@@ -75,20 +75,20 @@ def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
     return Series(views, compare.ledger(by_label, utilisation=utilisation), whole)
 
 
-def text(told: Series) -> str:
+def text(series: Series) -> str:
     """Return a comparison for people: the verdict, the ledger of more than two runs, families and figures."""
-    lines = [f"{_safe(label)}: {', '.join(_names(views))}" for label, views in told.runs.items()]
-    lines += ["", printable(verdict.sentence(told.whole), 1000)]
-    if len(told.runs) > 2:
-        lines += ["", *_aligned(LEDGER_HEAD, map(_ledger_row, told.ledger.to_dict("records")))]
-        first, last = (list(told.runs)[at] for at in (0, -1))
+    lines = [f"{_safe(label)}: {', '.join(_names(views))}" for label, views in series.runs.items()]
+    lines += ["", printable(verdict.sentence(series.whole), 1000)]
+    if len(series.runs) > 2:
+        lines += ["", *_aligned(LEDGER_HEAD, map(_ledger_row, series.ledger.to_dict("records")))]
+        first, last = (list(series.runs)[at] for at in (0, -1))
         lines += ["", f"{_safe(last)} against {_safe(first)}:"]
-    moved = [_family_row(row) for row in told.whole.families.to_dict("records")]
-    unit = "per step" if len(told.whole.steps) else "in all"
+    moved = [_family_row(row) for row in series.whole.families.to_dict("records")]
+    unit = "per step" if len(series.whole.steps) else "in all"
     lines += ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)] if moved else []
-    rows = verdict.side_rows(told.whole)[["figure", "before", "after", "ratio", "verdict"]]
+    rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
     lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
-    missing = [f"not told: {r.question} {r.reason}; record: {r.record}" for r in told.whole.refusals]
+    missing = [f"not told: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals]
     return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
 
 
@@ -100,8 +100,8 @@ def _names(views: Sequence[Selection]) -> Iterator[str]:
 def _ledger_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
     against = f"{number(row['ratio'])} {row['verdict']}" if pd.notna(row["ratio"]) else ""
     ends = [row["step_low_ns"], row["step_high_ns"]]
-    told = " to ".join(map(duration, ends)) if pd.notna(ends[0]) else "none"
-    return row["label"], f"{row['count']:,}", duration(row["step_ns"]), told, against, number(row["speedup"])
+    interval = " to ".join(map(duration, ends)) if pd.notna(ends[0]) else "none"
+    return row["label"], f"{row['count']:,}", duration(row["step_ns"]), interval, against, number(row["speedup"])
 
 
 def _family_row(row: Mapping[Any, Any]) -> tuple[str, ...]:
@@ -116,18 +116,18 @@ def _aligned(head: tuple[str, ...], rows: Iterator[Any] | Sequence[Any]) -> list
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
 
 
-def as_json(told: Series) -> str:
+def as_json(series: Series) -> str:
     """Return labels, verdict, ledger and all frames of the comparison as JSON; numbers that are none are null."""
-    whole = told.whole
+    whole = series.whole
     frames = {name: getattr(whole, name) for name in ("steps", "families", "kernels", "launches", "paths", "samples")}
     content = {
         "schema": SCHEMA,
-        "labels": list(told.runs),
+        "labels": list(series.runs),
         "verdict": verdict.sentence(whole),
         "confidence": whole.confidence,
         "cautions": list(whole.cautions),
         "refusals": [asdict(refusal) for refusal in whole.refusals],
-        "ledger": _records(told.ledger),
+        "ledger": _records(series.ledger),
         "figures": _records(whole.figures),
         **{name: _records(frame) for name, frame in frames.items()},
     }
@@ -138,29 +138,29 @@ def _records(frame: pd.DataFrame) -> Any:
     return json.loads(frame.to_json(orient="records", double_precision=15))
 
 
-def write(told: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
+def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
     """Write a page that needs no network, and the JSON beside it, to a folder, and return the page.
 
     `out` is made, or replaced if it is an earlier comparison (`perfkit.report.output`, which refuses others); neither
     `inputs` nor the profiles may lie in it. `note` is called with a sentence for the user.
     """
-    runs = [view.run for views in told.runs.values() for view in views]
+    runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
-        (made / CONTENT).write_text(as_json(told), **TEXT)
-        (made / "index.html").write_text(_page(told), **TEXT)
+        (made / CONTENT).write_text(as_json(series), **TEXT)
+        (made / "index.html").write_text(_page(series), **TEXT)
         html.clean(made, {str(number): path for number, path in enumerate(every, start=1)})
     return out / "index.html"
 
 
-def _page(told: Series) -> str:
+def _page(series: Series) -> str:
     from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
     cells = [new_markdown_cell(f"# {TITLE}")]
-    for heading, shown in _parts(told):
+    for heading, shown in _parts(series):
         cells += [new_markdown_cell(f"## {heading}")] if heading else []
         cells += [new_code_cell("", outputs=[new_output("display_data", data=_bundle(shown))])]
-    first, *_, last = told.runs
+    first, *_, last = series.runs
     return html.page(new_notebook(cells=cells), title=f"{_safe(last)} against {_safe(first)}")
 
 
@@ -172,10 +172,10 @@ def _bundle(shown: Any) -> dict[str, Any]:
     return dict(bundle[0] if isinstance(bundle, tuple) else bundle)
 
 
-def _parts(told: Series) -> Iterator[tuple[str, Shown | Any]]:
+def _parts(series: Series) -> Iterator[tuple[str, Shown | Any]]:
     """Yield what is on the page, under a heading where a new part begins."""
-    whole, ledger = told.whole, told.ledger
-    runs = pd.DataFrame([(label, ", ".join(_names(views))) for label, views in told.runs.items()])
+    whole, ledger = series.whole, series.ledger
+    runs = pd.DataFrame([(label, ", ".join(_names(views))) for label, views in series.runs.items()])
     yield "", note(verdict.sentence(whole))
     yield "", charts.tables.show(runs.set_axis(["label", "run"], axis=1), caption="The runs")
     if ledger["step_ns"].notna().any():
