@@ -161,12 +161,9 @@ def run_truth(kernels: Sequence[Kernel], segments: Sequence[Segment], blocks: Se
     for block in blocks:
         tally.add(block)
     found = tally.truth()
-    named = {each.phase.name: _phase(each, block) for each, block in _truth_timed(segments, blocks) if each.phase}
+    timed = [(each, block) for each, block in zip(segments, blocks, strict=True) if each.phase and each.warm]
+    named = {each.phase.name: _phase(each, block) for each, block in timed if each.phase}
     return {**found, "kernel_rows": _by_name(kernels, blocks), "phases": named}
-
-
-def _truth_timed(segments: Sequence[Segment], blocks: Sequence[Block]) -> list[tuple[Segment, Block]]:
-    return [(each, block) for each, block in zip(segments, blocks, strict=True) if each.phase and each.warm]
 
 
 def _phase(segment: Segment, block: Block) -> dict[str, Any]:
@@ -314,16 +311,12 @@ def _executed(segment: Segment, kernels: dict[str, Kernel], rng: np.random.Gener
 
 def _work(plan: Plan, drawn: Int, segment: Segment, rng: np.random.Generator) -> Int:
     """Time of the GPU in each operation: of kernels drawn from the timeline's, whose plan is the same."""
+    if [(op.kind, op.what) for op in plan] != [(op.kind, op.what) for op in segment.plan]:
+        raise ValueError("plan: operators launch other work than the timeline's batches")
     work = drawn.copy()
     for i, done in enumerate(segment.plan):
         if done.kind == "kernel":
             work[i] = rng.choice(segment.laid.end[i] - segment.laid.start[i], work.shape[1])
-    return _same(plan, segment.plan, work)
-
-
-def _same(plan: Sequence[Op], other: Sequence[Op], work: Int) -> Int:
-    if [(op.kind, op.what) for op in plan] != [(op.kind, op.what) for op in other]:
-        raise ValueError("plan: operators launch other work than the timeline's batches")
     return work
 
 

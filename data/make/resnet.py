@@ -213,35 +213,41 @@ USES_TENSOR = np.isin(KEYS, sorted(TENSOR))
 
 def write_counters(path: Path, *, label: str) -> dict[str, Any]:
     """Write the raw page to `path`; return what is true of each launch, the sums, and FLOP by formula."""
-    pipe, dram, read, written = _tensor_percent(), _dram_percent(), _read(), _written()
+    exact, dram_hz, read, written = _exact_ns(), _dram_hz(), _read(), _written()
+    dur = np.rint(exact).astype(np.int64)
+    cycles = np.rint(exact * SM_HZ / 1e9).astype(np.int64)
+    most = DRAM_PEAK * dram_hz * exact / 1e9  # bytes that memory could have moved in each launch's time
+    dram = 100 * (read + written) / most
+    tensor = np.where(USES_TENSOR, np.array([launch.tiled_flops for launch in LAUNCHES]), 0)
+    pipe = 100 * tensor / (TF32_PER_CYCLE * SMS * cycles)
     fadd, fmul, fused = _thread_operations()
     flops = fadd + fmul + fused
-    fma = 100 * flops / (FP32_PER_CYCLE * SMS * _cycles())
+    fma = 100 * flops / (FP32_PER_CYCLE * SMS * cycles)
     loaded, stored = _sectors("read"), _sectors("written")
     values = {
-        "dur_ns": _durations(),
-        "cycles": _cycles(),
+        "dur_ns": dur,
+        "cycles": cycles,
         "hz": SM_HZ,
         "sm_percent": 1.02 * np.maximum(pipe, fma) + 1.2,
         "memory_percent": np.maximum(dram, 1.9) * 1.05 + 1.4,
         "dram_percent": dram,
         "fma_percent": 1.1 * fma,
-        "tensor_instructions": _tensor_operations() // PER_INSTRUCTION,
+        "tensor_instructions": tensor // PER_INSTRUCTION,
         "tensor_percent": pipe / np.minimum(1, BLOCKS / SMS),
         "flops_per_sm": flops / SMS,
         "fadd": fadd,
         "fmul": fmul,
         "ffma": fused // 2,
-        "tf32_flops": _tensor_operations(),
+        "tf32_flops": tensor,
         "tf32_peak": TF32_PER_CYCLE * SMS,
         "int_zero": 0,
         "read": read,
-        "read_percent": 100 * read / _most(),
-        "read_per_s": 1e9 * read / _exact_ns(),
+        "read_percent": 100 * read / most,
+        "read_per_s": 1e9 * read / exact,
         "written": written,
-        "dram_cycles": np.rint(CHANNELS * _dram_hz() * _exact_ns() / 1e9).astype(np.int64),
-        "dram_cycles_mean": _dram_hz() * _exact_ns() / 1e9,
-        "dram_hz": np.rint(_dram_hz()).astype(np.int64),
+        "dram_cycles": np.rint(CHANNELS * dram_hz * exact / 1e9).astype(np.int64),
+        "dram_cycles_mean": dram_hz * exact / 1e9,
+        "dram_hz": np.rint(dram_hz).astype(np.int64),
         "loaded": loaded,
         "stored": stored,
         "load_requests": -(-loaded // 8),
@@ -254,8 +260,8 @@ def write_counters(path: Path, *, label: str) -> dict[str, Any]:
     counters.write(path, "resnet", launches, kinds, values, label=label, output=["Using cuda for inference"])
     found = counters.truth(
         launches,
-        dur_ns=_durations().tolist(),
-        tensor_flops=_tensor_operations().tolist(),
+        dur_ns=dur.tolist(),
+        tensor_flops=tensor.tolist(),
         fp32_flops=flops.tolist(),
         dram_bytes=(read + written).tolist(),
     )
@@ -300,35 +306,10 @@ def _exact_ns() -> Float:
     return np.asarray(np.maximum(slower, 1e9 * _read() / (0.85 * DRAM_PEAK * DRAM_HZ)), np.float64)
 
 
-def _durations() -> Int:
-    return np.rint(_exact_ns()).astype(np.int64)
-
-
-def _cycles() -> Int:
-    return np.rint(_exact_ns() * SM_HZ / 1e9).astype(np.int64)
-
-
 def _dram_hz() -> Float:
     hz = np.full(len(KEYS), float(DRAM_HZ))
     hz[: len(FIRST_READ)] = np.array(FIRST_PER_S) / (np.array(FIRST_PERCENT) / 100 * DRAM_PEAK)
     return hz
-
-
-def _most() -> Float:
-    """Bytes that memory could have moved in each launch's time."""
-    return np.asarray(DRAM_PEAK * _dram_hz() * _exact_ns() / 1e9, np.float64)
-
-
-def _dram_percent() -> Float:
-    return np.asarray(100 * (_read() + _written()) / _most(), np.float64)
-
-
-def _tensor_operations() -> Int:
-    return np.where(USES_TENSOR, np.array([launch.tiled_flops for launch in LAUNCHES]), 0)
-
-
-def _tensor_percent() -> Float:
-    return np.asarray(100 * _tensor_operations() / (TF32_PER_CYCLE * SMS * _cycles()), np.float64)
 
 
 def _thread_operations() -> tuple[Int, Int, Int]:
