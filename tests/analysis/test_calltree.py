@@ -269,8 +269,6 @@ def test_empty_and_wrong_tables() -> None:
 
 
 DATABASES = [GPU, CPU, "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
-
-
 WITH_KERNELS = [GPU, "hpctoolkit-leo-nvidia-database"]
 
 

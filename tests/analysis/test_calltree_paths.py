@@ -15,7 +15,7 @@ from perfkit.tables import CALL_METRICS, CALLTREE, STALLS
 
 TREE, METRICS = toy_tree(), toy_metrics()
 KERNEL = "sgemm(float*)"
-HPCTOOLKIT = [
+REASONS = [
     "gmem",
     "idep",
     "ifet",
@@ -197,7 +197,7 @@ def test_stalls_of_each_kernel_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("reason", HPCTOOLKIT)
+@pytest.mark.parametrize("reason", REASONS)
 def test_every_reason_of_hpctoolkit_has_words(reason: str) -> None:
     """Each of HPCToolkit's stall reasons is explained, with and without its old prefix."""
     assert stall_words[reason].means.endswith(".")

@@ -92,18 +92,6 @@ def test_functions_of_one_name_in_two_places_stay_apart() -> None:
     assert [(10, 4.0, 2), (90, 2.0, 1)] == values(found, "line", "exclusive", "count")
 
 
-@pytest.mark.parametrize("by", ["function", "module", "file", "kind"])
-@pytest.mark.parametrize("metric", ["CPUTIME", "GPUOP", "GKER", "GXCOPY:H2D"])
-def test_exclusive_values_add_up_to_the_roots(metric: str, by: str) -> None:
-    """However they are grouped, exclusive values add up to the total of the roots, and their shares to 1."""
-    totals = paths.inclusive(TREE, METRICS)
-    found = paths.exclusive(TREE, METRICS, metric=metric, by=by)
-    assert (
-        pytest.approx(totals.loc[totals["metric"] == metric, "inclusive"].sum(), rel=1e-12) == found["exclusive"].sum()
-    )
-    assert pytest.approx(1.0, rel=1e-12) == found["share_frac"].sum()
-
-
 def test_hot_path_by_hand() -> None:
     """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken."""
     found = paths.hot_path(TREE, METRICS, metric="GPUOP")

@@ -393,13 +393,6 @@ def test_order_of_steps_in_a_frame_is_that_of_their_numbers() -> None:
     assert steps(some, some).equals(steps(mixed, some))
 
 
-def stepped(*spans: tuple[int, int], rank: int = 0) -> pd.DataFrame:
-    """Steady steps from (start, duration)."""
-    start, dur = (np.array(column) for column in zip(*spans, strict=True))
-    frame = {"rank": rank, "step": np.arange(len(spans)), "start_ns": start, "dur_ns": dur}
-    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": True}))
-
-
 def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
     """STEP_PARTS of steps that compute as long and are idle for these times."""
     zeros = dict.fromkeys(COLUMNS, 0.0)
@@ -420,7 +413,7 @@ def test_parts_by_hand() -> None:
             {"start_ns": 195, "dur_ns": 55},
         ),
         copies({"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"}),
-        stepped((0, 100), (100, 100)),
+        run(100, 100),
     )
     assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[COLUMNS].to_numpy().tolist()
 
@@ -434,9 +427,7 @@ def test_the_mean_over_the_gpus_of_all_ranks() -> None:
             {"rank": 1, "start_ns": 0, "dur_ns": 100},
         ),
         copies(),
-        STEPS.make(
-            pd.concat([stepped((0, 100), rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})
-        ),
+        STEPS.make(pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})),
     )
     assert [160 / 3, 140 / 3] == pytest.approx(found.loc[0, ["computation_ns", "idle_ns"]].tolist())
 
@@ -445,7 +436,7 @@ def test_no_parts() -> None:
     """Without steps, or without GPUs, there is no row; nor is there one where a side has no steps."""
     some = kernels({"start_ns": 0, "dur_ns": 20})
     assert in_parts(some, copies(), STEPS.empty()).equals(STEP_PARTS.empty())
-    assert in_parts(kernels(), copies(), stepped((0, 9))).equals(STEP_PARTS.empty())
+    assert in_parts(kernels(), copies(), run(9)).equals(STEP_PARTS.empty())
     for pair in ((of_idle(1), STEP_PARTS.empty()), (STEP_PARTS.empty(), of_idle(1)), ([], [])):
         pd.testing.assert_frame_equal(PARTS.empty(), parts(*pair))
 

@@ -261,8 +261,6 @@ def profile(*calls: tuple[int, int, str, float, float], first: dict[str, Any] | 
 
 
 BEFORE = profile((2, 1, "train", 9.0, 1.0), (3, 2, "load", 5.0, 5.0), (4, 2, "mm<float>(int)", 3.0, 3.0))
-
-
 AFTER = profile((7, 1, "train", 7.0, 1.0), (9, 7, "mm<half>(long)", 4.0, 4.0), (8, 7, "prefetch", 2.0, 2.0))
 
 

@@ -180,8 +180,6 @@ def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
 
 
 POINTS = roofline(ops(MM), gpu_time((0, 0, 60)))
-
-
 COVERED = coverage(ops(MM), gpu_time((0, 0, 60), (0, -1, 40)))
 
 

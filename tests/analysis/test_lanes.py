@@ -43,20 +43,10 @@ def us(start: int, end: int, **other: Any) -> dict[str, Any]:
 
 
 K1 = us(10, 30, name="alpha", correlation=5)
-
-
 K2 = us(20, 40, name="beta", stream=8, correlation=6)
-
-
 C = us(35, 60, name="gather", stream=9, family="communication", correlation=7)
-
-
 TOY = kernels(K1, K2, C)
-
-
 COPY = copies(us(55, 70, correlation=9))
-
-
 TOY_LANES = Lanes(TOY, COPY)
 
 
@@ -184,8 +174,8 @@ def test_wrong_choices(ask: Any, choice: dict[str, Any], words: str) -> None:
         ask(TOY_LANES, **choice)
 
 
-def test_wrong_numbers_and_families() -> None:
-    """There are no 0 bins, no family of the user's own, and no longer list than asked for."""
+def test_wrong_numbers_families_and_tables() -> None:
+    """There are no 0 bins, no family of the user's own, no longer list than asked for, and no copies for kernels."""
     with pytest.raises(ValueError, match=r"bins: 0 is not at least 1"):
         TOY_LANES.busy(bins=0)
     with pytest.raises(ValueError, match=r"families: 'gem' is not one of \['gemm', "):
@@ -193,10 +183,6 @@ def test_wrong_numbers_and_families() -> None:
     with pytest.raises(ValueError, match=r"most: 4 operations have time in the window, more than 3"):
         TOY_LANES.intervals(most=3)
     assert len(TOY_LANES.intervals(most=4)) == 4
-
-
-def test_wrong_tables() -> None:
-    """Kernels and copies in each other's place are refused."""
     with pytest.raises(SchemaError, match=r"table 'KERNELS' does not match"):
         Lanes(COPY, TOY)
 
@@ -275,15 +261,11 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
 
 
 def test_a_run_without_operations_has_no_gap() -> None:
-    """And no GPU that could be looked at."""
+    """And no GPU that could be looked at; a window that ends before it starts is refused."""
     index = Idle(KERNELS.empty(), COPIES.empty(), API_CALLS.empty(), ranges=RANGES.empty())
     assert index.gaps().empty
     assert index.gaps(window=(0, 9), gpus=(0,)).empty
     assert "the capture holds no operation of a GPU" == index.determinable().why
-
-
-def test_a_window_that_ends_before_it_starts_is_refused() -> None:
-    """As everywhere."""
     with pytest.raises(ValueError, match="does not end after it starts"):
         Idle(*made(0)[:3]).gaps(window=(9, 9))
 

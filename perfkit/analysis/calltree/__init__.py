@@ -179,12 +179,6 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
     `summary` is what `gpu_summary` returned, and `wall_ns` the length of the run, above 0; else ValueError. The answer
     has of each row of `summary` its `rank` (and `entry`), `launch_count`, `low_ns`, `high_ns`, and `low_frac`,
     `high_frac` of `wall_ns`, above 1 where several threads launch at once: float64, NaN without launches recorded.
-
-    Examples
-    --------
-    >>> launch_cost(pd.DataFrame({"rank": [0], "launch_count": [200.0]}), wall_ns=1e9)
-       rank  launch_count     low_ns    high_ns  low_frac  high_frac
-    0     0         200.0  1000000.0  2000000.0     0.001      0.002
     """
     if absent := [name for name in ("rank", "launch_count") if name not in summary]:
         raise ValueError(f"summary: column {', '.join(absent)} is missing; give what calltree.gpu_summary returned")

@@ -20,16 +20,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import where
 from perfkit.analysis.efficiency import credible
 from perfkit.analysis.flops import shapes
-from perfkit.analysis.flops.shapes import (
-    FORMS,
-    PLACES,
-    Inputs,
-    Work,
-    attention,
-    convolution,
-    convolution_gradients,
-    parsed,
-)
+from perfkit.analysis.flops.shapes import Inputs, Work, parsed
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, share
 from perfkit.analysis.operators.totals import enclosing, parents, sums
@@ -66,9 +57,9 @@ MODELS: dict[str, Callable[[Inputs], Work | None]] = {
     "aten::baddbmm": partial(shapes.gemm, first=1, added=0),
     "aten::linear": partial(shapes.gemm, added=2, turned=True),
     "aten::_scaled_mm": partial(shapes.gemm, result="unknown"),
-    "aten::convolution_backward": convolution_gradients,
-    **{name: partial(convolution, at=at) for name, at in PLACES.items()},
-    **{name: partial(attention, form=form) for name, form in FORMS.items()},
+    "aten::convolution_backward": shapes.convolution_gradients,
+    **{name: partial(shapes.convolution, at=at) for name, at in shapes.PLACES.items()},
+    **{name: partial(shapes.attention, form=form) for name, form in shapes.FORMS.items()},
     "aten::embedding": shapes.embedding,
     "aten::copy_": shapes.copied,
     **{f"aten::{name}": shapes.elementwise for name in _SAME_TYPE},

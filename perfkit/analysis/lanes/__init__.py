@@ -31,6 +31,7 @@ TEXTS = ("detail", "api", "range")
 
 __all__ = ["Idle", "Lanes", "Launching", "Spans"]
 TABLES = pd.Index(["KERNELS", "COPIES"])
+Ids = Sequence[int]
 
 
 class Lanes:
@@ -66,9 +67,9 @@ class Lanes:
         *,
         window: Window | None = None,
         bins: int = 320,
-        ranks: Sequence[int] = (),
-        gpus: Sequence[int] = (),
-        names: NDArray[np.bool_] | None = None,
+        ranks: Ids = (),
+        gpus: Ids = (),
+        names: Bool | None = None,
     ) -> pd.DataFrame:
         """Return the busy time of each stream in equal bins of one time axis, kind by kind.
 
@@ -93,12 +94,7 @@ class Lanes:
         return table.assign(start_ns=edges[at], dur_ns=dur_ns, busy_ns=busy_ns, busy_frac=share(busy_ns, dur_ns))
 
     def totals(
-        self,
-        *,
-        window: Window | None = None,
-        ranks: Sequence[int] = (),
-        gpus: Sequence[int] = (),
-        names: NDArray[np.bool_] | None = None,
+        self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = (), names: Bool | None = None
     ) -> pd.DataFrame:
         """Return the time of the kernels with time in the window, per name; arguments and ValueError as in `busy`.
 
@@ -112,14 +108,7 @@ class Lanes:
         table = self._works.names(seen).assign(count=counts[seen], total_ns=totals[seen])
         return ranked(table.assign(share_frac=table["total_ns"] / table["total_ns"].sum()), "total_ns", ["name"])
 
-    def count(
-        self,
-        *,
-        window: Window | None = None,
-        ranks: Sequence[int] = (),
-        gpus: Sequence[int] = (),
-        names: NDArray[np.bool_] | None = None,
-    ) -> int:
+    def count(self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = (), names: Bool | None = None) -> int:
         """Return the number of kernels and copies with time in the window; arguments and ValueError as in `busy`."""
         return int(self._sums(window, ranks, gpus, names)[0].sum())
 
@@ -127,9 +116,9 @@ class Lanes:
         self,
         *,
         window: Window | None = None,
-        ranks: Sequence[int] = (),
-        gpus: Sequence[int] = (),
-        names: NDArray[np.bool_] | None = None,
+        ranks: Ids = (),
+        gpus: Ids = (),
+        names: Bool | None = None,
         most: int = 2000,
     ) -> pd.DataFrame:
         """Return the kernels and copies with time in the window one by one, whole: they are not cut at its edges.
@@ -152,9 +141,7 @@ class Lanes:
         in_table = pd.Categorical.from_codes(copied.astype(np.int8), TABLES)
         return table.assign(correlation=correlation, row=row, table=in_table)
 
-    def _sums(
-        self, window: Window | None, ranks: Sequence[int], gpus: Sequence[int], names: NDArray[np.bool_] | None
-    ) -> Int:
+    def _sums(self, window: Window | None, ranks: Ids, gpus: Ids, names: Bool | None) -> Int:
         """Return count and time of each work, 0 where it is not kept."""
         edges, mask = self._window(window), self._works.mask(names)
         sums = np.zeros((2, self._works.count), np.int64)
@@ -165,7 +152,7 @@ class Lanes:
     def _window(self, window: Window | None) -> Window:
         return self.span if window is None else bounds(window)
 
-    def _chosen(self, ranks: Sequence[int], gpus: Sequence[int]) -> list[Lane]:
+    def _chosen(self, ranks: Ids, gpus: Ids) -> list[Lane]:
         """Return the lanes of the devices kept."""
         kept = np.ones(len(self.devices), bool)
         for name, column, wanted in (("ranks", "rank", ranks), ("gpus", "gpu", gpus)):
@@ -278,9 +265,7 @@ class Idle:
         ran = np.unique(of_graph[of_graph >= 0] * max(count, 1) + device[of_graph >= 0])
         self._graph, self._graph_device = np.divmod(ran, max(count, 1))
 
-    def gaps(
-        self, *, window: Window | None = None, ranks: Sequence[int] = (), gpus: Sequence[int] = ()
-    ) -> pd.DataFrame:
+    def gaps(self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = ()) -> pd.DataFrame:
         """Return the times at which a device does nothing, with what it was waiting for.
 
         A window that is omitted is the span of each device's operations; empty `ranks` and `gpus` keep all. The table
@@ -295,7 +280,7 @@ class Idle:
         rows = [np.arange(self._bounds[device], self._bounds[device + 1]) for device in kept.tolist()]
         return self._gaps.take(np.concatenate([np.zeros(0, np.int64), *rows])).reset_index(drop=True)
 
-    def determinable(self, *, ranks: Sequence[int] = (), gpus: Sequence[int] = ()) -> Determinable:
+    def determinable(self, *, ranks: Ids = (), gpus: Ids = ()) -> Determinable:
         """Return whether enough operations have their launch call to speak of causes; arguments as in `gaps`.
 
         As `perfkit.analysis.causes.determinable` says of the operations of these devices and the calls of these ranks.
@@ -307,7 +292,7 @@ class Idle:
         operations, lacking = (int(counts[kept].sum()) for counts in (self._operations, self._lacking))
         return judged(operations, lacking, int(there.sum()), int((there & ~filled).sum()))
 
-    def _chosen(self, ranks: Sequence[int], gpus: Sequence[int]) -> NDArray[np.bool_]:
+    def _chosen(self, ranks: Ids, gpus: Ids) -> NDArray[np.bool_]:
         kept = np.ones(len(self._devices), bool)
         for column, wanted in (("rank", ranks), ("gpu", gpus)):
             kept &= np.isin(self._devices[column].to_numpy(), np.asarray(wanted)) if len(wanted) else True
@@ -348,13 +333,6 @@ class Spans:
     Unlike the operations of `Lanes` they may nest, and one that lasts 0 ns is in the window in which it starts. `group`
     is the group of each row, 0 .. groups-1; some may be empty. `total` is, per group, the time in which any of its rows
     ran, int64 ns. About 32 bytes per row are kept beside the table.
-
-    Examples
-    --------
-    >>> calls = pd.DataFrame({"start_ns": [0, 10, 50], "dur_ns": [30, 10, 20]})
-    >>> spans = Spans(calls, np.array([0, 0, 1]), 2)
-    >>> spans.total.tolist(), spans.count((5, 10)).tolist()
-    ([30, 20], [1, 0])
     """
 
     def __init__(self, frame: pd.DataFrame, group: Int, groups: int) -> None:

@@ -88,12 +88,6 @@ def running(ops: pd.DataFrame, parent: Int, moments: pd.DataFrame) -> Int:
     """Return the row of the innermost operator that runs on the thread of each moment, -1 where none does.
 
     `parent` are the `parents` of `ops`; `moments` have rank, process, thread and start_ns, the moment.
-
-    Examples
-    --------
-    >>> ops = pd.DataFrame({"rank": 0, "process": 1, "thread": 1, "start_ns": [0, 10], "dur_ns": [100, 20]})
-    >>> running(ops, np.array([-1, 0]), ops.assign(start_ns=[15, 30])).tolist()
-    [1, 0]
     """
     of_op, of_moment = numbered_together([ops, moments], THREAD_KEYS)
     start, at = ops["start_ns"].to_numpy(), moments["start_ns"].to_numpy()
@@ -242,13 +236,6 @@ def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
     """Return the innermost frame of the program on the thread at each moment, else the innermost of all.
 
     A name per moment (rank, process, thread and start_ns), missing where no Python function runs.
-
-    Examples
-    --------
-    >>> calls = pd.DataFrame({"rank": 0, "process": 1, "thread": 1, "start_ns": [0, 2, 3], "dur_ns": [9, 5, 2]})
-    >>> names = ["train.py(3): step", "torch/_tensor.py(5): f", "<built-in method item>"]
-    >>> lines(calls.assign(name=pd.Categorical(names)), calls.assign(start_ns=[4, 5, 9])).tolist()
-    ['train.py(3): step', 'train.py(3): step', nan]
     """
     own = np.flatnonzero(where(python_calls["name"], _of_program))
     place = _innermost(python_calls.take(own), moments)

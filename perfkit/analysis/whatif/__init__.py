@@ -10,7 +10,7 @@ Conventions
 The program is what its threads called, with the CPU's work between the calls, and the operations that the calls
 started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits for
 in other streams and on other ranks; calls that wait return when what they wait for is done. Of all this only calls and
-operations are recorded; the rest is inferred (`waits`, `plan`, `program`), and delays that nothing explains are left
+operations are recorded; the rest is inferred (`program`, `plan`), and delays that nothing explains are left
 out. A replay of the unchanged program tells how much that is: when it misses the measured span by more than
 `LIMIT_FRAC` the model does not hold, and there is no answer.
 

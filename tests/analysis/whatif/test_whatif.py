@@ -67,8 +67,6 @@ def row(start_us: int, end_us: int, correlation: int = -1, **more: Any) -> dict[
 
 
 WORK = kernels(row(10, 110, 1, name="a"), row(112, 162, 2, name="b"), row(190, 200, 3, name="c"))
-
-
 CALLS = api_calls(row(0, 5, 1), row(8, 13, 2), row(15, 170, name="cudaStreamSynchronize"), row(180, 185, 3))
 
 
@@ -188,23 +186,6 @@ def test_an_operation_in_the_window() -> None:
     assert (88, 88, 88) == us(replay(WORK, COPIES.empty(), CALLS, window=(100 * US, 300 * US)))[:3]
 
 
-def test_shifting_all_times_changes_nothing() -> None:
-    """A replay depends on distances only."""
-    shift = 7_000_000_000
-    moved = (WORK.assign(start_ns=WORK["start_ns"] + shift), CALLS.assign(start_ns=CALLS["start_ns"] + shift))
-    assert us(replay(WORK, COPIES.empty(), CALLS, changes=[Kernels(3)])) == us(
-        replay(moved[0], COPIES.empty(), moved[1], changes=[Kernels(3)])
-    )
-
-
-def test_arguments_are_not_changed() -> None:
-    """The tables are the same afterwards."""
-    before = WORK.copy(deep=True), CALLS.copy(deep=True)
-    replay(WORK, COPIES.empty(), CALLS, changes=[Kernels(3), Synchronisations()])
-    pd.testing.assert_frame_equal(before[0], WORK)
-    pd.testing.assert_frame_equal(before[1], CALLS)
-
-
 def test_answers_of_a_prepared_run_do_not_meet() -> None:
     """Each is that of a replay of its own, timed by hand above, whatever was asked before; unchanged it stays 190."""
     run = prepared(WORK, COPIES.empty(), CALLS)
@@ -224,13 +205,9 @@ def test_empty(calls: pd.DataFrame) -> None:
 
 
 def test_no_calls() -> None:
-    """Kernels without any call are refused, with what to record."""
+    """Kernels without any call, and those most of which have none of their own, are refused, with what to record."""
     with pytest.raises(PerfkitError, match=r"holds no CUDA call.*nsys profile --trace=cuda"):
         replay(WORK, COPIES.empty(), API_CALLS.empty())
-
-
-def test_calls_of_other_kernels() -> None:
-    """So are kernels most of which have no call of their own."""
     with pytest.raises(PerfkitError, match=r"2 of 3 operations have no launch call"):
         replay(WORK, COPIES.empty(), CALLS.head(1))
 
@@ -242,8 +219,12 @@ def test_graphs_in_part() -> None:
         replay(work, COPIES.empty(), api_calls(row(0, 5, 1, name="cudaGraphLaunch")))
 
 
-def test_wrong_tables() -> None:
-    """A table in the wrong place is named."""
+def test_wrong_arguments() -> None:
+    """A table in the wrong place is named, a window must end after it starts; the tables are the same afterwards."""
+    before = WORK.copy(deep=True), CALLS.copy(deep=True)
+    replay(WORK, COPIES.empty(), CALLS, changes=[Kernels(3), Synchronisations()])
+    pd.testing.assert_frame_equal(before[0], WORK)
+    pd.testing.assert_frame_equal(before[1], CALLS)
     with pytest.raises(SchemaError, match="KERNELS"):
         replay(CALLS, COPIES.empty(), CALLS)
     with pytest.raises(SchemaError, match="COPIES"):
@@ -252,10 +233,6 @@ def test_wrong_tables() -> None:
         replay(WORK, COPIES.empty(), WORK)
     with pytest.raises(SchemaError, match="RANGES"):
         replay(WORK, COPIES.empty(), CALLS, ranges=WORK)
-
-
-def test_wrong_window() -> None:
-    """A window must end after it starts."""
     with pytest.raises(ValueError, match="does not end after it starts"):
         replay(WORK, COPIES.empty(), CALLS, window=(5, 5))
 
