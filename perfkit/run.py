@@ -184,11 +184,6 @@ class Run:
 
         `filter` takes the values of what it leaves out from those above, unless ``update_inc_cols=False`` keeps them as
         measured. PerfkitError if no profile has call paths, or none of their metrics was measured.
-
-        >>> Run([]).call_graph  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        ...
-        perfkit.errors.PerfkitError: run: no profile has call paths. Record them with `hpcrun ...
         """
         calltree = self.table("CALLTREE")
         if calltree.empty:

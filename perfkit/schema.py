@@ -75,21 +75,11 @@ class Table:
         return self.make(pd.DataFrame({name: [] for name in self.column_names}))
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return `frame` ordered, cast, sorted and checked against this table; SchemaError lists all mismatches at
-        once.
+        """Return `frame` as this table: ordered, cast, sorted and checked; SchemaError lists all mismatches at once.
 
-        Parameters
-        ----------
-        frame
-            Exactly the table's columns, in any order and of any type that casts without loss.
+        It has exactly the table's columns, in any order and of any type that casts without loss. What is returned is a
+        new frame with a fresh index; the columns are shared where nothing had to change.
 
-        Returns
-        -------
-        pandas.DataFrame
-            A new frame with a fresh index; the columns are shared where nothing had to change.
-
-        Examples
-        --------
         >>> spans = Table("SPANS", "a span", (Column("start_ns", "int64", "start"),), ("start_ns",))
         >>> spans.make(pd.DataFrame({"start_ns": [2.0, 1.0]}))["start_ns"].tolist()
         [1, 2]

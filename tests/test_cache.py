@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import NoReturn
@@ -153,17 +152,6 @@ def test_a_changed_file_of_a_folder_is_read_again(tmp_path: Path) -> None:
     other = nsys.parquet(tmp_path / "other", {nsys.KERNEL: [nsys.kernel(0, 1)]})
     (other / f"{nsys.KERNEL}.parquet").replace(export / f"{nsys.KERNEL}.parquet")
     assert 1 == len(perfkit.load(export).kernels)
-
-
-def test_two_processes_may_load_at_once(capture: Path, cache: Path) -> None:
-    """Both get the right tables, and no partial file is left."""
-    code = "import perfkit, sys; r = perfkit.load(sys.argv[1]); print(r.kernels.dur_ns.sum(), len(r.ranges))"
-    command = [sys.executable, "-c", code, str(capture)]
-    root = Path(perfkit.__file__).parents[1]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(2)]
-    assert ["750 2", "750 2"] == [process.communicate(timeout=60)[0].strip() for process in both]
-    assert {"CAPTURE", "KERNELS", "RANGES"} == {f.name.split(".")[0] for f in copies_in(cache)}
-    assert {".parquet"} == {f.suffix for f in copies_in(cache)}
 
 
 def test_off_keeps_nothing(capture: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,18 +10,21 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from frames import api_calls, copies, kernels
 from readers import deepspeed_files, hpctoolkit_files, nccl_files, ncu_files
 from readers import nsys_files as nsys
+from readers import smi_files as smi
+from sampled import SECOND, samples
 
 import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
-from perfkit.readers import READERS
-from perfkit.run import Run
-from perfkit.tables import CAPTURE, SAMPLES, TABLES
+from perfkit.readers import READERS, deepspeed, nccl
+from perfkit.run import ZONELESS, Run, astray, devices, distinct
+from perfkit.tables import CAPTURE, DEVICES, SAMPLES, TABLES
 
 LATER = 5000  # ns
 
@@ -400,3 +403,207 @@ def test_a_log_that_one_of_its_readers_cannot_use_is_read_by_the_other(tmp_path:
     nccl_files.written(tmp_path / "train.log", lines[:1])
     with pytest.raises(ReadError, match="neither results of nccl-tests nor rings"):
         perfkit.load(tmp_path / "train.log")
+
+
+def told(frame: pd.DataFrame) -> dict[tuple[int, str], list[float]]:
+    """The values of each metric of each GPU."""
+    groups = frame.astype({"metric": str}).groupby(["gpu", "metric"])["value"]
+    return {key: values.tolist() for key, values in groups}
+
+
+def test_of_two_tools_at_one_time_that_with_more_readings_is_kept() -> None:
+    """Power four times and twice in 4 s: the four; the temperature that only the lesser has stays."""
+    less = samples(every=2 * SECOND, power_w=[1, 2], temperature_c=[60, 61])
+    more = samples(power_w=[3, 4, 5, 6])
+    for frames in ([less, more], [more, less]):
+        kept, notes = distinct(frames, ["a", "b"])
+        assert {(0, "power_w"): [3, 4, 5, 6], (0, "temperature_c"): [60, 61]} == told(pd.concat(kept))
+        first = frames[0] is less
+        assert [f"{'ab'[not first]}: power_w left out, {'ba'[not first]} has more readings of the same GPUs"] == notes
+        assert all(frame is SAMPLES.check(frame) for frame in kept)
+
+
+def test_of_equal_ones_the_first_is_kept() -> None:
+    """Two of two readings: those of the first file."""
+    kept, notes = distinct([samples(power_w=[1, 2]), samples(power_w=[3, 4])], ["a", "b"])
+    assert {(0, "power_w"): [1, 2]} == told(pd.concat(kept))
+    assert ["b: power_w left out, a has more readings of the same GPUs"] == notes
+
+
+def test_what_follows_each_other_is_kept() -> None:
+    """One tool ran from 0 to 1 s, the other from 5 to 6 s: nothing is told twice."""
+    frames = [samples(power_w=[1, 2]), samples(at=[5 * SECOND, 6 * SECOND], power_w=[3, 4])]
+    kept, notes = distinct(frames, ["a", "b"])
+    assert [2, 2] == [len(frame) for frame in kept]
+    assert [] == notes
+    assert all(frame is one for frame, one in zip(kept, frames, strict=True))
+
+
+def test_a_single_reading_gives_way_whenever_it_was_made() -> None:
+    """The inventory of an hour before would count for that hour, since a reading holds until the next."""
+    alone = samples(at=[-3600 * SECOND], power_w=[60], power_limit_w=[700])
+    kept, notes = distinct([alone, samples(power_w=[1, 2])], ["gpus.xml", "dmon.log"])
+    assert {(0, "power_limit_w"): [700], (0, "power_w"): [1, 2]} == told(pd.concat(kept))
+    assert ["gpus.xml: power_w left out, dmon.log has more readings of the same GPUs"] == notes
+
+
+def test_devices_and_metrics_are_apart() -> None:
+    """Another GPU, another rank and another metric at the same time are no repetition."""
+    frames = [samples(power_w=[1, 2]), samples(gpu=1, power_w=[3]), samples(rank=1, power_w=[4]), samples(fan_frac=[1])]
+    kept, notes = distinct(frames, ["a", "b", "c", "d"])
+    assert [2, 1, 1, 1] == [len(frame) for frame in kept]
+    assert [] == notes
+
+
+def test_many_metrics_are_counted_in_a_note() -> None:
+    """Three are named; a table without rows has nothing to leave out."""
+    names = ["energy_j", "fan_frac", "power_w", "sm_clock_hz", "temperature_c"]
+    once, twice = (samples(**{name: [1.0] * count for name in names}) for count in (1, 2))
+    frames = [once, twice, SAMPLES.empty()]
+    kept, (note,) = distinct(frames, ["a", "b", "c"])
+    assert [0, 10, 0] == [len(frame) for frame in kept]
+    assert "a: energy_j, fan_frac, power_w and 2 more left out, b has more readings of the same GPUs" == note
+
+
+def test_against_a_search_over_all_pairs() -> None:
+    """Of made-up series none that is kept meets another of its device, and one that is left out meets a longer one."""
+    random = np.random.default_rng(0)
+
+    def made() -> pd.DataFrame:
+        times = random.integers(0, 20) + np.arange(random.integers(2, 9))
+        return samples(gpu=int(random.integers(3)), at=times.tolist(), power_w=[1.0] * len(times))
+
+    for _ in range(50):
+        frames = [made() for _ in range(6)]
+        kept, _ = distinct(frames, list("abcdef"))
+        assert {0} >= {len(after) for before, after in zip(frames, kept, strict=True) if len(after) != len(before)}
+        lengths = [len(frame) for frame in kept]
+        spans = [(f["gpu"].iloc[0], f["time_ns"].min(), f["time_ns"].max(), len(f)) for f in frames]
+        for i, (gpu, start, end, count) in enumerate(spans):
+            beside = [j for j, other in enumerate(spans) if j != i and other[0] == gpu and lengths[j]]
+            meeting = [spans[j][3] for j in beside if spans[j][1] <= end and start <= spans[j][2]]
+            assert bool(meeting) != bool(lengths[i])
+            assert lengths[i] or max(meeting) >= count
+
+
+def test_a_gpu_that_two_tools_name_is_there_once() -> None:
+    """Of the two rows that is kept which knows the memory; another rank's GPU 0 is another."""
+    unknown = {"compute_capability": "", "sm_count": None, "memory_bytes_per_s": None, "clock_hz": None}
+    rows = [
+        {"rank": rank, "gpu": 0, "name": "A100", "memory_bytes": memory, **unknown}
+        for rank, memory in ((0, None), (0, 80), (1, None))
+    ]
+    frame = DEVICES.make(pd.DataFrame(rows, columns=DEVICES.column_names).astype({"memory_bytes": "Int64"}))
+    assert [80, None] == [None if pd.isna(n) else n for n in devices(frame)["memory_bytes"]]
+
+
+def test_energy_of_a_node_is_counted_once(tmp_path: Path) -> None:
+    """dmon and a query of one node: power has one series per GPU, the query's limits stay, and a note tells of it."""
+    stamps = [("20260101", f"00:00:0{i}") for i in range(6)]
+    rows = [(*stamp, *row) for stamp, row in zip(stamps, smi.ticks(6, gpus=1), strict=True)]
+    smi.dmon(tmp_path / "dmon.log", *rows, columns=("Date", "Time", *smi.COLUMNS))
+    smi.query(tmp_path / "query.csv", *smi.moments(4, gpus=1))
+    run = perfkit.load(tmp_path)
+    power = run.samples[run.samples["metric"] == "power_w"]
+    assert [*range(600, 606)] == power["value"].tolist()
+    assert "memory_used_bytes" in set(run.samples["metric"])
+    assert (
+        "query.csv: gpu_busy_frac, power_w, temperature_c left out, dmon.log has more readings of the same GPUs"
+        in run.notes
+    )
+
+
+T0 = 1_767_225_600 * 10**9  # 2026-01-01 00:00:00 UTC
+MINUTE = 60 * 10**9
+HOUR = 60 * MINUTE
+TIMELINE = kernels({"start_ns": 0, "dur_ns": MINUTE})
+
+
+def capture(start_ns: int | None, dur_ns: int, *notes: str, name: str = "gpu.log", **tables: pd.DataFrame) -> Profile:
+    """A profile that began `start_ns` after midnight."""
+    t0 = None if start_ns is None else T0 + start_ns
+    row = {"rank": 0, "tool": "any", "tool_version": "", "path": name, "t0_unix_ns": t0, "dur_ns": dur_ns}
+    loaders: dict[str, Callable[[], pd.DataFrame]] = {key: lambda f=frame: f for key, frame in tables.items()}
+    reader = "nsys" if tables else "nvidia_smi"
+    return Profile(reader, Path(name), CAPTURE.make(pd.DataFrame([row])), loaders, notes=notes)
+
+
+CAPTURED = capture(0, MINUTE, name="run.sqlite", KERNELS=TIMELINE)
+LOCAL = f"the times are local ones without a zone, {ZONELESS}"
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "dur_ns", "clock"),
+    [
+        (2 * HOUR, 5 * MINUTE, "at UTC+2:00"),
+        (-8 * HOUR - MINUTE, 5 * MINUTE, "at UTC-8:00"),
+        (5 * HOUR + 30 * MINUTE, 0, "at UTC+5:30"),
+        (14 * HOUR, MINUTE, "at UTC+14:00"),
+        (2 * HOUR - 10 * MINUTE, 40 * MINUTE, "between UTC+2:00 and UTC+2:30"),
+    ],
+)
+def test_a_log_that_is_a_zone_away_from_the_timeline_is_noted(start_ns: int, dur_ns: int, clock: str) -> None:
+    """A clock 2 h ahead of UTC began its log at 02:00 of its time when the timeline began at 00:00 UTC."""
+    (note,) = astray([CAPTURED, capture(start_ns, dur_ns, LOCAL)])
+    assert note.startswith(f"gpu.log: its times, taken as UTC, miss the timeline; as those of a clock {clock} they")
+    assert "record in UTC" in note
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "dur_ns", "why"),
+    [
+        (-10 * MINUTE, 30 * MINUTE, "it meets the timeline, and would three quarters later too"),
+        (MINUTE, MINUTE, "it begins where the timeline ends"),
+        (2 * HOUR + 7 * MINUTE, MINUTE, "no quarter of an hour away"),
+        (20 * HOUR, MINUTE, "there is no such zone"),
+        (-13 * HOUR, MINUTE, "there is no such zone"),
+        (None, HOUR, "no wall clock"),
+    ],
+)
+def test_other_logs_are_not_noted(start_ns: int | None, dur_ns: int, why: str) -> None:
+    """A log that meets the timeline, or that no zone would bring there, gives no reason to doubt its clock."""
+    assert [] == astray([CAPTURED, capture(start_ns, dur_ns, LOCAL)]), why
+
+
+def test_times_that_are_known_to_be_utc_are_not_noted() -> None:
+    """A range of Prometheus two hours later was recorded two hours later."""
+    assert [] == astray([CAPTURED, capture(2 * HOUR, MINUTE)])
+    assert [] == astray([capture(2 * HOUR, MINUTE, LOCAL)])
+    assert [] == astray([capture(None, MINUTE, KERNELS=TIMELINE), capture(2 * HOUR, MINUTE, LOCAL)])
+
+
+def test_any_capture_of_the_timeline_will_do() -> None:
+    """Beside a capture of the same time a log is well, whatever the other ranks did hours before."""
+    other = capture(2 * HOUR, MINUTE, name="later.sqlite", KERNELS=TIMELINE)
+    assert [] == astray([CAPTURED, other, capture(2 * HOUR, MINUTE, LOCAL)])
+
+
+def test_nothing_is_shifted() -> None:
+    """The run keeps the log two hours later, as its stamps say, and notes it once."""
+    run = Run([CAPTURED, capture(2 * HOUR, MINUTE, LOCAL)])
+    assert [T0, T0 + 2 * HOUR] == sorted(run.capture["t0_unix_ns"])
+    assert [0] == run.kernels["start_ns"].tolist()
+    assert 1 == sum("miss the timeline" in note for note in run.notes)
+
+
+def test_readers_of_local_times_say_so_in_these_words(tmp_path: Path) -> None:
+    """nvidia-smi, Megatron with stamps and nccl-tests' report: all times without a zone are told by one phrase."""
+    lines = [f"[2026-01-01 00:00:0{n}] {deepspeed_files.timed(n, 1000.0)}" for n in (1, 2)]
+    found = [
+        smi.read(smi.query(tmp_path / "gpu.csv", *smi.moments())),
+        smi.read(smi.text(tmp_path / "gpus.txt")),
+        deepspeed.read(deepspeed_files.written(tmp_path / "train.log", lines)),
+        nccl.read(nccl_files.reported(tmp_path / "test.json", nccl_files.report())),
+    ]
+    for profile in found:
+        assert profile.capture["t0_unix_ns"].notna().all()
+        assert any(ZONELESS in note for note in profile.notes), profile.path.name
+
+
+def test_a_real_log_of_local_times_has_the_note(tmp_path: Path, profiles: Path) -> None:
+    """The query of an H100 under load, beside a timeline of 7 hours before, could be of UTC+7 among its neighbours."""
+    path = profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv"
+    log = perfkit.load(path).profiles[0]
+    start = int(log.capture["t0_unix_ns"].iloc[0]) - T0 - 7 * HOUR
+    (note,) = astray([capture(start, MINUTE, name="run.sqlite", KERNELS=TIMELINE), log])
+    assert "UTC+7:00" in note

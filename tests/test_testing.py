@@ -1,4 +1,4 @@
-"""`check_reader`: perfkit's own readers keep the contract, and each rule is seen to be broken where it is."""
+"""`check_reader`: perfkit's own readers keep the contract and more, and each rule is seen to be broken where it is."""
 
 from __future__ import annotations
 
@@ -11,14 +11,163 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from readers import dcgm_files as dcgm
+from readers import deepspeed_files as deepspeed
+from readers import experiment_files as experiment
+from readers import hpctoolkit_files as hpctoolkit
+from readers import nccl_files as nccl
+from readers import ncu_files as ncu
+from readers import nsys_files as nsys
+from readers import smi_files as smi
+from readers import torch_files as torch
 from readers.outside_files import contributed, power_log
-from readers.test_compliance import CASES, Make
 
+import perfkit
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile
-from perfkit.readers import reader
-from perfkit.tables import SAMPLES
+from perfkit.readers import READERS, reader, recognise
+from perfkit.tables import SAMPLES, TABLES
 from perfkit.testing import check_reader
+
+Make = Callable[[Path], Path]
+
+# Per reader: files of its own, one per form it reads. A new reader adds a line.
+OWN: dict[str, dict[str, Make]] = {
+    "nsys": {
+        "sqlite": lambda folder: nsys.sqlite(folder / "run.sqlite", nsys.capture()),
+        "parquetdir": lambda folder: nsys.parquet(folder / "run_pqtdir", nsys.capture()),
+        "arrowdir": lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture()),
+        "arrowdir of streams": lambda folder: nsys.arrow(folder / "run_arwdir", nsys.capture(), "stream"),
+    },
+    "ncu": {
+        "raw page": lambda folder: ncu.raw(folder / "run.csv", ncu.full(0), ncu.full(1)),
+        "details page": lambda folder: ncu.details(folder / "run.csv", ncu.full(0), ncu.full(1)),
+    },
+    "hpctoolkit": {
+        "database": lambda folder: hpctoolkit.sample(folder / "hpctoolkit-app-database"),
+        "old database": lambda folder: experiment.sample(folder / "hpctoolkit-app-database"),
+    },
+    "torch_trace": {
+        "printed": lambda folder: torch.printed(folder / "trace.json", torch.sample()),
+        "minified": lambda folder: torch.minified(folder / "trace.json", torch.sample()),
+        "gzip": lambda folder: torch.packed(folder / "trace.json.gz", torch.sample()),
+    },
+    "dcgm": {
+        "dmon": lambda folder: dcgm.dmon(folder / "dmon.txt", *dcgm.ticks()),
+        "scrape": lambda folder: dcgm.scrape(folder / "scrape.prom", *dcgm.page()),
+        "answer": lambda folder: dcgm.stored(folder / "gpus.json"),
+    },
+    "nvidia_smi": {
+        "dmon": lambda folder: smi.dmon(folder / "gpu.log", *smi.ticks(7, gpus=1)),
+        "query": lambda folder: smi.query(folder / "gpu.csv", *smi.moments()),
+        "text": lambda folder: smi.text(folder / "gpu.txt"),
+        "xml": lambda folder: smi.xml(folder / "gpu.xml", *[smi.gpu()] * 3),
+    },
+    "rocm_smi": {"json": lambda folder: smi.rocm(folder / "gpu.json", smi.card(), smi.card())},
+    "nccl": {
+        "table": lambda folder: nccl.written(folder / "all_reduce.txt", nccl.table(inner=nccl.rows() * 4, ranks=2)),
+        "report": lambda folder: nccl.reported(folder / "all_reduce.json", nccl.report()),
+        "log": lambda folder: nccl.sample(folder / "train.log"),
+    },
+    "deepspeed": {
+        "report": lambda folder: deepspeed.written(folder / "profile.txt", deepspeed.report()),
+        "iterations": lambda folder: deepspeed.written(folder / "train.log", deepspeed.training()),
+    },
+}
+# Readers, or one form of theirs, of what a killed program leaves behind: cut within its data a file is read, and a note
+# says so.
+UNFINISHED = {
+    "torch_trace": "the file ends before its trace does",
+    "dcgm dmon": "the last line is cut",
+    "dcgm scrape": "the last line is cut",
+    "nvidia_smi": "the last line is cut",
+    "nvidia_smi xml": "the end is cut",
+    "nccl": "the last line is cut",
+    "nccl report": "the file ends in the middle of a result",
+    "deepspeed": "the last line is cut",
+}
+CASES = [pytest.param(name, make, id=f"{name} {form}") for name, forms in OWN.items() for form, make in forms.items()]
+CUTS = [
+    pytest.param(make, UNFINISHED.get(f"{name} {form}", UNFINISHED.get(name)), id=f"{name} {form}")
+    for name, forms in OWN.items()
+    for form, make in forms.items()
+]
+
+own_files = pytest.mark.parametrize(("name", "make"), CASES)
+every_reader = pytest.mark.parametrize("name", READERS)
+
+
+def files(path: Path) -> list[Path]:
+    """The file, or the files of the folder, that make up a profile."""
+    return sorted(path.iterdir()) if path.is_dir() else [path]
+
+
+def frames(profile: Profile) -> dict[str, pd.DataFrame]:
+    """Every table of a profile."""
+    return {name: profile.table(name) for name in TABLES}
+
+
+def test_every_reader_has_files_of_its_own() -> None:
+    """No reader goes untested: the samples name the readers of the list, in its order."""
+    assert list(READERS) == list(OWN)
+
+
+@own_files
+def test_a_file_is_claimed_by_its_reader_alone(name: str, make: Make, tmp_path: Path) -> None:
+    """Its own reader claims a file, and no other does."""
+    path = make(tmp_path)
+    assert [name] == [other for other in READERS if reader(other).sniff(path)]
+    assert name == recognise(path)
+
+
+@every_reader
+def test_what_cannot_be_opened_is_not_claimed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unreadable files and folders are no profile, and neither is the beginning of a trace; looking never raises."""
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "readme.md").write_text("hello")
+    (tmp_path / "trace.json").write_text('{"traceEvents": []')
+    assert reader(name).sniff(tmp_path / "trace.json") is False
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", denied)
+    monkeypatch.setattr(Path, "iterdir", denied)
+    for path in ("folder", "folder/readme.md"):
+        assert reader(name).sniff(tmp_path / path) is False
+
+
+@pytest.mark.parametrize(("make", "said"), CUTS)
+@pytest.mark.parametrize("part", ["64 bytes", "the first half", "all but one byte"])
+def test_a_cut_file_is_an_error_that_names_it(make: Make, said: str | None, part: str, tmp_path: Path) -> None:
+    """Damaged is not absent: whichever file is cut, reading all of the profile raises ReadError with its path.
+
+    Or its notes say so, where a file that ends early is no damage.
+    """
+    path = make(tmp_path)
+    for file in files(path):
+        whole = file.read_bytes()
+        size = {"64 bytes": 64, "the first half": len(whole) // 2, "all but one byte": len(whole) - 1}[part]
+        file.write_bytes(whole[:size])
+        if said and part != "64 bytes":
+            assert any(said in note for note in perfkit.load(path).notes)
+            continue
+        with pytest.raises(ReadError) as caught:
+            frames(perfkit.load(path).profiles[0])
+        assert str(file) in str(caught.value)
+        file.write_bytes(whole)
+
+
+@own_files
+def test_durations_are_not_negative_and_ranks_begin_with_0(name: str, make: Make, tmp_path: Path) -> None:
+    """No interval ends before it starts, also in a table that may name several ranks."""
+    profile = reader(name).read(make(tmp_path))
+    assert name == profile.reader
+    for table, frame in frames(profile).items():
+        assert frame is TABLES[table].check(frame)
+        assert "dur_ns" not in frame or not (frame["dur_ns"] < 0).any()
+        assert (frame["rank"] == 0).all()
+
 
 REAL = {  # one real capture of each form that is small, by the folder and the reader
     "nsys/GindaChen__nsys-ai__healthy_1pct.sqlite": "nsys",

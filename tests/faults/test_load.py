@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import test_testing
 from readers import nsys_files as nsys
-from readers import test_compliance
 
 import perfkit
 from perfkit.errors import ReadError
@@ -172,7 +172,7 @@ HOSTILE = [
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_reader_takes_a_hostile_name(tmp_path: Path, name: str) -> None:
     """Blanks, controls, markup, SQL, bytes that are no text: each format loads as under any other name."""
-    for reader, forms in test_compliance.OWN.items():
+    for reader, forms in test_testing.OWN.items():
         for form, make in forms.items():
             folder = tmp_path / f"{reader} {form}".replace("/", "_")
             folder.mkdir()

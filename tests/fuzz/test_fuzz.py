@@ -1,11 +1,9 @@
-"""Mutated and generated files: no reader crashes, hangs, grows, believes what cannot be, or loses rows without a note.
-
-`python -m tests.fuzz --minutes 30` looks further by hand.
-"""
+"""The fuzzer finds what is planted, and its findings of before stay mended."""
 
 from __future__ import annotations
 
 import itertools
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -198,3 +196,25 @@ def test_samples_of_dmon_are_the_cells_that_can_be(cells: list[tuple[str, str]])
     assert values["gpu_busy_frac"] == pytest.approx(sorted(busy))
     assert values["power_w"] == pytest.approx(sorted(power))
     assert not odd or notes, "cells left out without a note"
+
+
+SHELF = families.shelf()
+BROKEN = sorted(path for path in (SHELF / "broken").iterdir() if path.is_dir()) if SHELF else []
+# What a note says of values or rows that are not in the tables.
+LEFT_OUT = re.compile(
+    r"left out|leaves? out|missing|incomplete|ends within|(is|was|may be) cut|no longer|not (there|the files|recorded)|"
+    r"ignored|replaced"
+)
+
+
+@pytest.mark.parametrize("folder", BROKEN, ids=lambda folder: folder.name)
+def test_a_broken_file_is_refused_or_loads_without_what_cannot_be(folder: Path, pool: execution.Pool) -> None:
+    """perfkit names the file that it refuses; of one that it loads it leaves out what cannot be, and says so."""
+    given = [path for path in sorted(folder.iterdir()) if path.name != "INFO.txt"]
+    assert len(given) == 1, f"{folder}: expected one input beside INFO.txt"
+    outcome = next(iter(pool.outcomes([(f"path:{given[0]}", 0)])))
+    defects = "\n".join(f"{group}\n{detail}" for group, detail in outcome.defects.items())
+    assert not defects, f"\n{defects}"
+    assert outcome.status != "refused" or outcome.refusal.startswith(str(given[0])), outcome.refusal
+    if outcome.status == "loaded" and re.search(r"--(inv|oracle)-", folder.name):
+        assert any(map(LEFT_OUT.search, outcome.notes)), f"no note says what was left out: {outcome.notes}"

@@ -1,22 +1,268 @@
-"""Small HPCToolkit databases and what is in them.
-
-`database` writes the four files of a tree made by `entry`, `function`, `loop`, `line` and `instruction`; values are
-inclusive, per thread.
-"""
+"""Databases of HPCToolkit made by hand, byte by byte."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from readers import hpctoolkit_bytes as bytewise
-from readers.hpctoolkit_bytes import FUNCTION, INSTRUCTION, LINE, LOOP, T0, Context, Thread, Values
 
 from perfkit.profile import Profile
 from perfkit.readers import hpctoolkit
+
+KINDS = ("SUMMARY", "NODE", "RANK", "THREAD", "GPUDEVICE", "GPUCONTEXT", "GPUSTREAM", "CORE")
+SCOPES = (("point", 1), ("function", 3), ("lex_aware", 0), ("execution", 2))
+FUNCTION, LOOP, LINE, INSTRUCTION = range(4)
+T0 = 1_700_000_000_000_000_000
+
+Values = Mapping[tuple[int, str], float]
+
+
+@dataclass(frozen=True)
+class Context:
+    """A context; what is None or empty is not stored."""
+
+    node: int
+    kind: int = FUNCTION
+    name: str | None = None
+    file: str = ""
+    line: int = 0
+    module: str = ""
+    offset: int | None = None
+    copied: bool = False
+    children: tuple[Context, ...] = ()
+    at_entry: int | None = None
+    relation: int = 0
+
+
+@dataclass(frozen=True)
+class Thread:
+    """A thread or stream: its identity, its inclusive values by (node, metric) and its trace of (time, node)."""
+
+    identity: tuple[tuple[str, int], ...] = (("NODE", 0), ("THREAD", 0))
+    values: Values = field(default_factory=dict)
+    trace: Sequence[tuple[int, int]] = ()
+
+
+class Bytes:
+    """A file that grows; `put` says where what it wrote lies."""
+
+    def __init__(self, form: bytes, sections: int, major: int = 4, minor: int = 0) -> None:
+        self.data = bytearray(b"HPCTOOLKIT" + form + bytes([major, minor]) + bytes(16 * sections))
+
+    def put(self, raw: bytes, align: int = 8) -> int:
+        """Append, aligned."""
+        self.data += bytes(-len(self.data) % align)
+        self.data += raw
+        return len(self.data) - len(raw)
+
+    def texts(self, *texts: str) -> list[int]:
+        """Append texts."""
+        return [self.put(text.encode("utf-8", errors="surrogateescape") + b"\0", 1) for text in texts]
+
+    def section(self, number: int, start: int, end: int | None = None) -> None:
+        """Note a section in the header."""
+        struct.pack_into("<QQ", self.data, 16 + 16 * number, (end or len(self.data)) - start, start)
+
+    def write(self, path: Path, footer: bytes) -> None:
+        """Write the file."""
+        path.write_bytes(bytes(self.data) + footer)
+
+
+def meta(
+    path: Path,
+    roots: Sequence[Context],
+    metrics: Sequence[str],
+    combine: Sequence[tuple[int, str]],
+    description: str,
+    minor: int,
+    pad: int,
+) -> None:
+    """Write meta.db: what was measured, and the tree."""
+    out = Bytes(b"meta", 8, minor=minor)
+    start = out.put(bytes(16))
+    title, text = out.texts("toy", description)
+    struct.pack_into("<QQ", out.data, start, title, text)
+    out.section(0, start)
+    start = out.put(bytes(16))
+    names = out.put(struct.pack(f"<{len(KINDS)}Q", *out.texts(*KINDS)))
+    struct.pack_into("<QB", out.data, start, names, len(KINDS))
+    out.section(1, start)
+    _metrics(out, metrics, combine, pad)
+    listed = _Lists(out, every(roots), pad)
+    _contexts(out, roots, listed, pad)
+    out.write(path, b"_meta.db")
+
+
+def _metrics(out: Bytes, metrics: Sequence[str], combine: Sequence[tuple[int, str]], pad: int) -> None:
+    gap = bytes(pad)
+    start = out.put(bytes(32))
+    at = dict(zip(texts := [name for name, _ in SCOPES], out.texts(*texts), strict=True))
+    scope_size = 16 + pad
+    scopes = out.put(b"".join(struct.pack("<QBB6x", at[n], kind, 0 if kind == 3 else 255) + gap for n, kind in SCOPES))
+    rows = []
+    for i, name in enumerate(metrics):
+        (text,) = out.texts(name)
+        of = [scopes + j * scope_size for j in range(len(SCOPES))]
+        insts = out.put(b"".join(struct.pack("<QH6x", s, 4 * i + j) + gap for j, s in enumerate(of)))
+        sums = b""
+        for k, (how, formula) in enumerate(combine):
+            (written,) = out.texts(formula)
+            sums += b"".join(
+                struct.pack("<QQBxH4x", s, written, how, _stat(i, j, k, len(combine))) + gap for j, s in enumerate(of)
+            )
+        rows.append(struct.pack("<QQQHH4x", text, insts, out.put(sums), 4, 4 * len(combine)) + gap)
+    first = out.put(b"".join(rows))
+    packed = struct.pack(
+        "<QIBBBxQHB", first, len(metrics), 32 + pad, 16 + pad, 24 + pad, scopes, len(SCOPES), scope_size
+    )
+    struct.pack_into(f"<{len(packed)}s", out.data, start, packed)
+    out.section(2, start)
+
+
+def _stat(metric: int, scope: int, way: int, ways: int) -> int:
+    """Number of a metric's summary: counted from behind, so that it is not the number in threads."""
+    return 60_000 - (4 * ways * metric + 4 * way + scope)
+
+
+def every(roots: Sequence[Context]) -> list[Context]:
+    """Every context, each after the one that encloses it."""
+    found = list(roots)
+    for context in found:
+        found.extend(context.children)
+    return found
+
+
+class _Lists:
+    """The strings, modules, files and functions, and where each was put."""
+
+    def __init__(self, out: Bytes, contexts: Sequence[Context], pad: int) -> None:
+        real = [c for c in contexts if c.at_entry is None]
+        start = len(out.data)
+        texts = {t for c in contexts for t in (c.name, c.file, c.module) if t}
+        self.text = dict(zip(sorted(texts), out.texts(*sorted(texts)), strict=True))
+        out.section(4, start)
+        gap = bytes(pad)
+        self.module = self._array(
+            out, 5, 16 + pad, {m: struct.pack("<IxxxxQ", 0, self.text[m]) + gap for c in real if (m := c.module)}
+        )
+        self.file = self._array(
+            out, 6, 16 + pad, {f: struct.pack("<IxxxxQ", c.copied, self.text[f]) + gap for c in real if (f := c.file)}
+        )
+        functions = {self.key(c): self._function(c) + gap for c in real if c.kind == FUNCTION and c.name is not None}
+        self.function = self._array(out, 7, 40 + pad, functions)
+
+    @staticmethod
+    def key(c: Context) -> tuple[Any, ...]:
+        """What tells one function from another."""
+        return (c.name, c.module, c.file, c.line, c.offset)
+
+    def _function(self, c: Context) -> bytes:
+        text, module, file = self.text.get(c.name or "", 0), self.module.get(c.module, 0), self.file.get(c.file, 0)
+        return struct.pack("<QQQQII", text, module, c.offset or 0, file, c.line, 0)
+
+    @staticmethod
+    def _array(out: Bytes, section: int, size: int, rows: Mapping[Any, bytes]) -> dict[Any, int]:
+        start = out.put(bytes(16))
+        first = out.put(b"".join(rows.values()))
+        struct.pack_into("<QIH", out.data, start, first, len(rows), size)
+        out.section(section, start)
+        return {key: first + i * size for i, key in enumerate(rows)}
+
+
+def _contexts(out: Bytes, roots: Sequence[Context], listed: _Lists, pad: int) -> None:
+    start = out.put(bytes(16))
+    arrays: dict[int, tuple[int, int]] = {}
+    for context in reversed(every(roots)):
+        raw = b"".join(_context(c, *arrays[id(c)], listed) for c in context.children)
+        arrays[id(context)] = (len(raw), out.put(raw) if raw else 0)
+    rows = b"".join(
+        struct.pack("<QQIHxxQ", *arrays[id(r)], r.node, r.at_entry or 0, listed.text[r.name or ""]) + bytes(pad)
+        for r in roots
+    )
+    struct.pack_into("<QHB", out.data, start, out.put(rows), len(roots), 32 + pad)
+    out.section(3, start)
+
+
+def _context(c: Context, size: int, first: int, listed: _Lists) -> bytes:
+    flags, flex = 0, b""
+    if c.kind == FUNCTION and c.name is not None:
+        flags, flex = 1, struct.pack("<Q", listed.function[listed.key(c)])
+    elif c.kind != FUNCTION and c.file:
+        flags, flex = 2, struct.pack("<QIxxxx", listed.file[c.file], c.line)
+    if c.kind != FUNCTION and c.module:
+        flags, flex = flags | 4, flex + struct.pack("<QQ", listed.module[c.module], c.offset or 0)
+    head = struct.pack("<QQIBBBBH6x", size, first, c.node, flags, c.relation, c.kind, len(flex) // 8, 0)
+    return head + flex
+
+
+def profiles(
+    path: Path,
+    values: Sequence[Values],
+    identities: Sequence[tuple[tuple[str, int], ...]],
+    metrics: Sequence[str],
+    ways: int,
+    minor: int,
+    pad: int,
+) -> None:
+    """Write profile.db: values by thread, the first being their sum."""
+    out = Bytes(b"prof", 2, minor=minor)
+    start = out.put(bytes(16))
+    first = out.put(bytes((48 + pad) * len(values)))
+    struct.pack_into("<QIB", out.data, start, first, len(values), 48 + pad)
+    out.section(0, start)
+    begin, tuples = len(out.data), [0]
+    for identity in identities:
+        ids = b"".join(struct.pack("<BxHIQ", KINDS.index(k), 0, number, number) for k, number in identity)
+        tuples.append(out.put(struct.pack("<H6x", len(identity)) + ids))
+    out.section(1, begin)
+    for i, (stored, identity) in enumerate(zip(values, tuples, strict=True)):
+        numbers = {m: _stat(j, 3, 0, ways) if i == 0 else 4 * j + 3 for j, m in enumerate(metrics)}
+        rows = sorted((node, numbers[metric], value) for (node, metric), value in stored.items())
+        p_values = out.put(b"".join(struct.pack("<Hd", m, v) for _, m, v in rows), 2)
+        starts = {node: j for j, (node, _, _) in reversed(list(enumerate(rows)))}
+        index = out.put(b"".join(struct.pack("<IQ", node, starts[node]) for node in sorted(starts)), 4)
+        info = struct.pack("<QQIxxxxQQI", len(rows), p_values, len(starts), index, identity, i == 0)
+        struct.pack_into(f"<{len(info)}s", out.data, first + i * (48 + pad), info)
+    out.write(path, b"_prof.db")
+
+
+def cct(path: Path, values: Sequence[Values], metrics: Sequence[str], minor: int, pad: int) -> None:
+    """Write cct.db: the values of the threads by context."""
+    out = Bytes(b"ctxt", 1, minor=minor)
+    start = out.put(bytes(16))
+    count = 1 + max((node for stored in values for node, _ in stored), default=0)
+    first = out.put(bytes((32 + pad) * count))
+    struct.pack_into("<QIB", out.data, start, first, count, 32 + pad)
+    out.section(0, start)
+    for node in range(count):
+        rows = [
+            (4 * i + 3, p, v[node, m]) for i, m in enumerate(metrics) for p, v in enumerate(values, 1) if (node, m) in v
+        ]
+        at = out.put(b"".join(struct.pack("<Id", profile, value) for _, profile, value in rows), 4)
+        starts = {metric: j for j, (metric, _, _) in reversed(list(enumerate(rows)))}
+        index = out.put(b"".join(struct.pack("<HQ", metric, starts[metric]) for metric in sorted(starts)), 2)
+        info = struct.pack("<QQHxxxxxxQ", len(rows), at, len(starts), index)
+        struct.pack_into("<32s", out.data, first + node * (32 + pad), info)
+    out.write(path, b"__ctx.db")
+
+
+def traces(path: Path, traces: Sequence[Sequence[tuple[int, int]]], minor: int, pad: int) -> None:
+    """Write trace.db: when which thread was where."""
+    out = Bytes(b"trce", 1, minor=minor)
+    start = out.put(bytes(32))
+    first = out.put(bytes((24 + pad) * len(traces)))
+    times = [time for trace in traces for time, _ in trace]
+    struct.pack_into("<QIBxxxQQ", out.data, start, first, len(traces), 24 + pad, T0 + min(times), T0 + max(times))
+    out.section(0, start)
+    for i, trace in enumerate(traces):
+        at = out.put(b"".join(struct.pack("<QI", T0 + time, node) for time, node in trace), 4)
+        struct.pack_into("<IxxxxQQ", out.data, first + i * (24 + pad), i + 1, at, at + 12 * len(trace))
+    out.write(path, b"trace.db")
+
 
 __all__ = ["T0", "Context", "Thread", "Values"]
 
@@ -60,9 +306,9 @@ def database(
 ) -> Path:
     """Write a database; `pad` bytes follow each entry of an array, as later minor versions may append fields."""
     folder.mkdir(parents=True, exist_ok=True)
-    bytewise.meta(folder / "meta.db", roots, metrics, combine, description, minor, pad)
+    meta(folder / "meta.db", roots, metrics, combine, description, minor, pad)
     totals = dict(summary) if summary is not None else _summed(threads)
-    bytewise.profiles(
+    profiles(
         folder / "profile.db",
         [_with_whole(v, roots) for v in (totals, *(t.values for t in threads))],
         [t.identity for t in threads],
@@ -71,9 +317,9 @@ def database(
         minor,
         pad,
     )
-    bytewise.cct(folder / "cct.db", [_with_whole(t.values, roots) for t in threads], metrics, minor, pad)
+    cct(folder / "cct.db", [_with_whole(t.values, roots) for t in threads], metrics, minor, pad)
     if any(t.trace for t in threads):
-        bytewise.traces(folder / "trace.db", [t.trace for t in threads], minor, pad)
+        traces(folder / "trace.db", [t.trace for t in threads], minor, pad)
     return folder
 
 

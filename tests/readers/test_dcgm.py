@@ -1,9 +1,13 @@
-"""`dcgmi dmon` logs: columns, entities, ticks, cells without a value, and what stands around the rows."""
+"""`dcgmi dmon` logs, what blank values and scales become, and real logs against their truth."""
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from readers.dcgm_files import COLUMNS, dmon, ticks
@@ -11,7 +15,8 @@ from readers.dcgm_files import COLUMNS, dmon, ticks
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import dcgm
-from perfkit.readers.dcgm.fields import BY_COLUMN, DCGM, EXPORTED, REASONS
+from perfkit.readers.dcgm import fields, forms, scaled, without_blanks
+from perfkit.readers.dcgm.fields import BY_COLUMN, DCGM, EXPORTED, REASONS, Field
 from perfkit.tables import METRICS
 
 
@@ -246,3 +251,157 @@ def test_what_only_python_takes_for_a_number_is_refused(cell: str, tmp_path: Pat
         return
     with pytest.raises(ReadError, match=r"line 3 has .* in column POWER, which is no number"):
         dcgm.read(path)
+
+
+FIELD = {field.number: field for field in DCGM}
+
+
+@pytest.mark.parametrize(
+    "blank",
+    [
+        *range(2147483632, 2147483636),
+        *range(140737488355328, 140737488355332),
+        *range(9223372036854775792, 9223372036854775796),
+        float("inf"),
+    ],
+)
+def test_blank_values_are_missing(blank: float) -> None:
+    """Every blank of dcgm_structs.h: not found, not supported and no permission lie just above it."""
+    assert np.isnan(without_blanks(np.array([float(blank)]))).all()
+
+
+def test_numbers_beside_blanks_are_numbers() -> None:
+    """2,147,483,636 mJ is energy; only the four blanks of 32 bits are none."""
+    values = np.array([0.0, 2147483631.0, 2147483636.0, 140737488355332.0])
+    assert values.tolist() == without_blanks(values).tolist()
+
+
+@pytest.mark.parametrize(
+    ("number", "values", "expected", "note"),
+    [
+        (1004, [0, 0.5, 1], [0, 0.5, 1], ""),
+        (1004, [0, 85.5, 12], [0, 0.855, 0.12], "tensor_active_frac: written as percent (up to 85.5)"),
+        (1004, [0.5, 0.4, 1.05], [0.5, 0.4, None], "values that cannot be are left out (1, such as 1.05)"),
+        (1004, [0.5, 0.4, 50], [None] * 3, "left out, it should be at most 1 and is up to 50.0"),
+        (1004, [0.5, 0.4, 5e9], [0.5, 0.4, None], "values that cannot be are left out (1, such as 5,000,000,000)"),
+        (203, [0, 99, 100], [0, 0.99, 1], ""),
+        (203, [50, 4294967295], [0.5, None], "values that cannot be are left out (1"),
+        (191, [110], [1.1], ""),
+        (155, [651.3], [651.3], ""),
+    ],
+)
+def test_scale(number: int, values: list[float], expected: list[float | None], note: str) -> None:
+    """Ratios stay, percentages become fractions, what is impossible becomes missing, and every change is said."""
+    made, said = scaled(np.array(values, dtype=float), FIELD[number])
+    assert np.array(expected, dtype=float) == pytest.approx(made, nan_ok=True)
+    assert note in said
+    assert bool(note) == bool(said)
+
+
+def test_no_value_is_no_change() -> None:
+    """Without values, or with missing ones only, there is nothing to say."""
+    for values in (np.zeros(0), np.full(3, np.nan)):
+        assert ("", len(values)) == (scaled(values, FIELD[1002])[1], len(scaled(values, FIELD[1002])[0]))
+
+
+def test_unknown_numbers_are_not_rescaled() -> None:
+    """Only DCGM's ratios are checked for percent: another exporter's ratio above 1 stays as it is."""
+    made, said = scaled(np.array([1.5]), Field(0, "", ("fan_speed_ratio",), "fan_frac"))
+    assert ([1.5], "") == (made.tolist(), said)
+
+
+FILES = (
+    "dcgmi_dmon_DCGM_issue244_8gpu_NA.txt",
+    "dcgmi_dmon_h100nvl_dcgm339.txt",
+    "dcgmi_dmon_mig_old_header.txt",
+    "dcgm_exporter_a100_mig.prom",
+    "dcgm_exporter_t4_k8s.prom",
+    "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-80gb-hbm3__590.48.01__load.metrics",
+    "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-mig__590.48.01__load.metrics",
+)
+DMON, SCRAPES = FILES[:3], FILES[3:]
+
+
+def truth(profiles: Path, name: str) -> dict[str, Any]:
+    """What is known of a file."""
+    known: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text())
+    return known
+
+
+def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
+    """Of all monitoring logs these are the reader's."""
+    assert sorted(FILES) == sorted(f.name for f in (profiles / "monitor").iterdir() if dcgm.sniff(f))
+
+
+@pytest.mark.parametrize("name", DMON)
+def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
+    """Per GPU and column: how many values, their mean, least and greatest; and per column how many are N/A.
+
+    Values of instances, which are relative to the instance, are left out and counted.
+    """
+    known = truth(profiles, name)
+    path = profiles / "monitor" / name
+    profile = dcgm.read(path)
+    expected = {
+        (int(entity.split()[1]), BY_COLUMN[column].metric): figures
+        for entity, columns in known["per_entity"].items()
+        for column, figures in columns.items()
+        if entity.startswith("GPU ")
+    }
+    grouped = profile.table("SAMPLES").groupby(["gpu", "metric"], observed=True)["value"]
+    found = {key: {"n": len(v), "mean": v.mean(), "min": v.min(), "max": v.max()} for key, v in grouped}
+    assert expected == found
+    absent: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    for one in forms.read_dmon(path).series:
+        absent[one.field.short] = absent.get(one.field.short, 0) + sum(math.isnan(v) for v in one.values)
+        rows[f"GPU {one.gpu}"] = len(one.values)
+    whole = {entity: count for entity, count in known["rows_per_entity"].items() if entity.startswith("GPU ")}
+    assert (known["not_available"], whole) == ({column: n for column, n in absent.items() if n}, rows)
+    left_out = len(known["columns"]) * sum(known["rows_per_entity"][e] for e in known["rows_per_entity"].keys() - whole)
+    assert (left_out > 0) == any(f"MIG instances are left out ({left_out})" in note for note in profile.notes)
+
+
+@pytest.mark.parametrize("name", SCRAPES)
+def test_scrapes_equal_the_truth(profiles: Path, name: str) -> None:
+    """Every sample of the file is parsed, and those of the truth come out of the tables in base units."""
+    known = truth(profiles, name)
+    path = profiles / "monitor" / name
+    lines = list(forms.parsed(path, path.read_text().split("\n")))
+    counted: dict[str, int] = {}
+    for one in lines:
+        counted[one.name] = counted.get(one.name, 0) + 1
+    assert (known["samples"], known["per_metric"]) == (len(lines), counted)
+    profile = dcgm.read(path)
+    compared = 0
+    for metric, by_gpu in known["main_values"].items():
+        if metric in fields.METRICS:
+            field = fields.METRICS[metric]
+            whole = {gpu: value for gpu, value in by_gpu.items() if "/" not in gpu}
+            for i, value in enumerate(whole.values()):
+                assert [pytest.approx(value * field.scale)] == values(profile, field.metric, gpu=i)
+                compared += 1
+    assert compared >= 2
+
+
+def test_mig_instances_are_parsed_though_not_mixed_in(profiles: Path) -> None:
+    """The A100's instance 13 has values of its own (DRAM 0.800339 beside 0.690789 of the GPU), as the truth says."""
+    name = "dcgm_exporter_a100_mig.prom"
+    known = truth(profiles, name)["main_values"]["DCGM_FI_PROF_DRAM_ACTIVE"]
+    series = forms.read_exposition(profiles / "monitor" / name).series
+    found = {f"{s.gpu}/{s.instance}".rstrip("/"): s.values[0] for s in series if s.field.short == "DRAMA"}
+    assert known == found
+
+
+def test_an_h100_under_load(profiles: Path) -> None:
+    """nvidia_gpu_exporter on an H100: 631.95 W of 700 W, 20,780,679,168 of 85,520,809,984 B, no throttling, busy."""
+    profile = dcgm.read(profiles / "monitor" / SCRAPES[2])
+    assert ([631.95], [700]) == (values(profile, "power_w"), values(profile, "power_limit_w"))
+    assert [20780679168] == values(profile, "memory_used_bytes")
+    assert [1] == values(profile, "gpu_busy_frac")
+    assert [0] == values(profile, "throttled_power_frac")
+    device = profile.table("DEVICES").iloc[0]
+    assert ("NVIDIA H100 80GB HBM3", "9.0", 85520809984) == tuple(
+        device[["name", "compute_capability", "memory_bytes"]]
+    )
+    assert "590.48.01" == profile.capture["tool_version"].iloc[0]

@@ -1,264 +1,263 @@
-"""The tables of nccl-tests and rccl-tests: every layout, among launchers' prefixes, lines of NCCL and failures."""
+"""Real logs of nccl-tests and NCCL against their truth, which was made independently of this reader.
+
+``golden/monitor/*.truth.json`` counts lines; where logs of several ranks run into each other it counts broken ones too.
+"""
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
-from readers import nccl_files as files
 
+import perfkit
+from perfkit.analysis.communication import bandwidth
+from perfkit.errors import ReadError
 from perfkit.profile import Profile
-from perfkit.readers import nccl, recognise
+from perfkit.readers import READERS, nccl, reader
 
-NS = [12340.0, 12300.0, 613300.0, 614000.0, 31533000.0, 31441000.0]
-ERROR = ("time", "algbw", "busbw", "error")
-NO_ROOT = ("size", "count", "type", "redop")
-
-
-def read(path: Path, lines: list[str], prefix: str = "") -> Profile:
-    """The profile of a log with these lines."""
-    return nccl.read(files.written(path / "all_reduce.txt", lines, prefix))
-
-
-def collectives(path: Path, lines: list[str], prefix: str = "") -> pd.DataFrame:
-    """Its collectives."""
-    return read(path, lines, prefix).table("COLLECTIVES")
-
-
-def notes(path: Path, lines: list[str], prefix: str = "") -> str:
-    """Its notes as one text."""
-    return "\n".join(read(path, lines, prefix).notes)
-
-
-def with_halves(*rest: object) -> list[str]:
-    """The usual rows with these cells after time, algbw and busbw of each half."""
-    made = []
-    for size, count, out, into in files.ROWS:
-        made.append(files.start(size, count) + files.half((*out[:3], *rest)) + files.half((*into[:3], *rest)))
-    return made
-
-
-def with_old_halves(start: str) -> list[str]:
-    """The usual rows as old versions print them, with an error instead of a count."""
-    return [
-        start.format(size=size, count=count) + files.half((*out[:3], "2e-07")) + files.half((*into[:3], "2e-07"))
-        for size, count, out, into in files.ROWS
-    ]
-
-
-def test_durations_are_as_printed(tmp_path: Path) -> None:
-    """12.34 us are 12,340 ns and 613.3 us 613,300 ns, not one bit beside; sizes are bytes, ranks from the list."""
-    frame = collectives(tmp_path, files.table())
-    assert NS == frame["dur_ns"].tolist()
-    assert [8, 8, 134217728, 134217728, 8589934592, 8589934592] == frame["bytes"].tolist()
-    assert ["out_of_place", "in_place"] * 3 == frame["placement"].tolist()
-    assert [("all_reduce", "float", 8, -1, "benchmark")] * 6 == list(
-        frame[["operation", "dtype", "ranks", "gpu", "source"]].itertuples(index=False, name=None)
-    )
-    assert frame[["start_ns", "algorithm", "protocol", "group"]].isna().all(axis=None)
-
-
-def test_times_in_powers_of_ten_are_read(tmp_path: Path) -> None:
-    """A time above 10 s is printed as 1.2e+08 us: 120 s."""
-    row = files.start(8589934592, 2147483648) + files.half(("1.2e+08", "0.07", "0.13", 0)) * 2
-    assert [1.2e11] * 2 == collectives(tmp_path, files.table(inner=[row]))["dur_ns"].tolist()
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        files.old_table(with_old_halves("{size:>12}  {count:>12}   float     sum"), above=files.header(NO_ROOT, ERROR)),
-        files.old_table(files.rows()),
-        files.table(),
-        files.old_table(
-            with_halves(0, "1.00", "2.00", "1.9", "3.1"),
-            above=files.header(measured=(*files.MEASURED, *files.PER_ITERATION)),
-        ),
-        files.old_table(files.rows(after="  2025-01-31 12:00:00"), above=files.header(after="          timestamp")),
-        files.old_table(files.rows(after="   ")),
+ALCF = "nccl_tests__alcf_polaris_nccl_2_18_"
+# Each with its collectives, where the log does not name them: this follows from names of files, and from the rows.
+TESTS = {
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_all_reduce_output.dat.1.txt": ["all_reduce"],
+    f"{ALCF}n2.g4.2024-04-29-18-41-24_alltoall_output.dat.1.txt": ["all_to_all"],
+    f"{ALCF}n8.g4.2023-10-13-14-07-13_all_reduce_output.dat.1.txt": ["all_reduce"],
+    "nccl_tests__alcf_sirius_nccl_2_21_n2.g4.2024-04-29-21-10-30_all_reduce_output.dat.3.txt": ["all_reduce"],
+    "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log": ["all_to_all"],
+    "nccl_tests__cluster00_nccl_N2_G4_cnode2-001_cnode2-002.log": ["all_to_all", "send_recv"],
+    "nccl_tests__cluster01_nccl_N10_G4.log": ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"],
+    "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log": [
+        *("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
     ],
-    ids=["2.10", "2.13", "2.17", "-I 1", "-S 1", "trailing blanks"],
+    "nccl_tests_aws_p5_mpi_tagged.txt": ["all_reduce"],
+    "superbench__nccl_allreduce.log": ["all_reduce"],
+    "superbench__nccl_alltoall.log": ["all_to_all"],
+    "superbench__nccl_broadcast.log": ["broadcast"],
+}
+FAILED = f"{ALCF}n128.g4.2024-04-29-18-31-53_all_reduce_output.dat.2.txt"
+VAE = "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log"
+RESNET = "nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
+LOGS = ["nccl_debug_info_gh200_issue1291.txt", "nccl_debug_info_h100_issue1453.txt", VAE, RESNET]
+# Logs in which no reader is to find anything: a run without NCCL_DEBUG, other benchmarks, a launch that failed.
+FOREIGN = [
+    VAE.replace("with_aws", "without_aws"),
+    "superbench__cuda_memory_d2h_bw.log",
+    "superbench__gpu_burn.log",
+    "superbench__monitor.jsonl",
+    FAILED,
+]
+# Size, and the last eight cells of a row, whatever stands before: time, algbw, busbw, #wrong, twice.
+PRINTED = re.compile(
+    r"^(?:\[1,0\]<stdout>:)? +(\d+) +\d+ +[a-z].*?" + r" +([\d.]+) +([\d.]+) +([\d.]+) +\S+" * 2 + r"\s*$"
 )
-def test_every_layout_says_the_same(lines: list[str], tmp_path: Path) -> None:
-    """Whatever stands before and after the measurements, sizes and times are the same."""
-    frame = collectives(tmp_path, lines)
-    assert NS == frame["dur_ns"].tolist()
-    assert {"all_reduce"} == set(frame["operation"])
+
+every_test = pytest.mark.parametrize("name", TESTS)
+every_log = pytest.mark.parametrize("name", LOGS)
 
 
-def test_rccl_says_algorithm_and_protocol(tmp_path: Path) -> None:
-    """rccl-tests -A 1 ends rows with algorithm, protocol and channels, N/A where it does not know them."""
-    known, unknown = files.rows(after="    RING    SIMPLE          32")[:1], files.rows(after="  N/A  N/A  N/A")[1:2]
-    frame = collectives(tmp_path, files.table(inner=[*known, *unknown]))
-    assert ["ring", "ring"] == frame["algorithm"].dropna().tolist()
-    assert ["Simple", "Simple"] == frame["protocol"].dropna().tolist()
-    assert NS[:4] == frame["dur_ns"].tolist()
+@pytest.fixture
+def profile(name: str, profiles: Path) -> Profile:
+    """The log as read."""
+    return nccl.read(profiles / "monitor" / name)
 
 
-@pytest.mark.parametrize(
-    "prefix", ["[1,0]<stdout>:", " 0: ", "0: ", "[0] ", "node-7: ", "Thu Jan 30 10:11:12 2025[1,0]<stdout>:", "> "]
-)
-def test_launchers_may_stand_before_lines(prefix: str, tmp_path: Path) -> None:
-    """mpirun, srun, torchrun, pdsh and quoting put text before each line; the table is the same."""
-    frame = collectives(tmp_path, files.table(), prefix)
-    assert NS == frame["dur_ns"].tolist()
-    assert {8} == set(frame["ranks"])
+@pytest.fixture
+def truth(name: str, profiles: Path) -> dict[str, Any]:
+    """What its truth says."""
+    told: dict[str, Any] = json.loads((profiles / "golden" / "monitor" / f"{name}.truth.json").read_text("utf-8"))
+    return told
 
 
-def test_the_time_before_a_line_may_change(tmp_path: Path) -> None:
-    """Digits in a launcher's prefix may be others in every line."""
-    lines = [f"10:11:{second:02d} [1,0]: {line}" for second, line in enumerate(files.table())]
-    assert NS == collectives(tmp_path, lines)["dur_ns"].tolist()
+def by_table(profile: Profile, name: str) -> list[pd.DataFrame]:
+    """The rows of each collective, in the order of the log."""
+    frame = profile.table("COLLECTIVES")
+    return [frame[frame["operation"] == operation] for operation in TESTS[name]]
 
 
-@pytest.mark.parametrize("host", ["node0", "ip-10-0-0-1", "x3006c0s1b1n0"])
-@pytest.mark.parametrize("prefix", ["", "[1,0]<stdout>:"])
-def test_rows_that_nccl_cuts_in_pieces_are_joined(host: str, prefix: str, tmp_path: Path) -> None:
-    """NCCL connects when the first collective runs and writes into the row that the test has begun to print."""
-    (size, count, out, into), *_ = files.ROWS
-    whole = files.said("Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", host=host)
-    pieces = [
-        whole,
-        files.start(size, count) + whole,
-        whole,
-        files.half(out) + whole,
-        files.half(into),
-        *files.rows()[1:2],
-        whole,
-        *files.rows()[2:],
+def printed(path: Path) -> pd.DataFrame:
+    """Every row of a log by a regular expression of its own: bytes, times and bandwidths as printed."""
+    found = [match.groups() for line in path.read_text().splitlines() if (match := PRINTED.match(line))]
+    halves = [
+        (row[0], *row[at : at + 3], place) for row in found for at, place in ((1, "out_of_place"), (4, "in_place"))
     ]
-    profile = read(tmp_path, files.table(inner=pieces), prefix)
-    assert NS == profile.table("COLLECTIVES")["dur_ns"].tolist()
-    assert ["P2P/IPC"] == profile.table("LINKS")["transport"].tolist()
+    return pd.DataFrame(halves, columns=["bytes", "time", "algbw", "busbw", "placement"]).astype({"bytes": "int64"})
 
 
-def test_other_lines_between_rows_are_skipped(tmp_path: Path) -> None:
-    """Warnings of the program and of MPI do not end a table."""
-    first, *others = files.rows()
-    noise = ["", "UCX  WARN  something", "12 of 13 things", "   --------", "[1234567.89] error"]
-    assert NS == collectives(tmp_path, files.table(inner=[first, *noise, *others]))["dur_ns"].tolist()
+def half_a_digit(cells: pd.Series) -> pd.Series:
+    """Half of the last digit that was printed."""
+    return 0.5 * 10.0 ** -cells.str.partition(".")[2].str.len()
 
 
-def test_a_row_may_have_one_half(tmp_path: Path) -> None:
-    """A replay is in place only, under its own columns; rccl-tests can leave out the half in place."""
-    size, count, out, into = files.ROWS[1]
-    blank = " " * len(files.half(out))
-    inner = [files.start(size, count) + blank + files.half(into), files.start(size, count) + files.half(out)]
-    frame = collectives(tmp_path, files.table(inner=inner))
-    assert [("in_place", 614000.0), ("out_of_place", 613300.0)] == list(
-        zip(frame["placement"], frame["dur_ns"], strict=True)
-    )
+@every_test
+def test_rows_and_sizes_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Each table has its rows, out of place and in place, from its smallest to its largest size."""
+    full = [told for told in truth["tables"] if told["rows"]]
+    found = by_table(profile, name)
+    assert [(2 * t["rows"], t["min_size"], t["max_size"]) for t in full] == [
+        (len(rows), rows["bytes"].min(), rows["bytes"].max()) for rows in found
+    ]
+    assert sum(map(len, found)) == len(profile.table("COLLECTIVES"))
 
 
-def test_times_of_the_cpu_are_no_durations(tmp_path: Path) -> None:
-    """With -C 1 the test prints how long the calls took: rows without a duration, and a note."""
-    lines = files.old_table(files.rows(), above=files.header(measured=("cputime", *files.MEASURED[1:])))
-    frame = collectives(tmp_path, lines)
-    assert 6 == len(frame)
-    assert frame["dur_ns"].isna().all()
-    assert "times of the CPU (-C 1) are no durations" in notes(tmp_path, lines)
+@every_test
+def test_names_of_programs_are_those_of_the_truth(truth: dict[str, Any], name: str) -> None:
+    """Where the log names its collective, it is the one that is read."""
+    spelling = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
+    named = [told["collective"] for told in truth["tables"] if told["rows"]]
+    for program, collective in zip(named, TESTS[name], strict=True):
+        if program:
+            plain = program.removesuffix("_perf")
+            assert spelling.get(plain, plain) == collective
 
 
-def test_a_file_can_hold_several_tables(tmp_path: Path) -> None:
-    """Each table has its own collective and ranks."""
-    lines = files.table() + files.table("reduce_scatter_perf", ranks=16) + files.table("sendrecv_perf", ranks=2)
-    frame = collectives(tmp_path, lines)
-    assert {("all_reduce", 8): 6, ("reduce_scatter", 16): 6, ("send_recv", 2): 6} == frame.groupby(
-        ["operation", "ranks"], observed=True
-    ).size().to_dict()
+@every_test
+def test_ranks_are_the_lines_of_the_list_of_devices(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Every table has its own list: together they have as many lines as the truth counts."""
+    tables = len(truth["tables"])
+    ranks = profile.table("COLLECTIVES")["ranks"]
+    assert 1 == len(set(ranks.fillna(0)))
+    assert truth["rank_lines"] == (0 if ranks.isna().all() else tables * int(ranks.iloc[0]))
 
 
-def test_ranks_are_those_of_one_group(tmp_path: Path) -> None:
-    """With NCCL_TESTS_SPLIT several groups run at once: a collective has the ranks of its own."""
-    split = [*files.devices(4, group="Group  0 "), *files.devices(4, group="Group  1 ")]
-    lines = ["# Using devices", *split, *files.header(), *files.rows(), *files.FOOTER]
-    frame = collectives(tmp_path, ["# nThread 1 nGpus 1 ", *lines])
-    assert {4} == set(frame["ranks"])
+@every_test
+def test_versions_and_limits_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """The version of nccl-tests, and the size that memory did not allow."""
+    assert truth["version"] == [profile.capture["tool_version"].item()][: len(truth["version"])]
+    cut = sorted(set(truth["reduced_max"]))
+    assert cut == sorted(set(re.findall(r"sizes end below (\d+) bytes", "\n".join(profile.notes))))
+    assert {0} == {told.get("wrong", 0) for told in truth["tables"]}
+    assert "corrupt" not in "\n".join(profile.notes)
 
 
-def test_devices_are_those_of_the_first_node(tmp_path: Path) -> None:
-    """The GPUs of rank 0's node by their number, without the names of hosts, which no table and no note shows."""
-    profile = read(tmp_path, files.table(ranks=8, per_node=4))
-    devices = profile.table("DEVICES")
-    assert [0, 1, 2, 3] == devices["gpu"].tolist()
-    assert {files.H100} == set(devices["name"])
-    assert "NCCL 2.29.2; 8 GPUs on 2 nodes" == profile.notes[0]
-    shown = "".join(frame.to_csv() for frame in map(profile.table, profile.loaders)) + "".join(profile.notes)
-    assert "node0" not in shown
-    assert "nccl-tests" == profile.capture["tool"].item()
-    assert "2.17.8" == profile.capture["tool_version"].item()
+@every_test
+def test_durations_are_as_printed(profile: Profile, name: str, profiles: Path) -> None:
+    """Every time in us, moved by three digits, is the duration in ns; nothing is lost or made up."""
+    shown = printed(profiles / "monitor" / name)
+    expected = [
+        (size, place, float(f"{time}e3")) for size, time, _, _, place in shown.itertuples(index=False, name=None)
+    ]
+    frame = profile.table("COLLECTIVES")
+    assert sorted(expected) == sorted(zip(frame["bytes"], frame["placement"], frame["dur_ns"], strict=True))
 
 
-COLUMNS = {"redop": "sum", "root": -1}
+@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
+def test_bus_bandwidths_are_as_printed(profile: Profile, name: str, profiles: Path) -> None:
+    """Bytes over time, times the factor of the collective, is the column busbw, as far as time and it were printed.
 
-
-@pytest.mark.parametrize(
-    ("expected", "size", "columns", "busbw", "in_place"),
-    [
-        ("all_reduce", 4096, {}, "17.50", 0),
-        ("all_reduce", 4096, {}, "17.50", "N/A"),
-        ("send_recv", 4096, {}, "10.00", "N/A"),
-        ("reduce_scatter", 32768, {}, "8.75", 0),
-        ("all_gather", 32768, {"redop": "none"}, "8.75", 0),
-        ("all_to_all", 32768, {"redop": "none"}, "8.75", "N/A"),
-        ("broadcast", 4096, {"redop": "none", "root": 0}, "10.00", 0),
-        ("reduce", 4096, {"root": 3}, "10.00", 0),
-    ],
-)
-def test_the_rows_tell_the_collective(
-    expected: str, size: int, columns: dict[str, object], busbw: str, in_place: object, tmp_path: Path
-) -> None:
-    """Without a name the collective follows from reduction, root, size over elements (1024 floats) and checks.
-
-    Send-receive and all-to-all do not check in place; an all-reduce of 8 ranks has 1.75 times the bandwidth on the bus.
+    Both are rounded: with time t +- dt and bandwidth b +- db, bytes * factor lies between (t - dt) (b - db) and
+    (t + dt) (b + db).
     """
-    checked = "N/A" if (expected, in_place) == ("all_reduce", "N/A") else 0
-    told: dict[str, object] = {**COLUMNS, **columns}
-    halves = (files.half(("500.0", "10.00", busbw, wrong)) for wrong in (checked, in_place))
-    row = files.start(size, 1024, redop=str(told["redop"]), root=int(str(told["root"]))) + "".join(halves)
-    path = files.written(tmp_path / "run.txt", files.old_table([row]))
-    assert {expected} == set(nccl.read(path).table("COLLECTIVES")["operation"])
+    shown = printed(profiles / "monitor" / name)
+    computed = bandwidth(pd.concat(by_table(profile, name), ignore_index=True))
+    assert shown["bytes"].tolist() == computed["bytes"].tolist()
+    assert shown["placement"].tolist() == computed["placement"].tolist()
+    time, rate = shown["time"].astype(float), shown["busbw"].astype(float)
+    moved = computed["bus_bytes_per_s"] * computed["dur_ns"] * 1e-9
+    low = (time - half_a_digit(shown["time"])) * 1e-6 * (rate - half_a_digit(shown["busbw"])) * 1e9
+    high = (time + half_a_digit(shown["time"])) * 1e-6 * (rate + half_a_digit(shown["busbw"])) * 1e9
+    assert (moved >= low * (1 - 1e-12)).all()
+    assert (moved <= high * (1 + 1e-12)).all()
+    assert len(shown) == moved.notna().sum()
 
 
-def gathering(row: str = "") -> list[str]:
-    """A table that may be of all-gather or of all-to-all: results not checked."""
-    measured = files.half(("500.0", "10.00", "8.75", "N/A")) * 2
-    return files.old_table([row or files.start(32768, 1024, redop="none") + measured])
+@pytest.mark.parametrize("name", [name for name in TESTS if "aws" not in name])
+def test_the_best_bandwidth_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """The largest bus bandwidth of each table, to its two digits and the four or more of a time that were printed."""
+    full = [told for told in truth["tables"] if told["rows"]]
+    for told, rows in zip(full, by_table(profile, name), strict=True):
+        best = bandwidth(rows)["bus_bytes_per_s"].max() / 1e9
+        assert told["best_busbw"] == pytest.approx(best, abs=0.005 + 5e-5 * best)
 
 
-@pytest.mark.parametrize(
-    ("name", "above", "expected"),
-    [
-        ("nccl_alltoall.log", [], {"all_to_all"}),
-        ("run.txt", ["+ mpirun -np 8 ./build/all_gather_perf -b 8 -e 8G"], {"all_gather"}),
-        ("alltoall.txt", ["+ ./build/all_gather_perf"], {"all_gather"}),
-        ("all_reduce.txt", [], set()),
-        ("run.txt", [], set()),
-    ],
-)
-def test_names_decide_between_what_rows_allow(name: str, above: list[str], expected: set[str], tmp_path: Path) -> None:
-    """The command, else the file's name, chooses among the collectives that the rows can be of, and no other."""
-    profile = nccl.read(files.written(tmp_path / name, [*above, *gathering()]))
-    assert expected == set(profile.table("COLLECTIVES")["operation"].dropna())
-    assert bool(expected) != any("does not say which collective it is" in note for note in profile.notes)
+def test_without_devices_there_is_no_bus_bandwidth(profiles: Path) -> None:
+    """An excerpt without its list of devices has no number of ranks, which the factor takes."""
+    rows = bandwidth(nccl.read(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))
+    assert rows["bus_bytes_per_s"].isna().all()
+    assert rows["algorithm_bytes_per_s"].notna().all()
 
 
-@pytest.mark.parametrize("row", [files.start(0, 0), files.start(4096, 1024, "int7")], ids=["no bytes", "unknown type"])
-def test_nothing_is_told_by_rows_without_sizes(row: str, tmp_path: Path) -> None:
-    """Messages of 0 bytes or of an unknown element type do not tell a collective."""
-    path = files.written(tmp_path / "run.txt", gathering(row + files.half(("5.00", "0.00", "0.00", 0)) * 2))
-    assert nccl.read(path).table("COLLECTIVES")["operation"].isna().all()
+def test_a_stopped_test_is_told(profiles: Path) -> None:
+    """The second of two tests printed its header only."""
+    notes = nccl.read(profiles / "monitor" / "nccl_tests__cluster00_nccl_N2_G1_cnode2-002_cnode2-008.log").notes
+    assert "sendrecv_perf: no rows: the run ended before its first result" in notes
 
 
-def test_an_unknown_program_is_no_other_collective(tmp_path: Path) -> None:
-    """A program that is none of the collectives of the table leaves the operation open, whatever its rows look like."""
-    assert collectives(tmp_path, files.table("hypercube_perf"))["operation"].isna().all()
+@pytest.mark.parametrize("name", FOREIGN)
+def test_other_logs_are_not_claimed(name: str, profiles: Path) -> None:
+    """Text that is neither of nccl-tests nor of NCCL is left to its readers, of which these have none but monitor."""
+    path = profiles / "monitor" / name
+    assert [] == [r for r in READERS if r in ("nccl", "deepspeed") and reader(r).sniff(path)]
 
 
-def test_files_are_claimed_by_what_they_say(tmp_path: Path) -> None:
-    """The name of a file does not matter; a text about nccl-tests is none of its tables."""
-    assert "nccl" == recognise(files.written(tmp_path / "x", ["text"] * 100 + files.table()))
-    assert "nccl" == recognise(files.written(tmp_path / "y", [*files.header(), *files.rows()], "[1,0]<stdout>:"))
-    about = ["NCCL INFO lines look so:", "algbw and busbw are explained in PERFORMANCE.md", "# size count type time"]
-    assert not nccl.sniff(files.written(tmp_path / "z", about))
+def test_a_launch_that_failed_is_an_error(profiles: Path) -> None:
+    """One line of the launcher is no output of the test: the error shows how the file begins."""
+    with pytest.raises(
+        ReadError, match=r"no reader recognises this file \(72 bytes, starts with b'launch failed on'\)"
+    ):
+        perfkit.load(profiles / "monitor" / FAILED)
+
+
+@pytest.mark.parametrize("name", [LOGS[0], VAE, RESNET])
+def test_the_setup_is_that_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """Version, if the excerpt has it, ranks, nodes, ranks per node and network, and every rank in the links."""
+    (ranks,), (nodes,), (local,), (network,) = (truth[key] for key in ("nranks", "nnodes", "local_ranks", "network"))
+    version = [f"NCCL {version}; " for version in truth["version"]]
+    expected = f"{''.join(version)}{ranks} ranks on {nodes} nodes ({local} per node); network {network}"
+    assert expected == profile.notes[0]
+    links = profile.table("LINKS")
+    assert truth["ranks_seen"] == sorted({*links["from_rank"], *links["to_rank"]})
+
+
+@every_log
+def test_channels_are_those_of_the_truth(profile: Profile, truth: dict[str, Any], name: str) -> None:
+    """The truth counts ``NN/M`` after the word Channel: rings and connections have each channel once."""
+    links = profile.table("LINKS")
+    shown = links[links["kind"] != "tree"]
+    assert truth["ring_channels"] == len(shown[["kind", "channel"]].drop_duplicates())
+    assert (truth["tree_lines"] > 0) == (links["kind"] == "tree").any()
+
+
+@every_log
+def test_rings_and_trees_go_everywhere(profile: Profile, name: str) -> None:
+    """In a ring every rank sends once and receives once; in a tree every rank but one has one parent."""
+    links = profile.table("LINKS")
+    for (kind, _), edges in links[links["kind"] != "connection"].groupby(["kind", "channel"], observed=True):
+        ranks = {*edges["from_rank"], *edges["to_rank"]}
+        assert edges["from_rank"].is_unique
+        assert len(ranks) - (kind == "tree") == len(edges)
+
+
+@pytest.mark.parametrize(("name", "broken"), [(LOGS[1], 0), (VAE, 0), (RESNET, 2)])
+def test_peer_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], broken: int, name: str
+) -> None:
+    """Peer to peer each connection is one line; of resnet's 55, two have lost the beginning to another line."""
+    transport = profile.table("LINKS")["transport"]
+    expected = sum(count for kind, count in truth["transports"].items() if re.fullmatch(r"P2P/CUMEM(/read)?", kind))
+    assert expected - broken == transport.str.startswith("P2P/").sum()
+
+
+@pytest.mark.parametrize(("name", "ends", "broken"), [(LOGS[1], 1, 0), (VAE, 2, 2), (RESNET, 2, 0)])
+def test_network_connections_are_those_of_the_truth(
+    profile: Profile, truth: dict[str, Any], ends: int, broken: int, name: str
+) -> None:
+    """Over the network both ends print a line (of one rank's log there is one); in VAE both of one are broken.
+
+    All work with GPUDirect RDMA, so that there is no remark on them.
+    """
+    transport = profile.table("LINKS")["transport"].dropna()
+    network = transport[transport.str.startswith("NET/")]
+    assert truth["gdrdma_lines"] - broken == ends * len(network)
+    assert network.str.contains("/GDRDMA").all()
+    assert "GPUDirect" not in "\n".join(profile.notes)
+    assert 0 == truth["shm_lines"] + truth["warnings"]
+
+
+def test_a_timeout_is_told(profiles: Path) -> None:
+    """PyTorch's watchdog ended the training: the note quotes which collective hung."""
+    notes = nccl.read(profiles / "monitor" / RESNET).notes
+    assert any(note.startswith("the run failed: Watchdog caught collective operation timeout") for note in notes)
+    assert any("OpType=ALLGATHER" in note for note in notes)
