@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from adversary import writing
@@ -47,7 +47,8 @@ class Plan:
 
     def gain(self, cause: Cause) -> float:
         """How much faster the same machine is without the cause."""
-        return self.program.run().span() / replace(self.program, **cause.mended).run().span()
+        mended = {name: value(self.program) if callable(value) else value for name, value in cause.mended.items()}
+        return self.program.run().span() / replace(self.program, **mended).run().span()
 
     def write(self, machine: Machine, folder: Path) -> Path:
         """Write what was recorded of a run of the program."""
@@ -64,44 +65,64 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Steps:
-    """A time between so many and so many times that of the kernels of a step."""
+class U:
+    """A magnitude between two bounds; `steps`: times what the kernels of a step take, `whole`: an integer."""
 
     low: float
     high: float
-    per: str = field(default="")  # times this field too
+    steps: float = 0.0
+    whole: bool = False
+
+    def draw(self, r: random.Random, step_ms: float) -> float:
+        """Draw it."""
+        value = r.uniform(self.low, self.high) * (step_ms * self.steps if self.steps else 1)
+        return round(value) if self.whole else value
 
 
-def training(r: random.Random, **more: object) -> Training:
-    """A training that keeps its GPU busy, the host ahead and copies hidden, but for what is given."""
-    base = {"seed": r.randrange(10**6), "kernel_us": r.uniform(100, 250), "kernels": r.randint(25, 50)}
-    base |= {"steps": r.choice((9, 11, 13)), "host_us": r.uniform(1, 8), "launch_us": r.uniform(4, 7)}
-    if len(more.get("speeds", ())) > 1:
-        base |= {"steps": 7, "kernels": 20}
-    made = base | {name: value for name, value in more.items() if not isinstance(value, Steps)}
-    step = made["kernels"] * made["kernel_us"] / 1000
-    for name, value in more.items():
-        if isinstance(value, Steps):
-            made[name] = r.uniform(value.low, value.high) * step * (made[value.per] if value.per else 1)
-    if made.get("late_ms"):
-        made["late_ms"] = (0.0, made["late_ms"])
-    return Training(**made)
+def steps(low: float, high: float, times: float = 1.0) -> U:
+    """A time, by that of the kernels of a step."""
+    return U(low, high, times)
 
 
-def chunks(r: random.Random, **more: object) -> Chunks:
-    """Chunks through the GPU."""
-    return Chunks(r.randrange(10**6), **more)
+USUAL: dict[type, dict] = {  # programs that keep their GPU busy, the host ahead and copies hidden
+    Training: {"kernel_us": U(100, 250), "kernels": U(25, 50, whole=True), "steps": [9, 11, 13], "host_us": U(1, 8)},
+    Chunks: {"kernel_us": U(300, 500)},
+    Solver: {},
+    Server: {},
+}
 
 
-def solver(r: random.Random, **more: object) -> Solver:
-    """A solver."""
-    return Solver(r.randrange(10**6), **more)
+def of(kind: type, *causes: Cause, **given: object) -> Callable[[random.Random], Plan]:
+    """A case: a kind of program, its causes, its fields; a list is a choice, a function is called with the others."""
+
+    def make(r: random.Random) -> Plan:
+        plan = {name: given[name] for name in ("also", "form", "without", "metrics", "words", "quiet") if name in given}
+        fields = USUAL[kind] | {name: value for name, value in given.items() if name not in plan}
+        if kind is Training and "speeds" in given:
+            fields = {"steps": 7, "kernels": 20} | {
+                name: fields[name] for name in fields if name not in ("steps", "kernels")
+            }
+        made: dict = {"seed": r.randrange(10**6)}
+        step = 0.0
+        for late in (False, True):
+            for name, value in fields.items():
+                if late == (callable(value) or (isinstance(value, U) and value.steps > 0)):
+                    value = r.choice(value) if isinstance(value, list) else value
+                    value = value.draw(r, step) if isinstance(value, U) else value
+                    made[name] = value(r, made) if callable(value) else value
+            step = made.get("kernels", 1) * made.get("kernel_us", 1) / 1000
+        return Plan(kind(**made), causes, **plan)
+
+    return make
 
 
-TWO, FOUR = (1.0, 1.0), (1.0, 1.0, 1.0, 1.0)
+def quiet(kind: type, words: str, **given: object) -> Callable[[random.Random], Plan]:
+    """A run in which nothing is wrong."""
+    return of(kind, words=words, quiet=True, **given)
+
+
+TWO = (1.0, 1.0)
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
-INLINE = NEXT.replace("Multi", "Single")
-TINY = {"batch_mb": 0.2, "between_ms": 0.02, "loader_ms": 0.02}  # a step of small kernels
 LOADING = {"idle_data_loading", "input"}
 HOSTLY = {"idle_host_code"}
 LAUNCHING = {"launch_overhead", "idle_launch", "small_operators"}
@@ -110,13 +131,15 @@ COPYING = {"copies_serial", "exposed_copy"}
 UNEVEN = {"ranks", "balance", "idle_gpu", "idle_gpus"}
 
 LOADER = Cause("the loader starves the GPU", LOADING, {"loader_ms": 0.1})
-LOADER_UNNAMED = replace(LOADER, names=LOADING | HOSTLY | {"idle"})
+UNNAMED = replace(LOADER, names=LOADING | HOSTLY | {"idle"})
 PYTHON = Cause("Python between launches", HOSTLY, {"host_us": 2.0})
 LOGGING = Cause("Python between steps", HOSTLY, {"between_ms": 0.1})
 LAUNCHES = Cause("launches of small kernels", LAUNCHING, {"graph": True})
 WAITS = Cause("waits for the GPU within the step", WAITING, {"syncs": 0})
 STEP_WAIT = Cause("a wait after each step", WAITING, {"sync": ""})
-RESIDUAL = Cause("a wait in each iteration", WAITING | {"copies_synchronous"}, {"check_every": 50})
+RESIDUAL = Cause("a wait in each iteration", WAITING | {"copies_synchronous"}, {"check_wait": False})
+HOST_PART = Cause("the host's part of an iteration", HOSTLY, {"host_ms": 0.02})
+TOKENS = Cause("Python before each request", HOSTLY, {"tokenise_ms": 0.02})
 ALLOCATION = Cause("cudaMalloc and cudaFree in the step", {"idle_memory"}, {"allocs": 0})
 PAGEABLE = Cause("pageable copies", {"copies_pageable"}, {"pinned": True})
 SERIAL = Cause("copies on the stream of the kernels", COPYING, {"streams": 3})
@@ -124,280 +147,208 @@ BLOCKING = Cause("copies that block", {"copies_synchronous"} | WAITING, {"stream
 PIECES = Cause("many small copies", {"copies_small"}, {"pieces": 1})
 REDUCE = Cause("all-reduces that nothing hides", {"exposed_communication"}, {"overlap": True})
 SAVING = Cause("checkpoints in the loop", {"checkpointing"}, {"save_every": 0})
+SAVING_UNNAMED = replace(SAVING, names={"checkpointing", "idle_host_code", "idle"})
 LAZY = Cause("lazy loading at the first launches", {"warm_up"}, {"load_us": 0.0})
+FIRST = Cause("the first step is slow", {"warm_up"}, {"first_ms": 0.0})
 LOCK = Cause("a lock that another thread keeps", HOSTLY | {"idle"}, {"lock_ms": 0.01})
 UPDATE = Cause("the optimizer runs on the host", HOSTLY, {"update_ms": 0.02})
-SLOW = Cause("one GPU is slower than the others", UNEVEN, {"speeds": FOUR})
+SLOW = Cause("one GPU is slower than the others", UNEVEN, {"speeds": TWO * 2})
+WORK = Cause("a rank computes more than the other", UNEVEN, {"work": lambda p: (sum(p.work) / 2,) * 2})
 LATE = Cause("a rank is late", UNEVEN | HOSTLY, {"late_ms": (0.0, 0.0)})
 THROTTLED = Cause("the clock falls", {"throttling", "log_throttling", "clocks"}, {"clocks": ()})
-FEW_BLOCKS = Cause("a kernel of few blocks dominates", {"low_occupancy", "latency_bound", "small_grid"}, {})
+FEW = {"dominant": 0.1, "kernel_us": lambda p: p.kernel_us * (1 - p.dominant) / 0.9}
+FEW_BLOCKS = Cause("a kernel of few blocks dominates", {"low_occupancy", "latency_bound", "small_grid"}, FEW)
 SPARE = Cause("a second GPU does nothing", UNEVEN, {"gpus": 2, "work": (0.5, 0.5), "halo_mb": 0.2})
 SPREAD = Cause("work is unevenly spread over two GPUs", UNEVEN, {"work": TWO})
-HALO = Cause("copies between GPUs, beside no kernel", COPYING, {"halo_mb": 0.01})
+HALO = Cause("copies between GPUs, beside no kernel", COPYING, {"halo_beside": True})
+
+TINY = {"batch_mb": 0.2, "between_ms": 0.02, "loader_ms": 0.02}  # a step of small kernels
+SMALL = {"kernel_us": U(2, 3.5), "kernels": 120, "steps": 7, "host_us": 0.4, "launch_us": U(6, 9)}
+SLOW_HOST = {"kernel_us": 50, "steps": 8, "host_us": U(100, 200)}
+INLINE = {"loader": "", "load_range": NEXT.replace("Multi", "Single")}
+FOUR = {"speeds": lambda r, made: (1.0, 1.0, r.uniform(0.45, 0.65), 1.0), "reduce_ms": 0.5}
+BLOCKED = {"speeds": TWO, "overlap": False, "torch": True}
+SLEEPS = ["poll", "pthread_cond_timedwait", "sem_timedwait"]
 
 
-def _small(r: random.Random, **more: object) -> Training:
-    """A training of small kernels; the launches take longer than they."""
-    small = {"kernel_us": r.uniform(2, 3.5), "kernels": 120, "steps": 7, "host_us": 0.4, "launch_us": r.uniform(6, 9)}
-    return training(r, **(TINY | small | more))
-
-
-def _work(r: random.Random) -> Plan:
-    more = r.uniform(1.6, 2.4)
-    cause = Cause("a rank computes more than the other", UNEVEN, {"work": ((1 + more) / 2,) * 2})
-    return Plan(training(r, speeds=TWO, work=(1.0, more), reduce_ms=0.4), (cause,), form="ranks")
-
-
-def _throttled(r: random.Random) -> Plan:
-    base = training(r)
-    at = base.steps * base.kernels * base.kernel_us / 4000
-    return Plan(replace(base, clocks=((at, r.uniform(0.45, 0.6)),)), (THROTTLED,), metrics=500_000)
-
-
-def _few_blocks(r: random.Random) -> Plan:
-    base = training(r, dominant=r.uniform(0.7, 0.85))
-    mended = {"dominant": 0.1, "kernel_us": base.kernel_us * (1 - base.dominant) / 0.9}
-    return Plan(base, (replace(FEW_BLOCKS, mended=mended),), metrics=500_000)
-
-
-def _slow(r: random.Random) -> Training:
-    return training(r, speeds=(1.0, 1.0, r.uniform(0.45, 0.65), 1.0), reduce_ms=0.5)
-
-
-def _exposed(r: random.Random, form: str) -> Plan:
-    return Plan(training(r, speeds=TWO, overlap=False, reduce_ms=Steps(0.5, 0.9), torch=True), (REDUCE,), form=form)
-
-
-def _reduced(r: random.Random, **more: object) -> Training:
-    return training(r, speeds=TWO, overlap=False, reduce_ms=Steps(0.6, 0.9), **more)
-
-
-def _saved(r: random.Random, low: float, high: float, **more: object) -> Training:
-    return training(r, save_every=2, save_ms=Steps(low, high, "save_every"), **more)
-
-
-def _quiet(program: Program, words: str, **more: object) -> Plan:
-    return Plan(program, quiet=True, words=words, **more)
+def _halved(r: random.Random, made: dict) -> tuple:
+    """A clock that falls after a quarter of the run."""
+    return ((made["steps"] * made["kernels"] * made["kernel_us"] / 4000, r.uniform(0.45, 0.6)),)
 
 
 SINGLE: dict[str, Callable[[random.Random], Plan]] = {
-    "loader_thread": lambda r: Plan(
-        training(r, loader_ms=Steps(1.7, 4), loader=r.choice(("poll", "pthread_cond_timedwait", "sem_timedwait"))),
-        (LOADER,),
+    "loader_thread": of(Training, UNNAMED, loader_ms=steps(1.7, 4), loader=SLEEPS),
+    "loader_named": of(Training, LOADER, loader_ms=steps(1.7, 4), load_range=["dataloader", "load_batch"]),
+    "loader_pytorch": of(Training, LOADER, loader_ms=steps(1.7, 4), load_range=NEXT),
+    "loader_inline": of(Training, LOADER, loader_ms=steps(0.9, 2), **INLINE),
+    "loader_mild": of(Training, LOADER, loader_ms=steps(1.2, 1.3), load_range=NEXT),
+    "loader_no_ranges": of(Training, UNNAMED, loader_ms=steps(1.7, 4), without=("nvtx",)),
+    "loader_no_os": of(Training, LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, without=("os",)),
+    "loader_kineto": of(Training, LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, torch=True, form="kineto"),
+    "python_between_launches": of(Training, PYTHON, also=LAUNCHING, **SLOW_HOST),
+    "python_kineto": of(Training, PYTHON, torch=True, form="kineto", **SLOW_HOST),
+    "python_after_wait": of(Training, LOGGING, replace(STEP_WAIT, even=True), sync="item", between_ms=steps(0.8, 2)),
+    "python_between_steps": of(Training, LOGGING, between_ms=steps(1.8, 3)),
+    "host_part_of_solver": of(
+        Solver, HOST_PART, replace(RESIDUAL, even=True), steps=50, kernel_us=200, host_ms=U(0.9, 2)
     ),
-    "loader_named": lambda r: Plan(
-        training(r, loader_ms=Steps(1.7, 4), load_range=r.choice(("dataloader", "load_batch", "fetch data"))), (LOADER,)
+    "tokenising_server": of(Server, TOKENS, every_ms=0.1, tokenise_ms=U(4, 8), also=LAUNCHING),
+    "small_kernels": of(Training, LAUNCHES, **SMALL, **TINY),
+    "small_kernels_solver": of(
+        Solver, LAUNCHES, steps=50, kernels=20, kernel_us=U(1.5, 2.5), check_every=0, host_us=0.3, launch_us=6.0
     ),
-    "loader_pytorch": lambda r: Plan(training(r, loader_ms=Steps(1.7, 4), load_range=NEXT), (LOADER,)),
-    "loader_inline": lambda r: Plan(training(r, loader_ms=Steps(0.9, 2), loader="", load_range=INLINE), (LOADER,)),
-    "loader_mild": lambda r: Plan(training(r, loader_ms=Steps(1.15, 1.3), load_range=NEXT), (LOADER,)),
-    "loader_no_ranges": lambda r: Plan(training(r, loader_ms=Steps(1.7, 4)), (LOADER_UNNAMED,), without=("nvtx",)),
-    "loader_no_os": lambda r: Plan(training(r, loader_ms=Steps(1.7, 4), load_range=NEXT), (LOADER,), without=("os",)),
-    "loader_kineto": lambda r: Plan(
-        training(r, loader_ms=Steps(1.7, 4), torch=True, load_range=NEXT), (LOADER,), form="kineto"
+    "small_kernels_kineto": of(
+        Training, LAUNCHES, also=HOSTLY, form="kineto", torch=True, **(SMALL | TINY | {"host_us": 4})
     ),
-    "python_between_launches": lambda r: Plan(
-        training(r, kernel_us=50, steps=8, host_us=r.uniform(100, 200)), (PYTHON,), also=LAUNCHING
+    "waits_in_step": of(Training, WAITS, kernel_us=U(15, 25), kernels=60, steps=8, syncs=30, host_us=U(5, 9)),
+    "waits_each_iteration": of(Solver, RESIDUAL, kernels=2, kernel_us=U(8, 14), host_us=1.0),
+    "wait_each_short_step": of(
+        Training,
+        STEP_WAIT,
+        replace(LOGGING, even=True),
+        kernel_us=U(25, 40),
+        kernels=25,
+        steps=14,
+        sync="cudaDeviceSynchronize",
+        between_ms=0.5,
     ),
-    "python_kineto": lambda r: Plan(
-        training(r, kernel_us=50, steps=8, host_us=r.uniform(100, 200), torch=True), (PYTHON,), form="kineto"
+    "malloc_in_loop": of(Training, ALLOCATION, kernel_us=U(60, 120), allocs=U(6, 10, whole=True), alloc_us=U(250, 600)),
+    "malloc_mild": of(Training, ALLOCATION, kernel_us=U(150, 200), kernels=25, allocs=2, alloc_us=U(250, 400)),
+    "pageable_chunks": of(Chunks, PAGEABLE, streams=1, pinned=False, size_mb=U(6, 12), kernel_us=U(300, 600)),
+    "pageable_batches": of(Training, PAGEABLE, pinned=False, prefetch=False, batch_mb=U(30, 60), sync="item"),
+    "pinned_serial": of(Chunks, SERIAL, streams=1, size_mb=U(20, 30), back_mb=20),
+    "blocking_copies": of(Chunks, BLOCKING, streams=1, wait=True, size_mb=U(20, 30), kernel_us=U(250, 400)),
+    "small_pieces": of(
+        Chunks, PIECES, chunks=12, streams=1, size_mb=1.5, back_mb=1.5, pieces=U(100, 200, whole=True), kernel_us=100
     ),
-    "python_after_wait": lambda r: Plan(
-        training(r, sync="item", between_ms=Steps(0.8, 2)), (LOGGING, replace(STEP_WAIT, even=True))
+    "halo_exposed": of(Solver, HALO, steps=40, gpus=2, work=TWO, kernel_us=U(80, 120), halo_mb=U(40, 60)),
+    "slow_gpu_one_file": of(Training, SLOW, **FOUR),
+    "slow_gpu_ranks": of(Training, SLOW, form="ranks", **FOUR),
+    "slow_gpu_kineto": of(Training, SLOW, form="kineto", torch=True, **FOUR),
+    "more_work_on_a_rank": of(
+        Training, WORK, speeds=TWO, work=lambda r, made: (1.0, r.uniform(1.6, 2.4)), reduce_ms=0.4, form="ranks"
     ),
-    "python_between_steps": lambda r: Plan(training(r, between_ms=Steps(1.8, 3)), (LOGGING,)),
-    "host_part_of_solver": lambda r: Plan(
-        solver(r, steps=50, kernel_us=200, host_ms=r.uniform(0.9, 2)),
-        (
-            Cause("the host's part of an iteration", HOSTLY, {"host_ms": 0.02}),
-            replace(RESIDUAL, mended={"check_every": 0}, even=True),
-        ),
-    ),
-    "tokenising_server": lambda r: Plan(
-        Server(r.randrange(999), every_ms=0.1, tokenise_ms=r.uniform(4, 8)),
-        (Cause("Python before each request", HOSTLY, {"tokenise_ms": 0.02}),),
-        also=LAUNCHING,
-    ),
-    "small_kernels": lambda r: Plan(_small(r), (LAUNCHES,)),
-    "small_kernels_solver": lambda r: Plan(
-        solver(r, steps=50, kernels=20, kernel_us=r.uniform(1.5, 2.5), check_every=0, host_us=0.3, launch_us=6),
-        (LAUNCHES,),
-    ),
-    "small_kernels_kineto": lambda r: Plan(_small(r, host_us=4, torch=True), (LAUNCHES,), also=HOSTLY, form="kineto"),
-    "waits_in_step": lambda r: Plan(
-        training(r, kernel_us=r.uniform(15, 25), kernels=60, steps=8, syncs=30, host_us=r.uniform(5, 9)), (WAITS,)
-    ),
-    "waits_each_iteration": lambda r: Plan(solver(r, kernels=2, kernel_us=r.uniform(8, 14), host_us=1.0), (RESIDUAL,)),
-    "wait_each_short_step": lambda r: Plan(
-        training(r, kernels=25, kernel_us=r.uniform(25, 40), steps=14, sync="cudaDeviceSynchronize", between_ms=0.5),
-        (STEP_WAIT, replace(LOGGING, even=True)),
-    ),
-    "malloc_in_loop": lambda r: Plan(
-        training(r, kernel_us=r.uniform(60, 120), allocs=r.randint(6, 10), alloc_us=r.uniform(250, 600)), (ALLOCATION,)
-    ),
-    "malloc_mild": lambda r: Plan(
-        training(r, kernel_us=r.uniform(150, 200), allocs=2, alloc_us=r.uniform(250, 400)), (ALLOCATION,)
-    ),
-    "pageable_chunks": lambda r: Plan(
-        chunks(r, streams=1, pinned=False, size_mb=r.uniform(6, 12), kernel_us=r.uniform(300, 600)), (PAGEABLE,)
-    ),
-    "pageable_batches": lambda r: Plan(
-        training(r, pinned=False, prefetch=False, batch_mb=r.uniform(30, 60), sync="item"),
-        (replace(PAGEABLE, mended={"pinned": True, "prefetch": True}),),
-    ),
-    "pinned_serial": lambda r: Plan(
-        chunks(r, streams=1, size_mb=r.uniform(20, 30), back_mb=20, kernel_us=r.uniform(300, 500)), (SERIAL,)
-    ),
-    "blocking_copies": lambda r: Plan(
-        chunks(r, streams=1, wait=True, size_mb=r.uniform(20, 30), kernel_us=r.uniform(250, 400)), (BLOCKING,)
-    ),
-    "small_pieces": lambda r: Plan(
-        chunks(r, chunks=12, streams=1, size_mb=1.5, back_mb=1.5, pieces=r.randint(100, 200), kernel_us=100), (PIECES,)
-    ),
-    "halo_exposed": lambda r: Plan(
-        solver(r, steps=40, gpus=2, work=TWO, kernel_us=r.uniform(80, 120), halo_mb=r.uniform(40, 60)), (HALO,)
-    ),
-    "slow_gpu_one_file": lambda r: Plan(_slow(r), (SLOW,)),
-    "slow_gpu_ranks": lambda r: Plan(_slow(r), (SLOW,), form="ranks"),
-    "slow_gpu_kineto": lambda r: Plan(replace(_slow(r), torch=True), (SLOW,), form="kineto"),
-    "more_work_on_a_rank": _work,
-    "late_rank": lambda r: Plan(
-        training(r, speeds=TWO, reduce_ms=0.4, sync="cudaStreamSynchronize", late_ms=Steps(1, 2)),
-        (LATE,),
+    "late_rank": of(
+        Training,
+        LATE,
+        speeds=TWO,
+        reduce_ms=0.4,
+        sync="cudaStreamSynchronize",
         form="ranks",
+        late_ms=lambda r, made: (0.0, r.uniform(1, 2) * made["kernel_us"] * 0.02),
     ),
-    "exposed_reduce_one_file": lambda r: _exposed(r, "nsys"),
-    "exposed_reduce_ranks": lambda r: _exposed(r, "ranks"),
-    "exposed_reduce_kineto": lambda r: _exposed(r, "kineto"),
-    "checkpoints": lambda r: Plan(_saved(r, 0.8, 1.6), (SAVING,)),
-    "checkpoints_no_ranges": lambda r: Plan(
-        _saved(r, 0.8, 1.6), (replace(SAVING, names={"checkpointing", "idle_host_code", "idle"}),), without=("nvtx",)
-    ),
-    "checkpoints_mild": lambda r: Plan(_saved(r, 0.15, 0.25, save_mb=5), (SAVING,)),
-    "lazy_loading": lambda r: Plan(training(r, load_us=r.uniform(20_000, 50_000)), (LAZY,), also={"idle_launch"}),
-    "throttled": _throttled,
-    "lock_of_another_thread": lambda r: Plan(training(r, lock_ms=Steps(1.5, 3)), (LOCK,)),
-    "lock_without_os_calls": lambda r: Plan(training(r, lock_ms=Steps(1.5, 3)), (LOCK,), without=("os", "nvtx")),
-    "host_optimizer": lambda r: Plan(training(r, update_ms=Steps(0.8, 2)), (UPDATE,)),
-    "few_blocks": _few_blocks,
-    "idle_neighbour": lambda r: Plan(
-        solver(r, steps=60, kernel_us=r.uniform(200, 400), check_every=0, idle_gpu=True), (SPARE,)
-    ),
-    "uneven_gpus": lambda r: Plan(
-        solver(r, steps=60, gpus=2, kernel_us=r.uniform(200, 300), work=(1.5, 0.5), halo_mb=0.5), (SPREAD,)
-    ),
+    "exposed_reduce_one_file": of(Training, REDUCE, reduce_ms=steps(0.5, 0.9), **BLOCKED),
+    "exposed_reduce_ranks": of(Training, REDUCE, reduce_ms=steps(0.5, 0.9), form="ranks", **BLOCKED),
+    "exposed_reduce_kineto": of(Training, REDUCE, reduce_ms=steps(0.5, 0.9), form="kineto", **BLOCKED),
+    "checkpoints": of(Training, SAVING, save_every=2, save_ms=steps(0.8, 1.6, 2)),
+    "checkpoints_no_ranges": of(Training, SAVING_UNNAMED, save_every=2, save_ms=steps(0.8, 1.6, 2), without=("nvtx",)),
+    "checkpoints_mild": of(Training, SAVING, save_every=2, save_ms=steps(0.15, 0.25, 2), save_mb=5),
+    "lazy_loading": of(Training, LAZY, load_us=U(20_000, 50_000), also={"idle_launch"}),
+    "throttled": of(Training, THROTTLED, clocks=_halved, metrics=500_000),
+    "lock_of_another_thread": of(Training, LOCK, lock_ms=steps(1.5, 3)),
+    "lock_without_os_calls": of(Training, LOCK, lock_ms=steps(1.5, 3), without=("os", "nvtx")),
+    "host_optimizer": of(Training, UPDATE, update_ms=steps(0.8, 2)),
+    "few_blocks": of(Training, FEW_BLOCKS, dominant=U(0.7, 0.85), metrics=500_000),
+    "idle_neighbour": of(Solver, SPARE, steps=60, kernel_us=U(200, 400), check_every=0, idle_gpu=True),
+    "uneven_gpus": of(Solver, SPREAD, steps=60, gpus=2, kernel_us=U(200, 300), work=(1.5, 0.5), halo_mb=0.5),
 }
 MIXED: dict[str, Callable[[random.Random], Plan]] = {
-    "loader_over_checkpoints": lambda r: Plan(
-        _saved(r, 0.3, 0.5, save_mb=5, loader="", loader_ms=Steps(1.5, 2), load_range=INLINE), (LOADER, SAVING)
+    "loader_over_checkpoints": of(
+        Training, LOADER, SAVING, save_every=2, save_ms=steps(0.3, 0.5, 2), save_mb=5, loader_ms=steps(1.5, 2), **INLINE
     ),
-    "checkpoints_over_loader": lambda r: Plan(
-        _saved(r, 1.8, 2.2, save_mb=5, loader="", loader_ms=Steps(0.4, 0.6), load_range=INLINE), (SAVING, LOADER)
+    "checkpoints_over_loader": of(
+        Training,
+        SAVING,
+        LOADER,
+        save_every=2,
+        save_ms=steps(1.8, 2.2, 2),
+        save_mb=5,
+        loader_ms=steps(0.4, 0.6),
+        **INLINE,
     ),
-    "loader_over_malloc": lambda r: Plan(
-        training(r, loader="", loader_ms=Steps(1.5, 2), load_range=INLINE, allocs=2, alloc_us=r.uniform(200, 300)),
-        (LOADER, ALLOCATION),
+    "loader_over_malloc": of(Training, LOADER, ALLOCATION, loader_ms=steps(1.5, 2), allocs=2, alloc_us=250, **INLINE),
+    "malloc_over_loader": of(
+        Training, ALLOCATION, LOADER, loader_ms=steps(0.2, 0.3), allocs=10, alloc_us=500, **INLINE
     ),
-    "malloc_over_loader": lambda r: Plan(
-        training(r, allocs=10, alloc_us=r.uniform(400, 600), loader="", loader_ms=Steps(0.2, 0.3), load_range=INLINE),
-        (ALLOCATION, LOADER),
+    "optimizer_over_checkpoints": of(
+        Training, UPDATE, SAVING, save_every=2, save_ms=steps(0.2, 0.3, 2), save_mb=5, update_ms=steps(1.5, 2)
     ),
-    "optimizer_over_checkpoints": lambda r: Plan(
-        _saved(r, 0.2, 0.3, save_mb=5, update_ms=Steps(1.5, 2)), (UPDATE, SAVING)
+    "reduce_over_loader": of(
+        Training,
+        REDUCE,
+        LOADER,
+        reduce_ms=steps(0.6, 0.9),
+        loader_ms=steps(0.2, 0.3),
+        sync="item",
+        form="ranks",
+        **(BLOCKED | INLINE),
     ),
-    "reduce_over_loader": lambda r: Plan(
-        _reduced(r, loader="", loader_ms=Steps(0.2, 0.3), load_range=INLINE, sync="item"),
-        (REDUCE, LOADER),
+    "loader_over_reduce": of(
+        Training,
+        LOADER,
+        REDUCE,
+        reduce_ms=steps(0.2, 0.3),
+        loader_ms=steps(3, 4),
+        load_range=NEXT,
+        form="kineto",
+        **BLOCKED,
+    ),
+    "lock_over_malloc": of(Training, LOCK, ALLOCATION, lock_ms=steps(2, 3), allocs=1, alloc_us=150),
+    "pageable_over_loader": of(
+        Training,
+        PAGEABLE,
+        LOADER,
+        pinned=False,
+        prefetch=False,
+        batch_mb=80,
+        loader_ms=steps(0.3, 0.4),
+        sync="item",
+        **INLINE,
+    ),
+    "launches_over_loader": of(
+        Training, LAUNCHES, LOADER, sync="item", **(SMALL | TINY | INLINE | {"loader_ms": steps(0.3, 0.5)})
+    ),
+    "work_over_logging": of(
+        Training,
+        WORK,
+        LOGGING,
+        speeds=TWO,
+        work=lambda r, made: (1.0, r.uniform(1.6, 2.4)),
+        reduce_ms=0.4,
+        between_ms=0.3,
         form="ranks",
     ),
-    "loader_over_reduce": lambda r: Plan(
-        training(
-            r, speeds=TWO, overlap=False, reduce_ms=Steps(0.2, 0.3), loader_ms=Steps(3, 4), load_range=NEXT, torch=True
-        ),
-        (LOADER, REDUCE),
-        form="kineto",
-    ),
-    "lock_over_malloc": lambda r: Plan(training(r, lock_ms=Steps(2, 3), allocs=1, alloc_us=150), (LOCK, ALLOCATION)),
-    "pageable_over_loader": lambda r: Plan(
-        training(
-            r,
-            pinned=False,
-            prefetch=False,
-            batch_mb=80,
-            loader="",
-            loader_ms=Steps(0.3, 0.4),
-            load_range=INLINE,
-            sync="item",
-        ),
-        (replace(PAGEABLE, mended={"pinned": True, "prefetch": True}), LOADER),
-    ),
-    "launches_over_loader": lambda r: Plan(
-        _small(r, loader="", loader_ms=Steps(0.3, 0.5), load_range=INLINE, sync="item"), (LAUNCHES, LOADER)
-    ),
-    "work_over_logging": lambda r: replace(_work(r), program=replace(_work(r).program, between_ms=0.3)),
 }
 HEALTHY: dict[str, Callable[[random.Random], Plan]] = {
-    "full_queue": lambda r: _quiet(
-        training(r, kernels=120, steps=14, kernel_us=70), "launch calls wait: the queue is full"
-    ),
-    "busy": lambda r: _quiet(
-        training(r, kernel_us=r.uniform(200, 400), sync=r.choice(("item", "cudaStreamSynchronize"))), "a busy GPU"
-    ),
-    "busy_kineto": lambda r: _quiet(training(r, torch=True, load_range=NEXT), "a busy GPU", form="kineto"),
-    "overlapped_chunks": lambda r: _quiet(
-        chunks(r, kernel_us=r.uniform(300, 500), size_mb=r.uniform(4, 9)), "copies run beside kernels"
-    ),
-    "overlapped_reduce": lambda r: _quiet(training(r, speeds=TWO, reduce_ms=Steps(0.3, 0.5)), "hidden", form="ranks"),
-    "graph_steps": lambda r: _quiet(
-        training(r, kernel_us=r.uniform(14, 18), kernels=150, graph=True, **TINY), "a graph a step"
-    ),
-    "solver_alone": lambda r: _quiet(solver(r, steps=60, kernel_us=r.uniform(300, 500)), "a busy solver"),
-    "even_gpus": lambda r: _quiet(
-        solver(r, steps=60, gpus=2, work=TWO, kernel_us=250, halo_mb=0.5, check_every=10), "two GPUs, evenly busy"
-    ),
+    "full_queue": quiet(Training, "launch calls wait: the queue is full", kernels=120, steps=14, kernel_us=70),
+    "busy": quiet(Training, "a busy GPU", kernel_us=U(200, 400), sync=["item", "cudaStreamSynchronize"]),
+    "busy_kineto": quiet(Training, "a busy GPU", torch=True, load_range=NEXT, form="kineto"),
+    "overlapped_chunks": quiet(Chunks, "copies run beside kernels", size_mb=U(4, 9)),
+    "overlapped_reduce": quiet(Training, "hidden", speeds=TWO, reduce_ms=steps(0.3, 0.5), form="ranks"),
+    "graph_steps": quiet(Training, "a graph a step", kernel_us=U(14, 18), kernels=150, graph=True, **TINY),
+    "solver_alone": quiet(Solver, "a busy solver", steps=60, kernel_us=U(300, 500)),
+    "even_gpus": quiet(Solver, "evenly busy", steps=60, gpus=2, work=TWO, kernel_us=250, halo_mb=0.5, check_every=10),
 }
 TRAPS: dict[str, Callable[[random.Random], Plan]] = {
-    "honest_wait": lambda r: _quiet(
-        training(r, kernel_us=300, sync="cudaDeviceSynchronize"), "a wait of 95 % of the time, for kernels"
+    "honest_wait": quiet(Training, "waits, for kernels", kernel_us=300, sync="cudaDeviceSynchronize"),
+    "hidden_pageable": quiet(Training, "pageable copies that kernels hide", pinned=False, batch_mb=steps(1, 2)),
+    "hidden_loader": quiet(Training, "only the host waits", loader_ms=steps(0.85, 0.93), load_range=NEXT),
+    "hidden_writer": quiet(
+        Training, "another thread writes", save_every=2, save_ms=steps(0.3, 0.45, 2), save_beside=True, save_mb=1
     ),
-    "hidden_pageable": lambda r: _quiet(
-        training(r, pinned=False, batch_mb=r.uniform(15, 20)), "pageable copies that kernels hide"
+    "little_loading": quiet(Training, "below 3 %", sync="item", between_ms=0.01, loader_ms=steps(0.01, 0.02), **INLINE),
+    "little_saving": quiet(Training, "below 3 %", save_every=2, save_ms=steps(0.005, 0.01, 2), save_mb=1),
+    "little_reduce": quiet(Training, "below 3 %", reduce_ms=steps(0.01, 0.02), form="ranks", **BLOCKED),
+    "idle_helper": quiet(
+        Training, "another thread sleeps", helper=["pthread_mutex_lock", "poll", "pthread_cond_wait"], helper_ms=60
     ),
-    "hidden_loader": lambda r: _quiet(
-        training(r, loader_ms=Steps(0.85, 0.93), load_range=NEXT), "the loop waits for data, the GPU never does"
+    "name_of_checkpointing": of(Training, PYTHON, decoy="torch.utils.checkpoint", **SLOW_HOST),
+    "name_of_loading": of(
+        Training, ALLOCATION, kernel_us=U(60, 120), allocs=8, alloc_us=400, decoy="DataParallel.forward"
     ),
-    "hidden_writer": lambda r: _quiet(
-        _saved(r, 0.3, 0.45, save_beside=True, save_mb=1), "another thread writes checkpoints"
-    ),
-    "little_loading": lambda r: _quiet(
-        training(r, sync="item", between_ms=0.01, loader="", loader_ms=Steps(0.01, 0.02), load_range=INLINE),
-        "below 3 %",
-    ),
-    "little_saving": lambda r: _quiet(_saved(r, 0.005, 0.01, save_mb=1), "a checkpoint below 3 %"),
-    "little_reduce": lambda r: _quiet(
-        training(r, speeds=TWO, overlap=False, reduce_ms=Steps(0.01, 0.02)), "collectives below 3 %", form="ranks"
-    ),
-    "idle_helper": lambda r: _quiet(
-        training(r, helper=r.choice(("pthread_mutex_lock", "poll", "pthread_cond_wait")), helper_ms=60),
-        "another thread waits for a lock all the time",
-    ),
-    "name_of_checkpointing": lambda r: Plan(
-        training(r, kernel_us=50, steps=8, host_us=r.uniform(100, 200), decoy="torch.utils.checkpoint"), (PYTHON,)
-    ),
-    "name_of_loading": lambda r: Plan(
-        training(r, kernel_us=r.uniform(60, 120), allocs=8, alloc_us=400, decoy="DataParallel.forward"), (ALLOCATION,)
-    ),
-    "slow_first_step": lambda r: Plan(
-        training(r, first_ms=Steps(4, 8)),
-        (Cause("the first step is slow", {"warm_up"}, {"first_ms": 0.0}),),
-        also={"idle_host_code"},
-    ),
-    "rare_requests": lambda r: Plan(
-        Server(r.randrange(999), every_ms=r.uniform(10, 15)), words="no requests", also=HOSTLY | {"idle"}
-    ),
-    "few_large_waits": lambda r: Plan(
-        training(r, loader_ms=Steps(1.7, 3), load_range=NEXT, sync="cudaDeviceSynchronize"), (LOADER,)
-    ),
+    "slow_first_step": of(Training, FIRST, first_ms=steps(4, 8), also={"idle_host_code"}),
+    "rare_requests": of(Server, every_ms=U(10, 15), words="no requests", also=HOSTLY | {"idle"}),
+    "few_large_waits": of(Training, LOADER, loader_ms=steps(1.7, 3), load_range=NEXT, sync="cudaDeviceSynchronize"),
 }
 CASES = SINGLE | MIXED | HEALTHY | TRAPS
 

@@ -270,9 +270,11 @@ class Solver:
     kernels: int = 4
     kernel_us: float = 120.0
     check_every: int = 1  # iterations between two reads of the residual; 0: never
+    check_wait: bool = True
     gpus: int = 1
     work: tuple[float, ...] = (1.0,)
     halo_mb: float = 0.0
+    halo_beside: bool = False  # the halo travels on streams of its own, beside the kernels
     host_us: float = 2.0
     host_ms: float = 0.0  # the host's own part of an iteration
     launch_us: float = 4.0
@@ -290,6 +292,7 @@ class Solver:
 
     def _loop(self, machine: Machine, thread: Thread) -> Steps:
         streams = [Stream(machine.gpus[number], 7) for number in range(self.gpus)]
+        links = [Stream(machine.gpus[number], 14) for number in range(self.gpus)] if self.halo_beside else streams
         if self.idle_gpu:
             spare = Stream(machine.gpus[1], 7)
             for _ in range(3):
@@ -308,15 +311,15 @@ class Solver:
                 for kernel in () if self.graph else mine:
                     yield from thread.compute(self.host_us * US)
                     yield from thread.launch(stream, kernel)
-            for number, stream in enumerate(streams if self.halo_mb else ()):
-                after = tuple(other.last for other in streams)
+            after = () if self.halo_beside else tuple(other.last for other in streams)
+            for number, stream in enumerate(links if self.halo_mb else ()):
                 size, peer = round(self.halo_mb * 1e6), (number + 1) % self.gpus
                 yield from thread.copy(stream, "p2p", size, after=after, peer=peer)
                 halos.append(stream.last)
             for stream in streams if halos else ():
                 yield from thread.launch(stream, Kernel("boundary(double*, int)", 8 * US, grid=16), after=tuple(halos))
             if self.check_every and (step + 1) % self.check_every == 0:
-                yield from thread.copy(streams[0], "d2h", 8, wait=True)
+                yield from thread.copy(streams[0], "d2h", 8, wait=self.check_wait)
                 for stream in streams[1:]:
                     yield from thread.synchronise(stream)
             if self.host_ms:
@@ -334,6 +337,7 @@ class Server:
     kernels: int = 30
     kernel_us: float = 60.0
     tokenise_ms: float = 0.0
+    wait: bool = True
     launch_us: float = 5.0
     graph: bool = False
 
@@ -363,4 +367,5 @@ class Server:
                     yield from thread.compute(2 * US)
                     yield from thread.launch(stream, kernel)
                 yield from thread.copy(stream, "d2h", 200_000, pinned=True)
-                yield from thread.synchronise(stream)
+                if self.wait:
+                    yield from thread.synchronise(stream)
