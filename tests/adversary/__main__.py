@@ -16,7 +16,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))  # as pytest does
 
 from adversary.cases import CASES, Plan, plan
-from adversary.machine import Machine
 
 import perfkit
 from perfkit import diagnosis
@@ -39,23 +38,21 @@ class Score:
     holds: bool | None
     quiet: bool | None
 
-
-def told(made: Plan, machine: Machine, folder: Path) -> list:
-    """What perfkit finds in a run."""
-    return diagnosis.findings(perfkit.load(made.write(machine, folder)))
+    def right(self) -> bool:
+        """Whether nothing that was told is wrong."""
+        return not self.wrong and False not in (self.first, self.holds, self.quiet)
 
 
 def score(name: str, seed: int, folder: Path) -> Score:
     """Run a case and judge what perfkit tells of it."""
     made = plan(name, seed)
-    found = told(made, made.program.run(), folder)
+    found = diagnosis.findings(perfkit.load(made.write(made.program.run(), folder)))
     names = set().union(made.also, *(cause.names for cause in made.causes))
     strong = [item for item in found if (item.severity, item.confidence) == ("high", "high")]
     wrong = [item.rule for item in strong if item.rule not in names]
     heard = [item for item in found if item.severity != "low"]
     if made.quiet:
-        loud = [item.rule for item in heard if item.rule not in made.also]
-        return Score(name, seed, made, found, None, wrong, None, None, not loud)
+        return Score(name, seed, made, found, None, wrong, None, None, all(item.rule in made.also for item in heard))
     if not made.causes:
         return Score(name, seed, made, found, None, wrong, None, None, None)
     meant = [cause for cause in made.first() if found and found[0].rule in cause.names]
@@ -91,7 +88,7 @@ def main() -> None:
         for seed in range(options.first, options.first + options.seeds):
             with tempfile.TemporaryDirectory() as folder:
                 scores.append(one := score(name, seed, Path(folder)))
-            planted = " > ".join(cause.words for cause in one.plan.causes) or f"nothing: {one.plan.words}"
+            planted = " > ".join(cause.words for cause in one.plan.causes) or f"nothing: {one.plan.quiet}"
             first = _range(one.told[0]) if one.told else "nothing"
             truth = f"{one.truth:.2f}" if one.truth else "-"
             right = one.first if one.quiet is None else one.quiet

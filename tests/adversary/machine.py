@@ -1,15 +1,15 @@
 """A small discrete-event machine: threads that call CUDA, queues, streams, GPUs, copy engines, links between ranks.
 
 Host threads are generators: they yield a time to spend or a `Signal` to wait for. Costs are those of real captures
-(cloverleaf and mfu_2gpu of the project's profiles): a launch call of 3 to 9 us, 1 to 3 us from its end to the kernel,
-1 us between queued kernels, 2 us from the last kernel to the return of a synchronising call.
+(cloverleaf, mfu_2gpu, AI-Profiler): a launch call of 3 to 9 us, 1 to 3 us from its end to the kernel, 1 us between
+queued kernels, 2 us from the last kernel to the return of a call that waits for it.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,7 +43,6 @@ class Kernel:
     grid: int = 1024
     block: int = 256
     registers: int = 40
-    shared: int = 0
     load_ns: float = 0.0
 
 
@@ -51,7 +50,7 @@ class Kernel:
 class Op:
     """A kernel or a copy on its way through a stream."""
 
-    kind: str  # kernel, h2d, d2h, p2p, memset
+    kind: str  # kernel, h2d, d2h, p2p
     name: str
     ns: float
     corr: int
@@ -91,17 +90,12 @@ class Gpu:
     def __init__(self, machine: Machine, index: int, speed: float = 1.0) -> None:
         self.machine, self.index, self.speed = machine, index, speed
         self.clocks: list[tuple[int, float]] = []  # from when on which share of the clock
-        self.free, self.engines = 1.0, {"h2d": True, "d2h": True, "p2p": True, "memset": True}
+        self.free, self.engines = 1.0, {"h2d": True, "d2h": True, "p2p": True}
         self.streams: list[Stream] = []
 
     def clock(self, time: int) -> float:
         """The share of the full clock at a time."""
         return ([1.0] + [share for since, share in self.clocks if since <= time])[-1]
-
-    def pump(self) -> None:
-        """Start whatever can start now."""
-        for stream in sorted((each for each in self.streams if each.queue), key=lambda each: each.queue[0].arrival):
-            stream.pump()
 
 
 class Stream:
@@ -167,7 +161,10 @@ class Stream:
             self.machine.ops.append(op)
             op.done.fire()
             self.machine.at(self.ready, self.pump)
-            self.gpu.pump()
+            for stream in sorted(
+                (each for each in self.gpu.streams if each.queue), key=lambda each: each.queue[0].arrival
+            ):
+                stream.pump()
 
         return finish
 
@@ -175,8 +172,8 @@ class Stream:
 class Thread:
     """A host thread of a process; its methods are steps of the program it runs."""
 
-    def __init__(self, machine: Machine, pid: int, tid: int, name: str, launch_us: float = 5.0) -> None:
-        self.machine, self.pid, self.tid, self.name, self.launch_us = machine, pid, tid, name, launch_us
+    def __init__(self, machine: Machine, pid: int, tid: int, name: str) -> None:
+        self.machine, self.pid, self.tid, self.name, self.launch_us = machine, pid, tid, name, machine.launch_us
         machine.threads.append(self)
 
     def record(self, table: str, name: str, start: int, **more: object) -> None:
@@ -191,18 +188,12 @@ class Thread:
         yield
         self.record("nvtx", name, start)
 
-    def compute(self, ns: float, name: str = "") -> Steps:
-        """Work on the CPU, which nothing records but a range, if it has a name."""
+    def spend(self, ns: float, name: str = "", table: str = "nvtx", **more: object) -> Steps:
+        """Spend time on the CPU ("nvtx": in a range, if it has a name), in a call of the system or of CUDA."""
         start = self.machine.now
         yield self.machine.near(ns)
         if name:
-            self.record("nvtx", name, start)
-
-    def os_call(self, name: str, ns: float) -> Steps:
-        """Wait in the operating system."""
-        start = self.machine.now
-        yield self.machine.near(ns)
-        self.record("os", name, start)
+            self.record(table, name, start, **more)
 
     def os_wait(self, name: str, signal: Signal) -> Steps:
         """Wait in the operating system for another thread."""
@@ -213,11 +204,9 @@ class Thread:
         if self.machine.now - start > 1000:
             self.record("os", name, start)
 
-    def call(self, name: str, ns: float) -> Steps:
+    def call(self, name: str, us: float) -> Steps:
         """Any other call of CUDA."""
-        start = self.machine.now
-        yield self.machine.near(ns)
-        self.record("api", name, start, corr=self.machine.correlation())
+        return self.spend(us * US, name, "api", corr=self.machine.correlation())
 
     def _op(self, stream: Stream, kind: str, name: str, ns: float, **more: object) -> Op:
         machine = self.machine
@@ -228,8 +217,8 @@ class Thread:
         """Let a stream wait for operations of others: an event recorded, and a wait for it."""
         for other in after:
             if other.stream is not stream:
-                yield from self.call("cudaEventRecord", 1.2 * US)
-                yield from self.call("cudaStreamWaitEvent", 1 * US)
+                yield from self.call("cudaEventRecord", 1.2)
+                yield from self.call("cudaStreamWaitEvent", 1)
 
     def launch(self, stream: Stream, kernel: Kernel, *, meet: Meeting | None = None, after: tuple = ()) -> Steps:
         """Launch a kernel: the call takes its time, and waits while the queue is full."""
@@ -259,50 +248,33 @@ class Thread:
             stream.push(op)
         self.record("api", "cudaGraphLaunch", start, corr=corr)
 
-    def copy(
-        self,
-        stream: Stream,
-        kind: str,
-        size: int,
-        *,
-        pinned: bool = True,
-        wait: bool = False,
-        after: tuple = (),
-        peer: int | None = None,
-    ) -> Steps:
+    def copy(self, stream: Stream, kind: str, size: int, *, after: tuple = (), **how: object) -> Steps:
         """Copy: calls for pageable memory return when the copy is over, as does `cudaMemcpy` (`wait`)."""
-        machine = self.machine
+        machine, pinned, wait = self.machine, how.get("pinned", True), how.get("wait", False)
         yield from self._order(stream, after)
         start = machine.now
         yield machine.near(5 * US, 0.25)
-        rate = {"p2p": 90.0, "memset": 900.0}.get(kind, machine.pinned_rate if pinned else machine.pageable_rate)
-        names = {"h2d": "Host-to-Device", "d2h": "Device-to-Host", "p2p": "Peer-to-Peer", "memset": "memset"}
+        rate = 90.0 if kind == "p2p" else 24.0 if pinned else 5.0  # GB/s
+        names = {"h2d": "Host-to-Device", "d2h": "Device-to-Host", "p2p": "Peer-to-Peer"}
         op = self._op(stream, kind, names[kind], machine.near(1.2 * US + size / rate, 0.03), bytes=size, pinned=pinned)
-        op.after, op.peer, op.arrival = list(after), peer, machine.now + round(machine.near(1.2 * US, 0.3))
+        op.after, op.peer, op.arrival = list(after), how.get("peer"), machine.now + round(machine.near(1.2 * US, 0.3))
         stream.push(op)
         blocks = wait or (not pinned and (kind == "d2h" or size > 65536))
-        if blocks and kind != "memset":
+        if blocks:
             yield op.done
             yield machine.near(2.2 * US, 0.3)
-        name = "cudaMemset" if kind == "memset" else "cudaMemcpyPeer" if kind == "p2p" else "cudaMemcpy"
+        name = "cudaMemcpyPeer" if kind == "p2p" else "cudaMemcpy"
         self.record("api", name + ("" if wait else "Async"), start, corr=op.corr)
 
-    def event_wait(self, op: Op) -> Steps:
-        """Wait for one operation: cudaEventSynchronize."""
-        start = self.machine.now
-        yield self.machine.near(1.2 * US)
-        if not op.done.fired:
-            yield op.done
-            yield self.machine.near(2 * US, 0.3)
-        self.record("api", "cudaEventSynchronize", start, corr=self.machine.correlation())
-
-    def synchronise(self, *streams: Stream, name: str = "cudaStreamSynchronize", drag: float = 0) -> Steps:
-        """Wait until these streams have done all that is in them; `drag` is what the call itself does after that."""
+    def synchronise(
+        self, *streams: Stream, name: str = "cudaStreamSynchronize", drag: float = 0, until: Op | None = None
+    ) -> Steps:
+        """Wait for all that is in these streams, or `until` an operation; `drag` is what the call does after that."""
         machine, start = self.machine, self.machine.now
         yield machine.near(1.2 * US)
-        for stream in streams:
-            if stream.last and not stream.last.done.fired:
-                yield stream.last.done
+        for op in [until] if until else [stream.last for stream in streams]:
+            if op and not op.done.fired:
+                yield op.done
         yield machine.near(2 * US, 0.3)
         if drag:
             yield machine.near(drag)
@@ -319,11 +291,10 @@ class Machine:
 
     def __init__(self, seed: str, gpus: int = 1, launch_us: float = 5.0) -> None:
         self.random, self.now, self.heap, self.count, self.corr = random.Random(seed), 0, [], 0, 100
-        self.launch_us, self.pinned_rate, self.pageable_rate = launch_us, 24.0, 5.0
-        self.gpus = [Gpu(self, index) for index in range(gpus)]
+        self.launch_us, self.gpus = launch_us, [Gpu(self, index) for index in range(gpus)]
         self.threads: list[Thread] = []
         self.ops: list[Op] = []
-        self.rows: dict[str, list[dict]] = {"api": [], "os": [], "nvtx": [], "sync": []}
+        self.rows: defaultdict[str, list[dict]] = defaultdict(list)
         self.loaded: set[tuple[int, str]] = set()
         self.meetings: dict[object, Meeting] = {}
 
@@ -340,18 +311,6 @@ class Machine:
         """The next correlation id."""
         self.corr += self.random.choice((1, 1, 1, 4))
         return self.corr
-
-    def meeting(self, key: object, ranks: int) -> Meeting:
-        """The collective of this key, the same for all who ask."""
-        return self.meetings.setdefault(key, Meeting(self, ranks))
-
-    def signal(self) -> Signal:
-        """Something that can happen once."""
-        return Signal(self)
-
-    def thread(self, pid: int, tid: int, name: str) -> Thread:
-        """A thread of a process."""
-        return Thread(self, pid, tid, name, self.launch_us)
 
     def spawn(self, steps: Steps, at: int = 0) -> None:
         """Run a program on a thread."""
@@ -382,10 +341,8 @@ class Machine:
 
     def busy(self, gpu: int) -> int:
         """The time in which a GPU does anything, by a sweep over starts and ends."""
-        edges = sorted(
-            [(o.start, 1) for o in self.ops if o.stream.gpu.index == gpu]
-            + [(o.end, -1) for o in self.ops if o.stream.gpu.index == gpu]
-        )
+        mine = [op for op in self.ops if op.stream.gpu.index == gpu]
+        edges = sorted([(op.start, 1) for op in mine] + [(op.end, -1) for op in mine])
         busy = depth = last = 0
         for time, step in edges:
             busy, depth, last = busy + (time - last if depth else 0), depth + step, time

@@ -13,48 +13,32 @@ from pathlib import Path
 from adversary.machine import Machine, Op
 
 HOST = 1 << 48
-OPERATION = (
-    '"start" INTEGER NOT NULL, "end" INTEGER NOT NULL, deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, '
-    "greenContextId INTEGER, streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, "
-)
-CALL = '"start" INTEGER NOT NULL, "end" INTEGER NOT NULL, eventClass INTEGER NOT NULL, globalTid INTEGER, '
-SCHEMA = {
-    "StringIds": "id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL",
-    "META_DATA_EXPORT": "name TEXT NOT NULL, value TEXT",
-    "META_DATA_CAPTURE": "name TEXT NOT NULL, value TEXT NOT NULL",
-    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INTEGER, utcTime TEXT, localTime TEXT",
-    "ANALYSIS_DETAILS": "globalVid INTEGER NOT NULL, duration INTEGER NOT NULL, startTime INTEGER NOT NULL, "
-    "stopTime INTEGER NOT NULL",
-    "PROCESSES": "globalPid INTEGER, pid INTEGER, name TEXT",
-    "ThreadNames": "nameId INTEGER NOT NULL, priority INTEGER, globalTid INTEGER",
-    "TARGET_INFO_GPU": "vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT, isDiscrete INTEGER, "
-    "l2CacheSize INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER, clockRate INTEGER, smCount INTEGER, "
-    "uuid TEXT, chipName TEXT, cuDevice INTEGER, maxWarpsPerSm INTEGER, maxBlocksPerSm INTEGER, "
-    "maxRegistersPerSm INTEGER, maxShmemPerSm INTEGER, threadsPerWarp INTEGER, computeMajor INTEGER, "
-    "computeMinor INTEGER",
-    "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL",
-    "CUPTI_ACTIVITY_KIND_KERNEL": OPERATION + "demangledName INTEGER NOT NULL, shortName INTEGER NOT NULL, "
-    "mangledName INTEGER, launchType INTEGER, cacheConfig INTEGER, registersPerThread INTEGER NOT NULL, "
-    "gridX INTEGER NOT NULL, gridY INTEGER NOT NULL, gridZ INTEGER NOT NULL, blockX INTEGER NOT NULL, "
-    "blockY INTEGER NOT NULL, blockZ INTEGER NOT NULL, staticSharedMemory INTEGER NOT NULL, "
-    "dynamicSharedMemory INTEGER NOT NULL, localMemoryPerThread INTEGER NOT NULL, localMemoryTotal INTEGER NOT NULL, "
-    "gridId INTEGER NOT NULL, sharedMemoryExecuted INTEGER, graphNodeId INTEGER, sharedMemoryLimitConfig INTEGER",
-    "CUPTI_ACTIVITY_KIND_MEMCPY": OPERATION + "bytes INTEGER NOT NULL, copyKind INTEGER NOT NULL, "
-    "deprecatedSrcId INTEGER, srcKind INTEGER, dstKind INTEGER, srcDeviceId INTEGER, srcContextId INTEGER, "
-    "dstDeviceId INTEGER, dstContextId INTEGER, migrationCause INTEGER, graphNodeId INTEGER, virtualAddress INTEGER",
-    "CUPTI_ACTIVITY_KIND_MEMSET": OPERATION + "value INTEGER NOT NULL, bytes INTEGER NOT NULL, graphNodeId INTEGER, "
-    "memKind INTEGER",
-    "CUPTI_ACTIVITY_KIND_RUNTIME": CALL + "correlationId INTEGER, nameId INTEGER NOT NULL, "
-    "returnValue INTEGER NOT NULL, callchainId INTEGER",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": OPERATION + "syncType INTEGER NOT NULL, eventId INTEGER NOT NULL",
-    "OSRT_API": CALL + "nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL, nestingLevel INTEGER, "
-    "callchainId INTEGER NOT NULL",
-    "NVTX_EVENTS": '"start" INTEGER NOT NULL, "end" INTEGER, eventType INTEGER NOT NULL, rangeId INTEGER, '
-    "category INTEGER, color INTEGER, text TEXT, globalTid INTEGER, endGlobalTid INTEGER, textId INTEGER, "
-    "domainId INTEGER, uint64Value INTEGER, int64Value INTEGER, doubleValue REAL, jsonTextId INTEGER, jsonText TEXT",
-    "TARGET_INFO_GPU_METRICS": "typeId INTEGER NOT NULL, sourceId INTEGER NOT NULL, typeName TEXT NOT NULL, "
-    "metricId INTEGER NOT NULL, metricName TEXT NOT NULL",
-    "GPU_METRICS": "timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL, value INTEGER NOT NULL",
+OPERATION = "start! end! deviceId! contextId! greenContextId streamId! correlationId globalPid "
+CALL = "start! end! eventClass! globalTid "
+SCHEMA = {  # integers; ! says NOT NULL, $ says text
+    "StringIds": "id! value$!",
+    "META_DATA_EXPORT": "name$! value$",
+    "META_DATA_CAPTURE": "name$! value$!",
+    "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime$ localTime$",
+    "ANALYSIS_DETAILS": "globalVid! duration! startTime! stopTime!",
+    "PROCESSES": "globalPid pid name$",
+    "ThreadNames": "nameId! priority globalTid",
+    "TARGET_INFO_GPU": "vmId! id! name$ busLocation$ isDiscrete l2CacheSize totalMemory memoryBandwidth clockRate "
+    "smCount uuid$ chipName$ cuDevice "
+    "maxWarpsPerSm maxBlocksPerSm maxRegistersPerSm maxShmemPerSm threadsPerWarp computeMajor computeMinor",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId cudaId! pid!",
+    "CUPTI_ACTIVITY_KIND_KERNEL": OPERATION + "demangledName! shortName! mangledName launchType cacheConfig "
+    "registersPerThread! gridX! gridY! gridZ! blockX! blockY! blockZ! staticSharedMemory! dynamicSharedMemory! "
+    "localMemoryPerThread! localMemoryTotal! gridId! sharedMemoryExecuted graphNodeId sharedMemoryLimitConfig",
+    "CUPTI_ACTIVITY_KIND_MEMCPY": OPERATION + "bytes! copyKind! deprecatedSrcId srcKind dstKind srcDeviceId "
+    "srcContextId dstDeviceId dstContextId migrationCause graphNodeId virtualAddress",
+    "CUPTI_ACTIVITY_KIND_RUNTIME": CALL + "correlationId nameId! returnValue! callchainId",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": OPERATION + "syncType! eventId!",
+    "OSRT_API": CALL + "nameId! returnValue! nestingLevel callchainId!",
+    "NVTX_EVENTS": "start! end eventType! rangeId category color text$ globalTid endGlobalTid textId domainId "
+    "uint64Value int64Value jsonTextId jsonText$",
+    "TARGET_INFO_GPU_METRICS": "typeId! sourceId! typeName$! metricId! metricName$!",
+    "GPU_METRICS": "timestamp typeId! metricId! value!",
 }
 COPY_KINDS = {"h2d": (1, None, 2), "d2h": (2, 2, None), "p2p": (10, 2, 2)}
 METRICS = {11: "SM Issue", 12: "SM Active", 13: "GR Active", 14: "GPC Clock Frequency",
@@ -109,7 +93,7 @@ def nsys(
                 known |= {"nameId": text(row["name"] + suffix), "returnValue": 0}
                 more = {"correlationId": row["corr"]} if source == "api" else {"nestingLevel": 0, "callchainId": 0}
                 tables[table].append(known | more)
-    for row in machine.rows["sync"] if "sync" not in without else ():
+    for row in machine.rows["sync"]:
         if mine(row["pid"]):
             known = {"start": row["start"], "end": row["end"], "deviceId": row["gpu"], "contextId": 1}
             known |= {"streamId": row["stream"], "correlationId": row["corr"], "globalPid": HOST | row["pid"] << 24}
@@ -119,7 +103,7 @@ def nsys(
             known = {"start": row["start"], "end": row["end"], "eventType": 59, "globalTid": _tid(row), "domainId": 0}
             tables["NVTX_EVENTS"].append(known | {"text": row["name"]})
     used = {(op.pid, op.stream.gpu.index) for op in machine.ops if mine(op.pid)}
-    for gpu in machine.gpus if "gpus" not in without else ():
+    for gpu in machine.gpus:
         row = {"vmId": HOST, "id": gpu.index, "name": GPU["name"], "busLocation": f"0000:{gpu.index + 7:02x}:00.0"}
         row |= {"isDiscrete": 1, "totalMemory": 85_198_045_184, "memoryBandwidth": 2_039_040_000_000}
         row |= {"clockRate": GPU["hz"], "smCount": GPU["sms"], "chipName": "GA100", "cuDevice": gpu.index}
@@ -135,15 +119,11 @@ def nsys(
         kind = (281479271677952) | gpu
         known = {"typeId": kind, "sourceId": kind, "typeName": ""}
         tables["TARGET_INFO_GPU_METRICS"] += [known | {"metricId": n, "metricName": v} for n, v in METRICS.items()]
-        tables["GPU_METRICS"] += [
-            {"timestamp": time, "typeId": kind, "metricId": metric, "value": value}
-            for time, metric, value in _samples(machine, gpu, metrics)
-        ]
+        for time, metric, value in _samples(machine, gpu, metrics):
+            tables["GPU_METRICS"].append({"timestamp": time, "typeId": kind, "metricId": metric, "value": value})
     end = machine.now
     tables["ANALYSIS_DETAILS"] = [{"globalVid": HOST, "duration": end, "startTime": 10**9, "stopTime": 10**9 + end}]
-    tables["TARGET_INFO_SESSION_START_TIME"] = [
-        {"utcEpochNs": 1_760_000_000_000_000_000, "utcTime": "", "localTime": ""}
-    ]
+    tables["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": 1_760_000_000 * 10**9, "utcTime": "", "localTime": ""}]
     version = {"PRODUCT_NAME": "NVIDIA Nsight Systems", "PRODUCT_VERSION": "2024.6.2.225", "SCHEMA_VERSION": "3.16.1"}
     version |= {"SCHEMA_VERSION_MAJOR": "3", "SCHEMA_VERSION_MINOR": "16", "SCHEMA_VERSION_MICRO": "1"}
     tables["META_DATA_EXPORT"] = [{"name": f"EXPORT_{name}", "value": value} for name, value in version.items()]
@@ -153,7 +133,7 @@ def nsys(
     with sqlite3.connect(path) as db:
         for name, rows in tables.items():
             if rows:
-                db.execute(f"CREATE TABLE {name} ({SCHEMA[name]})")
+                db.execute(f"CREATE TABLE {name} ({', '.join(map(_column, SCHEMA[name].split()))})")
                 columns = list(rows[0])
                 quoted = ", ".join(f'"{column}"' for column in columns)
                 holes = ", ".join("?" * len(columns))
@@ -161,6 +141,12 @@ def nsys(
                 db.executemany(f"INSERT INTO {name} ({quoted}) VALUES ({holes})", values)
     db.close()
     return path
+
+
+def _column(said: str) -> str:
+    """The definition of a column."""
+    kind = ("TEXT" if "$" in said else "INTEGER") + (" NOT NULL" if "!" in said else "")
+    return f'"{said.strip("!$")}" {kind}'
 
 
 def _tid(row: dict) -> int:
@@ -176,11 +162,9 @@ def _operation(op: Op, number: int, text) -> tuple[str, dict]:
         short = op.name.removeprefix("void ").split("<")[0].split("(")[0].split("::")[-1]
         row |= {"demangledName": text(op.name), "shortName": text(short), "launchType": 1, "cacheConfig": 0}
         row |= {"registersPerThread": op.kernel.registers, "gridX": op.kernel.grid, "gridY": 1, "gridZ": 1}
-        row |= {"blockX": op.kernel.block, "blockY": 1, "blockZ": 1, "staticSharedMemory": op.kernel.shared}
+        row |= {"blockX": op.kernel.block, "blockY": 1, "blockZ": 1, "staticSharedMemory": 0}
         row |= {"dynamicSharedMemory": 0, "localMemoryPerThread": 0, "localMemoryTotal": 0, "gridId": number}
         return "CUPTI_ACTIVITY_KIND_KERNEL", row | {"graphNodeId": 1000 + number if op.graph else None}
-    if op.kind == "memset":
-        return "CUPTI_ACTIVITY_KIND_MEMSET", row | {"value": 0, "bytes": op.bytes, "memKind": 2}
     kind, source, target = COPY_KINDS[op.kind]
     host = 1 if op.pinned else 0
     row |= {"bytes": op.bytes, "copyKind": kind, "srcKind": host if source is None else source}
@@ -216,28 +200,21 @@ def kineto(machine: Machine, path: Path, *, pid: int, rank: int, ranks: int) -> 
         args |= {"correlation": op.corr, "queued": 0}
         who = (op.stream.gpu.index, op.stream.number)
         if op.kernel:
-            args |= {"registers per thread": op.kernel.registers, "shared memory": op.kernel.shared}
+            args |= {"registers per thread": op.kernel.registers, "shared memory": 0}
             args |= {"grid": [op.kernel.grid, 1, 1], "block": [op.kernel.block, 1, 1]}
             if op.meet:
                 args |= {"Collective name": "allreduce", "In msg nelems": op.bytes // 4, "Group size": op.meet.ranks}
                 args |= {"Out msg nelems": op.bytes // 4, "dtype": "Float", "Process Group Name": "0"}
             event("kernel", op.name, op.start, op.end, who, **args)
-        elif op.kind == "memset":
-            event("gpu_memset", "Memset (Device)", op.start, op.end, who, bytes=op.bytes, **args)
         else:
             host = "Pinned" if op.pinned else "Pageable"
-            ways = {
-                "h2d": f"HtoD ({host} -> Device)",
-                "d2h": f"DtoH (Device -> {host})",
-                "p2p": "PtoP (Device -> Device)",
-            }
-            event("gpu_memcpy", f"Memcpy {ways[op.kind]}", op.start, op.end, who, bytes=op.bytes, **args)
+            way = f"HtoD ({host} -> Device)" if op.kind == "h2d" else f"DtoH (Device -> {host})"
+            event("gpu_memcpy", f"Memcpy {way}", op.start, op.end, who, bytes=op.bytes, **args)
         flow = {"id": op.corr, "cat": "ac2g", "name": "ac2g", "bp": "e"}
         events.append({"ph": "f", "pid": who[0], "tid": who[1], "ts": op.start / 1000, **flow})
     whole = {"ts": 0.0, "dur": machine.now / 1000, "args": {"Op count": 0}}
-    events.append(
-        {"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", "pid": "Spans", "tid": "PyTorch Profiler", **whole}
-    )
+    whole |= {"pid": "Spans", "tid": "PyTorch Profiler"}
+    events.append({"ph": "X", "cat": "Trace", "name": "PyTorch Profiler (0)", **whole})
     random.Random(rank).shuffle(events)
     gpu = {"id": 0, "name": GPU["name"], "totalGlobalMem": 85_198_045_184, "computeMajor": 8, "computeMinor": 0}
     gpu |= {"maxThreadsPerMultiprocessor": 2048, "regsPerMultiprocessor": 65536, "warpSize": 32, "numSms": GPU["sms"]}

@@ -1,0 +1,97 @@
+"""The adversary's machine keeps the laws of a GPU, and perfkit tells what it planted, but for what is known."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+
+import pytest
+from adversary.__main__ import score
+from adversary.cases import CASES, plan
+
+BOUND = "the bound takes only the gaps given to this finding; mending it gains more"
+RUNNING = "a launch call that still runs is told as queued work"
+NOT_TOLD = "recorded, and not told"
+KNOWN_WRONG = {
+    "python_after_wait": BOUND,
+    "host_part_of_solver": BOUND,
+    "tokenising_server": BOUND,
+    "small_kernels": RUNNING,
+    "small_kernels_solver": RUNNING,
+    "small_kernels_kineto": RUNNING,
+    "waits_in_step": BOUND + ", as the replay says",
+    "waits_each_iteration": BOUND,
+    "wait_each_short_step": BOUND,
+    "small_pieces": "the replay keeps the calls of the copies",
+    "slow_gpu_one_file": "processes of one file are not ranks: the wait for the slow GPU is told as communication",
+    "slow_gpu_ranks": "the gain is that to the mean, not to the other GPUs",
+    "slow_gpu_kineto": "the gain is that to the mean, not to the other GPUs",
+    "late_rank": "the wait for a late rank is told as communication",
+    "slow_first_step": NOT_TOLD + ": the first step on the host is 60 times as long as the others",
+    "throttled": NOT_TOLD + ": the clock falls to about half",
+    "host_optimizer": "a gap after a wait that was over is told as the wait",
+    "few_blocks": NOT_TOLD + ": 8 blocks on 108 SMs",
+    "idle_neighbour": NOT_TOLD + ": a GPU idle for 99.9 % of the time",
+    "uneven_gpus": NOT_TOLD + ": three times the work on one of two GPUs",
+    "malloc_over_loader": BOUND,
+    "optimizer_over_checkpoints": "a gap after a wait that was over is told as the wait",
+    "loader_over_reduce": BOUND,
+    "pageable_over_loader": "pinned copies are faster, which the gain leaves out",
+    "launches_over_loader": RUNNING,
+}
+
+
+def _operations(db: sqlite3.Connection) -> str:
+    """A query of all operations of an export."""
+    tables = [
+        name
+        for (name,) in db.execute("SELECT name FROM sqlite_master WHERE name GLOB '*_KERNEL' OR name GLOB '*_MEMCPY'")
+    ]
+    columns = "start, end, deviceId, streamId, globalPid, correlationId"
+    return "(" + " UNION ALL ".join(f"SELECT {columns} FROM {name}" for name in tables) + ")"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_laws(name: str, tmp_path: Path) -> None:
+    """Streams run one operation at a time, each after its call began; busy time by SQL is the machine's own."""
+    made = plan(name, 0)
+    machine = made.program.run()
+    path = made.write(machine, tmp_path)
+    if made.form == "kineto":
+        for trace in path.glob("*.json"):
+            events = json.loads(trace.read_text())["traceEvents"]
+            calls = {e["args"]["correlation"] for e in events if e.get("cat") == "cuda_runtime"}
+            assert {e["args"]["correlation"] for e in events if e.get("cat") in ("kernel", "gpu_memcpy")} <= calls
+        return
+    busy: dict[int, int] = {}
+    for file in [path] if path.is_file() else sorted(path.glob("*.sqlite")):
+        with sqlite3.connect(file) as db:
+            operations = _operations(db)
+            assert not db.execute(f"SELECT * FROM {operations} WHERE end <= start").fetchall()
+            last = "lag(end) OVER (PARTITION BY deviceId, streamId ORDER BY start) AS last"
+            follow = f"SELECT start, {last} FROM {operations}"
+            assert not db.execute(f"SELECT * FROM ({follow}) WHERE start < last").fetchall()
+            joined = f"""SELECT o.start, r.start AS called FROM {operations} o LEFT JOIN CUPTI_ACTIVITY_KIND_RUNTIME r
+                ON r.correlationId = o.correlationId AND r.globalTid >> 24 = o.globalPid >> 24"""
+            assert not db.execute(f"SELECT * FROM ({joined}) WHERE called IS NULL OR called >= start").fetchall()
+            before = "ORDER BY start, end ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+            reach = f"max(end) OVER (PARTITION BY deviceId {before})"
+            edges = f"SELECT deviceId, start, end, coalesce({reach}, 0) AS seen FROM {operations}"
+            union = f"SELECT deviceId, sum(max(end - max(start, seen), 0)) FROM ({edges}) GROUP BY deviceId"
+            busy |= dict(db.execute(union))
+        db.close()
+    assert busy == {gpu: machine.busy(gpu) for gpu in busy}
+
+
+def _case(name: str) -> object:
+    """A case, expected to fail where perfkit is known to be wrong."""
+    known = [pytest.mark.xfail(reason=KNOWN_WRONG[name], strict=True)] if name in KNOWN_WRONG else []
+    return pytest.param(name, marks=known)
+
+
+@pytest.mark.parametrize("name", [_case(name) for name in CASES])
+def test_told(name: str, tmp_path: Path) -> None:
+    """The planted cause is first, its gain holds the truth, nothing wrong is told strongly, healthy runs are quiet."""
+    one = score(name, 0, tmp_path)
+    assert one.right(), [(item.rule, item.severity, item.confidence, item.gain) for item in one.told] + [one.truth]
