@@ -73,12 +73,14 @@ class Gain:
     def text(self) -> str:
         """The range as people read it.
 
-        >>> Gain(1.0, 2.5, "").text, Gain(1.0, 1.00094, "").text, Gain(1.0, float("inf"), "").text
-        ('1.0x to 2.5x', '1.0x to 1.0009x', '1.0x or more')
+        >>> Gain(1.0, 2.5, "").text, Gain(1.0, 1.00094, "").text, Gain(1.0, 1.0, "").text, Gain(1.0, math.inf, "").text
+        ('1.0x to 2.5x', 'below 1 %', 'none', 'unknown')
         """
         if math.isinf(self.high):
-            return f"{self.low:.1f}x or more"
-        return f"{self.low:.1f}x to {_factor(self.high)}x"
+            return "unknown" if self.low < LEAST else f"{_factor(self.low)}x or more"
+        if self.high < LEAST:
+            return "below 1 %" if self.high > 1 else "none"
+        return f"{_factor(self.low)}x to {_factor(self.high)}x"
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,9 @@ class Refusal:
     record: str
 
 
+LEAST = 1.01  # gains below are not worth a number
+WIDE = 10.0  # a bound above needs a reason
+SPREAD = 1.35  # most of the planted causes of tests/adversary free no more than this many times their share
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -127,15 +132,21 @@ _KEPT: WeakKeyDictionary[Selection, dict[tuple[Any, ...], _Answer]] = WeakKeyDic
 
 
 def _factor(value: float) -> str:
-    """Return a speed-up with one decimal, or as many as show that it is above 1."""
-    excess = value - 1
-    decimals = -math.floor(math.log10(excess)) if 1e-6 < excess < 0.05 else 1
-    return number(value) if value >= 10 else f"{value:.{decimals}f}"
+    """Return a speed-up with one decimal, two where that would say nothing."""
+    return number(value) if value >= 10 else f"{value:.2f}" if LEAST <= value < 1.1 else f"{value:.1f}"
 
 
-def removing(share: float, reason: str) -> Gain:
-    """Return the gain of removing at most this share of the run's time (Amdahl), 2.0x for a half; at least nothing."""
-    return Gain(*speedup_bounds([share], [1.0])._replace(low=1.0), reason, share)
+def removing(share: float, reason: str, *, idle: float | None = None) -> Gain:
+    """Return the gain of removing at most this share of the run's time (Amdahl), 2.0x for a half; at least nothing.
+
+    With `idle`, the share of the time in which the GPU idles, other waits may get shorter too, since the host gets
+    ahead: up to SPREAD times the share goes, never more than all idle time.
+    """
+    most = share if idle is None else max(min(SPREAD * share, idle), share)
+    high = speedup_bounds([min(most, 1.0)], [1.0]).high
+    if high > WIDE:
+        reason += ". The range is wide because nothing recorded says how much of this time the program needs"
+    return Gain(1.0, high, reason, share)
 
 
 def severity(share: float) -> str:

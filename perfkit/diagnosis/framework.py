@@ -237,7 +237,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         if share and share.value >= NOTABLE:  # case 4: the CPU prepares data while the GPU has nothing to do
             title = f"The GPU is idle for {share.text} of the time while the CPU prepares data"
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
-            gain = removing(share.value, AT_MOST)
+            gain = removing(share.value, AT_MOST, idle=idle)
             yield tell("preparation", title, level, text, (share,), gain)
 
 

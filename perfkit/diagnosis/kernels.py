@@ -6,6 +6,7 @@ several launches, FLOP, bytes and times are summed before any quotient is taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -166,13 +167,25 @@ def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figu
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
     title = f"The measured kernels are bound by {bound} for {percent(share)} of their time"
-    roof_share = known["roof_share_frac"].value if "roof_share_frac" in known else float("nan")
-    high = 1 / roof_share if 0 < roof_share <= 1 else float("inf")
-    gain = Gain(1.0, high, "of kernel time: at most up to the roof at the present intensity, never the whole program")
+    gain = _up_to_roof(rows, known, share)
     computing = known["computation_frac"].value if "computation_frac" in known else 1.0
     severity = "medium" if bound == "latency" and computing >= BETTER_HALF else "low"
     text = f"Longest: {longest['name']}. {longest['reason']}"
     return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain)
+
+
+def _up_to_roof(rows: pd.DataFrame, known: dict[str, Figure], share: float) -> Gain:
+    """Return the gain if these launches, `share` of the measured time, reached their roofs; of the run where known."""
+    under = rows[rows["roof_share_frac"].between(0, 1, inclusive="right")]
+    if under.empty:
+        return Gain(1.0, math.inf, "of kernel time: no roof is known for these launches")
+    least = float((under["roof_share_frac"] * under["dur_ns"]).sum() / under["dur_ns"].sum())
+    if not {"kernel_busy_frac", "measured_frac"} <= set(known):
+        what = "of kernel time: at most up to the roof at the present intensity, never the whole program"
+        return Gain(1.0, 1 / least, what)
+    part = known["kernel_busy_frac"].value * known["measured_frac"].value * share
+    what = f"these kernels are {percent(part)} of the time of the run: at most they reach their roof"
+    return Gain(1.0, 1 / (1 - part * (1 - least)), what)
 
 
 def shape_roofline(view: Selection, *, peaks: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:

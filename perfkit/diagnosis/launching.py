@@ -22,6 +22,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
+from perfkit.diagnosis.replayed import DOUBTFUL, saving
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
@@ -39,7 +40,7 @@ SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
 PAUSE_NS = 1_000_000
-CAUSES = ("launch", "host_code")
+CAUSES = ("launch", "host_code", "kernel_wait")
 AT_MOST = "at most all of this time disappears; at least none, if the GPU then waits for something else"
 
 
@@ -117,7 +118,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         called = "the host runs code of its own" if cause == "host_code" else "the host is launching"
         text += f" It is a part of the {known[f'idle_{cause}_frac'].text} in which the GPU is idle while {called}."
     rule = "small_operators" if framework else "launch_overhead"
-    gain = removing(idle, AT_MOST)
+    gain = removing(idle, AT_MOST, idle=known["idle_frac"].value)
     yield tell(rule, title, severity(idle), text, (pause, figure), gain)
 
 
@@ -130,8 +131,11 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     causes = {c: known[f"idle_{c}_frac"].value for c in ("sync", *CAUSES) if f"idle_{c}_frac" in known}
     rest = sum(max(share - saved.get(cause, 0.0), 0.0) for cause, share in causes.items())
     share = min(idle.value, rest) if causes else idle.value
-    if share < NOTABLE or share == idle.value:
-        return idle if share >= NOTABLE else None
+    gained = saving(view, "waits") if share >= NOTABLE else None
+    if share < NOTABLE or (gained is not None and gained < DOUBTFUL * share):
+        return None  # what follows the waits holds the GPU up, not the waits
+    if share == idle.value:
+        return idle
     definition = f"{idle.definition}; less what other causes of idle time explain"
     return Figure("wait_idle_frac", "Idle after waits, not explained otherwise", share, "1", definition, idle.source)
 
@@ -150,7 +154,7 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     where_most = f"{int(most['count'])} by {printable(origin, 80)}{line}"
     text = f"{known['sync_count'].text} waits; the most costly are {where_most}."
     evidence = (idle, known["sync_count"])
-    gain = removing(idle.value, AT_MOST)
+    gain = removing(idle.value, AT_MOST, idle=known["idle_frac"].value)
     yield tell("synchronisation", title, severity(idle.value), text, evidence, gain)
 
 

@@ -11,6 +11,7 @@ can gain no more than the GPU's share of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -153,7 +154,9 @@ def _copies(known: dict[str, Figure]) -> Iterator[Finding]:
     evidence = tuple(known[f"paths_{i}"] for i in ("copy_frac", "copy_ns", "h2d_bytes") if f"paths_{i}" in known)
     title = f"Copies take {share.text} of the GPU's kernel and copy time"
     text = f"{known['paths_copy_ns'].text} in {known['paths_copy_count'].text} copies."
-    gain = _of_wall(known, "paths_copy_ns", "at most all copies disappear behind computation")
+    shorter = min(("paths_copy_ns", "paths_kernel_ns"), key=lambda id: known[id].value if id in known else math.inf)
+    what = "copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
+    gain = _of_wall(known, shorter, f"at most {what} disappear behind computation")
     yield tell("paths_copies", title, _severity(share, gain), text, evidence, gain)
 
 
@@ -206,7 +209,12 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     who = "The main thread" if entry else "The program"
     title = f"{who} spends {figure.text} of its CPU time below {printable(deepest['name'], 80)}"
     text = "On the way from the entry point each caller gives at least half of its own time to the next."
-    gain = removing(share, "at most this CPU time disappears, if it was on the critical path")
+    wall, of_main = known.get("paths_wall_ns"), known.get("paths_main_thread_host_frac")
+    gain = Gain(1.0, math.inf, NO_WALL)
+    if wall is not None and (of_main is not None or not entry):
+        cpu_ns = share * total.value * (of_main.value if of_main and entry else 1.0)
+        reason = "at most this CPU time disappears from the wall time, if it was on the critical path"
+        gain = removing(min(cpu_ns / wall.value, 1.0), reason)
     severity = "medium" if share >= SEVERE else "low"
     evidence = (figure, total)
     yield tell("paths_host", title, severity, text, evidence, replace(gain, share=None))

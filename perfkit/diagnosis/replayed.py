@@ -1,9 +1,10 @@
-"""How much would mending a finding gain? The run is replayed with the change, and the tighter range is told.
+"""How much would mending a finding gain? The run is replayed with the change, which says what it gains at least.
 
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
-streams, launches and waits as they are, so that it knows what else bounds it. Where the two exclude each other, or the
-replay refuses, the bound stays and its reason says so. Of a run of very many kernels a stretch of steady steps is
-replayed that stands for the others (`perfkit.analysis.whatif.repeated_steps`); the reason says which, and why.
+streams, launches and waits as they are, so that it knows what else bounds it: the range lasts from what the replay
+gains to the larger of both. A finding whose replay gains under a fifth of its share is in doubt: what it names is not
+what holds the run up. Where the replay refuses, the bound stays and its reason says so. Of a run of very many kernels a
+stretch of steady steps is replayed that stands for the others (`whatif.stretch`); the reason says which, and why.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change
 from perfkit.analysis.whatif.repeated_steps import Stretch
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import detected
 from perfkit.errors import PerfkitError
@@ -31,6 +32,8 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "copies": ("copies beside the kernels", whatif.Copies("overlapped")),
     "communication": ("communication beside the computation", whatif.Communication()),
 }
+DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
+IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
 # What remains however well everything else is hidden: the first of these that is known.
@@ -42,9 +45,23 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
     tighter = []
     for finding in findings:
         words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
-        gain = _within(view, finding.gain, (change,), words) if change else finding.gain
-        tighter.append(replace(finding, gain=gain))
+        if change:
+            finding = replace(finding, gain=_within(view, finding.gain, (change,), words))
+            saved = saving(view, rules()[finding.rule].change)
+            if saved is not None and finding.gain.share and saved < DOUBTFUL * finding.gain.share:
+                why = f"replayed with {words} the run saves {percent(saved)} of its time at most"
+                level = max(severity(saved), finding.severity, key=SEVERITIES.index)
+                finding = replace(finding, confidence="low", against=(*finding.against, why), severity=level)
+        tighter.append(finding)
     return tighter
+
+
+def saving(view: Selection, change: str) -> float | None:
+    """Return the share of the run's time that a replay with a change saves at most; None where it refuses."""
+    replay = _replayed(view, changes=(CHANGES[change][1],))
+    if isinstance(replay, str) or not replay.measured_ns:
+        return None
+    return max(1 - replay.low_ns / replay.measured_ns, 0.0)
 
 
 def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
@@ -77,9 +94,9 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
             f"{percent(of_part.apart_frac)} of a step at most, "
             f"and steady steps are {percent(of_part.share_frac)} of the time"
         )
-    if low > bound.high or high < bound.low:
-        return replace(bound, reason=f"{bound.reason}; {model}, which the bound excludes")
-    return replace(bound, low=max(bound.low, low), high=min(bound.high, high), reason=f"{model}; {bound.reason}")
+    if any(isinstance(change, whatif.Launches) for change in changes):
+        low = 1 + IN_GRAPHS * (low - 1)
+    return replace(bound, low=max(1.0, low), high=max(bound.high, high), reason=f"{model}; {bound.reason}")
 
 
 def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:
@@ -169,4 +186,8 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     high = min(speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf"))
     reason = "the shares overlap, so their gains are not multiplied; the kernels' own time remains"
     bound = Gain(1.0, high, reason)
-    return combined(view, found, bound) if view else bound
+    gain = combined(view, found, bound) if view else bound
+    # All together never gain less than one of them alone.
+    members = [f.gain for f in found if f.gain.share]
+    low, high = (max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high"))
+    return replace(gain, low=low, high=high)

@@ -58,7 +58,7 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
         rest = idle.value - told.get("idle", 0.0)
         title = f"The GPU does nothing {percent(rest)} of the time"
         if rest >= NOTABLE:
-            yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", rest)
+            yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", rest, idle.value)
         return
     for cause, part in idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
@@ -68,7 +68,7 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
             text = _described(found.assign(part_ns=part)[part > 0])
             if rest < share.value:
                 text += f" Of its {share.text} of the time {percent(share.value - rest)} are told by another finding."
-            yield _finding(f"idle_{cause}", title, (share, idle), text, rest)
+            yield _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value)
 
 
 def _described(rows: pd.DataFrame) -> str:
@@ -85,10 +85,10 @@ def _described(rows: pd.DataFrame) -> str:
     )
 
 
-def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float) -> Finding:
+def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float) -> Finding:
     reason = "at most all of this time disappears; at least none, if the GPU then waits for something else"
     reason += "" if rules()[rule].change else NOT_REPLAYED
-    return tell(rule, title, severity(share), text, evidence, removing(share, reason))
+    return tell(rule, title, severity(share), text, evidence, removing(evidence[0].value, reason, idle=idle))
 
 
 def _computation(figures: dict[str, Figure]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ what is waiting for a rank that saves a checkpoint as that, and only the rest as
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -22,7 +23,7 @@ from perfkit.analysis.causes import is_sync, started_by, where
 from perfkit.analysis.intervals import Int, Intervals, Window, cut, devices, ends, merge, subtract, union
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import launching
-from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, span_ns, unrecorded
 from perfkit.format import percent, size
@@ -30,6 +31,7 @@ from perfkit.selection import Selection
 
 NOTABLE_IMBALANCE = 0.1
 NOTABLE, MOST_BYTES = 0.1, 0.5
+FASTER = "at most all of this time disappears: other copies of the same bytes are faster, or beside the kernels"
 LINK = ("H2D", "D2H")
 KINDS = {
     "pageable": "Copies from or to pageable memory hold up the GPU",
@@ -89,7 +91,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     shares = exposed(view)
     for kind, share in shares.items():
         if share >= NOTABLE or (kind == "pageable" and _bytes_frac(view, kind) >= MOST_BYTES):
-            yield _finding(view, kind, share)
+            yield _finding(view, known, kind, share)
     whole = known.get("exposed_copy_frac")
     rest = 0.0
     if whole is not None:  # less what copies of checkpoints hold up
@@ -97,7 +99,7 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
         rest = whole.value - (_exposed_ns(view, saving) / span_ns(view) if len(saving) else 0.0)
     if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
         title = f"Copies hold up the GPU: {percent(rest)} of the time"
-        gain = removing(rest, "at most all of this time disappears")
+        gain = _overlapped(rest, known)
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
         yield tell("exposed_copy", title, level, text, (whole,), gain)
@@ -108,7 +110,7 @@ def _bytes_frac(view: Selection, kind: str) -> float:
     return float(by_kind.get(kind, 0) / (by_kind.sum() or 1))
 
 
-def _finding(view: Selection, kind: str, share: float) -> Finding:
+def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: float) -> Finding:
     title = KINDS[kind]
     rows = moved(view).loc[kinds(view).index[kinds(view) == kind]]
     definition = f"time in which {kind} copies between host and GPU run and no kernel, over the span"
@@ -116,8 +118,16 @@ def _finding(view: Selection, kind: str, share: float) -> Finding:
     title = f"{title}: {figure.text} of the time" if share >= NOTABLE else "Data are copied from or to pageable memory"
     many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
     text = f"{many}; for {figure.text} of the time no kernel runs beside them."
-    gain = removing(share, "at most all of this time disappears")
+    gain = _overlapped(share, known) if kind in ("serial", "synchronous") else removing(share, FASTER)
     return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain)
+
+
+def _overlapped(share: float, known: Mapping[str, Figure]) -> Gain:
+    """Return the gain of hiding this share of the time behind the computation, which can hide no more than it lasts."""
+    computing = known["computation_frac"].value if "computation_frac" in known else share
+    hidden = min(share, computing)
+    less = "" if hidden == share else f", as long as the GPU computes ({percent(computing)} of the time)"
+    return replace(removing(hidden, f"at most this time is hidden behind computation{less}"), share=share)
 
 
 def figures(view: Selection) -> Iterator[Figure]:
@@ -189,7 +199,7 @@ def _communication(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fin
         text += f" Of it {percent(waiting)} of the time is waiting for the slowest rank, a finding of its own."
     if saving:
         text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile, a finding of its own."
-    gain = removing(rest, "at most all of this time disappears")
+    gain = _overlapped(rest, known)
     title = f"Communication is not hidden by computation: {percent(rest)} of the time"
     evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)
     level = severity(rest)
