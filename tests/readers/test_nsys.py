@@ -28,9 +28,14 @@ from perfkit.tables import TABLES
 
 @pytest.mark.parametrize("table", ["EXPORT_META_DATA", "META_DATA_EXPORT"])
 def test_the_version_is_found_under_either_name(table: str, tmp_path: Path) -> None:
-    """Schemas before 3.4 keep the exporter's version in EXPORT_META_DATA, later ones in META_DATA_EXPORT."""
+    """Schemas before 3.4 keep the exporter's version in EXPORT_META_DATA, later ones in META_DATA_EXPORT.
+
+    META_DATA_CAPTURE repeats CAPTURE_EVENT_TYPE, which does no harm.
+    """
+    options = [{"name": "CAPTURE_EVENT_TYPE", "value": kind} for kind in ("Cuda", "NvtxEvents")]
     rows = [{"name": "EXPORT_SCHEMA_VERSION", "value": "3"}, {"name": "EXPORT_PRODUCT_VERSION", "value": "2022.4.2.1"}]
-    capture = nsys.read(made.sqlite(tmp_path / "a", {table: rows, made.KERNEL: [made.kernel(0, 1)]})).capture
+    tables = {table: rows, "META_DATA_CAPTURE": options, made.KERNEL: [made.kernel(0, 1)]}
+    capture = nsys.read(made.sqlite(tmp_path / "a", tables)).capture
     assert "2022.4.2.1" == capture["tool_version"].item()
 
 
@@ -44,17 +49,12 @@ def test_an_export_before_2_9_has_no_version(tmp_path: Path) -> None:
     assert {"KERNELS", "COPIES"} == set(profile.loaders)
 
 
-def test_a_session_without_its_length_lasts_to_the_last_event(tmp_path: Path) -> None:
-    """ANALYSIS_DETAILS without a duration does not say how long the recording was."""
-    tables = {"ANALYSIS_DETAILS": [{"globalVid": 1, "duration": None}], made.RUNTIME: [made.call(5, 70)]}
+@pytest.mark.parametrize("end", [[], [made.kernel(5, 2**62)]], ids=["usual", "an end of 146 years"])
+def test_a_session_without_its_length_lasts_to_the_last_event(end: list[made.Row], tmp_path: Path) -> None:
+    """ANALYSIS_DETAILS without a duration does not say how long the recording was, nor does an absurd end."""
+    rows = {made.RUNTIME: [made.call(5, 70)], made.KERNEL: [made.kernel(0, 60), *end]}
+    tables = {"ANALYSIS_DETAILS": [{"globalVid": 1, "duration": None}], **rows}
     assert [70] == nsys.read(made.sqlite(tmp_path / "a", tables)).capture["dur_ns"].tolist()
-
-
-def test_repeated_names_of_capture_options_do_no_harm(tmp_path: Path) -> None:
-    """META_DATA_CAPTURE repeats CAPTURE_EVENT_TYPE."""
-    options = [{"name": "CAPTURE_EVENT_TYPE", "value": kind} for kind in ("Cuda", "NvtxEvents")]
-    profile = made.read(tmp_path, {"META_DATA_CAPTURE": options, made.KERNEL: [made.kernel(0, 1)]})
-    assert "2024.2.3.38" == profile.capture["tool_version"].item()
 
 
 def test_the_clock_is_when_the_session_started(tmp_path: Path) -> None:
@@ -84,14 +84,9 @@ def test_columns_of_newer_versions_are_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("names", [[made.KERNEL + "_V2"], [made.KERNEL + "_V2", made.KERNEL + "_V10", made.KERNEL]])
 def test_the_newest_form_of_a_table_is_read(tmp_path: Path, names: list[str]) -> None:
-    """2026.2 stores tables with a suffix: _V10 is newer than _V2, and both than none."""
-    tables = {name: [made.kernel(0, len(name))] for name in names}
+    """2026.2 stores tables with a suffix: _V10 is newer than _V2, and both than none; any other is another table."""
+    tables = {name: [made.kernel(0, len(name))] for name in (*names, made.KERNEL + "_EXTRA")}
     assert [max(map(len, names))] == made.read(tmp_path, tables).table("KERNELS")["dur_ns"].tolist()
-
-
-def test_a_table_of_a_longer_name_is_another_table(tmp_path: Path) -> None:
-    """CUPTI_ACTIVITY_KIND_KERNEL_EXTRA is no version of the kernels."""
-    assert "KERNELS" not in made.read(tmp_path, {made.KERNEL + "_EXTRA": [made.kernel(0, 1)]}).loaders
 
 
 def test_a_table_without_rows_is_missing(tmp_path: Path) -> None:
@@ -379,12 +374,6 @@ def test_facts_that_cannot_be_are_not_recorded(tmp_path: Path, table: str, colum
     assert note == f"{table}.{column}: {value} is not a whole number of this quantity: read as not recorded"
     assert 3000 == profile.capture["dur_ns"].item() or table != "ANALYSIS_DETAILS"
     assert 1 == len(profile.table("DEVICES"))
-
-
-def test_absurd_ends_do_not_make_the_capture_long(tmp_path: Path) -> None:
-    """Where the length is not recorded, an end of 146 years is not that of the last event."""
-    rows = [made.kernel(0, 70), made.kernel(5, 2**62)]
-    assert [70] == nsys.read(made.sqlite(tmp_path / "a", {made.KERNEL: rows})).capture["dur_ns"].tolist()
 
 
 @pytest.mark.parametrize("value", ["three", "", "1e5", "3" * 5000, "3.x", None, b"3.1", 3, 2.5])
