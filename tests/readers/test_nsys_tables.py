@@ -275,36 +275,17 @@ def test_a_listing_that_does_not_say_which_is_which_is_noted(tmp_path: Path) -> 
     assert any("which listed GPU is which" in note for note in made.read(tmp_path, {"TARGET_INFO_GPU": rows}).notes)
 
 
-KINDS = [
-    "unknown",
-    "H2D",
-    "D2H",
-    "H2D",
-    "D2H",
-    "D2D",
-    "D2D",
-    "D2D",
-    "D2D",
-    "H2H",
-    "P2P",
-    "H2D",
-    "D2H",
-    "D2D",
-    "unknown",
-]
+KINDS = ["unknown", "H2D", "D2H", "H2D", "D2H", "D2D", "D2D", "D2D", "D2D", "H2H", "P2P", "H2D", "D2H", "D2D"]
 MEMORIES = ["pageable", "pinned", "device", "array", "managed", "device static", "managed static", "unknown", "unknown"]
 
 
-def test_copy_kinds_need_no_enum_table(tmp_path: Path) -> None:
-    """CUPTI's copy kinds 0 to 13 are directions, later ones unknown; 11 to 13 move managed memory."""
-    frame = made.read(tmp_path, {made.MEMCPY: [made.copy(k, k + 1, kind=k) for k in range(15)]}).table("COPIES")
-    assert KINDS == frame["direction"].tolist()
+def test_kinds_need_no_enum_table(tmp_path: Path) -> None:
+    """CUPTI's copy kinds 0 to 13 (from 11 on of managed memory) and memory kinds 0 to 7 have names; NULL is missing."""
+    rows = [made.copy(k, k + 1, kind=k) for k in range(15)]
+    frame = nsys.read(made.sqlite(tmp_path / "copies", {made.MEMCPY: rows})).table("COPIES")
+    assert [*KINDS, "unknown"] == frame["direction"].tolist()
     managed = frame["src_memory"].eq("managed") & frame["dst_memory"].eq("managed")
     assert [11, 12, 13] == frame.index[managed].tolist()
-
-
-def test_memory_kinds_need_no_enum_table(tmp_path: Path) -> None:
-    """CUPTI's memory kinds 0 to 7 have names, later ones are unknown, NULL is missing."""
     rows = [made.copy(k, k + 1, srcKind=k, dstKind=None) for k in range(9)]
     frame = made.read(tmp_path, {made.MEMCPY: rows}).table("COPIES")
     assert MEMORIES == frame["src_memory"].tolist()
