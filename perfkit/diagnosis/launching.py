@@ -22,7 +22,7 @@ from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.framework import avoidable, synchronisations
-from perfkit.diagnosis.replayed import DOUBTFUL, saving
+from perfkit.diagnosis.replayed import saving
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import percent, printable, size
@@ -41,6 +41,9 @@ NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
 PAUSE_NS = 1_000_000
 CAUSES = ("launch", "host_code", "kernel_wait")
+HELD_UP = (
+    0.1  # of the idle time after waits: where a replay without them saves less, what follows them holds the GPU up
+)
 AT_MOST = "at most all of this time disappears; at least none, if the GPU then waits for something else"
 
 
@@ -132,7 +135,7 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     rest = sum(max(share - saved.get(cause, 0.0), 0.0) for cause, share in causes.items())
     share = min(idle.value, rest) if causes else idle.value
     gained = saving(view, "waits") if share >= NOTABLE else None
-    if share < NOTABLE or (gained is not None and gained < DOUBTFUL * share):
+    if share < NOTABLE or (gained is not None and gained < HELD_UP * share):
         return None  # what follows the waits holds the GPU up, not the waits
     if share == idle.value:
         return idle

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 import pandas as pd
 
 from perfkit.analysis import causes, steps
@@ -24,6 +25,7 @@ from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE, COMPUTING = 0.1, 0.6
+LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
 CAUSES = {
     "data_loading": "the host was loading data",
@@ -66,6 +68,8 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
         if rest >= NOTABLE:
             title = f"The GPU does nothing {percent(rest)} of the time because {CAUSES[str(cause)]}"
             text = _described(found.assign(part_ns=part)[part > 0])
+            if cause in ("cuda_call", "system"):
+                text += _inside_calls(view, found.assign(part_ns=part)[part > 0], str(cause))
             if rest < share.value:
                 text += f" Of its {share.text} of the time {percent(share.value - rest)} are told by another finding."
             yield _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value)
@@ -83,6 +87,21 @@ def _described(rows: pd.DataFrame) -> str:
         f"{duration(rows['part_ns'].sum())} in {len(rows):,} gaps; the longest takes {duration(longest['part_ns'])} of "
         f"the gap of {duration(longest['dur_ns'])} that begins at {longest['start_ns'] / 1e9:.3f} s. {inside}"
     )
+
+
+def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
+    """Say in which call the launching thread spent most of the waits; of calls of the system, of the longest waits."""
+    if cause == "cuda_call":
+        by_call = rows.groupby(rows["api"].astype("string"))["part_ns"].sum()
+        return f" Most of it was spent in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
+    waits, calls = rows.nlargest(LOOKED_AT, "part_ns"), view.os_calls
+    keys = ["rank", "process", "thread"]
+    both = waits[[*keys, "start_ns", "dur_ns"]].merge(calls, on=keys, suffixes=("", "_call"))
+    last = np.minimum(both["start_ns"] + both["dur_ns"], both["start_ns_call"] + both["dur_ns_call"])
+    inside = pd.Series(last - np.maximum(both["start_ns"], both["start_ns_call"]), both.index).clip(lower=0)
+    by_call = inside.groupby(both["name"].astype("string")).sum()
+    which = f"the {len(waits)} longest of them" if len(waits) < len(rows) else "it"
+    return f" Most of {which} was spent in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
 
 
 def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float) -> Finding:

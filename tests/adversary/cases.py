@@ -116,7 +116,7 @@ train = partial(of, Training)
 TWO = (1.0, 1.0)
 NEXT = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 LOADING = {"idle_data_loading", "input"}
-HOSTLY = {"idle_host_code"}
+HOSTLY = {"idle_host_code", "idle_system"}  # the second where the call of the system that blocks is recorded
 LAUNCHING = {"launch_overhead", "idle_launch", "small_operators"}
 WAITING = {"synchronisation", "idle_sync"}
 COPYING = {"copies_serial", "exposed_copy"}
@@ -178,8 +178,8 @@ SINGLE: dict[str, Make] = {
     "loader_thread": train(UNNAMED, loader_ms=steps(1.7, 4), loader=SLEEPS),
     "loader_named": train(LOADER, loader_ms=steps(1.7, 4), load_range=["dataloader", "load_batch"]),
     "loader_pytorch": train(LOADER, loader_ms=steps(1.7, 4), load_range=NEXT),
-    "loader_inline": train(LOADER, loader_ms=steps(0.9, 2), **INLINE),
-    "loader_mild": train(LOADER, loader_ms=steps(1.2, 1.3), load_range=NEXT),
+    "loader_inline": train(LOADER, loader_ms=steps(1.4, 2.4), **INLINE),
+    "loader_mild": train(LOADER, loader_ms=steps(1.4, 1.5), load_range=NEXT),
     "loader_no_ranges": train(UNNAMED, loader_ms=steps(1.7, 4), without=("nvtx",)),
     "loader_no_os": train(LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, without=("os",)),
     "loader_kineto": train(LOADER, loader_ms=steps(1.7, 4), load_range=NEXT, torch=True, form="kineto"),
