@@ -272,18 +272,14 @@ def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str
 def _shares(runs: pd.DataFrame) -> pd.DataFrame:
     """Return what was reached before each change, and what it gained or lost, end to end."""
     share, before = runs["utilisation_frac"], runs["utilisation_frac"].shift().fillna(runs["utilisation_frac"])
-    words, both = [_points(*pair) for pair in zip(share, before, strict=True)], pd.concat([share, before], axis=1)
+    gaps, both = 100 * (share - before), pd.concat([share, before], axis=1)
+    points = [f" ({'+' if gap > 0 else '-'}{number(abs(gap))} points)" if gap else "" for gap in gaps]
+    words = share.map(percent) + points
     reached = pd.DataFrame({"label": _labels(runs["label"]), "begin": 0.0, "end": both.min(axis=1)})
     moved = reached.assign(begin=reached["end"], end=both.max(axis=1))
     moved = moved.assign(part=[GAINED if up else LOST for up in share >= before], words=words)
     parts = pd.concat([reached.assign(part=REACHED, words=""), moved], ignore_index=True)
     return parts.assign(told=parts["label"].map(dict(zip(reached["label"], share.map(percent), strict=True))))
-
-
-def _points(share: float, before: float) -> str:
-    """Return a share and by how many points it differs from the one before."""
-    gap = 100 * (share - before)
-    return percent(share) if not gap else f"{percent(share)} ({'+' if gap > 0 else '-'}{number(abs(gap))} points)"
 
 
 def _stacks(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:

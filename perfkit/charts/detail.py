@@ -2,8 +2,7 @@
 
 It is drawn again at every gesture, and a chart of Altair takes a third of a second to make: this one is written as
 Vega-Lite itself. Vega-Lite reports a brush while it is still being drawn, and replacing the picture then would end the
-gesture: signals of Vega, patched in, report it when it is let go. Lanes are numbered from 0 at the top; bins have the
-colours of kinds, operations those of families. Times are nanoseconds since the start of the window, so that they are
+gesture: signals of Vega, patched in, report it when it is let go. Times are nanoseconds since the start of the window,
 short and exact. CSV holds numbers alone: whatever a profile calls its kernels, it cannot end a row.
 """
 
@@ -137,7 +136,10 @@ def timeline(
     if len(bins) + len(spans) > MOST_ROWS:
         raise ValueError(f"chart data: {len(bins) + len(spans)} rows are more than {MOST_ROWS}. Use fewer bins.")
     scale = unit(window[1] - window[0], TIME)
-    place = {"x": _time_axis(window, scale), "y": _lane_axis(labels)}
+    ends = {"domain": [edge / scale.size for edge in window], "nice": False, "zero": False}
+    since, axis = f"time since the start of the capture ({scale.symbol})", {"tickCount": MOST_TICKS, "gridOpacity": 0.4}
+    across = {"field": "start", "type": "quantitative", "title": since, "scale": ends, "axis": axis}
+    place = {"x": across, "y": _lane_axis(labels)}
     shades = _shades([*bins["kind"].unique(), *spans["kind"].unique()])
     # with what the axis shows to those who see it
     first, last = (f"{edge / 1e9:.9f} s" for edge in window)
@@ -170,14 +172,6 @@ def _config() -> Spec:
         "legend": {"labelColor": INK},
     }
     return {**config, **{part: {**config.get(part, {}), **ink} for part, ink in inks.items()}}
-
-
-def _time_axis(window: tuple[int, int], scale: Unit) -> Spec:
-    ends = [edge / scale.size for edge in window]
-    title = f"time since the start of the capture ({scale.symbol})"
-    limits = {"domain": ends, "nice": False, "zero": False}
-    axis = {"tickCount": MOST_TICKS, "gridOpacity": 0.4}
-    return {"field": "start", "type": "quantitative", "title": title, "scale": limits, "axis": axis}
 
 
 def _lane_axis(labels: Sequence[str]) -> Spec:
@@ -368,7 +362,9 @@ def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
 
     They can add up to more than 1 only where operations of one stream overlap; such a lane is scaled to its top.
     """
-    order = np.lexsort([_order_of(bins["kind"]), *(bins[c].to_numpy(np.int64) for c in ("start_ns", "lane"))])
+    codes, kinds = pd.factorize(bins["kind"])
+    places = np.array([*(list(NAMES).index(kind) for kind in kinds), 0])[codes]
+    order = np.lexsort([places, *(bins[c].to_numpy(np.int64) for c in ("start_ns", "lane"))])
     lane, start, dur = (bins[c].to_numpy(np.int64)[order] for c in ("lane", "start_ns", "dur_ns"))
     part = bins["busy_frac"].to_numpy(np.float64)[order]
     above = np.append(True, (np.diff(lane) != 0) | (np.diff(start) != 0))[: len(lane)]
@@ -384,11 +380,6 @@ def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
         "high": _milli(floor - FILL * top / full),
         "busy": _milli(part),
     }
-
-
-def _order_of(kinds: pd.Series) -> _NUMBERS:
-    codes, names = pd.factorize(kinds)
-    return np.array([*(list(NAMES).index(kind) for kind in names), 0])[codes]
 
 
 def _spans(spans: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:

@@ -220,6 +220,7 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
     name = _names(bars, context, several=len(calltree["rank"].unique()) > 1)
     hidden = [", ".join(_label(calltree["name"].iloc[row], "function") for row in rows) for rows in bars["hidden"]]
     label = [_label(text, kind) for text, kind in zip(name, context["kind"], strict=True)]
+    lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)  # that call each bar's largest context
     return pd.DataFrame(
         {
             "row": bars["row"],
@@ -230,7 +231,10 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
             "kind": bars["what"],
             "value": [amount(value, symbol) for value in bars["value"]],
             "share": (bars["value"] / total).map(percent),
-            "called": _calling_lines(bars, calltree),
+            "called": [
+                "" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (count > 1)
+                for line, row, count in zip(lines, bars["site"], bars["sites"], strict=True)
+            ],
             "place": _places(bars, context),
             "hidden": [elided(text, LONGEST_NAME) for text in hidden],
         }
@@ -252,13 +256,6 @@ def _label(name: str, kind: str) -> str:
     if kind != "function" or name.startswith("<"):
         return printable(name, LONGEST_LABEL)
     return printable(SCOPES.sub("", short(LIBRARY.sub("", name))), LONGEST_LABEL)
-
-
-def _calling_lines(bars: pd.DataFrame, calltree: pd.DataFrame) -> list[str]:
-    """Return the line that calls each bar's largest context; empty where unknown."""
-    names = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)
-    sites = zip(names, bars["site"], bars["sites"], strict=True)
-    return ["" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (n > 1) for line, row, n in sites]
 
 
 def _places(bars: pd.DataFrame, context: pd.DataFrame) -> list[str]:

@@ -63,9 +63,8 @@ MEANINGS = {
 NO_LAUNCH = "No launch was recorded. Record with `hpcrun -e gpu=nvidia` (amd, level0)."
 # Host time of one launch, ns: a range of what NVIDIA's guide and measurements of cudaLaunchKernel name, 2 to 20 µs.
 COST = (5_000, 10_000)
-MOST_LABELS = 4
+MOST_LABELS, LONGEST_BAR_LABEL = 4, 34  # kernels with a name, and its characters
 AREA = (14, 1_400)  # square pixels
-LONGEST_BAR_LABEL = 34  # characters
 
 
 def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerChart:
@@ -296,17 +295,14 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
     whole = pd.DataFrame({"label": f"All {len(sums)} kernels", "share_frac": reasons / reasons.sum()}).reset_index()
     together = [whole] if len(sums) > 1 else []
     rows = pd.concat([*together, rows.sort_values("order", kind="stable")], ignore_index=True)
+    meanings = [f"{MEANINGS[r]} ({r})" if r in MEANINGS else printable(r, LONGEST_STALLED) for r in rows["reason"]]
     return _drawn(
-        _stall_segments(rows.assign(reason=rows["reason"].map(_meaning))),
+        _stall_segments(rows.assign(reason=meanings)),
         title,
         "Shares of stall samples, not of time: waiting warps cost nothing while another one can issue.",
         whole="stalls",
         what="kernel",
     )
-
-
-def _meaning(reason: str) -> str:
-    return f"{MEANINGS[reason]} ({reason})" if reason in MEANINGS else printable(reason, LONGEST_STALLED)
 
 
 def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, what: str) -> alt.LayerChart:

@@ -68,11 +68,13 @@ def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, tit
     drawn = drawn.assign(**_words(drawn, frame))
     axes = axes_of(frame, LEVELS["dram"])
     memory = int((placed["bound"] == "memory").sum())
+    without = operations["operation"][~(operations["intensity"] > 0)]
+    moved = f"Without a place, because it computes nothing: {', '.join(without)}." if len(without) else ""
     ridge = charts_roofline.ridge_marks(ridges, axes)
     return layered(
         [*_lines(roofs, frame, axes), ridge, _text(ridges, axes), *_operations(drawn, axes)],
         title or f"Memory limits {memory} of {len(placed)} typical operations",
-        _left_out(operations),
+        f"As fast as the roof allows, each tensor moved once. {moved}".strip(),
         picture=ROOFLINE_PICTURE,
         size=(WIDTH, HEIGHT),
     )
@@ -88,12 +90,6 @@ def _roofs(ceilings: pd.DataFrame, roof: str) -> dict[str, pd.DataFrame]:
         rows += [(np.nan, height, f"{precision(roof)} {rate(height, FLOPS)}", kind) for height in heights]
         roofs[kind] = pd.DataFrame(rows, columns=["slope", "height", "label", "source"])
     return roofs
-
-
-def _left_out(operations: pd.DataFrame) -> str:
-    without = operations["operation"][~(operations["intensity"] > 0)]
-    moved = f"Without a place, because it computes nothing: {', '.join(without)}." if len(without) else ""
-    return f"As fast as the roof allows, each tensor moved once. {moved}".strip()
 
 
 def _roofline_rows(placed: pd.DataFrame) -> pd.DataFrame:
@@ -295,20 +291,15 @@ def _scaling_rows(runs: pd.DataFrame) -> pd.DataFrame:
 def _axes(drawn: pd.DataFrame, what: str) -> tuple[alt.X, alt.Y]:
     few, most = int(drawn["gpus"].min()), int(drawn["gpus"].max())
     across = alt.Scale(type="log", base=2, domain=[few / 1.2, most * (most / few) ** 0.12], nice=False)
-    counts = alt.Axis(values=_ticks(sorted(set(drawn["gpus"]))), format=",", gridOpacity=0.2)
+    ticks = sorted(set(drawn["gpus"]))
+    if len(ticks) > MOST_TICKS:  # the smallest, its doubles and the largest
+        ticks = sorted({*(few * 2**step for step in range(int(math.log2(most / few)) + 1)), most})
+    counts = alt.Axis(values=ticks, format=",", gridOpacity=0.2)
     x = alt.X("gpus:Q", title="GPUs (count, logarithmic)", scale=across, axis=counts)
     ends = drawn[["throughput", "ideal"]].agg(["min", "max"]).agg({"throughput": "min", "ideal": "max"})
     room = alt.Scale(type="log", domain=[ends["throughput"] / 1.4, ends["ideal"] * 1.2], nice=False)
     rates = alt.Axis(format="~s", tickCount=6, gridOpacity=0.2)
     return x, alt.Y("throughput:Q", title=f"throughput ({what}, logarithmic)", scale=room, axis=rates)
-
-
-def _ticks(gpus: list[int]) -> list[int]:
-    """Return the numbers of GPUs, of many the smallest, its doubles and the largest."""
-    if len(gpus) <= MOST_TICKS:
-        return gpus
-    steps = int(math.log2(gpus[-1] / gpus[0]))
-    return sorted({*(gpus[0] * 2**step for step in range(steps + 1)), gpus[-1]})
 
 
 def _scaling_layers(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:

@@ -2,14 +2,13 @@
 
 The meanings of "GPU utilisation" are panels of their own. Memory is in decimal units (1 GB = 1e9 B), clocks in MHz.
 Rows are those of `perfkit.analysis.monitoring.alignment.bins` with `label`, the name of the GPU. All panels share the
-axis of time, whose ends are the parameters `left` and `right` that the overview sets. Causes of a lowered clock are
-those of `perfkit.analysis.monitoring.throttling`: event reasons and violation counters, never a temperature. A bin's
-share is the part of its time with the clock lowered, of several metrics of a cause the larger.
+axis of time, whose ends are the parameters `left` and `right` that the overview sets. The share of a bin is the part of
+its time with the clock lowered, of several metrics of a cause the larger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import altair as alt
@@ -142,24 +141,23 @@ def dashboard(
     drawn = bins[bins["metric"].isin(metrics)]
     if drawn["start_ns"].nunique() < 2:
         return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
-    rows = _labelled(drawn, bins[bins["metric"].isin(BESIDE)])
+    places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
+    rows = pd.concat([drawn, bins[bins["metric"].isin(BESIDE)]]).sort_values("start_ns", kind="stable")
+    rows = places.assign(label=devices(places)).merge(rows, on=DEVICE)
     first, last = int(drawn["start_ns"].min()), int((drawn["start_ns"] + drawn["dur_ns"]).max())
     frame = Frame(first, last, unit(last - first, TIME), _chosen(rows))
     shown = rows[rows["label"].isin(frame.gpus)]
-    inside = _inside(events, frame)
+    inside = pd.DataFrame({"start_ns": [], "label": []}) if events is None else events
+    need(inside, "start_ns", "label")
+    inside = inside[inside["start_ns"].between(first, last)].sort_values("start_ns", kind="stable")
     notes = explained(rows, frame)
     notes += [f"The first {MOST_EVENTS} of {len(inside)} events are drawn."] if len(inside) > MOST_EVENTS else []
-    pictures = _pictures([*_panels(shown, limits, frame)], stretches(shown), inside, frame)
+    recorded = [(quantity, shown[shown["metric"].isin(quantity.metrics)]) for quantity in QUANTITIES]
+    quantities = [Panel(one, rows, _limit(one, shown, limits, frame)) for one, rows in recorded if len(rows)]
+    pictures = _pictures(quantities, stretches(shown), inside, frame)
     panels = theme.together(pictures, title or title_of(rows, limits), notes, picture=DASHBOARD_PICTURE)
     apart: alt.VConcatChart = panels.resolve_scale(strokeDash="independent")
     return apart
-
-
-def _labelled(drawn: pd.DataFrame, beside: pd.DataFrame) -> pd.DataFrame:
-    """Return what is drawn and what stands beside it with the name of the GPU, by rank and GPU."""
-    places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
-    rows = pd.concat([drawn, beside]).sort_values("start_ns", kind="stable")
-    return places.assign(label=devices(places)).merge(rows, on=DEVICE)
 
 
 def _chosen(rows: pd.DataFrame) -> list[str]:
@@ -169,14 +167,6 @@ def _chosen(rows: pd.DataFrame) -> list[str]:
         return gpus.tolist()
     mean = means(rows, next(metric for metric in DRAWN_METRICS if (rows["metric"] == metric).any()))
     return gpus[gpus.isin(mean.nsmallest(MOST_GPUS).index)].tolist()
-
-
-def _panels(shown: pd.DataFrame, limits: pd.DataFrame | None, frame: Frame) -> Iterator[Panel]:
-    """Yield the quantities of which anything was recorded."""
-    for quantity in QUANTITIES:
-        rows = shown[shown["metric"].isin(quantity.metrics)]
-        if len(rows):
-            yield Panel(quantity, rows, _limit(quantity, shown, limits, frame))
 
 
 def _limit(quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None, frame: Frame) -> pd.DataFrame:
@@ -202,14 +192,6 @@ def _pictures(drawn: list[Panel], lowered: pd.DataFrame, events: pd.DataFrame, f
         pictures.append(panel(one, frame, x, behind=[*behind, *_rules(events, frame, x, words=place == 1)]))
     lanes = [throttled_lanes(lowered, frame, across(frame, labels=True))] if len(lowered) else []
     return [*pictures, *lanes, overview(drawn[0], frame)]
-
-
-def _inside(events: pd.DataFrame | None, frame: Frame) -> pd.DataFrame:
-    """Return the events in the picture, in their order."""
-    if events is None:
-        return pd.DataFrame({"start_ns": [], "label": []})
-    need(events, "start_ns", "label")
-    return events[events["start_ns"].between(frame.first, frame.last)].sort_values("start_ns", kind="stable")
 
 
 def _rules(events: pd.DataFrame, frame: Frame, x: alt.X, *, words: bool) -> list[alt.Chart]:

@@ -82,8 +82,8 @@ def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, fl
     """Return a Vega-Lite specification of the metrics over a window, a strip for each with a line for each GPU.
 
     Of more than 8 GPUs the first 8 are drawn, which the title says.
-    `bins`: columns rank, gpu, metric, start_ns, dur_ns, mean: as from `analysis.sampling.bins`; may be empty. Metrics
-    other than those of `NAMES` are not drawn.
+    `bins`: columns rank, gpu, metric, start_ns, dur_ns, mean, of `analysis.monitoring.alignment.bins`; may be empty.
+    Metrics other than those of `NAMES` are not drawn.
     `window`: (start_ns, end_ns) of the axis of time.
     `tops`: the highest value of each metric that is drawn, in its unit; fractions reach up to 100 %. Raises ValueError
     if there are more rows than a browser draws.
@@ -180,14 +180,16 @@ def lines(drawn: pd.DataFrame, gpus: list[str], axes: Axes) -> list[alt.Chart]:
     way = ["way"] if len(drawn["way"].unique()) > 1 else []
     figures = ["value", "least", "most"] if len(gpus) == 1 else ["value"]
     data = inline(_closed(drawn)[["time", "gpu", *way, *figures]])
-    dash = [_dash(drawn["way"])] if way else []
+    ways = [name for name in DASHES if (drawn["way"] == name).any()]
+    dashes, legend = alt.Scale(domain=ways, range=[DASHES[name] for name in ways]), alt.Legend(symbolType="stroke")
+    dash = [alt.StrokeDash("way:N", title=None, scale=dashes, legend=legend)] if way else []
     if len(gpus) == 1:
         return [_band(data, axes, ("least:Q", "most"), way), _steps(data, axes, width=1.5).encode(*dash)]
     if len(gpus) > len(COLOURS):
         faint = _steps(data, axes, width=1).encode(*dash, alt.Detail("gpu:N"), opacity=alt.value(0.4))
         return [_band(data, axes, ("min(value):Q", "max(value)"), way), faint]
     shades = alt.Scale(domain=gpus, range=list(COLOURS[: len(gpus)]))
-    colour = alt.Color("gpu:N", scale=shades, title=None, legend=alt.Legend(symbolType="stroke"))
+    colour = alt.Color("gpu:N", scale=shades, title=None, legend=legend)
     return [_steps(data, axes, width=1.5).encode(*dash, colour)]
 
 
@@ -202,12 +204,6 @@ def _band(data: alt.InlineData, axes: Axes, ends: tuple[str, str], way: list[str
     area = alt.Chart(data).mark_area(**STEPS, line=False, color=COLOURS[0], opacity=0.25)
     marks: alt.Chart = area.encode(axes.x, axes.of(ends[0]), alt.Y2(ends[1]), detail=[f"{name}:N" for name in way])
     return marks
-
-
-def _dash(way: pd.Series) -> alt.StrokeDash:
-    present = [name for name in DASHES if (way == name).any()]
-    dashes = alt.Scale(domain=present, range=[DASHES[name] for name in present])
-    return alt.StrokeDash("way:N", title=None, scale=dashes, legend=alt.Legend(symbolType="stroke"))
 
 
 def _closed(drawn: pd.DataFrame) -> pd.DataFrame:

@@ -36,8 +36,7 @@ class _Frame(NamedTuple):
     memory: Unit
 
 
-MEASURED, GREY = KIND_COLOURS["computation"], "#808080"
-HEIGHT = 300
+MEASURED, GREY, HEIGHT = KIND_COLOURS["computation"], "#808080", 300
 ROOM = 1.18  # beyond the largest batch and the longest time, for the words
 LATENCY_PICTURE = "Points, one for each batch size, beside a straight line"
 TOO_FEW = "A line needs two batch sizes. Time the same model on at least two, better on four."
@@ -158,7 +157,12 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     drawn = measured[measured["rank"].isin(ranks)].sort_values("step", kind="stable").groupby("rank").head(MOST_STEPS)
     scale = unit(float(drawn["dur_ns"].max()), TIME)
     longest, height = float(drawn["dur_ns"].max()), 150 if len(ranks) == 1 else 90
-    pictures = [_panel(drawn[drawn["rank"] == rank], rank, scale, longest, height) for rank in ranks]
+    pictures = []
+    for rank in ranks:
+        rows = drawn[drawn["rank"] == rank]
+        width = WIDEST_STEP * len(rows)
+        layers = [_columns(rows, scale, longest), *([_shares(rows, scale)] if width <= WIDTH else [])]
+        pictures.append(theme.panel(layers, f"rank {rank}", picture=STEPS_PICTURE, size=(min(width, WIDTH), height)))
     total = float(measured["dur_ns"].sum())
     share = percent(float(measured["wait_ns"].sum()) / total if total else 0.0)
     title = title or f"Waiting for data takes {share} of the steps' time"
@@ -174,12 +178,6 @@ def _steps_notes(drawn: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
     limits += [f"the {ranks} ranks that wait most"] if ranks < every else []
     note = f"Time of the training thread in the data loader, in % of each step; {steps}{of_ranks}."
     return [note, f"Drawn are {' of '.join(limits)}."] if limits else [note]
-
-
-def _panel(rows: pd.DataFrame, rank: int, scale: Unit, longest: float, height: int) -> alt.LayerChart:
-    width = WIDEST_STEP * len(rows)
-    layers = [_columns(rows, scale, longest), *([_shares(rows, scale)] if width <= WIDTH else [])]
-    return theme.panel(layers, f"rank {rank}", picture=STEPS_PICTURE, size=(min(width, WIDTH), height))
 
 
 def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:
@@ -277,22 +275,19 @@ def memory(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt.L
     highest = highest.sort_values("allocated_bytes", ascending=False, kind="stable")
     shown = highest.head(MOST_PANELS).sort_values(DEVICE)
     rows = seen.merge(shown[[*DEVICE, "label"]], on=DEVICE)
-    first, last = int(rows["start_ns"].min()), int((rows["start_ns"] + rows["dur_ns"]).max())
+    begin, end = int(rows["start_ns"].min()), int((rows["start_ns"] + rows["dur_ns"]).max())
     most = float(rows[LEVELS].max().max())
-    frame = _Frame(first, last, most, unit(last - first, TIME), unit(most, BYTES))
+    frame = _Frame(begin, end, most, unit(end - begin, TIME), unit(most, BYTES))
     height = 240 if len(shown) == 1 else 90
     pictures = []
     for peak in shown.to_dict("records"):
         layers = [*_levels(_memory_rows(rows[rows["label"] == peak["label"]], frame), frame), *_peak_marks(peak, frame)]
         pictures.append(theme.panel(layers, str(peak["label"]), picture=MEMORY_PICTURE, size=(WIDTH, height)))
     notes = _memory_notes(rows, len(shown), len(highest))
-    return theme.together(pictures, title or _memory_title(highest.iloc[0]), notes, picture=MEMORY_PICTURE)
-
-
-def _memory_title(highest: pd.Series) -> str:
-    reserved = highest["max_reserved_bytes"]
+    first, reserved = highest.iloc[0], highest["max_reserved_bytes"].iloc[0]
     beside = "" if pd.isna(reserved) else f", at most {size(reserved)} reserved"
-    return f"At most {size(highest['allocated_bytes'])} allocated on {highest['label']}{beside}"
+    title = title or f"At most {size(first['allocated_bytes'])} allocated on {first['label']}{beside}"
+    return theme.together(pictures, title, notes, picture=MEMORY_PICTURE)
 
 
 def _memory_notes(rows: pd.DataFrame, shown: int, every: int) -> list[str]:

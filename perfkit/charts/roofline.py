@@ -44,8 +44,7 @@ BOUND_COLOURS = {
 }
 BOUND_NAMES = {"small_grid": "latency: grid too small"}
 ROOF_COLOUR = "#808080"
-LONGEST_NAME = 400
-HEIGHT = 360
+LONGEST_NAME, HEIGHT = 400, 360  # characters, pixels
 
 
 def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = "") -> alt.LayerChart:

@@ -142,24 +142,18 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     host, gpu = rows["host_ns"].sum(min_count=1), rows["operation_ns"].sum(min_count=1)
     if not host > 0 and not gpu > 0:
         return nothing(title or "No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
+    beside = f"{duration(host)} of CPU time beside" if host > 0 else "CPU time was not recorded;"
+    both = f"{beside} {duration(gpu)} of GPU operations" if gpu > 0 else ""
     drawn = _series(rows)
     scale = unit(float(drawn["time"].max()), TIME)
     drawn = drawn.assign(time=drawn["time"] / scale.size)
     return layered(
         _lengths(drawn, scale),
-        title or _both(host, gpu),
+        title or both or f"{duration(host)} of CPU time, no GPU operation recorded",
         "Sums over all threads and over all GPU operations: neither is wall time, their ratio is no utilisation.",
         picture=f"Bars of {', '.join(drawn['series'].unique())} for {', '.join(drawn['label'].unique()[:8])}",
         size=(WIDTH - 60, alt.Step(22)),
     )
-
-
-def _both(host: float, gpu: float) -> str:
-    """Say how much time each had."""
-    if not gpu > 0:
-        return f"{duration(host)} of CPU time, no GPU operation recorded"
-    beside = f"{duration(host)} of CPU time beside" if host > 0 else "CPU time was not recorded;"
-    return f"{beside} {duration(gpu)} of GPU operations"
 
 
 def _checked(summary: pd.DataFrame, times: list[str], parts: list[str]) -> pd.DataFrame:

@@ -216,17 +216,12 @@ def _text(value: object) -> str:
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
-    if _is_prose(long):
+    is_long = len(long) > (SENTENCE if long.endswith(".") else SHORT)
+    # A sentence rather than a name, whose words are longer.
+    if is_long and (_COMMAND.search(long) or max(map(len, long.split())) <= LONGEST_WORD):
         return f'<div class="t">{escape(printable(value, PROSE))}</div>'
     short = elided(value, SHORT)
     return escape(short) if short == long else f'<span title="{escape(long)}">{escape(short)}</span>'
-
-
-def _is_prose(text: str) -> bool:
-    """Say whether a text is a sentence too long for a line, rather than a name, whose words are longer."""
-    if len(text) <= (SENTENCE if text.endswith(".") else SHORT):
-        return False
-    return bool(_COMMAND.search(text)) or max(map(len, text.split())) <= LONGEST_WORD
 
 
 def align(cells: Cells) -> str:

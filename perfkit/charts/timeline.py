@@ -27,13 +27,11 @@ TICK = (
     "datum.value >= 1e3 ? format(datum.value / 1e3, ',') + ' µs' : format(datum.value, ',') + ' ns'"
 )
 DEVICE, STREAM = ["rank", "gpu"], ["rank", "gpu", "stream"]
-MOST_GPUS = 24
+MOST_GPUS, MOST_LANES = 24, 40
 TALL = 40  # pixels of a single lane
 MOST_TICKS = 10  # so that labels of seven digits stay apart
 FILL = 0.86  # of a lane's height, so that neighbours stay apart
-MOST_LANES = 40
-MOST_STEPS = 100  # more rules than this would hide what they divide
-MOST_STEP_LABELS = 8
+MOST_STEPS, MOST_STEP_LABELS = 100, 8  # more rules would hide what they divide
 # Each chart counts its clip paths from 1, and a page finds the first of a number: that of another chart, which may be
 # lower. They are counted on the page instead.
 CLIPS = re.compile(r'"clip"\+[\w$]+\+\+')
@@ -192,7 +190,9 @@ def activity(
         return nothing(title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran.")
     theme.register()
     scale = unit(span[1] - span[0], TIME)
-    busiest = _busiest_gpus(bins)
+    work = bins.groupby(DEVICE)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
+    is_drawn = pd.MultiIndex.from_frame(bins[DEVICE]).isin(work.index[:MOST_GPUS])
+    busiest = bins[is_drawn].sort_values([*DEVICE, "start_ns"], kind="stable")
     drawn = _strips(busiest, scale)
     count, whole = len(busiest[DEVICE].drop_duplicates()), len(bins[DEVICE].drop_duplicates())
     gpus = f"{whole} GPUs" if whole > 1 else str(drawn["gpu"].iloc[0])
@@ -202,13 +202,6 @@ def activity(
     return _chart(drawn, span, scale, shown, count).properties(
         title=alt.TitleParams(text=text, subtitle=[explained]), description=f"{text}. Strip per GPU. {explained}"
     )
-
-
-def _busiest_gpus(bins: pd.DataFrame) -> pd.DataFrame:
-    """Return the bins of the GPUs that can be drawn, those with most work."""
-    work = bins.groupby(DEVICE)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
-    shown = pd.MultiIndex.from_frame(bins[DEVICE]).isin(work.index[:MOST_GPUS])
-    return bins[shown].sort_values([*DEVICE, "start_ns"], kind="stable")
 
 
 def _strips(bins: pd.DataFrame, scale: Unit) -> pd.DataFrame:
@@ -278,21 +271,17 @@ def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     filled = hist[hist["total_ns"] > 0]
     if filled.empty:
         return nothing(title or "No idle time", NO_GAP)
+    per_bin = filled.groupby(["lower_ns", "upper_ns"], as_index=False)["total_ns"].sum()
+    first = per_bin.loc[per_bin["total_ns"].idxmax()]
+    part = percent(float(first["total_ns"] / per_bin["total_ns"].sum()))
     scale = unit(float(filled.groupby("lower_ns")["total_ns"].sum().max()), TIME)
     return layered(
         [_columns(_stacked_causes(filled, scale), scale)],
-        title or _histogram_title(filled),
+        title or f"Gaps of {_edge(first['lower_ns'])} to {_edge(first['upper_ns'])} hold {part} of the idle time",
         f"All devices together: {duration(float(hist['total_ns'].sum()))} in {int(hist['count'].sum()):,} gaps.",
         picture="Histogram of gap lengths on a logarithmic axis, stacked by cause",
         size=(WIDTH, 260),
     )
-
-
-def _histogram_title(filled: pd.DataFrame) -> str:
-    per_bin = filled.groupby(["lower_ns", "upper_ns"], as_index=False)["total_ns"].sum()
-    first = per_bin.loc[per_bin["total_ns"].idxmax()]
-    part = percent(float(first["total_ns"] / per_bin["total_ns"].sum()))
-    return f"Gaps of {_edge(first['lower_ns'])} to {_edge(first['upper_ns'])} hold {part} of the idle time"
 
 
 def _edge(ns: float) -> str:
@@ -351,19 +340,16 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     drawn = _longest_first(filled, scale)
     first = drawn.iloc[drawn["time"].argmax()]
     title = title or f"{first['share']} of {first['device']}'s idle time is {first['cause']}"
-    panels = [_panel(rows, device, scale, drawn["time"].max()) for device, rows in drawn.groupby("device", sort=False)]
+    panels, size = [], (WIDTH - 160, alt.Step(26))
+    for device, rows in drawn.groupby("device", sort=False):
+        layers = _cause_bars(rows, drawn["time"].max(), scale.symbol)  # all panels share the length of their axes
+        panels.append(theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size))
     if len(panels) == 1:
         return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
     whole: alt.VConcatChart = alt.VConcatChart(vconcat=panels, spacing=14).properties(
         title=title, description=f"{title}. Bars of idle time by cause, one panel per GPU."
     )
     return whole
-
-
-def _panel(rows: pd.DataFrame, device: object, scale: Unit, largest: float) -> alt.LayerChart:
-    """Return one device's bars; all panels share the length of their axes."""
-    layers, size = _cause_bars(rows, largest, scale.symbol), (WIDTH - 160, alt.Step(26))
-    return theme.panel(layers, str(device), picture="Bars of idle time by cause", size=size)
 
 
 def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:

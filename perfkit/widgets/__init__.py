@@ -5,9 +5,4 @@ from perfkit.widgets.choice import explorer
 from perfkit.widgets.live import follow
 from perfkit.widgets.log import live_monitor
 
-__all__ = [
-    "explorer",
-    "follow",
-    "live_monitor",
-    "views",
-]
+__all__ = ["explorer", "follow", "live_monitor", "views"]

@@ -47,13 +47,11 @@ def explorer(
     """Return controls that choose a part of a run, with a view of it below.
 
     Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views of
-    `perfkit.widgets.views` take either. An explorer begins with the choice that it is given. It offers the last choice
-    of an earlier session of this run by a button.
-    `source`: A run, or a Selection to begin with.
+    `perfkit.widgets.views` take either. A button offers the last choice of an earlier session of this run.
+    `source`: a run, or a Selection to begin with.
     `show`: the name of the view below the controls; none when empty.
     `baseline`, `peaks`: paths of the earlier run and of the CSV file of peaks that the notebook was given; empty for
-    none. They are part of what *Copy as parameters* shows and of what *Report this window* reports, and change nothing
-    else. Raises ValueError if no view has the name.
+    none. *Copy as parameters* and *Report this window* use them. Raises ValueError if no view has the name.
     """
     if is_watched():
         return Explorer(source, show=show, baseline=baseline, peaks=peaks)
@@ -81,7 +79,12 @@ class Offer:
         self.places = {(int(rank), int(gpu)) for frame in pairs for rank, gpu in frame.itertuples(index=False)}
         ranks = {int(rank) for rank in run.capture["rank"]} | {rank for rank, _ in self.places}
         self.ranks, self.gpus = tuple(sorted(ranks)), tuple(sorted({gpu for _, gpu in self.places}))
-        self.names = lanes.names if len(lanes.names) else _measured(run)
+        self.names = lanes.names
+        if not len(lanes.names):  # the kernels that only counters know
+            total = (
+                run.launches.groupby("name", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
+            )
+            self.names = pd.DataFrame({"name": total.index, "family": None, "total_ns": total.to_numpy()})
         counted = {family(str(name)) for name in run.launches["full_name"].cat.categories}
         self.families = tuple(one for one in FAMILIES if one in counted or lanes.matching("", [one]).any())
         self.span = _span(run, lanes)
@@ -277,13 +280,6 @@ def lanes_of(run: Run) -> Lanes:
     return _LANES[run]
 
 
-def _measured(run: Run) -> pd.DataFrame:
-    """Return the kernels that only counters know, in the order of their time."""
-    launches = run.launches
-    total = launches.groupby("name", observed=True)["dur_ns"].sum().sort_values(ascending=False, kind="stable")
-    return pd.DataFrame({"name": total.index, "family": None, "total_ns": total.to_numpy()})
-
-
 def _span(run: Run, lanes: Lanes) -> tuple[int, ...]:
     """Return the axis of time: from the first to the last operation, or the recording where there is none."""
     if len(lanes.devices):
@@ -343,7 +339,7 @@ def _literal(value: object) -> str:
 
 
 def last_choice(run: Run) -> dict[str, Any]:
-    """Return the last choice of a run; empty if none of the right shape is stored."""
+    """Return the last choice of a run; empty if none is stored with every field, no other, and values of its type."""
     place = _place(run)
     if place is None:
         return {}
@@ -351,15 +347,11 @@ def last_choice(run: Run) -> dict[str, Any]:
         content = json.loads(_content(place, LONGEST_CHOICE))
     except (ValueError, RecursionError):
         return {}
-    return content if _is_choice(content) else {}
-
-
-def _is_choice(content: object) -> bool:
-    """Say whether it has every field and no other, with values of the right type."""
     if not isinstance(content, dict) or set(content) != set(FIELDS) or not isinstance(content["kernels"], str):
-        return False
+        return {}
     lists = {name: values for name, values in content.items() if name != "kernels"}
-    return all(isinstance(v, list) and all(type(one) is FIELDS[name] for one in v) for name, v in lists.items())
+    is_legal = all(isinstance(v, list) and all(type(one) is FIELDS[name] for one in v) for name, v in lists.items())
+    return content if is_legal else {}
 
 
 def store_choice(run: Run, chosen: dict[str, Any]) -> None:

@@ -126,7 +126,6 @@ class Chart(Protocol):
 
     def to_dict(self) -> dict[str, Any]:
         """Return its specification."""
-        ...
 
 
 Part = Chart | Table | str

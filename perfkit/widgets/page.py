@@ -83,8 +83,7 @@ class Axis:
 
 
 MOST_NAMES = 1000  # completions, those with the most time on the GPU
-LONGEST_NAME = 300
-ROWS = 4
+LONGEST_NAME, ROWS = 300, 4  # characters, and names seen at once
 SEVERAL = "Ctrl-click or shift-arrow marks several; none marked is all"
 
 
@@ -98,7 +97,9 @@ class Controls:
         gpus = [(str(gpu), gpu) for gpu in offer.gpus if gpu >= 0]
         self.gpus = _list("GPUs", gpus, f"GPUs to look at. {SEVERAL}")
         about = f"Kinds of kernels to look at, with their share of the time on the GPU. {SEVERAL}"
-        self.families = _list("families", _families(offer), about)
+        times = offer.names.groupby("family", observed=True)["total_ns"].sum() / (offer.names["total_ns"].sum() or 1)
+        shares = [f"{one} ({percent(float(times[one]))})" if one in times else one for one in offer.families]
+        self.families = _list("families", list(zip(shares, offer.families, strict=True)), about)
         self.kernels = _search(offer)
         self.window = _slider(axis)
         lists = ipywidgets.HBox([self.ranks, self.gpus, self.families], layout={"flex_flow": "row wrap"})
@@ -341,7 +342,10 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self.overview = Overview(explorer, axis) if axis and len(explorer.lanes.devices) else None
         self.status, self.reporting = ipywidgets.HTML(), Reporting(explorer)
         self.reset = _button("Reset", "Choose everything again", "undo", lambda _: explorer.reset())
-        self.last = _last(explorer)
+        last = explorer.last
+        about = f"Choose what was chosen last in this run: {_words(last, LONGEST)}" if last else ""
+        words = f"Last choice: {_words(last, SHORT)}"
+        self.last = _button(words, about, "history", lambda _: explorer.choose(**last))
         about = "Show the choice as text to copy: for the command line, a notebook, and papermill"
         self.copy = _button("Copy as parameters", about, "copy", self._copied)
         self.parameters = ipywidgets.Textarea(
@@ -379,10 +383,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
 
 
 def maker(show: str) -> Callable[[Explorer], Any] | None:
-    """Return the view of this name, None if it is empty.
-
-    Raises ValueError if `perfkit.widgets.views` has none of this name.
-    """
+    """Return the view of this name, None if it is empty; ValueError if `perfkit.widgets.views` has none of it."""
     views = importlib.import_module(VIEWS)
     if not show:
         return None
@@ -400,13 +401,6 @@ def _summary(explorer: Explorer) -> str:
     time = duration(float(totals["total_ns"].sum()))
     counts = f"Kernel names: {len(totals):,}; launches: {totals['count'].sum():,}; their time, added up: {time}."
     return f"Chosen: {chosen}. {counts}"
-
-
-def _last(explorer: Explorer) -> Any:
-    """Return the button that makes the last choice of an earlier session again."""
-    last = explorer.last
-    about = f"Choose what was chosen last in this run: {_words(last, LONGEST)}" if last else ""
-    return _button(f"Last choice: {_words(last, SHORT)}", about, "history", lambda _: explorer.choose(**last))
 
 
 def _words(chosen: dict[str, Any], longest: int) -> str:
@@ -451,28 +445,19 @@ def _list(description: str, options: list[tuple[str, Any]], tooltip: str) -> Any
     )
 
 
-def _families(offer: Offer) -> list[tuple[str, str]]:
-    """Return the families with their share of all kernels' time."""
-    times = offer.names.groupby("family", observed=True)["total_ns"].sum() / (offer.names["total_ns"].sum() or 1)
-    return [(f"{one} ({percent(float(times[one]))})" if one in times else one, one) for one in offer.families]
-
-
 def _search(offer: Offer) -> Any:
     """Return the search box; of thousands of names it completes those that take most time."""
-    names = (str(name) for name in offer.names["name"].dropna().head(MOST_NAMES))
+    names = [str(name) for name in offer.names["name"].dropna().head(MOST_NAMES)]
+    names = [name for name in names if len(name) <= LONGEST_NAME and name.isprintable()]
     return ipywidgets.Combobox(
-        options=[_as_pattern(name) for name in names if len(name) <= LONGEST_NAME and name.isprintable()],
+        # A bracket in a pattern would stand for one of several characters.
+        options=[name.replace("[", "?") if any(sign in name for sign in "*?") else name for name in names],
         description="kernels",
         placeholder="part of a name, or a pattern with * and ?",
         tooltip="Kernels to look at: part of their name, or a pattern with * and ?; empty is all. Enter sets it",
         continuous_update=False,
         layout={"flex": "1 1 320px", **({} if len(offer.names) else {"display": "none"})},
     )
-
-
-def _as_pattern(name: str) -> str:
-    """Return the text that finds a name: a bracket in a pattern would stand for one of several characters."""
-    return name.replace("[", "?") if any(sign in name for sign in "*?") else name
 
 
 def _slider(axis: Axis | None) -> Any:

@@ -169,8 +169,7 @@ class Levels:
         return pd.DataFrame({**columns, "name": name, "kind": kind, **lone, **launch})[[*SPANS]], why
 
 
-MOST_GPUS = 3
-LONGEST_PATTERN = 40  # characters of a pattern
+MOST_GPUS, LONGEST_PATTERN = 3, 40  # named in a title; characters of a pattern
 HINT = "Drag across to look closer; double-click for the whole recording."
 FILLED = "A lane is filled to the share of each bin's time that it was busy; grey is idle."
 SINGLE = "One bar per operation: click it for what is known of it."
@@ -297,16 +296,15 @@ class Zoomable:
             self.known.value = f"<p>{SOON}</p>"
             return
         run = self.explorer.run
-        copy = {"This copy": copied(run, -1 - row, launching)} if row < 0 else None
-        shown = copy or self._of_kernel(row, seen, launching)
+        if row < 0:
+            shown = {"This copy": copied(run, -1 - row, launching)}
+        else:
+            launch = launched(run, row, launching)
+            name = str(launch["name"].iloc[0])
+            every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
+            shown = {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
         self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
-
-    def _of_kernel(self, row: int, seen: Selection, launching: Launching) -> dict[str, pd.DataFrame]:
-        launch = launched(self.explorer.run, row, launching)
-        name = str(launch["name"].iloc[0])
-        every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
-        return {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}
 
 
 def zoomable(explorer: Chooser) -> Zoomable:

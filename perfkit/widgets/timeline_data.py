@@ -249,7 +249,10 @@ def copies(frame: pd.DataFrame) -> Source:
 def calls(frame: pd.DataFrame) -> Source:
     """Return a lane of API_CALLS per thread, with a group per kind of call."""
     lanes, lane = _numbered(frame, THREAD)
-    kind = np.array([*(_kind(str(name)) for name in frame["name"].cat.categories), len(CALLS) - 1])
+    # A copy that waits is a launch as well: what it waits for is the longer part.
+    rules = [(is_sync(name), is_launch(name), is_memory(name), True) for name in map(str, frame["name"].cat.categories)]
+    kinds = [CALLS.index(("sync", "launch", "memory", "call")[rule.index(True)]) for rule in rules]
+    kind = np.array([*kinds, len(CALLS) - 1])
     group = lane * len(CALLS) + kind[frame["name"].cat.codes.to_numpy()]
     lanes["label"] = "CUDA calls · " + _threads(lanes)
     return Source(("CUDA call", "CUDA calls"), frame, Spans(frame, group, len(lanes) * len(CALLS)), lanes, CALLS)
@@ -270,12 +273,6 @@ def steps(frame: pd.DataFrame) -> Source:
     several = "rank " + lanes["rank"].astype(str) + " · steps"
     lanes["label"] = several if len(lanes) > 1 else "steps"
     return Source(("step", "steps"), frame, Spans(frame, lane, len(lanes)), lanes, ("step",), is_sparse=True)
-
-
-def _kind(name: str) -> int:
-    """Return the kind of a call; a copy that waits is a launch as well: what it waits for is the longer part."""
-    rules = (is_sync(name), is_launch(name), is_memory(name), True)
-    return CALLS.index(("sync", "launch", "memory", "call")[rules.index(True)])
 
 
 def _numbered(frame: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, Int]:

@@ -149,7 +149,9 @@ def _ranks(view: Selection) -> list[Part]:
     traced = view.framework
     seen = (traced.kernels, traced.copies)
     parts = analysis.timeline.breakdown(*seen, window=traced.window, others=traced.other_kernels)
-    held = _collectives_of(traced)
+    held = traced.collectives
+    if traced.window is not None:  # those that began in it; a benchmark's, which have no time of day, did not
+        held = held[held["start_ns"].between(*traced.window, inclusive="left").fillna(False).astype(bool)]
     rates = analysis.communication.summary(held)
     some(parts if len(parts) else rates, view, "KERNELS", "kernels")
     made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
@@ -159,14 +161,6 @@ def _ranks(view: Selection) -> list[Part]:
         made += [_waits(held, traced.run), *([charts.ranks.bandwidth(rates)] if is_measured else [])]
         made += [charts.tables.searchable(rates, caption=caption)]
     return made
-
-
-def _collectives_of(view: Selection) -> pd.DataFrame:
-    """Return the collectives that began in the window; a benchmark, whose have no time of day, is in none."""
-    rows = view.collectives
-    if view.window is None:
-        return rows
-    return rows[rows["start_ns"].between(*view.window, inclusive="left").fillna(False).astype(bool)]
 
 
 def _waits(held: pd.DataFrame, run: Run) -> Part:
@@ -182,9 +176,8 @@ def _waits(held: pd.DataFrame, run: Run) -> Part:
 def call_paths(source: Selection | Explorer) -> Shown | Live:
     """Show the hot path, the tree of GPU time and that of CPU time, and functions by their own time.
 
-    Path and functions are of the GPU's time, or of the CPU's where no GPU was recorded.
-    `source`: A choice, or the controls that make one. Call paths are sums over the whole run: choices do not apply to
-    them.
+    Path and functions are of the GPU's time, or of the CPU's where no GPU was recorded. Call paths are sums over the
+    whole run: choices do not apply to them.
     """
     return shown(source, _of_run)
 
@@ -225,10 +218,7 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
 
 
 def kernels(source: Selection | Explorer, *, top: int = 15) -> Shown | Live:
-    """Show which kernels take the time: the longest as bars, all of them in a table.
-
-    `top`: most bars, at least 1.
-    """
+    """Show which kernels take the time: the longest as bars, at most `top` (1 or more), all of them in a table."""
     return shown(source, lambda view: _kernels(view, top))
 
 

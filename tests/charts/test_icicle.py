@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable
-from itertools import combinations, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import pandas as pd
 import pytest
 import vl_convert
 from callpaths import PYTHON, call_metrics, calltree, toy_metrics, toy_tree
-from charts.test_theme import SIGHT, _contrast, _lab, _linear
 
 import perfkit
 from perfkit.charts import icicle
@@ -346,16 +345,6 @@ def test_arguments_are_not_changed() -> None:
     icicle.tree(tree, metrics, entry="main thread")
     pd.testing.assert_frame_equal(toy_tree(), tree)
     pd.testing.assert_frame_equal(toy_metrics(), metrics)
-
-
-def test_colours_stay_apart_and_carry_dark_text() -> None:
-    """Any two kinds differ by 15 or more for every sight, show on light and dark pages, and bear the ink's text."""
-    for sight in SIGHT.values():
-        seen = [_lab(np.array(sight) @ _linear(colour)) for colour in icicle.COLOURS.values()]
-        assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
-    pages = [_contrast(colour, page) for colour in icicle.COLOURS.values() for page in ("#FFFFFF", "#16181C")]
-    assert min(pages) >= 1.6
-    assert min(_contrast(colour, icicle.INK) for colour in icicle.COLOURS.values()) >= 4.5
 
 
 def test_the_real_capture_is_readable(profiles: Path, checked: Check) -> None:

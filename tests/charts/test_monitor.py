@@ -1,9 +1,8 @@
-"""What the log of the GPUs says over time."""
+"""What the log of the GPUs says over time, still and as it grows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,19 @@ import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
-from charts.test_theme import SIGHT, _contrast, _lab, _linear
+from sampled import SECOND, together
+from sampled import samples as readings
 
 import perfkit
 from perfkit import tables
 from perfkit.analysis import monitoring
 from perfkit.analysis.monitoring import alignment
-from perfkit.charts import monitor, monitor_lines
+from perfkit.analysis.monitoring.alignment import bins as sampled_bins
+from perfkit.charts import monitor
 from perfkit.charts.monitor import BESIDE, DRAWN_METRICS, dashboard
-from perfkit.charts.ranks import OPERATION_COLOURS
+from perfkit.charts.monitor_lines import NAMES, strips
 from perfkit.errors import SchemaError
-from perfkit.tables import SAMPLES
+from perfkit.tables import METRICS, SAMPLES
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]
 S = 10**9
@@ -96,11 +97,8 @@ def test_the_title_says_how_busy_and_how_long_at_the_limit(checked: Check) -> No
 
 def test_the_title_says_what_was_recorded(checked: Check) -> None:
     """Without utilisation the SMs or the power are told, without these nothing is."""
-    sm, power, heat = (
-        samples("sm_active_frac", 0.2, 0.4),
-        samples("power_w", 100, 300),
-        samples("temperature_c", 50, 60),
-    )
+    sm, power = samples("sm_active_frac", 0.2, 0.4), samples("power_w", 100, 300)
+    heat = samples("temperature_c", 50, 60)
     assert "GPU 0 has 30.0 % of its SMs active" == checked(dashboard(bins(sm, power)))["title"]["text"]
     assert "GPU 0 draws 200 W on average" == checked(dashboard(bins(power, heat)))["title"]["text"]
     assert "Metrics of GPU 0 over time" == checked(dashboard(bins(heat)))["title"]["text"]
@@ -171,9 +169,8 @@ def test_only_the_metrics_that_are_asked_for(checked: Check) -> None:
     """Of power and memory only power is drawn; a metric without a panel is refused."""
     table = bins(samples("power_w", 1, 2), samples("memory_used_bytes", 1, 2), samples("fan_frac", 0, 1))
     assert ["Power drawn by the board"] == names(checked(dashboard(table, metrics=("power_w",))))[:-1]
-    assert ["Device memory in use, of all processes", "Power drawn by the board"] == names(checked(dashboard(table)))[
-        :-1
-    ]
+    both = ["Device memory in use, of all processes", "Power drawn by the board"]
+    assert both == names(checked(dashboard(table)))[:-1]
     with pytest.raises(ValueError, match=r"metrics: \['fan_frac'\] are not among"):
         dashboard(table, metrics=("fan_frac",))
 
@@ -283,9 +280,8 @@ def test_each_throttled_gpu_has_a_lane(checked: Check) -> None:
 
 def test_a_clock_that_was_never_lowered_is_said(checked: Check) -> None:
     """Recorded and always 0 is a sentence without a lane; not recorded is another, with the option that records it."""
-    never = checked(
-        dashboard(bins(BUSY, samples("throttled_power_frac", 0, 0), samples("thermal_violation_frac", 0, 0)))
-    )
+    zero = (samples(metric, 0, 0) for metric in ("throttled_power_frac", "thermal_violation_frac"))
+    never = checked(dashboard(bins(BUSY, *zero)))
     assert "The clock was never lowered because of power or heat." == never["title"]["subtitle"][1]
     assert "Clock lowered" not in names(never)
     unknown = checked(dashboard(bins(BUSY)))["title"]["subtitle"][1]
@@ -347,16 +343,6 @@ def test_wrong_frames_are_refused() -> None:
         dashboard(table, events=pd.DataFrame({"start_ns": [1]}))
 
 
-def test_gpus_and_causes_stay_apart() -> None:
-    """Colours of GPUs are those of a tested palette; causes differ by 15 for every sight and show on every page."""
-    assert set(monitor_lines.COLOURS) <= set(OPERATION_COLOURS.values())
-    palette = list(monitor.THROTTLED_COLOURS.values())
-    for sight in SIGHT.values():
-        seen = [_lab(np.array(sight) @ _linear(colour)) for colour in palette]
-        assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
-    assert min(_contrast(colour, page) for colour in palette for page in ("#FFFFFF", "#16181C")) >= 1.6
-
-
 def test_causes_are_those_of_the_analysis() -> None:
     """Every metric that the analysis of throttling counts has a cause here, and no other."""
     from perfkit.analysis.monitoring.readings import CAUSES
@@ -375,3 +361,77 @@ def test_the_real_log(profiles: Path, checked: Check) -> None:
     assert "limit 450 W" in str([one["title"]["text"] for one in spec["vconcat"]])
     most = max(row["most"] for row in view(panel(spec, "Power"), "area")["rows"])
     assert summary.loc["power_w", "max"] == pytest.approx(most, abs=0.005)  # figures are drawn to two decimals
+
+
+def drawn(*tables: pd.DataFrame, until: int = 4) -> dict[str, Any]:
+    """The picture of the first seconds of these samples."""
+    table = together(*tables)
+    tops = {str(metric): float(top) for metric, top in table.groupby("metric", observed=True)["value"].max().items()}
+    window = 0, until * SECOND
+    return strips(sampled_bins(table, bins=10, window=window), window=window, tops=tops)
+
+
+def test_is_a_chart_like_all_others(checked: Check) -> None:
+    """It matches Vega-Lite's schema, its fields exist, its axes have units."""
+    spec = drawn(
+        readings(gpu_busy_frac=[0, 1], power_w=[300, 700], sm_clock_hz=[1e9, 2e9], memory_used_bytes=[0, 4e10])
+    )
+    panels = checked(alt.VConcatChart.from_dict(spec))["vconcat"]
+    assert ["GPU busy", "memory used", "power", "SM clock"] == [panel["title"]["text"] for panel in panels]
+    assert ["(%)", "(GB)", "(W)", "(MHz)"] == [panel["encoding"]["y"]["title"] for panel in panels]
+    assert [False] * 3 + [None] == [panel["encoding"]["x"]["axis"].get("labels") for panel in panels]
+
+
+def test_draws_each_reading_until_the_next() -> None:
+    """25 % for a second, then 75 % for another, at which the line ends."""
+    (found,) = drawn(readings(gpu_busy_frac=[0.25, 0.75]))["datasets"].values()
+    rows = [(row["time"], row["value"], row["gpu"]) for row in found]
+    assert [(0, 25, "GPU 0"), (1, 75, "GPU 0"), (2, 75, "GPU 0")] == rows
+
+
+def test_axes_are_those_of_the_whole_log() -> None:
+    """Time reaches over the window, fractions up to 100 %, other metrics 5 % beyond their highest."""
+    busy, power = drawn(readings(gpu_busy_frac=[0.25], power_w=[200]), until=60)["vconcat"]
+    assert [0, 60] == busy["encoding"]["x"]["scale"]["domain"]
+    assert [0, 100] == busy["encoding"]["y"]["scale"]["domain"]
+    assert [0, 210] == power["encoding"]["y"]["scale"]["domain"]
+
+
+def test_a_metric_that_is_always_zero_has_an_axis() -> None:
+    """A scale from 0 to 0 would put the line in the middle."""
+    (panel,) = drawn(readings(pcie_rx_bytes_per_s=[0, 0]))["vconcat"]
+    assert [0, 1] == panel["encoding"]["y"]["scale"]["domain"]
+
+
+def test_gpus_have_colours_and_the_first_eight_are_drawn(checked: Check) -> None:
+    """Of 10 GPUs 8 have a line and a colour each, which the title says."""
+    spec = drawn(*[readings(gpu=gpu, gpu_busy_frac=[0.5]) for gpu in range(10)])
+    checked(alt.VConcatChart.from_dict(spec))
+    (panel,) = spec["vconcat"]
+    gpus = [f"GPU {gpu}" for gpu in range(8)]
+    assert gpus == panel["encoding"]["color"]["scale"]["domain"]
+    assert set(gpus) == {row["gpu"] for row in spec["datasets"]["gpu_busy_frac"]}
+    assert 8 == len(set(panel["encoding"]["color"]["scale"]["range"]))
+    assert spec["title"]["text"].endswith("GPU 7 of 10 GPUs")
+
+
+def test_nothing_was_read(checked: Check) -> None:
+    """Without readings, or with those of other metrics, it says that there are none."""
+    for table in (readings(gpu_busy_frac=[]), readings(fan_frac=[1])):
+        spec = drawn(table)
+        assert "No readings" == checked(alt.LayerChart.from_dict(spec))["title"]["text"]
+
+
+def test_names_are_those_of_metrics() -> None:
+    """Every metric that is drawn is one that a reader can find."""
+    assert set(NAMES) <= set(METRICS)
+
+
+def test_other_frames_are_refused() -> None:
+    """A frame without bins is named, and more rows than a browser draws."""
+    with pytest.raises(SchemaError, match="start_ns"):
+        strips(pd.DataFrame({"rank": [], "gpu": [], "metric": []}), window=(0, 1), tops={})
+    table = sampled_bins(readings(power_w=[1.0, 2.0]), bins=2)
+    many = pd.concat([table] * 10_001)
+    with pytest.raises(ValueError, match="20002 rows are more than 20000"):
+        strips(many, window=(0, 1), tops={"power_w": 2})

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 import pytest
 from callpaths import toy_metrics, toy_tree
-from charts.test_theme import SIGHT, _contrast, _lab, _linear
 
 import perfkit
 from perfkit.analysis import calltree
@@ -209,16 +206,6 @@ def test_the_charts_take_what_the_analyses_return(checked: Check) -> None:
         if len(tree):
             assert "4.00 s of CPU time beside 3.00 ms of GPU operations" == host["title"]["text"]
             assert "Kernels take 66.7 % of the GPU's time" == gpu["title"]["text"]
-
-
-def test_parts_stay_apart() -> None:
-    """Any two parts differ by 15 or more for every sight and show on light and dark pages."""
-    for palette in (shares.PART_COLOURS, shares.SERIES_COLOURS):
-        shown = [palette[key] for key in palette if palette is shares.PART_COLOURS or key in shares.SERIES]
-        for sight in SIGHT.values():
-            seen = [_lab(np.array(sight) @ _linear(colour)) for colour in shown]
-            assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
-        assert min(_contrast(colour, page) for colour in shown for page in ("#FFFFFF", "#16181C")) >= 1.6
 
 
 def test_the_real_capture(profiles: Path, checked: Check) -> None:

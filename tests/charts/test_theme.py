@@ -1,18 +1,23 @@
-"""Colours, renderer and theme."""
+"""Colours, renderer and theme, and that every chart takes what the analyses return."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from itertools import combinations
+from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 import pytest
+from frames import api_calls, copies
+from frames import kernels as kernels_table
 
-from perfkit.charts import theme
-from perfkit.charts.theme import fraction, inline, known, need
+from perfkit import analysis
+from perfkit.charts import icicle, kernels, monitor, monitor_lines, ranks, shares, theme, timeline
+from perfkit.charts.theme import DETAIL_COLOURS, fraction, inline, known, need
 from perfkit.errors import SchemaError
 
 # Machado, Oliveira and Fernandes 2009, severity 1.0, on linear RGB.
@@ -44,19 +49,42 @@ def _contrast(colour: str, page: str) -> float:
     return float(light[1] / light[0])
 
 
-@pytest.mark.parametrize("palette", ["KIND_COLOURS", "FAMILY_COLOURS", "CAUSE_COLOURS"])
+PALETTES = {
+    "kinds": theme.KIND_COLOURS,
+    "families": theme.FAMILY_COLOURS,
+    "causes": theme.CAUSE_COLOURS,
+    "formats": kernels.FORMAT_COLOURS,
+    "parts": shares.PART_COLOURS,
+    "series": {key: shares.SERIES_COLOURS[key] for key in shares.SERIES_COLOURS if key in shares.SERIES},
+    "operations": ranks.OPERATION_COLOURS,
+    "contexts": icicle.COLOURS,
+    "lowered clocks": monitor.THROTTLED_COLOURS,
+}
+
+
+@pytest.mark.parametrize("palette", PALETTES)
 @pytest.mark.parametrize("sight", SIGHT)
 def test_colours_stay_apart(palette: str, sight: str) -> None:
     """Any two colours of a palette differ by 15 or more (CIE 1976) for normal sight and each colour blindness."""
-    seen = [_lab(np.array(SIGHT[sight]) @ _linear(colour)) for colour in getattr(theme, palette).values()]
+    seen = [_lab(np.array(SIGHT[sight]) @ _linear(colour)) for colour in PALETTES[palette].values()]
     assert min(float(np.linalg.norm(a - b)) for a, b in combinations(seen, 2)) >= 15
 
 
-@pytest.mark.parametrize("palette", ["KIND_COLOURS", "FAMILY_COLOURS", "CAUSE_COLOURS", "DETAIL_COLOURS"])
+@pytest.mark.parametrize("palette", [*PALETTES, "details"])
 @pytest.mark.parametrize("page", ["#FFFFFF", "#16181C"])
 def test_colours_show_on_light_and_dark(palette: str, page: str) -> None:
     """Every colour has a contrast of at least 1.6 to a white and to a dark page."""
-    assert min(_contrast(colour, page) for colour in getattr(theme, palette).values()) >= 1.6
+    assert min(_contrast(colour, page) for colour in {**PALETTES, "details": DETAIL_COLOURS}[palette].values()) >= 1.6
+
+
+def test_dark_text_reads_on_an_icicle() -> None:
+    """The ink of its names has a contrast of 4.5 to every bar."""
+    assert min(_contrast(colour, icicle.INK) for colour in icicle.COLOURS.values()) >= 4.5
+
+
+def test_gpus_have_colours_of_a_tested_palette() -> None:
+    """The lines of the monitor take those of the collectives' operations."""
+    assert set(monitor_lines.COLOURS) <= set(ranks.OPERATION_COLOURS.values())
 
 
 def test_every_key_has_a_name_and_a_colour() -> None:
@@ -144,3 +172,38 @@ def test_more_rows_than_a_browser_draws_are_refused() -> None:
     """20,001 rows are an error that says what to do."""
     with pytest.raises(ValueError, match="20001 rows are more than 20000"):
         inline(pd.DataFrame({"a": range(20_001)}))
+
+
+Check = Callable[[alt.TopLevelMixin], dict[str, Any]]
+KERNELS = kernels_table(
+    {"start_ns": 0, "dur_ns": 400, "correlation": 1, "family": "gemm"},
+    {"start_ns": 700, "dur_ns": 200, "correlation": 2, "family": "communication", "name": "ncclDevKernel_AllReduce"},
+)
+COPIES = copies({"start_ns": 950, "dur_ns": 50, "bytes": 64})
+CALLS = api_calls({"start_ns": 0, "dur_ns": 5, "correlation": 1}, {"start_ns": 600, "dur_ns": 5, "correlation": 2})
+
+
+def _idle(k: pd.DataFrame, c: pd.DataFrame) -> pd.DataFrame:
+    return analysis.gaps.idle_gaps(k, c, CALLS)
+
+
+CHARTS: dict[str, Callable[[pd.DataFrame, pd.DataFrame], alt.TopLevelMixin]] = {
+    "lanes": lambda k, c: timeline.lanes(analysis.timeline.bins(k, c, bins=10)),
+    "parts": lambda k, c: shares.parts(analysis.timeline.breakdown(k, c)),
+    "bars": lambda k, c: kernels.bars(analysis.kernels.summary(k)),
+    "histogram": lambda k, c: timeline.histogram(analysis.gaps.histogram(_idle(k, c))),
+    "causes": lambda k, c: timeline.causes(analysis.gaps.idle_by_cause(_idle(k, c))),
+}
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_charts_take_what_the_analyses_return(name: str, checked: Check) -> None:
+    """Two kernels, a copy and the gaps between them are drawn by every chart."""
+    assert checked(CHARTS[name](KERNELS, COPIES))["config"]
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_charts_take_what_the_analyses_return_for_nothing(name: str, checked: Check) -> None:
+    """An empty capture is a sentence in every chart."""
+    spec = checked(CHARTS[name](KERNELS.iloc[:0], COPIES.iloc[:0]))
+    assert "Nothing to draw" in spec["description"]

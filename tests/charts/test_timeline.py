@@ -1,4 +1,4 @@
-"""The timeline and the split of each device's time."""
+"""When the streams of each GPU are busy, the overview under a brush, and why a GPU is idle."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from typing import Any
 import altair as alt
 import pandas as pd
 import pytest
+from frames import copies, kernels
 
+from perfkit.analysis.timeline import bins
+from perfkit.charts import timeline
 from perfkit.charts.shares import parts
-from perfkit.charts.timeline import lanes
+from perfkit.charts.timeline import causes, histogram, lanes
 from perfkit.errors import SchemaError
 
 Check = Callable[[alt.TopLevelMixin], dict[str, Any]]
@@ -133,3 +136,162 @@ def test_parts_that_do_not_add_up_are_refused() -> None:
 def test_devices_without_a_span_say_so(checked: Check) -> None:
     """A device with span 0 has no shares."""
     assert "No kernel or copy ran" in checked(parts(_breakdown((0, 0, 0, 0, 0, 0, 0))))["title"]["subtitle"][0]
+
+
+Spec = dict[str, Any]
+
+
+def spans(*rows: dict[str, Any]) -> pd.DataFrame:
+    """Bins of 10 ns of [0, 100) with these kernels."""
+    return bins(kernels(*rows), copies(), bins=10, window=(0, 100))
+
+
+def rows(chart: Any) -> list[Spec]:
+    """What is drawn."""
+    (found,) = chart.to_dict()["datasets"].values()
+    return list(found)
+
+
+def test_a_strip_is_as_strong_as_the_busiest_stream() -> None:
+    """In [0, 10) stream 7 works 4 ns and stream 8 works 6 ns: 0.6; in [10, 20) only stream 7, all of it."""
+    drawn = spans(
+        {"start_ns": 0, "dur_ns": 4}, {"start_ns": 2, "dur_ns": 6, "stream": 8}, {"start_ns": 10, "dur_ns": 10}
+    )
+    chart = timeline.activity(drawn, span=(0, 100))
+    assert [(0, 10, 0.6), (10, 20, 1)] == [(row["start"], row["end"], row["busy"]) for row in rows(chart)]
+    title = chart.to_dict()["title"]
+    assert "When GPU 0 worked, over 100 ns" == title["text"]
+    assert title["subtitle"][0].startswith("Full colour: busy 100 % of the time.")
+
+
+def test_kinds_of_a_stream_add_up_to_all_of_it() -> None:
+    """7 ns of computation and 7 ns of communication that overlap on one stream fill the bin, once."""
+    both = spans({"start_ns": 0, "dur_ns": 7}, {"start_ns": 3, "dur_ns": 7, "family": "communication"})
+    assert [1] == [row["busy"] for row in rows(timeline.activity(both, span=(0, 100)))]
+
+
+def test_the_busiest_gpus_are_drawn_and_the_rest_named() -> None:
+    """Of 30 GPUs, GPU n working n + 1 ns, 24 are left: 6 to 29, in their order."""
+    many = spans(*({"start_ns": 0, "dur_ns": n + 1, "gpu": n} for n in range(30)))
+    chart = timeline.activity(many, span=(0, 100))
+    assert [f"GPU {n}" for n in range(6, 30)] == [*dict.fromkeys(row["gpu"] for row in rows(chart))]
+    assert "These are the busiest 24 of 30 GPUs." in chart.to_dict()["description"]
+
+
+def test_the_brush_is_where_the_window_is() -> None:
+    """Without a window there is none, and the axis spans what was asked for."""
+    drawn = spans({"start_ns": 0, "dur_ns": 4})
+    spec = timeline.activity(drawn, span=(0, 200), shown=(20, 40)).to_dict()
+    assert ["brush", {"x": [20, 40]}] == [spec["params"][0][key] for key in ("name", "value")]
+    assert [0, 200] == spec["encoding"]["x"]["scale"]["domain"]
+    assert "value" not in timeline.activity(drawn, span=(0, 100)).to_dict()["params"][0]
+
+
+def test_obeys_the_rules_for_charts(checked: Callable[[Any], Spec]) -> None:
+    """Valid, described, with units on its axes."""
+    checked(timeline.activity(spans({"start_ns": 0, "dur_ns": 4}), span=(0, 100)))
+
+
+def test_nothing_to_draw_and_wrong_frames() -> None:
+    """An empty frame is a sentence; one without its columns, or with impossible shares, is refused."""
+    empty = timeline.activity(spans(), span=(0, 1000), title="Nothing")
+    assert "Nothing" == empty.to_dict()["title"]["text"]
+    with pytest.raises(SchemaError, match="'busy_ns'"):
+        timeline.activity(spans().drop(columns="busy_ns"), span=(0, 100))
+    with pytest.raises(ValueError, match="busy_frac: 2"):
+        timeline.activity(spans({"start_ns": 0, "dur_ns": 5}).assign(busy_frac=2.0), span=(0, 100))
+
+
+def test_a_brush_reaches_python() -> None:
+    """The widget knows the selection, and takes the page's colour."""
+    chart = timeline.brushed(timeline.activity(spans({"start_ns": 0, "dur_ns": 4}), span=(0, 100)))
+    seen: list[Any] = []
+    chart.selections.observe(lambda change: seen.append(change["new"].value), ["brush"])
+    chart._vl_selections = {"brush": {"value": {"start": [2.5, 7]}, "store": []}}
+    assert [{"start": [2.5, 7]}] == seen
+    assert "currentColor" == chart.embed_options["config"]["axis"]["labelColor"]
+
+
+def test_a_program_is_used_or_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was made before is taken as it is; else Altair makes one that loads nothing from the network."""
+    chart = alt.JupyterChart
+    monkeypatch.setattr(chart, "_esm", chart._esm)
+    monkeypatch.setattr(chart, "_is_offline", False)
+    made = timeline.enable()
+    assert "https://esm.sh" not in made
+    assert 500_000 < len(made)
+    assert 1 == made.count(timeline.COUNTED)
+    monkeypatch.setattr(chart, "_is_offline", False)
+    assert "kept" == timeline.enable("kept") == timeline.enable()
+
+
+def _hist(*rows: tuple[int, int, str, int, int]) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["lower_ns", "upper_ns", "cause", "count", "total_ns"])
+
+
+def _causes(*rows: tuple[int, str, str | None, int]) -> pd.DataFrame:
+    """Idle time from gpu, cause, detail and total."""
+    frame = pd.DataFrame(rows, columns=["gpu", "cause", "detail", "total_ns"]).assign(rank=0, count=1)
+    return frame.assign(share_frac=frame["total_ns"] / frame.groupby("gpu")["total_ns"].transform("sum"))
+
+
+def test_causes_of_a_bin_stand_on_one_another(checked: Check) -> None:
+    """30 µs of host wait and 10 µs of kernel wait in one bin: the second lies from 30 to 40 µs."""
+    spec = checked(histogram(_hist((5_000, 10_000, "kernel_wait", 2, 10_000), (5_000, 10_000, "host_wait", 5, 30_000))))
+    rows = spec["layer"][0]["rows"]
+    assert [(0, 30), (30, 40)] == [(row["bottom"], row["top"]) for row in rows]
+    assert "Gaps of 5 µs to 10 µs hold 100 % of the idle time" == spec["title"]["text"]
+    assert ["All devices together: 40.0 µs in 7 gaps."] == spec["title"]["subtitle"]
+
+
+def test_the_title_names_the_bin_with_most_idle_time(checked: Check) -> None:
+    """One gap of 90 µs outweighs ten of 1 µs."""
+    spec = checked(histogram(_hist((1_000, 2_000, "edge", 10, 10_000), (50_000, 100_000, "edge", 1, 90_000))))
+    assert "Gaps of 50 µs to 100 µs hold 90.0 % of the idle time" == spec["title"]["text"]
+
+
+def test_empty_bins_are_not_drawn(checked: Check) -> None:
+    """Bins without gaps, which fill the histogram between others, make no mark."""
+    spec = checked(histogram(_hist((1_000, 2_000, "edge", 0, 0), (2_000, 5_000, "edge", 1, 3_000))))
+    assert [2_000] == [row["lower"] for row in spec["layer"][0]["rows"]]
+
+
+def test_a_bin_at_zero_is_refused() -> None:
+    """A logarithmic axis has no place for 0."""
+    with pytest.raises(ValueError, match="lower_ns: 0 is not above 0"):
+        histogram(_hist((0, 1_000, "edge", 1, 10)))
+
+
+def test_details_take_the_place_of_host_wait(checked: Check) -> None:
+    """A host wait is named by what the CPU did; the other causes by themselves; the longest comes first."""
+    spec = checked(causes(_causes((0, "kernel_wait", None, 10), (0, "host_wait", "sync", 30))))
+    rows = spec["layer"][0]["rows"]
+    assert ["host wait: the CPU sat in a synchronising call", "kernel wait: launched, began within 30 µs"] == [
+        row["cause"] for row in rows
+    ]
+    assert "75.0 % of GPU 0's idle time is host wait: the CPU sat in a synchronising call" == spec["title"]
+
+
+def test_each_device_has_its_panel(checked: Check) -> None:
+    """Two GPUs make two panels with one length of axis."""
+    spec = checked(causes(_causes((0, "edge", None, 10), (1, "edge", None, 40))))
+    assert ["GPU 0", "GPU 1"] == [panel["title"]["text"] for panel in spec["vconcat"]]
+    assert 1 == len({str(panel["layer"][0]["encoding"]["x"]["scale"]) for panel in spec["vconcat"]})
+
+
+@pytest.mark.parametrize("chart", [lambda: histogram(_hist()), lambda: causes(_causes())])
+def test_without_gaps_the_chart_says_so(chart: Callable[[], alt.TopLevelMixin], checked: Check) -> None:
+    """A device that was never idle is a sentence, not an empty picture."""
+    assert ["No device was idle in this window."] == checked(chart())["title"]["subtitle"]
+
+
+def test_wrong_frames_are_refused() -> None:
+    """Unknown causes and details, impossible shares and missing columns are errors that say so."""
+    with pytest.raises(ValueError, match=r"cause: \['rain'\] are not among"):
+        histogram(_hist((1, 2, "rain", 1, 1)))
+    with pytest.raises(ValueError, match=r"detail: \['rain'\] are not among"):
+        causes(_causes((0, "host_wait", "rain", 10)))
+    with pytest.raises(ValueError, match=r"share_frac: 1\.5 is not a fraction"):
+        causes(_causes((0, "edge", None, 10)).assign(share_frac=1.5))
+    with pytest.raises(SchemaError, match="detail"):
+        causes(_causes((0, "edge", None, 10)).drop(columns="detail"))

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from explored import run_of, tables
+from widgets.explored import run_of, tables
 
 import perfkit
 from perfkit.widgets import live, page
@@ -20,7 +20,7 @@ def run(tmp_path: Path) -> perfkit.Run:
     return run_of(path, tables())
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def page_of_tests(monkeypatch: pytest.MonkeyPatch) -> None:
     """A page that nobody draws: the program that draws charts takes seconds to make; the view below is text."""
     monkeypatch.setattr(page, "enable_brush", lambda: None)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from frames import kernels
 from trained import training
-from viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
+from widgets.viewed import Chooser, chosen, csv, recorded, sentences, small, specs, still, title, values
 
 import perfkit
 from perfkit.diagnosis import comparison, verdict

@@ -21,13 +21,6 @@ from perfkit.widgets import log as widgets_log
 from perfkit.widgets.log import LiveMonitor, live_monitor
 
 
-@pytest.fixture
-def watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A notebook in front of a person."""
-    asked = {"content": {"allow_stdin": True}}
-    monkeypatch.setattr(live, "get_ipython", lambda: SimpleNamespace(get_parent=lambda: asked))
-
-
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that grows is read again without a rest."""

@@ -1,18 +1,28 @@
-"""The zoomable timeline without a browser: its signals are set as a gesture would."""
+"""The timeline of an explorer without a browser, also of a run whose tables take seconds to read."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import altair as alt
+import pandas as pd
 import pytest
-from explored import HOSTILE, MS
 from frames import kernels, ranges
-from zoomed import gesture, labels, opened, rows, table, title
+from widgets.explored import HOSTILE, MS, run_of
+from widgets.zoomed import Chooser, gesture, labels, opened, rows, table, title
 
+import perfkit
+from perfkit.analysis import dossier
+from perfkit.analysis.lanes import Lanes, Launching
 from perfkit.charts.detail import CHOSEN, CLICKED, RESET
-from perfkit.widgets.timeline import MOST
+from perfkit.errors import PerfkitError
+from perfkit.selection import select
+from perfkit.widgets import timeline
+from perfkit.widgets.timeline import MOST, zoomable
+from perfkit.widgets.timeline_data import Dossiers
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +180,72 @@ def test_a_choice_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     chooser.kernels = "nothing of this name"
     chooser.kernels = "k1"
     assert 1 == len(drawn)
+
+
+def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bars at once, and a click is answered once the calls are there: then the bars have them too."""
+    monkeypatch.setattr(timeline, "MANY", 0)
+    read = Event()
+    found = run_of(tmp_path, table())
+    whole = type(found).table
+    monkeypatch.setattr(
+        type(found), "table", lambda run, name: (name != "API_CALLS" or read.wait(60)) and whole(run, name)
+    )
+
+    async def looked() -> list[Any]:
+        view = zoomable(Chooser(found))
+        first = [{row["call"] for row in rows(view, "operations")}, view.picture.spec["title"]["subtitle"][0]]
+        gesture(view, CLICKED, "1")
+        first.append(view.known.value)
+        read.set()
+        for _ in range(600):
+            if "This launch" in view.known.value:
+                break
+            await asyncio.sleep(0.1)
+        return [*first, {row["call"] for row in rows(view, "operations")}, view.known.value]
+
+    before, said, waiting, after, card = asyncio.run(looked())
+    assert ({None}, "The calls that launched these operations are still being read.") == (before, said)
+    assert "still being read" in waiting
+    assert {"cudaLaunchKernel", None} == after
+    assert "cudaLaunchKernel" in card
+
+
+def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bars are there without them."""
+    found = run_of(tmp_path, table())
+    whole = type(found).table
+
+    def refused(run: perfkit.Run, name: str) -> pd.DataFrame:
+        if name == "API_CALLS":
+            raise PerfkitError("a.sqlite: cut off. Copy it again.")
+        return whole(run, name)
+
+    monkeypatch.setattr(type(found), "table", refused)
+    view = zoomable(Chooser(found))
+    assert 4 == len(rows(view, "operations"))
+    assert "a.sqlite: cut off. Copy it again." in view.picture.spec["title"]["subtitle"]
+    gesture(view, CLICKED, "-1")
+    assert "This copy" in view.known.value
+
+
+SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
+
+
+def test_dossiers_agree_with_the_analysis() -> None:
+    """Every sixth kernel of the sample alone, counters, operator and all: its row of the dossier of all kernels."""
+    run = perfkit.load(SAMPLE)
+    seen, lanes = select(run), Lanes(run.kernels, run.copies)
+    traced = seen.framework
+    whole = dossier.kernels(
+        *(seen.kernels, seen.launches, seen.stalls, traced.ops, run.calltree, run.call_metrics),
+        devices=seen.devices,
+        traced=traced.kernels,
+        api_calls=traced.api_calls,
+        python_calls=traced.python_calls,
+    )
+    names = whole["name"].tolist()[::6]
+    one = Dossiers(run, lanes, Launching(run.api_calls))
+    found = [one.of(name, seen, lanes.span) for name in names]
+    kept = whole[whole["name"].isin(names)].reset_index(drop=True)
+    pd.testing.assert_frame_equal(kept, pd.concat(found, ignore_index=True))

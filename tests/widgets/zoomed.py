@@ -9,8 +9,8 @@ from typing import Any
 
 import pandas as pd
 import traitlets
-from explored import MS, run_of
 from frames import api_calls, copies, kernels, ranges
+from widgets.explored import MS, run_of
 
 import perfkit
 from perfkit.analysis import steps

@@ -1,15 +1,16 @@
-"""Parts on the page: still, or made again as the choice changes; the explorer is a stand-in with the same traits."""
+"""What a view puts on the page: still, live, and after a wait for what is made beside all else."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
-import traitlets
+from widgets.viewed import Chooser
 
 import perfkit
 from perfkit import charts
@@ -18,17 +19,10 @@ from perfkit.charts.theme import MIME
 from perfkit.errors import PerfkitError
 from perfkit.run import Run
 from perfkit.widgets import live as widgets_live
-from perfkit.widgets.live import Live, Part, Shown, bundle, follow, is_watched, shown
+from perfkit.widgets.live import Later, Live, Part, Pending, Shown, bundle, follow, is_watched, shown
 
 KERNELS = pd.DataFrame({"name": ["gemm"], "family": "gemm", "count": 1, "total_ns": [3], "share_frac": [1.0]})
 HOSTILE = "<img src=x onerror=alert(1)>"
-
-
-class Chooser(traitlets.HasTraits):
-    """What an explorer shows of itself to a view."""
-
-    selection = traitlets.Any()
-    problem = traitlets.Unicode()
 
 
 @pytest.fixture(autouse=True)
@@ -256,3 +250,145 @@ def test_views_outside_a_notebook_all_follow(monkeypatch: pytest.MonkeyPatch) ->
     lives = [Live(explorer, named) for _ in range(2)]
     explorer.selection = choice("1")
     assert [("1",), ("1",)] == [live.parts for live in lives]
+
+
+def test_live_view_that_has_to_wait_says_so_and_follows() -> None:
+    """What it needs takes long: a sentence first, then the answer; a choice that is seen no more is not drawn."""
+    begin = Event()
+    later = Later(lambda: begin.wait(60))
+
+    def slow(view: perfkit.Selection) -> list[Part]:
+        if not later.soon():
+            raise Pending(later, f"{view.pattern} is being made")
+        return [view.pattern]
+
+    async def watched() -> list[tuple[Part, ...]]:
+        chooser = Chooser(selection=choice("first"))
+        live = shown(chooser, slow)
+        seen = [live.parts]
+        chooser.selection = choice("second")
+        await asyncio.sleep(4 * widgets_live.PAUSE)
+        seen.append(live.parts)
+        begin.set()
+        for _ in range(600):
+            if live.parts == ("second",):
+                break
+            await asyncio.sleep(0.1)
+        return [*seen, live.parts]
+
+    assert [("first is being made",), ("second is being made",), ("second",)] == asyncio.run(watched())
+
+
+def test_what_was_shown_stays_until_the_answer_is_there() -> None:
+    """A second choice takes long: the parts of the first stay, pale and not sent again, below a sentence."""
+    begin = Event()
+    later = Later(lambda: begin.wait(60))
+
+    def slow(view: perfkit.Selection) -> list[Part]:
+        if view.pattern == "<b>" and not later.soon():
+            raise Pending(later, f"{view.pattern} is being made.")
+        return [view.pattern, "the same"]
+
+    async def watched() -> None:
+        chooser = Chooser(selection=choice("first"))
+        live = shown(chooser, slow)
+        assert isinstance(live, Live)
+        _, said, *places = live.view.children
+        sent: list[Any] = []
+        places[1].observe(sent.append, "outputs")
+        assert ("none", "") == (said.layout.display, said.value)
+        chooser.selection = choice("<b>")
+        await asyncio.sleep(4 * widgets_live.PAUSE)
+        assert (f"<b> is being made. {widgets_live.UNTIL}", "first", "the same") == live.parts
+        assert said.layout.display is None
+        assert "&lt;b&gt; is being made" in said.value
+        assert [places[0], places[1]] == [*live.view.children[2:]]
+        assert all(widgets_live.OLD in place._dom_classes for place in places)
+        begin.set()
+        for _ in range(600):
+            if live.parts == ("<b>", "the same"):
+                break
+            await asyncio.sleep(0.1)
+        assert ("<b>", "the same") == live.parts
+        assert ("none", "", []) == (said.layout.display, said.value, sent)
+        assert not any(widgets_live.OLD in place._dom_classes for place in places)
+
+    asyncio.run(watched())
+
+
+def test_a_view_that_nobody_can_call_waits() -> None:
+    """A still view, and a live one where no loop runs, show the answer alone."""
+
+    def needs(later: Later[int]) -> Any:
+        def make(view: perfkit.Selection) -> list[Part]:
+            if later.made is None:
+                raise Pending(later, "soon")
+            return [str(later.made)]
+
+        return make
+
+    assert ("7",) == shown(choice(), needs(Later(lambda: 7))).parts
+    assert ("8",) == shown(Chooser(selection=choice()), needs(Later(lambda: 8))).parts
+
+
+def test_a_choice_seen_before_is_not_made_again() -> None:
+    """Back to the first choice: the same parts, without asking; one seen long ago is made anew."""
+    asked_for: list[str] = []
+
+    def make(view: perfkit.Selection) -> list[Part]:
+        asked_for.append(view.pattern)
+        return [view.pattern]
+
+    chooser = Chooser(selection=choice("a"))
+    live = shown(chooser, make)
+    for name in ("b", "a"):
+        chooser.selection = choice(name)
+    assert (("a",), ["a", "b"]) == (live.parts, asked_for)
+    for number in range(widgets_live.KEPT):
+        chooser.selection = choice(str(number))
+    chooser.selection = choice("a")
+    assert ("a", 2) == (asked_for[-1], asked_for.count("a"))
+
+
+def test_it_is_made_once_and_who_waits_is_called_once() -> None:
+    """Nothing is there at first; the two who listen are called in their loop, one that asked twice once."""
+    begin, made, heard = Event(), [], []
+
+    def make() -> int:
+        begin.wait(60)
+        made.append(1)
+        return 7
+
+    def first() -> None:
+        heard.append("first")
+
+    async def asked() -> None:
+        later, done = Later(make), asyncio.Event()
+        assert later.soon() is None
+        for listener in (first, first, done.set):
+            later.then(listener)
+        begin.set()
+        await asyncio.wait_for(done.wait(), 60)
+        assert (7, 7, [1]) == (later.soon(), later.now(), made)
+
+    asyncio.run(asked())
+    assert ["first"] == heard
+
+
+def test_a_failure_is_kept() -> None:
+    """The reason is there for whoever asks, and nobody waits for ever."""
+
+    def make() -> int:
+        raise PerfkitError("calls: cut off. Record them again.")
+
+    later = Later(make)
+    assert (None, None) == (later.now(), later.soon())
+    assert "calls: cut off. Record them again." == str(later.failed)
+
+
+def test_without_a_loop_nobody_is_called() -> None:
+    """A program that has no loop asks again."""
+    heard: list[int] = []
+    later = Later(lambda: 3)
+    later.then(lambda: heard.append(1))
+    assert (3, []) == (later.now(), heard)

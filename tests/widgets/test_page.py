@@ -1,20 +1,26 @@
-"""The controls without a browser: their values are set as a page would."""
+"""The controls without a browser: their values are set as a page would; and the button that makes a report."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
-from explored import HOSTILE, MS, changes, kernel, run_of, tables
 from frames import kernels, ranges
 from sampled import samples
+from widgets.explored import HOSTILE, MS, changes, kernel, run_of, tables
 
 from perfkit.run import Run
 from perfkit.widgets import page
 from perfkit.widgets.choice import Explorer
+from perfkit.widgets.page import Axis
+
+pytestmark = pytest.mark.usefixtures("page_of_tests")
 
 
 def brush(explorer: Explorer, *edges: float) -> None:
@@ -48,10 +54,8 @@ def test_pickers_choose(run: Run) -> None:
     pickers.families.value = ("gemm",)
     pickers.kernels.value = "nt"
     pickers.window.value = (10.0, 50.0)
-    assert ((0,), (1,), ("gemm",), "nt", (10 * MS, 50 * MS)) == (
-        *(live.ranks, live.gpus, live.families, live.kernels),
-        live.window,
-    )
+    assert ((0,), (1,), ("gemm",), "nt") == (live.ranks, live.gpus, live.families, live.kernels)
+    assert (10 * MS, 50 * MS) == live.window
     assert 5 == len(seen)
 
 
@@ -60,19 +64,14 @@ def test_pickers_show_what_code_chooses(run: Run) -> None:
     live = Explorer(run)
     pickers, seen = live.view.controls, changes(live)
     live.choose(ranks=[1], gpus=[1], families=["softmax"], kernels="soft", window=[12_345_678, 45_000_001])
-    assert ((1,), (1,), ("softmax",), "soft") == tuple(
-        getattr(pickers, name).value for name in ("ranks", "gpus", "families", "kernels")
-    )
+    values = tuple(getattr(pickers, name).value for name in ("ranks", "gpus", "families", "kernels"))
+    assert ((1,), (1,), ("softmax",), "soft") == values
     for edges in (pickers.window.value, shown(live)):
         assert (12.345678, 45.000001) == pytest.approx(tuple(edges))
     assert (1, (12_345_678, 45_000_001)) == (len(seen), live.window)
     live.reset()
-    assert ((), "", (0.0, 100.0), None) == (
-        pickers.gpus.value,
-        pickers.kernels.value,
-        pickers.window.value,
-        shown(live),
-    )
+    values = (pickers.gpus.value, pickers.kernels.value, pickers.window.value, shown(live))
+    assert ((), "", (0.0, 100.0), None) == values
 
 
 def test_a_gpu_that_was_not_recorded_is_for_code_alone(tmp_path: Path) -> None:
@@ -179,11 +178,8 @@ def test_foreign_text_is_escaped(run: Run) -> None:
 def test_completes_the_names_with_most_time(tmp_path: Path) -> None:
     """Of 3000 names the 1000 longest-running are offered, as patterns that find them."""
     work = [kernel(n, f"kernel_{n:04}", "other") | {"dur_ns": n + 1} for n in range(3000)]
-    work += [
-        kernel(3000, "scan<T[4], int*>", "other"),
-        kernel(3010, "x" * 301, "other"),
-        kernel(3020, "a\u202eb", "other"),
-    ]
+    strange = {3000: "scan<T[4], int*>", 3010: "x" * 301, 3020: "a\u202eb"}
+    work += [kernel(start, name, "other") for start, name in strange.items()]
     live = Explorer(run_of(tmp_path, {"KERNELS": kernels(*work)}))
     options = live.view.controls.kernels.options
     assert ("scan<T?4], int*>", "kernel_2999", 998) == (options[0], options[1], len(options))
@@ -194,10 +190,8 @@ def test_completes_the_names_with_most_time(tmp_path: Path) -> None:
 def test_pickers_without_a_choice_are_hidden(tmp_path: Path) -> None:
     """A log of one GPU has a window to choose and nothing else; an empty run nothing at all."""
     log = Explorer(run_of(tmp_path, {"SAMPLES": samples(gpu_busy_frac=[0.5, 0.6])})).view
-    hidden = {
-        name: is_hidden(getattr(log.controls, name)) for name in ("ranks", "gpus", "families", "kernels", "window")
-    }
-    assert {"ranks": True, "gpus": True, "families": True, "kernels": True, "window": False} == hidden
+    assert all(is_hidden(getattr(log.controls, name)) for name in ("ranks", "gpus", "families", "kernels"))
+    assert not is_hidden(log.controls.window)
     assert (True, None) == (is_hidden(log.steps.view), log.overview)
     log.controls.window.value = (0.0, 40.0)
     assert (0, 40 * MS) == log.explorer.window
@@ -217,23 +211,9 @@ def test_every_control_says_what_it_is_for(run: Run) -> None:
     """A description beside it, and a tooltip."""
     Explorer(run).gpus = [1]
     view = Explorer(run).view
-    found = [
-        view.controls.ranks,
-        view.controls.gpus,
-        view.controls.families,
-        view.controls.kernels,
-        view.controls.window,
-    ]
-    found += [
-        view.last,
-        view.steps.number,
-        view.steps.button,
-        view.reset,
-        view.copy,
-        view.reporting.button,
-        view.parameters,
-    ]
-    assert [] == [one for one in found if not one.description or not one.tooltip]
+    controls = [getattr(view.controls, name) for name in ("ranks", "gpus", "families", "kernels", "window")]
+    controls += [view.last, view.steps.number, view.steps.button, view.reset, view.copy, view.reporting.button]
+    assert [] == [one for one in [*controls, view.parameters] if not one.description or not one.tooltip]
 
 
 def test_buttons_reset_and_show_parameters(run: Run) -> None:
@@ -289,8 +269,6 @@ def test_is_shown_as_a_widget(run: Run) -> None:
 
 def test_a_view_with_a_widget_of_its_own(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is what stands below the controls."""
-    from perfkit.widgets import page
-
     own = page.ipywidgets.HTML("own")
     views = SimpleNamespace(__all__=["gaps"], gaps=lambda explorer: SimpleNamespace(view=own))
     monkeypatch.setattr(page.importlib, "import_module", lambda name: views)
@@ -304,3 +282,147 @@ def test_an_old_table_is_not_changed(run: Run) -> None:
     live.choose(gpus=[1], kernels="sgemm")
     assert 1 == len(live.selection.kernels)
     pd.testing.assert_frame_equal(before, run.kernels)
+
+
+AXIS = Axis(0, 100_000_000)  # 100 ms in 1000 steps of 0.1 ms
+
+
+@pytest.mark.parametrize(
+    ("moved", "window", "chosen"),
+    [
+        ((20.0, 70.0), (), (20_000_000, 70_000_000)),
+        ((0.0, 70.0), (), (0, 70_000_000)),
+        ((12.345678, 70.0), (12_345_678, 50_000_001), (12_345_678, 70_000_000)),
+        ((12.3, 50.000001), (12_345_678, 50_000_001), (12_345_678, 50_000_001)),
+        ((0.04, 99.96), (12_345_678, 50_000_001), ()),
+        ((30.0, 30.0), (), (30_000_000, 30_100_000)),
+        ((100.0, 100.0), (), (99_900_000, 100_000_000)),
+        ((-5.0, 40.0), (), (0, 40_000_000)),
+    ],
+)
+def test_edges_that_stayed_keep_their_ns(moved: tuple[float, float], window: tuple[int, ...], chosen: object) -> None:
+    """An edge moved by less than half a step is the exact one before; both at the ends are no window at all."""
+    assert chosen == AXIS.chosen(moved, window)
+
+
+def test_what_is_shown_is_not_moved() -> None:
+    """Sent back as it was shown, a window of 1 ns, one beyond the axis and one between steps stay themselves."""
+    for window in [
+        (5, 6),
+        (99_999_999, 100_000_000),
+        (12_345_678, 12_345_679),
+        (-50, 200_000_000),
+        (10**9, 10**10),
+        (),
+    ]:
+        assert window == AXIS.chosen(AXIS.shown(window), window)
+
+
+def test_a_recording_of_1_ns() -> None:
+    """It has one window."""
+    assert (7, 8) == Axis(7, 8).chosen((7.0, 7.4), ())
+
+
+def command(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Run this program instead."""
+    monkeypatch.setattr(page, "COMMAND", (sys.executable, "-c", program))
+
+
+def pressed(explorer: Explorer) -> Any:
+    """The button's part, after a press and the end of what it began."""
+    part = explorer.view.reporting
+    part.button.click()
+    thread = part.thread
+    if thread:
+        thread.join(60)
+    return part
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The notebook's folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_runs_the_command_of_the_choice(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the parameters that would be copied; the same choice goes to the same folder."""
+    command(monkeypatch, "import json, sys; json.dump(sys.argv[1:], open('said', 'w'))")
+    live = Explorer(run)
+    live.choose(gpus=[1], window=[0, 50 * MS], families=["gemm"])
+    part = pressed(live)
+    path, out, folder, *options = json.loads((here / "said").read_text())
+    assert (str(run.profiles[0].path), "--out", here) == (path, out, Path(folder).parent)
+    assert ["--gpus", "1", "--window", "0ns:50000000ns", "--families", "gemm"] == options
+    assert "The report is ready" in part.status.value
+    page = f"{Path(folder).name}/index.html"
+    assert f'<a href="{page}" target="_blank">{page}</a>' in part.link.outputs[0]["data"]["text/html"]
+    pressed(live)
+    assert folder == json.loads((here / "said").read_text())[2]
+
+
+def test_reports_with_what_the_notebook_was_given(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An earlier run and peaks, named beside the notebook, are whole paths in the command; the folder is another."""
+    command(monkeypatch, "import json, sys; json.dump(sys.argv[1:], open('said', 'w'))")
+    pressed(Explorer(run))
+    _, _, alone = json.loads((here / "said").read_text())
+    pressed(Explorer(run, baseline="before.sqlite", peaks=Path("a/../peaks.csv")))
+    _, _, folder, *options = json.loads((here / "said").read_text())
+    assert ["--baseline", f"{here}/before.sqlite", "--peaks", f"{here}/peaks.csv"] == options
+    assert alone != folder
+
+
+def test_says_what_went_wrong(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last line that the command said, as text; a command that says nothing has its status."""
+    command(monkeypatch, "import sys; print('report\\nperfkit: <script>: no', file=sys.stderr); sys.exit(2)")
+    part = pressed(Explorer(run))
+    assert "could not be made: perfkit: &lt;script&gt;: no" in part.status.value
+    assert (False, ()) == (part.button.disabled, part.link.outputs)
+    command(monkeypatch, "import sys; sys.exit(3)")
+    assert "it ended with status 3" in pressed(Explorer(run)).status.value
+    monkeypatch.setattr(page, "COMMAND", ("/no/such/program",))
+    assert "No such file" in pressed(Explorer(run)).status.value
+
+
+def test_a_pattern_that_no_command_can_carry(run: Run) -> None:
+    """A zero byte is refused by the system, in words."""
+    live = Explorer(run)
+    live.choose(kernels="*")
+    live.kernels = "?*"
+    part = live.view.reporting
+    part._make(["\0"], Path("out"))
+    assert "embedded null byte" in part.status.value
+
+
+def test_one_report_at_a_time(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The button is disabled meanwhile, choices or not; the kernel is free, and time passes."""
+    monkeypatch.setattr(page, "TICK", 0.05)
+    command(monkeypatch, "import os, time\nwhile not os.path.exists('go'): time.sleep(0.01)")
+    live = Explorer(run)
+    part = live.view.reporting
+    part.button.click()
+    live.gpus = [1]
+    assert part.button.disabled
+    first = part.thread
+    part.start()
+    assert first is part.thread
+    (here / "go").touch()
+    first.join(60)
+    assert not part.button.disabled
+
+
+def test_nothing_to_report(run: Run, tmp_path: Path) -> None:
+    """A choice that leaves nothing disables the button; tables that lie in no file are refused in words."""
+    live = Explorer(run)
+    live.kernels = "nothing"
+    assert live.view.reporting.button.disabled
+    live.kernels = ""
+    assert not live.view.reporting.button.disabled
+    loose = pressed(Explorer(run_of(tmp_path / "absent", tables())))
+    assert "not read from one file or folder" in loose.status.value
+
+
+def test_python_m_perfkit_is_the_command() -> None:
+    """The button's command exists."""
+    done = subprocess.run([*page.COMMAND, "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: perfkit report" in done.stdout

@@ -1,0 +1,526 @@
+"""The explorer without a page: what can be chosen, the choice as text, and the last choice of an earlier session."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import stat
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+import pandas as pd
+import pytest
+import traitlets
+import yaml
+from click.testing import CliRunner
+from frames import kernels
+from readers.smi_files import moments, query
+from sampled import samples
+from widgets.explored import HOSTILE, MS, capture, changes, run_of, tables
+
+import perfkit
+from perfkit.charts import timeline
+from perfkit.cli import main
+from perfkit.names.families import FAMILIES
+from perfkit.profile import Profile
+from perfkit.run import Run, load
+from perfkit.tables import LAUNCHES
+from perfkit.widgets import choice
+from perfkit.widgets.choice import Explorer, arguments, explorer, place, texts
+
+pytestmark = pytest.mark.usefixtures("page_of_tests")
+
+
+def test_is_a_selection_where_nobody_watches(run: Run) -> None:
+    """A run becomes the selection of all of it, and a selection stays what it is."""
+    chosen = perfkit.select(run, gpus=[1])
+    assert chosen is explorer(chosen)
+    still = explorer(run)
+    assert isinstance(still, perfkit.Selection)
+    assert perfkit.select(run).description == still.description
+
+
+def test_begins_with_the_selection_it_is_given(run: Run, watched: None) -> None:
+    """The parameters of the notebook are the first choice."""
+    live = explorer(perfkit.select(run, ranks=[0], gpus=[1], window=(0, 50 * MS), kernels="gemm", families=["gemm"]))
+    assert isinstance(live, Explorer)
+    assert ((0,), (1,), (0, 50 * MS)) == (live.ranks, live.gpus, live.window)
+    assert ("gemm", ("gemm",)) == (live.kernels, live.families)
+    assert ["sgemm_nt"] == live.selection.kernels["name"].tolist()
+
+
+def test_knows_what_the_notebook_was_given(run: Run, watched: None, tmp_path: Path) -> None:
+    """Paths beside the notebook are whole in what is copied; what was not given has no line."""
+    live = explorer(run, baseline=tmp_path / "before", peaks="")
+    assert isinstance(live, Explorer)
+    live.view.copy.click()
+    lines = live.view.parameters.value.splitlines()
+    assert lines[1].endswith(f" --baseline {tmp_path.resolve()}/before")
+    assert f'baseline = "{tmp_path.resolve()}/before"' in lines
+    assert f'baseline: "{tmp_path.resolve()}/before"' in lines
+    assert "peaks" not in live.view.parameters.value
+
+
+def test_an_unknown_view_is_refused(run: Run) -> None:
+    """The legal names are listed, also where nobody watches."""
+    with pytest.raises(ValueError, match=r"show: 'timelime' is no view. Choose from timeline\."):
+        explorer(run, show="timelime")
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        {"ranks": [1]},
+        {"gpus": [1], "window": [0, 45 * MS]},
+        {"kernels": "SGEMM_n?"},
+        {"families": ["softmax", "gemm"], "ranks": [0, 1]},
+        {"kernels": "script", "window": [60 * MS, 61 * MS]},
+    ],
+)
+def test_parameters_choose_the_same_tables(run: Run, choice: dict[str, Any]) -> None:
+    """What `perfkit.select` makes of `parameters` is what the explorer shows."""
+    live = Explorer(run)
+    live.choose(**choice)
+    again = perfkit.select(run, **live.parameters)
+    for table in ("kernels", "other_kernels", "copies", "ranges", "devices"):
+        pd.testing.assert_frame_equal(getattr(live.selection, table), getattr(again, table))
+    assert again.window == live.selection.window
+
+
+def test_one_selection_per_choice(run: Run) -> None:
+    """Three traits set together change it once, the same value again not at all."""
+    live = Explorer(run)
+    seen = changes(live)
+    live.gpus = [1]
+    live.choose(ranks=[0], window=[0, 50 * MS], kernels="gemm")
+    live.gpus = (1,)
+    assert [(1,), (1,)] == [one.gpus for one in seen]
+    assert seen[-1] is live.selection
+    live.reset()
+    assert (3, "all GPUs, the whole recording, all kernels") == (len(seen), live.selection.description)
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"gpus": [7]}, r"gpus: the run does not have 7. Choose from 0, 1\."),
+        ({"ranks": [0, 2]}, r"ranks: the run does not have 2. Choose from 0, 1\."),
+        ({"gpus": ["1"]}, r"gpus: the run does not have '1'. Choose from 0, 1\."),
+        ({"gpus": [True]}, r"gpus: the run does not have True"),
+        ({"families": ["gem"]}, r"families: the run does not have 'gem'. Choose from gemm, softmax, other\."),
+        ({"window": [5]}, r"window: \[5\] is not a start and a later end"),
+        ({"window": [5, 5]}, r"window: \[5, 5\] is not a start and a later end"),
+        ({"window": [0.5, 5]}, r"window: \[0.5, 5\] is not a start and an end in whole ns"),
+        ({"window": [0, float("inf")]}, r"window: \[0, inf\] is not a start and an end in whole ns"),
+        ({"window": [0, 200 * MS]}, r"window: 0 s to 0.2 s reaches beyond the recording, which spans 0 s to 0.1 s"),
+        ({"kernels": 3}, r"The 'kernels' trait .* expected a unicode string"),
+    ],
+)
+def test_what_the_run_does_not_have_is_refused(run: Run, choice: dict[str, Any], message: str) -> None:
+    """The choice stays as it was, with the others that were set together."""
+    live = Explorer(run)
+    seen = changes(live)
+    with pytest.raises(traitlets.TraitError, match=message):
+        live.choose(ranks=[1], **choice) if "ranks" not in choice else live.choose(**choice)
+    assert ([], (), "") == (seen, live.ranks, live.kernels)
+
+
+@pytest.mark.parametrize(
+    ("choice", "sentence"),
+    [
+        ({"kernels": "gemv"}, "kernels: none of the 4 kernel names contains 'gemv'. Choose for example 'sgemm"),
+        ({"kernels": "softmax", "window": [0, 10 * MS]}, "kernels: nothing ran of all GPUs, 0 s to 0.01 s, kernels"),
+        ({"kernels": "softmax", "gpus": [0]}, "kernels: nothing ran of GPU 0, the whole recording, kernels matching"),
+        ({"families": ["gemm"], "ranks": [1]}, "kernels: nothing ran of rank 1, all GPUs"),
+        ({"families": ["gemm"], "kernels": "softmax"}, "families: no kernel is of gemm and contains 'softmax'"),
+        ({"ranks": [0], "gpus": [1], "kernels": "soft"}, "kernels: nothing ran of rank 0, GPU 1"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_is_a_sentence(run: Run, choice: dict[str, Any], sentence: str) -> None:
+    """There is no selection then, and there is one again as soon as the choice leaves something."""
+    live = Explorer(run)
+    live.choose(**choice)
+    assert live.selection is None
+    assert live.problem.startswith(sentence)
+    live.reset()
+    assert ("", True) == (live.problem, live.selection is not None)
+
+
+def test_a_gpu_of_another_rank_is_a_sentence(tmp_path: Path) -> None:
+    """GPU 1 is the run's, but not rank 0's."""
+    work = kernels({"start_ns": 0, "dur_ns": 5}, {"start_ns": 0, "dur_ns": 5, "rank": 1, "gpu": 1})
+    live = Explorer(run_of(tmp_path / "absent", {"KERNELS": work}))
+    live.choose(ranks=[0], gpus=[0, 1])
+    assert (None, "gpus: the run has no activity on GPU 1. Choose from 0.") == (live.selection, live.problem)
+
+
+def test_a_window_is_kept_to_the_ns(run: Run) -> None:
+    """Integers that no control could show come back as they were set; whole floats are taken."""
+    live = Explorer(run)
+    live.window = (1, 99_999_999)
+    assert (1, 99_999_999) == live.window == live.selection.window
+    live.window = (1e6, 2e6)
+    assert [int, int] == [type(edge) for edge in live.window]
+
+
+def test_jumps_to_a_step(run: Run) -> None:
+    """Step 3 lasts from 60 ms to 80 ms; there is no step 5."""
+    live = Explorer(run)
+    live.jump(3)
+    assert (60 * MS, 80 * MS) == live.window
+    with pytest.raises(ValueError, match=r"step: 5 is not among the steps that were found \(0 to 4\)"):
+        live.jump(5)
+    live.ranks = [1]
+    with pytest.raises(ValueError, match=r"found \(none: nothing repeats\)"):
+        live.jump(3)
+
+
+def test_runs_without_a_timeline(tmp_path: Path) -> None:
+    """Of an empty run, a log, or counters alone everything can be chosen, and of the latter kernels by name."""
+    empty = Explorer(Run([]))
+    assert ((), ()) == (empty.offer.ranks, empty.offer.span)
+    log = Explorer(run_of(tmp_path, {"SAMPLES": samples(gpu_busy_frac=[0.5, 0.6])}))
+    assert ((0,), (0, 100 * MS)) == (log.offer.gpus, log.offer.span)
+    log.window = (0, MS)
+    assert (0, MS) == log.selection.window
+    counted = Explorer(run_of(tmp_path, {"LAUNCHES": _launches("sgemm", "softmax")}))
+    assert {"gemm", "softmax"} == {*counted.offer.families}
+    counted.families = ["gemm"]
+    assert ["sgemm"] == counted.selection.launches["name"].tolist()
+    counted.kernels = "softmax"
+    assert counted.problem.startswith("families: no kernel is of gemm and contains 'softmax'")
+
+
+def _launches(*names: str) -> pd.DataFrame:
+    """LAUNCHES with these names."""
+    rows = {column.name: 0 for column in LAUNCHES.columns}
+    texts = {column.name: "" for column in LAUNCHES.columns if column.dtype in ("string", "category")}
+    own = [{"launch": n, "name": name, "full_name": name} for n, name in enumerate(names)]
+    return LAUNCHES.make(pd.DataFrame([{**rows, **texts, **row} for row in own]))
+
+
+def test_counters_beside_a_timeline_know_more_kernels(tmp_path: Path) -> None:
+    """A kernel that only the counters saw can be chosen, as `perfkit.select` lets it; in a window it never ran."""
+    run = run_of(tmp_path, tables() | {"LAUNCHES": _launches("flash_fwd_kernel")})
+    live = Explorer(run)
+    live.kernels = "flash"
+    assert 1 == len(live.selection.launches)
+    live.window = (0, MS)
+    assert live.selection is None
+
+
+def test_hostile_names_choose_like_others(run: Run) -> None:
+    """A name is text to look for, nothing more."""
+    live = Explorer(run)
+    live.kernels = HOSTILE
+    assert [HOSTILE] == live.selection.kernels["name"].tolist()
+
+
+def test_families_are_in_their_order(run: Run) -> None:
+    """However they were set."""
+    live = Explorer(run)
+    live.families = ["softmax", "gemm", "softmax"]
+    assert ["gemm", "softmax"] == [one for one in FAMILIES if one in live.families] == [*live.families]
+
+
+def test_ranks_are_the_profiles(tmp_path: Path) -> None:
+    """A rank that recorded nothing but its capture can be chosen: that it did nothing is an answer."""
+    idle = Profile("nsys", tmp_path, capture(), {}, rank=1)
+    busy = Profile("nsys", tmp_path, capture(), {"KERNELS": lambda: tables()["KERNELS"].iloc[:1]}, rank=0)
+    live = Explorer(Run([busy, idle]))
+    live.ranks = [1]
+    assert (1,) == live.selection.ranks
+    assert live.on_lanes is None
+    assert live.totals.empty
+
+
+NOTHING: dict[str, Any] = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
+CHOICES: list[dict[str, Any]] = [
+    NOTHING,
+    {"ranks": [0, 8], "gpus": [1], "window": [1000, 2**53 - 1], "kernels": "gemm*", "families": ["gemm", "softmax"]},
+    {"ranks": [], "gpus": [-1], "window": [-5, 10], "kernels": "--out x", "families": []},
+    {**NOTHING, "baseline": "/an earlier/run.sqlite", "peaks": "/p'$x.csv"},
+    {"ranks": [], "gpus": [], "window": [], "kernels": "a'b\"c\\d\n\u2028\x00\u202e\U000e0001é$(rm)`", "families": []},
+]
+
+
+@pytest.mark.parametrize("chosen", CHOICES)
+def test_texts_make_the_choice_again(chosen: dict[str, Any]) -> None:
+    """The lines for a cell as Python, those for papermill as YAML."""
+    _, cell, file = texts(chosen, Path("/a b/run")).split("\n\n")
+    found: dict[str, Any] = {}
+    exec(cell, {}, found)
+    assert {"profile": "/a b/run", **chosen} == found == yaml.safe_load(file)
+
+
+@pytest.mark.parametrize("chosen", CHOICES[:4])
+def test_the_command_makes_the_choice_again(chosen: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the command itself reads it."""
+    read: dict[str, Any] = {}
+    monkeypatch.setattr(main.commands["report"], "callback", lambda **options: read.update(options))
+    command = texts(chosen, Path("/a b/run")).splitlines()[1]
+    done = CliRunner().invoke(main, shlex.split(command)[1:])
+    assert (0, Path("/a b/run")) == (done.exit_code, read["path"])
+    lists = {name for name, value in chosen.items() if isinstance(value, list)}
+    assert chosen == {name: [*(read[name] or ())] if name in lists else str(read[name]) for name in chosen}
+
+
+def test_what_is_not_chosen_is_no_option() -> None:
+    """The shortest command that does it."""
+    assert [] == arguments(CHOICES[0])
+    assert texts(CHOICES[0], None).startswith("# in a terminal\nperfkit report PATH\n")
+    assert isinstance(main, click.Group)
+
+
+def test_the_path_that_reads_a_run_again(tmp_path: Path) -> None:
+    """A file; a folder that holds the same profiles; none where the folder holds more, or nothing is there."""
+    logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
+    assert logs[0] == place(load(logs[0]))
+    assert tmp_path == place(load(tmp_path)) == place(load(logs))
+    query(tmp_path / "c.csv", *moments(2))
+    assert place(load(logs)) is None
+    assert place(run_of(tmp_path / "absent", tables())) is None
+    assert place(Run([])) is None
+
+
+def test_a_folder_with_something_strange_is_the_run_without_it(tmp_path: Path) -> None:
+    """What cannot be read is left out when the folder is loaded, so that the folder stands for what was read before."""
+    logs = [query(tmp_path / f"{name}.csv", *moments(2)) for name in "ab"]
+    run = load(logs)
+    (tmp_path / "letter.sqlite").write_text("Dear reader")
+    assert tmp_path == place(run)
+    assert [p.path for p in run.profiles] == [p.path for p in load(tmp_path).profiles]
+
+
+CHOICE = {"ranks": [0], "gpus": [1], "window": [0, 50 * MS], "kernels": "gemm", "families": ["gemm"]}
+ALL = {"ranks": [], "gpus": [], "window": [], "kernels": "", "families": []}
+posix = pytest.mark.skipif(sys.platform == "win32", reason="files have no such owner and mode")
+
+
+def file_of(cache: Path) -> Path:
+    """The one choice that is stored."""
+    (file,) = cache.glob("user-*/choices/*")
+    return file
+
+
+def test_the_next_explorer_of_a_run_offers_the_last_choice(run: Run) -> None:
+    """That of another notebook: the same file, loaded again. It is not taken: the parameters hold."""
+    Explorer(run).choose(**CHOICE)
+    again = Explorer(run_of(run.profiles[0].path, tables()))
+    assert (CHOICE, ALL) == (again.last, again.parameters)
+
+
+def test_a_choice_that_is_given_holds(run: Run) -> None:
+    """Parameters of the notebook are not mixed with what was stored."""
+    Explorer(run).choose(**CHOICE)
+    live = Explorer(perfkit.select(run, gpus=[0]))
+    assert (CHOICE, ALL | {"gpus": [0]}) == (live.last, live.parameters)
+
+
+def test_to_begin_is_no_choice(run: Run) -> None:
+    """A notebook that is opened with other parameters does not replace what a person chose."""
+    Explorer(run).choose(**CHOICE)
+    Explorer(perfkit.select(run, gpus=[0]))
+    assert CHOICE == Explorer(run).last
+
+
+def test_what_is_given_is_not_offered(run: Run) -> None:
+    """The last choice is the present one, or none was ever made."""
+    assert {} == Explorer(perfkit.select(run, gpus=[0])).last
+    Explorer(run).choose(**CHOICE)
+    assert {} == Explorer(perfkit.select(run, **CHOICE)).last
+
+
+def test_another_run_has_its_own(run: Run, tmp_path: Path) -> None:
+    """A file of another path has no last choice."""
+    Explorer(run).choose(**CHOICE)
+    other = tmp_path / "other.sqlite"
+    other.touch()
+    assert {} == Explorer(run_of(other, tables())).last
+
+
+def test_a_choice_that_leaves_nothing_is_not_stored(run: Run) -> None:
+    """The last that left something is."""
+    live = Explorer(run)
+    live.gpus = [1]
+    live.kernels = "nothing"
+    assert ALL | {"gpus": [1]} == Explorer(run).last
+
+
+def test_reset_is_a_choice(run: Run) -> None:
+    """After it everything is the last choice: offered where the parameters say less, and else what is given."""
+    live = Explorer(run)
+    live.choose(**CHOICE)
+    live.reset()
+    assert ({}, ALL) == (Explorer(run).last, Explorer(perfkit.select(run, gpus=[0])).last)
+
+
+def test_nothing_is_stored_without_cache_or_file(run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PERFKIT_CACHE=off, or tables that lie in no file."""
+    Explorer(run_of(cache / "absent", tables())).choose(**CHOICE)
+    assert [] == [*cache.iterdir()]
+    monkeypatch.setenv("PERFKIT_CACHE", "off")
+    Explorer(run).choose(**CHOICE)
+    assert {} == Explorer(run).last
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        *(b"", b"{", b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{}"),
+        json.dumps(CHOICE | {"more": 1}).encode(),
+        *(
+            json.dumps(CHOICE | wrong).encode()
+            for wrong in (
+                *({"gpus": 1}, {"gpus": [True]}, {"gpus": ["1"]}, {"gpus": [7]}, {"gpus": [1e300]}, {"gpus": None}),
+                *(
+                    {"window": [1]},
+                    {"window": [0, 10**400]},
+                    {"window": [5, 1]},
+                    {"kernels": 5},
+                    {"kernels": "nothing"},
+                ),
+                *({"families": ["<script>"]}, {"families": [[]]}),
+            )
+        ),
+    ],
+)
+def test_damaged_or_foreign_content_is_ignored(run: Run, cache: Path, content: bytes) -> None:
+    """What does not fit the run is not offered, in part or whole, and the next choice replaces it."""
+    Explorer(run).choose(**CHOICE)
+    file_of(cache).write_bytes(content)
+    live = Explorer(run)
+    assert ({}, ALL, "") == (live.last, live.parameters, live.problem)
+    live.gpus = [1]
+    assert [1] == Explorer(run).last["gpus"]
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(run: Run, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file where its folder should be, and a rename that fails and leaves nothing behind."""
+    Explorer(run).choose(**CHOICE)
+    folder = file_of(cache).parent
+    file_of(cache).unlink()
+    folder.rmdir()
+    folder.touch()
+    Explorer(run).choose(**CHOICE)
+    folder.unlink()
+
+    def full(*_: Any) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(choice.os, "replace", full)
+    Explorer(run).choose(**CHOICE)
+    assert [] == [*folder.iterdir()]
+
+
+@posix
+def test_others_cannot_read_what_is_stored(run: Run, cache: Path) -> None:
+    """Whatever the umask: the folder of the user is closed, and so is the file."""
+    before = os.umask(0)
+    try:
+        Explorer(run).choose(**CHOICE)
+    finally:
+        os.umask(before)
+    file = file_of(cache)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (file, file.parent, file.parents[1])]
+    assert [0o600, 0o700, 0o700] == modes
+
+
+def of_another(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the path belong to another user, as far as anyone can tell who asks the system."""
+    inode, asked, opened = path.stat().st_ino, os.lstat, os.fstat
+
+    def with_owner(found: os.stat_result) -> os.stat_result:
+        return os.stat_result((*found[:4], os.getuid() + 1, *found[5:10])) if found.st_ino == inode else found
+
+    monkeypatch.setattr(choice.os, "fstat", lambda descriptor: with_owner(opened(descriptor)))
+    monkeypatch.setattr(choice.Path, "lstat", lambda of: with_owner(asked(of)))
+
+
+def writable(path: Path, _: pytest.MonkeyPatch) -> None:
+    """Let everyone write the path."""
+    path.chmod(path.stat().st_mode | 0o002)
+
+
+def linked(path: Path, _: pytest.MonkeyPatch) -> None:
+    """Let the path be a link to what it was."""
+    path.symlink_to(path.rename(path.with_name("elsewhere")))
+
+
+def piped(path: Path, _: pytest.MonkeyPatch) -> None:
+    """Let the path be a pipe in which nobody writes."""
+    path.unlink() if path.is_file() else path.rename(path.with_name("elsewhere"))
+    os.mkfifo(path)
+
+
+PLANTS = [of_another, writable, linked, piped]
+
+
+@posix
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_a_choice_of_another_user_is_not_read(
+    run: Run,
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[Path, pytest.MonkeyPatch], None],
+    is_folder: bool,
+) -> None:
+    """Nor one that another may have written, be it the file or the folder of the user, and nobody waits for a pipe."""
+    Explorer(run).choose(**CHOICE)
+    plant(file_of(cache).parents[1] if is_folder else file_of(cache), monkeypatch)
+    assert {} == Explorer(run).last
+
+
+@posix
+def test_users_do_not_meet_in_a_shared_cache(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has the last choice that was made by that user."""
+    Explorer(run).choose(**CHOICE)
+    monkeypatch.setattr(choice.os, "getuid", lambda: 4711)
+    assert {} == Explorer(run).last
+
+
+@pytest.fixture
+def programs(cache: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The programs with which charts are drawn from now on; an empty one is put together first."""
+    monkeypatch.undo()
+    monkeypatch.setenv("PERFKIT_CACHE", str(cache))
+    given: list[str] = []
+    monkeypatch.setattr(timeline, "enable", lambda program="": given.append(program) or program or "draws")
+    return given
+
+
+def test_the_program_is_put_together_once(programs: list[str], cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process takes it from the cache; a file that was changed is not what it was."""
+    for _ in range(2):
+        choice.enable_brush()
+    (file,) = cache.glob("user-*/charts/*")
+    file.write_text("steals")
+    choice.enable_brush()
+    assert ["", "draws", ""] == programs
+    assert "draws" == file.read_text()
+    monkeypatch.setenv("PERFKIT_CACHE", "off")
+    choice.enable_brush()
+    assert "" == programs[-1]
+
+
+@posix
+@pytest.mark.parametrize("plant", PLANTS)
+@pytest.mark.parametrize("is_folder", [False, True])
+def test_the_program_of_another_user_is_not_run(
+    programs: list[str],
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    plant: Callable[[Path, pytest.MonkeyPatch], None],
+    is_folder: bool,
+) -> None:
+    """Its name fits its content, yet whoever can write there chooses both."""
+    choice.enable_brush()
+    (file,) = cache.glob("user-*/charts/*")
+    plant(file.parents[1] if is_folder else file, monkeypatch)
+    choice.enable_brush()
+    assert ["", ""] == programs
