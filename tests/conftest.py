@@ -23,6 +23,14 @@ def profiles() -> Path:
     return path
 
 
+@pytest.fixture
+def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a report's notebooks run in the test's own process: kernels take most of the time of a report."""
+    from cells import outputs
+
+    monkeypatch.setattr("perfkit.report.notebooks.execute", outputs)
+
+
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of its own for every test, so that none sees another's files."""

@@ -174,6 +174,7 @@ def test_failed_report_leaves_nothing(run: Path, tmp_path: Path, monkeypatch: py
     assert ["broken"] == [p.name for p in tmp_path.iterdir()]
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_earlier_report_is_replaced(built: Path, run: Path) -> None:
     """The same command twice gives one report, not two mixed; a file of the user's stays."""
     (built / "tables" / "mine.csv").write_text("mine")

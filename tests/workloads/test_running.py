@@ -121,6 +121,7 @@ def test_trace_has_the_operations_of_the_formula(recorded: Path) -> None:
 
 
 @pytest.mark.parametrize("recorded", [(model, "train") for model in MODELS], indirect=True, ids="-".join)
+@pytest.mark.usefixtures("without_kernels")
 def test_folder_reports(recorded: Path, tmp_path: Path) -> None:
     """The report says how many steps were recorded and how long they took, and counts no GPU."""
     result = CliRunner().invoke(perfkit_command, ["report", str(recorded), "--out", str(tmp_path)])

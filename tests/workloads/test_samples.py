@@ -104,6 +104,7 @@ def test_times_are_steady(run: str) -> None:
     assert [] == [row["batch_count"] for row in timings(run)["rows"] if row["step_p75_ns"] > 1.25 * row["step_p25_ns"]]
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_report_of_a_run(tmp_path: Path) -> None:
     """A report of a CPU's trace says how long a step is and how much of it waits for data, and has no GPU."""
     result = CliRunner().invoke(main, ["report", str(FOLDER / "mlp_training"), "--out", str(tmp_path)])

@@ -280,6 +280,7 @@ def test_self_times_equal_those_of_pytorch(recorded: Recorded) -> None:
     assert self_us.to_dict() == pytest.approx({name: e.self_cpu_time_total for name, e in theirs.items()}, rel=1e-10)
 
 
+@pytest.mark.usefixtures("without_kernels")
 def test_report_of_a_trace_without_kernels(recorded: Recorded, tmp_path: Path) -> None:
     """A recording of the CPU alone gives a report that says that no kernel was recorded, and how to record them."""
     result = CliRunner().invoke(main, ["report", str(recorded.path), "--out", str(tmp_path / "report")])
