@@ -81,3 +81,13 @@ def tell(
     of = rules()[rule]
     advice: dict[str, tuple[str, ...]] = {HORIZONS[0]: (first,)} if first else {}
     return Finding(rule, title, severity, text, evidence, of.target, gain, advice, threshold=of.threshold)
+
+
+def table() -> str:
+    """Return the rules as a table in Markdown, as the README shows it."""
+    rows = ["| finding | question | tables it needs | told from | doubted where |", "|---|---|---|---|---|"]
+    for rule in rules().values():
+        doubts = "; ".join(filter(None, (rule.indirect, *(check.replace("_", " ") for check in rule.against))))
+        needs = ", ".join(rule.needs).replace("|", " or ")
+        rows.append(f"| `{rule.name}` | {rule.question} | {needs} | {rule.threshold} | {doubts} |")
+    return "\n".join(rows)

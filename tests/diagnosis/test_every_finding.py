@@ -22,7 +22,7 @@ import perfkit
 from perfkit import diagnosis, report, tables
 from perfkit.diagnosis import confidence, evidence, replayed, system
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, SPOKEN, Finding
-from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.rules import rules, table
 
 MS = 1_000_000
 IDS = sorted(rules())
@@ -123,6 +123,11 @@ PRODUCED: dict[str, Found] = {
 # Gaps at the edges of a window, or whose launch was lost, or waits that no rule about waits tells of; links without a
 # peak, of which no recording says how full they are.
 NOT_PRODUCED = {"idle_edge", "idle_unattributed", "idle_sync", "log_traffic"}
+
+
+def test_the_readme_shows_the_rules() -> None:
+    """The table of findings in the README is what `perfkit.diagnosis.rules.table()` returns."""
+    assert table() in (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 
 
 def test_every_finding_is_looked_at() -> None:
