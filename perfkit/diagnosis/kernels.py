@@ -78,16 +78,23 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         if values.notna().any():
             total = float(values.sum())
             yield Figure(f"measured_{column}", label, total, unit, "sum over measured launches", source)
-    # Performance and intensity of all launches together: sums first, one quotient last.
-    counted, time, moved = points["flops"].sum(), once["dur_ns"].sum(), once["dram_bytes"].sum()
+    # Performance and intensity of all launches together: sums first, one quotient last. A launch whose operations were
+    # not counted is in neither sum.
+    of_launch = points["flops"].notna().groupby([points[key] for key in ("rank", "gpu", "launch")]).transform("max")
+    with_flops = once[of_launch.loc[once.index]]
+    left_out = len(once) - len(with_flops)
+    counted, time, moved = points["flops"].sum(), with_flops["dur_ns"].sum(), with_flops["dram_bytes"].sum()
     if counted and time:
-        definition = "sum of FLOP over sum of measured time"
+        definition = "sum of FLOP over sum of the time of these launches"
+        definition += f"; {left_out} launches whose operations were not counted are left out" if left_out else ""
         yield Figure("measured_flops_per_s", "Performance", float(counted / time * 1e9), "FLOP/s", definition, source)
     if counted and moved:
         definition, label = "sum of FLOP over sum of DRAM bytes", "Arithmetic intensity"
         yield Figure("measured_intensity", label, float(counted / moved), "FLOP/byte", definition, source)
     bounds = roof(view, peaks=peaks)
     under = bounds.points[bounds.points["roof_share_frac"].notna()]
+    # Of a launch in several precisions the point nearest to its roof counts.
+    under = under.sort_values("roof_share_frac").drop_duplicates(["rank", "gpu", "launch"], keep="last")
     if time := under["dur_ns"].sum():
         weighted = float((under["roof_share_frac"] * under["dur_ns"]).sum() / time)
         definition = f"performance over the roof at each launch's intensity, weighted by time; roof: {bounds.source}"

@@ -37,9 +37,9 @@ def figures(view: Selection) -> Iterator[Figure]:
             yield Figure(f"log_{column}", label, float(used[column].mean()), "1", definition, source)
     idle = monitoring.idle(view.samples, window=view.window).dropna(subset=["idle_frac"])
     if len(idle):
-        definition = "share of the time without any kernel, mean over the GPUs"
+        definition = "share of the time whose readings say that no kernel ran at all, mean over the GPUs"
         value = float(idle["idle_frac"].mean())
-        yield Figure("log_idle_frac", "Time without a kernel (log)", value, "1", definition, "monitoring.idle")
+        yield Figure("log_idle_frac", "Readings without a kernel (log)", value, "1", definition, "monitoring.idle")
     throttled = monitoring.throttling(view.samples, window=view.window).dropna(subset=["throttled_frac"])
     if len(throttled):
         definition = "share of the time with a clock lowered by power, heat or another reason, mean over the GPUs"

@@ -18,7 +18,7 @@ from dataclasses import replace
 import pandas as pd
 
 from perfkit.analysis import calltree
-from perfkit.analysis.warps import stall_words
+from perfkit.analysis.warps import ISSUING, stall_words
 from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
 from perfkit.diagnosis.rules import tell
 from perfkit.format import percent, printable
@@ -78,10 +78,13 @@ def _main_thread(view: Selection) -> Iterator[Figure]:
 
 def _stall(view: Selection) -> Iterator[Figure]:
     stalls = view.run.stalls
-    sums = stalls[stalls["node"] >= 0].groupby("reason", observed=True)["value"].sum()
+    waiting = stalls[(stalls["node"] >= 0) & ~stalls["reason"].isin(list(ISSUING))]
+    sums = waiting.groupby("reason", observed=True)["value"].sum()
     if sums.sum() > 0:
         label = f"Main stall: {sums.idxmax()}"
-        definition = "share of stalled samples, not of time, over all kernels"
+        definition = (
+            "share of stalled samples, not of time, over all kernels; hidden stalls, which cost nothing, left out"
+        )
         yield Figure("paths_main_stall_frac", label, float(sums.max() / sums.sum()), "1", definition, "STALLS")
 
 

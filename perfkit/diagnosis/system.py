@@ -40,7 +40,7 @@ CAUSES = {
     "unattributed": "the call that ended the wait was not recorded",
     "edge": "nothing was running yet, or any more",
 }
-NOTABLE_THROUGHPUT, IDLE_PIPE, BOUND, SATURATED = 0.1, 0.1, 0.6, 0.8
+NOTABLE_THROUGHPUT, IDLE_PIPE, BOUND, SATURATED, HALF = 0.1, 0.1, 0.6, 0.8, 0.5
 
 
 def findings(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]) -> Iterator[Finding]:
@@ -167,9 +167,13 @@ def while_running(known: Mapping[str, Figure], *sampled: str) -> float | None:
 def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Matrix work on CUDA cores, by the names of the kernels or the samples of the tensor pipe."""
     total, without = matrix(view)
+    by_format = formats(view)
     pipe, span = while_running(known, "tensor_active_frac"), span_ns(view)
     idle_pipe = pipe is not None and pipe < IDLE_PIPE
-    unused = max(without, total if idle_pipe else 0)
+    # Samples of an idle pipe say it only where the names do not say that tensor cores are used: a kernel that waits for
+    # memory leaves its pipe idle too.
+    named = by_format.loc[by_format["tensor_cores"].eq("yes"), "total_ns"].sum()
+    unused = max(without, total if idle_pipe and named < HALF * total else 0)
     if not span or unused < NOTABLE_THROUGHPUT * span:
         return
     # Where operators are there and name full precision, the rule on number formats says it already.
