@@ -14,6 +14,7 @@ from dataclasses import replace
 from perfkit.diagnosis import (
     comparison,
     framework,
+    gpus,
     kernels,
     launching,
     machine,
@@ -79,7 +80,7 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
 @kept
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
     further = [*kernels.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks)]
-    further += [*transfers.figures(view), *monitor.figures(view), *machine.figures(view, peaks=peaks)]
+    further += [*gpus.figures(view), *monitor.figures(view), *machine.figures(view, peaks=peaks)]
     return doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
 
 
@@ -92,12 +93,15 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     """
     view = _view(run)
     by_id = figures(view, peaks=peaks)
+    told, uneven = launching.launch_causes(view, by_id), gpus.idle_causes(view)
+    told |= {cause: told.get(cause, 0.0) + share for cause, share in uneven.items()}
     unsorted = [
         *launching.launch_findings(view, by_id),
-        *system.findings(view, by_id, launching.launch_causes(view, by_id)),
+        *system.findings(view, by_id, told),
         *launching.checkpoint_findings(view),
         *transfers.copy_findings(view, by_id),
-        *transfers.balance_findings(view, by_id),
+        *gpus.findings(view, by_id),
+        *transfers.communication_findings(view, by_id),
         *system.throughput_findings(view, by_id),
         *machine.findings(by_id),
         *kernels.findings(view, by_id, peaks=peaks),

@@ -20,18 +20,18 @@ from numpy.typing import NDArray
 from perfkit.analysis import monitoring
 from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
+from perfkit.diagnosis.gpus import slow, spread, waiting
 from perfkit.diagnosis.kernels import binding
 from perfkit.diagnosis.launching import CAUSES, distances
 from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.timeline import KERNEL_TIMES, detected, doubted, idle_gaps, idle_parts, impossible_durations
-from perfkit.diagnosis.transfers import excess
 from perfkit.errors import PerfkitError
-from perfkit.format import percent
+from perfkit.format import number, percent
 from perfkit.selection import Selection
 
-HALF, BUSY, NEAR_ROOF, WORKING = 0.5, 0.9, 0.6, 0.3
+HALF, BUSY, NEAR_ROOF, WORKING, NOTABLE = 0.5, 0.9, 0.6, 0.3, 0.1
 CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
@@ -104,9 +104,18 @@ def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
     return f"the clock never fell below {percent(lowest / most)} of its maximum"
 
 
-def _uneven(view: Selection, known: Known, finding: Finding) -> str:
-    waiting = excess(view, known)
-    return f"{percent(waiting)} of the time ranks wait for the slowest, not for the links" if waiting else ""
+def _uneven(view: Selection, _: Known, finding: Finding) -> str:
+    share = waiting(view)
+    return f"{percent(share)} of the time GPUs wait for another one, not for the links" if share >= NOTABLE else ""
+
+
+def _unlike(view: Selection, _: Known, finding: Finding) -> str:
+    """A slow GPU slows all kernels; more data slow some of them."""
+    found = slow(view)
+    if found is None or found.least_ratio >= 1 + (found.ratio - 1) * HALF:
+        return ""
+    least, most = number(found.least_ratio), number(found.most_ratio)
+    return f"not all kernels last longer there ({least} to {most} times as long): their data may differ"
 
 
 def _once(view: Selection, _: Known, finding: Finding) -> str:
@@ -119,6 +128,14 @@ def _irregular(view: Selection, _: Known, finding: Finding) -> str:
     if len(apart) < 2 or apart.max() - apart.min() <= 1:
         return ""
     return f"it does not happen every so many steps: {apart.min()} to {apart.max()} lie between"
+
+
+def _begun_apart(view: Selection, _: Known, finding: Finding) -> str:
+    """Processes that begin at different times meet in the first collective; that happens once."""
+    found = spread(view)
+    if found is None or found.first_frac < HALF:
+        return ""
+    return f"{percent(found.first_frac)} of this wait lies in the first collective: the GPUs may have begun apart"
 
 
 CHECKS: dict[str, Check] = {
@@ -136,6 +153,8 @@ CHECKS: dict[str, Check] = {
     ),
     "clock_kept": _clock_kept,
     "uneven": _uneven,
+    "unlike": _unlike,
+    "begun_apart": _begun_apart,
     "still_growing": lambda view, _, finding: growing(view),
     "one_checkpoint": _once,
     "irregular": _irregular,

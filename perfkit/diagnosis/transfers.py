@@ -1,13 +1,13 @@
-"""Rules about copies, which kind of them holds up the GPU, and about ranks that wait for each other.
+"""Rules about copies, which kind of them holds up the GPU, and about communication that nothing hides.
 
 A copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first of:
 small, pageable, synchronous, serial. Copies from or to pageable memory are told even where they cost little, with low
 severity, as soon as they move half of the bytes: they bind the host as well, and one option mends it. Copies of
 checkpoints are told by the rule for these.
 
-Exposed communication above 0.2 of the time exceeds the guide's target of less than 20 to 30 % (step 3). On average a
-rank waits for the slowest by what that computes above the mean: this part of the communication is told as imbalance,
-what is waiting for a rank that saves a checkpoint as that, and only the rest as communication.
+Exposed communication above 0.2 of the time exceeds the guide's target of less than 20 to 30 % (step 3). A part of it is
+waiting for a GPU that is slow, late or has more work (`perfkit.diagnosis.gpus`), or for a rank that saves a checkpoint.
+Findings of their own tell these parts. Only the rest is told as communication.
 """
 
 from __future__ import annotations
@@ -18,18 +18,16 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import communication, timeline
 from perfkit.analysis.causes import is_sync, started_by, where
-from perfkit.analysis.intervals import Int, Intervals, Window, cut, devices, ends, merge, subtract, union
+from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge, subtract, union
 from perfkit.analysis.memory import SMALL_BYTES
-from perfkit.diagnosis import launching
+from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import busy, span_ns, unrecorded
+from perfkit.diagnosis.timeline import span_ns, unrecorded
 from perfkit.format import percent, size
 from perfkit.selection import Selection
 
-NOTABLE_IMBALANCE = 0.1
 NOTABLE, MOST_BYTES = 0.1, 0.5
 FASTER = "at most all of this time disappears: other copies of the same bytes are faster, or beside the kernels"
 LINK = ("H2D", "D2H")
@@ -130,73 +128,16 @@ def _overlapped(share: float, known: Mapping[str, Figure]) -> Gain:
     return replace(removing(hidden, f"at most this time is hidden behind computation{less}"), share=share)
 
 
-def figures(view: Selection) -> Iterator[Figure]:
-    """Yield how much longer the slowest rank computes than the mean; nothing for one rank."""
-    view = view.framework
-    if unrecorded(view):
-        return
-    window = common_window(view)
-    by_rank = computing(view) if window and len(set(busy(view)["rank"])) > 1 else pd.DataFrame()
-    if len(by_rank) and by_rank["computation_ns"].sum():
-        row = communication.imbalance(by_rank, value="computation_ns").iloc[0]
-        definition = (
-            f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
-            "all ranks recorded"
-        )
-        value = float(row["imbalance_frac"])
-        yield Figure("rank_imbalance_frac", "Imbalance of ranks", value, "1", definition, "communication.imbalance")
-
-
-def common_window(view: Selection) -> Window | None:
-    """Return the window, else the time in which all ranks were recorded; None if there is none, or no common clock."""
-    if not view.run.is_on_one_clock:
-        return None
-    if view.window is not None:
-        return view.window
-    found = busy(view)
-    first = found.groupby("rank")["start_ns"].min().max()
-    last = (found["start_ns"] + found["span_ns"]).groupby(found["rank"]).max().min()
-    return (int(first), int(last)) if first < last else None
-
-
-@kept
-def computing(view: Selection) -> pd.DataFrame:
-    """Return each rank's computing time in the common window, and its length, ns, both summed over its GPUs."""
-    window = common_window(view)
-    parts = timeline.breakdown(view.kernels, view.copies, window=window, others=view.other_kernels)
-    return parts.groupby("rank", as_index=False)[["computation_ns", "span_ns"]].sum()
-
-
-def balance_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Yield what ranks wait for: the slowest of them, and the exchange itself."""
-    if share := excess(view, known):
-        uneven = known["rank_imbalance_frac"]
-        title = f"The slowest rank computes {uneven.text} longer than the mean"
-        text = f"{uneven.label}: {uneven.definition}. Ranks that meet in collectives wait for the slowest."
-        gain = removing(share, "at most all ranks take the mean time, if they wait for each other")
-        yield tell("ranks", title, severity(share), text, (uneven,), gain)
-    yield from _communication(view, known)
-
-
-def excess(view: Selection, known: Mapping[str, Figure]) -> float:
-    """Return what the slowest rank computes above the mean, as a share of the time; 0 for even ranks, or one."""
-    uneven, window = known.get("rank_imbalance_frac"), common_window(view.framework)
-    if uneven is None or uneven.value < NOTABLE_IMBALANCE or window is None:
-        return 0.0
-    ranks = computing(view.framework)
-    slowest = ranks.iloc[int(ranks["computation_ns"].to_numpy().argmax())]
-    return float((slowest["computation_ns"] - ranks["computation_ns"].mean()) / slowest["span_ns"])
-
-
-def _communication(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield the communication that neither computation hides nor another finding explains."""
     whole = known.get("exposed_communication_frac")
-    waiting, saving = excess(view, known), launching.waiting(view)
-    if whole is None or whole.value - waiting - saving < NOTABLE_IMBALANCE:
+    waiting, saving = gpus.waiting(view), launching.waiting(view)
+    if whole is None or whole.value - waiting < NOTABLE:
         return
-    rest = whole.value - waiting - saving
+    rest = whole.value - waiting
     text = f"{whole.label}: {whole.definition}."
-    if waiting:
-        text += f" Of it {percent(waiting)} of the time is waiting for the slowest rank, a finding of its own."
+    if waiting > saving:
+        text += f" Of it {percent(waiting - saving)} of the time is waiting for another GPU."
     if saving:
         text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile, a finding of its own."
     gain = _overlapped(rest, known)

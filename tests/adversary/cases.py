@@ -120,7 +120,7 @@ HOSTLY = {"idle_host_code", "idle_system"}  # the second where the call of the s
 LAUNCHING = {"launch_overhead", "idle_launch", "small_operators"}
 WAITING = {"synchronisation", "idle_sync"}
 COPYING = {"copies_serial", "exposed_copy"}
-UNEVEN = {"ranks", "balance", "idle_gpu", "idle_gpus"}
+UNEVEN = {"ranks"}
 
 LOADER = Cause("the loader starves the GPU", LOADING, {"loader_ms": 0.1})
 UNNAMED = replace(LOADER, names=LOADING | HOSTLY | {"idle"})
@@ -144,13 +144,13 @@ LAZY = Cause("lazy loading at the first launches", {"warm_up"}, {"load_us": 0.0}
 FIRST = Cause("the first step is slow", {"warm_up"}, {"first_ms": 0.0})
 LOCK = Cause("a lock that another thread keeps", HOSTLY | {"idle"}, {"lock_ms": 0.01})
 UPDATE = Cause("the optimizer runs on the host", HOSTLY, {"update_ms": 0.02})
-SLOW = Cause("one GPU is slower than the others", UNEVEN, {"speeds": TWO * 2})
+SLOW = Cause("one GPU is slower than the others", {"slow_gpu"}, {"speeds": TWO * 2})
 WORK = Cause("a rank computes more than the other", UNEVEN, {"work": lambda p: (sum(p.work) / 2,) * 2})
-LATE = Cause("a rank is late", UNEVEN | HOSTLY, {"late_ms": (0.0, 0.0)})
-THROTTLED = Cause("the clock falls", {"throttling", "log_throttling", "clocks"}, {"clocks": ()})
+LATE = Cause("a rank is late", HOSTLY | {"late_gpu"}, {"late_ms": (0.0, 0.0)})
+THROTTLED = Cause("the clock falls", {"clock_lowered"}, {"clocks": ()})
 FEW = {"dominant": 0.1, "kernel_us": lambda p: p.kernel_us * (1 - p.dominant) / 0.9}
-FEW_BLOCKS = Cause("a kernel of few blocks dominates", {"low_occupancy", "latency_bound", "small_grid"}, FEW)
-SPARE = Cause("a second GPU does nothing", UNEVEN, {"work": (0.5, 0.5), "halo_mb": 0.2})
+FEW_BLOCKS = Cause("a kernel of few blocks dominates", {"few_blocks"}, FEW)
+SPARE = Cause("a second GPU does nothing", {"gpu_unused"}, {"work": (0.5, 0.5), "halo_mb": 0.2})
 SPREAD = Cause("work is unevenly spread over two GPUs", UNEVEN, {"work": TWO})
 HALO = Cause("copies between GPUs, beside no kernel", COPYING, {"halo_beside": True})
 

@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from diagnosis.test_case_studies import CASES
 from diagnosis.test_diagnosis import _view
+from diagnosis.test_gpus import beside, late, meeting
 from frames import copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
@@ -99,6 +100,9 @@ PRODUCED: dict[str, Found] = {
     "computation": real("torch/kineto__before_fix_trace.json"),
     "idle": idle,
     "exposed_copy": between_gpus,
+    "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
+    "late_gpu": lambda *_: (late(), ""),
+    "gpu_unused": lambda *_: (beside(1), ""),
     "idle_memory": real("nsys/extra-p__extrap__profile1.sqlite"),
     "idle_launch": real("torch/HTA__trace_file_list__inference_rank_1.json.gz"),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),

@@ -30,7 +30,7 @@ RULES = {
     "small copies": "copies_small",
     "checkpoints": "checkpointing",
     "communication": "exposed_communication",
-    "imbalance": "ranks",
+    "imbalance": "slow_gpu",
     "throttling": "log_throttling",
     "memory bandwidth": "memory_bandwidth",
     "tensor cores": "tensor_cores",
@@ -177,7 +177,7 @@ def test_idle_time_is_told_once() -> None:
 def test_waiting_for_a_slow_rank_is_not_communication() -> None:
     """Two ranks, one of which computes twice as long: collectives last long, but the links are not to blame."""
     told_of = {f.rule for f in told(planted("imbalance"))}
-    assert ("ranks" in told_of, "exposed_communication" in told_of) == (True, False)
+    assert ("slow_gpu" in told_of, "exposed_communication" in told_of) == (True, False)
 
 
 def test_every_finding_says_what_to_measure_next() -> None:
