@@ -172,6 +172,28 @@ def test_the_best_bandwidth_is_that_of_the_truth(profile: Profile, truth: dict[s
         assert told["best_busbw"] == pytest.approx(best, abs=0.005 + 5e-5 * best)
 
 
+# Logs whose rows other text tears apart, or whose list of devices is not whole: ranks and rows counted by hand in the
+# text, the average as the tool's own last line prints it, the best of the busbw columns.
+TORN = {
+    # Open MPI repeats its tag ``[1,0]<stdout>:`` before each half of a row.
+    "KeitaW__p5-nccl-test__nccl-test-output-v2.22.3-1.log": (16, 32, 124.584, 488.14),
+}
+
+
+@pytest.mark.parametrize("name", TORN)
+def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: Path) -> None:
+    """The tool averages busbw over all halves of all rows: so do the rows as read, within what rounding a time costs."""
+    ranks, rows, average, best = TORN[name]
+    profile = nccl.read(profiles / "monitor" / name)
+    timed = bandwidth(profile.table("COLLECTIVES").query("source == 'benchmark'"))
+    rates = timed["bus_bytes_per_s"] / 1e9
+    assert (2 * rows, {ranks}) == (len(timed), set(timed["ranks"]))
+    assert average == pytest.approx(rates.mean(), rel=5e-4)
+    assert best == pytest.approx(rates.max(), rel=5e-4)
+    assert f"{ranks} GPUs on " in profile.notes[0]
+    assert not [note for note in profile.notes if "not whole" in note or "the run ended" in note]
+
+
 def test_without_devices_there_is_no_bus_bandwidth(profiles: Path) -> None:
     """An excerpt without its list of devices has no number of ranks, which the factor takes."""
     rows = bandwidth(nccl.read(profiles / "monitor" / "nccl_tests_aws_p5_mpi_tagged.txt").table("COLLECTIVES"))

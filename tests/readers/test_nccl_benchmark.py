@@ -110,6 +110,23 @@ def test_launchers_may_stand_before_lines(prefix: str, tmp_path: Path) -> None:
     assert {8} == set(frame["ranks"])
 
 
+def test_a_tag_may_stand_before_each_piece_of_a_row(tmp_path: Path) -> None:
+    """mpirun --tag-output repeats its tag wherever the test flushed its output: after the root and after a half."""
+    tag = "[1,0]<stdout>:"
+    torn = [files.start(n, c) + tag + files.half(out) + tag + files.half(into) for n, c, out, into in files.ROWS]
+    lines = files.table(inner=torn)
+    assert NS == collectives(tmp_path, lines, tag)["dur_ns"].tolist()
+    assert "left out" not in notes(tmp_path, lines, tag)
+
+
+def test_damaged_rows_are_not_an_early_end(tmp_path: Path) -> None:
+    """A log whose rows are all damaged is refused for that, not for a run that ended too early."""
+    path = files.written(tmp_path / "a.txt", files.table(inner=[row.rsplit(None, 2)[0] for row in files.rows()]))
+    with pytest.raises(ReadError, match=r"a\.txt: 3 rows of nccl-tests and none that is whole \(line 18 first\)") as e:
+        nccl.read(path)
+    assert "ended before" not in str(e.value)
+
+
 def test_the_time_before_a_line_may_change(tmp_path: Path) -> None:
     """Digits in a launcher's prefix may be others in every line."""
     lines = [f"10:11:{second:02d} [1,0]: {line}" for second, line in enumerate(files.table())]

@@ -37,7 +37,7 @@ from perfkit.readers.text import capture_table, content, devices_table, head
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 
-VERSION = 3
+VERSION = 4
 KIND = "network"
 LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
@@ -112,7 +112,7 @@ def _log(text: str, path: Path) -> Profile:
         "DEVICES": _devices_table(benchmarks),
     }
     if not (len(frames["COLLECTIVES"]) or network.edges or failure or facts.warnings):
-        raise ReadError(_nothing(path, bool(benchmarks)))
+        raise ReadError(_nothing(path, benchmarks))
     notes = [
         *_setup_note(benchmarks, facts),
         *_failed_note(failure),
@@ -142,8 +142,15 @@ def _profile(
     return Profile("nccl", path, capture, loaders, missing, tuple(notes), own, node)
 
 
-def _nothing(path: Path, has_table: bool) -> str:
-    if has_table:
+def _nothing(path: Path, benchmarks: Sequence[Table]) -> str:
+    """Return why a log without links and calls has nothing to load; rows that are not whole are no early end."""
+    damaged = [number for table in benchmarks for number in table.damaged]
+    if damaged:
+        return (
+            f"{path}: {len(damaged)} rows of nccl-tests and none that is whole (line {damaged[0]} first). "
+            "Write the log again, without the lines of other programs in it."
+        )
+    if benchmarks:
         return f"{path}: a header of nccl-tests and no rows: the run ended before its first result. Run it again."
     return (
         f"{path}: neither results of nccl-tests nor rings, connections or calls of NCCL. Run nccl-tests to its end, "

@@ -31,6 +31,7 @@ _DEVICE = re.compile(r"#\s+Rank\s+\d+ (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+
 _OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\d{1,18})")
 _REDUCED = re.compile(r"# Reducing maxBytes to (\d{1,20})")
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
+_TAG = re.compile(r"\[\d+,\d+\]<std\w+>:\s*$")  # of mpirun --tag-output, which repeats it at each flush of the output
 _BINARY = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 
 _HEADER = re.compile(r"#\s+size\s+count\s+type\s.*\b(?:cpu)?time\s+algbw\s+busbw\b")
@@ -189,6 +190,7 @@ class Layout:
     """The columns of a table, and what stands before its lines."""
 
     prefix: re.Pattern[str]
+    is_tagged: bool
     has_redop: bool
     has_root: bool
     width: int
@@ -197,9 +199,10 @@ class Layout:
     cpu_time: bool
 
     def stripped(self, text: str) -> str:
-        """Return a line without what the launcher put before it."""
+        """Return a line without what the launcher put before it, and before each piece of it that was printed apart."""
         match = self.prefix.match(text)
-        return text[match.end() :] if match else text
+        rest = text[match.end() :] if match else text
+        return self.prefix.sub("", rest) if self.is_tagged else rest
 
     def resembles(self, text: str) -> bool:
         """Say whether a line that is no row has the beginning or as many numbers as one: it is damaged then."""
@@ -268,9 +271,10 @@ def layout(text: str) -> Layout | None:
     width = times[1] - times[0] if len(times) > 1 else 4
     if width < len(("time", "algbw", "busbw")):
         return None
-    any_number = re.sub(r"\d+", r"\\d+", re.escape(text[: header.start()]))
+    before = text[: header.start()]
     return Layout(
-        prefix=re.compile(any_number),
+        prefix=re.compile(re.sub(r"\d+", r"\\d+", re.escape(before))),
+        is_tagged=_TAG.search(before) is not None,
         has_redop="redop" in labels,
         has_root="root" in labels,
         width=width,
