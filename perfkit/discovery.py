@@ -289,7 +289,7 @@ def _contradiction(one: Profile, names: _Names, other: Profile, others: _Names) 
     if one.node and other.node and one.node != other.node:
         return "state different hosts: load them apart"
     for key in sorted(names.keys() & others.keys()):
-        if not _alike(names[key], others[key]):
+        if not is_alike(names[key], others[key]):
             both = f"{printable(names[key], 60)}, {printable(others[key], 60)}"
             return f"name different GPUs as GPU {key[1]} of rank {key[0]} ({both})"
     return ""
@@ -304,7 +304,7 @@ def _gpu_names(profile: Profile, place: Place) -> _Names:
     return {(int(r), int(g)): str(n) for r, g, n in zip(ranks, devices["gpu"], devices["name"], strict=True) if n}
 
 
-def _alike(one: str, other: str) -> bool:
+def is_alike(one: str, other: str) -> bool:
     """Tell whether two names can be of one GPU: some tools leave the maker out, and slices are named after it."""
     short = [re.sub(r"nvidia|amd|tesla|geforce|[^a-z0-9]", "", name.lower()) for name in (one, other)]
     return short[0] in short[1] or short[1] in short[0]

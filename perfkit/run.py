@@ -20,6 +20,7 @@ from perfkit.cache import opened
 from perfkit.discovery import Found, Place, discovered, not_read, places, unlikely
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
+from perfkit.joining import members
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered
 from perfkit.tables import TABLES
@@ -264,6 +265,9 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
     ------
     ReadError
         If a file does not exist, is empty, damaged or of no known kind; the message says what to do.
+    PerfkitError
+        If files that were named one by one cannot be of one program on one machine (`perfkit.joining`); what a folder
+        holds beside the others is left out, with a note.
 
     Examples
     --------
@@ -273,7 +277,8 @@ def load(path: str | Path | Iterable[str | Path]) -> Run:
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
     files, notes = discovered([Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path])
-    return Run(_opened(files, notes), notes)
+    given = {file.path for file in files if file.is_given}
+    return Run(members(_opened(files, notes), given, notes), notes)
 
 
 def _opened(files: list[Found], notes: list[str]) -> list[Profile]:

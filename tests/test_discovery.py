@@ -234,12 +234,19 @@ def test_hosts_of_files_decide(tmp_path: Path) -> None:
 
 
 def test_real_captures_state_no_host_and_stay(profiles: Path) -> None:
-    """A trace of an H100 beside logs of one: nothing is moved; beside a log of a T4 the difference is noted."""
+    """A trace of an H100 beside a log of one without a clock: nothing is moved; a log of a T4 is noted if joined.
+
+    `load` refuses the T4's log (`perfkit.joining`), so that its profile is joined here by hand.
+    """
     trace = profiles / "torch" / "TraceLens__h100__gaunernst_bert-small-uncased__1016001.json.gz"
     same = perfkit.load(
-        [trace, profiles / "monitor" / "nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv"]
+        [
+            trace,
+            profiles / "monitor" / "nvidia_gpu_exporter__linux-x86_64__nvidia-h100-80gb-hbm3__590.48.01__load.metrics",
+        ]
     )
-    other = perfkit.load([trace, profiles / "monitor" / "dcgm_exporter_t4_k8s.prom"])
+    logs = perfkit.load(profiles / "monitor" / "dcgm_exporter_t4_k8s.prom").profiles
+    other = perfkit.Run([*perfkit.load(trace).profiles, *logs])
     for run, count in ((same, 0), (other, 1)):
         assert {0} == set(run.kernels["rank"]) == set(run.samples["rank"])
         assert count == sum("name different GPUs" in note for note in run.notes)

@@ -23,7 +23,7 @@ LAYERS = (  # within a layer "a, b" lets b import a; what stands in SIDE_BY_SIDE
     ("errors", "schema"),
     ("tables", "names", "hardware", "profile", "format"),
     ("readers", "analysis", "charts", "simulate", "workloads", "parallel"),
-    ("cache", "discovery", "run", "selection", "testing", "__init__"),
+    ("cache", "discovery", "joining", "run", "selection", "testing", "__init__"),
     ("diagnosis",),
     ("widgets", "report"),
     ("cli", "__main__"),
