@@ -82,7 +82,8 @@ class Training:
         for number in range(self.kernels):
             us = self.kernel_us * draw.uniform(0.4, 1.6) * factor * (1 - self.dominant)
             name = NAMES[number % len(NAMES)]
-            kernels.append(Kernel(name, us * US, load_ns=self.load_us * US, registers=32 + 8 * (number % 9)))
+            grid = round(1024 * factor)  # more work, more blocks
+            kernels.append(Kernel(name, us * US, grid=grid, load_ns=self.load_us * US, registers=32 + 8 * (number % 9)))
         if self.dominant:
             scan = Kernel("void lstm_scan_kernel<float>(float*, int)", self.dominant * all_us * US, grid=8, block=64)
             kernels.insert(len(kernels) // 2, scan)
@@ -270,7 +271,7 @@ class Solver(_Alone):
         for step in range(self.steps):
             halos: list = []
             for stream, share in zip(streams, self.work, strict=True):
-                mine = [Kernel(kernel.name, kernel.ns * share) for kernel in sweeps]
+                mine = [Kernel(kernel.name, kernel.ns * share, grid=round(1024 * share)) for kernel in sweeps]
                 if self.graph:
                     yield from thread.graph(stream, mine)
                 for kernel in () if self.graph else mine:
