@@ -21,6 +21,7 @@ from perfkit.diagnosis import (
     monitor,
     paths,
     replayed,
+    speed,
     system,
     transfers,
 )
@@ -101,6 +102,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
         *launching.checkpoint_findings(view),
         *transfers.copy_findings(view, by_id),
         *gpus.findings(view, by_id),
+        *speed.findings(view, by_id),
         *transfers.communication_findings(view, by_id),
         *system.throughput_findings(view, by_id),
         *machine.findings(by_id),
@@ -130,7 +132,7 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
         question = "Which roof bounds the longest kernels, and do they use tensor cores?"
         asked.append(COUNTERS if view.run.stalls.empty else replace(COUNTERS, question=question))
     metrics = view.samples["metric"].astype("string")
-    if len(view.all_kernels) and not metrics.str.startswith(("sm_clock", "throttled_")).any():
+    if len(view.all_kernels) and not metrics.str.startswith(("sm_clock", "gpc_clock", "throttled_")).any():
         asked.append(CLOCK)
     if not metrics.eq("training_flops_per_s").any():
         asked.append(ARITHMETIC)

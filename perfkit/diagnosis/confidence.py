@@ -25,6 +25,7 @@ from perfkit.diagnosis.kernels import binding
 from perfkit.diagnosis.launching import CAUSES, distances
 from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.timeline import KERNEL_TIMES, detected, doubted, idle_gaps, idle_parts, impossible_durations
 from perfkit.errors import PerfkitError
@@ -138,6 +139,16 @@ def _begun_apart(view: Selection, _: Known, finding: Finding) -> str:
     return f"{percent(found.first_frac)} of this wait lies in the first collective: the GPUs may have begun apart"
 
 
+def _same_speed(view: Selection, _: Known, finding: Finding) -> str:
+    """A lower clock makes kernels longer, unless they wait for memory."""
+    found = lowered(view)
+    if found is None or found.ratio >= 1 + (found.from_hz / found.to_hz - 1) * HALF:
+        return ""
+    if math.isnan(found.ratio):
+        return "no kernel ran both at the high and at the low clock: what the clock costs is not known"
+    return f"the same kernels last only {number(found.ratio)} times as long at the low clock"
+
+
 CHECKS: dict[str, Check] = {
     "warm_up": _warming_up,
     "busy": _share(
@@ -154,6 +165,7 @@ CHECKS: dict[str, Check] = {
     "clock_kept": _clock_kept,
     "uneven": _uneven,
     "unlike": _unlike,
+    "same_speed": _same_speed,
     "begun_apart": _begun_apart,
     "still_growing": lambda view, _, finding: growing(view),
     "one_checkpoint": _once,

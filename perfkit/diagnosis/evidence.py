@@ -21,6 +21,7 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.rules import Step
+from perfkit.diagnosis.speed import few
 from perfkit.diagnosis.timeline import detected
 from perfkit.names.parsing import base, library_of
 from perfkit.selection import Selection
@@ -119,6 +120,12 @@ def _one_gpu(view: Selection) -> bool:
     return len(gpus) == 1 and view.run.collectives.empty
 
 
+def _few_blocks_of_library(view: Selection) -> bool:
+    """The longest kernel of few blocks belongs to a library."""
+    found = few(view)
+    return found is not None and library_of(found.longest) in (*COMPILED, "PyTorch")
+
+
 FACTS: dict[str, Callable[[Selection], bool]] = {
     "pinned": _pinned,
     "small_copies": _small_copies,
@@ -126,6 +133,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "no_matrix": _no_matrix,
     "library_kernels": _library_kernels,
     "full_grid": _full_grid,
+    "few_blocks_of_library": _few_blocks_of_library,
     "graphs": _graphs,
     "pytorch": _pytorch,
     "fused_attention": _fused_attention,

@@ -57,6 +57,7 @@ class Training:
     clocks: tuple[tuple[float, float], ...] = ()
     torch: bool = False  # steps are named as PyTorch's profiler does
     dominant: float = 0.0  # share of one kernel of few blocks
+    dominant_blocks: int = 8
     first_ms: float = 0.0  # what the first step takes longer, in Python
     decoy: str = ""  # a range around the launches of a step
     helper: str = "sem_timedwait"  # where another thread waits
@@ -85,7 +86,8 @@ class Training:
             grid = round(1024 * factor)  # more work, more blocks
             kernels.append(Kernel(name, us * US, grid=grid, load_ns=self.load_us * US, registers=32 + 8 * (number % 9)))
         if self.dominant:
-            scan = Kernel("void lstm_scan_kernel<float>(float*, int)", self.dominant * all_us * US, grid=8, block=64)
+            ns = self.dominant * all_us * US * 8 / self.dominant_blocks  # the same work over more SMs
+            scan = Kernel("void lstm_scan_kernel<float>(float*, int)", ns, grid=self.dominant_blocks, block=64)
             kernels.insert(len(kernels) // 2, scan)
         return kernels
 

@@ -14,6 +14,7 @@ import pytest
 from diagnosis.test_case_studies import CASES
 from diagnosis.test_diagnosis import _view
 from diagnosis.test_gpus import beside, late, meeting
+from diagnosis.test_speed import clocked, few
 from frames import copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
@@ -102,6 +103,8 @@ PRODUCED: dict[str, Found] = {
     "exposed_copy": between_gpus,
     "ranks": lambda *_: (meeting(10, 10, 16, grids=(8, 8, 16)), ""),
     "late_gpu": lambda *_: (late(), ""),
+    "clock_lowered": lambda *_: (clocked(), ""),
+    "few_blocks": lambda *_: (few(), ""),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_memory": real("nsys/extra-p__extrap__profile1.sqlite"),
     "idle_launch": real("torch/HTA__trace_file_list__inference_rank_1.json.gz"),

@@ -182,7 +182,7 @@ TORN = {
 
 @pytest.mark.parametrize("name", TORN)
 def test_torn_rows_give_the_average_that_the_tool_printed(name: str, profiles: Path) -> None:
-    """The tool averages busbw over all halves of all rows: so do the rows as read, within what rounding a time costs."""
+    """The tool averages busbw over all halves of all rows: so do the rows as read, within the rounding of a time."""
     ranks, rows, average, best = TORN[name]
     profile = nccl.read(profiles / "monitor" / name)
     timed = bandwidth(profile.table("COLLECTIVES").query("source == 'benchmark'"))

@@ -1,0 +1,113 @@
+"""A clock that falls and kernels of few blocks: small runs with known times, and real captures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from diagnosis.test_diagnosis import _view
+from diagnosis.test_gpus import kernel, told
+from frames import kernels
+
+import perfkit
+from perfkit import diagnosis
+from perfkit.tables import DEVICES, SAMPLES
+
+MS = 1_000_000
+
+
+def clocked(*, low_ms: int = 2, first_hz: float = 1.4e9, then_hz: float = 0.7e9) -> perfkit.Selection:
+    """Kernels of 1 ms for 20 ms, then of `low_ms` for 20 ms; the clock is read each ms."""
+    rows = [kernel(0, at, 1) for at in range(20)] + [kernel(0, at, low_ms) for at in range(20, 40, low_ms)]
+    read = {"rank": 0, "gpu": 0, "metric": "gpc_clock_hz"}
+    readings = [{**read, "time_ns": at * MS, "value": first_hz if at < 20 else then_hz} for at in range(40)]
+    samples = pd.DataFrame(readings).astype({"metric": "category"})
+    return _view(kernels=kernels(*rows), samples=SAMPLES.make(samples[SAMPLES.column_names]))
+
+
+def gridded(*rows: dict[str, int], name: str = "scan") -> perfkit.Selection:
+    """Kernels on a GPU of 100 SMs: (start, length) in ms and blocks."""
+    spans = [{"name": name, **row} for row in rows]
+    device = pd.DataFrame([{"rank": 0, "gpu": 0, "name": "a GPU", "sm_count": 100}], columns=DEVICES.column_names)
+    return _view(kernels=kernels(*spans), devices=DEVICES.make(device))
+
+
+def few(name: str = "scan") -> perfkit.Selection:
+    """A kernel of 10 blocks for 40 of 100 ms, one of 1000 for the others."""
+    scan = {"start_ns": 0, "dur_ns": 40 * MS, "grid_blocks": 10}
+    return gridded(scan, {"start_ns": 40 * MS, "dur_ns": 60 * MS, "grid_blocks": 1000, "name": "wide"}, name=name)
+
+
+def test_a_falling_clock_is_told() -> None:
+    """It halves for 20 of 40 ms, in which the same kernels last twice as long: 10 ms are lost, a quarter."""
+    of = told(clocked())["clock_lowered"]
+    assert of.title == "The clock falls from 1,400 to 700 MHz for 50.0 % of the time in which kernels run"
+    assert [0.5, 0.5, 2.0] == pytest.approx([figure.value for figure in of.evidence])
+    assert ("medium", "high", 0.25) == (of.severity, of.confidence, pytest.approx(of.gain.share))
+    assert 4 / 3 == pytest.approx(of.gain.high)
+
+
+def test_kernels_that_a_low_clock_does_not_slow_down_are_doubted() -> None:
+    """The clock halves, but the kernels last 1 ms all the same: it is told with medium confidence."""
+    of = told(clocked(low_ms=1))["clock_lowered"]
+    assert of.against == ("the same kernels last only 1.00 times as long at the low clock",)
+    assert "medium" == of.confidence
+
+
+@pytest.mark.parametrize(("first", "then"), [(0.7e9, 1.4e9), (1.4e9, 1.3e9), (1.4e9, 1.4e9)])
+def test_a_clock_that_rises_or_stays_is_not_told(first: float, then: float) -> None:
+    """A GPU that wakes up, one that loses 7 %, and one that keeps its clock."""
+    assert "clock_lowered" not in told(clocked(low_ms=1, first_hz=first, then_hz=then))
+
+
+def test_a_recorded_clock_is_not_asked_for() -> None:
+    """What --gpu-metrics-devices of nsys samples answers whether the clock was lowered."""
+    asked = [refusal.question for refusal in diagnosis.refusals(clocked())]
+    assert "Was the clock lowered by power or heat while kernels ran?" not in asked
+
+
+def test_kernels_of_few_blocks_are_told() -> None:
+    """10 of 100 SMs work for 40 of 100 ms: 36 ms are lost if the work spreads over all."""
+    of = told(few())["few_blocks"]
+    assert of.title == "Kernels with fewer blocks than the GPU has SMs take 40.0 % of the time"
+    assert [0.4, 0.1] == pytest.approx([figure.value for figure in of.evidence])
+    assert ("high", "high", 0.36) == (of.severity, of.confidence, pytest.approx(of.gain.share))
+    assert "“scan” with 10 blocks, for 100 SMs" in of.explanation
+
+
+def test_library_kernels_of_few_blocks_need_more_work() -> None:
+    """Nobody sets the grid of a kernel of cuBLAS: a larger batch gives it more blocks."""
+    own, library = (told(few(name))["few_blocks"].advice["immediate"][0] for name in ("scan", "ampere_sgemm_32x32_nn"))
+    assert "gridDim.x" in own
+    assert "torch.bmm" in library
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"start_ns": 0, "dur_ns": 40 * MS, "grid_blocks": 10, "stream": stream} for stream in range(10)],
+        [{"start_ns": i * 6_000, "dur_ns": 5_000, "grid_blocks": 1} for i in range(100)],
+        [{"start_ns": 0, "dur_ns": 40 * MS, "grid_blocks": 95}],
+        [{"start_ns": 0, "dur_ns": 40 * MS, "grid_blocks": blocks, "name": str(blocks)} for blocks in (10, 1000)],
+    ],
+    ids=["ten at once fill the SMs", "kernels of 5 us", "95 of 100 SMs", "beside a large one"],
+)
+def test_what_leaves_few_sms_idle_is_not_told(rows: list[dict[str, int]]) -> None:
+    """Neither do small kernels that run together, nor those that are too short to matter."""
+    assert "few_blocks" not in told(gridded(*rows))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir",
+        "openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite",
+    ],
+)
+def test_clocks_of_real_captures_hold(profiles: Path, name: str) -> None:
+    """1395 MHz while kernels run (one reading says 2154), and 1146 to 1155 MHz: neither fell; no kernel is too small.
+
+    The kernel with one block lasts 1.8 us and is left to the rules about launches.
+    """
+    assert not {"clock_lowered", "few_blocks"} & set(told(perfkit.select(perfkit.load(profiles / "nsys" / name))))
