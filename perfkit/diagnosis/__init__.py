@@ -24,6 +24,7 @@ from perfkit.diagnosis import (
     speed,
     system,
     transfers,
+    warming,
 )
 from perfkit.diagnosis.confidence import weighed
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
@@ -99,6 +100,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     unsorted = [
         *launching.launch_findings(view, by_id),
         *system.findings(view, by_id, told),
+        *warming.findings(view, by_id),
         *launching.checkpoint_findings(view),
         *transfers.copy_findings(view, by_id),
         *gpus.findings(view, by_id),

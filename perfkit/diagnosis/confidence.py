@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -28,6 +29,7 @@ from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
 from perfkit.diagnosis.timeline import KERNEL_TIMES, detected, doubted, idle_gaps, idle_parts, impossible_durations
+from perfkit.diagnosis.warming import warming
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
 from perfkit.selection import Selection
@@ -59,7 +61,8 @@ def _in_warm_up(view: Selection) -> pd.Series:
     assert gaps is not None
     early = steps[~steps["steady"] & (steps["step"] < steps.groupby("rank")["step"].transform("max"))]
     found: NDArray[np.bool_] = np.zeros(len(gaps), bool)
-    for rank, start, dur in early[["rank", "start_ns", "dur_ns"]].itertuples(index=False):
+    spans = [of[["rank", "start_ns", "dur_ns"]].itertuples(index=False) for of in (early, warming(view).early)]
+    for rank, start, dur in chain(*spans):
         found |= (gaps["rank"] == rank).to_numpy() & gaps["start_ns"].between(start, start + dur).to_numpy()
     return pd.Series(found, gaps.index)
 

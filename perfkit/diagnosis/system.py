@@ -1,4 +1,4 @@
-"""Rules at the level of the system: idle time and its cause, computation, warm-up, tensor cores, memory bandwidth.
+"""Rules at the level of the system: idle time and its cause, computation, tensor cores, memory bandwidth.
 
 Idle time that another rule tells of more precisely is not told twice: only the rest of its cause is a finding here.
 Samples are held against the time in which kernels run, not against the span. A tensor pipe that works for under a tenth
@@ -14,13 +14,13 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis import causes, steps
+from perfkit.analysis import causes
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.rules import rules, tell
-from perfkit.diagnosis.timeline import detected, idle_gaps, idle_parts, span_ns, unrecorded
+from perfkit.diagnosis.timeline import idle_gaps, idle_parts, span_ns, unrecorded
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
@@ -47,7 +47,6 @@ def findings(view: Selection, figures: dict[str, Figure], told: Mapping[str, flo
     """Yield what the figures of a selection show, rule by rule; `told` by cause is told by others, of the span."""
     yield from _idle(view, figures, told)
     yield from _computation(figures)
-    yield from _warm_up(view, figures)
 
 
 def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]) -> Iterator[Finding]:
@@ -119,26 +118,6 @@ def _computation(figures: dict[str, Figure]) -> Iterator[Finding]:
     gain = Gain(1.0, 1 / busy.value, reason)
     text = f"{busy.label}: {busy.definition}."
     yield tell("computation", title, "low", text, (busy,), gain)
-
-
-def _warm_up(view: Selection, figures: dict[str, Figure]) -> Iterator[Finding]:
-    found = detected(view)
-    early = found[~found["steady"]]
-    if not len(early) or "span_ns" not in figures or early["dur_ns"].sum() < NOTABLE * figures["span_ns"].value:
-        return
-    steady = steps.steady(found)["dur_ns"].median()
-    excess = float((early["dur_ns"] - steady).clip(lower=0).sum() / figures["span_ns"].value)
-    value = float(early["dur_ns"].sum() / figures["span_ns"].value)
-    definition = "time of the steps marked not steady over the span"
-    share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
-    text = (
-        f"{len(early)} of {len(found)} steps (found by {found['how'].iloc[0]}) are slower than the rest: "
-        f"{duration(early['dur_ns'].median())} instead of {duration(steady)} in the median."
-    )
-    gain = Gain(1.0, 1.0, "warm-up is paid once: leaving it out makes the figures true, not the program faster")
-    text += f" They take {percent(excess)} of the time more than as many steady ones would."
-    title = f"The measurement contains warm-up: {share.text} of the time"
-    yield tell("warm_up", title, severity(excess), text, (share,), gain)
 
 
 def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:

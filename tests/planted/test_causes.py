@@ -196,10 +196,11 @@ BASELINE, AFTER = (
 def test_what_the_public_optimisation_removed_is_found_before_and_not_after(profiles: Path) -> None:
     """AI-Profiler's training copies 138 batches from pageable memory before, and 26 from pinned memory after.
 
-    Its second change is that alone: the loader still is what the GPU waits for, as the first finding of both says.
+    Its second change is that alone: the loader still is what the GPU waits for, as the first finding of both says. The
+    first step lasts 2.8 s, but all except 9 ms of it lie before the first operation of the GPU: it is no warm-up of it.
     """
     before, after = (diagnosis.findings(perfkit.load(profiles / "nsys" / name)) for name in (BASELINE, AFTER))
-    assert {"copies_pageable", "warm_up", "idle_host_code"} == {f.rule for f in before} - {f.rule for f in after}
+    assert {"copies_pageable", "idle_system"} == {f.rule for f in before} - {f.rule for f in after}
     assert ["idle_data_loading"] * 2 == [found[0].rule for found in (before, after)]
 
 

@@ -1,0 +1,117 @@
+"""Warm-up: the first steps of a run that last more than 1.5 times as long as the later ones, and what they cost.
+
+Steps are those of the GPU (`perfkit.analysis.steps`). Where the CPU runs ahead of the GPU, the kernels of a step run
+after its range: the GPU's steps then do not show what the CPU did before the first one. There the ranges are matched
+with the calls that launched the kernels, and only the time in which the GPU was idle counts as cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis import steps
+from perfkit.analysis.causes import started_by
+from perfkit.analysis.intervals import intersect, union
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
+from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.timeline import busy, detected, idle_gaps, span_ns
+from perfkit.format import duration, percent
+from perfkit.selection import Selection
+
+NOTABLE = 0.1
+
+
+class Warming(NamedTuple):
+    """The slow first steps (STEPS), of how many found how, what a later one takes, and what they cost; ns."""
+
+    early: pd.DataFrame
+    steps_count: int
+    how: str
+    usual_ns: float
+    spent_ns: int
+    excess_ns: float
+    idle_ns: int | None
+
+
+@kept
+def warming(view: Selection) -> Warming:
+    """Return the steps that are warm-up: by what the GPU does, else by what the CPU does."""
+    found = detected(view)
+    of_gpu = _slow(found)
+    if len(of_gpu) or view.ranges.empty or not found["how"].eq("kernel sequence").all():
+        return _cost(view, of_gpu, found)
+    of_host = _of_host(view)
+    early = _slow(of_host)
+    return _cost(view, early, of_host, host=True) if len(early) else _cost(view, of_gpu, found)
+
+
+def _slow(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the steps before the steady ones of their rank that last more than 1.5 times their median."""
+    steady = steps.steady(found).groupby("rank")
+    first, usual = (found["rank"].map(of) for of in (steady["step"].min(), steady["dur_ns"].median()))
+    return found[(found["step"] < first) & (found["dur_ns"] > steps.SLOW * usual)]
+
+
+def _of_host(view: Selection) -> pd.DataFrame:
+    """Return the steps of ranges by when their kernels were launched, none without the calls."""
+    call = started_by(view.all_kernels, view.api_calls)
+    launched = view.all_kernels[call >= 0]
+    launched = launched.assign(start_ns=view.api_calls["start_ns"].to_numpy()[call[call >= 0]])
+    found = steps.detect(view.ranges, launched.sort_values(["rank", "gpu", "start_ns"]), window=view.window)
+    return found[found["how"] != "kernel sequence"]
+
+
+def _cost(view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bool = False) -> Warming:
+    """Return what the early steps cost: their time while the GPU was seen, or the idle time of the GPU in it."""
+    usual = steps.steady(found).groupby("rank")["dur_ns"].median()
+    excess = float((early["dur_ns"] - early["rank"].map(usual)).sum())
+    how = str(found["how"].iloc[0]) if len(found) else ""
+    seen = busy(view)
+    first = seen["start_ns"].groupby(seen["rank"]).min()
+    last = (seen["start_ns"] + seen["span_ns"]).groupby(seen["rank"]).max()
+    start, end = early["start_ns"], early["start_ns"] + early["dur_ns"]
+    start, end = start.clip(lower=early["rank"].map(first)), end.clip(upper=early["rank"].map(last))
+    spent = int((end - start).clip(lower=0).sum())
+    idle = _idle_ns(view, early["rank"], start, end) if host else None
+    if idle is not None:
+        spent, excess = idle, min(excess, idle)
+    middle = float(usual.median()) if len(usual) else 0.0
+    return Warming(early, len(found), how, middle, spent, min(excess, spent), idle)
+
+
+def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series) -> int:
+    """Return the idle time of the GPU in intervals of a rank."""
+    gaps = idle_gaps(view)
+    if gaps is None:
+        return 0
+    begin, length, of = (gaps[name].to_numpy(np.int64) for name in ("start_ns", "dur_ns", "rank"))
+    inside = union(*(column.to_numpy(np.int64) for column in (start, end, rank)))
+    both = intersect(union(begin, begin + length, of), inside)
+    return int((both.end - both.start).sum())
+
+
+def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
+    """Yield the first steps where they take a tenth of the time."""
+    found, span = warming(view), span_ns(view)
+    if found.early.empty or "span_ns" not in known or found.spent_ns < NOTABLE * span:
+        return
+    value, excess = found.spent_ns / span, found.excess_ns / span
+    definition = "time of the first steps that last more than 1.5 times the median of the later ones, over the span"
+    if found.idle_ns is not None:
+        definition = f"idle time of the GPU in the {definition.removeprefix('time of the ')}"
+    share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
+    early = found.early["dur_ns"].median()
+    text = (
+        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) are slower than the rest: "
+        f"{duration(early)} instead of {duration(found.usual_ns)} in the median."
+    )
+    text += f" They take {percent(excess)} of the time more than as many steady ones would."
+    if found.idle_ns is not None:
+        text += " These are times on the CPU, which launches ahead; the cost is the idle time of the GPU in them."
+    gain = Gain(1.0, 1.0, "warm-up is paid once: leaving it out makes the figures true, not the program faster")
+    title = f"The measurement contains warm-up: {share.text} of the time"
+    yield tell("warm_up", title, severity(excess), text, (share,), gain)

@@ -1,0 +1,62 @@
+"""Warm-up is told where the first steps are slow, on the GPU or on the CPU: small runs with known times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from diagnosis.test_diagnosis import _view
+from diagnosis.test_gpus import told
+from frames import api_calls, kernels, ranges
+
+import perfkit
+from perfkit import diagnosis
+
+MS = 1_000_000
+
+
+def ahead() -> perfkit.Selection:
+    """The CPU is done after 45 ms: a step of 40 ms, four of 1 ms; the GPU works from 0 to 1 and from 39 to 89 ms."""
+    spans = [(0, 40), *((40 + i, 1) for i in range(4))]
+    launches = [(0, 0, 1, "begin")]
+    for step, (start, dur) in enumerate(spans):
+        at = start + dur - 1
+        launches += [(at, 39 + 10 * step, 5, "a"), (at, 44 + 10 * step, 5, "b")]
+    rows = [
+        {"start_ns": start * MS, "dur_ns": dur * MS, "name": name, "correlation": i}
+        for i, (_, start, dur, name) in enumerate(launches)
+    ]
+    calls = [{"start_ns": at * MS, "dur_ns": 1000, "correlation": i} for i, (at, *_) in enumerate(launches)]
+    named = [{"start_ns": start * MS, "dur_ns": dur * MS, "name": f"step {i}"} for i, (start, dur) in enumerate(spans)]
+    return _view(kernels=kernels(*rows), api_calls=api_calls(*calls), ranges=ranges(*named))
+
+
+def stepped(first_ms: int) -> perfkit.Selection:
+    """A first step and four of 10 ms, each a kernel that fills it, in ranges."""
+    spans = [(0, first_ms), *((first_ms + 10 * i, 10) for i in range(4))]
+    rows = [{"start_ns": start * MS, "dur_ns": dur * MS} for start, dur in spans]
+    return _view(kernels=kernels(*rows), ranges=ranges(*({**row, "name": f"step {i}"} for i, row in enumerate(rows))))
+
+
+def test_a_first_step_that_is_slow_on_the_cpu_alone_is_told() -> None:
+    """The GPU is idle for 38 of 89 ms in the first step, which its own steps of 10 ms do not show."""
+    found = told(ahead())
+    of = found["warm_up"]
+    assert of.title == "The measurement contains warm-up: 42.7 % of the time"
+    assert ("high", 38 / 89) == (of.severity, pytest.approx(of.evidence[0].value))
+    assert "1 of 5 steps (found by nvtx) are slower than the rest: 40.0 ms instead of 1.00 ms" in of.explanation
+    (idle,) = (finding for rule, finding in found.items() if rule.startswith("idle_"))
+    assert "100 % of this time lies in steps that are warm-up" in idle.against
+
+
+@pytest.mark.parametrize(("first", "is_told"), [(12, False), (15, False), (16, True), (30, True)])
+def test_a_first_step_within_the_threshold_is_not_told(first: int, is_told: bool) -> None:
+    """Above 1.5 times the median of the later ones, as the rule says; 12 and 15 ms are over a tenth of the time too."""
+    assert is_told == ("warm_up" in told(stepped(first)))
+
+
+def test_warm_up_is_a_part_of_the_time(profiles: Path) -> None:
+    """Steps that begin before the first kernel count from that kernel on: never more than all of the time."""
+    name = "HTA__amd_trace__mi250_minitoy_train_ROCm6_2_kineto.json.gz"
+    for finding in diagnosis.findings(perfkit.load(profiles / "torch" / name)):
+        assert finding.rule != "warm_up" or finding.evidence[0].value <= 1
