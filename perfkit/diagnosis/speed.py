@@ -1,4 +1,4 @@
-"""Rules about a busy GPU that is slower than it could be: its clock fell, or its kernels have too few blocks.
+"""Rules about what slows kernels down: a clock that fell, too few blocks, pages that move while they run.
 
 The highest clock is the one reached for a hundredth of the time in which kernels ran: single readings may be wrong. A
 clock counts as lowered below nine tenths of it, after the GPU has reached that once: a GPU that wakes up is not slowed
@@ -7,6 +7,9 @@ down. What is lost is the time of the kernels then, less what they would take at
 A kernel with fewer blocks than the GPU has SMs leaves SMs without work. Kernels under 10 µs are left out, since their
 launch costs more; so are communication kernels, which need few SMs, and time in which other kernels run at the same
 time. Three tenths of the time in such kernels, and a tenth lost, are told (conventions).
+
+Pages of unified memory that the driver moves are copies without a CUDA call, from managed to managed memory. They are
+told where they take a tenth of the time. Whether a kernel that runs meanwhile waits for them is not recorded.
 """
 
 from __future__ import annotations
@@ -19,15 +22,15 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import covered
-from perfkit.analysis.intervals import cut, devices, ends, subtract, total, union
+from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
 from perfkit.analysis.monitoring.alignment import aligned, on
 from perfkit.analysis.monitoring.readings import readings
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
 from perfkit.diagnosis.gpus import named
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import busy, unrecorded
+from perfkit.diagnosis.timeline import busy, span_ns, unrecorded
 from perfkit.errors import PerfkitError
-from perfkit.format import duration, number, percent, printable
+from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
 
 CLOCKS = ("sm_clock_hz", "gpc_clock_hz")
@@ -76,6 +79,7 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     if throttled is None or throttled.value < NOTABLE:  # the reasons say more than the clock alone
         yield from _clock(view)
     yield from _few_blocks(view)
+    yield from _migrations(view)
 
 
 @kept
@@ -204,3 +208,44 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
     title = f"Kernels with fewer blocks than the GPU has SMs take {taken.text} of the time"
     gain = removing(lost, "at most their work spreads evenly over all SMs; blocks that fill an SM better gain more")
     yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
+
+
+def migrated(copies: pd.DataFrame) -> pd.Series:
+    """Tell which COPIES are pages of unified memory that the driver moved."""
+    inside = copies["src_memory"].eq("managed") & copies["dst_memory"].eq("managed")
+    return inside & (copies["correlation"] <= 0)
+
+
+@kept
+def migrations(view: Selection) -> tuple[int, int, int, int]:
+    """Return how many migrations there are, their bytes, and their time beside no kernel and beside kernels, ns."""
+    copies = cut(view.copies, view.window)
+    copies = copies[migrated(copies)]
+    if copies.empty:
+        return 0, 0, 0, 0
+    index, (of_copy, of_kernel) = devices(copies, view.all_kernels)
+    moving = union(*ends(copies, None), of_copy)
+    running = union(*ends(view.all_kernels, view.window), of_kernel)
+    alone, beside = subtract(moving, running), intersect(moving, running)
+    alone_ns, beside_ns = (int(total(part, len(index)).sum()) for part in (alone, beside))
+    return len(copies), int(copies["bytes"].sum()), alone_ns, beside_ns
+
+
+def _migrations(view: Selection) -> Iterator[Finding]:
+    count, moved, alone_ns, beside_ns = migrations(view)
+    span = span_ns(view)
+    if not count or alone_ns + beside_ns < NOTABLE * span:
+        return
+    alone, beside = alone_ns / span, beside_ns / span
+    definition = "time in which the driver moves pages of unified memory and no kernel runs, over the span"
+    exposed = Figure("migration_frac", "Page migrations, no kernel", alone, "1", definition, "COPIES, KERNELS")
+    definition = "time in which the driver moves pages of unified memory while kernels run, over the span"
+    hidden = Figure("migration_beside_frac", "Page migrations, kernels run", beside, "1", definition, "COPIES, KERNELS")
+    text = (
+        f"The driver moves {size(moved)} in {count:,} migrations. For {exposed.text} of the time they run alone, for "
+        f"{hidden.text} while kernels run, which may wait for these pages."
+    )
+    title = f"Unified memory moves its pages for {percent(alone + beside)} of the time"
+    reason = "at most this time disappears; at least none, if kernels do not wait for the pages"
+    gain = removing(alone + beside, reason)
+    yield tell("unified_memory", title, severity(alone + beside), text, (exposed, hidden), gain)

@@ -24,6 +24,7 @@ from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
+from perfkit.diagnosis.speed import migrated
 from perfkit.diagnosis.timeline import span_ns, unrecorded
 from perfkit.format import percent, size
 from perfkit.selection import Selection
@@ -47,9 +48,9 @@ def moved(view: Selection) -> pd.DataFrame:
 
 @kept
 def kinds(view: Selection) -> pd.Series:
-    """Return the kind of each copy over the link to the host, but of checkpoints, by its row in `moved`."""
+    """Return the kind of each copy over the link that the program asked for, but of checkpoints, by row in `moved`."""
     copies = moved(view)
-    copies = copies[copies["direction"].isin(LINK) & ~launching.inside(view, copies)]
+    copies = copies[copies["direction"].isin(LINK) & ~launching.inside(view, copies) & ~migrated(copies)]
     pageable = copies["src_memory"].eq("pageable") | copies["dst_memory"].eq("pageable")
     call = started_by(copies, view.api_calls)
     waits = np.append(where(view.api_calls["name"], is_sync), False)[call]
@@ -92,8 +93,8 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
             yield _finding(view, known, kind, share)
     whole = known.get("exposed_copy_frac")
     rest = 0.0
-    if whole is not None:  # less what copies of checkpoints hold up
-        saving = moved(view).index[np.flatnonzero(launching.inside(view, moved(view)))]
+    if whole is not None:  # less what copies of checkpoints and migrations hold up
+        saving = moved(view).index[np.flatnonzero(launching.inside(view, moved(view)) | migrated(moved(view)))]
         rest = whole.value - (_exposed_ns(view, saving) / span_ns(view) if len(saving) else 0.0)
     if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
         title = f"Copies hold up the GPU: {percent(rest)} of the time"

@@ -105,6 +105,7 @@ PRODUCED: dict[str, Found] = {
     "late_gpu": lambda *_: (late(), ""),
     "clock_lowered": lambda *_: (clocked(), ""),
     "few_blocks": lambda *_: (few(), ""),
+    "unified_memory": real("nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_memory": real("nsys/extra-p__extrap__profile1.sqlite"),
     "idle_launch": real("torch/HTA__trace_file_list__inference_rank_1.json.gz"),

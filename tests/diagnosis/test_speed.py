@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 from diagnosis.test_diagnosis import _view
 from diagnosis.test_gpus import kernel, told
-from frames import kernels
+from frames import copies, kernels
 
 import perfkit
 from perfkit import diagnosis
@@ -37,6 +38,14 @@ def few(name: str = "scan") -> perfkit.Selection:
     """A kernel of 10 blocks for 40 of 100 ms, one of 1000 for the others."""
     scan = {"start_ns": 0, "dur_ns": 40 * MS, "grid_blocks": 10}
     return gridded(scan, {"start_ns": 40 * MS, "dur_ns": 60 * MS, "grid_blocks": 1000, "name": "wide"}, name=name)
+
+
+def migrating(**more: Any) -> perfkit.Selection:
+    """A kernel from 40 to 100 ms, pages that move from 20 to 60 ms, without a call."""
+    page = {"start_ns": 20 * MS, "dur_ns": 40 * MS, "bytes": 2_000_000, "src_memory": "managed"}
+    page |= {"dst_memory": "managed", "correlation": 0, **more}
+    begin = {"start_ns": 0, "dur_ns": 20 * MS}
+    return _view(kernels=kernels(begin, {"start_ns": 40 * MS, "dur_ns": 60 * MS}), copies=copies(page))
 
 
 def test_a_falling_clock_is_told() -> None:
@@ -111,3 +120,28 @@ def test_clocks_of_real_captures_hold(profiles: Path, name: str) -> None:
     The kernel with one block lasts 1.8 us and is left to the rules about launches.
     """
     assert not {"clock_lowered", "few_blocks"} & set(told(perfkit.select(perfkit.load(profiles / "nsys" / name))))
+
+
+def test_migrations_of_pages_are_told() -> None:
+    """20 of 100 ms alone and 20 ms beside a kernel: told as no copies of the program."""
+    found = told(migrating())
+    of = found["unified_memory"]
+    assert of.title == "Unified memory moves its pages for 40.0 % of the time"
+    assert [0.2, 0.2] == pytest.approx([figure.value for figure in of.evidence])
+    assert ("high", "medium", 0.4) == (of.severity, of.confidence, pytest.approx(of.gain.share))
+    assert not [rule for rule in found if rule.startswith(("copies_", "exposed_copy"))]
+
+
+@pytest.mark.parametrize("more", [{"correlation": 5}, {"src_memory": "pinned"}])
+def test_copies_of_the_program_are_no_migrations(more: dict[str, Any]) -> None:
+    """A call started the copy, or it is not of managed memory."""
+    found = told(migrating(**more))
+    assert "unified_memory" not in found
+    assert "copies_serial" in found
+
+
+def test_migrations_of_a_real_capture(profiles: Path) -> None:
+    """ICON on OpenACC, by SQL: 22.8 ms of migrations while kernels run and 9.75 ms alone, out of 136.4 ms."""
+    of = told(perfkit.select(perfkit.load(profiles / "nsys" / "NTHU-SC__ISC25-ICON-C__gpu.sqlite")))["unified_memory"]
+    assert [9.754901 / 136.406013, 22.776111 / 136.406013] == pytest.approx([f.value for f in of.evidence], rel=1e-3)
+    assert "5,510 migrations" in of.explanation
