@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
 
 _KERNEL = {
     "rank": 0,
@@ -36,6 +36,7 @@ _COPY = {
     "correlation": -1,
 }
 _CALL = {"rank": 0, "process": 1, "thread": 1, "name": "cudaLaunchKernel", "correlation": -1}
+_OS_CALL = {"rank": 0, "process": 1, "thread": 1, "name": "read"}
 _RANGE = {"rank": 0, "process": 1, "thread": 1, "name": "range", "domain": "", "kind": "push_pop", "depth": 0}
 
 
@@ -59,6 +60,11 @@ def copies(*spans: dict[str, Any]) -> pd.DataFrame:
 def api_calls(*spans: dict[str, Any]) -> pd.DataFrame:
     """API_CALLS with one row per dict (at least start_ns and dur_ns)."""
     return API_CALLS.make(_rows(_CALL, spans))
+
+
+def os_calls(*spans: dict[str, Any]) -> pd.DataFrame:
+    """OS_CALLS with one row per dict (at least start_ns and dur_ns)."""
+    return OS_CALLS.make(_rows(_OS_CALL, spans))
 
 
 def ranges(*spans: dict[str, Any]) -> pd.DataFrame:

@@ -5,11 +5,12 @@ Conventions
 The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the thread of that call did,
 moment by moment; the parts add up to the gap, and the largest one names its cause and detail.
 
-    host_wait     until the launch call returns, by detail, of several at a moment the first:
+    host_wait     until the launch call returns, by detail; in that call launch, but cuda_call if it copies; before
+                  it, of several at a moment the first:
         sync          inside a call that waits for the GPU
-        launch        inside a launch call, that of the gap included
+        launch        inside another launch call
         memory        inside a call that reserves or releases memory
-        cuda_call     inside another CUDA call, or inside the copy call that ends the gap
+        cuda_call     inside another CUDA call
         data_loading  in a range whose name matches DATA_LOADING
         system        in a recorded call of the operating system
         host_code     in none of these: code of the program itself

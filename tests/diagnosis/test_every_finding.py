@@ -109,6 +109,8 @@ PRODUCED: dict[str, Found] = {
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_memory": real("nsys/extra-p__extrap__profile1.sqlite"),
     "idle_launch": real("torch/HTA__trace_file_list__inference_rank_1.json.gz"),
+    "idle_cuda_call": real("nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite"),
+    "idle_system": real("nsys/openhackathons-org__AI-Profiler__baseline.sqlite"),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
     "idle_kernel_wait": real("nsys/ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir"),
     "idle_host_code": real("nsys/NVIDIA__Fuser__report1_2025.1.sqlite"),

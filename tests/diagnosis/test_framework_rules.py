@@ -73,13 +73,14 @@ def test_waiting_beside_a_busy_gpu_costs_nothing() -> None:
 
 
 def test_synchronisation_names_who_waits() -> None:
-    """Kernels end 55 us after each start of 100 us, waits of 48 us at 58; the GPU is idle for 50: 9 * 48 of 950 us.
+    """Kernels end 55 us after each start of 100 us, waits of 48 us at 58; the GPU is idle for 50: 9 * 46 of 950 us.
 
-    The last wait has no operation after it and costs nothing that is known.
+    The next kernel begins 4 us after its launch call returned, for which no wait is to blame. The last wait has no
+    operation after it and costs nothing that is known.
     """
     line = python_calls(op("train.py(33): log", 0, 1000 * US))
     waits = found(reading_values(58, python_calls=line))["synchronisation"]
-    assert ("high", pytest.approx(9 * 48 / 950)) == (waits.severity, waits.gain.share)
+    assert ("high", pytest.approx(9 * 46 / 950)) == (waits.severity, waits.gain.share)
     expected = "10 waits; the most costly are 9 by cudaStreamSynchronize at train.py(33): log."
     assert expected == waits.explanation
 
@@ -99,9 +100,9 @@ def test_what_the_system_told_of_waits_is_not_told_again() -> None:
 
 
 def test_small_operators_gain_their_pauses() -> None:
-    """Kernels of 3 us every 20 us: 299 gaps of 17 us in a span of 5,983 us."""
+    """Kernels of 3 us every 20 us: 299 gaps of 17 us in a span of 5,983 us, 3 of each after the launch returned."""
     small = found(micro_kernels())["small_operators"]
-    assert 299 * 17 / 5_983 == pytest.approx(small.gain.share)
+    assert 299 * 14 / 5_983 == pytest.approx(small.gain.share)
     assert "100 % of the launches" in small.explanation
     assert "aten::add, aten::mul, aten::native_layer_norm" in small.explanation
 
