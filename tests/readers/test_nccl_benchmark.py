@@ -154,6 +154,17 @@ def test_rows_that_nccl_cuts_in_pieces_are_joined(host: str, prefix: str, tmp_pa
     assert ["P2P/IPC"] == profile.table("LINKS")["transport"].tolist()
 
 
+def test_numbers_run_into_the_same_host_in_every_row(tmp_path: Path) -> None:
+    """Each row of a log is torn behind its root and its first half, so ``-1node0`` and ``0node0`` are there often."""
+    whole = files.said("Channel 00/0 : 0[0] -> 1[1] via P2P/IPC", host="node0")
+    torn = []
+    for size, count, out, into in files.ROWS:
+        torn += [files.start(size, count) + whole, whole, files.half(out) + whole, whole, files.half(into)]
+    profile = read(tmp_path, files.table(inner=[whole, *torn]))
+    assert NS == profile.table("COLLECTIVES")["dur_ns"].tolist()
+    assert ["P2P/IPC"] == profile.table("LINKS")["transport"].tolist()
+
+
 def test_other_lines_between_rows_are_skipped(tmp_path: Path) -> None:
     """Warnings of the program and of MPI do not end a table."""
     first, *others = files.rows()

@@ -68,6 +68,7 @@ class Row:
 
 _MARK = re.compile(r"NCCL (INFO|WARN|TRACE|ABORT|CALL) ")
 _WRITER = re.compile(r"([^\s:]{1,80}):(\d{1,10}):\d{1,10} \[(\d{1,4})\] (?:\S{1,120} ){0,3}$")
+_GLUED = re.compile(r"-?\d+")  # a root or a number of wrong elements, after which the test flushes its output
 _REACH = 400  # characters before NCCL's mark in which its writer is looked for
 VERSION = re.compile(r"\b[NR]CCL version\s?:? (\d+\.\d+[\w.+-]*)")
 _COMM = re.compile(
@@ -238,15 +239,25 @@ def _parted(text: str) -> tuple[str, Said, int] | None:
 
 
 def _unglue(log: Log, at: list[int]) -> None:
-    """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``)."""
-    hosts = Counter(line_of_nccl.host for line_of_nccl in log.said)
-    repeated = [host for host, count in hosts.items() if count > 1]
+    """Give a line back its end where that ran into the name of NCCL's host (``-1node7:...``).
+
+    The name that is left must be that of more lines. Where the same end ran into several names it is a number.
+    """
+    counts = Counter(line_of_nccl.host for line_of_nccl in log.said)
+    inner = {host: _inner(host, counts) for host in counts}
     for place, (line, line_of_nccl) in enumerate(zip(at, log.said, strict=True)):
-        if hosts[line_of_nccl.host] == 1 and log.lines[line].text.strip():
-            host = next((host for host in repeated if line_of_nccl.host.endswith(host)), line_of_nccl.host)
+        host = inner[line_of_nccl.host]
+        if host != line_of_nccl.host and log.lines[line].text.strip():
             glued = line_of_nccl.host.removesuffix(host)
             log.said[place] = line_of_nccl._replace(host=host)
             log.lines[line] = log.lines[line]._replace(text=log.lines[line].text + glued)
+
+
+def _inner(host: str, counts: Counter[str]) -> str:
+    """Return the name of a host without what ran into it, the same name if nothing did."""
+    ends = (end for end, count in counts.most_common() if count > counts[host] and host.endswith(end))
+    inner = next(ends, host)
+    return inner if counts[host] == 1 or _GLUED.fullmatch(host.removesuffix(inner)) else host
 
 
 def facts_of(written: Iterable[Said], printed: Iterable[str]) -> Facts:
