@@ -23,7 +23,9 @@ from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 Given = Run | Selection | Sequence[Run | Selection]
+BENCHMARKS = "benchmarks"  # the collectives that a benchmark timed, not those of a program
 KINDS = {"kernels": "a timeline", "launches": "counters", "calltree": "call paths", "samples": "sampled metrics"}
+KINDS |= {BENCHMARKS: "a benchmark of communication"}
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Side:
 
     def table(self, name: str) -> list[pd.DataFrame]:
         """Return a table of each repeat, as chosen."""
+        if name == BENCHMARKS:
+            return [rows[rows["source"].eq("benchmark")] for rows in self.table("collectives")]
         return [getattr(view if hasattr(view, name) else view.run, name) for view in self.views]
 
     def has(self, name: str) -> bool:
@@ -54,6 +58,7 @@ RECORD = {
     "launches": "ncu --set full -o report PROGRAM",
     "calltree": "hpcrun -e CPUTIME -e gpu=nvidia PROGRAM",
     "samples": "nvidia-smi dmon -s pucm -o DT, while the program runs",
+    BENCHMARKS: "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, on the same GPUs",
 }
 STEPS = Refusal(
     "Did the steps get faster?",
