@@ -1,8 +1,7 @@
 """Pictures of what differs between two runs: time per family of kernels, and ratios with their intervals.
 
-Frames are those of `perfkit.analysis.compare`. A ratio is after over before, on a logarithmic axis, so that twice as
-fast and twice as slow are equally far from 1. `steps` and `utilisation` compare each run with the one before it; the
-last bar of `steps` leads from the first run to the last, which were compared directly.
+Frames are those of `perfkit.analysis.compare`. A ratio is after over before, on a logarithmic axis: twice as fast and
+twice as slow are equally far from 1. The last bar of `steps` leads from the first run to the last, compared directly.
 """
 
 from __future__ import annotations
@@ -40,9 +39,8 @@ SHARES = {REACHED: KIND_COLOURS["idle"], GAINED: KIND_COLOURS["computation"], LO
 def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.LayerChart:
     """Draw the kernel time of each family before and after, the family whose time moved most first.
 
-    `frame`: columns family, before_ns, after_ns, difference_ns, verdict, as from `analysis.compare.families`; may be
-    empty.
-    `per`: what the times are of: step or run. Raises ValueError if a verdict is unknown, or a time negative.
+    `frame`: columns family, before_ns, after_ns, difference_ns, verdict, as from `analysis.compare.families`; no time
+    is negative. `per`: what the times are of: step or run.
     """
     need(frame, "family", "before_ns", "after_ns", "difference_ns", "verdict")
     theme.known(frame, "verdict", VERDICT_COLOURS)
@@ -96,9 +94,7 @@ def intervals(frame: pd.DataFrame, *, label: str = "label", title: str = "") -> 
     """Draw ratios after / before with their confidence intervals, the verdict in colour and words.
 
     `frame`: columns ratio, ratio_low, ratio_high, verdict and the one named by `label`, as from
-    `analysis.compare.families` or `steps`; rows without an interval are drawn as points, without a ratio left out; may
-    be empty.
-    `label`: column that names a row. Raises ValueError if a verdict is unknown.
+    `analysis.compare.families` or `steps`; rows without an interval are drawn as points, without a ratio left out.
     """
     need(frame, label, "ratio", "ratio_low", "ratio_high", "verdict")
     theme.known(frame, "verdict", VERDICT_COLOURS)
@@ -159,10 +155,9 @@ def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
 def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.LayerChart:
     """Draw the step time of the first and last run as bars from 0, and of each between them what it changed.
 
-    `ledger`: columns label, step_ns, step_low_ns, step_high_ns, change_ns, verdict, cumulative_ratio; runs in their
-    order; those without a step time are left out; may be empty.
-    `of`: what the times are, where they are no step times but, say, times by sample. Raises ValueError if a verdict is
-    unknown or a step time not above 0.
+    `ledger`: columns label, step_ns (above 0; rows without one are left out), step_low_ns, step_high_ns, change_ns,
+    verdict, cumulative_ratio; runs in their order. `of`: what the times are, if not step times but, say, times by
+    sample.
     """
     need(ledger, "label", "step_ns", "step_low_ns", "step_high_ns", "change_ns", "verdict", "cumulative_ratio")
     theme.known(ledger, "verdict", VERDICT_COLOURS)
@@ -248,9 +243,8 @@ def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
 def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str = "") -> alt.LayerChart:
     """Draw the utilisation after each change, and which part of it the change brought.
 
-    `ledger`: columns label and utilisation_frac, 0..1; runs in their order; those without one are left out; may be
-    empty.
-    `of`: which of the meanings of utilisation it is. Raises ValueError if a utilisation is not a fraction.
+    `ledger`: columns label and utilisation_frac, 0..1 (rows without one are left out); runs in their order. `of`: which
+    of the meanings of utilisation it is.
     """
     need(ledger, "label", "utilisation_frac")
     theme.fraction(ledger, "utilisation_frac")

@@ -1,9 +1,8 @@
 """The timeline that a person zooms into: busy shares of bins where there is much, operations one by one where not.
 
-It is drawn again at every gesture, and a chart of Altair takes a third of a second to make: this one is written as
-Vega-Lite itself. Vega-Lite reports a brush while it is still being drawn, and replacing the picture then would end the
-gesture: signals of Vega, patched in, report it when it is let go. Times are nanoseconds since the start of the window,
-short and exact. CSV holds numbers alone: whatever a profile calls its kernels, it cannot end a row.
+It is drawn again at every gesture, and a chart of Altair takes a third of a second to make: this one is Vega-Lite
+itself. Signals of Vega, patched in, report a brush when it is let go, since replacing the picture earlier would end the
+gesture. Times are ns since the start of the window. CSV holds numbers alone: no name of a kernel can end a row.
 """
 
 from __future__ import annotations
@@ -119,14 +118,12 @@ def timeline(
     """Return the Vega-Lite specification of lanes over a window with its data; empty lanes without a row.
 
     `labels`: the lanes' names from the top down, of numbers and words of perfkit, never of names from a profile.
-    `bins`: columns lane (number), kind (of `COLOURS`), start_ns, dur_ns, busy_frac (0..1): bins with busy time; may be
-    empty.
+    `bins`: columns lane (number), kind (of `COLOURS`), start_ns, dur_ns, busy_frac (0..1): bins with busy time.
     `spans`: columns lane, level (from 0), levels (that its lane has), kind, name, start_ns, dur_ns, correlation (-1
-    none), call (name of the launching call), call_start_ns, call_dur_ns (Int64), id (Int64; what a click on it
-    reports): NA where there is none; may be empty.
-    `window`: (start_ns, end_ns) of the axis.
-    `title`, `explanation`: what is seen, and lines on how to read it. Raises ValueError if a kind has no colour, a
-    fraction lies outside 0..1, or there are more rows than a browser draws.
+    none), call (name of the launching call), call_start_ns, call_dur_ns (Int64), id (Int64; what a click reports): NA
+    where there is none.
+    `window`: (start_ns, end_ns) of the axis. `title`, `explanation`: what is seen, and lines on how to read it. Raises
+    ValueError if there are more rows than a browser draws.
     """
     need(bins, *BINS)
     need(spans, *SPANS)
@@ -270,10 +267,7 @@ def bin_layers(place: Spec, shades: Spec, first: int, scale: Unit) -> Spec:
 
 
 def span_layers(place: Spec, shades: Spec, window: tuple[int, int], scale: Unit) -> list[Spec]:
-    """Return operations of the GPU, whose tooltip names the call that launched them, and what ran on the CPU.
-
-    The outline keeps visible what is narrower than a pixel, and apart what is wider than some.
-    """
+    """Return operations of the GPU and of the CPU; the outline keeps visible what is narrower than a pixel."""
     first, wide = window[0], (window[1] - window[0]) * APART // WIDTH
     stroke = {**shades, "condition": {"test": f"datum.d > {wide}", "value": "white"}}
     shown = [("name", "name"), ("label", "lane"), ("what", "kind"), ("time", f"starts at ({scale.symbol})")]
@@ -358,10 +352,7 @@ def _milli(values: NDArray[np.float64]) -> _NUMBERS:
 
 
 def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
-    """Return the bins as rectangles: kinds that share a bin stand on one another, in a lane one unit high.
-
-    They can add up to more than 1 only where operations of one stream overlap; such a lane is scaled to its top.
-    """
+    """Return the bins as rectangles that stand on one another in a lane one unit high, scaled where operations overlap."""
     codes, kinds = pd.factorize(bins["kind"])
     places = np.array([*(list(NAMES).index(kind) for kind in kinds), 0])[codes]
     order = np.lexsort([places, *(bins[c].to_numpy(np.int64) for c in ("start_ns", "lane"))])

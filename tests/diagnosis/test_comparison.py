@@ -194,9 +194,7 @@ def test_one_model_on_two_vendors(profiles: Path) -> None:
 
 def test_benchmarks_of_communication(profiles: Path) -> None:
     """NVLink switched off: the last rows of the logs print 216.6 and 28.55 GB/s out of place, a loss of 7.6 times."""
-    logs = [
-        perfkit.load(profiles / "monitor" / f"Timez-zx__nccl-tests__{name}.log") for name in ("nccl", "nccl-fault")
-    ]
+    logs = [perfkit.load(profiles / "monitor" / f"Timez-zx__nccl-tests__{name}.log") for name in ("nccl", "nccl-fault")]
     found = compared(*logs)
     row = found.figures.set_index("id").loc["baseline_all_reduce_bytes_per_s"]
     assert [216.6, 28.55] == pytest.approx([row["before"] / 1e9, row["after"] / 1e9], rel=5e-4)

@@ -14,6 +14,8 @@ from readers import nccl_files as files
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import nccl, recognise, unrecognised
+from perfkit.readers.nccl.benchmark import implied_ranks
+from perfkit.readers.nccl.log import Row, Timing
 
 NS = [12340.0, 12300.0, 613300.0, 614000.0, 31533000.0, 31441000.0]
 ERROR = ("time", "algbw", "busbw", "error")
@@ -204,7 +206,8 @@ def test_a_file_can_hold_several_tables(tmp_path: Path) -> None:
 def test_ranks_are_those_of_one_group(tmp_path: Path) -> None:
     """With NCCL_TESTS_SPLIT several groups run at once: a collective has the ranks of its own."""
     split = [*files.devices(4, group="Group  0 "), *files.devices(4, group="Group  1 ")]
-    lines = ["# Using devices", *split, *files.header(), *files.rows(), *files.FOOTER]
+    row = files.start(8, 2) + files.half(("613.3", "218.85", "328.27", 0)) * 2  # busbw = 1.5 algbw, of four ranks
+    lines = ["# Using devices", *split, *files.header(), row, *files.FOOTER]
     frame = collectives(tmp_path, ["# nThread 1 nGpus 1 ", *lines])
     assert {4} == set(frame["ranks"])
 
@@ -339,11 +342,50 @@ def test_a_shortened_sweep_is_told(tmp_path: Path) -> None:
     )
 
 
-def test_without_devices_the_ranks_are_unknown(tmp_path: Path) -> None:
-    """A table that was cut out of its log has times and no ranks."""
+def test_without_devices_the_bandwidths_give_the_ranks(tmp_path: Path) -> None:
+    """478.11 over 273.20 GB/s is 1.75, and 2 (n - 1) / n is that for n = 8 only; 0.00 GB/s tell nothing."""
     lines = [*files.header(), *files.rows(), *files.FOOTER]
+    assert {8} == set(collectives(tmp_path, lines)["ranks"])
+    assert "the number of ranks is unknown" not in notes(tmp_path, lines)
+    lines = [*files.header(), *files.rows()[:1], *files.FOOTER]
     assert collectives(tmp_path, lines)["ranks"].isna().all()
     assert "the number of ranks is unknown" in notes(tmp_path, lines)
+
+
+@pytest.mark.parametrize("lost", [0, 3, 7], ids=["first", "middle", "last"])
+def test_a_lost_line_of_the_list_costs_no_rank(lost: int, tmp_path: Path) -> None:
+    """The highest rank, or bus over algorithm bandwidth (1.75), tell that eight took part, whichever line is lost."""
+    lines = files.table()
+    del lines[lines.index(files.devices()[lost])]
+    assert {8} == set(collectives(tmp_path, lines)["ranks"])
+    assert ("its list of devices has 7 ranks, its bandwidths are those of 8" in notes(tmp_path, lines)) == (lost == 7)
+
+
+def test_a_pasted_list_may_lack_its_hash(tmp_path: Path) -> None:
+    """Markdown takes a ``#`` for a heading: the line of rank 0 and its GPU are read without it."""
+    lines = [line.removeprefix("# ").removeprefix("#") if i < 7 else line for i, line in enumerate(files.table())]
+    assert any(line.lstrip().startswith("Rank  0") for line in lines)
+    profile = read(tmp_path, lines)
+    assert {8} == set(profile.table("COLLECTIVES")["ranks"])
+    assert list(range(8)) == profile.table("DEVICES")["gpu"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("collective", "halves", "ranks"),
+    [
+        ("all_reduce", [("180.71", "338.82")], 16),  # 1.87494 to two digits each: between 15.99 and 16.00
+        ("all_gather", [("100.00", "87.50")], 8),
+        ("all_reduce", [("0.01", "0.02")], None),  # anything from 2 on
+        ("all_reduce", [("10.00", "19.96")], None),  # between about 400 and 700
+        ("all_reduce", [("100.00", "175.00"), ("100.00", "150.00")], None),  # 8 and 4: a contradiction
+        ("send_recv", [("100.00", "100.00")], None),
+        (None, [("100.00", "175.00")], None),
+    ],
+)
+def test_ranks_by_the_bandwidths(collective: str | None, halves: list[tuple[str, str]], ranks: int | None) -> None:
+    """The formula of nccl-tests turned round, with half of the last printed digit as doubt."""
+    timings = tuple(Timing("in_place", 1.0, float(algbw), float(busbw), 0.0) for algbw, busbw in halves)
+    assert ranks == implied_ranks([Row(8, 2, "float", "sum", -1, timings)], collective)
 
 
 def failed(lines: list[str]) -> list[str]:

@@ -17,7 +17,16 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.nccl.benchmark import BANNER, Report, Table, is_report, layout, read_report, read_tables
+from perfkit.readers.nccl.benchmark import (
+    BANNER,
+    Report,
+    Table,
+    implied_ranks,
+    is_report,
+    layout,
+    read_report,
+    read_tables,
+)
 from perfkit.readers.nccl.log import (
     Call,
     Edge,
@@ -167,6 +176,14 @@ def _collective(table: Table, path: Path) -> str | None:
     return options[0] if len(options) == 1 else next(iter(hints), None)
 
 
+def _ranks(table: Table, collective: str | None) -> int | None:
+    """Return the number of ranks of a table: of its list of devices, or what its bandwidths tell if that is more.
+
+    Lines of the list can be lost, none is there too often.
+    """
+    return max(table.ranks or 0, implied_ranks(table.rows, collective) or 0) or None
+
+
 def _collectives_table(benchmarks: Sequence[Table], calls: Sequence[Call], path: Path) -> pd.DataFrame:
     """Return COLLECTIVES: both halves of each row of the tables, then the calls."""
     columns = ["rank", "operation", "bytes", "dtype", "ranks", "dur_ns", "algorithm", "protocol", "placement", "source"]
@@ -174,7 +191,7 @@ def _collectives_table(benchmarks: Sequence[Table], calls: Sequence[Call], path:
     for table in benchmarks:
         name = _collective(table, path)
         for row in table.rows:
-            place = (0, name, row.bytes, row.dtype, table.ranks)
+            place = (0, name, row.bytes, row.dtype, _ranks(table, name))
             chosen = (row.algorithm, row.protocol)
             rows += [(*place, timing.dur_ns, *chosen, timing.placement, "benchmark") for timing in row.timings]
     for call in calls:
@@ -260,7 +277,10 @@ def _table_notes(table: Table, collective: str | None) -> list[str]:
         notes.append(f"ends after {len(table.rows)} rows without a summary: the run or the log was cut off")
     if table.rows and collective is None and not table.program:
         notes.append("the log does not say which collective it is; run a later nccl-tests, or name the file after it")
-    if table.rows and table.ranks is None:
+    ranks = _ranks(table, collective)
+    if table.rows and table.ranks and ranks != table.ranks:
+        notes.append(f"its list of devices has {table.ranks} ranks, its bandwidths are those of {ranks}, which count")
+    if table.rows and ranks is None:
         notes.append("without its list of devices the number of ranks is unknown, and so is the bus bandwidth")
     if wrong or table.out_of_bounds:
         notes.append(

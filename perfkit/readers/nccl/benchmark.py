@@ -8,6 +8,7 @@ before a line. A report may be cut off by the end of the run.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from typing import Any
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nccl.log import Line, Row, Timing, algorithm, protocol
+from perfkit.readers.nccl.log import PARTED, Line, Row, Timing, algorithm, protocol
 
 BANNER = re.compile(
     r"# nccl-tests version (\S+)(?: nccl-headers=\d+ nccl-library=(\d{1,9}))?|# nThread:? \d+ nGpus:? \d+ "
@@ -27,7 +28,11 @@ BANNER = re.compile(
 _STARTING = re.compile(r"# Collective test starting: (\w+)")
 _PROGRAM = re.compile(r"\b\w+_perf\b")
 _DEVICES = re.compile(r"# Using devices")
-_DEVICE = re.compile(r"#\s+Rank\s+\d+ (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) \[[^\]]*\] (.*\S)")
+_DEVICE = re.compile(
+    r"#\s+Rank\s+(\d{1,9}) (?:Group\s+(\d{1,9}) )?Pid\s+\d+ on\s+(\S+) device\s+(\d{1,9}) \[[^\]]*\] (.*\S)"
+)
+# The same lines where the ``#`` that begins them was taken for markup, as it is in a pasted text.
+_UNMARKED = re.compile(r"\b(?=nThread:? \d+ nGpus:? \d+ |Using devices\s*$|Rank\s+\d+ (?:Group\s+\d+ )?Pid\s+\d+ on )")
 _OUT_OF_BOUNDS = re.compile(r"# Out of bounds values\s*: (\d{1,18})")
 _REDUCED = re.compile(r"# Reducing maxBytes to (\d{1,20})")
 _END = re.compile(r"# (?:Avg bus bandwidth|Collective test concluded)")
@@ -40,6 +45,7 @@ _NUMBER = re.compile(r"\d{1,18}(?:\.\d{0,9})?(?:e[+-]?\d\d?)?|inf|-?nan")
 _TAILS = (r"", r"[A-Z]\w* [A-Z]\w* \d+|N/A N/A N/A", r"\d{4}-\d\d-\d\d [\d:]{8}")  # measured; rccl-tests -A; -S 1
 LONGEST = 1000  # characters of a header, with what a launcher puts before it
 FIELD = 7  # characters of a time, right-aligned under its label
+ROUNDED = 0.005  # GB/s, half of the last digit of a bandwidth
 LEAST = 8  # numbers of a row: size, count, and twice a time with two bandwidths
 _ROW = re.compile(r"\s*\d{1,18}\s+\d{1,18}\s+[a-z]\w*(?:\s|$)")
 
@@ -55,6 +61,7 @@ class Device:
     host: str
     gpu: int
     name: str
+    rank: int | None = None
 
 
 @dataclass
@@ -96,8 +103,9 @@ class _Reading:
 
     def take(self, line: Line) -> None:
         """Read one more line."""
-        if "#" in line.text:
-            self._comment(line.text)
+        text = line.text if "#" in line.text else _UNMARKED.sub("# ", line.text)
+        if "#" in text:
+            self._comment(text)
         elif self._layout and not self.tables[-1].ended:
             self._inside(self._layout, line)
         else:
@@ -125,7 +133,7 @@ class _Reading:
         table = self.tables[-1]
         table.headed, table.cpu_time, table.named = True, header.cpu_time, self._named
         if table.devices:
-            table.ranks = sum(device.group == table.devices[0].group for device in table.devices)
+            table.ranks = listed_ranks(table.devices)
         self._layout, self._begun, self._named = header, "", ""
 
     def _say(self, text: str) -> None:
@@ -136,7 +144,8 @@ class _Reading:
         if starting := _STARTING.search(text):
             table.program = starting[1]
         if device := _DEVICE.search(text):
-            table.devices.append(Device(int(device[1] or 0), device[2], int(device[3]), device[4]))
+            group, rank = int(device[2] or 0), int(device[1])
+            table.devices.append(Device(group, device[3], int(device[4]), device[5], rank))
         if reduced := _REDUCED.search(text):
             table.reduced_to = int(reduced[1])
         if bounds := _OUT_OF_BOUNDS.search(text):
@@ -164,6 +173,38 @@ class _Reading:
         elif header.resembles(text):
             table.damaged.append(line.number)
             self._begun = ""
+
+
+def listed_ranks(devices: Sequence[Device]) -> int:
+    """Return how many ranks the group of the first device has: its lines, or more where a line of one group is lost."""
+    listed = sum(device.group == devices[0].group for device in devices)
+    numbers = [device.rank for device in devices if device.rank is not None]
+    is_one_group = listed == len(devices) == len(numbers)
+    return max(listed, max(numbers) + 1) if is_one_group else listed
+
+
+def implied_ranks(rows: Sequence[Row], collective: str | None) -> int | None:
+    """Return the number of ranks that bus over algorithm bandwidth tell, None where they fit none or several.
+
+    Both are printed with two digits, so each row allows a range of numbers: what is left of all ranges must be one.
+
+    References
+    ----------
+    NVIDIA/nccl-tests, doc/PERFORMANCE.md: the factor is 2 (n - 1) / n for an all-reduce, (n - 1) / n for the parted.
+    """
+    most = 2.0 if collective == "all_reduce" else 1.0 if collective in PARTED else 0.0
+    low, high = 1.0, float("inf")
+    for timing in (timing for row in rows for timing in row.timings if most and row.root < 0):
+        algbw, busbw = timing.algbw, timing.busbw
+        if not (ROUNDED < algbw < float("inf") and ROUNDED < busbw < float("inf")):
+            continue
+        least = (busbw - ROUNDED) / (algbw + ROUNDED) / most
+        largest = (busbw + ROUNDED) / (algbw - ROUNDED) / most
+        low = max(low, 1 / (1 - least) if least < 1 else float("inf"))
+        high = min(high, 1 / (1 - largest) if largest < 1 else high)
+    if not low <= high < float("inf"):
+        return None
+    return math.floor(high) if math.ceil(low) == math.floor(high) else None
 
 
 def starts_row(text: str) -> bool:
