@@ -220,8 +220,7 @@ def _file_name(table: str, content: bytes) -> str:
 def store(place: Path | None, table: str, frame: pd.DataFrame, note: str = "") -> None:
     """Keep a copy of a table with a note; copies of the source's earlier states are removed.
 
-    A cache that cannot be written (disk full, no permission) is not an error: the next load reads
-    the source again.
+    A cache that cannot be written (disk full, no permission) is not an error: the next load reads the source again.
     """
     if place is None:
         return

@@ -127,17 +127,11 @@ class Peaks:
 def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
     """Return the peaks of the GPU called `name`, or None if it is not in the table.
 
-    Parameters
-    ----------
-    name
-        As nvidia-smi, nsys, ncu or torch print it, or a row's key; upper and lower case are the same, and so are
-        names with the maker before them and, as drivers before 2021 print them, without. A slice of a GPU (MIG) has the
-        peaks of its multiprocessors where their number is certain; its bandwidth and its power are not known.
-    table
-        Rows to look in, such as those of `load_peaks`; those of perfkit when omitted.
+    `name`: As nvidia-smi, nsys, ncu or torch print it, or a row's key; upper and lower case are the same, and so are
+    names with the maker before them and, as drivers before 2021 print them, without. A slice of a GPU (MIG) has the
+    peaks of its multiprocessors where their number is certain; its bandwidth and its power are not known.
+    `table`: Rows to look in, such as those of `load_peaks`; those of perfkit when omitted.
 
-    Examples
-    --------
     >>> peaks("nvidia h100 80gb hbm3").key, peaks("NVIDIA H100")
     ('h100-sxm5-80', None)
     >>> peaks("NVIDIA A100-SXM4-40GB MIG 3g.20gb").sm_count
@@ -154,8 +148,6 @@ def peaks(name: str, *, table: Iterable[Peaks] | None = None) -> Peaks | None:
 def why_unknown(name: str) -> str:
     """Return why `peaks` knows none of the GPU called `name`; empty if it does.
 
-    Examples
-    --------
     >>> why_unknown("NVIDIA GeForce RTX 2060 with Max-Q Design")
     'the maker of a laptop sets the clock and the power of its GPU'
     """
@@ -193,16 +185,9 @@ def _bare(name: str) -> str:
 def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
     """Read peaks from a CSV file with the columns of perfkit's own gpus.csv, of which most may be left out.
 
-    Parameters
-    ----------
-    path
-        CSV, UTF-8. Column name_nvidia_smi is required; peaks are dense, in TFLOP/s (fp32_tflops, ...), bandwidth
-        in GB/s (mem_bw_gbs), 1e9 bytes/s. Without a column source the file itself is the source.
-
-    Returns
-    -------
-    tuple of Peaks
-        In the order of the file. A file that cannot be read as such is a ReadError that lists all that is wrong.
+    `path`: CSV, UTF-8. Column name_nvidia_smi is required; peaks are dense, in TFLOP/s (fp32_tflops, ...), bandwidth in
+    GB/s (mem_bw_gbs), 1e9 bytes/s. Without a column source the file itself is the source. tuple of Peaks: In the order
+    of the file. A file that cannot be read as such is a ReadError that lists all that is wrong.
     """
     path = Path(path)
     try:

@@ -250,27 +250,12 @@ def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
 def load(path: str | Path | Iterable[str | Path]) -> Run:
     """Load a file, several files, or a folder of profiles as one run.
 
-    Parameters
-    ----------
-    path
-        A profile in a format that a reader knows (see the README), or a folder of profiles: several of one tool are
-        ranks, as the files state them, else in the order of their names, numbers in names counted as numbers.
+    `path` is a profile in a format that a reader knows (see the README), or a folder of profiles: several of one tool
+    are ranks, as the files state them, else in the order of their names, numbers in names counted as numbers. Tables of
+    the run are read when first asked for, and a second time from the cache. ReadError if a file does not exist, is
+    empty, damaged or of no known kind; PerfkitError if files that were named one by one cannot be of one program on one
+    machine (`perfkit.joining`). What a folder holds beside the others is left out, with a note.
 
-    Returns
-    -------
-    Run
-        Its tables are read when first asked for, and a second time from the cache.
-
-    Raises
-    ------
-    ReadError
-        If a file does not exist, is empty, damaged or of no known kind; the message says what to do.
-    PerfkitError
-        If files that were named one by one cannot be of one program on one machine (`perfkit.joining`); what a folder
-        holds beside the others is left out, with a note.
-
-    Examples
-    --------
     >>> load("no_such.sqlite")
     Traceback (most recent call last):
     ...
@@ -359,8 +344,7 @@ def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
 def devices(frame: pd.DataFrame) -> pd.DataFrame:
     """Return DEVICES with each GPU once, from the row that knows most of it."""
     filled = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
-    order = np.argsort(-filled.to_numpy(), kind="stable")
-    return frame.iloc[order].drop_duplicates(["rank", "gpu"]).sort_index()
+    return frame.iloc[np.argsort(-filled.to_numpy(), kind="stable")].drop_duplicates(["rank", "gpu"]).sort_index()
 
 
 def shifts(profiles: Sequence[Profile]) -> list[int]:

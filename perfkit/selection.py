@@ -158,34 +158,18 @@ def select(
 ) -> Selection:
     """Return `run` seen through a choice; every analysis of it then speaks of the same part.
 
-    Parameters
-    ----------
-    run
-        A loaded run.
-    ranks
-        Ranks to keep; empty keeps all.
-    gpus
-        CUDA ordinals to keep, on every rank; empty keeps all.
-    window
-        (start_ns, end_ns) since the start of the capture; empty keeps all of it.
-    kernels
-        Keep the kernels whose name contains this text, or matches it where it holds ``*`` or ``?``;
-        upper and lower case are alike. Empty keeps all.
-    families
-        Keep the kernels of these families (`perfkit.names.FAMILIES`); empty keeps all.
+    `run`: A loaded run.
+    `ranks`: Ranks to keep; empty keeps all.
+    `gpus`: CUDA ordinals to keep, on every rank; empty keeps all.
+    `window`: (start_ns, end_ns) since the start of the capture; empty keeps all of it.
+    `kernels`: Keep the kernels whose name contains this text, or matches it where it holds ``*`` or ``?``; upper and
+    lower case are alike. Empty keeps all.
+    `families`: Keep the kernels of these families (`perfkit.names.FAMILIES`); empty keeps all.
 
-    Returns
-    -------
-    Selection
-        Its `kernels` are the chosen ones; `launches`, `counters`, `stalls` and `rules` were measured in runs of their
-        own, to which a window does not apply.
-
-    Raises
-    ------
-    PerfkitError
-        If a rank was not recorded, a GPU has no activity in the run, the window reaches beyond the recording,
-        a family does not exist, or no kernel matches: a figure of something that was not recorded would be
-        wrong, not zero.
+    Selection: Its `kernels` are the chosen ones; `launches`, `counters`, `stalls` and `rules` were measured in runs of
+    their own, to which a window does not apply. PerfkitError if a rank was not recorded, a GPU has no activity in the
+    run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
+    that was not recorded would be wrong, not zero.
     """
     check_families(families)
     check_ranks(run, ranks)

@@ -1,11 +1,10 @@
 """The tables, as data: every profiler's output is brought into these shapes.
 
-Times are int64 nanoseconds since the start of the capture (of the earliest capture in a run of
-several). Intervals are half open: [start_ns, start_ns + dur_ns). Fractions are 0..1. Identifiers
-that a profiler did not record are -1; quantities it did not record are missing (NA or NaN).
-
-The four meanings of "GPU utilisation" are four metrics: gpu_busy_frac, sm_active_frac, sm_occupancy_frac and
-the arithmetic pipes' activity. A reader that finds another metric than these names it by their pattern.
+Times are int64 nanoseconds since the start of the capture (of the earliest capture in a run of several). Intervals are
+half open: [start_ns, start_ns + dur_ns). Fractions are 0..1. Identifiers that a profiler did not record are -1;
+quantities it did not record are missing (NA or NaN). The four meanings of "GPU utilisation" are four metrics:
+gpu_busy_frac, sm_active_frac, sm_occupancy_frac and the arithmetic pipes' activity. A reader that finds another metric
+than these names it by their pattern.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Does a launch use the memory system well, and does it meet the targets of the performance guide?
 
-Conventions
------------
-A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that
-read 4 bytes each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16.
-The verdict compares with the target: met or missed, or "unclear" between 4 and 16 sectors per request; "unused"
-where the launch made no such access, "no target" where no value is right in general, "not measured" where the report
-lacks the counters, "contradictory" where they give a fraction outside 0..1, as those of several passes may.
+A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that read 4 bytes
+each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16. The verdict compares with the target: met
+or missed, or "unclear" between 4 and 16 sectors per request; "unused" where the launch made no such access, "no target"
+where no value is right in general, "not measured" where the report lacks the counters, "contradictory" where they give
+a fraction outside 0..1, as those of several passes may.
 
 The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for matrix products, DRAM throughput above 75
 % if memory limits the kernel, L2 hit rate and occupancy above 50 %. For stalls the target is the vendor's: none above
@@ -191,19 +189,13 @@ def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     """Return each launch's memory accesses held against their targets.
 
     Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared memory; excess =
-    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; hit rates as measured.
+    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; hit rates as measured. A row per
+    launch and check, in this order. `rank` int32, `launch` int64, `name` category, `check` string, `value` float64
+    (sectors, or a fraction where the check ends in _frac), NaN where unused or not measured; `target` float64, an upper
+    bound but for sector use and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence` string;
+    `measure` string, the options that measure it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        A row per launch and check, in this order. `rank` int32, `launch` int64, `name` category, `check` string,
-        `value` float64 (sectors, or a fraction where the check ends in _frac), NaN where unused or not measured;
-        `target` float64, an upper bound but for sector use and hit rates, NaN without one; `verdict` category,
-        one of VERDICTS; `sentence` string; `measure` string, the options that measure it.
-
-    References
-    ----------
-    Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
+    Source: Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
     UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.
     """
     values = wide(launches, counters, [metric for check in _CHECKS for metric in check.metrics])
@@ -222,8 +214,7 @@ def _judged(values: pd.DataFrame, check: _Check) -> dict[str, NDArray[np.generic
     good = value >= check.target if check.above else value <= check.target
     free = np.full(len(value), np.isnan(check.target))
     wide_type = check.name.endswith("_per_request") & (value <= WIDEST)
-    cases = [unused, np.isnan(value), outside, free, good, wide_type]
-    case = np.select(cases, [2, 4, 5, 3, 0, 6], 1)
+    case = np.select([unused, np.isnan(value), outside, free, good, wide_type], [2, 4, 5, 3, 0, 6], 1)
     absent = f"Not measured: record it with `{check.measure}`."
     sentences = np.array([check.met, check.missed, _UNUSED, _NO_TARGET, absent, _CONTRADICTORY, _UNCLEAR], object)
     constant = {"check": check.name, "target": check.target, "measure": check.measure}
@@ -240,18 +231,10 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
 
     Tensor use applies to matrix products (by name), DRAM throughput to launches that the vendor's rule calls
     memory-bound; elsewhere the verdict is "not applicable" and the value is shown all the same. PerfkitError if a value
-    lies outside 0..1.1.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Six rows per launch, in the order of TARGETS: `rank`, `gpu` int32, `launch` int64, `name` category, `check`
-        category, one of TARGETS; `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64, a lower
-        bound, for largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the stall
-        that is largest, why a check does not apply, or the command that measures it; empty otherwise.
-
-    References
-    ----------
+    lies outside 0..1.1. Six rows per launch, in the order of TARGETS: `rank`, `gpu` int32, `launch` int64, `name`
+    category, `check` category, one of TARGETS; `value_frac` float64 in 0..1.1, NaN not measured; `target_frac` float64,
+    a lower bound, for largest_stall an upper one; `verdict` category, one of TARGET_VERDICTS; `detail` string: the
+    stall that is largest, why a check does not apply, or the command that measures it; empty otherwise. Source:
     Performance guide, table "Key Nsight Compute metrics"; stalls: Nsight Compute, rule CPIStall.
     """
     metrics = wide(launches, counters, [_L2_HIT, _WAVES])

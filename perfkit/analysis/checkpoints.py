@@ -1,7 +1,5 @@
 """When does the GPU stop because the program saves its state, or writes other files?
 
-Conventions
------------
 A pause is a stretch of at least a millisecond in which a device runs no kernel, and after which it runs one again;
 copies may run in it. It is a checkpoint by its *witness*, the best of these that it has:
 
@@ -94,11 +92,8 @@ def detect(
 ) -> pd.DataFrame:
     """Return the stretches in which devices run no kernel because state is saved: table `CHECKPOINTS`.
 
-    `steps` is what `steps.detect` returned. A window selects the pauses that begin and end in it.
-
-    References
-    ----------
-    The guide's bottleneck 4, "checkpoint writing blocks training".
+    `steps` is what `steps.detect` returned. A window selects the pauses that begin and end in it. Source: The guide's
+    bottleneck 4, "checkpoint writing blocks training".
     """
     idle = idle_gaps(kernels, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
     pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)
@@ -118,8 +113,7 @@ def detect(
     dur = pauses["dur_ns"].to_numpy()
     free = 2 * _within(pauses, others) < dur
     by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
-    tests = [by_name, by_file & free, free & _alike(pauses, copies, steps)]
-    witness = np.select(tests, range(len(WITNESSES)), -1)
+    witness = np.select([by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1)
     found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)), name=_names(pauses, saving))
     return CHECKPOINTS.make(found[witness >= 0])
 
@@ -170,8 +164,7 @@ def _bytes(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     start, first = to_host["start_ns"].to_numpy(), pauses["start_ns"].to_numpy()
     end, last = start + to_host["dur_ns"].to_numpy(), first + pauses["dur_ns"].to_numpy()
     axis = Axis.over(1 + int(max(of_copy.max(initial=0), of_pause.max(initial=0))), start, end, first, last)
-    begins = axis.at(of_pause, first)
-    place = np.searchsorted(begins, axis.at(of_copy, end), side="left") - 1
+    place = np.searchsorted(axis.at(of_pause, first), axis.at(of_copy, end), side="left") - 1
     inside = (place >= 0) & (axis.at(of_copy, start) < np.append(axis.at(of_pause, last), 0)[place])
     return np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64)
 

@@ -1,11 +1,9 @@
 """How well does the training use the GPUs: which share of their peak does it reach?
 
-Conventions
------------
 Rates are of all GPUs together, never of one. Operations are those that the model needs (model FLOP), peaks the dense
 ones of the precision that ran; there is no default for either. Communication is not FLOP: it lowers a share of the
-peak, and is never counted into one. A share above 1 is refused, one above 0.7 is flagged.
-The share of the peak of a traced run, from the shapes of its operators, is `perfkit.analysis.flops.mfu`.
+peak, and is never counted into one. A share above 1 is refused, one above 0.7 is flagged. The share of the peak of a
+traced run, from the shapes of its operators, is `perfkit.analysis.flops.mfu`.
 
 Arguments of the functions
     flops_per_token  FLOP, as `flops_per_token` returns it
@@ -16,9 +14,7 @@ Arguments of the functions
 PerfkitError says that the peak is not known or the result is above 1, ValueError that a number is not above 0 or the
 precision is none.
 
-References
-----------
-Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B. DeepSpeed, Flops Profiler.
+Source: Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B. DeepSpeed, Flops Profiler.
 """
 
 from __future__ import annotations
@@ -48,18 +44,12 @@ _TIMES = ["forward_ns", "backward_ns", "iteration_ns"]
 def mfu(*, tokens_per_s: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str) -> pd.DataFrame:
     """Return the model FLOP utilisation: tokens per second x FLOP per token / (GPUs x dense peak).
 
-    Of a model without tokens give samples or images per second, and the FLOP of one of these.
+    Of a model without tokens give samples or images per second, and the FLOP of one of these. One row: `tokens_per_s`,
+    `flops_per_token` float64; `gpus` int64; `precision` string; `peak_flops_per_s` float64, of one GPU; `mfu_frac`
+    float64, above 0, at most 1; `verdict` category: poor (below 0.2), low (0.35), typical (0.45), good (0.55),
+    excellent (0.7), suspicious, which holds for dense language models in BF16 on A100 and H100; `note` string, what to
+    check where it is suspicious, else empty.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row: `tokens_per_s`, `flops_per_token` float64; `gpus` int64; `precision` string; `peak_flops_per_s`
-        float64, of one GPU; `mfu_frac` float64, above 0, at most 1; `verdict` category: poor (below 0.2), low (0.35),
-        typical (0.45), good (0.55), excellent (0.7), suspicious, which holds for dense language models in BF16 on
-        A100 and H100; `note` string, what to check where it is suspicious, else empty.
-
-    Examples
-    --------
     A model of 70e9 parameters, 16384 tokens and one H100 in 8.5 s; in 2.5 s it would be more than there is. That
     arithmetic counts the tokens of a replica, which takes many GPUs (16 bytes per parameter are 1.12 TB), for one GPU.
 
@@ -102,13 +92,10 @@ def hfu(
     """Return the hardware FLOP utilisation beside the model's: hfu = mfu x (1 + recomputed_frac / 3).
 
     A third of the operations of training are forward; activation checkpointing computes `recomputed_frac` (0..1, else
-    ValueError) of that third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is.
+    ValueError) of that third a second time, so that hfu / mfu is 8 N / 6 N = 4/3 where all of it is. The row of `mfu`,
+    with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which remains that of
+    `mfu_frac`; `note` is about `hfu_frac`.
 
-    The row of `mfu`, with `recomputed_frac` and `hfu_frac`, float64, above 0, at most 1, before `verdict`, which
-    remains that of `mfu_frac`; `note` is about `hfu_frac`.
-
-    Examples
-    --------
     >>> a100 = Peaks("A100", {"bf16_tensor": 312e12})
     >>> run = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peaks": a100}
     >>> found = hfu(**run, precision="bf16_tensor", recomputed_frac=1)
@@ -138,8 +125,6 @@ def expected_tokens_per_s(
 ) -> float:
     """Return the tokens per second of all GPUs at a share of the peak: mfu x GPUs x dense peak / FLOP per token.
 
-    Examples
-    --------
     The step time of 16384 tokens at 45 %, s:
 
     >>> h100 = Peaks("H100", {"bf16_tensor": 989e12})
@@ -159,8 +144,6 @@ def implied_peak_ratio(*, speedup: float, before_frac: float, after_frac: float)
     the ratio speedup / (after_frac / before_frac) is 1; `speedup` is throughput after over throughput before. Any other
     value says that the two shares have another peak or model and are not comparable, or that a figure is wrong.
 
-    Examples
-    --------
     From 22 % to 58 % with 3.75 times the throughput: the peak cannot have been the same one.
 
     >>> round(implied_peak_ratio(speedup=3.75, before_frac=0.22, after_frac=0.58), 2)
@@ -206,8 +189,6 @@ def credible(share: float, *, what: str, gpus: int = 1) -> str:
     `what` names the quantity in the message. PerfkitError if the share is above 1, with how many GPUs it would take and
     the usual causes.
 
-    Examples
-    --------
     >>> credible(0.46, what="mfu"), credible(0.82, what="mfu")[:22]
     ('', 'above 70 % of the peak')
     """
@@ -225,8 +206,6 @@ def credible(share: float, *, what: str, gpus: int = 1) -> str:
 def verdict(share: float) -> str:
     """Return the rung of the ladder of training utilisation: dense language models, BF16, A100 or H100.
 
-    Examples
-    --------
     >>> [verdict(share) for share in (0.1, 0.35, 0.462, 0.563, 0.819)]
     ['poor', 'typical', 'good', 'excellent', 'suspicious']
     """
@@ -249,8 +228,6 @@ def active_parameters(*, parameters: float, in_experts: float, experts: int, exp
     `experts` are per layer, and a token is sent to `experts_per_token` of them. ValueError if there are more in the
     experts, or more experts per token, than there are.
 
-    Examples
-    --------
     Mixtral 8x7B: 46.7e9 parameters, 8 experts of 3 x 4096 x 14336 in each of 32 layers, 2 of them per token.
 
     >>> experts = 32 * 8 * 3 * 4096 * 14336
@@ -274,22 +251,14 @@ def flops_per_token(
     2 per parameter forward and 4 backward, and the attention over the whole sequence, without the half that a causal
     mask leaves out. Nothing that is computed a second time is in it.
 
-    Parameters
-    ----------
-    parameters
-        N, parameters that a token passes through: without embeddings that are only looked up; of a mixture-of-experts
-        model the active ones (`active_parameters`).
-    layers, heads, head_size, sequence
-        L, H, Q (size of a head) and T (tokens of a sequence) of the attention. Without them the attention is left out:
-        8 % of the operations of a model of 70e9 parameters at 4096 tokens, 16 % of one of 7e9.
+    `parameters`: N, parameters that a token passes through: without embeddings that are only looked up; of a
+    mixture-of-experts model the active ones (`active_parameters`).
+    `layers`, `heads`, `head_size`, `sequence`: L, H, Q (size of a head) and T (tokens of a sequence) of the attention.
+    Without them the attention is left out: 8 % of the operations of a model of 70e9 parameters at 4096 tokens, 16 % of
+    one of 7e9.
 
-    Raises
-    ------
-    ValueError
-        If there are no parameters, or only some of the four figures of the attention are given.
+    ValueError if there are no parameters, or only some of the four figures of the attention are given.
 
-    Examples
-    --------
     >>> flops_per_token(parameters=70e9) / 1e9
     420.0
     >>> flops_per_token(parameters=70e9, layers=80, heads=64, head_size=128, sequence=4096) / 1e9
@@ -308,8 +277,6 @@ def samples_per_s(*, global_batch: float, step_ns: float) -> float:
     The global batch are the samples of a step on all GPUs together, accumulated micro-batches included; a step lasts
     from one optimizer step to the next, ns.
 
-    Examples
-    --------
     >>> samples_per_s(global_batch=256, step_ns=2.5e9)
     102.4
     """
@@ -323,8 +290,6 @@ def tokens_per_s(*, global_batch: float, sequence: float, step_ns: float) -> flo
     The global batch is the batch of a replica times the replicas; the GPUs that share a replica (tensor and pipeline
     parallelism) train on the same tokens and count once.
 
-    Examples
-    --------
     64 replicas with a batch of 4 each:
 
     >>> tokens_per_s(global_batch=4 * 64, sequence=4096, step_ns=2.5e9)

@@ -1,7 +1,5 @@
 """What are the count, total, mean, median, extremes and spread of the values of each group?
 
-Conventions
------------
 Values are int64 or float64 without missing values; groups are codes 0 .. groups-1, and a group without a value gets a
 row too. Lengths that differ, codes outside the groups and NaN raise ValueError. The median is the mean of the two
 middle values; the standard deviation is that of a sample (n - 1), NaN for one value (vendor tables print 0.0). Values
@@ -35,14 +33,10 @@ Values = NDArray[np.int64] | NDArray[np.float64]
 def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
     """Return count, total, mean, median, min, max and standard deviation of the values of each group.
 
-    The standard deviation is taken around the group's mean in a second pass.
+    The standard deviation is taken around the group's mean in a second pass. Row i is group i. `count` int64; `total`
+    int64 (exact) for integers, else float64, 0 for an empty group; `mean`, `median`, `min`, `max` float64, NaN for an
+    empty group (min and max of integers are exact up to 2**53); `std` float64, NaN for fewer than two values.
 
-    Row i is group i. `count` int64; `total` int64 (exact) for integers, else float64, 0 for an empty
-    group; `mean`, `median`, `min`, `max` float64, NaN for an empty group (min and max of integers are
-    exact up to 2**53); `std` float64, NaN for fewer than two values.
-
-    Examples
-    --------
     >>> grouped(np.array([4, 1, 7, 2]), np.array([0, 0, 0, 1]), groups=2)
        count  total  mean  median  min  max  std
     0      3     12   4.0     4.0  1.0  7.0  3.0
@@ -63,8 +57,6 @@ def grouped(values: Values, group: Int, groups: int) -> pd.DataFrame:
 def counted(values: Int, group: Int, groups: int) -> tuple[Int, Int, Int]:
     """Return count, exact sum and greatest of values of 0 and up per group, int64, 0 for an empty one, without sorting.
 
-    Examples
-    --------
     >>> [column.tolist() for column in counted(np.array([4, 1, 7]), np.array([0, 0, 2]), groups=3)]
     [[2, 0, 1], [5, 0, 7], [4, 0, 7]]
     """
@@ -130,8 +122,6 @@ def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
 
     Combinations keep the dtypes and are in order of first appearance; missing values are a value of their own.
 
-    Examples
-    --------
     >>> combinations, group = numbered(pd.DataFrame({"a": [5, 5, 3], "b": ["x", "y", "x"]}), ["a", "b"])
     >>> combinations.to_numpy().tolist(), group.tolist()
     ([[5, 'x'], [5, 'y'], [3, 'x']], [0, 1, 2])
@@ -167,31 +157,15 @@ def speedup_bounds(
     share takes its time whatever becomes of the others, and no more than the sum can be removed. It is never the
     product of the single gains: time that two measures remove is there only once.
 
-    Parameters
-    ----------
-    shares, removed
-        Share of the timeline of each measure's target, and the fraction of it that the measure removes, 0..1.
-    exclusive
-        The part of each share that none of the others covers, 0..share. Without it the least that is possible
-        for any overlap: the share less the sum of the others, and at least 0.
+    `shares`, `removed`: Share of the timeline of each measure's target, and the fraction of it that the measure
+    removes, 0..1.
+    `exclusive`: The part of each share that none of the others covers, 0..share. Without it the least that is possible
+    for any overlap: the share less the sum of the others, and at least 0.
 
-    Returns
-    -------
-    SpeedupBounds
-        1 <= low <= high; (1, 1) without measures.
-
-    Raises
-    ------
-    ValueError
-        If the lengths differ or a value lies outside its range.
-
-    References
-    ----------
-    G. M. Amdahl, "Validity of the single processor approach to achieving large scale computing
+    SpeedupBounds: 1 <= low <= high; (1, 1) without measures. ValueError if the lengths differ or a value lies outside
+    its range. Source: G. M. Amdahl, "Validity of the single processor approach to achieving large scale computing
     capabilities" (1967), applied to sets of intervals.
 
-    Examples
-    --------
     >>> speedup_bounds([0.784], [0.6]).high.__round__(3)
     1.888
     >>> [round(bound, 3) for bound in speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])]

@@ -1,14 +1,11 @@
 """What does the CPU spend its time on: CUDA calls, named ranges, waiting for data, and waiting for the GPU?
 
-Conventions
------------
-Statistics pool all ranks, processes and threads unless these are among the keys. Runtime and driver
-calls stand in one table and a nested call counts in its own row and inside its caller's, as do nested
-ranges: totals are inclusive and shares are of the sum of the totals in the table, never of wall time.
-
-The wait for data is the time in the loader's ``__next__``, which PyTorch records as a range
-``enumerate(DataLoader)#...__next__``; ranges a person named for data loading (`causes.DATA_LOADING`) count too. It is
-that of the thread of the rank that spends most time in such ranges; time that several of them cover counts once.
+Statistics pool all ranks, processes and threads unless these are among the keys. Runtime and driver calls stand in one
+table and a nested call counts in its own row and inside its caller's, as do nested ranges: totals are inclusive and
+shares are of the sum of the totals in the table, never of wall time. The wait for data is the time in the loader's
+``__next__``, which PyTorch records as a range ``enumerate(DataLoader)#...__next__``; ranges a person named for data
+loading (`causes.DATA_LOADING`) count too. It is that of the thread of the rank that spends most time in such ranges;
+time that several of them cover counts once.
 
 One graph launch starts many operations, joined with the call on (rank, process, correlation). Profilers lose them in
 two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph`` records
@@ -67,10 +64,7 @@ def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
 
     By falling `total_ns`, ties by falling count, then name: `name`, `count`, `total_ns`, `mean_ns`, `median_ns`,
     `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
-
-    References
-    ----------
-    The vendor's `cuda_api_sum`.
+    Source: The vendor's `cuda_api_sum`.
     """
     return _summed(cut(API_CALLS.check(api_calls), window), ["name"])
 
@@ -81,11 +75,7 @@ def spans(
     """Return count, statistics of the durations and share of the ranges, grouped; marks are left out.
 
     `by` is one or more of SPAN_KEYS, else ValueError. The key columns are as in RANGES, the others and the order those
-    of `calls`.
-
-    References
-    ----------
-    The vendor's `nvtx_sum`, whose Range is "domain:name".
+    of `calls`. Source: The vendor's `nvtx_sum`, whose Range is "domain:name".
     """
     keys = list(by)
     if not keys or not set(keys) <= set(SPAN_KEYS):
@@ -105,13 +95,9 @@ def _summed(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how long each thread is blocked in calls that wait for the GPU (`BLOCKING`).
 
-    Without `window` a thread is seen from its first call's start to its last call's end.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then keys: `rank`, `process`, `thread`, `name`, `count`,
-        `total_ns`, `max_ns`; `share_frac`, total_ns over the thread's window.
+    Without `window` a thread is seen from its first call's start to its last call's end. By falling `total_ns`, ties by
+    falling count, then keys: `rank`, `process`, `thread`, `name`, `count`, `total_ns`, `max_ns`; `share_frac`, total_ns
+    over the thread's window.
     """
     keys = ["rank", "process", "thread", "name"]
     inside = cut(API_CALLS.check(api_calls), window)
@@ -132,13 +118,8 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """Return how long the training thread of each step waits for data.
 
     `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum of dur_ns, best of
-    the steady steps.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row per step, in their order: `rank`; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64, within the
-        step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all.
+    the steady steps. A row per step, in their order: `rank`; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64,
+    within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all.
     """
     spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
@@ -147,8 +128,7 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     unrecorded = ~np.isin(of_step, of_span)
     table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
     length = table["dur_ns"].to_numpy()
-    share = np.full(len(table), np.nan)
-    table["wait_frac"] = np.divide(wait, length, out=share, where=~unrecorded & (length > 0))
+    table["wait_frac"] = np.divide(wait, length, out=np.full(len(table), np.nan), where=~unrecorded & (length > 0))
     return table
 
 
@@ -175,15 +155,10 @@ def recorded(
 ) -> pd.DataFrame:
     """Return how many graphs were launched, how many of them started nothing, and the idle time inside the others.
 
-    A window selects the graphs launched at least partly in it, and the idle time in it.
-
-    One row per rank that launched a graph, ascending: `rank`; `launch_count`; `empty_count`,
-    launches without any operation; `idle_ns` int64, sum over the rank's devices of the gaps
-    of at least 30 us that an operation of a graph ends whose launch call had returned before they began.
-
-    References
-    ----------
-    AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
+    A window selects the graphs launched at least partly in it, and the idle time in it. One row per rank that launched
+    a graph, ascending: `rank`; `launch_count`; `empty_count`, launches without any operation; `idle_ns` int64, sum over
+    the rank's devices of the gaps of at least 30 us that an operation of a graph ends whose launch call had returned
+    before they began. Source: AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
     """
     calls = api_calls[where(API_CALLS.check(api_calls)["name"], is_graph_launch)]
     frames = [KERNELS.check(kernels), COPIES.check(copies)]

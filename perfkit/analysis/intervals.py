@@ -1,14 +1,11 @@
 """Sets of time intervals, per group: union, intersection, difference and total length.
 
-Conventions
------------
 An interval is half open, [start, end), in int64 nanoseconds. A *set* (`Intervals`) is sorted by (group, start) and
 holds no overlapping, touching or empty intervals within a group. Groups are small integers (a device, a stream); one
-pass handles all of them. Groups that do not fit into int64 when laid end to end raise PerfkitError.
-
-Starts and ends are sorted each on their own: at any time the number of starts so far minus the number of ends so far
-says how many intervals are open, whichever end belongs to whichever start. A stable sort costs next to nothing on what
-is in order already, or made of a few ordered runs.
+pass handles all of them. Groups that do not fit into int64 when laid end to end raise PerfkitError. Starts and ends are
+sorted each on their own: at any time the number of starts so far minus the number of ends so far says how many
+intervals are open, whichever end belongs to whichever start. A stable sort costs next to nothing on what is in order
+already, or made of a few ordered runs.
 
 A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are cut
 at its edges. Without a window a device is seen from the start of its first to the end of its last operation.
@@ -61,8 +58,6 @@ def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
 
     An interval with ``end <= start`` covers nothing. All are in group 0 when `group` is omitted.
 
-    Examples
-    --------
     >>> covered = union(np.array([10, 20, 45]), np.array([30, 40, 60]))
     >>> covered.start.tolist(), covered.end.tolist()
     ([10, 45], [40, 60])
@@ -94,8 +89,6 @@ def _by_group(start: Int, end: Int, group: Int) -> tuple[Int, Int, Int]:
 def merge(a: Intervals, *others: Intervals) -> Intervals:
     """Return the time that lies in any of the sets, group by group.
 
-    Examples
-    --------
     >>> either = merge(union(np.array([0]), np.array([50])), union(np.array([40]), np.array([90])))
     >>> either.start.tolist(), either.end.tolist()
     ([0], [90])
@@ -109,8 +102,6 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
 def intersect(a: Intervals, b: Intervals) -> Intervals:
     """Return the time that lies in both sets, group by group.
 
-    Examples
-    --------
     >>> both = intersect(union(np.array([0]), np.array([50])), union(np.array([40]), np.array([90])))
     >>> both.start.tolist(), both.end.tolist()
     ([40], [50])
@@ -123,8 +114,6 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 def subtract(a: Intervals, b: Intervals) -> Intervals:
     """Return the time that lies in `a` and not in `b`, group by group.
 
-    Examples
-    --------
     >>> rest = subtract(union(np.array([0]), np.array([50])), union(np.array([10]), np.array([20])))
     >>> rest.start.tolist(), rest.end.tolist()
     ([0, 20], [10, 50])
@@ -165,25 +154,20 @@ def clip(a: Intervals, start: int, end: int) -> Intervals:
 def total(a: Intervals, groups: int) -> Int:
     """Return the length of the set in each of the groups 0 .. groups-1, ns, exact int64.
 
-    Examples
-    --------
     >>> total(union(np.array([0, 5]), np.array([4, 9]), np.array([0, 2])), groups=3).tolist()
     [4, 0, 4]
     """
     running = np.r_[0, np.cumsum(a.end - a.start)]
     first = np.searchsorted(a.group, np.arange(groups), side="left")
-    last = np.searchsorted(a.group, np.arange(groups), side="right")
-    return np.asarray(running[last] - running[first], np.int64)
+    return np.asarray(running[np.searchsorted(a.group, np.arange(groups), side="right")] - running[first], np.int64)
 
 
 def binned(a: Intervals, edges: Int) -> tuple[Int, Int, Int]:
     """Return group, bin and length (ns, above 0) wherever the set has time in a bin, in that order.
 
-    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per
-    interval and per row of the answer, however many bins there are.
+    Bin i is [edges[i], edges[i + 1]); the edges ascend and enclose the set. Costs one step per interval and per row of
+    the answer, however many bins there are.
 
-    Examples
-    --------
     >>> group, at, length = binned(union(np.array([5]), np.array([25])), np.array([0, 10, 20, 30]))
     >>> at.tolist(), length.tolist()
     ([0, 1, 2], [5, 10, 5])
@@ -202,8 +186,6 @@ def share(part: Int, whole: Int) -> NDArray[np.float64]:
 
     A part that is negative or exceeds its whole raises PerfkitError: the numbers contradict each other.
 
-    Examples
-    --------
     >>> share(np.array([60, 0]), np.array([100, 0])).tolist()
     [0.6, nan]
     """
@@ -303,8 +285,6 @@ def tiles(window: Window, bins: int) -> Int:
 
     Widths differ by at most 1 ns. There are `bins`, at least 1, and no more than the window has nanoseconds.
 
-    Examples
-    --------
     >>> tiles((10, 20), 4).tolist(), tiles((0, 2), 9).tolist()
     ([10, 12, 15, 17, 20], [0, 1, 2])
     """

@@ -1,7 +1,5 @@
 """Which kernels take the time, in which number formats does the matrix work run, and which counters belong to a kernel?
 
-Conventions
------------
 All devices, streams and processes are pooled: a median is the median of every launch. Durations of concurrent kernels
 add up, so shares are of the sum of durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per
 device however many kernels of the group run in it. Kernels cut by the window count with the part inside.
@@ -17,10 +15,8 @@ as the kernel's name says (`perfkit.names.decode`), else as the types of the lau
 unknown. Float32 operands may run as TF32, which only a name can say. TF32 is float32 in memory that tensor cores round:
 it is no mixed precision. Names and types are hints; counters decide.
 
-References
-----------
-PyTorch, "Automatic Mixed Precision package" (which operators autocast to float16 or bfloat16); "Numerical accuracy",
-TensorFloat-32.
+Source: PyTorch, "Automatic Mixed Precision package" (which operators autocast to float16 or bfloat16); "Numerical
+accuracy", TensorFloat-32.
 """
 
 from __future__ import annotations
@@ -97,20 +93,13 @@ def summary(kernels: pd.DataFrame, *, by: str = "name", window: Window | None = 
     """Return count, statistics of the durations, share and busy fraction of the kernels, grouped.
 
     `by` is "name", "full_name", "family", or "grid": full name, blocks in the grid and threads in a block; else
-    ValueError.
+    ValueError. By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`,
+    missing where kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`,
+    `max_ns`, `std_ns` (of a sample, NaN for one launch); `share_frac`, total_ns over the sum of this table;
+    `gpu_busy_frac`, time in which a kernel of the group runs over the length of the window (without one, first kernel's
+    start to last kernel's end), both summed over the devices that ran any kernel.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`, ties by falling count, then name. The key columns as in KERNELS; `family`, missing where
-        kernels of several families share a name; `count`, `total_ns`, `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
-        `std_ns` (of a sample, NaN for one launch); `share_frac`, total_ns over the sum of this table; `gpu_busy_frac`,
-        time in which a kernel of the group runs over the length of the window (without one, first kernel's start to
-        last kernel's end), both summed over the devices that ran any kernel.
-
-    References
-    ----------
-    Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of `cuda_gpu_kern_gb_sum`
+    Source: Grouping by full name is that of the vendor's `cuda_gpu_kern_sum`, by grid that of `cuda_gpu_kern_gb_sum`
     (2022: `gpukernsum`), which also tells grids of as many blocks apart by their shape.
     """
     if by not in KEYS:
@@ -169,8 +158,7 @@ def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str])
     table = pd.DataFrame(np.nan, index=launches.index, columns=wanted)
     part = COUNTERS.check(counters)[counters["metric"].isin(wanted)]
     for metric, found in part.groupby("metric", observed=True, sort=False):
-        values = found.drop_duplicates(keys).set_index(keys)["value"]
-        table[metric] = values.reindex(rows).to_numpy("float64")
+        table[metric] = found.drop_duplicates(keys).set_index(keys)["value"].reindex(rows).to_numpy("float64")
     return table
 
 
@@ -185,23 +173,19 @@ def first(*columns: Float) -> Float:
 def spelled(full_name: str) -> str:
     """Return the full name as both tools would write it: without casts of numbers, spaces and words for bools.
 
-    Examples
-    --------
     >>> spelled("void f<(int)4, true>(const float *)") == spelled("void f<4, 1>(float const*)")
     True
     """
-    plain = _BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))
-    return canonical(plain).replace(" ", "")
+    return canonical(_BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))).replace(" ", "")
 
 
 def matched(timeline: pd.DataFrame, launches: pd.DataFrame) -> pd.DataFrame:
     """Return the kernel of the timeline that each launch belongs to.
 
-    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS.
-
-    A row per launch, in their order. `name` string, that of the timeline, NA where no kernel matches;
-    `matched_by` string, one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline
-    under that name; `counts` bool, whether the launch speaks for the kernel.
+    `timeline` has the distinct combinations of `name`, `full_name`, `grid_blocks`, `block_threads` of KERNELS. A row
+    per launch, in their order. `name` string, that of the timeline, NA where no kernel matches; `matched_by` string,
+    one of MATCHED_BY; `same_grid` bool, whether its grid and block occur on the timeline under that name; `counts`
+    bool, whether the launch speaks for the kernel.
     """
     timeline = timeline.reset_index(drop=True)
     by_full = dict(zip(_texts(timeline["full_name"], spelled), timeline["name"].astype(str), strict=True))

@@ -1,10 +1,8 @@
 """What does it cost to launch kernels, and how long do they queue?
 
-Conventions
------------
-A kernel is joined to the call that launched it on (rank, process, correlation): runtime, driver,
-graph and HIP calls alike. All nodes of a graph have the one call that launched the graph. Kernels
-without a call are left out, as Nsight Systems leaves them out, and counted by `unlaunched`.
+A kernel is joined to the call that launched it on (rank, process, correlation): runtime, driver, graph and HIP calls
+alike. All nodes of a graph have the one call that launched the graph. Kernels without a call are left out, as Nsight
+Systems leaves them out, and counted by `unlaunched`.
 
 quantities of one launch, ns
     api     the call: its end - its start
@@ -15,11 +13,8 @@ quantities of one launch, ns
 
 The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
 graph launch counts once per device: from its call to the first of its kernels, on the stream of that kernel. A kernel
-without a call only takes away: a depth below zero betrays a cut capture.
-
-References
-----------
-NVIDIA Nsight Systems User Guide, report ``cuda_kern_exec_sum``.
+without a call only takes away: a depth below zero betrays a cut capture. Source: NVIDIA Nsight Systems User Guide,
+report ``cuda_kern_exec_sum``.
 """
 
 from __future__ import annotations
@@ -87,13 +82,9 @@ def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | 
 def summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
     """Return the statistics of launches per rank, process, thread, gpu, call and kernel name ("name" or "full_name").
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, `by`, count (launches),
-        queue_count (those with a queue time), then for each of total, api, queue and dur the columns
-        <quantity>_mean_ns, _median_ns, _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of
-        queue NaN where queue_count is 0).
+    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, `by`, count (launches), queue_count
+    (those with a queue time), then for each of total, api, queue and dur the columns <quantity>_mean_ns, _median_ns,
+    _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of queue NaN where queue_count is 0).
     """
     if by not in _BY:
         raise ValueError(f"by: {by!r} is not one of {', '.join(_BY)}")
@@ -120,15 +111,10 @@ def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
 def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how many launched kernels of each stream had not started yet, as a step function.
 
-    A window selects the steps in it, preceded by the depth at its start.
-
-    One row per step, by stream, then time: rank, gpu, process (stream ids are unique within one), stream,
-    time_ns, depth (int64, from time_ns to the next row's), complete (bool, False for all rows of a stream
-    whose depth is ever negative: not to be plotted).
-
-    References
-    ----------
-    Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our convention.
+    A window selects the steps in it, preceded by the depth at its start. One row per step, by stream, then time: rank,
+    gpu, process (stream ids are unique within one), stream, time_ns, depth (int64, from time_ns to the next row's),
+    complete (bool, False for all rows of a stream whose depth is ever negative: not to be plotted). Source: Holistic
+    Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our convention.
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     (stream,) = numbered_together([kernels], STREAM_KEYS)

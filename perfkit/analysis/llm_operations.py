@@ -1,16 +1,12 @@
 """What can a machine do, and what limits the operations that language models are made of?
 
-Conventions
------------
 Products and attention have the FLOP of `perfkit.analysis.flops`, without the softmax; in what works on single elements
 additions, comparisons, exponentials, roots and quotients are 1 each. Bytes are those of every tensor that an operation
 reads or writes, once: what no cache can save. A real kernel moves more: its intensity is at most the one here. The
 ceilings are a data sheet's dense peaks or the rates measured on the machine itself; there is no default. Left of the
 ridge, peak over bandwidth, memory is the limit, right of it arithmetic.
 
-References
-----------
-Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.: FlashAttention,
+Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009. Dao et al.: FlashAttention,
 NeurIPS 2022.
 """
 
@@ -79,15 +75,9 @@ def ceilings(*, peaks: Peaks | None, measured: Peaks | None = None) -> pd.DataFr
     `peaks` are of the data sheet, such as ``hardware.peaks(name)``, `measured` what `perfkit baseline` measured, as
     `hardware.load_peaks` reads it; None for what is not known.
 
-    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s.
+    MACHINE, one row per roof that either of them knows, peaks of integers left out, which are not FLOP/s. PerfkitError
+    if a measured rate is above 110 % of the data sheet's peak: one of the two is of something else.
 
-    Raises
-    ------
-    PerfkitError
-        If a measured rate is above 110 % of the data sheet's peak: one of the two is of something else.
-
-    Examples
-    --------
     >>> sheet = Peaks("made up", {"fp32": 10e12}, memory_bytes_per_s=1e12)
     >>> own = Peaks("made up", {"fp32": 9e12}, memory_bytes_per_s=8e11)
     >>> ceilings(peaks=sheet, measured=own)[["roof", "measured_frac", "ridge"]].astype(object).to_numpy().tolist()
@@ -128,17 +118,15 @@ def work(
     """Return FLOP, bytes and intensity of the operations that language models are made of: OPERATIONS by intensity.
 
     The matrix product is that of all tokens, batch x sequence, with a square matrix of the model's width, heads x head
-    size; while text is generated it is that of a single token. Attention has a query for every position, or for the
-    new one only; where it is not fused the scores of all pairs of positions are written and read again; fused, it is
-    the limit of FlashAttention: each tensor moved once. ValueError if a size is not above 0. Elements of a
-    layer norm take 7 FLOP (sum, difference, square, sum, scale, weight, bias), of a softmax 5 (maximum, difference,
-    exponential, sum, quotient), of a SiLU 4 (sign, exponential, sum, quotient).
+    size; while text is generated it is that of a single token. Attention has a query for every position, or for the new
+    one only; where it is not fused the scores of all pairs of positions are written and read again; fused, it is the
+    limit of FlashAttention: each tensor moved once. ValueError if a size is not above 0. Elements of a layer norm take
+    7 FLOP (sum, difference, square, sum, scale, weight, bias), of a softmax 5 (maximum, difference, exponential, sum,
+    quotient), of a SiLU 4 (sign, exponential, sum, quotient).
 
     `batch` sequences of `sequence` positions are computed together. The width of the model is `heads` x `head_size`. An
     element has `element_bytes`: 2 for BF16 and FP16, 4 for FP32.
 
-    Examples
-    --------
     A product of 4096 x 4096 matrices, and of one row with such a matrix:
 
     >>> found = work(batch=1, heads=32)
@@ -186,13 +174,10 @@ def attainable(operations: pd.DataFrame, *, peaks: Peaks, precision: str) -> pd.
     """Return what the ceilings allow each operation: min(peak, intensity x bandwidth), and which of the two it is.
 
     `peaks` are of the data sheet, or measured ones; `precision` is a key of ``hardware.PRECISIONS``, such as
-    "bf16_tensor", else ValueError; PerfkitError if the peak or the bandwidth is not known.
+    "bf16_tensor", else ValueError; PerfkitError if the peak or the bandwidth is not known. The rows and columns of
+    `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`, that over the peak; `bound` category: memory left
+    of the ridge, compute at it and right of it.
 
-    The rows and columns of `operations`, then `attainable_flops_per_s`, FLOP/s; `peak_frac`,
-    that over the peak; `bound` category: memory left of the ridge, compute at it and right of it.
-
-    Examples
-    --------
     >>> made_up = Peaks("made up", {"bf16_tensor": 100e12}, memory_bytes_per_s=1e12)
     >>> found = attainable(work(), peaks=made_up, precision="bf16_tensor")
     >>> found[found["operation"] == "softmax"][["attainable_flops_per_s", "bound"]].astype(object).to_numpy().tolist()

@@ -1,7 +1,5 @@
 """How much memory does the framework hold on each device, and how much is copied between host and devices, how fast?
 
-Conventions
------------
 Allocated is what tensors occupy, reserved what the caching allocator has taken from the driver, both after each
 allocation and release that the profiler recorded (SAMPLES `memory_allocated_bytes`, `memory_reserved_bytes`; other
 metrics are passed over). gpu -1 is memory of the host: only what was allocated since the profiler began counts there,
@@ -12,10 +10,7 @@ keeps for later as well as what lies in pieces too small. It is undefined where 
 
 Durations of copies are those on the GPU. A rate is bytes over time of the copies together (sum over sum, so long copies
 weigh more), without copies of zero duration. A copy cut by the window counts with the bytes in proportion to the time
-inside, to the nearest byte. Statistics pool all ranks, devices and streams unless these are among the keys.
-
-References
-----------
+inside, to the nearest byte. Statistics pool all ranks, devices and streams unless these are among the keys. Source:
 PyTorch, "CUDA semantics", memory management: memory_allocated and memory_reserved.
 """
 
@@ -104,12 +99,9 @@ def _at_peak(levels: pd.DataFrame) -> pd.DataFrame:
 def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return the part of the reserved memory that no tensor occupies, (reserved - allocated) / reserved, per device.
 
-    PerfkitError if more is allocated than reserved.
-
-    One row per device: `rank`, `gpu`; `peak_frac`, when most memory is allocated;
-    `mean_frac`, over the time from the first to the last level, each weighted by how long it holds; `max_frac`. NaN
-    where nothing is reserved, mean_frac also where the levels span no time.
-
+    PerfkitError if more is allocated than reserved. One row per device: `rank`, `gpu`; `peak_frac`, when most memory is
+    allocated; `mean_frac`, over the time from the first to the last level, each weighted by how long it holds;
+    `max_frac`. NaN where nothing is reserved, mean_frac also where the levels span no time.
     """
     levels = timeline(samples, window=window)
     levels["frac"] = _idle_frac(levels)
@@ -158,11 +150,9 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     `timeline` is a TIMELINE. The bins tile the window (from the first level to the last of all devices when omitted)
     with integer edges, their widths differ by at most 1 ns. There are `bins`, at least 1 (else ValueError), and no more
     than the window has nanoseconds. All levels that hold at some time of a bin count, the one at its start too: no peak
-    is lost.
-
-    One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`;
-    `start_ns`, `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64;
-    `max_reserved_bytes` Int64, NA where none is recorded.
+    is lost. One row per device and bin, from the bin of the device's first level on, sorted by these: `rank`, `gpu`;
+    `start_ns`, `dur_ns` of the bin; `min_allocated_bytes`, `max_allocated_bytes` int64; `max_reserved_bytes` Int64, NA
+    where none is recorded.
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
@@ -205,14 +195,11 @@ def copied(
 ) -> pd.DataFrame:
     """Return count, bytes, time and rate of the copies and memsets, grouped by one or more of KEYS (else ValueError).
 
-    By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`;
-    `bytes`, `total_ns` int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations `mean_ns`,
-    `median_ns`, `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one copy); of the sizes likewise `mean_bytes`,
-    `median_bytes`, `min_bytes`, `max_bytes`, `std_bytes`.
-
-    References
-    ----------
-    With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the sizes its `cuda_gpu_mem_size_sum`.
+    By falling `total_ns`, ties by falling count, then keys. The key columns as in COPIES; `count`; `bytes`, `total_ns`
+    int64; `bytes_per_s` float64, NaN when no copy lasted; of the durations `mean_ns`, `median_ns`, `min_ns`, `max_ns`,
+    `std_ns` (of a sample, NaN for one copy); of the sizes likewise `mean_bytes`, `median_bytes`, `min_bytes`,
+    `max_bytes`, `std_bytes`. Source: With by=("direction",) the times are the vendor's `cuda_gpu_mem_time_sum`, the
+    sizes its `cuda_gpu_mem_size_sum`.
     """
     keys = list(by)
     if not keys or not set(keys) <= set(COPY_KEYS):
@@ -244,14 +231,10 @@ def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
     """Return the copies that an asynchronous call started from or to pageable memory.
 
     Such a copy is staged through pinned memory by the driver and holds the calling thread up: it behaves as a
-    synchronous one. (Host-to-device copies of at most 64 KB return early all the same; `bytes` tells them.)
-
-    In the order of COPIES: `rank`, `gpu`, `start_ns`, `dur_ns`, `bytes`, `direction` and `api`
-    (category, the call). Copies whose call was not recorded are left out.
-
-    References
-    ----------
-    The vendor's rule `cuda_memcpy_async`; it joins without the process and leaves driver calls out.
+    synchronous one. (Host-to-device copies of at most 64 KB return early all the same; `bytes` tells them.) In the
+    order of COPIES: `rank`, `gpu`, `start_ns`, `dur_ns`, `bytes`, `direction` and `api` (category, the call). Copies
+    whose call was not recorded are left out. Source: The vendor's rule `cuda_memcpy_async`; it joins without the
+    process and leaves driver calls out.
     """
     pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")
     table = copies.loc[pageable, ["rank", "gpu", "start_ns", "dur_ns", "bytes", "direction"]]
@@ -266,10 +249,9 @@ def small_copies(
 ) -> pd.DataFrame:
     """Return how many copies of each direction move at most `at_most_bytes` (0 or more); memsets are not copies.
 
-    A copy that the window cuts counts by its whole size.
-
-    One row per direction that occurs, by falling `total_ns`: `direction`; `count`, `bytes`, `total_ns` of the small
-    copies; `count_frac`, count over all copies of that direction.
+    A copy that the window cuts counts by its whole size. One row per direction that occurs, by falling `total_ns`:
+    `direction`; `count`, `bytes`, `total_ns` of the small copies; `count_frac`, count over all copies of that
+    direction.
     """
     if at_most_bytes < 0:
         raise ValueError(f"at_most_bytes: {at_most_bytes} is not 0 or more")

@@ -1,11 +1,7 @@
 """How long does a training take, at least, and how does it scale over GPUs?
 
-All times are float ns. A number that is not above 0 raises ValueError.
-
-References
-----------
-Amdahl: Validity of the single processor approach to achieving large scale computing capabilities, 1967.
-NVIDIA/nccl-tests, doc/PERFORMANCE.md (ring all-reduce).
+All times are float ns. A number that is not above 0 raises ValueError. Source: Amdahl: Validity of the single processor
+approach to achieving large scale computing capabilities, 1967. NVIDIA/nccl-tests, doc/PERFORMANCE.md (ring all-reduce).
 """
 
 from __future__ import annotations
@@ -41,8 +37,6 @@ def training_time(*, tokens: float, tokens_per_s: float) -> float:
 
     The rate is measured, or of `expected_tokens_per_s` for a share of the peak. Interruptions are not in it.
 
-    Examples
-    --------
     70e9 parameters, 2e12 tokens, 2048 H100 at 50 % of 989e12 FLOP/s, in seconds and days:
 
     >>> from perfkit.analysis.efficiency import expected_tokens_per_s
@@ -61,19 +55,14 @@ def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float, latenc
 
     How much of it the training waits for depends on what overlaps with it.
 
-    Parameters
-    ----------
-    size_bytes
-        Bytes that every rank sums: those of the gradients in their own type, which may be wider than the weights.
-    ranks
-        n, at least 1; one rank has nothing to exchange.
-    bytes_per_s
-        Bus bandwidth of a rank, bytes/s: what nccl-tests prints as busbw for large messages, less than the line rate.
-    latency_ns
-        Of one of the 2 (n - 1) steps, ns, not negative; 0 leaves latency out, which suits large messages only.
+    `size_bytes`: Bytes that every rank sums: those of the gradients in their own type, which may be wider than the
+    weights.
+    `ranks`: n, at least 1; one rank has nothing to exchange.
+    `bytes_per_s`: Bus bandwidth of a rank, bytes/s: what nccl-tests prints as busbw for large messages, less than the
+    line rate.
+    `latency_ns`: Of one of the 2 (n - 1) steps, ns, not negative; 0 leaves latency out, which suits large messages
+    only.
 
-    Examples
-    --------
     140 GB over 64 ranks at 50 and at 200 GB/s:
 
     >>> [round(all_reduce_time(size_bytes=140e9, ranks=64, bytes_per_s=rate) / 1e9, 2) for rate in (50e9, 200e9)]
@@ -93,21 +82,12 @@ def decode_floor(*, weight_bytes: float, gpus: int, memory_bytes: float | None, 
     Every weight of a dense model is read once per token, for all sequences of a batch together, from the memory of the
     GPUs that share them. Keys and values, communication and the conversion of compressed weights come on top.
 
-    Parameters
-    ----------
-    weight_bytes, gpus
-        Bytes of the weights as they lie in memory, and GPUs over which they are spread evenly.
-    memory_bytes, peaks
-        Memory of one GPU, bytes, such as DEVICES has it, and its peaks, such as ``hardware.peaks(name)``. There is no
-        default: None is refused.
+    `weight_bytes`, `gpus`: Bytes of the weights as they lie in memory, and GPUs over which they are spread evenly.
+    `memory_bytes`, `peaks`: Memory of one GPU, bytes, such as DEVICES has it, and its peaks, such as
+    ``hardware.peaks(name)``. There is no default: None is refused.
 
-    Raises
-    ------
-    PerfkitError
-        If the weights do not fit into the memory of the GPUs, or memory or bandwidth are not known.
+    PerfkitError if the weights do not fit into the memory of the GPUs, or memory or bandwidth are not known.
 
-    Examples
-    --------
     70e9 parameters on H100, in 16 bits on two, ms; on one they do not fit:
 
     >>> h100 = Peaks("H100", {}, memory_bytes_per_s=3.35e12)
@@ -140,20 +120,12 @@ def checkpoint_time(
 
     The training waits for it unless it is written in the background.
 
-    Parameters
-    ----------
-    parameters
-        All parameters, of a mixture-of-experts model those of every expert.
-    weight_bytes_each
-        Bytes of a weight: 2 in BF16.
-    optimizer_bytes_each
-        Bytes of the optimizer's state per parameter: 12 for Adam with an FP32 copy of the weights and two FP32
-        moments, 8 without the copy, 0 where only the weights are written.
-    bytes_per_s
-        Rate at which all writers together write to the file system, bytes/s.
+    `parameters`: All parameters, of a mixture-of-experts model those of every expert.
+    `weight_bytes_each`: Bytes of a weight: 2 in BF16.
+    `optimizer_bytes_each`: Bytes of the optimizer's state per parameter: 12 for Adam with an FP32 copy of the weights
+    and two FP32 moments, 8 without the copy, 0 where only the weights are written.
+    `bytes_per_s`: Rate at which all writers together write to the file system, bytes/s.
 
-    Examples
-    --------
     70e9 parameters at 2.5 GB/s in seconds, weights alone (140 GB) and with Adam's state (980 GB):
 
     >>> run = {"parameters": 70e9, "weight_bytes_each": 2, "bytes_per_s": 2.5e9}
@@ -170,14 +142,10 @@ def scaling(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the scaling efficiency of each run: T(N) / (N / n x T(n)), n being the GPUs of the smallest run.
 
     With the batch of a GPU held constant that is weak scaling, with the global batch held constant strong scaling.
-    Several runs on the smallest number of GPUs are averaged for the baseline.
+    Several runs on the smallest number of GPUs are averaged for the baseline. The rows and columns of `runs` by `gpus`;
+    `baseline_gpus` int64; `speedup`, over the baseline, and `efficiency_frac`, float64, above 0; `note` string, what to
+    check where the efficiency is above 1, else empty: it can be, where a smaller share of the data fits a cache.
 
-    The rows and columns of `runs` by `gpus`; `baseline_gpus` int64; `speedup`, over the baseline, and
-    `efficiency_frac`, float64, above 0; `note` string, what to check where the
-    efficiency is above 1, else empty: it can be, where a smaller share of the data fits a cache.
-
-    Examples
-    --------
     >>> runs = pd.DataFrame({"gpus": [1, 8, 64, 512], "throughput_per_s": [1000.0, 7200.0, 48000.0, 320000.0]})
     >>> scaling(runs)["efficiency_frac"].tolist()
     [1.0, 0.9, 0.75, 0.625]
@@ -205,28 +173,20 @@ def _checked(runs: pd.DataFrame) -> pd.DataFrame:
 def scaling_fit(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the shares that explain the throughputs best, of three models, each with its residual.
 
-    The time N / T(N) that a GPU spends per unit of work is taken for
-    a (1 + s (N - 1)), with the serial share s of Amdahl's law,
-    a (1 + c (N - 1) / N), with a ring all-reduce that takes c times the computation on many GPUs, or
-    the sum of both, which needs one run more. The coefficients are those of least squares of the relative error, none
-    of them below 0. A model that would need a serial share above 1 is left out.
-
-    A fit describes the runs it was made from. A residual as large as the efficiency that is lost says that the model
-    does not explain it: topology that changes from one number of GPUs to the next, for example, is in none of them.
+    The time N / T(N) that a GPU spends per unit of work is taken for a (1 + s (N - 1)), with the serial share s of
+    Amdahl's law, a (1 + c (N - 1) / N), with a ring all-reduce that takes c times the computation on many GPUs, or the
+    sum of both, which needs one run more. The coefficients are those of least squares of the relative error, none of
+    them below 0. A model that would need a serial share above 1 is left out. A fit describes the runs it was made from.
+    A residual as large as the efficiency that is lost says that the model does not explain it: topology that changes
+    from one number of GPUs to the next, for example, is in none of them.
 
     A row per model, the smallest residual first: `model` category, serial, communication or both;
     `gpu_throughput_per_s` float64, 1 / a, what one GPU would do alone; `serial_frac`, the share s of one GPU's work
     that all of them wait for, 0 where the model has none; `communication_frac`, the share of the time on the largest
     number of GPUs in which they communicate and do not compute, 0 where the model has none; `residual_frac`, root mean
-    square of (fitted - measured) / measured throughput; `runs_count` int64.
+    square of (fitted - measured) / measured throughput; `runs_count` int64. PerfkitError if there are fewer than three
+    different numbers of GPUs: two runs fit any of the models.
 
-    Raises
-    ------
-    PerfkitError
-        If there are fewer than three different numbers of GPUs: two runs fit any of the models.
-
-    Examples
-    --------
     >>> gpus = np.array([1, 2, 4, 8])
     >>> amdahl = pd.DataFrame({"gpus": gpus, "throughput_per_s": 100 / (0.1 + 0.9 / gpus)})
     >>> scaling_fit(amdahl)[["model", "serial_frac"]].round(9).to_numpy().tolist()[0]

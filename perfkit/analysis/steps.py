@@ -1,7 +1,5 @@
 """Where does one iteration of the program end and the next begin, and which of them are typical?
 
-Conventions
------------
 An iteration (step) is found in one of three ways, the first that works for a rank:
 
 1. "profiler step": ranges the profiler wrote around iterations (kind "step" or names ProfilerStep#N).
@@ -16,8 +14,8 @@ Steps are found in the whole capture: a window selects among them and changes ne
 Ranges are told apart by their *label*: the name up to the first ", " (frameworks append sequence numbers and sizes
 after it) and without a number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every
 iteration has a layer_7). Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges
-considered, so that a first step inside a range "warm-up" is on the level of the others. Labels that say epoch and
-names that a framework writes for every operator are not considered.
+considered, so that a first step inside a range "warm-up" is on the level of the others. Labels that say epoch and names
+that a framework writes for every operator are not considered.
 
 A sequence is an array of codes, equal codes being equal elements (kernel names in the order of their starts). A
 repetition is a stretch [first, stop) of places in it. Elements that occur once per repetition are its *anchors*: their
@@ -98,11 +96,7 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
     steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
     the steps they are a phase of their own, and steady. The very first is not steady when it is longer than every later
     one, nor is the last when the median is more than 1.5 times as long: nothing shows when the next would have begun.
-
-    Returns
-    -------
-    pandas.DataFrame
-        STEPS: steps of a rank do not overlap; only those that lie in the window whole, numbered in the whole capture.
+    STEPS: steps of a rank do not overlap; only those that lie in the window whole, numbered in the whole capture.
     """
     RANGES.check(ranges)
     KERNELS.check(kernels)
@@ -117,8 +111,7 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
 
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the STEPS that are typical, after compilation and warm-up, their numbers unchanged."""
-    typical = STEPS.check(steps)["steady"]
-    return steps[typical].reset_index(drop=True)
+    return steps[STEPS.check(steps)["steady"]].reset_index(drop=True)
 
 
 def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
@@ -148,8 +141,7 @@ def _profiler(ranges: pd.DataFrame) -> pd.DataFrame:
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the stretches of kernels that repeat."""
-    columns = ["start_ns", "dur_ns", "name", "full_name"]
-    there = kernels[columns].iloc[_most(kernels, ["gpu", "process"])]
+    there = kernels[["start_ns", "dur_ns", "name", "full_name"]].iloc[_most(kernels, ["gpu", "process"])]
     there = there if there["start_ns"].is_monotonic_increasing else there.sort_values("start_ns", kind="stable")
     start = there["start_ns"].to_numpy()
     end = start + there["dur_ns"].to_numpy()
@@ -291,8 +283,6 @@ def repeats(code: Int, pause: Int | None = None) -> tuple[Int, Int]:
     repetition cut short at the end is none. A repetition starts where the `pause`, how long nothing happened before
     each element, is regularly longest; without pauses, at the anchor that occurs first.
 
-    Examples
-    --------
     >>> first, stop = repeats(np.array([9, 8, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 7]))
     >>> first.tolist(), stop.tolist()
     ([2, 5, 8, 11], [5, 8, 11, 14])
@@ -310,8 +300,6 @@ def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
 
     A stretch ends where the next begins if that follows at once, else with the last of its intervals.
 
-    Examples
-    --------
     >>> begin, finish = bounds(np.array([0, 3, 10, 13]), np.array([2, 5, 12, 15]), np.array([0, 2]), np.array([2, 4]))
     >>> begin.tolist(), finish.tolist()
     ([0, 10], [10, 15])

@@ -1,7 +1,5 @@
 """How many warps does a launch keep resident on an SM (occupancy), and what do they wait for (stalls)?
 
-Conventions
------------
 Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are resident as the
 scarcest of warps, registers, shared memory and block slots allows. A wave is as many blocks as all SMs hold at once;
 the tail is the part of the last wave's places that stays empty. What the report measured (`launch__occupancy_limit_*`)
@@ -16,12 +14,8 @@ cost nothing while another one can issue.
 
 Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
 `smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's instruction samples (`stl_<reason>`). `stall_words`
-says what each means to a person and what usually helps.
-
-References
-----------
-Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, descriptions of GINS:STL_* and
-GCYCLES:STL:* in the metrics/default.yaml of a database.
+says what each means to a person and what usually helps. Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall
+Reasons"; HPCToolkit, descriptions of GINS:STL_* and GCYCLES:STL:* in the metrics/default.yaml of a database.
 """
 
 from __future__ import annotations
@@ -202,20 +196,13 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
 
     Resident blocks are the smallest limit; theoretical occupancy = blocks x warps per block / warps of an SM; waves =
     blocks of the grid / (resident blocks x SMs); tail = (whole waves - waves) / 1 wave. `sm` says the SM's limits where
-    the counters lack `device__attribute_*`.
+    the counters lack `device__attribute_*`. One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
+    `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`, `registers_blocks`, `shared_memory_blocks`,
+    `slots_blocks`, `barriers_blocks`, `resident_blocks` float64, blocks per SM, `resident_blocks` NaN unless the first
+    four are known; `limiter` string, every smallest limit, comma separated, NA where not known; `waves` float64 above
+    0; `tail_frac`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per launch, in their order. `rank`, `gpu`, `launch` int64, `name`;
-        `theoretical_occupancy_frac`, `achieved_occupancy_frac`; `warps_blocks`,
-        `registers_blocks`, `shared_memory_blocks`, `slots_blocks`, `barriers_blocks`, `resident_blocks` float64,
-        blocks per SM, `resident_blocks` NaN unless the first four are known; `limiter` string, every smallest
-        limit, comma separated, NA where not known; `waves` float64 above 0; `tail_frac`.
-
-    References
-    ----------
-    CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
+    Source: CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
     """
     metrics = wide(launches, counters, _METRICS)
     offered = _offered(metrics, sm)
@@ -241,14 +228,9 @@ def resident_blocks(block_threads: Float, registers: Float, shared_bytes: Float,
 
     Arguments are float64 arrays: threads per block, registers per thread, shared bytes per block. Registers are given
     out per warp in units of 256, from the four quarters of an SM; shared memory in units of 128 bytes with 1 KiB per
-    block kept for the system from compute capability 8.0 on, before in units of 256.
+    block kept for the system from compute capability 8.0 on, before in units of 256. Source: CUDA occupancy API
+    (`cuda_occupancy.h`): allocation units per compute capability.
 
-    References
-    ----------
-    CUDA occupancy API (`cuda_occupancy.h`): allocation units per compute capability.
-
-    Examples
-    --------
     >>> a100 = Sm(warps=64, registers=65536, shared_bytes=164 * 1024, slots=32, sms=108, compute_capability=8)
     >>> resident_blocks(np.array([256.0]), np.array([64.0]), np.array([48.0 * 1024]), sm=a100).values.tolist()
     [[8.0, 4.0, 3.0, 32.0]]
@@ -319,18 +301,11 @@ def _float(column: pd.Series) -> Float:
 def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     """Return each stall reason's share of the waiting of its launch (or call-tree node: `by` "node"), largest first.
 
-    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is negative.
-
-    Returns
-    -------
-    pandas.DataFrame
-        By rank and launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64,
-        `reason` category, `value` float64 as in STALLS, `share_frac`, NaN where the sum is 0
-        or the value is missing, `place` Int64, 1 for the largest stall, NA for what is no stall (`selected`).
-
-    References
-    ----------
-    Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons" and section WarpStateStats.
+    share = value / sum of the values of the launch, totals left out; PerfkitError if a value is negative. By rank and
+    launch (node), then falling value, ties by reason. `rank`, `launch` or `node` int64, `reason` category, `value`
+    float64 as in STALLS, `share_frac`, NaN where the sum is 0 or the value is missing, `place` Int64, 1 for the largest
+    stall, NA for what is no stall (`selected`). Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall Reasons"
+    and section WarpStateStats.
     """
     if by not in STALL_KEYS:
         raise ValueError(f"by: {by!r} is not one of {list(STALL_KEYS)}")
@@ -344,8 +319,7 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     total = np.bincount(group, np.nan_to_num(value))
     frame["share_frac"] = value / np.where(total > 0, total, np.nan)[group]
     # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
-    order = np.lexsort([-value, group])
-    frame = frame.take(order).reset_index(drop=True)
+    frame = frame.take(np.lexsort([-value, group])).reset_index(drop=True)
     return frame.assign(place=_place(frame, group))
 
 

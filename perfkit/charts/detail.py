@@ -352,7 +352,7 @@ def _milli(values: NDArray[np.float64]) -> _NUMBERS:
 
 
 def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
-    """Return the bins as rectangles that stand on one another in a lane one unit high, scaled where operations overlap."""
+    """Return the bins as rectangles stacked in a lane one unit high, scaled where operations overlap."""
     codes, kinds = pd.factorize(bins["kind"])
     places = np.array([*(list(NAMES).index(kind) for kind in kinds), 0])[codes]
     order = np.lexsort([places, *(bins[c].to_numpy(np.int64) for c in ("start_ns", "lane"))])

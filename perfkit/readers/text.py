@@ -60,8 +60,7 @@ def lines(text: str, path: Path) -> tuple[list[str], list[str]]:
 
 def line_of(text: AnyStr, at: int) -> int:
     """Return the number of the line, from 1, in which position `at` of a text lies."""
-    end = b"\n" if isinstance(text, bytes) else "\n"
-    return text.count(end, 0, at) + 1
+    return text.count(b"\n" if isinstance(text, bytes) else "\n", 0, at) + 1
 
 
 def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> pd.Categorical:

@@ -276,8 +276,7 @@ def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int])
 
 def without_blanks(values: Values) -> Values:
     """Return `values` with NaN for what DCGM writes where there is no value."""
-    absent = np.isin(values, BLANKS) | (values >= BLANK_INT64) | np.isinf(values)
-    return np.where(absent, np.nan, values)
+    return np.where(np.isin(values, BLANKS) | (values >= BLANK_INT64) | np.isinf(values), np.nan, values)
 
 
 def scaled(values: Values, field: Field) -> tuple[Values, str]:
@@ -316,8 +315,7 @@ def reasons(values: Values) -> dict[str, Values]:
     """Return the metrics that a mask of event reasons says, each 1 or 0."""
     is_mask = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
     mask = np.where(is_mask, values, 0).astype(np.int64)
-    explained = mask & HARDWARE_CAUSES != 0
-    other = mask & ~(IDLE | POWER | THERMAL) & np.where(explained, ~HARDWARE, -1)
+    other = mask & ~(IDLE | POWER | THERMAL) & np.where(mask & HARDWARE_CAUSES != 0, ~HARDWARE, -1)
     bits_of = {
         "throttled_power_frac": mask & POWER,
         "throttled_thermal_frac": mask & THERMAL,
@@ -394,30 +392,19 @@ def fetch(
 ) -> Path:
     """Store what a Prometheus server knows of the GPUs in a time range as a file, and return its path, `out`.
 
-    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that perfkit reads, in
-    as many requests as the server's limit of points demands. Labels that name pods, containers and jobs are not kept.
+    Asks ``/api/v1/query_range`` for every metric of dcgm-exporter and nvidia_gpu_exporter that perfkit reads, in as
+    many requests as the server's limit of points demands. Labels that name pods, containers and jobs are not kept.
 
-    Parameters
-    ----------
-    url
-        Address of the server, such as ``http://host:9090``; a name and password in it are sent to this server only
-        and shown nowhere.
-    start, end
-        Range, seconds since 1970 UTC, both included.
-    step
-        Distance of the points, seconds; with the scrape interval every scrape is kept once.
-    out
-        File to write, as a whole or not at all; its folder is made.
-    match
-        Further label matchers in PromQL, such as ``Hostname=~"node0[12]"``.
-    timeout_s
-        Longest wait for the server, seconds.
+    `url`: Address of the server, such as ``http://host:9090``; a name and password in it are sent to this server only
+    and shown nowhere.
+    `start`, `end`: Range, seconds since 1970 UTC, both included.
+    `step`: Distance of the points, seconds; with the scrape interval every scrape is kept once.
+    `out`: File to write, as a whole or not at all; its folder is made.
+    `match`: Further label matchers in PromQL, such as ``Hostname=~"node0[12]"``.
+    `timeout_s`: Longest wait for the server, seconds.
 
-    Raises
-    ------
-    ReadError
-        If the server does not answer, refuses, answers with something else, or knows no GPU in the range; the message
-        says which metrics it has.
+    ReadError if the server does not answer, refuses, answers with something else, or knows no GPU in the range; the
+    message says which metrics it has.
     """
     server = Server(url, timeout_s)
     if not (math.isfinite(start) and math.isfinite(end) and start <= end):
@@ -456,8 +443,7 @@ def _parts(start: float, end: float, step: float) -> Iterator[tuple[float, float
 
 def _nothing(server: Server, start: float, end: float, match: str) -> str:
     names = server.names(start, end)
-    of_gpus = [name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))]
-    shown = of_gpus or names
+    shown = [name for name in names if any(word in name.casefold() for word in ("dcgm", "gpu", "nvidia"))] or names
     listed = ", ".join(printable(name, 60) for name in shown[:5]) or "none"
     listed += f" and {len(shown) - 5} more" if len(shown) > 5 else ""
     span = " to ".join(f"{datetime.fromtimestamp(t, UTC):%Y-%m-%d %H:%M:%S}" for t in (start, end))

@@ -355,6 +355,5 @@ def driver(listed: Sequence[Raw]) -> str:
 
 def unknown(names: Iterable[str]) -> str:
     """Name the GPU metrics that are not read, in a few words."""
-    ours = {name for name in names if name.casefold().startswith(PREFIXES)}
-    left = sorted(ours - set(METRICS) - {INFO, INDEX})
+    left = sorted({name for name in names if name.casefold().startswith(PREFIXES)} - set(METRICS) - {INFO, INDEX})
     return ", ".join(left[:3]) + (f" and {len(left) - 3} more" if len(left) > 3 else "")

@@ -142,8 +142,7 @@ def metrics(meta: File) -> list[Metric]:
 
 
 def _instance(meta: File, at: int, count: int, size: int, scopes: Sequence[int]) -> int | None:
-    parts = {"scope": ("<u8", 0), "metric": ("<u2", 8)}
-    rows = meta.records(at, count, size, parts, "the scopes of a metric")
+    rows = meta.records(at, count, size, {"scope": ("<u8", 0), "metric": ("<u2", 8)}, "the scopes of a metric")
     return next((int(row["metric"]) for row in rows if int(row["scope"]) in scopes), None)
 
 

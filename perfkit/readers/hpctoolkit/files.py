@@ -159,8 +159,7 @@ class Traces:
 
     def __init__(self, file: File, profiles: int) -> None:
         self._file = file
-        at = file.sections[TRACES][0]
-        first, count, stride, self.start, self.end = file.fields(at, "QIBxxxQQ", "the traces")
+        first, count, stride, self.start, self.end = file.fields(file.sections[TRACES][0], "QIBxxxQQ", "the traces")
         self._lines = file.records(first, count, stride, TRACE_PARTS, "the traces")
         if count and not self.start <= self.end < LATEST:
             raise file.damaged(f"the traces last from {self.start} to {self.end} ns")

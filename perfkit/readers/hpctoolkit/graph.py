@@ -29,13 +29,12 @@ AS_FRAME = str.maketrans({";": ":", "\n": " ", "\r": " "})  # what separates fra
 class CallGraph(GraphFrame):  # type: ignore[misc]
     """A hatchet.GraphFrame whose methods work at their defaults on the call paths of a whole GPU program.
 
-    What Hatchet 2026.2 does otherwise: `filter` starts a process per core that cannot send back what it found
-    (it waits for ever) and sets Python's recursion limit to 1000; arithmetic on two frames that share a graph
-    changes the first of them; `squash` needs minutes where there are several roots or many metrics;
-    `to_flamegraph` needs minutes to hours, and rounds seconds to whole ones.
-
-    Hatchet follows call paths by recursion: from about 900 levels on, its traversals, `deepcopy`, `squash`, queries,
-    `tree` (unless its `depth` is less) and arithmetic need ``sys.setrecursionlimit(6 * levels)`` before.
+    What Hatchet 2026.2 does otherwise: `filter` starts a process per core that cannot send back what it found (it waits
+    for ever) and sets Python's recursion limit to 1000; arithmetic on two frames that share a graph changes the first
+    of them; `squash` needs minutes where there are several roots or many metrics; `to_flamegraph` needs minutes to
+    hours, and rounds seconds to whole ones. Hatchet follows call paths by recursion: from about 900 levels on, its
+    traversals, `deepcopy`, `squash`, queries, `tree` (unless its `depth` is less) and arithmetic need
+    ``sys.setrecursionlimit(6 * levels)`` before.
     """
 
     def copy(self) -> CallGraph:
@@ -115,35 +114,20 @@ def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph
     """Return call paths as a hatchet.GraphFrame: one node per context, of all entry points and ranks.
 
     Hatchet holds contexts for the same that have the same name and type below the same parent (and, of several ranks,
-    the same rank): `squash` adds them up, arithmetic on two frames pairs them. A value that was not measured is 0:
-    the metrics are sums of events, of which a context without a value had none, and on NaN Hatchet's difference keeps
-    the wrong operand, `to_dot` drops the node with all below it and `to_flamegraph` fails.
+    the same rank): `squash` adds them up, arithmetic on two frames pairs them. A value that was not measured is 0: the
+    metrics are sums of events, of which a context without a value had none, and on NaN Hatchet's difference keeps the
+    wrong operand, `to_dot` drops the node with all below it and `to_flamegraph` fails.
 
-    Parameters
-    ----------
-    calltree
-        CALLTREE, whole: the parent of every context is in it.
-    call_metrics
-        CALL_METRICS of the same contexts, of one metric at least.
+    `calltree`: CALLTREE, whole: the parent of every context is in it.
+    `call_metrics`: CALL_METRICS of the same contexts, of one metric at least.
 
-    Returns
-    -------
-    CallGraph
-        A hatchet.GraphFrame. ``dataframe`` is indexed by node and has ``name``, ``type`` (CALLTREE's kind), ``file``
-        and ``module`` ("" where unknown, which a query can match), ``line`` (int64, 0 where unknown), ``entry_point``,
-        ``rank`` (int64, only if there are several), and per metric X ``X (inc)`` and ``X``: inclusive and
-        exclusive, float64, never NaN. ``metadata["units"]`` names the unit of each of these columns.
-        ``default_metric`` is "CPUTIME (inc)", else "GPUOP (inc)", else the first.
-
-    Raises
-    ------
-    PerfkitError
-        If there is no metric, or a parent or a metric's context is not in `calltree`.
-
-    References
-    ----------
-    Bhatele et al. (2019), Hatchet: Pruning the overgrowth in parallel profiles, SC '19,
-    https://doi.org/10.1145/3295500.3356219.
+    CallGraph: A hatchet.GraphFrame. ``dataframe`` is indexed by node and has ``name``, ``type`` (CALLTREE's kind),
+    ``file`` and ``module`` ("" where unknown, which a query can match), ``line`` (int64, 0 where unknown),
+    ``entry_point``, ``rank`` (int64, only if there are several), and per metric X ``X (inc)`` and ``X``: inclusive and
+    exclusive, float64, never NaN. ``metadata["units"]`` names the unit of each of these columns. ``default_metric`` is
+    "CPUTIME (inc)", else "GPUOP (inc)", else the first. PerfkitError if there is no metric, or a parent or a metric's
+    context is not in `calltree`. Source: Bhatele et al. (2019), Hatchet: Pruning the overgrowth in parallel profiles,
+    SC '19, https://doi.org/10.1145/3295500.3356219.
     """
     CALLTREE.check(calltree)
     CALL_METRICS.check(call_metrics)
@@ -204,8 +188,7 @@ def _from_last(siblings: list[Node]) -> list[Node]:
 
 def _places(calltree: pd.DataFrame, rank: pd.Series, node: pd.Series) -> NDArray[np.intp]:
     """Return the row of `calltree` of each context; -1 where there is none."""
-    index = pd.MultiIndex.from_frame(calltree[["rank", "node"]])
-    return index.get_indexer(pd.MultiIndex.from_arrays([rank, node]))
+    return pd.MultiIndex.from_frame(calltree[["rank", "node"]]).get_indexer(pd.MultiIndex.from_arrays([rank, node]))
 
 
 def _check_known(places: NDArray[np.intp], message: str) -> None:

@@ -358,11 +358,8 @@ def _check_whole(path: Path, experiment: Experiment) -> None:
 def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Return a row per context and thread, and beside them the inclusive metrics by name.
 
-    Returns
-    -------
-    tuple of pandas.DataFrame
-        ``node`` (of Hatchet), ``rank``, ``thread``, ``nid`` (the number in experiment.xml), ``type``, ``line`` and
-        ``module``, contexts after the one above them; and the metrics, as stored.
+    tuple of pandas.DataFrame: ``node`` (of Hatchet), ``rank``, ``thread``, ``nid`` (the number in experiment.xml),
+    ``type``, ``line`` and ``module``, contexts after the one above them; and the metrics, as stored.
     """
     _check_even(experiment.path.parent, files)
     frame = _frame(experiment.path)

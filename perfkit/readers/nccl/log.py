@@ -1,7 +1,6 @@
 """The log of NCCL_DEBUG=INFO: which lines NCCL wrote, and what they say of calls, rings, trees and transports.
 
-NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line
-that
+NCCL writes ``host:pid:tid [device] NCCL INFO text`` into the program's own output, also into the middle of a line that
 the program has begun, and lines of several ranks run into each other.
 """
 
@@ -458,10 +457,8 @@ def _named(word: str, names: tuple[str, ...]) -> str | None:
 def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
     """Return the collectives that a table can be of: by reduction, root, size per count, checks and bandwidths.
 
-    References
-    ----------
-    NVIDIA/nccl-tests, src/*.cu: which of them reduce, have a root, count a rank's part of the message, and check the
-    results in place; doc/PERFORMANCE.md for the factor between the bandwidths.
+    Source: NVIDIA/nccl-tests, src/*.cu: which of them reduce, have a root, count a rank's part of the message, and
+    check the results in place; doc/PERFORMANCE.md for the factor between the bandwidths.
     """
     row = max(rows, key=lambda r: r.bytes)
     if row.dtype not in ELEMENT_BYTES or not row.bytes:

@@ -1,10 +1,8 @@
 """The CSV pages in what `ncu --csv` printed, among its own log lines and the program's output, and their units.
 
-A file is read line by line: what a program prints for hours costs no memory, and a quote that nothing closes costs
-one pass over the rest of the file.
-
-Base units are those of `ncu --print-units base`: ns for durations, byte, hz, % and plain counts; a rate is
-per second ("byte/s", "sector/s"), or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes.
+A file is read line by line: what a program prints for hours costs no memory, and a quote that nothing closes costs one
+pass over the rest of the file. Base units are those of `ncu --print-units base`: ns for durations, byte, hz, % and
+plain counts; a rate is per second ("byte/s", "sector/s"), or per cycle. Prefixes are decimal: 1 Kbyte is 1000 bytes.
 What is no number ("n/a", "no data", "CachePreferNone", an empty cell) is NaN.
 """
 

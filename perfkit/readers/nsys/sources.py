@@ -115,8 +115,7 @@ def product(factors: list[Int]) -> Int:
     >>> product([np.array([2, -2, 2**40]), np.array([3, -3, 2**40])]).tolist()
     [6, -1, -1]
     """
-    fits = math.prod(map(_highest, factors)) < 2**63
-    return _reduced(np.multiply, factors, fits=fits)
+    return _reduced(np.multiply, factors, fits=math.prod(map(_highest, factors)) < 2**63)
 
 
 def _reduced(operation: np.ufunc, counts: list[Int], *, fits: bool) -> Int:

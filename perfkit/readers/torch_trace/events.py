@@ -154,8 +154,7 @@ def nanoseconds(texts: list[msgspec.Raw]) -> Int:
 def _exactly(text: msgspec.Raw) -> int:
     written = bytes(text).decode()
     try:
-        value = Decimal(written) * 1000
-        rounded = int(value.to_integral_value(rounding="ROUND_HALF_UP"))
+        rounded = int((Decimal(written) * 1000).to_integral_value(rounding="ROUND_HALF_UP"))
     except ArithmeticError:
         raise msgspec.DecodeError(f"a time is {written[:20]!r}, not a number") from None
     if abs(rounded) > LATEST:

@@ -282,8 +282,7 @@ def depths(text: bytes | bytearray) -> tuple[NDArray[np.int64], NDArray[np.int64
         marked[within] = False
     marks = np.flatnonzero(marked)
     quotes = characters[marks] == ord('"')
-    outside = ~quotes & (np.cumsum(quotes) % 2 == 0)
-    marks = marks[outside]
+    marks = marks[~quotes & (np.cumsum(quotes) % 2 == 0)]
     return marks, np.cumsum(STEP[characters[marks]], dtype=np.int64)
 
 

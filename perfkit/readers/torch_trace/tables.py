@@ -267,8 +267,7 @@ def add_copies(copies: Spans, events: list[Event]) -> None:
 
 def _gpu(events: list[Event], devices: list[int | None]) -> Int:
     """Return the device of each event; older traces and other writers have it as the process only."""
-    gpu = integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True))
-    return _device(gpu)
+    return _device(integers(event.pid if d is None else d for event, d in zip(events, devices, strict=True)))
 
 
 def _device(numbers: Int) -> Int:
@@ -372,10 +371,9 @@ def operation(name: str) -> str | None:
 def message_bytes(message: Collective) -> int | None:
     """Return the message size as nccl-tests defines it: what the largest buffer of a rank holds, of all ranks together.
 
-    Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times the
-    number of ranks. None if not recorded.
-
-    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and the ``size`` column of src/common.cu (the larger of both buffers).
+    Of a gather or scatter only the root has the large buffer; elsewhere it is the rank's part times the number of
+    ranks. None if not recorded. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md and the ``size`` column of src/common.cu
+    (the larger of both buffers).
     """
     buffers = [elements for elements in (message.sent, message.received) if elements is not None]
     if not buffers or message.dtype not in ELEMENTS:
