@@ -110,10 +110,7 @@ class _Copy:
 
 
 def state(source: Path, reader: str, version: int) -> str:
-    """Return what tells this state of a source, as read by this version of a reader, from any other.
-
-    A file is told by size, times, and samples of its content: its head, its tail and places between them.
-    """
+    """Return what tells this state of a source (size, times, samples) and of its reader from any other."""
     shape = [version, importlib.metadata.version("perfkit"), str([t.columns for t in TABLES.values()])]
     is_folder = stat.S_ISDIR(source.stat().st_mode)
     files = [file for file in (sorted(source.iterdir()) if is_folder else [source]) if file.is_file()]
@@ -196,10 +193,7 @@ def _frame(stored: pa.Table, table: Table) -> pd.DataFrame:
 
 
 def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.IntegerArray | None:
-    """Return numbers in the memory they were decoded into: touching as much again would double the time.
-
-    None for a column of anything else, and where the memory is not this column's own.
-    """
+    """Return a column's numbers in the memory they were decoded into; None for others, and where it is shared."""
     if dtype not in (*INTEGERS, "float64") or column.num_chunks != 1 or not len(column):
         return None
     chunk = column.chunk(0)
@@ -218,10 +212,7 @@ def _file_name(table: str, content: bytes) -> str:
 
 
 def store(place: Path | None, table: str, frame: pd.DataFrame, note: str = "") -> None:
-    """Keep a copy of a table with a note; copies of the source's earlier states are removed.
-
-    A cache that cannot be written (disk full, no permission) is not an error: the next load reads the source again.
-    """
+    """Keep a copy of a table with a note, removing those of earlier states; where none can be written, do nothing."""
     if place is None:
         return
     content = _parquet(frame, note)
@@ -267,10 +258,7 @@ def _encoding(frame: pd.DataFrame) -> dict[str, object]:
 
 
 def opened(path: Path, name: str) -> Profile:
-    """Open a profile through the cache: what has a copy is not read again.
-
-    ReadError if the file cannot be read; when a table is read, also if the file has changed since.
-    """
+    """Open a profile through the cache; ReadError if it cannot be read, or has changed when a table is read."""
     source = _Source(path, name)
     profile = _recalled(source)
     if profile is None:

@@ -72,11 +72,7 @@ class _Stated(NamedTuple):
 
 
 def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
-    """Return the profiles at these paths, each with its reader's name, and notes on what was left out.
-
-    A file that several readers read is there once for each. ReadError if a path does not exist or cannot be looked at,
-    or what lies there is of no known kind.
-    """
+    """Return the profiles at these paths, each with the name of every reader of it, and notes on what was left out."""
     if not given:
         raise ValueError("path: an empty list names no profile")
     profiles: list[Found] = []
@@ -186,10 +182,7 @@ def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
 
 
 def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
-    """Return the place of each profile and notes on those that are not counted as their files state.
-
-    Tables are read of readers only that find several ranks in one file, and only where there are several such files.
-    """
+    """Return the place of each profile and notes on those that are not counted as their files state."""
     placed = [Place()] * len(profiles)
     notes: list[str] = []
     tools: dict[tuple[str, str], list[int]] = {}

@@ -112,10 +112,7 @@ class Peaks:
         return self.memory_bytes_per_s
 
     def ridge(self, precision: str) -> float:
-        """Return the arithmetic intensity, FLOP/byte, from which on `precision` and not memory is the roof.
-
-        Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
-        """
+        """Return the FLOP/byte from which on `precision`, not memory, is the roof (Williams et al., Roofline, 2009)."""
         return self.flops(precision) / self.bandwidth()
 
     def _unknown(self, what: str, column: str) -> PerfkitError:

@@ -115,11 +115,7 @@ class Run:
         return frozenset(kind(name) for name in {p.reader for p in self.profiles})
 
     def of(self, reader: str) -> Run:
-        """Return the profiles of one reader or one kind (`perfkit.profile.KINDS`) alone, on the clock of this run.
-
-        >>> Run([]).of("framework")
-        <perfkit.Run of 0 profile(s): >
-        """
+        """Return the profiles of one reader or one kind (`perfkit.profile.KINDS`) alone, on the clock of this run."""
         part = Run(p for p in self.profiles if reader in (p.reader, kind(p.reader)))
         part._clocked = self._clocked
         return part
@@ -299,11 +295,7 @@ def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
-    """Return SAMPLES of one rank numbering and clock, each without the series that another has of the same time.
-
-    Of two the one with more readings is kept, of equal ones the first; `names` are those of the frames in the notes,
-    which say what was left out of which.
-    """
+    """Return SAMPLES without series that another has of the same time; of two the one with more readings stays."""
     if len(frames) < 2:
         return list(frames), []
     longest = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
@@ -401,10 +393,7 @@ def recorded(profile: Profile, shift: int, *, events: bool) -> Recorded | None:
 
 
 def astray(profiles: Sequence[Profile]) -> list[str]:
-    """Return notes on the logs of local times that miss the timeline, and would meet it if their clock had an offset.
-
-    Nothing is shifted: the log may be of another run.
-    """
+    """Return notes on logs of local times that would meet the timeline with a clock's offset; nothing is shifted."""
     spans = [_span(p) for p in profiles if "KERNELS" in p.loaders and _timed(p)]
     notes = []
     for profile in profiles:

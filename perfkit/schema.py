@@ -100,10 +100,7 @@ class Table:
         return _sorted(pd.DataFrame(made, copy=False), list(self.sort))
 
     def check(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Return `frame` unchanged if it has this table's columns and dtypes, else raise SchemaError.
-
-        Analyses call this on their input: it costs no pass over the rows.
-        """
+        """Return `frame` if it has this table's columns and dtypes, else raise SchemaError; no row is looked at."""
         dtypes = {str(name): str(dtype) for name, dtype in frame.dtypes.items()}
         problems = [
             f"column {c.name!r} is " + (f"{dtypes[c.name]}, not {c.dtype}" if c.name in dtypes else "missing")
@@ -204,9 +201,7 @@ class Table:
 def overrunning(frame: pd.DataFrame, keys: tuple[str, ...]) -> np.ndarray:
     """Return which rows of KERNELS end more than OVERLAP_NS after the next one of the same stream began.
 
-    On a stream, whose operations agree in the columns `keys`, one begins when the one before has ended, so that such a
-    duration cannot be right. Operations of CUDA graphs, which may run side by side, and those of an unknown stream are
-    never among them.
+    A stream runs one at a time, so such a duration cannot be right; graphs and unknown streams are never among them.
     """
     late = np.zeros(len(frame), bool)
     start = frame["start_ns"].to_numpy()

@@ -34,10 +34,7 @@ def _part(choose: Callable[[Any, pd.DataFrame], pd.DataFrame], table: str, of: s
 
 
 class Selection:
-    """The part of a run that `select` chose; tables are filtered when first asked for.
-
-    Tables are whole rows: the analyses cut them at the window's edges.
-    """
+    """The part of a run that `select` chose: whole rows, filtered when asked for; analyses cut them at the window."""
 
     def __init__(
         self,
@@ -134,10 +131,7 @@ class Selection:
 
     @cached_property
     def framework(self) -> Selection:
-        """The same choice of what the framework's profiler alone recorded.
-
-        Operators launch the kernels of their own execution: those of another tool's are no answer to them.
-        """
+        """The same choice of what the framework's profiler recorded: its operators launch kernels of that execution."""
         readers = {p.reader for p in self.run.profiles if "OPS" in p.loaders}
         if not readers or {p.reader for p in self.run.profiles} == readers:
             return self

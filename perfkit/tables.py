@@ -227,11 +227,7 @@ COLDEST_C, HOTTEST_C = -100.0, 250.0  # that a sensor of a GPU can read, or its 
 
 
 def limits(metric: str) -> tuple[float, float]:
-    """Return the least and the most that a metric of SAMPLES can be, by the unit in its name.
-
-    >>> limits("gpu_busy_frac"), limits("power_w")
-    ((0.0, 1.0), (0.0, inf))
-    """
+    """Return the least and the most that a metric of SAMPLES can be, by its unit: 0 and 1 for gpu_busy_frac."""
     unit = metric.rpartition("_")[2]
     if unit == "frac":
         return 0.0, 1.0

@@ -184,13 +184,9 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
 
 
 def credible(share: float, *, what: str, gpus: int = 1) -> str:
-    """Return a note if a share of the dense peak of all GPUs is suspiciously high, else the empty string.
+    """Return a note if a share of all GPUs' dense peak, named `what`, is suspiciously high, else the empty string.
 
-    `what` names the quantity in the message. PerfkitError if the share is above 1, with how many GPUs it would take and
-    the usual causes.
-
-    >>> credible(0.46, what="mfu"), credible(0.82, what="mfu")[:22]
-    ('', 'above 70 % of the peak')
+    PerfkitError if the share is above 1, with how many GPUs it would take and the usual causes.
     """
     if share > 1:
         least = math.ceil(share * gpus)
@@ -204,11 +200,7 @@ def credible(share: float, *, what: str, gpus: int = 1) -> str:
 
 
 def verdict(share: float) -> str:
-    """Return the rung of the ladder of training utilisation: dense language models, BF16, A100 or H100.
-
-    >>> [verdict(share) for share in (0.1, 0.35, 0.462, 0.563, 0.819)]
-    ['poor', 'typical', 'good', 'excellent', 'suspicious']
-    """
+    """Return the rung of the ladder of training utilisation: dense language models, BF16, A100 or H100."""
     if share > SUSPICIOUS_ABOVE:
         return "suspicious"
     return [name for name, least in LADDER.items() if share >= least][-1]

@@ -87,12 +87,7 @@ def _by_group(start: Int, end: Int, group: Int) -> tuple[Int, Int, Int]:
 
 
 def merge(a: Intervals, *others: Intervals) -> Intervals:
-    """Return the time that lies in any of the sets, group by group.
-
-    >>> either = merge(union(np.array([0]), np.array([50])), union(np.array([40]), np.array([90])))
-    >>> either.start.tolist(), either.end.tolist()
-    ([0], [90])
-    """
+    """Return the time that lies in any of the sets, group by group."""
     filled = [s for s in (a, *others) if len(s.start)]
     if len(filled) < 2:
         return filled[0] if filled else a
@@ -100,24 +95,14 @@ def merge(a: Intervals, *others: Intervals) -> Intervals:
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """Return the time that lies in both sets, group by group.
-
-    >>> both = intersect(union(np.array([0]), np.array([50])), union(np.array([40]), np.array([90])))
-    >>> both.start.tolist(), both.end.tolist()
-    ([40], [50])
-    """
+    """Return the time that lies in both sets, group by group."""
     axis = _axis(a, b)
     (a_begin, a_finish), (b_begin, b_finish) = axis.placed(a), axis.placed(b)
     return axis.intervals(*_twice(np.concatenate([a_begin, b_begin]), np.concatenate([a_finish, b_finish])))
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """Return the time that lies in `a` and not in `b`, group by group.
-
-    >>> rest = subtract(union(np.array([0]), np.array([50])), union(np.array([10]), np.array([20])))
-    >>> rest.start.tolist(), rest.end.tolist()
-    ([0, 20], [10, 50])
-    """
+    """Return the time that lies in `a` and not in `b`, group by group."""
     axis = _axis(a, b)
     (begin, finish), (b_begin, b_finish) = axis.placed(a), axis.placed(b)
     ever = np.iinfo(np.int64)
@@ -227,10 +212,7 @@ def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
 
 
 def ends(frame: pd.DataFrame, window: Window | None) -> tuple[Int, Int]:
-    """Return start and end of every row, int64 ns, cut at the window's edges.
-
-    What lies outside the window has ``end <= start``, which covers nothing.
-    """
+    """Return start and end of every row, int64 ns, cut at the window's edges; ``end <= start`` outside of it."""
     start = frame["start_ns"].to_numpy()
     end = start + frame["dur_ns"].to_numpy()
     if window is None:

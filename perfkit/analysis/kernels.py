@@ -149,10 +149,7 @@ def _covered(start: Int, stop: Int, place: Int, shape: tuple[int, int]) -> Int:
 
 
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:
-    """Return the values of `metrics` for the rows of `launches`: float64 columns in their order, NaN not measured.
-
-    A metric recorded twice for a launch counts with its first row.
-    """
+    """Return the first value of each of `metrics` per row of `launches`: float64 columns in order, NaN not measured."""
     keys, wanted = ["rank", "launch"], list(dict.fromkeys(metrics))
     rows = pd.MultiIndex.from_frame(LAUNCHES.check(launches)[keys])
     table = pd.DataFrame(np.nan, index=launches.index, columns=wanted)
@@ -171,11 +168,7 @@ def first(*columns: Float) -> Float:
 
 
 def spelled(full_name: str) -> str:
-    """Return the full name as both tools would write it: without casts of numbers, spaces and words for bools.
-
-    >>> spelled("void f<(int)4, true>(const float *)") == spelled("void f<4, 1>(float const*)")
-    True
-    """
+    """Return the full name as both tools would write it: without casts of numbers, spaces and words for bools."""
     return canonical(_BOOL.sub(lambda found: _WORDS[found.group()], _CAST.sub("", full_name))).replace(" ", "")
 
 

@@ -228,13 +228,11 @@ def _cut(copies: pd.DataFrame, window: Window | None) -> pd.DataFrame:
 
 
 def pageable_async(copies: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the copies that an asynchronous call started from or to pageable memory.
+    """Return the copies that an asynchronous call started from or to pageable memory, in the order of COPIES.
 
-    Such a copy is staged through pinned memory by the driver and holds the calling thread up: it behaves as a
-    synchronous one. (Host-to-device copies of at most 64 KB return early all the same; `bytes` tells them.) In the
-    order of COPIES: `rank`, `gpu`, `start_ns`, `dur_ns`, `bytes`, `direction` and `api` (category, the call). Copies
-    whose call was not recorded are left out. Source: The vendor's rule `cuda_memcpy_async`; it joins without the
-    process and leaves driver calls out.
+    The driver stages them through pinned memory, which holds the calling thread up as a synchronous call does, but for
+    host-to-device copies of at most 64 KB. Copies whose call was not recorded are left out. Source: The vendor's rule
+    `cuda_memcpy_async`; it joins without the process and leaves driver calls out.
     """
     pageable = (COPIES.check(copies)["src_memory"] == "pageable") | (copies["dst_memory"] == "pageable")
     table = copies.loc[pageable, ["rank", "gpu", "start_ns", "dur_ns", "bytes", "direction"]]

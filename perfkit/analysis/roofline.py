@@ -213,10 +213,7 @@ def metrics(counters: pd.DataFrame, suffix: str = "") -> dict[str, tuple[str, ..
 
 
 def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
-    """Return `tensor_flops` of each launch split by precision: rows of `launches`, a float64 column per precision.
-
-    A launch of which it was not counted is NaN in all columns; the columns of a row add up to its `tensor_flops`.
-    """
+    """Return `tensor_flops` of each launch split by precision, float64 columns; NaN in all where it was not counted."""
     counted = launches["tensor_flops"]
     parts = _parts(launches, counters)
     total = parts.sum(axis=1)

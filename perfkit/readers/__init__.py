@@ -66,20 +66,12 @@ def reader(name: str) -> ModuleType:
 
 
 def kind(name: str) -> str:
-    """Return the kind of captures that a reader reads, one of `perfkit.profile.KINDS`.
-
-    >>> kind("nsys"), kind("rocm_smi")
-    ('timeline', 'monitor')
-    """
+    """Return the kind of captures that a reader reads, one of `perfkit.profile.KINDS`."""
     return str(reader(name).KIND)
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Return names of readers in the order of precedence: perfkit's own as in READERS, then others by name.
-
-    >>> ordered(["my_format", "ncu", "another", "nsys"])
-    ['nsys', 'ncu', 'another', 'my_format']
-    """
+    """Return names of readers in the order of precedence: perfkit's own as in READERS, then others by name."""
     given = set(names)
     return [*(name for name in READERS if name in given), *sorted(given - set(READERS))]
 
@@ -181,10 +173,7 @@ def outside_names() -> tuple[str, ...]:
 
 
 def outside_module(name: str) -> ModuleType:
-    """Return the module of a reader from outside, guarded: its `sniff` and `read` raise nothing but ReadError.
-
-    LookupError if no installed package has a reader of this name, or it cannot be imported.
-    """
+    """Return the guarded module of an installed package's reader, else LookupError; it raises nothing but ReadError."""
     loaded = _guarded(name)
     if isinstance(loaded, str):
         raise LookupError(f"reader {name!r}: {loaded}")
@@ -254,12 +243,7 @@ def _guarded(name: str) -> ModuleType | str:
 
 
 def lacks(reader: object) -> list[str]:
-    """Return the parts of the contract that a module lacks, each in words.
-
-    >>> from perfkit.readers import rocm_smi
-    >>> lacks(rocm_smi), len(lacks(object()))
-    ([], 4)
-    """
+    """Return the parts of the contract that a module lacks, each in words."""
     version, kind = getattr(reader, "VERSION", None), getattr(reader, "KIND", None)
     whole = isinstance(version, int) and not isinstance(version, bool) and version > 0
     return [

@@ -89,11 +89,7 @@ def _is_current(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Open a database; its tables are read when first asked for.
-
-    CALLTREE, CALL_METRICS, STALLS, THREADS, THREAD_METRICS and TRACE, as far as recorded; what is not recorded is in
-    ``missing`` with the option of ``hpcrun`` that records it.
-    """
+    """Open a database; its tables are read when asked for, and ``missing`` names the option that records others."""
     from perfkit.readers.hpctoolkit import old
 
     if not _is_current(path) and old.sniff(path):
@@ -233,11 +229,7 @@ def named(values: Values, numbers: Sequence[int]) -> tuple[Ints, NDArray[np.int1
 
 
 def call_metrics(profiles: Profiles, metrics: Sequence[Metric], tree: pd.DataFrame) -> pd.DataFrame:
-    """Return CALL_METRICS of the contexts of CALLTREE.
-
-    profile.db also has values of contexts that the tree leaves out, such as the instructions of a line. What a
-    context has beside its children in the tree is therefore what it has alone.
-    """
+    """Return CALL_METRICS of CALLTREE; what the tree leaves out, such as instructions, the context above has alone."""
     node = tree["node"].to_numpy()
     parent = np.searchsorted(node, tree["parent"].fillna(node[0]).to_numpy(np.int64))
     is_root = tree["parent"].isna().to_numpy(bool)
@@ -303,11 +295,7 @@ def stalls(call_metrics: pd.DataFrame) -> pd.DataFrame:
 
 
 def reason(metric: str) -> str | None:
-    """Return the reason to wait that a metric counts, None if it is another metric.
-
-    >>> reason("GINS:STL_GMEM"), reason("GCYCLES:STL:IDEP"), reason("GINS:STL_ANY"), reason("GCYCLES:STL")
-    ('gmem', 'idep', None, None)
-    """
+    """Return the reason to wait that a metric counts, such as gmem of GINS:STL_GMEM; None if it is another metric."""
     stall = STALL.fullmatch(metric)
     return stall[1].lower() if stall else None
 

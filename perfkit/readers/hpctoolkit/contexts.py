@@ -38,11 +38,7 @@ COUNTED = ((r"GINS\b", "instructions"), (r"GCYCLES\b", "cycles"), (r"GSAMP:(TOT|
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric under its name without unit; stored values times `factor` are in `unit`.
-
-    ``summary`` and ``thread`` are the numbers under which profile.db stores its inclusive value: summed over all
-    threads, and of one thread.
-    """
+    """A metric in `unit` by `factor`; its numbers in profile.db, as ``summary`` of threads and of a ``thread``."""
 
     name: str
     unit: str
@@ -89,10 +85,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Walked:
-    """The contexts below the entry points in the order of the walk: every one after the one that encloses it.
-
-    ``above`` is the position of the enclosing context, or -1 - i below the entry point i.
-    """
+    """The contexts in the order of the walk; ``above`` is the enclosing one's place, -1 - i below entry point i."""
 
     at: Ints
     above: Ints
@@ -356,11 +349,7 @@ def walk(meta: File, roots: list[Entry]) -> Walked:
 
 
 def contexts(meta: File, at: Ints, functions: Functions, files: Listed, modules: Listed) -> Contexts:
-    """Return what the contexts at these offsets are.
-
-    A lexical type that a later minor version added is taken for what the context has: a function, a source line
-    or an instruction.
-    """
+    """Return what the contexts at these offsets are; a lexical type of a later version by what the context has."""
     words = np.frombuffer(meta.keep(), "<u8", meta.size // WORD)
     heads = words[at // WORD + 2]
     flags, kind = ((heads >> np.uint64(shift) & np.uint64(0xFF)).astype(np.int64) for shift in (32, 48))

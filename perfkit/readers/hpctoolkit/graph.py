@@ -56,9 +56,7 @@ class CallGraph(GraphFrame):  # type: ignore[misc]
     ) -> CallGraph:
         """Return the contexts that a function of a row, or a query, keeps; as Hatchet's, in this process.
 
-        The values of the others go with them: inclusive ones are added up anew from the exclusive ones that are left.
-        With ``update_inc_cols=False`` they stay as measured, which shows fewer contexts and loses nothing. Python's
-        recursion limit stays as it is unless `rec_limit` is given.
+        Inclusive values are added up anew of what is left, unless ``update_inc_cols=False`` keeps them as measured.
         """
         limit = rec_limit or sys.getrecursionlimit()
         kept = _own(super().filter(filter_obj, False, False, num_procs, limit, multi_index_mode))
@@ -91,10 +89,7 @@ class CallGraph(GraphFrame):  # type: ignore[misc]
             return super().groupby_aggregate(groupby_function, agg_function)
 
     def to_flamegraph(self, metric: str | None = None, name: str = "name", **_: Any) -> str:
-        """Return folded stacks, one line per context that has a value of its own; seconds as whole nanoseconds.
-
-        Without `metric` the exclusive values of the default metric are taken: a flame graph adds up what lies above.
-        """
+        """Return folded stacks of exclusive values, of the default metric if none is given; seconds as nanoseconds."""
         metric = metric or self.default_metric.removesuffix(" (inc)")
         scale = NS_PER_S if self.metadata.get("units", {}).get(metric) == "s" else 1
         values = (self.dataframe[metric].fillna(0.0) * scale).round().astype("int64").to_dict()

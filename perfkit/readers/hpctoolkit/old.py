@@ -50,10 +50,7 @@ Threads = dict[tuple[int, int], Path]  # rank and thread of each metric file
 
 @dataclass(frozen=True)
 class Metric:
-    """An inclusive metric: its column in the metric files, its name, unit and the factor into it.
-
-    `total` is what experiment.xml says that all threads have together, None where it does not.
-    """
+    """An inclusive metric in the metric files, and its `total` of all threads if experiment.xml states it."""
 
     column: int
     name: str
@@ -110,11 +107,7 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Open a database; all of it is read.
-
-    CALLTREE, CALL_METRICS (sums over ranks and threads, times in s), THREADS and THREAD_METRICS. The contexts are those
-    of Hatchet, which takes a call site and the function called there for one.
-    """
+    """Open a database; all of it is read. Contexts are those of Hatchet: a call site is the function called there."""
     experiment = described(_experiment(path))
     files = metric_files(experiment)
     rows, values = hatchet_rows(experiment, files)
@@ -356,11 +349,7 @@ def _check_whole(path: Path, experiment: Experiment) -> None:
 
 
 def hatchet_rows(experiment: Experiment, files: Threads) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Return a row per context and thread, and beside them the inclusive metrics by name.
-
-    tuple of pandas.DataFrame: ``node`` (of Hatchet), ``rank``, ``thread``, ``nid`` (the number in experiment.xml),
-    ``type``, ``line`` and ``module``, contexts after the one above them; and the metrics, as stored.
-    """
+    """Return a row per context (after the one above it) and thread, and the inclusive metrics by name, as stored."""
     _check_even(experiment.path.parent, files)
     frame = _frame(experiment.path)
     metrics = {m.name: frame.iloc[:, m.column].to_numpy() for m in experiment.metrics}

@@ -332,10 +332,7 @@ def is_report(head: str) -> bool:
 
 @dataclass(frozen=True)
 class Report:
-    """The benchmark of a report, its start in ns since 1970, and what went wrong in it.
-
-    `whole` says whether the text ends as it should, `repeated` which keys an object has twice.
-    """
+    """A report's benchmark, its start in ns since 1970, what went wrong, whether it is `whole`, and `repeated` keys."""
 
     table: Table
     t0_unix_ns: int | None

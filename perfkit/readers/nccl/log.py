@@ -457,8 +457,7 @@ def _named(word: str, names: tuple[str, ...]) -> str | None:
 def candidates(rows: Sequence[Row], ranks: int | None) -> list[str]:
     """Return the collectives that a table can be of: by reduction, root, size per count, checks and bandwidths.
 
-    Source: NVIDIA/nccl-tests, src/*.cu: which of them reduce, have a root, count a rank's part of the message, and
-    check the results in place; doc/PERFORMANCE.md for the factor between the bandwidths.
+    Source: NVIDIA/nccl-tests, src/*.cu; doc/PERFORMANCE.md for the factor between the bandwidths.
     """
     row = max(rows, key=lambda r: r.bytes)
     if row.dtype not in ELEMENT_BYTES or not row.bytes:

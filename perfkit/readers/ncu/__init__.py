@@ -60,11 +60,7 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Open a report or a page; launches are numbered by position, also where ids start again.
-
-    LAUNCHES and COUNTERS; STALLS, RULES and DEVICES as far as the report holds them. What is not recorded is in
-    ``missing`` with the option of ``ncu`` that records it.
-    """
+    """Open a report or a page; launches are numbered by position, also where ids start again."""
     with path.open("rb") as file:
         is_report = file.read(len(MAGIC)) == MAGIC
     # A number that is too large becomes infinite, which the schema's ranges find.

@@ -171,10 +171,9 @@ _DECISIVE = {False: _decisive(".", ","), True: _decisive(",", ".")}
 
 @dataclass(frozen=True)
 class Notation:
-    """How a page writes its numbers, by the first cell of each kind, as (metric, text); None where there is none.
+    """How a page writes its numbers: the first cell of each kind as (metric, text), None where there is none.
 
-    ``point`` is a number that only a page with decimal points can hold, ``comma`` one that only a page with decimal
-    commas can hold. ``point_or_thousands`` (1.234) and ``comma_or_thousands`` (1,234) fit both.
+    ``point`` and ``comma`` fit one way of writing only; 1.234 and 1,234 (``..._or_thousands``) fit both.
     """
 
     point: tuple[str, str] | None = None

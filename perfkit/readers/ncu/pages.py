@@ -411,11 +411,7 @@ def _check_size(launches: int, metrics: int, path: Path) -> None:
 
 
 def metric(label: str, unit: str) -> str:
-    """Return the metric a label of the details page stands for; a metric's own name stays as it is.
-
-    >>> metric("Duration", "ns"), metric("dram__bytes.sum", "byte")
-    ('gpu__time_duration.sum', 'dram__bytes.sum')
-    """
+    """Return the metric a label of the details page stands for; a metric's own name stays as it is."""
     return LABELS_BY_UNIT.get((label, unit)) or LABELS.get(label, label)
 
 
@@ -439,11 +435,7 @@ def joined(reports: Sequence[Report]) -> Report:
 
 
 def blocks(text: str) -> int | None:
-    """Return how many blocks or threads a size such as "(128, 2, 1)" holds; None if it is none.
-
-    >>> blocks("(128, 2, 1)"), blocks("256"), blocks("")
-    (256, 256, None)
-    """
+    """Return how many blocks or threads a size such as "(128, 2, 1)" holds, 256 here; None if it is none."""
     sizes = [size.strip() for size in text.strip("() ").split(",")]
     if not all(_SIZE.fullmatch(size) for size in sizes):
         return None

@@ -128,12 +128,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Report:
-    """Launches in the order of the file, and their metrics in base units.
-
-    ``values`` has one row per launch and one float64 column per metric, named as the tool names it; NaN is
-    not measured. ``units`` gives the base unit of each column. Launches are numbered by position: the ids
-    a page prints start again with every process.
-    """
+    """Launches by position (ids start again with each process), and their metrics in base units; NaN: not measured."""
 
     launches: Sequence[Launch]
     values: pd.DataFrame
@@ -310,10 +305,8 @@ def flops(report: Report, precision: str) -> Values:
 def tensor_flops(report: Report) -> Values:
     """Return the operations on tensor cores, of all types; sparse ones as the counter counts them.
 
-    The counters are hierarchical: per type there may be a total, its split by sparsity, and both again
-    per instruction. Each type is counted once, at the highest level measured. Without these counters
-    the number of instructions tells only where one factor holds for all: 512 on V100 (compute capability 7.0),
-    and 0 where none ran, up to Hopper (later GPUs run most of them on another pipe).
+    Of hierarchical counters (total, by sparsity, by instruction) the highest measured counts; without any the number of
+    instructions, where one factor holds: 512 on V100 (capability 7.0), and 0 where none ran, up to Hopper.
     """
     unknown = np.full(len(report.launches), np.nan)
     counted = reduce(_added, _per_type(report), unknown)
@@ -392,11 +385,7 @@ def count(report: Report, metric: str) -> Values:
 
 
 def first(*choices: Values) -> Values:
-    """Return the first of several figures that is known, launch by launch.
-
-    >>> first(np.array([1.0, np.nan]), np.array([5.0, 6.0]))
-    array([1., 6.])
-    """
+    """Return the first of several figures that is known, launch by launch."""
     return reduce(lambda figure, other: np.where(np.isnan(figure), other, figure), choices)
 
 

@@ -63,11 +63,7 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Open an Nsight Systems export; its tables are read when first asked for.
-
-    CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES and SAMPLES, as far as recorded; what is not recorded
-    is in ``missing`` with the option of ``nsys profile`` that records it.
-    """
+    """Open an export; its tables are read when asked for, and ``missing`` names the option that records others."""
     source = _open(path)
     doubts: list[str] = []
     gpus = tables.gpus(source, doubts)

@@ -295,10 +295,7 @@ def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
 
 
 def _depth(events: pd.DataFrame) -> Int:
-    """Count, for each push_pop range, those of its thread and domain that are open when it starts.
-
-    Ranges of one thread nest: open are those started before minus those ended by then; without length is never open.
-    """
+    """Count, for each push_pop range, those open when it starts: started before on its thread and domain, not ended."""
     depth = np.zeros(len(events), np.int64)
     possible = events["start_ns"].between(-LONGEST, LONGEST) & events["dur_ns"].between(0, LONGEST)
     nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")

@@ -187,11 +187,7 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True)
 class Log:
-    """Rows of one GPU and one moment each; columns go by the names of ``--query-gpu``.
-
-    ``names`` says what the file itself calls a column, if it is not that, ``where`` where a row stands in it, and
-    ``unread`` which columns of the file are none of these.
-    """
+    """Rows of one GPU and moment; ``names`` has the file's own names, ``where`` their places, ``unread`` the rest."""
 
     path: Path
     tool: str

@@ -43,10 +43,7 @@ IGNORED = {"Trace", "overhead", "gpu_user_annotation", "cuda_sync"}
 
 
 class Reading:
-    """What a pass over a trace found: columns by table, the header, and how many events of which category are neither.
-
-    Of Python functions only the extent is kept: they are most of a trace and read when asked for.
-    """
+    """What a pass over a trace found; of Python functions, most of a trace, only the extent."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -138,11 +135,7 @@ WALL_CLOCK = 10**18  # ns since 1970 (the year 2001); less is not a wall clock b
 
 
 def read(path: Path) -> Profile:
-    """Read a trace in one pass; its Python functions are read in another, when first asked for.
-
-    CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OPS, RANGES, PYTHON_CALLS, SAMPLES and COLLECTIVES, as far as
-    recorded; what is not recorded is in ``missing`` with the option of the profiler that records it.
-    """
+    """Read a trace in one pass, and its Python functions in another when asked for; ``missing`` names options."""
     reading = Reading(path)
     zero = reading.first
     started = reading.header.base + zero
@@ -280,11 +273,7 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
 
 
 def sniff(path: Path) -> bool:
-    """Say whether `path` is a PyTorch profiler's trace, by the first 64 KB of its text.
-
-    It is one if its object has Kineto's ``schemaVersion`` beside another key of Kineto's header, or
-    ``traceEvents`` of which one has a category of Kineto's.
-    """
+    """Say whether `path` is a PyTorch profiler's trace: Kineto's header or event categories in the first 64 KB."""
     try:
         text = _head(path) if path.is_file() else b""
     except (OSError, ReadError):

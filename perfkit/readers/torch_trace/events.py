@@ -201,11 +201,7 @@ def quantities(values: Iterable[int | None]) -> Int:
 
 
 def nesting(process: Int, thread: Int, start: Int, dur: Int) -> Nesting:
-    """Find the enclosing span of each, as PyTorch does: spans are half open, and one without length encloses nothing.
-
-    A span that crosses the end of another is not in it, and ends its part of the stack: what follows is
-    looked for in the spans further out.
-    """
+    """Find the enclosing span of each, as PyTorch does; none lies in an empty span, nor in one whose end it crosses."""
     order = np.lexsort((-dur, start, thread, process))
     process, thread, start = process[order], thread[order], start[order]
     last = (start + dur[order]).tolist()

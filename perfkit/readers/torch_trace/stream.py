@@ -142,11 +142,7 @@ class Header(msgspec.Struct):
 
 
 class Source:
-    """A trace: its events in blocks and, when these are through, the other keys of its object.
-
-    ``finished`` says whether the file ends as it should; if not, ``dropped`` is the number of bytes of what
-    follows its last whole event.
-    """
+    """A trace's events in blocks, then its other keys; ``dropped`` counts the bytes of what a cut end leaves."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -195,8 +191,7 @@ class Source:
     def _taken(self, text: bytearray) -> tuple[list[Event], bytearray, bool]:
         """Return the whole events at the start of `text`, the text after them, and whether the array ended.
 
-        Both texts begin with an opening bracket. The last place that looks like one between two events is tried;
-        decoding fails unless it is one, since a cut within an event or a string leaves a bracket or a quote open.
+        The last place that looks like one between two events is tried: decoding fails unless it is one.
         """
         likely = list(BETWEEN.finditer(text, max(len(text) - NEAR_END, 0)))
         if likely:
@@ -261,10 +256,7 @@ class Source:
 
 
 def ends(text: bytes | bytearray) -> tuple[int, bool]:
-    """Find where the whole events of the array that begins `text` end, by counting brackets outside strings.
-
-    The position after the last whole event (-1 if none is whole) and False, or that of the closing bracket and True.
-    """
+    """Find where the whole events of the array that begins `text` end (-1 if none), and whether the array does."""
     marks, depth = depths(text)
     closing = np.flatnonzero(depth == 0)[:1]
     if closing.size:

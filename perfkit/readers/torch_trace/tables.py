@@ -405,11 +405,7 @@ def add_collectives(collectives: Spans, events: list[Event], arguments: Sequence
 
 
 def collectives(spans: Spans, columns: Columns) -> pd.DataFrame:
-    """Return COLLECTIVES: one row per kernel.
-
-    A kernel's name ends in an algorithm and a protocol, but NCCL builds one kernel per collective and type that
-    calls the others' code too, so that RING_LL in a name does not say what ran: both are missing.
-    """
+    """Return COLLECTIVES: one row per kernel, whose name does not tell the algorithm and protocol that ran."""
     rows = len(columns["start_ns"])
     ranks = columns["ranks"]
     frame = {
