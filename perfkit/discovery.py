@@ -3,9 +3,10 @@
 A capture that lies there in several forms is read in one of them (FORMS).
 
 Files of one reader and one tool are of different ranks (nodes, for monitoring logs): of those that they state if these
-differ, else of their positions. Files of several tools are of one and the same rank: what ``nvidia-smi dmon`` and
-``nvidia-smi -q`` say of a node is about the same GPUs. A file with several ranks inside keeps them; where another has
-one of them too, they are counted from the next free one on, which a note says.
+differ, else of those in names like rank1_step10, else of their positions. Files whose names differ in the step or the
+time only are recordings of one rank one after the other. Files of several tools are of one and the same rank: what
+``nvidia-smi dmon`` and ``nvidia-smi -q`` say of a node is about the same GPUs. A file with several ranks inside keeps
+them; where another has one of them too, they are counted from the next free one on, which a note says.
 
 Where files state their host, tools of one host are of one rank, its lowest, and tools of several hosts of several: the
 files of a tool are moved there if each states another host and none a rank. What remains unlikely is noted: files of
@@ -18,9 +19,9 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -36,6 +37,9 @@ FORMS = (
     *("", ".json", ".json.gz", ".nsys-rep", ".qdrep", ".ncu-rep"),
 )
 NAMED = 5  # folders, of those that hold a profile where a folder above them was given
+# In names of recordings: the step or the time (ms or ns since 1970) at which one was made, and the rank that made it.
+EPISODE = re.compile(r"[._-]?step[._-]?\d{1,12}(?!\d)|\.\d{13,19}(?=\.)", re.IGNORECASE)
+RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,6})(?!\d)", re.IGNORECASE)
 LOOKED = 100  # of them, and at as many things in each, is looked at
 # What is neither a file nor a folder: to open it may wait for ever, or take what belongs to another program.
 SPECIAL = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -185,19 +189,66 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
     """Return the place of each profile and notes on those that are not counted as their files state."""
     placed = [Place()] * len(profiles)
     notes: list[str] = []
-    tools: dict[tuple[str, str], list[int]] = {}
-    for i, profile in enumerate(profiles):
-        tools.setdefault((profile.reader, str(profile.capture["tool"].iloc[0])), []).append(i)
+    tools = _by_tool(profiles)
+    first_of = episodes(profiles)
     for beside in tools.values():
         if len(beside) == 1 and profiles[beside[0]].rank is None:
             placed[beside[0]] = Place(0, 0, _ranked(profiles[beside[0]]))
             continue
-        stated = [_stated(profiles[i]) for i in beside]
-        for i, own, shift in zip(beside, stated, _shifts(stated), strict=True):
+        leaders = [i for i in beside if i not in first_of]
+        stated = _named([profiles[i] for i in leaders], [_stated(profiles[i]) for i in leaders])
+        for i, own, shift in zip(leaders, stated, _shifts(stated), strict=True):
             placed[i] = Place(own.ranks[0] + shift, shift, _ranked(profiles[i]))
             if shift and own.itself:
                 notes.append(f"{profiles[i].path.name}: {_counted(own.ranks, shift)}")
+    for i, first in first_of.items():
+        placed[i] = placed[first]
+        both = f"the same rank ({placed[first].first}) as {profiles[first].path.name}, at another time"
+        notes.append(f"{profiles[i].path.name}: a recording of {both}; what was not recorded between them is left out")
     return placed, [*notes, *_by_host(profiles, list(tools.values()), placed)]
+
+
+def _by_tool(profiles: Sequence[Profile]) -> dict[tuple[str, str], list[int]]:
+    """Return the positions of the files of each reader and tool."""
+    tools: dict[tuple[str, str], list[int]] = {}
+    for i, profile in enumerate(profiles):
+        tools.setdefault((profile.reader, str(profile.capture["tool"].iloc[0])), []).append(i)
+    return tools
+
+
+def episodes(profiles: Sequence[Profile]) -> dict[int, int]:
+    """Return the first file of the same rank for each later one: a process writes one per profiler cycle or step.
+
+    The names of such files differ in the step or the time only, they state no different ranks, and no two overlap.
+    """
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for tool, beside in _by_tool(profiles).items():
+        for i in beside:
+            profile = profiles[i]
+            name = EPISODE.sub("", profile.path.name)
+            if name != profile.path.name and re.search(r"\w", name.partition(".")[0]):
+                alike.setdefault((tool, profile.path.parent, name, profile.rank), []).append(i)
+    first_of: dict[int, int] = {}
+    for group in alike.values():
+        spans = sorted((*_recorded(profiles[i]), i) for i in group)
+        if spans[0][0] and all(one[1] <= other[0] for one, other in pairwise(spans)):
+            first_of.update({i: spans[0][2] for _, _, i in spans[1:]})
+    return first_of
+
+
+def _recorded(profile: Profile) -> tuple[int, int]:
+    """Return when a recording started and ended, ns since 1970; 0, 0 where that is not known."""
+    start, lasted = profile.capture["t0_unix_ns"].iloc[0], profile.capture["dur_ns"].iloc[0]
+    return (0, 0) if pd.isna(start) or pd.isna(lasted) else (int(start), int(start) + int(lasted))
+
+
+def _named(profiles: Sequence[Profile], stated: list[_Stated]) -> list[_Stated]:
+    """Return the ranks that files state, or where none states one, those in names like rank1_step10 if these differ."""
+    found = [RANK.search(p.path.name) if EPISODE.search(p.path.name) else None for p in profiles]
+    ranks = [int(rank[1]) for rank in found if rank]
+    if any(file.itself for file in stated) or len({*ranks}) < len(profiles):
+        return stated
+    return [_Stated((rank,), True) for rank in ranks]
 
 
 def _by_host(profiles: Sequence[Profile], tools: list[list[int]], placed: list[Place]) -> list[str]:

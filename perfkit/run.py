@@ -17,7 +17,7 @@ import pandas as pd
 from pandas.api.types import union_categoricals
 
 from perfkit.cache import opened
-from perfkit.discovery import Found, Place, discovered, not_read, places, unlikely
+from perfkit.discovery import Found, Place, discovered, episodes, not_read, places, unlikely
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.joining import members
@@ -222,7 +222,7 @@ class Run:
             return TABLES[name].empty()
         if len(parts) == 1:
             return parts[0]
-        joined = stacked(parts)
+        joined = stacked(_renumbered(parts) if name == "OPS" else parts)
         return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
 
     def _part(self, profile: Profile, place: Place, name: str) -> pd.DataFrame:
@@ -236,6 +236,19 @@ class Run:
         if "rank" in frame and (place.first or place.shift):
             changes["rank"] = place.ranks(name, frame["rank"])
         return frame.assign(**changes) if changes else frame
+
+
+def _renumbered(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
+    """Return OPS whose numbers stay unique in each rank: every recording of it counts its operators from 0."""
+    after: dict[int, int] = {}
+    numbered = []
+    for part in parts:
+        rank = int(part["rank"].iloc[0])
+        shift = after.get(rank, 0)
+        after[rank] = shift + int(part["op"].max()) + 1
+        parents = part["parent"].where(part["parent"] < 0, part["parent"] + shift)
+        numbered.append(part.assign(op=part["op"] + shift, parent=parents) if shift else part)
+    return numbered
 
 
 def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
@@ -340,10 +353,27 @@ def devices(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def shifts(profiles: Sequence[Profile]) -> list[int]:
-    """Return what brings the times of each profile onto the axis of the run, ns; 0 where no wall clock is known."""
+    """Return what brings the times of each profile onto the axis of the run, ns; 0 where no wall clock is known.
+
+    The time between recordings of one rank, in which no file of a timeline was recorded, is left out, for there the GPU
+    only seems to be idle. A log of the GPUs knows better: with one the times stay as they are.
+    """
     starts_of = zeros(profiles)
     starts = [profile.capture["t0_unix_ns"].iloc[0] for profile in profiles]
-    return [0 if pd.isna(start) else int(start) - starts_of[i] for i, start in enumerate(starts)]
+    shifted = [0 if pd.isna(start) else int(start) - starts_of[i] for i, start in enumerate(starts)]
+    first_of = episodes(profiles)
+    if not first_of or len({profile.reader for profile in profiles}) > 1:
+        return shifted
+    of_clock = {i: starts_of[first_of.get(i, i)] for i in starts_of}
+    for zero in {of_clock[i] for i in first_of}:
+        end = zero
+        left_out = 0
+        for i in sorted((i for i in of_clock if of_clock[i] == zero), key=lambda i: _span(profiles[i])):
+            start, stop = _span(profiles[i])
+            left_out += max(0, start - end)
+            end = max(end, stop)
+            shifted[i] = start - zero - left_out
+    return shifted
 
 
 def zeros(profiles: Sequence[Profile]) -> dict[int, int]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -250,3 +253,73 @@ def test_real_captures_state_no_host_and_stay(profiles: Path) -> None:
     for run, count in ((same, 0), (other, 1)):
         assert {0} == set(run.kernels["rank"]) == set(run.samples["rank"])
         assert count == sum("name different GPUs" in note for note in run.notes)
+
+
+TRANSFORMER = "torch/sidnb13__torch-profiling-tutorial__transformer"
+CYCLES = (  # of two processes (851 and 4399 in the names), two cycles of the profiler each
+    "dc3b0e7228dd_851.1752215573993169006",
+    "dc3b0e7228dd_851.1752215574025896717",
+    "dcb0aa1a78e7_4399.1752181589589738346",
+    "dcb0aa1a78e7_4399.1752181589621105859",
+)
+
+
+def raw_kernels(path: Path) -> list[dict[str, Any]]:
+    """The kernels of a trace, by its own JSON."""
+    events = json.loads(path.read_text("utf-8"))["traceEvents"]
+    return [event for event in events if event.get("cat") == "kernel"]
+
+
+def test_two_cycles_of_one_process_are_one_rank(profiles: Path) -> None:
+    """The raw traces have 48 kernels each; both cycles of a process follow one another without the pause of 39 ms."""
+    loaded = perfkit.load(profiles / TRANSFORMER)
+    counted = [len(raw_kernels(profiles / TRANSFORMER / f"{name}.pt.trace.json")) for name in CYCLES]
+    assert [48] * 4 == counted
+    assert {(0, 0): 96, (1, 0): 96} == loaded.kernels.groupby(["rank", "gpu"]).size().to_dict()
+    by_reader = loaded.profiles[0].capture["dur_ns"].item() + loaded.profiles[1].capture["dur_ns"].item()
+    of_first = loaded.kernels[loaded.kernels["rank"].eq(0)]
+    assert (of_first["start_ns"] + of_first["dur_ns"]).max() <= by_reader
+    assert 2 == sum("a recording of the same rank" in note for note in loaded.notes)
+
+
+def test_operators_of_both_cycles_keep_their_parents(profiles: Path) -> None:
+    """Each recording counts its operators from 0: joined, numbers stay unique and a parent is of the same recording."""
+    ops = perfkit.load(profiles / TRANSFORMER).table("OPS")
+    assert not ops.duplicated(["rank", "op"]).any()
+    inner = ops[ops["parent"] >= 0].merge(
+        ops, left_on=["rank", "parent"], right_on=["rank", "op"], suffixes=("", "_up")
+    )
+    assert len(inner) == (ops["parent"] >= 0).sum() > 0
+    assert (inner["start_ns"] >= inner["start_ns_up"]).all()
+    assert (inner["start_ns"] + inner["dur_ns"] <= inner["start_ns_up"] + inner["dur_ns_up"]).all()
+
+
+def test_a_step_in_a_name_is_no_rank(profiles: Path, tmp_path: Path) -> None:
+    """rank3_step10 and rank3_step20 are of rank 3, whatever their order; two recordings that overlap are not of one."""
+    names = ("rank3_step10", "rank3_step20", "rank7_step10", "rank7_step20")
+    for cycle, name in zip(CYCLES, names, strict=True):
+        shutil.copy(profiles / TRANSFORMER / f"{cycle}.pt.trace.json", tmp_path / f"{name}.json")
+    assert {3: 96, 7: 96} == perfkit.load(tmp_path).kernels.groupby("rank").size().to_dict()
+    shutil.copy(tmp_path / "rank3_step10.json", tmp_path / "rank3_step20.json")
+    (tmp_path / "rank7_step10.json").unlink()
+    (tmp_path / "rank7_step20.json").unlink()
+    assert [48, 48] == perfkit.load(tmp_path).kernels.groupby("rank").size().tolist()
+
+
+def test_eight_ranks_of_one_job(profiles: Path) -> None:
+    """Eight files of one step in eight ranks: each has the kernels of its own file, on the GPU of its own number."""
+    folder = profiles / "torch" / "facebookresearch__param__dlrm_kineto"
+    raw = [raw_kernels(path) for path in sorted(folder.iterdir())]
+    assert [245, 310, 246, 315, 251, 245, 246, 246] == [len(kernels) for kernels in raw]
+    loaded = perfkit.load(folder)
+    assert {(i, i): len(kernels) for i, kernels in enumerate(raw)} == loaded.kernels.groupby(
+        ["rank", "gpu"]
+    ).size().to_dict()
+    sums = loaded.kernels.groupby("rank")["dur_ns"].sum()
+    assert [sum(kernel["dur"] for kernel in kernels) * 1000 for kernels in raw] == sums.tolist()
+    assert loaded.is_on_one_clock
+    # The first and the last kernel of all ranks, on the clock that the eight files share.
+    earliest = min(kernel["ts"] for kernels in raw for kernel in kernels)
+    latest = max(kernel["ts"] + kernel["dur"] for kernels in raw for kernel in kernels)
+    ends = loaded.kernels["start_ns"] + loaded.kernels["dur_ns"]
+    assert (latest - earliest) * 1000 == ends.max() - loaded.kernels["start_ns"].min()
