@@ -90,13 +90,7 @@ def percent(frac: float) -> str:
 
 
 def printable(text: object, limit: int) -> str:
-    """Return foreign text on one line of at most `limit` characters; what cannot be printed becomes �.
-
-    Control and direction characters in a profile could otherwise rearrange the text around them.
-
-    >>> printable("void  kernel<float>\\n(int)", 12)
-    'void kernel…'
-    """
+    """Return foreign text on one line of at most `limit` characters; what rearranges or breaks text becomes �."""
     head = " ".join(str(text)[: 4 * limit].split())
     shown = "".join(c if c.isprintable() else "�" for c in head)
     return shown if len(shown) <= limit and len(str(text)) <= 4 * limit else f"{shown[: limit - 1]}…"

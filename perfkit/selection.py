@@ -152,15 +152,11 @@ def select(
 ) -> Selection:
     """Return `run` seen through a choice; every analysis of it then speaks of the same part.
 
-    `run`: A loaded run.
-    `ranks`: Ranks to keep; empty keeps all.
-    `gpus`: CUDA ordinals to keep, on every rank; empty keeps all.
-    `window`: (start_ns, end_ns) since the start of the capture; empty keeps all of it.
-    `kernels`: Keep the kernels whose name contains this text, or matches it where it holds ``*`` or ``?``; upper and
-    lower case are alike. Empty keeps all.
-    `families`: Keep the kernels of these families (`perfkit.names.FAMILIES`); empty keeps all.
+    What is empty keeps all: `ranks`; `gpus`, CUDA ordinals on every rank; `window`, (start_ns, end_ns) since the start
+    of the capture; `kernels`, a text that the kernel's name contains, or matches where it holds ``*`` or ``?``, upper
+    and lower case alike; `families` of kernels (`perfkit.names.FAMILIES`).
 
-    Selection: Its `kernels` are the chosen ones; `launches`, `counters`, `stalls` and `rules` were measured in runs of
+    The Selection's `kernels` are the chosen ones; `launches`, `counters`, `stalls` and `rules` were measured in runs of
     their own, to which a window does not apply. PerfkitError if a rank was not recorded, a GPU has no activity in the
     run, the window reaches beyond the recording, a family does not exist, or no kernel matches: a figure of something
     that was not recorded would be wrong, not zero.

@@ -53,31 +53,19 @@ REFERENCES = (  # the column of a table, and the table and column that it refers
 
 
 def check_reader(module: ModuleType, files: Iterable[str | Path]) -> None:
-    """Check a reader against the contract, with captures of its format.
+    """Check a reader's `module` against the contract, with captures of it; AssertionError lists all broken rules.
 
-    Parameters
-    ----------
-    module
-        The module of the reader: `sniff`, `read`, `VERSION` and `KIND`.
-    files
-        Small captures (files or folders), one of each form, without damage and without values that cannot be.
+    `files` are small captures (files or folders), one of each form, without damage and without values that cannot be.
 
-    Raises
-    ------
-    AssertionError
-        Lists every broken rule. The rules:
+    - `sniff` claims these files and no others, whatever their suffix; it reads little and never raises.
+    - No reader of perfkit claims them: on equal claim perfkit's own reader would read the file.
+    - Every table has the columns, dtypes and order of `perfkit.tables`, has rows, and holds no value outside the
+      ranges there. Metrics have a name of `perfkit.tables`, or a unit at the end of their name.
+    - What is missing is named with the option that records it; it is not among the tables.
+    - Two readings are equal. The files are as before, and none is left beside them.
+    - A file that is cut is read with a note on the rows that are gone, or refused by a ReadError:
+      ``<path>: <what was found>. <what to do>.`` Nothing else is ever raised, whatever bytes are wrong.
 
-        - `sniff` claims these files and no others, whatever their suffix; it reads little and never raises.
-        - No reader of perfkit claims them: on equal claim perfkit's own reader would read the file.
-        - Every table has the columns, dtypes and order of `perfkit.tables`, has rows, and holds no value outside the
-          ranges there. Metrics have a name of `perfkit.tables`, or a unit at the end of their name.
-        - What is missing is named with the option that records it; it is not among the tables.
-        - Two readings are equal. The files are as before, and none is left beside them.
-        - A file that is cut is read with a note on the rows that are gone, or refused by a ReadError:
-          ``<path>: <what was found>. <what to do>.`` Nothing else is ever raised, whatever bytes are wrong.
-
-    Examples
-    --------
     >>> import perfkit.readers.rocm_smi
     >>> check_reader(perfkit.readers.rocm_smi, [])
     Traceback (most recent call last):

@@ -92,8 +92,7 @@ def detect(
 ) -> pd.DataFrame:
     """Return the stretches in which devices run no kernel because state is saved: table `CHECKPOINTS`.
 
-    `steps` is what `steps.detect` returned. A window selects the pauses that begin and end in it. Source: The guide's
-    bottleneck 4, "checkpoint writing blocks training".
+    A window selects the pauses that begin and end in it. Source: The guide's bottleneck 4.
     """
     idle = idle_gaps(kernels, COPIES.empty(), API_CALLS.empty(), at_least_ns=SHORTEST_NS, window=window)
     pauses = idle.loc[idle["cause"] != "edge", ["rank", "gpu", "start_ns", "dur_ns"]].reset_index(drop=True)

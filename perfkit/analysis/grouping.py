@@ -109,10 +109,7 @@ def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
 
 
 def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
-    """Return what `grouped` found for integers, no group empty, as columns total_<unit>, mean_<unit>, ...
-
-    Total, min and max are int64, mean, median and std float64.
-    """
+    """Return what `grouped` found for integers as columns total_<unit>, ..., int64 but for mean, median and std."""
     integers = statistics.astype({"min": "int64", "max": "int64"})
     return integers.rename(columns={name: f"{name}_{unit}" for name in integers if name != "count"})
 

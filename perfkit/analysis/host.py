@@ -1,18 +1,16 @@
 """What does the CPU spend its time on: CUDA calls, named ranges, waiting for data, and waiting for the GPU?
 
-Statistics pool all ranks, processes and threads unless these are among the keys. Runtime and driver calls stand in one
-table and a nested call counts in its own row and inside its caller's, as do nested ranges: totals are inclusive and
-shares are of the sum of the totals in the table, never of wall time. The wait for data is the time in the loader's
-``__next__``, which PyTorch records as a range ``enumerate(DataLoader)#...__next__``; ranges a person named for data
-loading (`causes.DATA_LOADING`) count too. It is that of the thread of the rank that spends most time in such ranges;
-time that several of them cover counts once.
+Statistics pool all ranks, processes and threads unless these are among the keys. Nested calls and ranges count in
+their own row and in that of what encloses them: totals are inclusive and shares are of the sum of the totals in the
+table, never of wall time. The wait for data is the time in the loader's ``__next__``, which PyTorch records as a range
+``enumerate(DataLoader)#...__next__``, and in ranges a person named for data loading (`causes.DATA_LOADING`), of the
+rank's thread that spends most time in such ranges; time that several of them cover counts once.
 
 One graph launch starts many operations, joined with the call on (rank, process, correlation). Profilers lose them in
 two ways. A launch is *empty* when none of its operations was recorded: nsys with ``--cuda-graph-trace=graph`` records
-none, and others drop replays when their buffers overflow. Or some nodes are recorded and others are not: then the GPU
-seems to do nothing *inside* a graph, after the launch call returned and before one of the recorded operations, where
-nodes of a graph follow one another within microseconds. In both cases the GPU worked while nothing was recorded, and
-its idle time is not known.
+none, and others drop replays when their buffers overflow. Or some nodes are not recorded: then the GPU seems to do
+nothing *inside* a graph, after the launch call returned and before one of the recorded operations, though nodes follow
+one another within microseconds. In both cases the GPU worked, and its idle time is not known.
 """
 
 from __future__ import annotations

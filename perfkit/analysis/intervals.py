@@ -194,10 +194,7 @@ def bounds(window: Window) -> Window:
 
 
 def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
-    """Return the rows that overlap the window with `start_ns` and `dur_ns` cut at its edges.
-
-    An empty interval (dur_ns 0) is kept where its start lies in the window.
-    """
+    """Return the rows that overlap the window, cut at its edges; an empty one is kept where it starts in the window."""
     if window is None:
         return frame
     first, last = bounds(window)

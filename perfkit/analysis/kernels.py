@@ -1,22 +1,20 @@
 """Which kernels take the time, in which number formats does the matrix work run, and which counters belong to a kernel?
 
-All devices, streams and processes are pooled: a median is the median of every launch. Durations of concurrent kernels
-add up, so shares are of the sum of durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per
-device however many kernels of the group run in it. Kernels cut by the window count with the part inside.
+All devices, streams and processes are pooled. Durations of concurrent kernels add up, so shares are of the sum of
+durations in the table, never of wall time; `gpu_busy_frac` counts a moment once per device however many kernels of the
+group run in it. Kernels cut by the window count with the part inside.
 
-A launch is known by its rank and its number; a counter that is NaN was not measured. The timeline and the counters come
-from two executions, recorded by two tools that spell names in their own ways: ncu writes ``(int)4`` where nsys writes
-``4``, and newer ones leave out namespaces. A launch belongs to the kernel of the same full name, else of the same short
-name, else to the only one of the same function name, grid and block. Of the launches of a kernel those count whose grid
-and block occur on the timeline; all, where none does.
+A launch is known by its rank and its number; a counter that is NaN was not measured. Timeline and counters come from
+two executions and two tools that spell names in their own ways: ncu writes ``(int)4`` where nsys writes ``4``, and
+newer ones leave out namespaces. A launch belongs to the kernel of the same full name, else of the same short name, else
+to the only one of the same function name, grid and block. Of the launches of a kernel those count whose grid and block
+occur on the timeline; all, where none does.
 
-Matrix work is the kernels of the families gemm, convolution and attention. The number format is that of their operands:
-as the kernel's name says (`perfkit.names.decode`), else as the types of the launching operator's inputs say, else
-unknown. Float32 operands may run as TF32, which only a name can say. TF32 is float32 in memory that tensor cores round:
-it is no mixed precision. Names and types are hints; counters decide.
-
-Source: PyTorch, "Automatic Mixed Precision package" (which operators autocast to float16 or bfloat16); "Numerical
-accuracy", TensorFloat-32.
+Matrix work is the kernels of the families gemm, convolution and attention. Its format is that of the operands: as the
+kernel's name says (`perfkit.names.decode`), else as the types of the launching operator's inputs say, else unknown.
+Float32 operands may run as TF32 (float32 that tensor cores round, no mixed precision), which only a name can say. Names
+and types are hints; counters decide. Source: PyTorch, "Automatic Mixed Precision package" (operators that autocast);
+"Numerical accuracy", TensorFloat-32.
 """
 
 from __future__ import annotations
@@ -45,12 +43,7 @@ CONFIGURATION = ["grid_blocks", "block_threads"]
 _CAST = re.compile(r"\([a-z_ ]+\)(?=-?\d)")
 _WORDS = {"true": "1", "false": "0"}
 _BOOL = re.compile(r"\b(?:true|false)\b")
-KEYS = {
-    "name": ["name"],
-    "full_name": ["full_name"],
-    "family": ["family"],
-    "grid": ["full_name", "grid_blocks", "block_threads"],
-}
+KEYS = {by: [by] for by in ("name", "full_name", "family")} | {"grid": ["full_name", *CONFIGURATION]}
 MATRIX_FAMILIES = ("gemm", "convolution", "attention")
 FORMATS = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "int8", "unknown")
 REDUCED = ("fp16", "bf16", "fp8", "int8")
@@ -281,10 +274,7 @@ def _operands(dtypes: str) -> int:
 
 
 def mixed(shares: pd.DataFrame) -> Mixed:
-    """Return whether mixed precision is active: at least half of the matrix work's time in fp16, bf16, fp8 or int8.
-
-    `active` is None where there is no matrix work, or so much of unknown format that it would decide.
-    """
+    """Return whether at least half of the matrix work's time is in fp16, bf16, fp8 or int8; None where not decided."""
     time = PRECISION.check(shares).groupby("format", observed=False)["total_ns"].sum()
     total = int(time.sum())
     if not total:

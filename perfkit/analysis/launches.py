@@ -1,8 +1,7 @@
 """What does it cost to launch kernels, and how long do they queue?
 
-A kernel is joined to the call that launched it on (rank, process, correlation): runtime, driver, graph and HIP calls
-alike. All nodes of a graph have the one call that launched the graph. Kernels without a call are left out, as Nsight
-Systems leaves them out, and counted by `unlaunched`.
+A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
+that launched the graph. Kernels without a call are left out, as Nsight Systems does, and counted by `unlaunched`.
 
 quantities of one launch, ns
     api     the call: its end - its start
@@ -12,9 +11,8 @@ quantities of one launch, ns
     total   the later of call end and kernel end - call start
 
 The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
-graph launch counts once per device: from its call to the first of its kernels, on the stream of that kernel. A kernel
-without a call only takes away: a depth below zero betrays a cut capture. Source: NVIDIA Nsight Systems User Guide,
-report ``cuda_kern_exec_sum``.
+graph launch counts once per device: from its call to the first of its kernels, on that one's stream. A kernel without a
+call only takes away: a depth below zero betrays a cut capture. Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
 from __future__ import annotations
@@ -111,10 +109,9 @@ def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
 def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
     """Return how many launched kernels of each stream had not started yet, as a step function.
 
-    A window selects the steps in it, preceded by the depth at its start. One row per step, by stream, then time: rank,
-    gpu, process (stream ids are unique within one), stream, time_ns, depth (int64, from time_ns to the next row's),
-    complete (bool, False for all rows of a stream whose depth is ever negative: not to be plotted). Source: Holistic
-    Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our convention.
+    A row per step in the window and at its start, by stream, then time: rank, gpu, process, stream, time_ns, depth
+    (int64, up to the next row's time), complete (False for all of a stream whose depth is ever negative: not to be
+    plotted). Source: Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our own.
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     (stream,) = numbered_together([kernels], STREAM_KEYS)

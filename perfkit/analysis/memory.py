@@ -51,10 +51,7 @@ _ASYNC = re.compile(r"cu(?:da)?Mem(?:cpy|set).*Async")
 
 
 def timeline(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return the allocated and reserved memory of each device over time: table `TIMELINE`.
-
-    The level that holds when the window starts is moved to its start.
-    """
+    """Return each device's memory over time, TIMELINE; the level that holds when the window starts begins there."""
     metric = SAMPLES.check(samples)["metric"]
     allocated, reserved = (samples[where(metric, wanted.__eq__)] for wanted in METRICS)
     place = _places(allocated, reserved)

@@ -53,15 +53,10 @@ def training_time(*, tokens: float, tokens_per_s: float) -> float:
 def all_reduce_time(*, size_bytes: float, ranks: int, bytes_per_s: float, latency_ns: float = 0.0) -> float:
     """Return the time of an all-reduce over a ring, ns: 2 (n - 1) / n x size / bandwidth + 2 (n - 1) x latency.
 
-    How much of it the training waits for depends on what overlaps with it.
-
-    `size_bytes`: Bytes that every rank sums: those of the gradients in their own type, which may be wider than the
-    weights.
-    `ranks`: n, at least 1; one rank has nothing to exchange.
-    `bytes_per_s`: Bus bandwidth of a rank, bytes/s: what nccl-tests prints as busbw for large messages, less than the
-    line rate.
-    `latency_ns`: Of one of the 2 (n - 1) steps, ns, not negative; 0 leaves latency out, which suits large messages
-    only.
+    `size_bytes` is what every rank sums: the gradients in their own type, which may be wider than the weights; `ranks`
+    is n, at least 1 (nothing to exchange); `bytes_per_s` a rank's bus bandwidth, which nccl-tests prints as busbw for
+    large messages, less than the line rate; `latency_ns` that of one of the 2 (n - 1) steps, not negative, 0 for large
+    messages only. How much of it the training waits for depends on what overlaps with it.
 
     140 GB over 64 ranks at 50 and at 200 GB/s:
 
@@ -81,12 +76,9 @@ def decode_floor(*, weight_bytes: float, gpus: int, memory_bytes: float | None, 
 
     Every weight of a dense model is read once per token, for all sequences of a batch together, from the memory of the
     GPUs that share them. Keys and values, communication and the conversion of compressed weights come on top.
-
-    `weight_bytes`, `gpus`: Bytes of the weights as they lie in memory, and GPUs over which they are spread evenly.
-    `memory_bytes`, `peaks`: Memory of one GPU, bytes, such as DEVICES has it, and its peaks, such as
-    ``hardware.peaks(name)``. There is no default: None is refused.
-
-    PerfkitError if the weights do not fit into the memory of the GPUs, or memory or bandwidth are not known.
+    `weight_bytes` are those in memory, spread evenly over `gpus`; `memory_bytes` is one GPU's, such as DEVICES has it,
+    `peaks` such as ``hardware.peaks(name)`` gives; there is no default. PerfkitError if the weights do not fit into the
+    memory of the GPUs, or memory or bandwidth are not known.
 
     70e9 parameters on H100, in 16 bits on two, ms; on one they do not fit:
 
@@ -118,13 +110,9 @@ def checkpoint_time(
 ) -> float:
     """Return the time to write a checkpoint, ns: parameters x (bytes of weight + bytes of optimizer state) / bandwidth.
 
-    The training waits for it unless it is written in the background.
-
-    `parameters`: All parameters, of a mixture-of-experts model those of every expert.
-    `weight_bytes_each`: Bytes of a weight: 2 in BF16.
-    `optimizer_bytes_each`: Bytes of the optimizer's state per parameter: 12 for Adam with an FP32 copy of the weights
-    and two FP32 moments, 8 without the copy, 0 where only the weights are written.
-    `bytes_per_s`: Rate at which all writers together write to the file system, bytes/s.
+    `parameters` are all, of every expert too; `weight_bytes_each` is 2 in BF16; `optimizer_bytes_each` is 12 for Adam
+    with an FP32 copy of the weights and two FP32 moments, 8 without the copy, 0 where only the weights are written;
+    `bytes_per_s` is of all writers together. The training waits for it unless it is written in the background.
 
     70e9 parameters at 2.5 GB/s in seconds, weights alone (140 GB) and with Adam's state (980 GB):
 

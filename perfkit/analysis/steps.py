@@ -3,25 +3,21 @@
 An iteration (step) is found in one of three ways, the first that works for a rank:
 
 1. "profiler step": ranges the profiler wrote around iterations (kind "step" or names ProfilerStep#N).
-2. "nvtx": ranges a person named, that repeat on one thread at one depth, outermost first. A repeated range called
-   a step or a batch is the step; when siblings repeat together, or the range is a part of a step, a step goes from
-   one start of the first of them to the next.
+2. "nvtx": ranges a person named, that repeat on one thread at one depth, outermost first. One called a step or a batch
+   is the step; when siblings repeat, or the range is a part, a step goes from one start of the first to the next.
 3. "kernel sequence": the repeated sequence of kernels (`repeats`) of the device and process with the most. The step
    starts where the device regularly idles longest.
 
-Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds.
+Steps are found in the whole capture: a window selects among them and changes neither numbers nor bounds. Ranges are
+told apart by their *label*: the name up to the first ", " (frameworks append numbers and sizes after it) and without a
+number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every iteration has a layer_7).
+Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges considered. Labels that say
+epoch and names that a framework writes for every operator are not considered.
 
-Ranges are told apart by their *label*: the name up to the first ", " (frameworks append sequence numbers and sizes
-after it) and without a number at its end when that number counts ("Batch 7"; but "layer_7" stays itself when every
-iteration has a layer_7). Ranges of one process, thread, domain and depth form a *level*; depth counts only the ranges
-considered, so that a first step inside a range "warm-up" is on the level of the others. Labels that say epoch and names
-that a framework writes for every operator are not considered.
-
-A sequence is an array of codes, equal codes being equal elements (kernel names in the order of their starts). A
-repetition is a stretch [first, stop) of places in it. Elements that occur once per repetition are its *anchors*: their
-distance is the length. Of several lengths that explain the sequence (layers inside a step, steps inside an epoch) the
-longest is taken, unless a shorter one has five times as many anchors: a step is made of many kernels that run once in
-it, an epoch of few.
+A sequence is an array of codes (kernel names in the order of their starts), a repetition a stretch [first, stop) of
+places in it. Elements that occur once per repetition are its *anchors*: their distance is the length. Of several
+lengths that explain the sequence (layers in a step, steps in an epoch) the longest is taken, unless a shorter one has
+five times as many anchors: a step is made of many kernels that run once in it, an epoch of few.
 """
 
 from __future__ import annotations

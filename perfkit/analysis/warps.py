@@ -3,19 +3,16 @@
 Occupancy is resident warps over the most an SM holds. A block stays on one SM; as many blocks are resident as the
 scarcest of warps, registers, shared memory and block slots allows. A wave is as many blocks as all SMs hold at once;
 the tail is the part of the last wave's places that stays empty. What the report measured (`launch__occupancy_limit_*`)
-is taken; what it lacks is computed by the CUDA rules from the launch and the limits of the SM. What is not known is
-NaN, never a default GPU.
+is taken, what it lacks computed by the CUDA rules from launch and SM; what is not known is NaN, never a default GPU.
 
 A stall reason's value is a number of samples, or the cycles a warp spent on it per issued instruction; a table holds
-one form per launch. Either way a reason's share is its part of the sum over the reasons of its launch (or call-tree
-node). `selected` is the cycle in which the warp did issue: it counts in the sum, as in the vendor's warp latency, but
-is no stall and gets no place. Totals such as `stl_any`, which are the sum of the others, are left out. Waiting warps
-cost nothing while another one can issue.
+one form per launch. A reason's share is its part of the sum over the reasons of its launch (or call-tree node).
+`selected` is the cycle in which the warp did issue: it counts in the sum, as in the vendor's warp latency, but is no
+stall and gets no place. Totals such as `stl_any` are left out. Waiting warps cost nothing while another one can issue.
 
 Reasons are those of Nsight Compute (`smsp__average_warps_issue_stalled_<reason>_...`, sampled
-`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's instruction samples (`stl_<reason>`). `stall_words`
-says what each means to a person and what usually helps. Source: Nsight Compute, Kernel Profiling Guide, "Warp Stall
-Reasons"; HPCToolkit, descriptions of GINS:STL_* and GCYCLES:STL:* in the metrics/default.yaml of a database.
+`smsp__pcsamp_warps_issue_stalled_<reason>`) and of HPCToolkit's samples (`stl_<reason>`). Source: Nsight Compute,
+Kernel Profiling Guide, "Warp Stall Reasons"; HPCToolkit, GINS:STL_* and GCYCLES:STL:* in metrics/default.yaml.
 """
 
 from __future__ import annotations

@@ -10,35 +10,9 @@ import pytest
 from adversary.__main__ import score
 from adversary.cases import CASES, plan
 
-BOUND = "the bound takes only the gaps given to this finding; mending it gains more"
-RUNNING = "a launch call that still runs is told as queued work"
-NOT_TOLD = "recorded, and not told"
 KNOWN_WRONG = {
-    "python_after_wait": BOUND,
-    "host_part_of_solver": BOUND,
-    "tokenising_server": BOUND,
-    "small_kernels": RUNNING,
-    "small_kernels_solver": RUNNING,
-    "small_kernels_kineto": RUNNING,
-    "waits_in_step": BOUND + ", as the replay says",
-    "waits_each_iteration": BOUND,
-    "wait_each_short_step": BOUND,
+    "waits_each_iteration": "the launches after each wait are told first: they take more of the idle time",
     "small_pieces": "the replay keeps the calls of the copies",
-    "slow_gpu_one_file": "processes of one file are not ranks: the wait for the slow GPU is told as communication",
-    "slow_gpu_ranks": "the gain is that to the mean, not to the other GPUs",
-    "slow_gpu_kineto": "the gain is that to the mean, not to the other GPUs",
-    "late_rank": "the wait for a late rank is told as communication",
-    "slow_first_step": NOT_TOLD + ": the first step on the host is 60 times as long as the others",
-    "throttled": NOT_TOLD + ": the clock falls to about half",
-    "host_optimizer": "a gap after a wait that was over is told as the wait",
-    "few_blocks": NOT_TOLD + ": 8 blocks on 108 SMs",
-    "idle_neighbour": NOT_TOLD + ": a GPU idle for 99.9 % of the time",
-    "uneven_gpus": NOT_TOLD + ": three times the work on one of two GPUs",
-    "malloc_over_loader": BOUND,
-    "optimizer_over_checkpoints": "a gap after a wait that was over is told as the wait",
-    "loader_over_reduce": BOUND,
-    "pageable_over_loader": "pinned copies are faster, which the gain leaves out",
-    "launches_over_loader": RUNNING,
 }
 
 

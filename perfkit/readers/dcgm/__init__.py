@@ -110,11 +110,7 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Read a log.
-
-    CAPTURE and SAMPLES, and DEVICES where the log names the GPUs. Several hosts in one log are ranks in the order of
-    their names. Without time stamps ``t0_unix_ns`` is NA and time 0 is the first tick or the only scrape.
-    """
+    """Read a log; hosts are ranks by name, and without time stamps time 0 is the first tick or the only scrape."""
     beginning = content(path)[:HEAD]
     log = next((form for claims, form in FORMS if claims(beginning)), read_exposition)(path)
     notes = list(log.notes)

@@ -106,23 +106,19 @@ class CallGraph(GraphFrame):  # type: ignore[misc]
 
 
 def graph_frame(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> CallGraph:
-    """Return call paths as a hatchet.GraphFrame: one node per context, of all entry points and ranks.
+    """Return call paths as a hatchet.GraphFrame: a node per context of `calltree`, which is whole.
 
     Hatchet holds contexts for the same that have the same name and type below the same parent (and, of several ranks,
     the same rank): `squash` adds them up, arithmetic on two frames pairs them. A value that was not measured is 0: the
     metrics are sums of events, of which a context without a value had none, and on NaN Hatchet's difference keeps the
     wrong operand, `to_dot` drops the node with all below it and `to_flamegraph` fails.
 
-    `calltree`: CALLTREE, whole: the parent of every context is in it.
-    `call_metrics`: CALL_METRICS of the same contexts, of one metric at least.
-
-    CallGraph: A hatchet.GraphFrame. ``dataframe`` is indexed by node and has ``name``, ``type`` (CALLTREE's kind),
-    ``file`` and ``module`` ("" where unknown, which a query can match), ``line`` (int64, 0 where unknown),
-    ``entry_point``, ``rank`` (int64, only if there are several), and per metric X ``X (inc)`` and ``X``: inclusive and
-    exclusive, float64, never NaN. ``metadata["units"]`` names the unit of each of these columns. ``default_metric`` is
-    "CPUTIME (inc)", else "GPUOP (inc)", else the first. PerfkitError if there is no metric, or a parent or a metric's
-    context is not in `calltree`. Source: Bhatele et al. (2019), Hatchet: Pruning the overgrowth in parallel profiles,
-    SC '19, https://doi.org/10.1145/3295500.3356219.
+    ``dataframe`` is indexed by node and has ``name``, ``type`` (CALLTREE's kind), ``file`` and ``module`` ("" where
+    unknown, which a query can match), ``line`` (int64, 0 where unknown), ``entry_point``, ``rank`` (int64, if there are
+    several), and per metric X ``X (inc)`` and ``X``: inclusive and exclusive, float64, never NaN, in the unit of
+    ``metadata["units"]``. ``default_metric`` is "CPUTIME (inc)", else "GPUOP (inc)", else the first. PerfkitError if
+    there is no metric, or a parent or a metric's context is not in `calltree`. Source: Bhatele et al. (2019), Hatchet:
+    Pruning the overgrowth in parallel profiles, SC '19, https://doi.org/10.1145/3295500.3356219.
     """
     CALLTREE.check(calltree)
     CALL_METRICS.check(call_metrics)

@@ -80,12 +80,10 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Open a log or a report.
+    """Open a log or a report; a run that failed has notes and no table.
 
     COLLECTIVES: per size of a table a row out of place and one in place (source "benchmark", duration exact as printed,
-    ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none. LINKS of the
-    rings, trees and connections; DEVICES of the first node. What went wrong, what is unusual and which transports are
-    slow is in ``notes``; a run that failed has them and no table.
+    ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
     """
     text = decode(content(path))
     return _report(text, path) if is_report(text[:LOOKED_AT]) else _log(text, path)

@@ -138,11 +138,7 @@ def _read_report(path: Path) -> Report:
 
 
 def plain(message: str) -> str:
-    """Return the text of a rule as the details page prints it, without the markup of links.
-
-    >>> plain("Look at @section:LaunchStats:Launch Statistics@, see @url:the guide:https://example.com@.")
-    'Look at Launch Statistics, see the guide (https://example.com).'
-    """
+    """Return the text of a rule as the details page prints it, without the markup of links."""
     return _MARKUP.sub(r"\1", _LINK.sub(r"\1 (\2)", message))
 
 

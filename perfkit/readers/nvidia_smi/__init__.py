@@ -84,12 +84,7 @@ def sniff(path: Path) -> bool:
 
 
 def read(path: Path) -> Profile:
-    """Read a log: SAMPLES and CAPTURE, and DEVICES where the names of the GPUs are recorded.
-
-    A GPU has its index of the log, without one the position in which it appears. Times are since the first sample;
-    local ones are taken as UTC, which the notes say. What nvidia-smi could not read (``N/A``, ``-``,
-    ``[Not Supported]``) has no row and is counted in the notes.
-    """
+    """Read a log; GPUs go by its index, else their place in it, times by the first sample, and notes count N/A."""
     kind = form(path)
     if kind not in READ:
         raise ReadError(

@@ -1,15 +1,13 @@
 """What a column of nvidia-smi is: which metric, in which unit, why the clock was lowered, and of which GPU a row is.
 
-Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` has
-(``temperature.slowdown``, ``pcie.rx``). Of several columns for one metric the first in `FIELDS` that has a value is
-read: ``power.draw`` is a mean over 1 s since Ampere and instantaneous before. dmon's MB of memory are MiB; its MB/s and
-the KB/s of ``-q`` are taken as printed, decimal.
+Columns go by the names of ``--query-gpu``; those of ``-q`` are brought to them, with a few that only ``-q`` has. Of
+several columns for one metric the first in `FIELDS` that has a value is read: ``power.draw`` is a mean over 1 s since
+Ampere. dmon's MB of memory are MiB; its MB/s and the KB/s of ``-q`` are taken as printed, decimal.
 
-The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference; before driver 535
-nvmlClocksThrottleReasons, with the same values). Power is the software power cap and the hardware power brake, heat
-the software and the hardware thermal slowdown. ``hw_slowdown`` is set with either hardware cause, so it counts as
-another reason only where neither is set. A metric is told where one of its reasons was recorded; with the cause of a
-hardware slowdown unrecorded, power and heat are not denied.
+The bits of event reasons are those of ``nvmlClocksEventReasons`` (NVML API reference). Power is the software power cap
+and the hardware power brake, heat the software and the hardware thermal slowdown. ``hw_slowdown`` is set with either
+hardware cause, so it counts as another reason only where neither is set; with the cause unrecorded, power and heat are
+not denied. A metric is told where one of its reasons was recorded.
 
 Without ``index`` GPUs are numbered in the order in which they appear, told apart by uuid, bus and name. With nothing
 but a name, equal rows may be of several GPUs, which nvidia-smi prints in bursts, milliseconds apart: the n rows of a

@@ -313,11 +313,7 @@ def dated(day: Column | None, clock: Column) -> Times:
 
 
 def printed(text: str) -> int | None:
-    """Return the time that ``-q`` prints, None if it is none.
-
-    >>> printed("Thu Jan  1 00:00:02 1970")
-    2000000000
-    """
+    """Return the time that ``-q`` prints, such as "Thu Jan  1 00:00:02 1970", in ns; None if it is none."""
     match = PRINTED.fullmatch(text)
     if not match or match[1] not in MONTHS:
         return None
