@@ -180,11 +180,11 @@ def _bare(name: str) -> str:
 
 
 def load_peaks(path: str | Path) -> tuple[Peaks, ...]:
-    """Read peaks from a CSV file with the columns of perfkit's own gpus.csv, of which most may be left out.
+    """Read peaks, in order, from a CSV file with the columns of perfkit's own gpus.csv; most may be left out.
 
-    `path`: CSV, UTF-8. Column name_nvidia_smi is required; peaks are dense, in TFLOP/s (fp32_tflops, ...), bandwidth in
-    GB/s (mem_bw_gbs), 1e9 bytes/s. Without a column source the file itself is the source. tuple of Peaks: In the order
-    of the file. A file that cannot be read as such is a ReadError that lists all that is wrong.
+    The file is UTF-8. Column name_nvidia_smi is required; peaks are dense, in TFLOP/s (fp32_tflops, ...), bandwidth in
+    GB/s (mem_bw_gbs), 1e9 bytes/s. Without a column source the file itself is the source. A file that cannot be read as
+    such is a ReadError that lists all that is wrong.
     """
     path = Path(path)
     try:
