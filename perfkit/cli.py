@@ -338,11 +338,7 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
 @main.command()
 @click.argument("path", type=FILE, required=False)
-@click.option(
-    "--folder",
-    type=FILE,
-    help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.",
-)
+@click.option("--folder", type=FILE, help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999.")
 def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...]) -> None:

@@ -166,9 +166,8 @@ def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.Laye
         return nothing(title or "No step times", "No steady steps were found in any of the runs.")
     if not (runs["step_ns"] > 0).all():
         raise ValueError(f"step_ns: {runs['step_ns'].min()} is not above 0")
-    drawn = _floating(runs)
     return layered(
-        _bars(drawn, elided(of, LONGEST_STEP)),
+        _bars(_floating(runs), elided(of, LONGEST_STEP)),
         title or _whole(runs),
         "Median of the steady steps; thin lines: its interval. Each change is against the run above it.",
         picture=f"Waterfall of the step times of {len(runs)} runs",

@@ -174,8 +174,7 @@ def _config() -> Spec:
 def _lane_axis(labels: Sequence[str]) -> Spec:
     ticks = [number + 0.5 for number in range(len(labels))]
     look = {"labelOverlap": False, "labelFontSize": 11, "labelPadding": 6, "grid": False, "ticks": False}
-    texts = f"{json.dumps(list(labels))}[floor(datum.value)]"
-    axis = {"values": ticks, "labelExpr": texts, **look, "domain": False}
+    axis = {"values": ticks, "labelExpr": f"{json.dumps(list(labels))}[floor(datum.value)]", **look, "domain": False}
     limits = {"domain": [max(len(labels), 1), 0], "nice": False}
     return {"field": "low", "type": "quantitative", "title": None, "axis": axis, "scale": limits}
 
@@ -324,13 +323,12 @@ def datasets(
     """Return the data that the layers of `timeline` name, for a picture of this width and height of a lane."""
     names = _Names()
     is_beside = spans["kind"].isin(list(BESIDE_COLOURS))
-    worded = is_beside & (spans["kind"] != "copied")
     return {
         "lanes": [{"lane": number, "label": label} for number, label in enumerate(labels)],
         "bins": _text("bins", _stacked(bins, window[0], names)),
         "operations": _text("operations", _spans(spans[~is_beside], window[0], names)),
         "others": _text("others", _spans(spans[is_beside], window[0], names)),
-        "words": _words(spans[worded], window, *size),
+        "words": _words(spans[is_beside & (spans["kind"] != "copied")], window, *size),
         "names": [{"i": number, "text": text} for text, number in names.numbers.items()],
     }
 

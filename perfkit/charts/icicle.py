@@ -86,15 +86,11 @@ def tree(
 
     A click on a bar spreads it over the whole width, one beside the bars or a double click brings all back. The field
     under the picture finds names: all bars without the text turn grey.
-    `calltree`, `call_metrics`: CALLTREE and CALL_METRICS; may be empty.
-    `metric`: one of CALL_METRICS; when empty the time with the largest sum, without one the first metric.
-    `search`: text that the field under the picture holds at first; case does not matter.
-    `entry`: the entry point to draw; all when empty.
-    `depth`: most rows, at least 2. Of a deeper tree the middle functions of chains are left out, each the only one its
-    caller calls; what then lies below the last row is not drawn.
-    `at_least_frac`: between 0 and 1: narrower contexts under one caller become one grey bar.
-    `fold`: kinds of context that count in what encloses them, as in CALLTREE. Raises ValueError if an argument is
-    outside its range, or contexts hold more than their caller.
+    `metric`: one of CALL_METRICS; when empty the time with the largest sum, without one the first metric. `search`:
+    text that the field holds at first. `entry`: the entry point to draw; all when empty.
+    `depth`: most rows, at least 2. Of a deeper tree the middle functions of chains are left out, then what lies below.
+    `at_least_frac`: 0 to 1: narrower contexts under one caller become one grey bar. `fold`: kinds of context that count
+    in what encloses them, as in CALLTREE. Raises ValueError if contexts hold more than their caller.
     """
     need(calltree, "rank", "node", "parent", "entry", "kind", "name", "file", "line", "module")
     need(call_metrics, "rank", "node", "metric", "unit", "inclusive")
@@ -169,8 +165,7 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[a
         ("place", "defined in"),
         ("hidden", "also stands for"),
     )
-    opacity = alt.ExprRef(f"{_MATCHES} ? 1 : 0")
-    coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=opacity)
+    coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_MATCHES} ? 1 : 0"))
     return [
         rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
         coloured.encode(*places, colour, shown).add_params(*_params(total, search)),
@@ -260,8 +255,7 @@ def _label(name: str, kind: str) -> str:
 
 def _places(bars: pd.DataFrame, context: pd.DataFrame) -> list[str]:
     """Return the file and line of each bar's context; empty where unknown."""
-    line = ":" + context["line"].astype("string")
-    place = context["file"].astype("string") + line.where(context["line"].gt(0), "")
+    place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(context["line"].gt(0), "")
     return [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")]
 
 
@@ -400,10 +394,9 @@ def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
 
 
 def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
-    """Return paths that fill at most `rows` rows, if leaving out members of chains can do it.
+    """Return paths in at most `rows` rows, if leaving out members of chains can do it: native code first.
 
-    A chain is of Python frames, or of native code, each the only one its caller calls, with values that
-    differ by less than `least`. Native code goes first; the last function that has a name stays to the end.
+    A chain is of functions that are each the only one their caller calls, with values that differ by less than `least`.
     """
     chain = _chains(paths, least)
     last = _last(paths, chain, calltree.iloc[paths["context"]])
@@ -460,11 +453,7 @@ def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataF
 
 
 def placed(paths: pd.DataFrame, least: float, rows: int) -> pd.DataFrame:
-    """Return one bar per path, and one for what each calls that is too small to be seen, if together it is not.
-
-    Bars lie under their caller from its `begin`, in falling order, what is smaller last; `row` counts from 0, and
-    rows from `rows` on are left out; `own` is the value without what is drawn under it.
-    """
+    """Return one bar per path in `rows`, largest first from its caller's `begin`, and one for its smaller callees."""
     together = paths[paths["smaller_value"] >= least]
     rest = pd.DataFrame(
         {

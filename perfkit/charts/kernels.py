@@ -71,9 +71,7 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
     """Draw the GPU time of the kernels that take most of it, and of all others together.
 
     `summary`: columns name, family, count, total_ns, share_frac (0..1, of the frame's total): one row per kernel, in
-    any order; may be empty.
-    `top`: number of kernels with a bar of their own, at least 1. Raises ValueError if `top` is below 1 or a family has
-    no colour.
+    any order. `top`: number of kernels with a bar of their own, at least 1.
     """
     need(summary, "name", "family", "count", "total_ns", "share_frac")
     known(summary, "family", FAMILY_COLOURS)
@@ -81,8 +79,7 @@ def bars(summary: pd.DataFrame, *, top: int = 15, title: str = "") -> alt.LayerC
         raise ValueError(f"top: {top} is not at least 1")
     if summary.empty:
         return nothing(title or "No kernels", "No kernel ran in this window.")
-    ordered = summary.sort_values("total_ns", ascending=False, kind="stable")
-    drawn = _rows(ordered, top)
+    drawn = _rows(summary.sort_values("total_ns", ascending=False, kind="stable"), top)
     scale = unit(float(drawn["total_ns"].max()), TIME)
     drawn = drawn.assign(time=drawn["total_ns"] / scale.size).drop(columns="total_ns")
     return layered(
@@ -147,8 +144,7 @@ def formats(shares: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of GEMMs, convolutions and attention splits by number format, on tensor cores or not.
 
     `shares`: columns family (gemm, convolution or attention), format, tensor_cores (yes, no or unknown), source (name,
-    operands or none), count, total_ns, share_frac (0..1, of the time of all rows); in any order; may be empty. Raises
-    ValueError if a family, format, answer or source is unknown, or a share no fraction.
+    operands or none), count, total_ns, share_frac (0..1, of the time of all rows); in any order.
     """
     need(shares, "family", "format", "tensor_cores", "source", "count", "total_ns", "share_frac")
     for column, legal in LEGAL.items():
@@ -229,8 +225,7 @@ def _words(drawn: pd.DataFrame) -> list[alt.Chart]:
     layers = []
     for rows, colour in ((wide[on_dark], "#FFFFFF"), (wide[filled & ~on_dark], "#000000"), (wide[~filled], "")):
         for field, down in (("first:N", -7), ("second:N", 8)) if len(rows) else ():
-            place = _format_place(drawn)
-            marks = theme.words(rows, alt.X("middle:Q"), place, alt.Text(field), align="center", dy=down)
+            marks = theme.words(rows, alt.X("middle:Q"), _format_place(drawn), alt.Text(field), align="center", dy=down)
             if colour:
                 marks.mark.filled, marks.mark.stroke, marks.mark.color = True, alt.Undefined, colour
             layers.append(marks)
@@ -244,9 +239,8 @@ def _format_place(drawn: pd.DataFrame) -> alt.Y:
 def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title: str = "") -> alt.LayerChart:
     """Draw the stall reasons of the launches that took longest, one bar each.
 
-    `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.warps.stall_shares`; may be empty.
-    `launches`: LAUNCHES: their names and durations.
-    `top`: number of launches with a bar, at least 1. Raises ValueError if `top` is below 1 or a share is no fraction.
+    `shares`: columns rank, launch, reason, share_frac (0..1), as from `analysis.warps.stall_shares`. `launches`:
+    LAUNCHES: their names and durations. `top`: number of launches with a bar, at least 1.
     """
     need(shares, "rank", "launch", "reason", "share_frac")
     need(launches, "rank", "launch", "name", "dur_ns")
@@ -259,9 +253,8 @@ def stalls(shares: pd.DataFrame, launches: pd.DataFrame, *, top: int = 8, title:
     if longest.empty:
         return nothing(title or "No stall reasons", "No launch was measured with --section WarpStateStats.")
     names = [f"{number}. {elided(name, LONGEST_STALLED)}" for number, name in enumerate(longest["name"], start=1)]
-    rows = longest[["rank", "launch"]].assign(label=names).merge(measured, on=["rank", "launch"])
     return _drawn(
-        _stall_segments(rows),
+        _stall_segments(longest[["rank", "launch"]].assign(label=names).merge(measured, on=["rank", "launch"])),
         title,
         "The longest launches first; waiting warps cost nothing while another one can issue.",
         whole="warp time",
@@ -273,9 +266,7 @@ def stalled_kernels(shares: pd.DataFrame, *, top: int = 8, title: str = "") -> a
     """Draw the stall reasons of all kernels together, and of those with most stall samples, one bar each.
 
     `shares`: columns name, reason, share_frac (0..1, of the kernel's stalls) and value (of the reason in the kernel:
-    samples or cycles, not negative): one row per kernel and reason; may be empty.
-    `top`: number of kernels with a bar, at least 1. Raises ValueError if `top` is below 1, a share is no fraction or a
-    value negative.
+    samples or cycles, not negative): one row per kernel and reason. `top`: number of kernels with a bar, at least 1.
     """
     need(shares, "name", "reason", "share_frac", "value")
     fraction(shares, "share_frac")
@@ -311,13 +302,12 @@ def _drawn(drawn: pd.DataFrame, title: str, explanation: str, *, whole: str, wha
     stalls = first[first["reason"] != ISSUING]
     worst = first.loc[(first if stalls.empty else stalls).eval("end - begin").idxmax()]
     reasons = drawn.drop_duplicates("reason").sort_values("place", kind="stable")["reason"].tolist()
-    shown = hover(("label", what), "reason", "share")
     segments = shares.bars(
         drawn.drop(columns="place"),
         "reason",
         alt.Scale(domain=reasons, range=SHADES[: len(reasons)]),
         axis=f"share of {whole}",
-        shown=shown,
+        shown=hover(("label", what), "reason", "share"),
         columns=5 if drawn["reason"].str.len().max() < LONGEST_LEGEND else 3,
     )
     return layered(

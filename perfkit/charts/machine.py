@@ -1,9 +1,8 @@
 """Pictures of what a machine can do with typical operations, of a training's iterations, and of how it scales.
 
-`roofline` (`analysis.llm_operations`): the solid roof is that of the data sheet, the dashed one what was measured;
-a single one is solid. Each operation lies on the roof that its performance was computed from: as fast as it can be, not
-as fast as it was. `scaling_efficiency` (`perfkit.analysis.efficiency`): both axes are logarithmic, so that the ideal is
-a straight line and the way down to a run is its efficiency.
+A solid roof is that of the data sheet, a dashed one what was measured. Each operation of `roofline` lies on its roof:
+as fast as it can be, not as fast as it was. Both axes of `scaling_efficiency` are logarithmic, so that the ideal is
+straight.
 """
 
 from __future__ import annotations
@@ -46,11 +45,9 @@ COLUMNS = ("rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chos
 def roofline(operations: pd.DataFrame, ceilings: pd.DataFrame, *, roof: str, title: str = "") -> alt.LayerChart:
     """Draw typical operations on the roof of a machine, each with its name.
 
-    `operations`: columns of `operations.attainable`; those without FLOP have no place on a logarithmic axis, which the
-    chart says; may be empty.
-    `ceilings`: columns roof, flops_per_s, measured_flops_per_s, bytes_per_s, measured_bytes_per_s, as from
-    `llm_operations.ceilings`.
-    `roof`: the precision whose peak is drawn, such as "bf16_tensor". Raises ValueError if a family has no colour.
+    `operations`: columns of `operations.attainable`; those without FLOP are left out, which the chart says. `ceilings`:
+    columns roof, flops_per_s, measured_flops_per_s, bytes_per_s, measured_bytes_per_s, as from
+    `llm_operations.ceilings`. `roof`: the precision whose peak is drawn, such as "bf16_tensor".
     """
     need(operations, *OPERATIONS)
     rates = ("flops_per_s", "measured_flops_per_s", "bytes_per_s", "measured_bytes_per_s")
@@ -138,8 +135,7 @@ def _labels(ends: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
     height = roofs.loc[roofs["height"].notna()].iloc[0]
     first, last = (ends.loc[ends["roof"] == slope["label"], "intensity"].agg(end) for end in ("min", "max"))
     at = first * (last / first) ** SLOPE_WORDS
-    right = ends["intensity"].max()
-    rows = [(at, at * slope["slope"], slope["label"]), (right, height["height"], height["label"])]
+    rows = [(at, at * slope["slope"], slope["label"]), (ends["intensity"].max(), height["height"], height["label"])]
     return pd.DataFrame(rows, columns=["intensity", "performance", "label"])
 
 
@@ -165,9 +161,8 @@ def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Char
 def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw how long iterations took over the course of a log, those that were not chosen fainter.
 
-    Of more than 8 logs the first 8 are drawn, which the chart says.
-    `frame`: columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen: one row per iteration, or per group
-    of neighbours, as from `diagnosis.machine.iterations`; may be empty.
+    `frame`: columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen, as from
+    `diagnosis.machine.iterations`. Of more than 8 logs the first 8 are drawn, which the chart says.
     """
     need(frame, *COLUMNS)
     if frame.empty:
@@ -233,10 +228,8 @@ def _iteration_layers(drawn: pd.DataFrame, length: Unit) -> list[alt.Chart]:
 def scaling_efficiency(scaling: pd.DataFrame, *, work: str = "work", title: str = "") -> alt.LayerChart:
     """Draw the throughput against the number of GPUs, the ideal, and what share of it each run reaches.
 
-    `scaling`: columns gpus, throughput_per_s, baseline_gpus, efficiency_frac: one row per run, as from
-    `analysis.efficiency.scaling`; all above 0; may be empty. More than one run on a number of GPUs is possible.
-    `work`: what the throughput counts: tokens, samples, steps. Raises ValueError if a number is not above 0, which a
-    logarithmic axis cannot show.
+    `scaling`: columns gpus, throughput_per_s, baseline_gpus, efficiency_frac, all above 0, one row per run, as from
+    `analysis.efficiency.scaling`. `work`: what the throughput counts: tokens, samples, steps.
     """
     need(scaling, *FIGURES)
     for column in FIGURES:

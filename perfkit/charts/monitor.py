@@ -1,9 +1,8 @@
-"""Pictures of what the log of the GPUs says over time.
+"""Pictures of what the log of the GPUs says over time, a panel for each quantity.
 
-The meanings of "GPU utilisation" are panels of their own. Memory is in decimal units (1 GB = 1e9 B), clocks in MHz.
-Rows are those of `perfkit.analysis.monitoring.alignment.bins` with `label`, the name of the GPU. All panels share the
-axis of time, whose ends are the parameters `left` and `right` that the overview sets. The share of a bin is the part of
-its time with the clock lowered, of several metrics of a cause the larger.
+Memory is in decimal units (1 GB = 1e9 B), clocks in MHz. Rows are those of `perfkit.analysis.monitoring.alignment.bins`
+with `label`, the name of the GPU. The ends of the shared axis are the parameters `left` and `right` that the overview
+sets. The share of a bin is the part of its time with the clock lowered, of several metrics of a cause the larger.
 """
 
 from __future__ import annotations
@@ -122,17 +121,16 @@ def dashboard(
 ) -> alt.VConcatChart | alt.LayerChart:
     """Draw the metrics of all GPUs over time, a panel for each quantity, and when their clock was lowered.
 
-    Up to 8 GPUs have a colour each, up to 16 a faint line each within the band of all; of more the 16 that are lowest
-    in the first panel are drawn, which the chart says. Dragging over the strip at the bottom zooms all panels.
-    `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max: one row per metric, GPU and
-    bin, as from `analysis.monitoring.alignment.bins`; may be empty. Limits (power_limit_w, ...) and causes of a lowered
-    clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too. The width can show about
-    300 bins; 100 do for 16 GPUs.
-    `metrics`: metrics that are drawn, of `METRICS`.
+    Up to 8 GPUs have a colour each, up to 16 a faint line within the band of all; of more the 16 that are lowest in the
+    first panel are drawn, which the chart says. Dragging over the strip at the bottom zooms all panels.
+    `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max, as from
+    `analysis.monitoring.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and
+    causes of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too.
+    `metrics`: those drawn, of `METRICS`.
     `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `analysis.monitoring.readings.at_limit`: drawn
-    where no limit over time was recorded, and told in the title; none when omitted.
-    `events`: columns start_ns, label: ruled over all panels; the first 100 in the picture are drawn. Raises ValueError
-    if a metric has no panel, or there are more rows than a browser draws.
+    where no limit over time was recorded, and told in the title.
+    `events`: columns start_ns, label: ruled over all panels; the first 100 are drawn. Raises ValueError if a metric has
+    no panel, or there are more rows than a browser draws.
     """
     need(bins, *DEVICE, "metric", *STATISTICS)
     known(pd.DataFrame({"metrics": list(metrics)}), "metrics", DRAWN_METRICS)

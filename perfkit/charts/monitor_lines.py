@@ -1,7 +1,6 @@
-"""The picture of a log that grows: metrics of the GPUs over a window of time, drawn again every second.
+"""The picture of a log that grows, drawn again every second: Vega-Lite itself, since Altair takes seconds.
 
-A chart of `perfkit.charts.monitor` takes seconds to make, so this one is written as Vega-Lite itself, and shows one
-metric of each kind with the axes as they are for the whole log: nothing jumps while it grows.
+It shows one metric of each kind with the axes as they are for the whole log: nothing jumps while it grows.
 """
 
 from __future__ import annotations
@@ -81,12 +80,10 @@ class Channels(NamedTuple):
 def strips(bins: pd.DataFrame, *, window: tuple[int, int], tops: Mapping[str, float]) -> dict[str, Any]:
     """Return a Vega-Lite specification of the metrics over a window, a strip for each with a line for each GPU.
 
-    Of more than 8 GPUs the first 8 are drawn, which the title says.
-    `bins`: columns rank, gpu, metric, start_ns, dur_ns, mean, of `analysis.monitoring.alignment.bins`; may be empty.
-    Metrics other than those of `NAMES` are not drawn.
-    `window`: (start_ns, end_ns) of the axis of time.
-    `tops`: the highest value of each metric that is drawn, in its unit; fractions reach up to 100 %. Raises ValueError
-    if there are more rows than a browser draws.
+    `bins`: columns rank, gpu, metric (others than `NAMES` are not drawn), start_ns, dur_ns, mean; of more than 8 GPUs
+    the first 8 are drawn, which the title says. `window`: (start_ns, end_ns) of the axis. `tops`: the highest value of
+    each metric, in its unit; fractions reach up to 100 %. Raises ValueError if there are more rows than a browser
+    draws.
     """
     need(bins, "rank", "gpu", "metric", "start_ns", "dur_ns", "mean")
     rows = bins[bins["metric"].isin(list(NAMES))]
@@ -189,13 +186,11 @@ def lines(drawn: pd.DataFrame, gpus: list[str], axes: Axes) -> list[alt.Chart]:
         faint = _steps(data, axes, width=1).encode(*dash, alt.Detail("gpu:N"), opacity=alt.value(0.4))
         return [_band(data, axes, ("min(value):Q", "max(value)"), way), faint]
     shades = alt.Scale(domain=gpus, range=list(COLOURS[: len(gpus)]))
-    colour = alt.Color("gpu:N", scale=shades, title=None, legend=legend)
-    return [_steps(data, axes, width=1.5).encode(*dash, colour)]
+    return [_steps(data, axes, width=1.5).encode(*dash, alt.Color("gpu:N", scale=shades, title=None, legend=legend))]
 
 
 def _steps(data: alt.InlineData, axes: Axes, *, width: float) -> alt.Chart:
-    line = alt.Chart(data).mark_line(**STEPS, strokeWidth=width, color=COLOURS[0])
-    marks: alt.Chart = line.encode(axes.x, axes.y)
+    marks: alt.Chart = alt.Chart(data).mark_line(**STEPS, strokeWidth=width, color=COLOURS[0]).encode(axes.x, axes.y)
     return marks
 
 

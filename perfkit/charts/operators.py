@@ -1,9 +1,8 @@
 """Pictures of a program of a framework: its operators, steps that wait for data, latency by batch size, and memory.
 
-Frames are those of `perfkit.analysis.operators`, `perfkit.analysis.host` and `perfkit.analysis.memory`. Self time is
-without that of the operators called inside; an operator's GPU time is the sum over the kernels it launched itself. CPU
-and GPU work at the same time: their times do not add up to wall time. Allocated memory is what tensors occupy, reserved
-what the caching allocator has taken from the driver.
+Self time is without that of the operators called inside; an operator's GPU time is the sum over the kernels it launched
+itself. CPU and GPU work at the same time: their times do not add up to wall time. Allocated memory is what tensors
+occupy, reserved what the caching allocator has taken from the driver.
 """
 
 from __future__ import annotations
@@ -59,11 +58,9 @@ LABEL_WIDTH = 300  # pixels
 def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerChart:
     """Draw GPU and CPU self time of the operators that take most GPU time, and of all others together.
 
-    Without any GPU time those that take most CPU time are drawn. Kernels without an operator have a grey bar of
-    their own, at the bottom.
-    `summary`: columns name (missing for kernels without an operator), count, cpu_self_ns, gpu_self_ns, kernel_count:
-    one row per operator, in any order; may be empty.
-    `top`: number of operators with bars of their own, at least 1. Raises ValueError if `top` is below 1.
+    Without any GPU time those that take most CPU time are drawn. Kernels without an operator have a grey bar at the
+    bottom. `summary`: columns name (missing for kernels without an operator), count, cpu_self_ns, gpu_self_ns,
+    kernel_count: one row per operator, in any order. `top`: number of operators with bars of their own, at least 1.
     """
     need(summary, "name", *FIGURES)
     if top < 1:
@@ -142,10 +139,8 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
 def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw the time of each step and how much of it the training thread waits for data.
 
-    The first 200 steps are drawn, and of more than 8 ranks those that wait most, which the chart says.
-    `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1): one row per step; the last two are missing
-    where the rank records no data loading, and such rows are left out; may be empty. Raises ValueError if a share is no
-    fraction.
+    `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1), one row per step; those without a wait are left
+    out. The first 200 steps are drawn, and of more than 8 ranks those that wait most, which the chart says.
     """
     need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
     theme.fraction(input_wait, "wait_frac")
@@ -243,10 +238,8 @@ def _latency_rows(times: pd.DataFrame, intercept: float, slope: float) -> pd.Dat
 def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
     right, top = float(line["batch"].max()), ROOM * max(float(drawn["ms"].max()), float(line["ms"].max()) / ROOM)
     sizes = alt.Axis(values=sorted(set(drawn["batch"])), gridOpacity=0.2)
-    across = alt.Scale(domain=[0, right], nice=False)
-    x = alt.X("batch:Q", title="batch size (count)", scale=across, axis=sizes)
-    low = min(0.0, float(line["ms"].min()))
-    scale = alt.Scale(domain=[low, top], nice=False)
+    x = alt.X("batch:Q", title="batch size (count)", scale=alt.Scale(domain=[0, right], nice=False), axis=sizes)
+    scale = alt.Scale(domain=[min(0.0, float(line["ms"].min())), top], nice=False)
     y = alt.Y("ms:Q", title="latency of a batch (ms)", scale=scale, axis=alt.Axis(gridOpacity=0.2))
     shown = hover(("batch:Q", "batch size"), ("words", "latency"), ("rate", "samples/s"), ("off", "from the line"))
     data = inline(drawn)
@@ -258,12 +251,11 @@ def _layers(drawn: pd.DataFrame, line: pd.DataFrame) -> list[alt.Chart]:
 def memory(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw the allocated and the reserved memory of each GPU over time, and mark where most is allocated.
 
-    All GPUs share the axes, so that their heights compare. Of more than 8 GPUs those with the highest peaks are shown,
-    which the chart says. Memory of the host is drawn where no GPU's is.
+    Of more than 8 GPUs those with the highest peaks are shown, which the chart says; the host's memory where no GPU's
+    is.
     `bins`: columns rank, gpu, start_ns, dur_ns, min_allocated_bytes, max_allocated_bytes, max_reserved_bytes (missing
-    where not recorded): one row per device and bin, as from `analysis.memory.bins`; may be empty. About 500 bins are
-    what the width can show.
-    `peaks`: columns rank, gpu, allocated_bytes, time_ns, max_reserved_bytes: one row per device, of the same window.
+    where not recorded), as from `analysis.memory.bins`, about 500 of them. `peaks`: columns rank, gpu, allocated_bytes,
+    time_ns, max_reserved_bytes: one row per device, of the same window.
     """
     need(bins, *DEVICE, "start_ns", "dur_ns", *LEVELS)
     need(peaks, *DEVICE, "allocated_bytes", "time_ns", "max_reserved_bytes")
@@ -359,8 +351,4 @@ def _peak_marks(peak: dict[Hashable, Any], frame: _Frame) -> list[alt.Chart]:
     rule = alt.Chart(inline(rows)).mark_rule(color="#808080", strokeDash=[3, 3], tooltip=False)
     words = ink(inline(rows), dx=4 if side == "left" else -4, align=side)
     x, y = _memory_time(frame), _memory_axis("most", frame)
-    return [
-        rule.encode(x, y, y2=alt.value(0)),
-        point.encode(x, y),
-        words.encode(x, alt.Text("said:N"), y=alt.value(7)),
-    ]
+    return [rule.encode(x, y, y2=alt.value(0)), point.encode(x, y), words.encode(x, alt.Text("said:N"), y=alt.value(7))]

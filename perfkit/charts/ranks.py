@@ -1,8 +1,7 @@
-"""Pictures of how the ranks of a run differ.
+"""Pictures of how the ranks of a run differ: a column for each rank, or for each GPU of a rank with several.
 
-Ranks stand side by side, so that 64 of them still have a column each; where a rank has several GPUs there is a column
-for each GPU. The bus bandwidth (`perfkit.analysis.communication`) is that of nccl-tests, which compares with the speed
-of the links whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
+The bus bandwidth (`perfkit.analysis.communication`) is that of nccl-tests, which compares with the speed of the links
+whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
 """
 
 from __future__ import annotations
@@ -72,9 +71,8 @@ NO_MEETING = "It takes collectives of several ranks, recorded over the same step
 def bars(frame: pd.DataFrame, *, value: str, title: str = "") -> alt.LayerChart:
     """Draw one figure of each rank, and the mean of all.
 
-    `frame`: columns rank, gpu and `value`: one row per rank and GPU; rows without a value are left out; may be empty.
-    `value`: A column of numbers whose name ends in its unit: _ns, _bytes, _bytes_per_s, _flops_per_s, _frac, _count,
-    _w, _c. Raises ValueError if the name of `value` ends in none of these units.
+    `frame`: columns rank, gpu and `value`: one row per rank and GPU; rows without a value are left out. `value`: a
+    column whose name ends in its unit: _ns, _bytes, _bytes_per_s, _flops_per_s, _frac, _count, _w, _c.
     """
     suffix = next((suffix for suffix in UNITS_OF_SUFFIX if value.endswith(suffix)), None)
     if suffix is None:
@@ -129,8 +127,7 @@ def _mean(rows: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
 def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw how often each rank comes last to collectives, and below how long it waits for the others.
 
-    `stragglers`: columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count: one row
-    per rank and GPU; may be empty. Raises ValueError if a share is no fraction.
+    `stragglers`: columns rank, gpu, count, last_count, last_frac (0..1), wait_ns, apart_count, unmatched_count.
     """
     need(stragglers, "rank", "gpu", "count", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count")
     theme.fraction(stragglers, "last_frac")
@@ -168,8 +165,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of each rank splits into work and idleness, in time.
 
     `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
-    exposed_copy_ns, idle_ns: one row per rank and GPU, the parts sum to the span; may be empty. Raises ValueError if
-    the parts of a row do not sum to its span.
+    exposed_copy_ns, idle_ns: one row per rank and GPU. Raises ValueError if the parts of a row do not sum to its span.
     """
     seen = theme.placed(worked(breakdown))
     if seen.empty:
@@ -225,10 +221,8 @@ def bandwidth(
     """Draw the median bus bandwidth of each operation against the message size, and how far single ones lie apart.
 
     `summary`: columns operation, group, ranks, placement, bytes, count, bus_bytes_per_s, min_bus_bytes_per_s,
-    max_bus_bytes_per_s: one row per operation, process group, placement and message size. Rows without a bandwidth or a
-    size are left out, which the chart says; may be empty.
-    `line_rate_bytes_per_s`: what the links of a GPU carry in one direction, bytes/s: a line to compare with; none when
-    omitted. Raises ValueError if an operation with a bandwidth has no colour, or the line rate is not above 0.
+    max_bus_bytes_per_s. Rows without a bandwidth or a size are left out, which the chart says. `line_rate_bytes_per_s`,
+    above 0: what the links of a GPU carry in one direction, bytes/s; none when omitted.
     """
     need(summary, "operation", "group", "ranks", "placement", "bytes", "count", *RATES)
     if line_rate_bytes_per_s is not None and not line_rate_bytes_per_s > 0:

@@ -50,12 +50,10 @@ LONGEST_NAME, HEIGHT = 400, 360  # characters, pixels
 def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram", title: str = "") -> alt.LayerChart:
     """Draw each point at its intensity and performance, below the roofs of its GPU.
 
-    `points`: columns of `roofline.points`, or of `roofline.bound`, which also colours them by what limits them; else
-    they have the colours of their family. Rows without FLOP or bytes and refused ones are not drawn but counted.
-    `ceilings`: columns of `roofline.ceilings`.
-    Only roofs of precisions that occur are drawn.
-    `level`: "dram", "l2" or "l1": the memory level of the intensity and of the sloping roof. Raises ValueError if
-    `level` is none of the three, or a bound or family has no colour.
+    `points`: columns of `roofline.points`, coloured by family, or of `roofline.bound`, by what limits them. Rows
+    without FLOP or bytes and refused ones are not drawn but counted. `ceilings`: columns of `roofline.ceilings`; only
+    roofs of precisions that occur are drawn. `level`: "dram", "l2" or "l1": the memory level of the intensity and of
+    the sloping roof.
     """
     if level not in LEVELS:
         raise ValueError(f"level: {level!r} is not one of {list(LEVELS)}")
@@ -112,7 +110,6 @@ def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
     by_bound = "bound" in placed
     group = placed["bound" if by_bound else "family"].astype("string")
     lacking = pd.Series(np.nan, placed.index)
-    moved = placed["flops"] / placed[f"{level}_intensity"]
     return pd.DataFrame(
         {
             "intensity": placed[f"{level}_intensity"],
@@ -125,7 +122,7 @@ def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
             "count": placed["count"],
             "time": placed["dur_ns"].map(duration),
             "flops": placed["flops"],
-            "bytes": moved.map(size),
+            "bytes": (placed["flops"] / placed[f"{level}_intensity"]).map(size),
             "rate": placed["flops_per_s"].map(lambda value: rate(value, FLOPS)),
             "share": placed.get("roof_share_frac", lacking).map(percent),
             "reason": placed.get("reason", MISSING),
@@ -193,8 +190,6 @@ def _points(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
 def precision(name: str) -> str:
     """Return the name of a precision as people write it.
 
-    Examples
-    --------
     >>> precision("fp32"), precision("bf16_tensor"), precision("fp16_tensor_acc16")
     ('FP32', 'BF16 tensor', 'FP16 tensor (FP16 accumulation)')
     """
@@ -205,8 +200,6 @@ def precision(name: str) -> str:
 def rate(value: float, ladder: tuple[Unit, ...]) -> str:
     """Return a rate in the largest unit it fills.
 
-    Examples
-    --------
     >>> rate(19.5e12, FLOPS), rate(1.935e12, BYTES)
     ('19.5 TFLOP/s', '1.94 TB/s')
     """
@@ -256,8 +249,7 @@ def _ends(roof: dict[Any, Any], roofs: pd.DataFrame, frame: Frame) -> Iterator[t
         highest = min(frame.top, roofs["height"].max()) if roofs["height"].notna().any() else frame.top
         first = max(frame.left, frame.bottom / roof["slope"])
         last = max(first, min(frame.right, highest / roof["slope"]))
-        middle = first * (last / first) ** 0.2
-        for at, text in ((first, ""), (middle, roof["label"]), (last, "")):
+        for at, text in ((first, ""), (first * (last / first) ** 0.2, roof["label"]), (last, "")):
             yield at, roof["slope"] * at, roof["label"], text
         return
     steepest = roofs["slope"].max()

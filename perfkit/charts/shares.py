@@ -56,8 +56,7 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of each device splits into work and idleness.
 
     `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
-    exposed_copy_ns, idle_ns: one row per device, the parts sum to the span; may be empty. Raises ValueError if the
-    parts of a device do not sum to its span.
+    exposed_copy_ns, idle_ns: one row per device. Raises ValueError if the parts of a device do not sum to its span.
     """
     seen = worked(breakdown)
     if seen.empty:
@@ -132,9 +131,8 @@ def _text(rows: pd.DataFrame, part: str, dark: Collection[str], place: alt.Y, te
 def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw the CPU time of each rank or entry point beside the time of the GPU operations that it started.
 
-    `summary`: columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry: one row per rank or entry
-    point; NaN where not recorded; may be empty. Raises ValueError if a time is negative, or kernels and copies exceed
-    all operations by more than rounding.
+    `summary`: columns rank, host_ns, kernel_ns, copy_ns, operation_ns and, if there, entry; NaN where not recorded.
+    Raises ValueError if a time is negative, or kernels and copies exceed all operations by more than rounding.
     """
     need(summary, "rank", "host_ns", "kernel_ns", "copy_ns", "operation_ns")
     parts = ["kernel_ns", "copy_ns"]
@@ -206,9 +204,8 @@ def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw what the GPU's time is made of, one bar per rank or entry point, and one of all if there are several.
 
     `summary`: columns rank, kernel_ns, copy_ns, implicit_copy_ns, memset_ns, allocation_ns, synchronisation_ns,
-    operation_ns (all of these and others) and, if there, entry: one row per rank or entry point; NaN where not
-    recorded; rows without operations are left out; may be empty. Raises ValueError if a time is negative, or the parts
-    exceed all operations by more than rounding.
+    operation_ns (all of these and others) and, if there, entry; NaN where not recorded. Raises ValueError if a time is
+    negative, or the parts exceed all operations by more than rounding.
     """
     parts = [column for column in PARTS if column != "other_ns"]
     need(summary, "rank", *parts, "operation_ns")

@@ -1,9 +1,8 @@
-"""Tables for people: a frame as HTML that stands alone.
+"""Tables for people: a frame as HTML that stands alone, with everything in it escaped.
 
-A column's unit is the suffix of its name. The header shows the unit chosen for the column's largest value, the cells
-three significant digits in it; fractions become percent; a missing value is n/a. Everything is escaped: names in a
-profile come from outside. A searchable table holds all rows and a link with the CSV, so that it can be read where no
-script runs; scripts of itables (DataTables), which are not in it and need no network, make it searchable.
+A column's unit is the suffix of its name: the header shows the unit chosen for the largest value, the cells three
+significant digits in it; fractions become percent; a missing value is n/a. A searchable table holds all rows and a link
+with the CSV, for where no script runs; scripts of itables (DataTables), which need no network, make it searchable.
 """
 
 from __future__ import annotations
@@ -118,15 +117,11 @@ def show(
 ) -> Shown:
     """Format a frame for the notebook and the report.
 
-    `frame`: any frame whose columns follow the naming of `perfkit.tables`; may be empty. A `Shown` in it is put into
-    its cell as it is, and all else is escaped.
-    `columns`: the columns to show in this order, or a mapping from column to header; all when omitted.
-    `caption`: what the table shows; also its name for screen readers.
-    `rows`: most rows to show, at least 1; a line under the table says how many more there are. Raises ValueError if
-    `rows` is below 1.
+    `frame`: any frame whose columns follow the naming of `perfkit.tables`. A `Shown` in it is put into its cell as it
+    is, and all else is escaped. `columns`: those to show in this order, or a mapping from column to header; all when
+    omitted. `caption`: what the table shows; also its name for screen readers. `rows`: most rows to show, at least 1; a
+    line under the table says how many more there are.
 
-    Examples
-    --------
     >>> show(pd.DataFrame({"name": ["<b>"], "total_ns": [2_500_000]}), caption="Kernels")
     Kernels: 1 row of name, total (ms)
     """
@@ -137,8 +132,6 @@ def show(
 def card(frame: pd.DataFrame, *, caption: str = "") -> Shown:
     """Format the first row of a frame as a table of its own: what, and its value with unit.
 
-    Examples
-    --------
     >>> card(pd.DataFrame({"name": ["gemm"], "total_ns": [2_500_000]}), caption="Kernel")
     Kernel: 2 rows of what, value
     """
@@ -209,10 +202,7 @@ def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
 
 
 def _text(value: object) -> str:
-    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip.
-
-    What is `Shown` is HTML already.
-    """
+    """Return the text for its cell, escaped: a sentence wrapped, a name cut with a longer piece of it as tooltip."""
     if isinstance(value, Shown):
         return value.html
     long = printable(value, LONG)
@@ -240,11 +230,9 @@ def searchable(
     """Format a frame as a table that a reader searches, sorts and downloads.
 
     The search finds the whole of a name of which the cell shows a part. The CSV holds the same rows with the frame's
-    column names, which end in their units, and all digits; a text in it that a spreadsheet would take for a formula
-    is preceded by an apostrophe.
-    `frame`, `columns`, `caption`: as in `perfkit.charts.tables.show`.
-    `rows`: most rows, at least 1; a line under the table says how many more there are.
-    `total`: how many rows there are, if the frame holds only the first of them. Raises ValueError if `rows` is below 1.
+    column names and all digits; a text that a spreadsheet would take for a formula is preceded by an apostrophe.
+    `frame`, `columns`, `caption`, `rows` as in `show`; `total`: how many rows there are, if `frame` holds only the
+    first.
     """
     every = len(frame) if total is None else total
     seen, made, text = _formatted(frame, columns, caption, rows, every)
@@ -339,8 +327,7 @@ def _link(seen: pd.DataFrame, caption: str) -> str:
     name = "_".join(re.findall(r"[a-z0-9]+", caption.lower())[:6]) or "table"
     numbers = (pd.api.types.is_numeric_dtype, pd.api.types.is_bool_dtype)
     texts = {str(c): seen[c].astype(object).map(_harmless) for c in seen if not any(test(seen[c]) for test in numbers)}
-    text = seen.assign(**texts).to_csv(index=False)
-    packed = b64encode(text.encode("utf-8", "replace")).decode()
+    packed = b64encode(seen.assign(**texts).to_csv(index=False).encode("utf-8", "replace")).decode()
     return f'<a download="{name}.csv" href="data:text/csv;charset=utf-8;base64,{packed}">Download as CSV</a>'
 
 

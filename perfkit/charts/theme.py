@@ -1,9 +1,9 @@
 """How every chart looks, and how it reaches the notebook: colours, names for people, theme, renderer.
 
-A colour means the same thing in every chart. Within each palette, colours stay apart for normal sight and for the three
-kinds of colour blindness (tests/charts/test_theme.py computes it), and every chart says the same with labels. The theme
-sets sizes and places only: text keeps the page's colour, so that charts read on light and on dark pages. Chart modules
-name the fields, never the data. A chart holds its values and needs no file and no network.
+A colour means the same thing in every chart. Within each palette, colours stay apart for normal sight and three kinds
+of colour blindness (tests/charts/test_theme.py computes it). The theme sets sizes and places only: text keeps the
+page's colour, light or dark. Chart modules name the fields, never the data. A chart holds its values and needs no file
+and no network.
 """
 
 from __future__ import annotations
@@ -84,10 +84,7 @@ MOST_ROWS = 20_000
 
 @cache
 def register() -> None:
-    """Register and enable perfkit's renderer and theme in Altair.
-
-    `layered` calls this. Only the first call in a process has an effect: a renderer that the user enables later stays.
-    """
+    """Register and enable perfkit's renderer and theme in Altair, once: one that the user enables later stays."""
     alt.renderers.register("perfkit", _bundle)
     alt.renderers.enable("perfkit")
     alt.theme.register("perfkit", enable=True)(_theme)
@@ -165,8 +162,6 @@ def layered(
 def hover(*fields: str | tuple[str, ...]) -> list[alt.Tooltip]:
     """Return what the mouse shows of a row: each a field, with its title, and for a number its format.
 
-    Examples
-    --------
     >>> [str(tip.shorthand) for tip in hover("cause", ("time", "idle time"), ("count", "gaps", ","), "launch:Q")]
     ['cause:N', 'time:N', 'count:Q', 'launch:Q']
     """
@@ -188,8 +183,7 @@ def marked(rows: pd.DataFrame, kind: str, *channels: Any, **look: Any) -> alt.Ch
 def ink(data: alt.InlineData, *, dx: float = 0, **look: Any) -> alt.Chart:
     """Return text marks in the colour that axis labels have on the page around the chart, left-aligned by default.
 
-    Vega-Lite paints the fill of a text mark black, also on dark pages, unless the mark counts as unfilled; then
-    Vega takes the fill of the style.
+    Vega-Lite paints the fill of a text mark black, unless it counts as unfilled; then Vega takes the fill of the style.
     """
     look = {"style": "guide-label", "filled": False, "stroke": "transparent", "align": "left", "fontSize": 11, **look}
     marks: alt.Chart = alt.Chart(data).mark_text(dx=dx, tooltip=False, **look)
@@ -218,8 +212,6 @@ def nothing(title: str, why: str) -> alt.LayerChart:
 def devices(frame: pd.DataFrame) -> pd.Series:
     """Return a label per row from rank, gpu and, if there, stream; the rank only if there are several.
 
-    Examples
-    --------
     >>> devices(pd.DataFrame({"rank": [0, 1], "gpu": [0, -1], "stream": [7, -1]})).tolist()
     ['rank 0 · GPU 0 · stream 7', 'rank 1 · unknown GPU · unknown stream']
     """
@@ -256,10 +248,7 @@ def fraction(frame: pd.DataFrame, column: str) -> None:
 
 
 def inline(frame: pd.DataFrame) -> alt.InlineData:
-    """Return the rows of `frame` as data of a chart; missing values become null.
-
-    Raises ValueError above 20,000 rows: a browser would stall. Charts take aggregated frames.
-    """
+    """Return the rows of `frame` as data of a chart, missing values as null; ValueError above 20,000 rows."""
     if len(frame) > MOST_ROWS:
         raise ValueError(f"chart data: {len(frame)} rows are more than {MOST_ROWS}. Use fewer bins, GPUs or kernels.")
     values = frame.astype(object)
@@ -273,8 +262,6 @@ def inline(frame: pd.DataFrame) -> alt.InlineData:
 def placed(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the rows by rank and gpu with `place`, the words below their column, and `name`.
 
-    Examples
-    --------
     >>> placed(pd.DataFrame({"rank": [1, 0], "gpu": [1, 0]}))[["place", "name"]].to_numpy().tolist()
     [['0', 'rank 0'], ['1', 'rank 1']]
     """
@@ -312,10 +299,7 @@ def panel(layers: Iterable[alt.Chart], name: str, *, picture: str, size: Size) -
 def together(
     panels: Sequence[alt.LayerChart], title: str, explanation: Sequence[str], *, picture: str
 ) -> alt.LayerChart | alt.VConcatChart:
-    """Return the panels, at least one, below each other under title and explanation; a single one loses its title.
-
-    `picture` is what kind of picture a panel is, for the description that screen readers speak.
-    """
+    """Return the panels below each other under title and explanation; a single one loses its title."""
     several = f"{picture}, {len(panels)} panels" if len(panels) > 1 else picture
     frame = {
         "title": alt.TitleParams(text=title, subtitle=list(explanation)),

@@ -1,8 +1,7 @@
 """Pictures of where the time of each GPU goes: when its streams were busy, and why it was idle.
 
-Frames are those of `perfkit.analysis.timeline` and `perfkit.analysis.gaps`. Time runs from left to right in the unit
-that the axis names; lanes are sorted by rank, GPU and stream. The selection `brush` is a window of the field `start`,
-in that unit.
+Time runs from left to right in the unit that the axis names; lanes are sorted by rank, GPU and stream. The selection
+`brush` is a window of the field `start`, in that unit.
 """
 
 from __future__ import annotations
@@ -52,14 +51,13 @@ def lanes(
 ) -> alt.LayerChart:
     """Draw when each stream was busy, and with what.
 
-    Each bin is filled from the bottom of its lane to the share of its time that the stream was busy. Of more
-    streams than 40, or than a browser can draw, the busiest are shown, which the chart says; about 320 bins are
-    what the width can show.
+    Each bin is filled from the bottom of its lane to the share of its time that the stream was busy. Of more streams
+    than 40, or than a browser can draw, the busiest are shown, which the chart says; about 320 bins are what the width
+    can show.
     `bins`: columns rank, gpu, stream, kind (computation, communication, copy or other_kernels), start_ns, dur_ns,
-    busy_ns, busy_frac (0..1); one row per bin with busy time; may be empty.
-    `steps`: columns step, start_ns: a rule at the start of each step in the picture; none above 100 of them.
-    `window`: (start_ns, end_ns) the axis spans; from the first to the last bin with busy time when omitted. Raises
-    ValueError if a kind is unknown or a fraction outside 0..1.
+    busy_ns, busy_frac (0..1); one row per bin with busy time. `steps`: columns step, start_ns: a rule at the start of
+    each step; none above 100 of them. `window`: (start_ns, end_ns) of the axis; from the first to the last busy bin
+    when omitted.
     """
     need(bins, "rank", "gpu", "stream", "kind", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     theme.known(bins, "kind", [kind for kind in KIND_COLOURS if kind != "idle"])
@@ -95,11 +93,7 @@ def _busiest_streams(bins: pd.DataFrame) -> tuple[pd.DataFrame, str]:
 
 
 def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, float]:
-    """Return the lanes' labels, the rectangles, and the busy share that fills a lane.
-
-    A lane is one unit high; kinds that share a bin stand on one another. They can add up to more than 1 only where
-    kernels of one stream overlap (programmatic dependent launch, graphs).
-    """
+    """Return the lanes' labels, the rectangles, and the busy share that fills a lane: above 1 where kernels overlap."""
     order = bins.assign(key=bins["kind"].astype(str), place=bins["kind"].astype(str).map(list(KIND_COLOURS).index))
     order = order.sort_values([*STREAM, "start_ns", "place"], kind="stable")
     labels = devices(order[STREAM].drop_duplicates()).tolist()
@@ -123,10 +117,7 @@ def _stacked(bins: pd.DataFrame, scale: Unit) -> tuple[list[str], pd.DataFrame, 
 
 
 def _lane_axis(labels: list[str]) -> alt.Y:
-    """An axis from lane 0 at the top down; ticks in the middle of the lanes bear their labels.
-
-    The labels stand inside an expression: they are made of numbers alone, never of names from a profile.
-    """
+    """An axis from lane 0 at the top down; its labels are numbers alone, never names from a profile."""
     ticks = [number + 0.5 for number in range(len(labels))]
     look: dict[str, Any] = {
         "labelOverlap": False,
@@ -177,12 +168,9 @@ def activity(
     """Draw when each GPU was busy: one strip per GPU, the stronger in colour the busier, full where it was busiest.
 
     Busy is the share of a bin in which the stream of the GPU that worked most of it worked. Of more than 24 GPUs the
-    busiest are shown, which the chart says.
-    `bins`: columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac (0..1), as of `analysis.timeline.bins`; may
-    be empty.
-    `span`: (start_ns, end_ns) of the axis.
-    `shown`: window that the brush covers, in the axis' unit; no brush when omitted. Raises ValueError if a fraction is
-    outside 0..1.
+    busiest are shown, which the chart says. `bins`: columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac
+    (0..1), as of `analysis.timeline.bins`. `span`: (start_ns, end_ns) of the axis. `shown`: window that the brush
+    covers, in the axis' unit.
     """
     need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     fraction(bins, "busy_frac")
@@ -234,11 +222,7 @@ def _chart(
 
 
 def enable(program: str = "") -> str:
-    """Make charts with a brush drawable without network, and return the program in the page that draws them.
-
-    Putting the program together takes seconds; one that an earlier call returned takes none. A page can
-    hold several such charts.
-    """
+    """Make charts with a brush drawable without network; return the program in the page that draws them, made once."""
     if program and not alt.JupyterChart._is_offline:
         alt.JupyterChart._esm = program
         alt.JupyterChart._is_offline = True
@@ -248,10 +232,7 @@ def enable(program: str = "") -> str:
 
 
 def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 150) -> alt.JupyterChart:
-    """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`.
-
-    Its texts take the colour of the page around them.
-    """
+    """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`."""
     ink = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), "currentColor")
     config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
     options = {"actions": False, "renderer": "svg", "config": config}
@@ -261,8 +242,7 @@ def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 150) -> alt.Jup
 def histogram(hist: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how much idle time lies in gaps of which length, stacked by cause.
 
-    `hist`: columns lower_ns (above 0), upper_ns, cause, count, total_ns: one row per bin and cause; may be empty.
-    Raises ValueError if a cause is unknown or a bin begins at 0 or below, which a logarithmic axis cannot show.
+    `hist`: columns lower_ns (above 0), upper_ns, cause, count, total_ns: one row per bin and cause.
     """
     need(hist, "lower_ns", "upper_ns", "cause", "count", "total_ns")
     known(hist, "cause", theme.CAUSE_COLOURS)
@@ -326,8 +306,7 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     """Draw what each device's idle time was spent waiting for, longest first; one panel per device.
 
     `by_cause`: columns rank, gpu, cause, detail (missing unless cause is host_wait), count, total_ns, share_frac (0..1,
-    of the device's idle time): one row per device, cause and detail; may be empty. Raises ValueError if a cause or
-    detail is unknown, or a share outside 0..1.
+    of the device's idle time): one row per device, cause and detail.
     """
     need(by_cause, "rank", "gpu", "cause", "detail", "count", "total_ns", "share_frac")
     known(by_cause, "cause", theme.CAUSE_COLOURS)
@@ -370,8 +349,7 @@ def _longest_first(filled: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 
 def _cause_bars(rows: pd.DataFrame, largest: float, symbol: str) -> list[alt.Chart]:
     """Return the bars and their shares; the axis of causes is equally wide in all panels."""
-    labels = alt.Axis(minExtent=theme.LABEL_WIDTH)
-    place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=labels)
+    place = alt.Y("cause:N", title=None, sort=rows["cause"].tolist(), axis=alt.Axis(minExtent=theme.LABEL_WIDTH))
     length = alt.X("time:Q", title=f"idle time ({symbol})", scale=alt.Scale(domain=[0, 1.2 * largest], nice=False))
     shown = hover("device", "cause", ("count", "gaps", ","), ("time", f"idle time ({symbol})", ",.4~g"))
     shown += hover(("share", "share of idle time"))

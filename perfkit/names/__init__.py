@@ -1,20 +1,13 @@
 """What a kernel's name says: how to call it, its family, library, precision, tile, and one sentence of all that.
 
-Every function takes the demangled full name, any text, and is a pure function of it. Names come from outside: nothing
-in them is executed, nothing raises on them, and the time is linear in their length.
+Names come from outside: nothing in them is executed, nothing raises on them, and the time is linear in their length.
+Precision is the type of the operands, not of the accumulator; counters decide (``sm__ops_path_tensor*``).
 
-Precision is the type of the operands, not of the accumulator; counters decide (``sm__ops_path_tensor*`` for tensor
-cores). The sentence has clauses joined by semicolons, built only from what the name states. Generic kernels with a
-documented parameter list have a sentence of their own.
-
-References
-----------
-cuBLAS, cuDNN and CUTLASS name matrix instructions by letter and shape: s1688 accumulates in single precision with
-m16n8k8 (PTX ISA, "Matrix multiply-accumulate operation using mma instruction"). Tensile's type letters: ROCm/Tensile
-wiki, "Kernel parameters". PyTorch ``PersistentSoftmax.cuh`` (softmax_warp_forward), ``CUDALoops.cuh``
-(vectorized_elementwise_kernel), ``Reduce.cuh`` (reduce_kernel), ``MultiTensorApply.cuh``; FlashAttention
-``kernel_traits.h``; NCCL ``src/device/generate.py``, function ``best_kernel``: kernels are specialised for few
-algorithms.
+Sources: PTX ISA, "Matrix multiply-accumulate operation using mma instruction" (cuBLAS, cuDNN and CUTLASS name it by
+letter and shape: s1688 accumulates in single precision with m16n8k8); ROCm/Tensile wiki, "Kernel parameters"; PyTorch
+``PersistentSoftmax.cuh`` (softmax_warp_forward), ``CUDALoops.cuh`` (vectorized_elementwise_kernel), ``Reduce.cuh``
+(reduce_kernel), ``MultiTensorApply.cuh``; FlashAttention ``kernel_traits.h``; NCCL ``src/device/generate.py``,
+``best_kernel``: kernels are specialised for few algorithms.
 """
 
 from __future__ import annotations
@@ -239,15 +232,7 @@ _SPECIAL: tuple[tuple[str, re.Pattern[str], _Describe], ...] = tuple(
         ("FlashAttention", r"^flash_(?:fwd|bwd)_", _flash),
     )
 )
-__all__ = [
-    "FAMILIES",
-    "Decoded",
-    "base",
-    "decode",
-    "family",
-    "short",
-    "table",
-]
+__all__ = ["FAMILIES", "Decoded", "base", "decode", "family", "short", "table"]
 
 
 def precision_of(full_name: str) -> str:
@@ -286,8 +271,6 @@ def decode(full_name: str) -> Decoded:
     The name is a hint, written by the kernel's author; counters decide what a kernel really did. Fields of what the
     name does not say are empty, ``tensor_cores`` None.
 
-    Examples
-    --------
     >>> decoded = decode("ampere_sgemm_32x32_sliced1x4_tn")
     >>> decoded.library, decoded.precision, decoded.tensor_cores, decoded.tile, decoded.layout, decoded.split
     ('cuBLAS', 'fp32', False, '32x32', 'tn', 'slice-K 4 within the block')
@@ -314,8 +297,6 @@ def table(full_names: Iterable[str]) -> pd.DataFrame:
 
     Every name is read once, however often it occurs: give it the categories of a column. There may be none.
 
-    Examples
-    --------
     >>> table(["volta_sgemm_64x64_nn", "volta_sgemm_64x64_nn"]).to_dict("records")
     [{'full_name': 'volta_sgemm_64x64_nn', 'name': 'volta_sgemm_64x64_nn', 'family': 'gemm'}]
     """

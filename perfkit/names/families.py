@@ -1,18 +1,13 @@
 """The family of a kernel, the properties that its name states, and how it is called in tables and charts.
 
-A property the name does not state is the empty string. Names are the libraries' own and documented by NVIDIA and AMD
-only in part (CUTLASS documentation, "CUTLASS Profiler": tile M x N, then K x stages, layout, alignment; ROCm/Tensile
-wiki, "Kernel parameters": index letters, data types, MT = macro tile), so a property is a hint.
-
-The family is judged from the name alone: the rules below are tried in order on ``scope::function`` and, behind a
-space, the functor of a generic kernel (`functor`); the first that matches decides. Case does not matter. Names that no
-rule knows are ``other``.
+Names are the libraries' own and documented only in part (CUTLASS documentation, "CUTLASS Profiler": tile M x N, then K
+x stages, layout, alignment; ROCm/Tensile wiki, "Kernel parameters": index letters, data types, MT = macro tile), so a
+property is a hint, and empty where the name does not state it. The family is that of the first rule below that matches
+``scope::function`` and, behind a space, the functor of a generic kernel; without one ``other``.
 
 `compact` writes a name without what never tells two kernels apart: anonymous namespaces, constness, casts and suffixes
-of integer arguments, the ``operator()`` of a lambda, and, for the libraries of `perfkit.names.parsing`, outer
-namespaces and parameter lists (their kernels are not overloaded on parameters, and the lists differ between tools and
-versions). Everything else stays, so equal compact names mean equal work. `short` keeps a compact name of up to 80
-characters; a longer one loses detail and gains a hash of the whole compact name.
+of integer arguments, the ``operator()`` of a lambda, and, for libraries, outer namespaces and parameter lists (which
+differ between tools and versions). Everything else stays, so equal compact names mean equal work.
 """
 
 from __future__ import annotations
@@ -197,11 +192,10 @@ _FUSED = re.compile(r"^triton_[a-z]+_fused_(\w+)")
 class Decoded:
     """What a kernel's name says; the empty string (None for `tensor_cores`) where it says nothing.
 
-    ``name`` is `perfkit.names.short`, ``family`` one of FAMILIES. ``library`` made it, for GPUs of ``architecture``
-    (not necessarily the one it ran on). ``precision`` is the operands' type; ``tensor_cores`` counts AMD's matrix cores
-    too. ``tile`` is M x N or M x N x K per thread block. ``layout`` is nn, nt, tn, tt (op of A and B, column-major) or
-    a tensor layout. ``split`` tells slice-K within a block from split-K across blocks. ``operation`` is a collective,
-    fprop/dgrad/wgrad, fwd/bwd, fused operators or a functor.
+    ``architecture`` is what the library made it for, not necessarily what it ran on. ``precision`` is the operands'
+    type; ``tensor_cores`` counts AMD's matrix cores too. ``tile`` is M x N or M x N x K per thread block. ``layout`` is
+    nn, nt, tn, tt (op of A and B, column-major) or a tensor layout. ``split`` tells slice-K within a block from split-K
+    across blocks. ``operation`` is a collective, fprop/dgrad/wgrad, fwd/bwd, fused operators or a functor.
     """
 
     name: str
@@ -289,8 +283,6 @@ def family(full_name: str) -> str:
     changes, concatenations and indexed moves are ``copy``; pooling and scans are ``reduction``; filling and random
     numbers are ``elementwise``.
 
-    Examples
-    --------
     >>> family("ampere_sgemm_32x32_sliced1x4_tn"), family("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     ('gemm', 'communication')
     """
@@ -308,8 +300,6 @@ def short(full_name: str) -> str:
     shortened and ends in `` #`` and 8 hexadecimal digits, a hash of the long one. It is the same in every process and,
     for library kernels, from every profiler.
 
-    Examples
-    --------
     >>> short("void cutlass::Kernel<cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align1>(T1::Params)")
     'cutlass_80_tensorop_s1688gemm_64x64_16x6_nn_align1'
     """
@@ -362,8 +352,7 @@ def _written_out(full_name: str, detail: _Detail) -> str:
         return last.args[0]
     library = library_of(full_name)
     if library == "PyTorch" and _GENERIC.search(last.name):
-        kept = tuple(arg for arg in last.args if path(arg)[-1].name not in _IMPLIED)
-        parts = (*parts[:-1], replace(last, args=kept))
+        parts = (*parts[:-1], replace(last, args=tuple(arg for arg in last.args if path(arg)[-1].name not in _IMPLIED)))
     return _rendered(parts, detail, bool(library), depth=0)
 
 
@@ -414,8 +403,7 @@ def _part(part: Part, detail: _Detail, depth: int) -> str:
 def _placed(placeholder: re.Match[str], args: list[str]) -> str:
     """Return the template argument nsys abbreviates as T1, T2, ...; a long one stays abbreviated."""
     number = int(placeholder.group(1)) - 1
-    fits = 0 <= number < len(args) and len(args[number]) <= 40
-    return args[number] if fits else placeholder.group()
+    return args[number] if 0 <= number < len(args) and len(args[number]) <= 40 else placeholder.group()
 
 
 def _argument(text: str, detail: _Detail, depth: int) -> str:

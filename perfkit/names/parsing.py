@@ -1,12 +1,9 @@
 """The parts of a demangled kernel name: scopes, function, template arguments, parameters.
 
-Kernel names come from outside and may be cut, unbalanced or no C++ at all: nothing here raises on them, and every step
-takes time linear in their length. `canonical` brings the spellings of nsys, ncu and CUPTI's own demangler (as in Kineto
-traces) to one text, so that one kernel has one name whichever tool recorded it.
-
-The rules are tried in order on ``scope::function`` and, behind a space, the template arguments; the first that matches
-names the library. A kernel of the user's own program has none. Rules must be sure: a library's kernels lose their
-parameter lists in `perfkit.names.short`.
+Names may be cut, unbalanced or no C++ at all: nothing here raises on them, and every step takes linear time.
+`canonical` brings the spellings of nsys, ncu and CUPTI (as in Kineto traces) to one text. The first rule that matches
+``scope::function`` and, behind a space, the template arguments names the library; rules must be sure: a library's
+kernels lose their parameter lists in `perfkit.names.short`.
 """
 
 from __future__ import annotations
@@ -104,8 +101,6 @@ def base(full_name: str) -> str:
     This is what nsys stores as shortName. A name without C++ structure comes back unchanged; of a mangled name the
     innermost function name is returned.
 
-    Examples
-    --------
     >>> base("void at::native::<unnamed>::max_pool_backward_nchw<float, float>(const T1 *, int)")
     'max_pool_backward_nchw'
     """
@@ -212,8 +207,7 @@ def _without_clone(text: str) -> str:
 
 def _mangled(text: str) -> tuple[Part, ...]:
     """Read the names of an Itanium-mangled function up to its template arguments, which become the tail."""
-    nested = text.startswith("_ZN")
-    at = _MANGLED_QUALIFIERS.match(text, 3).end() if nested else 2  # type: ignore[union-attr]
+    at = _MANGLED_QUALIFIERS.match(text, 3).end() if text.startswith("_ZN") else 2  # type: ignore[union-attr]
     names: list[str] = []
     while step := _MANGLED_NAME.match(text, at):
         at = step.end()
@@ -237,12 +231,8 @@ def template_names(mangled: str) -> list[str]:
 
 
 def matching(names: Iterable[str], pattern: str) -> list[bool]:
-    """Say of each name whether it contains `pattern`, or matches it where it holds ``*`` or ``?``.
+    """Say of each name whether it contains `pattern`, or matches it if that holds ``*`` or ``?``, in any case.
 
-    Upper and lower case are alike.
-
-    Examples
-    --------
     >>> matching(["sgemm_tn", "Softmax"], "soft"), matching(["sgemm_tn", "Softmax"], "*GEMM_?n")
     ([False, True], [True, False])
     """

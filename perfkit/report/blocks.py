@@ -182,21 +182,14 @@ def sentences(decoded: Iterable[Decoded]) -> Shown:
 
 
 def figure_table(figures: dict[str, Figure], ids: Iterable[str] = ()) -> pd.DataFrame:
-    """Return figures as rows: figure, value (text with unit), definition, source; those of `ids` that exist, or all.
-
-    A value is a link to the cell that shows it; a source names its tables, which are links where a report has them.
-    """
+    """Return the figures of `ids`, or all, as rows: figure, value (a link, with its unit), definition, source."""
     chosen = [figures[i] for i in (ids or figures) if i in figures]
     rows = [(f.label, links.figure(f), f.definition, links.tables(f)) for f in chosen]
     return pd.DataFrame(rows, columns=["figure", "value", "definition", "source"])
 
 
 def comparison_table(found: Comparison) -> pd.DataFrame:
-    """Return the few figures that tell whether a program got faster, and where, as rows of text.
-
-    Columns figure, before, after, ratio, better and verdict of `verdict.main_rows`. Each number is a link: to the
-    comparison of its own, or to that of all figures.
-    """
+    """Return the few figures that tell whether a program got faster, and where, as rows of text with links."""
     rows = verdict.main_rows(found)
     sources = found.figures.set_index("id")["source"].astype(str)
     own = [
@@ -213,10 +206,7 @@ def comparison_table(found: Comparison) -> pd.DataFrame:
 def opportunities(
     findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None
 ) -> pd.DataFrame:
-    """Return findings as rows of the improvement table: direction, current (a link), target, gain, why a range.
-
-    The last row says what mending all of them together could gain, by one replay of `view` where it is given.
-    """
+    """Return findings as rows: direction, current (a link), target, gain, why a range; last all, by one replay."""
     findings = list(findings)
     rows: list[tuple[str | Shown, ...]] = [
         (f.title, links.figure(f.evidence[0]), f.target, f.gain.text, f.gain.reason) for f in findings
@@ -249,14 +239,8 @@ def _safe(text: str) -> str:
 def against_published(sums: pd.DataFrame, path: str = "") -> pd.DataFrame:
     """Return the figures of `analysis.calltree.tree_sums` as text, beside published ones if a file is given.
 
-    Parameters
-    ----------
-    sums
-        As `analysis.calltree.tree_sums` returns them.
-    path
-        JSON file: an object of the figures' names in `sums` and their values (s, counts, fractions), or the
-        ``metrics_data.json`` of the published DLRM analysis; empty for none. PerfkitError if it cannot be read or holds
-        none of the figures.
+    `path`: a JSON file: an object of the figures' names in `sums` and their values (s, counts, fractions), or the
+    ``metrics_data.json`` of the published DLRM analysis; empty for none. Raises PerfkitError if it holds none of them.
     """
     words = [WORDS.get(n) or f"Stall {n.removeprefix('stall_')}, share of stalled samples" for n in sums["figure"]]
     table = pd.DataFrame({"figure": words})
@@ -306,11 +290,8 @@ def _spoken(value: float, unit: str) -> str:
 def against_promised(path: str = "") -> Shown:
     """Return why the published gains cannot be multiplied, and what their shares allow; a sentence if there are none.
 
-    Parameters
-    ----------
-    path
-        JSON file with `optimization_recommendations`: an object of objects with `current` and `target` (text that
-        begins with a percentage) and `potential_speedup` (such as 1.9x); empty for none. PerfkitError if unreadable.
+    `path`: a JSON file with `optimization_recommendations`: objects with `current` and `target` (text that begins with
+    a percentage) and `potential_speedup` (such as 1.9x); empty for none. Raises PerfkitError if unreadable.
     """
     gains = promises(Path(path)) if path else []
     return note(_judged(gains) if len(gains) > 1 else "No gains were published beside the figures.")

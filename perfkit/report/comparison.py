@@ -53,11 +53,7 @@ class Series:
 
 
 def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
-    """Compare runs, each with one more change than the one before it; PerfkitError if the ends share nothing.
-
-    `runs` holds by label the run or its repeats, in the order of the changes, at least two; `peaks` is as in
-    `diagnosis.figures`.
-    """
+    """Compare runs, by label with repeats, in the order of the changes; PerfkitError if the ends share nothing."""
     if len(runs) < 2:
         raise PerfkitError(
             f"compare: there is one run or label, {', '.join(map(_safe, runs))}. Give two, such as before and after."
@@ -139,10 +135,9 @@ def _records(frame: pd.DataFrame) -> Any:
 
 
 def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
-    """Write a page that needs no network, and the JSON beside it, to a folder, and return the page.
+    """Write a page that needs no network, and the JSON beside it, to the folder `out`, and return the page.
 
-    `out` is made, or replaced if it is an earlier comparison (`perfkit.report.output`, which refuses others); neither
-    `inputs` nor the profiles may lie in it. `note` is called with a sentence for the user.
+    `out` may be an earlier comparison, which is replaced; neither `inputs` nor the profiles may lie in it.
     """
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
@@ -244,10 +239,7 @@ def check_json(checked: Checked) -> str:
 
 
 def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
-    """Return the verdicts as JUnit XML: a test case per figure, with failure or error.
-
-    The schema is that of Jenkins' xUnit plugin (junit-10.xsd), which GitHub's and GitLab's readers take.
-    """
+    """Return the verdicts as JUnit XML (Jenkins' junit-10.xsd): a test case per figure, with failure or error."""
     counts = {f"{word}s": str(sum(v.outcome == kind for v in checked.verdicts)) for word, kind in _KINDS}
     whole = {"name": _plain(suite), "tests": str(len(checked.verdicts)), **counts}
     root = ElementTree.Element("testsuites", whole)

@@ -1,9 +1,8 @@
 """The runs of an experiment for a notebook: recorded on the reader's machine, or simulated.
 
-A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. One that was not
-recorded is simulated, the same every time, and says so: in perfkit's cache, by the code that simulates it, so that a
-newer one makes it anew, or else in a temporary folder; it appears there only complete. Repeats of a run are a group: of
-three or more the interval is between runs. Unknown names of experiments are refused with ValueError.
+A recorded experiment lies where ``python -m perfkit.workloads experiment NAME --out FOLDER`` puts it. Any other is
+simulated, the same every time, and says so: in perfkit's cache, by the code that simulates it, or in a temporary
+folder. Of three or more repeats of a run the interval is between runs. Unknown names are refused with ValueError.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ LEAST = {"batch_count": 1, "step_flops": 0}  # of what is read of a run's timing
 
 @dataclass(frozen=True)
 class Trial:
-    """A run of an experiment, the samples of a step, and the operations of a step by formula, FLOP.
-
-    `others` are its repeats, if there are any; `run`, `view` and `steps` are those of the first, the rest of all.
-    """
+    """A run of an experiment with its repeats, `others`; samples of a step, and FLOP of a step by formula."""
 
     path: Path
     run: Run
@@ -175,13 +171,10 @@ def _content(path: Path) -> Any:
 def overview(found: Mapping[str, Trial]) -> pd.DataFrame:
     """Return a row per run.
 
-    Returns
-    -------
-    pandas.DataFrame
-        `run`, its label; `from`; `runs_count`, it and its repeats; `batch_count`, samples of a step; `step_ns`, the
-        median steady step, of repeats the mean of their medians; `sample_ns`, that by sample; `samples_per_s`;
-        `launches_count`, the median number of kernels of a step of the first, and `kernel_busy_frac`, 0..1: NaN without
-        a GPU; `flops_per_s`, operations by formula over the median step.
+    `run`, its label; `from`; `runs_count`, it and its repeats; `batch_count`, samples of a step; `step_ns`, the median
+    steady step, of repeats the mean of their medians; `sample_ns`, that by sample; `samples_per_s`; `launches_count`,
+    the median number of kernels of a step of the first, and `kernel_busy_frac`, 0..1: NaN without a GPU; `flops_per_s`,
+    operations by formula over the median step.
     """
     rows = [
         {
@@ -268,11 +261,7 @@ def _code() -> str:
 
 
 def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:
-    """Copy a sample run of SAMPLES into a new or empty folder, or over an earlier copy, and return the folder.
-
-    `note` is called with a sentence for the user, such as which file of an earlier copy was kept. Raises PerfkitError
-    if there is no such sample, or if the folder holds other files or cannot be written.
-    """
+    """Copy a sample run of SAMPLES into a new or empty folder, or over an earlier copy, and return the folder."""
     if name not in SAMPLES:
         raise PerfkitError(f"{name}: no such sample. Choose from {', '.join(SAMPLES)}.")
     inputs = [] if name == EXPERIMENTS else [sample(name)]

@@ -1,14 +1,11 @@
 """One self-contained HTML page from executed notebooks, and a report without names of the machine that made it.
 
-The page requests nothing: styles, the chart library and all data are inside it, and its content security policy lets a
-browser load nothing else. Outputs show what stood in a profile: charts and Markdown are escaped here, HTML comes from
-`perfkit.charts.tables`, which escapes; should a script or an event handler reach the page all the same, the policy,
-which names the page's own scripts by their hash, keeps it from running. A chart stays in the notebook as data; its
-picture stands beside it, with its description for those who do not see it.
+Styles, the chart library and all data are inside the page, and its content security policy lets a browser load nothing
+else and run no script but those that it names by their hash. Charts and Markdown are escaped here, HTML comes from
+`perfkit.charts.tables`, which escapes.
 
 A report names files by the run, not by where they lie (`clean`): `/home/ann/runs/mlp/nsys.sqlite` becomes
-`mlp/nsys.sqlite`. Folders of the machine become a word: `~` (home), `.` (working folder), `python`. Names that a
-profile recorded stay as they are, except for such a path in them.
+`mlp/nsys.sqlite`. Folders of the machine become a word: `~` (home), `.` (working folder), `python`.
 """
 
 from __future__ import annotations
@@ -158,9 +155,7 @@ def page(notebook: NotebookNode, *, title: str) -> str:
 def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
     """Return executed notebooks as the sections of one HTML page, under a table of contents.
 
-    `notebooks` are titles of sections and notebooks as nbformat reads them, in the order of the page: what a reader
-    should see first comes first; ValueError if there is none. A section with a failed step is marked in the contents.
-    Beside the outputs the page holds 0.9 MB for charts and 0.6 MB for tables that can be searched.
+    `notebooks`: titles and notebooks, in the order of the page, at least one; a section with a failed step is marked.
     """
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
@@ -270,8 +265,7 @@ def _policy(scripts: Sequence[str]) -> str:
 def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[nbformat.NotebookNode, dict[str, Any]]:
     """Return the notebook, which is changed, with a picture (SVG, as HTML) beside each chart that has none.
 
-    For nbconvert, and so for nbgrader's feedback: ``c.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]``.
-    Raises ValueError if a chart's data lie elsewhere: they are not fetched.
+    For nbconvert and nbgrader: ``c.HTMLExporter.preprocessors = ["perfkit.report.html.drawn"]``. No data are fetched.
     """
     from vl_convert import vegalite_to_svg
 
@@ -290,9 +284,8 @@ def drawn(notebook: nbformat.NotebookNode, resources: dict[str, Any]) -> tuple[n
 def clean(folder: Path, inputs: Mapping[str, str | Path | None]) -> None:
     """Take absolute paths, user name and host name of this machine out of the files of a report.
 
-    `folder` holds the report with all its files; a PDF is made of them afterwards. `inputs` are the paths that it was
-    made from, as given, by the names of their parameters. Of two inputs with one name the second is called by its
-    parameter too: `baseline/mlp`.
+    `inputs` are the paths that it was made from, by their parameters: of two with one name the second is
+    `baseline/mlp`.
     """
     machine = _Machine({**_folders(folder), **_names(inputs)})
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -359,8 +352,7 @@ def _cleaned(suffix: str, text: str, machine: _Machine, inputs: Mapping[str, str
     """Return the text of a file without names of this machine."""
     if suffix == ".html":
         # The policy of a page names its own programs by their hash.
-        parts = _PROGRAM.split(text)
-        return "".join(part if number % 2 else machine.text(part) for number, part in enumerate(parts))
+        return "".join(part if number % 2 else machine.text(part) for number, part in enumerate(_PROGRAM.split(text)))
     if suffix not in (".ipynb", ".json"):
         return machine.text(text)
     before = json.loads(text)

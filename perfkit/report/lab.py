@@ -1,7 +1,6 @@
 """JupyterLab on working copies of the notebooks: a folder for each run, never overwritten.
 
-A folder belongs to the run that the parameters cell of its first page names: `start.ipynb`, else the first notebook
-that names one. perfkit keeps no other record of it: what a person writes into that cell holds.
+A folder belongs to the run that the parameters cell of its first page names, whatever a person writes into it.
 """
 
 from __future__ import annotations
@@ -52,9 +51,8 @@ STYLE = (
 def prepare(target: Path | None, profile: Path | None) -> Path:
     """Return the folder of a run's notebooks: copies for a person, with the run as their profile.
 
-    `target` None stands for the run's own folder in `perfkit-lab`, `profile` None for the sample run. Notebooks that
-    are there already hold a person's work: they stay as they are, and missing ones are added. Raises PerfkitError if
-    the folder holds notebooks of another run, or cannot be written.
+    `target` None is the run's own folder in `perfkit-lab`, `profile` None the sample run. Notebooks that are there stay
+    as they are. Raises PerfkitError if the folder holds notebooks of another run, or cannot be written.
     """
     run = (profile or sample()).absolute()
     try:
@@ -177,12 +175,8 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
 
 
 def command(target: Path, options: Sequence[str]) -> int:
-    """Run JupyterLab with these options on `target`, at its first page, until it ends, and return its exit status.
-
-    A signal that ends perfkit (Ctrl-C, TERM, a closed terminal) ends JupyterLab and its kernels first.
-    """
-    first = f"--LabApp.default_url=/lab/tree/{START}.ipynb"
-    lab = [sys.executable, "-m", "jupyterlab", first, *options, str(target)]
+    """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first."""
+    lab = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{START}.ipynb", *options, str(target)]
     signals: list[int] = []
     is_running = False
 
@@ -228,10 +222,7 @@ def _ended(running: subprocess.Popen[bytes]) -> int:
 
 
 def analysis_steps(run: Run) -> Shown:
-    """Return a table of the notebooks, which lie beside the page, in their order.
-
-    Each has its step, its question, and whether the run can answer it, else what to record.
-    """
+    """Return a table of the notebooks in their order: step, question, and what to record for it, if anything."""
     able = answering(run)
     rows = []
     for name, tables in NOTEBOOKS.items():

@@ -1,14 +1,13 @@
 """What lies behind a figure: the tables it was made of, and the cells of the notebooks that show it, as links.
 
-A figure's source names tables and the analysis that worked it out, such as ``KERNELS, COPIES; timeline.busy``; one that
-names an analysis alone rests on the tables given in SHOWN. ``framework/KERNELS`` is a table of the framework's
-profiler, ``baseline/KERNELS`` one of the earlier run of a comparison. A cell of a step notebook shows a figure that its
-code names in a table of figures, else one whose analysis it calls (`behind`); no cell needs a mark of its own.
+A figure's source names tables and the analysis that worked it out, such as ``KERNELS, COPIES; timeline.busy``; an
+analysis alone rests on the tables given in SHOWN. ``framework/KERNELS`` is a table of the framework's profiler,
+``baseline/KERNELS`` one of the earlier run. A cell shows a figure that its code names, else one whose analysis it calls
+(`behind`).
 
 A notebook shows a figure as a link to the notebook beside it, which JupyterLab follows, and marks the names of tables.
-`resolved` turns both into links of the page or of the executed notebooks, and into plain text where they would lead
-nowhere. All that comes from outside is escaped before: a name from a profile cannot pass for one of these marks. Under
-a cell to which numbers of the summary lead stand links back to them, and to the files of the tables that they rest on.
+`resolved` turns both into links of the page, or into plain text where they would lead nowhere. All that comes from
+outside is escaped before: a name from a profile cannot pass for one of these marks.
 """
 
 from __future__ import annotations
@@ -104,9 +103,6 @@ SHOWN: dict[str, Behind] = {
 def behind(figure: str, source: str) -> Behind:
     """Return the tables that a figure of this id and source rests on, and the code of the cells that show it.
 
-    Tables are those that the source names before a semicolon, else those of its analyses as well; code is by the id,
-    then the analyses, then the tables.
-
     >>> behind("step_count", "steps.detect (nvtx)").tables
     ('RANGES', 'KERNELS')
     """
@@ -196,11 +192,8 @@ class Report:
         return {table: path for table in behind(figure, source).tables if (path := self.file(table))}
 
     def file(self, table: str) -> str:
-        """Return the path of a table from the folder of the report; the run's own where no other tool recorded it;
-        or empty.
-        """
-        own = table.removeprefix("framework/")
-        found = next((name for name in (table, own) if name in self.tables), "")
+        """Return the path of a table in the report's folder, the run's own where no other tool made it; or empty."""
+        found = next((name for name in (table, table.removeprefix("framework/")) if name in self.tables), "")
         return f"{FOLDER}/{found.lower()}.parquet" if found else ""
 
 
@@ -349,9 +342,8 @@ def page(
 ) -> dict[str, NotebookNode]:
     """Return copies of notebooks as parts of one page: links lead to its cells and back, and to files.
 
-    `notebooks` are those of `presentable`, by their names, the summary first; `figures` the id and source of further
-    figures that lead there, such as those of the summary in other forms. Cells that numbers lead to have ``landing`` in
-    their metadata: ``anchor``, and ``html`` for below them.
+    `notebooks` are those of `presentable`, by name, the summary first; `figures` the id and source of further figures
+    that lead there. Such cells have ``landing`` in their metadata: ``anchor``, and ``html`` for below them.
     """
     trail = _Trail(report)
     made = {name: _mapped(notebook, trail.of(name)) for name, notebook in notebooks.items()}

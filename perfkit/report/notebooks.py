@@ -153,9 +153,8 @@ def title(notebook: nbformat.NotebookNode) -> str:
 def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Executed]:
     """Run notebooks of `NOTEBOOKS`, several at a time, and return each by its name, or why it failed.
 
-    A notebook gets those of the `parameters` that its parameters cell has; `done` is called with its name as it ends.
-    One that fails leaves the others. When an exception, such as that of Ctrl-C, leaves this function, all kernels end
-    at once, with their children.
+    Each gets those `parameters` that its parameters cell has; one that fails leaves the others. An exception, such as
+    Ctrl-C, that leaves this function ends all kernels at once, with their children.
     """
     kernels = _Kernels()
 
@@ -264,11 +263,7 @@ def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
 
 
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
-    """Return the notebook as a reader wants it.
-
-    Left out are cells that only record, those tagged ``live``, and those tagged ``needs:A|B`` where none of these
-    tables is among the recorded `tables`; the code of live and of silent cells is put to the next cell shown.
-    """
+    """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables."""
     shown: nbformat.NotebookNode = nbformat.from_dict(notebook)
     cells, silent = [], []
     for cell in shown.cells:

@@ -1,17 +1,13 @@
 """The folder or file that a command writes: what it may replace, and how nothing is lost on the way.
 
-A folder is perfkit's own only by its marker, the file `.perfkit.json`, which lists the files that perfkit wrote with
-their size and SHA-256. perfkit replaces these files and no others. Files that a user put beside them stay, and a listed
-file that the user changed gets another name (`3_system.yours.ipynb`).
+A folder is perfkit's own only by its marker, `.perfkit.json`, which lists the files that perfkit wrote with size and
+SHA-256. perfkit replaces these and no others; a listed file that the user changed gets another name
+(`3_system.yours.ipynb`).
 
-The new folder is made in a staging folder beside the old one, `.NAME-perfkit-xxxxxxxx`, which holds
-
-- `staging.json`, its mark, locked by the process that makes the folder: the system drops the lock of a killed process;
-- `new`, the folder that is being made;
-- `old-N`, a folder that `new` replaces, from the moment that it is renamed away until its files are deleted.
-
-So at any moment the old or the new folder is whole, under its own name or in `old-N`. The next run clears the staging
-folders of processes that are dead: where no folder of the name is there, it first puts `old-N` back.
+The new folder is made in a staging folder beside the old one, `.NAME-perfkit-xxxxxxxx`, which holds `staging.json`, its
+mark, locked until the process that makes it ends; `new`, the folder that is being made; `old-N`, a folder that `new`
+replaces, until its files are deleted. So the old or the new folder is always whole. The next run clears staging folders
+of dead processes: where no folder of the name is there, it first puts `old-N` back.
 """
 
 from __future__ import annotations
@@ -73,10 +69,9 @@ class Marker:
 def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), note: Note = _warn) -> Path:
     """Clear what killed runs left beside a folder, refuse the folder if it must not be replaced, and return its path.
 
-    `out` may be a symbolic link, which stands for the folder that it leads to. `made_by` is the command that makes it,
-    such as "perfkit report", whose earlier folder may be replaced; None to replace none. `inputs` must not lie in it.
-    `note` is called with a sentence for the user, such as which folder was put back. Raises PerfkitError if the folder
-    holds anything but what this command made, or an input, or if it cannot be made.
+    `out` may be a symbolic link. `made_by` is the command whose earlier folder may be replaced, such as "perfkit
+    report"; None for none. Raises PerfkitError if the folder holds anything else, or one of `inputs`, or cannot be
+    made.
     """
     target = Path(os.path.realpath(out))
     try:
@@ -95,11 +90,7 @@ def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), 
 def replacing(
     out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), note: Note = _warn
 ) -> Iterator[Path]:
-    """Yield a folder to write to, which takes the place of `out` when the block ends, whole or not at all.
-
-    Parameters are those of `check`. Raises PerfkitError as `check` does, or if the folder cannot be written; `out` is
-    then as it was.
-    """
+    """Yield a folder to write to, which takes the place of `out` at the block's end, whole or not at all."""
     target = check(out, made_by, inputs=inputs, note=note)
     missing = list(itertools.takewhile(lambda folder: not os.path.lexists(folder), target.parents))
     renamed: dict[str, str] = {}
@@ -128,11 +119,7 @@ def replacing(
 
 
 def write_file(path: Path, text: str, *, first: str) -> None:
-    """Write a text file, whole or not at all, and replace nothing but an empty file or one that perfkit wrote.
-
-    A device or pipe is written to as it is. `first` is what every such file of perfkit begins with. Raises PerfkitError
-    if the file holds anything else, or cannot be written.
-    """
+    """Write a text file, whole or not at all, and replace nothing but an empty file or one that begins with `first`."""
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{_short(target.name)}-{token_hex(4)}")
     try:

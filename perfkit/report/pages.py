@@ -60,31 +60,19 @@ def build(
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
     note: Callable[[str], None] = warnings.warn,
 ) -> Path:
-    """Write a report of a run to a folder and return its page.
+    """Write a report of a run to a folder and return its page, ``index.html``.
 
-    Parameters
-    ----------
-    profile, baseline
-        What `perfkit.load` takes; a baseline is an earlier run to compare with.
-    out
-        Folder that is made, or replaced if it is an earlier report (`perfkit.report.output`); files you put there stay.
-    ranks, gpus, window, kernels, families
-        As in `perfkit.select`.
-    peaks, published
-        Files of `perfkit.hardware.load_peaks` and `perfkit.report.against_published`.
-    pdf, keep_paths
-        Whether to print the page to ``report.pdf`` too, which needs Chromium; whether absolute paths, user name and
-        host name of this machine stay in the report, see `perfkit.report.html.clean`.
-    progress, note
-        Called with the number of finished steps, their total and the name of what just ended; with a sentence for you.
+    `profile`, `baseline`: what `perfkit.load` takes; a baseline is an earlier run to compare with. `out`: a folder that
+    is made, or replaced if it is an earlier report; files you put there stay. `ranks`, `gpus`, `window`, `kernels`,
+    `families`: as in `perfkit.select`. `peaks`, `published`: files of `perfkit.hardware.load_peaks` and
+    `perfkit.report.against_published`. `pdf`: whether to print ``report.pdf`` too, which needs Chromium. `keep_paths`:
+    whether absolute paths, user name and host name of this machine stay, see `perfkit.report.html.clean`. `progress`:
+    called with the number of finished steps, their total and the name of what just ended; `note` with a sentence for
+    you.
 
-    Beside the page, ``index.html``, are ``summary.md``, ``summary.json``, ``notebooks/`` and ``tables/``.
-
-    Raises
-    ------
-    PerfkitError
-        If the input cannot be read, the choice does not fit it, `out` must not be replaced or cannot be written, or all
-        notebooks fail: `out` is then as it was. If some notebooks or the PDF fail: the report is written without them.
+    Raises PerfkitError if the input cannot be read, the choice does not fit it, `out` must not be replaced or cannot be
+    written, or all notebooks fail: `out` is then as it was. If some notebooks or the PDF fail, the report is written
+    without them.
     """
     out = Path(out).absolute()
     given = [Path(path) for path in (profile, baseline, peaks, published) if path]
@@ -118,8 +106,7 @@ def build(
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
         missing = {name: str(failure) for name, failure in _write(view, earlier, names, parameters, made, done).items()}
         if not keep_paths:
-            named = {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published}
-            report_html.clean(made, named)
+            report_html.clean(made, {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published})
         if pdf:
             missing |= _print(made)
             done("PDF")
@@ -157,8 +144,7 @@ def _write(
     found = collect(executed.items())
     why = {name: str(failure) for name, failure in failures.items()}
     write_summary(made, summary_inputs(view, parameters), found, linked, why)
-    sources = ((id, figure["source"]) for id, figure in found.figures.items())
-    parts = links.page(kept, linked, sources)
+    parts = links.page(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
     parts |= {name: notebooks.failed(name, failure) for name, failure in failures.items()}
     shown = [(notebooks.title(parts[name]), parts[name]) for name in names]
     title = f"perfkit: {Path(parameters['profile']).name}"
@@ -253,12 +239,11 @@ def _run(command: list[str]) -> str:
 
 def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return what the report was made from: files, tools, devices, choice and remarks."""
-    captures = view.run.capture.astype(object).where(view.run.capture.notna(), None)
     return {
         "perfkit_version": version("perfkit"),
         "parameters": parameters,
         "selection": view.description,
-        "captures": captures.to_dict("records"),
+        "captures": view.run.capture.astype(object).where(view.run.capture.notna(), None).to_dict("records"),
         "devices": [str(name) for name in view.devices["name"]],
         "notes": list(view.run.notes),
     }
@@ -267,10 +252,7 @@ def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any
 def write_summary(
     folder: Path, about: dict[str, Any], found: Recorded, linked: Report, failures: Mapping[str, str] | None = None
 ) -> None:
-    """Write `summary.json` and `summary.md` to `folder`.
-
-    `linked` says what shows figures and what they rest on, `failures` why a notebook is missing.
-    """
+    """Write `summary.json` and `summary.md` to `folder`; `failures` say why a notebook is missing."""
     content = {
         "schema": SCHEMA,
         "inputs": about,
@@ -333,10 +315,9 @@ def markdown(content: dict[str, Any]) -> str:
 
 
 def _about(about: dict[str, Any]) -> str:
-    tools = sorted({f"{c['tool']} {c['tool_version']}".strip() for c in about["captures"]})
     lines = {
         "Run": Path(about["parameters"]["profile"]).name,
-        "Recorded with": ", ".join(tools),
+        "Recorded with": ", ".join(sorted({f"{c['tool']} {c['tool_version']}".strip() for c in about["captures"]})),
         "GPUs": ", ".join(about["devices"]) or "not recorded",
         "Seen": about["selection"],
     }
@@ -378,8 +359,7 @@ def _recommendations(horizon: str, findings: list[dict[str, Any]]) -> list[str]:
 def _markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     if not rows:
         return "None."
-    lines = [header, ("---",) * len(header), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, ("---",) * len(header), *rows])
 
 
 def _safe(text: str) -> str:

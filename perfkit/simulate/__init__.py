@@ -5,11 +5,10 @@ bytes and data sheet, and the effect of a change follows from the program. PAIRS
 
 The series is that of notes on a training: utilisation 65 % -> 78 % by BF16 -> 87 % by a DataLoader with eight workers
 and pinned memory -> 92 % by a batch of 8 instead of 4 -> 95 % by torch.compile, and 12 samples/s before, 45 after. The
-model of the notes is not known; here it is a transformer whose operations per sample are 22 % of the A100's FP32 peak
-at 12 samples/s: the MFU of the notes. Two settings of each stage make these figures come out: the time of all kernels
-together, and the time in which the host keeps the GPU waiting. They are no effect of the change that names the stage:
-BF16 does not prepare a batch eight times as fast, but a utilisation that rises with it needs just that. Throughput
-between the first stage and the last, and the split of kernel time between matrix products and others, are invented.
+model is not known; here it is a transformer whose operations per sample are 22 % of the A100's FP32 peak at 12
+samples/s: the MFU of the notes. Two settings of each stage make these figures come out and are no effect of the change
+that names it: the time of all kernels, and that in which the host keeps the GPU waiting. Throughput between the first
+stage and the last, and the split of kernel time between matrix products and others, are invented.
 """
 
 from __future__ import annotations
@@ -74,10 +73,7 @@ SERIES = {label: stage.scaled for label, stage in STAGES.items()}
 
 
 def write(name: str, folder: str | Path) -> dict[str, Path]:
-    """Write the runs of one of PAIRS, or of "case", the series; return the folder of each by its label, in their order.
-
-    Each run gets a folder of its own in `folder`, named as it is labelled; ValueError if there is no such name.
-    """
+    """Write the runs of one of PAIRS, or of "case", the series, into `folder`; return each run's by its label."""
     folder = Path(folder)
     return {label: export.write(label, setup, folder / label) for label, setup in _setups(name).items()}
 

@@ -1,12 +1,9 @@
-"""Write a simulated run as Nsight Systems would have exported it.
+"""Write a simulated run as Nsight Systems would have exported it: SQLite in the schema 3.7.2 of version 2023.4.4.
 
-The file is SQLite in the schema 3.7.2 of Nsight Systems 2023.4.4: columns, types and order are those of a real export,
-and the vendor's reports ask for them by name. A table exists only if something was written to it; columns that no
-simulation fills stay NULL. The same content is the same file with the same version of SQLite.
-
-The machine is an NVIDIA A100 80GB PCIe, with the figures that a real export of that card has. GPU metrics are integer
-percentages, 0..100, and clocks in Hz, `SAMPLES` times or fewer: the shares of the GPU that the blocks, operations and
-bytes of a running kernel take. A second file holds the truth about the run, counted without perfkit's analyses.
+A table exists only if something was written to it; columns that no simulation fills stay NULL. The machine is an NVIDIA
+A100 80GB PCIe, with the figures that a real export of that card has. GPU metrics are integer percentages, 0..100, and
+clocks in Hz, `SAMPLES` times or fewer: the shares of the GPU that a running kernel takes. A second file holds the truth
+about the run, counted without perfkit's analyses.
 """
 
 from __future__ import annotations
@@ -221,20 +218,17 @@ def _sampled(rows: Sequence[Mapping[str, Any]], shift: int, times: Int) -> dict[
         "DRAM Read Bandwidth": READ_FRAC * moved,
         "DRAM Write Bandwidth": (1 - READ_FRAC) * moved,
     }
-    values = {
+    return {
         f"{name} [Throughput %]": np.rint(100 * _means(share, spans, times)).astype(np.int64)
         for name, share in shares.items()
-    }
-    clock = np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64)
-    return values | dict.fromkeys(CLOCKS, clock)
+    } | dict.fromkeys(CLOCKS, np.full(len(times), CLOCK_MHZ * 1_000_000, np.int64))
 
 
 def _means(share: NDArray[np.float64], spans: Mapping[str, Int], times: Int) -> NDArray[np.float64]:
     """Return the mean since the time before of what is `share` while its kernel runs and 0 otherwise."""
     edges = np.stack([spans["start"], spans["end"]], axis=1).ravel()
     area = np.cumsum(np.stack([np.zeros(len(share)), share * (spans["end"] - spans["start"])], axis=1).ravel())
-    until = np.interp(times, edges, area)
-    return np.asarray(np.diff(until, prepend=0.0) / np.diff(times, prepend=0), np.float64)
+    return np.asarray(np.diff(np.interp(times, edges, area), prepend=0.0) / np.diff(times, prepend=0), np.float64)
 
 
 class Database:
@@ -371,8 +365,7 @@ ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
         "75 NvtxDomainCreate NvtxDomainCreate",
     ),
     "ENUM_NSYS_EVENT_CLASS": _entries(
-        "0 TRACE_PROCESS_EVENT_CUDA_RUNTIME CUDA runtime",
-        "1 TRACE_PROCESS_EVENT_CUDA_DRIVER CUDA driver",
+        "0 TRACE_PROCESS_EVENT_CUDA_RUNTIME CUDA runtime", "1 TRACE_PROCESS_EVENT_CUDA_DRIVER CUDA driver"
     ),
     "ENUM_CUDA_MEMCPY_OPER": _entries(
         "0 CUDA_MEMCPY_KIND_UNKNOWN Unknown",
@@ -387,13 +380,11 @@ ENUMS: dict[str, tuple[tuple[int, str, str], ...]] = {
         "2 CUDA_MEMOPR_MEMORY_KIND_DEVICE Device",
     ),
     "ENUM_CUDA_KERNEL_LAUNCH_TYPE": _entries(
-        "0 CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN Unknown",
-        "1 CUDA_KERNEL_LAUNCH_TYPE_REGULAR Regular",
+        "0 CUDA_KERNEL_LAUNCH_TYPE_UNKNOWN Unknown", "1 CUDA_KERNEL_LAUNCH_TYPE_REGULAR Regular"
     ),
     "ENUM_CUDA_FUNC_CACHE_CONFIG": _entries("0 CU_FUNC_CACHE_PREFER_NONE None", "1 CU_FUNC_CACHE_PREFER_SHARED Shared"),
     "ENUM_CUDA_SHARED_MEM_LIMIT_CONFIG": _entries(
-        "0 CUDA_SHARED_MEM_LIMIT_DEFAULT Default",
-        "1 CUDA_SHARED_MEM_LIMIT_OPTIN Opt in",
+        "0 CUDA_SHARED_MEM_LIMIT_DEFAULT Default", "1 CUDA_SHARED_MEM_LIMIT_OPTIN Opt in"
     ),
     "ENUM_CUPTI_SYNC_TYPE": _entries(
         "3 CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE Stream sync",

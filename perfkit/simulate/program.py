@@ -1,17 +1,13 @@
-"""What a training program does with the GPU, step after step, simulated event by event.
+"""What a training program does with the GPU, step after step, simulated event by event; times are int64 ns.
 
-The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy,
-AdamW. What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses
-neighbours between the matrix products: fewer kernels, and no bytes written and read between them.
+The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy, AdamW.
+What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses neighbours
+between the matrix products: fewer kernels, and no bytes written and read between them.
 
 A kernel takes what the slower of two roofs of an A100 allows, and a little for its start: operations over a share of
-the dense peak, or bytes over a share of the memory's bandwidth. Matrix products are cut into tiles, one block each;
-where they do not fill the last round of all multiprocessors, that is lost. The shares are plausible, not measured.
-
-The host launches a step's kernels one after another and runs ahead of the GPU until the driver's queue is full.
-Reading the loss waits for the stream, and so does a copy from pageable memory. Threads do one thing after another and
-sleep until what they wait for is done; streams take their work in order. Lengths are random, from the seed; a kernel's
-do not depend on the others. Times are int64 ns.
+the dense peak, or bytes over a share of the memory's bandwidth; the shares are plausible, not measured. Matrix products
+are cut into tiles: a last round that does not fill all multiprocessors is lost. The host launches kernels ahead of the
+GPU until the driver's queue is full; reading the loss waits for the stream, and so does a copy from pageable memory.
 """
 
 from __future__ import annotations
@@ -402,8 +398,7 @@ class _Step:
     def loss(self) -> Iterator[Kernel]:
         """Yield the loss and its gradient."""
         for way in ("forward", "backward"):
-            nll_loss = native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>")
-            for name in (softmax(way, 1), nll_loss):
+            for name in (softmax(way, 1), native(f"nll_loss_{way}_reduce_cuda_kernel_2d<{{0}}, float, long>")):
                 yield self.other(name, 2 * self.setup.batch, word=4)
 
 
@@ -486,8 +481,6 @@ def executed(setup: Setup) -> Rows:
 def step(setup: Setup) -> list[Kernel]:
     """Return the kernels of a training step: forward, backward, optimiser.
 
-    Examples
-    --------
     >>> len(step(Setup(layers=1))), len(step(Setup(layers=1, fused=True)))
     (68, 54)
     """

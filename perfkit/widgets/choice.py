@@ -46,12 +46,10 @@ def explorer(
 ) -> Explorer | Selection:
     """Return controls that choose a part of a run, with a view of it below.
 
-    Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views of
-    `perfkit.widgets.views` take either. A button offers the last choice of an earlier session of this run.
-    `source`: a run, or a Selection to begin with.
-    `show`: the name of the view below the controls; none when empty.
-    `baseline`, `peaks`: paths of the earlier run and of the CSV file of peaks that the notebook was given; empty for
-    none. *Copy as parameters* and *Report this window* use them. Raises ValueError if no view has the name.
+    Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views take either.
+    `source`: a run, or a Selection to begin with. `show`: the name of the view below the controls; none when empty.
+    `baseline`, `peaks`: paths of the earlier run and of the CSV file of peaks that the notebook was given, for the
+    buttons *Copy as parameters* and *Report this window*. Raises ValueError if no view has the name.
     """
     if is_watched():
         return Explorer(source, show=show, baseline=baseline, peaks=peaks)
@@ -67,9 +65,7 @@ _LANES: WeakKeyDictionary[Run, Lanes] = WeakKeyDictionary()  # a cell that is ru
 class Offer:
     """Ranks, GPUs, kernel names, families and the time axis of a run.
 
-    `places` are the pairs of rank and GPU with activity; `names` has name, family and total_ns, most time first;
-    `families` are those of which a kernel was timed or counted; `span` is the time axis in ns, empty where a window has
-    no meaning.
+    `names` has name, family and total_ns, most time first; `span` is in ns, empty where a window has no meaning.
     """
 
     def __init__(self, run: Run, lanes: Lanes) -> None:
@@ -102,11 +98,9 @@ class Explorer(traitlets.HasTraits):
     """A choice of a run that can be changed; `view` are the controls, and below them the view of the choice.
 
     `ranks`, `gpus`, `window`, `kernels` and `families` are what `perfkit.select` takes, and can be set. Observe
-    `selection`, the Selection of the present choice or None, and `problem`, the sentence why there is none: both
-    change once per choice. `lanes` are the run's operations, sorted; `totals` is the time per kernel name of the
-    choice, as `Lanes.totals` returns it. `last` is the last choice of this run in an earlier session, in the form of
-    `parameters`, and empty if it is the one that was given: it is offered, never taken. `files` are the paths beside
-    the run that a report of it is given, by the name of the notebooks' parameter.
+    `selection`, the Selection or None, and `problem`, why there is none: both change once per choice. `lanes` are the
+    run's sorted operations, `totals` the time per kernel name, `last` the choice of an earlier session, offered and
+    never taken, `files` the paths beside the run by the notebooks' parameter.
     """
 
     ranks: Any = traitlets.Tuple()
@@ -308,8 +302,6 @@ def place(run: Run) -> Path | None:
 def arguments(chosen: Mapping[str, Any]) -> list[str]:
     """Return the options of ``perfkit report`` that make this choice; what is not chosen or given has none.
 
-    Examples
-    --------
     >>> arguments({"ranks": [], "gpus": [0, 2], "window": [1000, 2000], "kernels": "gemm", "families": []})
     ['--gpus', '0,2', '--window', '1000ns:2000ns', '--kernels', 'gemm']
     """

@@ -147,13 +147,11 @@ def compare(
 ) -> Shown | Live:
     """Show what changed from an earlier run to this one: the verdict, and where it comes from.
 
-    Ranks, GPUs, kernels and families are chosen in both runs, the window in this one alone.
-    `source`: a choice of the later run, or the controls that make one.
-    `baseline`: the earlier run; a Selection of it is taken as it is. Without one, a sentence.
-    `part`: ``verdict``, ``runs``, ``steps``, ``families``, ``kernels``, ``launches`` (kernels under counters),
-    ``paths``, ``samples`` or ``figures``; everything that both runs hold when empty.
-    `peaks`: a CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report
-    itself. Raises ValueError if there is no such part.
+    Ranks, GPUs, kernels and families are chosen in both runs, the window in this one alone. `baseline`: the earlier
+    run; a Selection of it is taken as it is; without one, a sentence. `part`: ``verdict``, ``runs``, ``steps``,
+    ``families``, ``kernels``, ``launches`` (kernels under counters), ``paths``, ``samples`` or ``figures``; all when
+    empty. `peaks`: a CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report
+    itself.
     """
     names = [VERDICT, RUNS, *PARTS]
     if part and part not in names:

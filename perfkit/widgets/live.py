@@ -1,7 +1,6 @@
 """What a view puts on the page: once, or again whenever the explorer's choice changes.
 
-A view makes *parts*: charts, tables, and sentences. Names in them come from outside: tables escape theirs, sentences
-are escaped here. `Later` is one thing that is made once; who needs it and does not want to wait raises `Pending`.
+A view makes *parts*: charts, tables, which escape names, and sentences, which are escaped here.
 """
 
 from __future__ import annotations
@@ -67,10 +66,7 @@ class Later(Generic[T]):
         return self.made
 
     def then(self, heard: Heard) -> bool:
-        """Call `heard` once, when it is there or failed, in the loop that runs now; say whether that will be.
-
-        Without a loop nobody is called, nor is who asks when it is over.
-        """
+        """Call `heard` once in the loop that runs now, when it is there or failed; say whether that will be."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -154,8 +150,7 @@ class Shown:
 class Live:
     """Parts that are made again when the choice changes; `view` is the widget, `parts` what it shows.
 
-    Several changes in a row are drawn once: a view waits until the choice has rested and the kernel is free. While an
-    answer is made beside all else, the one before it stays, paler, below a sentence.
+    A view waits until the choice has rested and the kernel is free; the answer before stays, paler, below a sentence.
     """
 
     def __init__(self, explorer: Explorer, make: Make) -> None:
@@ -317,10 +312,7 @@ def _made(selection: Selection, make: Make) -> tuple[Part, ...]:
 
 
 def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, Determinable]:
-    """Return GAPS of the choice `view`, and whether its causes can be told, as `perfkit.analysis.gaps` does.
-
-    A still view asks the analysis, an explorer an index. Raises Pending if that of a large run is not there yet.
-    """
+    """Return GAPS of the choice `view`, and whether its causes can be told; Pending without a large run's index."""
     if isinstance(source, Selection):
         chosen = (view.all_kernels, view.copies, view.api_calls)
         return idle_gaps(*chosen, window=view.window, ranges=view.ranges, os_calls=view.os_calls), determinable(*chosen)

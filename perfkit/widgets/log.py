@@ -29,11 +29,7 @@ LONGEST, LONGEST_PROBLEM = 60, 400  # characters
 
 
 class Log:
-    """A file that grows; `problem` is why its reader cannot read it, yet.
-
-    The reader is asked directly: the cache would keep a copy of every length of the file. Raises ReadError if no reader
-    knows the kind of file.
-    """
+    """A file that grows, read without the cache; `problem` is why not yet; ReadError if no reader knows its kind."""
 
     def __init__(self, path: Path) -> None:
         if recognise(path) is None:
@@ -66,11 +62,10 @@ class Log:
 
 
 class LiveMonitor:
-    """A log that grows, shown up to where the slider stands (`slider.value`, s).
+    """A log that grows, shown up to where the slider stands (`slider.value`, s); `view` holds controls and picture.
 
-    Play follows the log: a slider at the end moves on with it, one that was moved back stays. The browser keeps the
-    time, from when Play is pressed: it counts ticks in ``play.value``, so that nothing runs when the page is closed.
-    `view` holds the controls and the picture.
+    A slider at the end moves on with the log, one that was moved back stays. The browser counts ticks in ``play.value``
+    from when Play is pressed, so that nothing runs when the page is closed.
     """
 
     def __init__(self, log: Log) -> None:

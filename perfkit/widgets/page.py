@@ -1,7 +1,4 @@
-"""The explorer as a page: pickers, overview, buttons, and the view of the notebook's step.
-
-A picker of which nothing can be chosen is not shown. In a list nothing marked means all.
-"""
+"""The explorer as a page: pickers that have a choice, overview, buttons, and the view of the notebook's step."""
 
 from __future__ import annotations
 
@@ -35,11 +32,7 @@ Window = tuple[int, ...]
 
 
 class Axis:
-    """From `start` to `end` (ns), shown in one unit.
-
-    A control sends back what it was shown, rounded to its own steps: an edge that was moved by less than half a step
-    was not moved by a person and keeps its ns.
-    """
+    """From `start` to `end` (ns), in one unit; an edge moved by less than half a step of its control keeps its ns."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
@@ -63,8 +56,6 @@ class Axis:
     def chosen(self, moved: Sequence[float], window: Window) -> Window:
         """Return the window after a control that showed `window` says that its edges are at `moved`.
 
-        Examples
-        --------
         >>> Axis(0, 2_000_000).chosen((0.5, 1.9999), (123_456, 1_999_999)), Axis(0, 2_000_000).chosen((0, 2), (5, 9))
         ((500000, 1999999), ())
         """
@@ -94,8 +85,7 @@ class Controls:
         self.explorer, self.axis, self._is_showing = explorer, axis, False
         offer = explorer.offer
         self.ranks = _list("ranks", [(str(rank), rank) for rank in offer.ranks], f"Ranks to look at. {SEVERAL}")
-        gpus = [(str(gpu), gpu) for gpu in offer.gpus if gpu >= 0]
-        self.gpus = _list("GPUs", gpus, f"GPUs to look at. {SEVERAL}")
+        self.gpus = _list("GPUs", [(str(gpu), gpu) for gpu in offer.gpus if gpu >= 0], f"GPUs to look at. {SEVERAL}")
         about = f"Kinds of kernels to look at, with their share of the time on the GPU. {SEVERAL}"
         times = offer.names.groupby("family", observed=True)["total_ns"].sum() / (offer.names["total_ns"].sum() or 1)
         shares = [f"{one} ({percent(float(times[one]))})" if one in times else one for one in offer.families]
@@ -220,8 +210,7 @@ class Overview:
 
     def _drawn(self) -> Any:
         axis, window = self.axis, self.explorer.window
-        shown = axis.shown(window) if window else None
-        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown)
+        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=axis.shown(window) if window else None)
 
     def _watch(self) -> None:
         """Follow the brush: a chart that is drawn anew has a new one."""
@@ -253,10 +242,7 @@ NO_PATH = "This run was not read from one file or folder of its own, so no comma
 
 
 class Reporting:
-    """`button` starts a report, `status` says how it goes, and `link` leads to its page.
-
-    The report goes to a folder beside the notebook that is named after the choice: the same choice again replaces it.
-    """
+    """`button` starts a report beside the notebook, `status` says how it goes, `link` leads to its page."""
 
     def __init__(self, explorer: Explorer) -> None:
         self.explorer = explorer
@@ -344,8 +330,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self.reset = _button("Reset", "Choose everything again", "undo", lambda _: explorer.reset())
         last = explorer.last
         about = f"Choose what was chosen last in this run: {_words(last, LONGEST)}" if last else ""
-        words = f"Last choice: {_words(last, SHORT)}"
-        self.last = _button(words, about, "history", lambda _: explorer.choose(**last))
+        self.last = _button(f"Last choice: {_words(last, SHORT)}", about, "history", lambda _: explorer.choose(**last))
         about = "Show the choice as text to copy: for the command line, a notebook, and papermill"
         self.copy = _button("Copy as parameters", about, "copy", self._copied)
         self.parameters = ipywidgets.Textarea(
@@ -355,8 +340,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
             layout={"width": "auto", "display": "none"},
         )
         choosing = [*([self.last] if explorer.last else []), *([] if self.controls.is_empty else [self.reset])]
-        buttons = [*choosing, self.copy, self.reporting.button]
-        row = ipywidgets.HBox(buttons, layout={"flex_flow": "row wrap"})
+        row = ipywidgets.HBox([*choosing, self.copy, self.reporting.button], layout={"flex_flow": "row wrap"})
         drawn = [self.overview.chart] if self.overview else []
         upper = [*self.controls.rows, self.steps.view, *drawn, self.status, row, self.parameters, self.reporting.view]
         make = maker(show)
@@ -367,8 +351,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
 
     def _copied(self, _: Any) -> None:
         """Show or hide the text."""
-        is_hidden = self.parameters.layout.display == "none"
-        self.parameters.layout.display = "flex" if is_hidden else "none"
+        self.parameters.layout.display = "flex" if self.parameters.layout.display == "none" else "none"
         self._say()
 
     def _say(self, _: Any = None) -> None:
@@ -378,8 +361,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         said = self.explorer.problem or (NOTHING_TO_CHOOSE if is_fixed else _summary(self.explorer))
         self.status.value = f'<span role="status">{escape(printable(said, LONGEST))}</span>'
         if self.parameters.layout.display != "none":
-            chosen = {**self.explorer.parameters, **self.explorer.files}
-            self.parameters.value = texts(chosen, place(self.explorer.run))
+            self.parameters.value = texts({**self.explorer.parameters, **self.explorer.files}, place(self.explorer.run))
 
 
 def maker(show: str) -> Callable[[Explorer], Any] | None:
@@ -406,8 +388,6 @@ def _summary(explorer: Explorer) -> str:
 def _words(chosen: dict[str, Any], longest: int) -> str:
     """Return what a choice leaves out of all, in a few words.
 
-    Examples
-    --------
     >>> chosen = {"ranks": [], "gpus": [0, 1], "window": [5_760_000_000, 5_910_000_000], "kernels": "", "families": []}
     >>> _words(chosen, 99)
     '5.76 to 5.91 s, GPU 0, 1'

@@ -60,8 +60,7 @@ BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Chooser], pd
 class Levels:
     """The parts of the picture of a run; tables are sorted when first asked for.
 
-    Those of a large run are sorted beside all else. A part is then drawn without them at first, `is_lacking` says so,
-    and `changed` is called when they are there.
+    Of a large run beside all else: `is_lacking` says so until then, and `changed` is called when they are there.
     """
 
     def __init__(self, chooser: Chooser, changed: Callable[[], None]) -> None:
@@ -148,10 +147,7 @@ class Levels:
         return self._streams[ranks, gpus]
 
     def _described(self, found: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-        """Return intervals of the streams with name, kind, launching call, and what a click on them reports.
-
-        Where the calls are not known yet the sentence that follows says so.
-        """
+        """Return intervals of the streams with name, kind, launching call and click id; say so without calls."""
         copied, row = (found["table"] == "COPIES").to_numpy(), found["row"].to_numpy()
         process = np.zeros(len(found), np.int64)
         for mine, table in ((~copied, self.run.kernels), (copied, self.run.copies)):
@@ -308,10 +304,7 @@ class Zoomable:
 
 
 def zoomable(explorer: Chooser) -> Zoomable:
-    """Return the timeline of an explorer: it follows the explorer's choice, and sets its window.
-
-    Many operations are drawn as the busy share of bins, 2,000 and less one by one.
-    """
+    """Return the timeline of an explorer, which sets its window; many operations are drawn as busy shares of bins."""
     return Zoomable(explorer)
 
 
@@ -335,8 +328,7 @@ def joined(parts: Sequence[Part]) -> tuple[list[str], pd.DataFrame, pd.DataFrame
             rows += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
         labels += lane_part.labels
     bins = pd.concat(frames["bins"], ignore_index=True) if frames["bins"] else parts[0].bins
-    spans = pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans
-    return labels, bins, spans
+    return labels, bins, pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans
 
 
 def titled(part: Part, places: pd.DataFrame, seen: Selection, window: Window) -> str:

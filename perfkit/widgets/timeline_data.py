@@ -1,7 +1,4 @@
-"""What a timeline shows besides its streams: lanes of copies, calls, ranges and steps, and what was clicked.
-
-Of a dense lane it draws bins, of a sparse one the longest intervals.
-"""
+"""What a timeline shows besides its streams: lanes of copies, calls, ranges and steps, and what was clicked."""
 
 from __future__ import annotations
 
@@ -115,8 +112,7 @@ def empty(columns: tuple[str, ...]) -> pd.DataFrame:
 def part(source: Source, seen: Selection, window: Window) -> Part:
     """Return the lanes of the chosen ranks and GPUs with the most time, and what is in the window."""
     lanes = _busiest(source, seen)
-    groups = np.repeat(np.arange(len(source.lanes)), len(source.kinds))
-    drawn = np.isin(groups, lanes)
+    drawn = np.isin(np.repeat(np.arange(len(source.lanes)), len(source.kinds)), lanes)
     count = int(source.spans.count(window)[drawn].sum())
     counted = f"{count:,} {source.nouns[count != 1]}" if count else ""
     place = np.searchsorted(lanes, np.arange(len(source.lanes)))  # of those drawn
@@ -195,8 +191,7 @@ def launched(run: Run, row: int, launching: Launching) -> pd.DataFrame:
 def copied(run: Run, row: int, launching: Launching) -> pd.DataFrame:
     """Return a row of COPIES with its bandwidth and the call that launched it."""
     copy = _with_call(run.copies.iloc[[row]], launching)
-    dur_s = copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9
-    return copy.assign(bytes_per_s=copy["bytes"] / dur_s)[[*COPY, *CALL]]
+    return copy.assign(bytes_per_s=copy["bytes"] / (copy["dur_ns"].where(copy["dur_ns"] > 0) / 1e9))[[*COPY, *CALL]]
 
 
 def _with_call(operation: pd.DataFrame, launching: Launching) -> pd.DataFrame:
@@ -252,8 +247,7 @@ def calls(frame: pd.DataFrame) -> Source:
     # A copy that waits is a launch as well: what it waits for is the longer part.
     rules = [(is_sync(name), is_launch(name), is_memory(name), True) for name in map(str, frame["name"].cat.categories)]
     kinds = [CALLS.index(("sync", "launch", "memory", "call")[rule.index(True)]) for rule in rules]
-    kind = np.array([*kinds, len(CALLS) - 1])
-    group = lane * len(CALLS) + kind[frame["name"].cat.codes.to_numpy()]
+    group = lane * len(CALLS) + np.array([*kinds, len(CALLS) - 1])[frame["name"].cat.codes.to_numpy()]
     lanes["label"] = "CUDA calls · " + _threads(lanes)
     return Source(("CUDA call", "CUDA calls"), frame, Spans(frame, group, len(lanes) * len(CALLS)), lanes, CALLS)
 

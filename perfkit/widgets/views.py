@@ -1,7 +1,6 @@
 """The pictures and tables of the notebooks, one call each: still of a choice, live of an explorer.
 
-Every view takes a `source`: a `perfkit.Selection`, and shows what was chosen; or the explorer of
-`perfkit.widgets.explorer`, and shows what is chosen in it now. Where nothing was recorded, it says how to record it.
+A `source` is a `perfkit.Selection` or an explorer. Where nothing was recorded, a view says how to record it.
 """
 
 from __future__ import annotations
@@ -86,10 +85,9 @@ VERDICTS = ["launch", "name", "bound", "reason"]
 
 
 def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None) -> pd.DataFrame:
-    """Return what a view of a choice shows if there are `rows`; else raise PerfkitError: what to record, or to choose.
+    """Return what a view shows if there are `rows`; else raise PerfkitError: what to record, or to choose.
 
-    `table` is where they come from, a key of `RECORD`, and `what` says what they are, in the plural; `recorded` is
-    whether the run holds any, chosen or not: whether the table has rows when omitted.
+    `table` is a key of `RECORD`, `what` a plural; `recorded`: whether the run holds any, chosen or not.
     """
     if len(rows):
         return rows
@@ -126,8 +124,7 @@ def _operators(source: Selection | Explorer, view: Selection, by: str, top: int)
         columns = ["name", "shapes", *OPERATOR_COLUMNS[1:]]
         rows = live.operators(source, view, by=("name", "shapes"))
         caption = f"Operators and shapes of their inputs by {time}, with what they call"
-    table = charts.tables.searchable(rows, columns=columns, caption=caption)
-    return [charts.operators.bars(summary, top=top), table]
+    return [charts.operators.bars(summary, top=top), charts.tables.searchable(rows, columns=columns, caption=caption)]
 
 
 def _memory(view: Selection) -> list[Part]:
@@ -176,8 +173,7 @@ def _waits(held: pd.DataFrame, run: Run) -> Part:
 def call_paths(source: Selection | Explorer) -> Shown | Live:
     """Show the hot path, the tree of GPU time and that of CPU time, and functions by their own time.
 
-    Path and functions are of the GPU's time, or of the CPU's where no GPU was recorded. Call paths are sums over the
-    whole run: choices do not apply to them.
+    Of the GPU's time, or of the CPU's where no GPU was recorded, as sums over the whole run: choices do not apply.
     """
     return shown(source, _of_run)
 
@@ -238,8 +234,7 @@ def transfers(source: Selection | Explorer) -> Shown | Live:
 def _timeline(view: Selection) -> list[Part]:
     bins = analysis.timeline.bins(view.kernels, view.copies, bins=STILL_BINS, window=view.window)
     some(bins, view, "KERNELS", "kernels and copies", recorded=_used(view))
-    steps = analysis.steps.detect(view.ranges, view.all_kernels, window=view.window)
-    return [charts.timeline.lanes(bins, steps=steps)]
+    return [charts.timeline.lanes(bins, steps=analysis.steps.detect(view.ranges, view.all_kernels, window=view.window))]
 
 
 def _kernels(view: Selection, top: int) -> list[Part]:
@@ -344,8 +339,7 @@ def _training(view: Selection, peaks: str) -> list[Part]:
     some(medians.iloc[:0] if is_missed else medians, view, "TRAINING", "iterations", recorded=is_recorded)
     drawn = [charts.machine.iterations(iterations)] if iterations["rank"].duplicated().any() else []
     rows, work = diagnosis_machine.scaling(view)
-    is_scaled = len(set(rows["gpus"])) > 1
-    scaling = charts.machine.scaling_efficiency(rows, work=work) if is_scaled else ONE_SIZE
+    scaling = charts.machine.scaling_efficiency(rows, work=work) if len(set(rows["gpus"])) > 1 else ONE_SIZE
     caption = "Each log of a training: medians over its iterations"
     return [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), scaling]
 

@@ -1,13 +1,9 @@
 """What is run and how: a plan of a model, and what records it.
 
-Each capture is of steady steps: the program, started with ``--mark-steps``, warms up first and then calls
-cudaProfilerStart, which the tools wait for. Nsight Compute replays every kernel many times, so it gets one step. Of
-several batch sizes the last is captured. Exports lie beside the reports, under the names that perfkit pairs. Options:
-Nsight Systems User Guide, CLI options; Nsight Compute CLI, command line options.
-
-With `torch_profile` every rank of your own loop writes a trace into one folder, which `perfkit.load` reads as one run.
-The rank is that of PyTorch's process group if there is one, else RANK, which a launcher such as ``torchrun`` sets,
-else 0.
+The program, started with ``--mark-steps``, warms up and then calls cudaProfilerStart, which the tools wait for. Nsight
+Compute replays every kernel many times, so it gets one step. Of several batch sizes the last is captured. Options:
+Nsight Systems User Guide, CLI options; Nsight Compute CLI, command line options. With `torch_profile` every rank of
+your own loop writes a trace into one folder, which `perfkit.load` reads as one run.
 """
 
 from __future__ import annotations
@@ -47,10 +43,7 @@ def _at_least(name: str, value: int, least: int) -> None:
 
 @dataclass(frozen=True)
 class Size:
-    """Size of a workload: side of ResNet's images in pixels, length of BERT's sequences in tokens, and BERT itself.
-
-    MLP and CNN have none: their images are 28 x 28.
-    """
+    """Side of images in pixels (ResNet), length of sequences in tokens and model (BERT); MLP and CNN have none."""
 
     image: int = 224
     sequence: int = 128
@@ -76,11 +69,7 @@ SIZES = MappingProxyType({"full": Size(), "small": SMALL})
 
 @dataclass(frozen=True)
 class Loader:
-    """How the batches come: through PyTorch's DataLoader, or one `resident` batch that stays on the device.
-
-    `workers`, `pin_memory`, `prefetch` and `persistent` are the DataLoader's num_workers, pin_memory, prefetch_factor
-    and persistent_workers; the copy to the GPU waits for the host unless the memory is pinned.
-    """
+    """How the batches come: PyTorch's DataLoader with these arguments, or one `resident` batch on the device."""
 
     resident: bool = False
     workers: int = 0
@@ -185,8 +174,6 @@ OF_A_RANK = re.compile(rf"rank-(\d+){re.escape(TRACE)}")
 def arguments(plan: Plan) -> list[str]:
     """Return the command-line arguments of ``python -m perfkit.workloads`` that give this plan.
 
-    Examples
-    --------
     >>> arguments(Plan("bert", device="cuda", batches=(8,), precision="bf16", loader=Loader(resident=True)))
     ['bert', '--device', 'cuda', '--batch', '8', '--precision', 'bf16', '--resident']
     """
@@ -200,10 +187,7 @@ def arguments(plan: Plan) -> list[str]:
 
 
 def captures(plan: Plan, out: Path, *, gpu_metrics: bool = False) -> dict[str, list[Command]]:
-    """Return the commands that record the last batch size of a plan into `out`, in their order, by tool: nsys and ncu.
-
-    With `gpu_metrics` nsys samples the GPU's counters (SM activity, memory bandwidth), which needs a permission.
-    """
+    """Return the commands that record the last batch size of a plan into `out`, in their order, by tool: nsys, ncu."""
     last = replace(plan, batches=plan.batches[-1:])
     stem = out / plan.model
     report, export = stem.with_suffix(".nsys-rep"), stem.with_suffix(".sqlite")
@@ -281,8 +265,7 @@ def _option(name: str, value: object) -> Sequence[str]:
     option = {"batches": "--batch"}.get(name, f"--{name.replace('_', '-')}")
     if value is True:
         return [option]
-    values = value if isinstance(value, tuple) else (value,)
-    return [option, *map(str, values)]
+    return [option, *map(str, value if isinstance(value, tuple) else (value,))]
 
 
 @contextmanager
@@ -298,39 +281,15 @@ def torch_profile(
 ) -> Iterator[profile]:
     """Record steps of a loop with PyTorch's profiler (https://docs.pytorch.org/docs/stable/profiler.html).
 
-    Of the steps that ``step()`` ends, the first `wait` pass unobserved, the next `warmup` are thrown away because the
-    profiler's start distorts them, and the next `active` are recorded, once. The GPU is recorded where PyTorch can
-    use one.
+    Call ``step()`` of what this yields after every step. The first `wait` steps pass unobserved, the next `warmup` are
+    thrown away because the profiler's start distorts them, and the next `active` are recorded, once, and the GPU where
+    PyTorch can use one. Then, or when the block ends, ``rank-R.pt.trace.json.gz`` appears in `out`, whole, in place of
+    an earlier one; the rank is that of the process group, else of the variable RANK, else 0. A UserWarning says if
+    active steps are missing. `record_shapes`, `profile_memory`, `with_stack`: the operators' shapes, the allocations
+    and the Python stacks; each costs CPU time in the operators and makes the file larger.
 
-    Parameters
-    ----------
-    out
-        Folder for the traces, made if it does not exist; a rank's earlier trace in it is replaced.
-    wait, warmup, active
-        Steps of each kind; together no more than the loop has.
-    record_shapes, profile_memory, with_stack
-        Whether to record the operators' shapes, the allocations and the Python stacks; each costs time in the
-        operators' CPU time and makes the file larger.
-
-    Yields
-    ------
-    torch.profiler.profile
-        Call its ``step()`` after every step. When the last active step ends, or the block if that is earlier,
-        ``rank-R.pt.trace.json.gz`` appears in `out`, whole; a UserWarning says if active steps are missing.
-
-    Raises
-    ------
-    PerfkitError
-        If PyTorch is not installed, the folder holds traces of ranks that this job does not have, or the block ended
-        before the first active step did.
-
-    Examples
-    --------
-    >>> with torch_profile("trace", active=0):
-    ...     pass
-    Traceback (most recent call last):
-    ...
-    ValueError: active: 0 steps; at least 1 is needed
+    Raises ValueError if no step is active, and PerfkitError if PyTorch is not installed, the folder holds traces of
+    ranks that this job does not have, or the block ended before the first active step did.
     """
     for name, steps, least in (("wait", wait, 0), ("warmup", warmup, 0), ("active", active, 1)):
         if steps < least:

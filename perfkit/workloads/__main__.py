@@ -39,15 +39,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _workload(given: argparse.Namespace) -> None:
     plan = _plan(given)
     if given.print_commands:
-        out = given.record or Path("out")
-        _say("\n".join(workloads.lines(plan, out, gpu_metrics=given.gpu_metrics)))
+        _say("\n".join(workloads.lines(plan, given.record or Path("out"), gpu_metrics=given.gpu_metrics)))
     else:
         _run(plan, given)
 
 
 def _experiment(given: argparse.Namespace) -> None:
-    chosen = [experiments.find(name) for name in given.names]
-    for experiment in chosen:
+    for experiment in [experiments.find(name) for name in given.names]:
         lines = experiment.lines(given.device, given.out, given.repeats)
         _say("\n".join([f"# {experiment.topic}: {experiment.question}", *lines.values()]))
         if not given.print_commands:
@@ -56,8 +54,7 @@ def _experiment(given: argparse.Namespace) -> None:
 
 def _comparing(folders: Mapping[str, Sequence[Path]]) -> str:
     """Return the command that compares the runs; those of one label are repeats."""
-    pairs = [(label, str(path)) for label, paths in folders.items() for path in paths]
-    labels, paths = zip(*pairs, strict=True)
+    labels, paths = zip(*[(label, str(path)) for label, paths in folders.items() for path in paths], strict=True)
     return shlex.join(["perfkit", "compare", *paths, "--labels", ",".join(labels)])
 
 

@@ -1,13 +1,10 @@
-"""How fast this machine multiplies matrices and copies memory, measured with PyTorch.
+"""How fast this machine multiplies matrices and copies memory, measured with PyTorch on its GPU, else its CPU.
 
-Measured is the GPU that PyTorch has chosen, or the CPU where it has none; nothing else should run on it. Work is warmed
-up and then repeated; on a GPU events in its stream take the time of a repeat, on the CPU its clock does. Rates are of
-the median repeat. A product of two square matrices of n rows is 2 n^3 FLOP (Golub, Van Loan: Matrix Computations, 1.1),
-on random numbers: with zeros a GPU draws less power and clocks higher. A copy inside one memory reads and writes every
-byte; one over a link moves it once.
-
-Shares of a data sheet's peak are 0 to 1.1, NaN where the peak is not known; a rate above 110 % of it is refused with a
-PerfkitError, since something else was timed. So is a machine without PyTorch.
+Work is warmed up and repeated; on a GPU events in its stream take the time of a repeat. Rates are of the median. A
+product of two square matrices of n rows is 2 n^3 FLOP (Golub, Van Loan: Matrix Computations, 1.1), on random numbers:
+with zeros a GPU draws less power and clocks higher. A copy inside one memory reads and writes every byte; one over a
+link moves it once. A rate above 110 % of the data sheet's peak is refused with a PerfkitError: something else was
+timed.
 """
 
 from __future__ import annotations
@@ -132,12 +129,10 @@ UNITS = {
 def copy(*, seconds: float = 1.0, size_bytes: int | None = None) -> pd.DataFrame:
     """Return the bandwidth of copies: of a GPU with the host's pinned and pageable memory, and inside its own.
 
-    Without a GPU it is that of copies inside the memory of the CPU. Every byte of the host's memory has been written
-    before, so that none is read from a page that the system has not given out yet.
-
-    Each direction and memory takes about `seconds`, above 0. What is copied has `size_bytes`; 256 MiB when omitted, 512
-    MiB on a CPU: more than the caches hold. Returns COPY_RATES, one row per direction and memory. Raises PerfkitError
-    if the GPU lacks the memory.
+    Without a GPU it is that of copies inside the memory of the CPU, every byte of which has been written before. Each
+    direction and memory takes about `seconds`, above 0. What is copied has `size_bytes`; 256 MiB when omitted, 512 MiB
+    on a CPU: more than the caches hold. Returns COPY_RATES, one row per direction and memory. Raises PerfkitError if
+    the GPU lacks the memory.
     """
     above_zero(seconds)
     if size_bytes is not None and size_bytes <= 0:
@@ -318,16 +313,11 @@ def saved(out: str | Path, *, gemm: pd.DataFrame | None = None, copy: pd.DataFra
     """Save what was measured on this machine, beside what the file already holds of it.
 
     `out` is a JSON file, made or completed, with device, PyTorch's version, date, units and rows, NaN as null; what it
-    says of the same kind of work is replaced. Beside it, the second path returned, lies a CSV file of the same name
-    that `hardware.load_peaks` reads: the highest rate of each precision, and the bandwidth of copies inside the
-    device's memory. `gemm` and `copy` are GEMMS and COPY_RATES, at least one.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing to save, or `out` does not end in .json.
-    PerfkitError
-        If `out` holds something else or the baseline of another device, or a file cannot be written.
+    says of the same kind of work is replaced. Beside it, the second path returned, lies a CSV file that
+    `hardware.load_peaks` reads: the highest rate of each precision, and the bandwidth of copies inside the device's
+    memory. `gemm` and `copy` are GEMMS and COPY_RATES, at least one. Raises ValueError if there is nothing to save, or
+    `out` does not end in .json; PerfkitError if it holds something else or the baseline of another device, or a file
+    cannot be written.
     """
     out = Path(out)
     content = held(out)

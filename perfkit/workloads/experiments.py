@@ -1,8 +1,7 @@
-"""Experiments: runs that differ in one thing, and how they are recorded.
+"""Experiments: runs that differ in one thing, and how they are recorded; `perfkit.simulate` has the same by name.
 
-The same topics, by the same names, are simulated by `perfkit.simulate`, for machines without a GPU. No single run shows
-by how much runs of one program differ, so each is repeated. Repeats alternate: before, after, before, after, so that
-whatever slows the machine down meanwhile slows both.
+Each run is repeated, for no single run shows by how much runs of one program differ. Repeats alternate, before, after,
+before, after, so that whatever slows the machine down meanwhile slows both.
 """
 
 from __future__ import annotations
@@ -38,8 +37,7 @@ class Experiment:
     """A topic of the notes, the question, what the notes claim, and what to run and look at to answer it.
 
     `runs` maps the device, cuda or cpu, to the label of each run, in order, and what is different from the plan in
-    BASES. A pair has the labels before and after, the case a label for each change; each run differs from the one
-    before in one thing.
+    BASES: before and after, or a label for each change, of one thing each.
     """
 
     name: str
@@ -56,10 +54,7 @@ class Experiment:
         return {label: replace(BASES[device], **changes) for label, changes in self.runs[device].items()}
 
     def commands(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], list[str]]:
-        """Return the command that records each repeat of each run into a folder of its own in `out`, as arguments.
-
-        By label and number of the repeat, from 1, in the order in which they are to be run.
-        """
+        """Return the command that records each repeat, from 1, of each run into a folder of its own, in order."""
         if repeats < 1:
             raise ValueError(f"repeats: {repeats} is below 1")
         program = [sys.executable, "-m", "perfkit.workloads"]
@@ -72,8 +67,7 @@ class Experiment:
 
     def lines(self, device: str, out: str | Path, repeats: int = 1) -> dict[tuple[str, int], str]:
         """Return the commands as a person types them."""
-        commands = self.commands(device, out, repeats)
-        return {which: shlex.join(["python", *argv[1:]]) for which, argv in commands.items()}
+        return {which: shlex.join(["python", *argv[1:]]) for which, argv in self.commands(device, out, repeats).items()}
 
 
 def folder_of(label: str, repeat: int, repeats: int) -> str:
@@ -202,9 +196,8 @@ def repeats_of(label: str, place: Path) -> list[Path]:
 def record(experiment: Experiment, device: str, out: str | Path, repeats: int = REPEATS) -> dict[str, list[Path]]:
     """Record the runs of an experiment, each by a process of its own, and return the folders of each run by its label.
 
-    Each run is recorded `repeats` times, all runs once, then all again, on a device, cuda or cpu. Its folder
-    (`folder_of`) in ``out/NAME`` must be empty or new. If a run fails, a PerfkitError says so, and those before it stay
-    recorded.
+    All runs once, then all again, `repeats` times. A folder (`folder_of`) in ``out/NAME`` must be empty or new. If a
+    run fails, a PerfkitError says so, and those before it stay recorded.
     """
     folders: dict[str, list[Path]] = {}
     for (label, repeat), argv in experiment.commands(device, out, repeats).items():

@@ -1,10 +1,9 @@
 """Floating-point operations of a step of each model, by formula.
 
 A multiplication and an addition are two operations. Counted are linear layers, convolutions and the two products of
-attention; biases, activations, normalisations, pooling, the loss and the optimiser are not: for these models they are
-below 1 % of the operations (not of the time). Backward computes the gradients of a product's two operands, each as many
-operations as the product; images need no gradient, so a first layer has only that of its weights (Hoffmann et al.:
-Training Compute-Optimal Large Language Models, arXiv 2203.15556, appendix F).
+attention; all else is below 1 % of the operations of these models (not of the time). Backward computes the gradients of
+a product's two operands, each as many operations as the product; images need no gradient, so a first layer has only
+that of its weights (Hoffmann et al.: Training Compute-Optimal Large Language Models, arXiv 2203.15556, appendix F).
 """
 
 from __future__ import annotations
@@ -42,8 +41,6 @@ def step(plan: Plan, batch: int) -> int:
     Inference is forward; training is forward + gradients of the weights + gradients of the inputs, of all layers but
     the first one of a model of images.
 
-    Examples
-    --------
     >>> step(Plan("mlp", mode="inference"), 128)  # 2 * 128 * (784 * 256 + 256 * 128 + 128 * 10)
     60096512
     """
@@ -71,10 +68,7 @@ def convolution(batch: int, inputs: int, outputs: int, kernel: int, side: int) -
 
 
 def convolutions(image: int = 224) -> list[Convolution]:
-    """Return the convolutions of ResNet-18 on square images of `image` pixels a side, in forward order.
-
-    The network is that of He et al., arXiv 1512.03385, table 1. The 1 x 1 convolution of a shortcut follows its block.
-    """
+    """Return the convolutions of ResNet-18 (He et al., arXiv 1512.03385, table 1); a shortcut follows its block."""
     side = _halved(image)
     made = [Convolution("conv1", 3, WIDTHS[0], 7, 2, side)]
     side, inputs = _halved(side), WIDTHS[0]

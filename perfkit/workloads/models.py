@@ -26,8 +26,7 @@ class Attention(nn.Module):  # type: ignore[misc]
     def forward(self, x: Any) -> Any:
         """Return (batch, sequence, hidden) for the same."""
         query, key, value = (self._split(layer(x)) for layer in (self.query, self.key, self.value))
-        seen = F.scaled_dot_product_attention(query, key, value)
-        return self.out(seen.transpose(1, 2).flatten(2))
+        return self.out(F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2))
 
     def _split(self, x: Any) -> Any:
         """Turn (batch, sequence, hidden) into (batch, heads, sequence, hidden / heads)."""
@@ -55,8 +54,7 @@ class Layer(nn.Module):  # type: ignore[misc]
 class Bert(nn.Module):  # type: ignore[misc]
     """BERT without a head; the defaults are those of BERT-base, uncased (Devlin et al., arXiv 1810.04805, section 3).
 
-    All sequences of a batch are as long as each other and of one sentence, so nothing is masked. The weights are
-    random. Unlike the original, attention's weights are not dropped out.
+    Sequences are equally long and of one sentence: nothing is masked. Unlike the original, attention has no dropout.
     """
 
     def __init__(
@@ -143,9 +141,7 @@ WIDTHS = (64, 128, 256, 512)  # channels of the four stages, two blocks each
 
 
 class BasicBlock(nn.Module):  # type: ignore[misc]
-    """Two convolutions 3x3 with batch normalisation, and a shortcut, which is a convolution 1x1 where the shape
-    changes.
-    """
+    """Two convolutions 3x3 with batch normalisation, and a shortcut: a convolution 1x1 where the shape changes."""
 
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()

@@ -1,13 +1,9 @@
 """Build a workload, time it, and record it into a folder that perfkit reads.
 
-Times are taken without a profiler, for each batch size; then, for the last one, the trace, NVIDIA's captures and the
-log are recorded, each of steps of its own, because a profiler slows down what it watches.
-
-A step begins when its batch is there and ends when the device has done it. On a GPU, events in its stream take that
-time, without a wait of the host in between; on a CPU its clock does (CUDA C++ Best Practices Guide, 9.1: Timing). The
-first steps are not timed: they allocate, compile, choose kernels and raise clocks. A rate is of the median step.
-
-Samples are drawn once, from a seed, and prepared when asked for, as in a real data set. Labels are random.
+Times are taken without a profiler, which slows down what it watches; then, for the last batch size, trace, NVIDIA's
+captures and log are recorded, each of steps of its own. A step begins when its batch is there and ends when the device
+has done it: on a GPU, events in its stream take that time (CUDA C++ Best Practices Guide, 9.1: Timing). The first steps
+are not timed: they allocate, compile, choose kernels and raise clocks. A rate is of the median step.
 """
 
 from __future__ import annotations
@@ -150,27 +146,14 @@ LOGGED_S = 10.0  # of steps beside nvidia-smi, whose utilisation is a mean over 
 def measure(plan: Plan, *, peaks: Iterable[Peaks] | None = None, is_marked: bool = False) -> list[Row]:
     """Return times and rates of a workload, one row per batch size.
 
-    Parameters
-    ----------
-    plan
-        The workload.
-    peaks
-        Where to look for the peak of the device, such as the rows of `hardware.load_peaks`; perfkit's when omitted.
-    is_marked
-        Whether profilers see where the timed steps begin and end, and each step as a range (NVTX). GPU only.
-
-    Returns
-    -------
-    list of dict
-        `batch_count`; `steps_count` and `warm_up_count`; `step_median_ns`, `step_p25_ns`, `step_p75_ns`, `step_min_ns`,
-        `step_max_ns`, of the step with its batch at hand; `wait_median_ns` for that batch; `wall_ns` of all steps;
-        `samples_per_s` over it; `step_flops` by formula; `flops_per_s` of the median step, `peak_flops_per_s` and
-        `peak_frac` (0..1), None where no peak is known; `step_ns`, every step.
-
-    Raises
-    ------
-    PerfkitError
-        If PyTorch, the GPU or a compiler is missing, a batch does not fit, or a rate is above the peak.
+    `peaks`: where to look for the peak of the device, such as the rows of `hardware.load_peaks`; perfkit's when
+    omitted. `is_marked`: whether profilers see where the timed steps begin and end, and each step as a range (NVTX).
+    GPU only.
+    A row holds `batch_count`; `steps_count` and `warm_up_count`; `step_median_ns`, `step_p25_ns`, `step_p75_ns`,
+    `step_min_ns`, `step_max_ns`, of the step with its batch at hand; `wait_median_ns` for that batch; `wall_ns` of all
+    steps; `samples_per_s` over it; `step_flops` by formula; `flops_per_s` of the median step, `peak_flops_per_s` and
+    `peak_frac` (0..1), None where no peak is known; `step_ns`, every step. Raises PerfkitError if PyTorch, the GPU or a
+    compiler is missing, a batch does not fit, or a rate is above the peak.
     """
     used = device(plan)
     peak = peak_flops(used, plan, table=peaks)
@@ -352,8 +335,6 @@ def implied(what: str, flops: int, dur_ns: float, *, peak_flops_per_s: float | N
     `what` names the step and its device in the message. A rate above the dense peak, or a million operations in less
     than 1 us, is refused with a PerfkitError: then something else was timed.
 
-    Examples
-    --------
     >>> implied("MLP on an A100", 60_096_512, 57_580, peak_flops_per_s=19.5e12)["peak_frac"]  # doctest: +ELLIPSIS
     0.0535...
     """
@@ -461,10 +442,7 @@ def _moved(loaded: Batch, plan: Plan) -> Batch:
 
 @contextmanager
 def computing(used: Device, plan: Plan) -> Iterator[None]:
-    """Let a GPU compute with FP32 numbers as such, or in TF32; PerfkitError if it has no tensor cores for TF32.
-
-    PyTorch alone computes convolutions in TF32 and matrix products in FP32; both are set, and set back afterwards.
-    """
+    """Let a GPU compute convolutions and products with FP32 as such, or in TF32, until the block ends."""
     if used.capability is None:
         yield
         return
@@ -488,11 +466,7 @@ def autocast(torch: Any, plan: Plan) -> Any:
 
 
 def peak_flops(used: Device, plan: Plan, *, table: Iterable[hardware.Peaks] | None = None) -> float | None:
-    """Return the dense peak of the device in the plan's precision, FLOP/s, or None if it is not known.
-
-    That of tensor cores where the GPU has them. A CPU has one only in a `table` of one's own (those of perfkit when
-    omitted), as `perfkit baseline gemm` measures it.
-    """
+    """Return the dense peak of the device in the plan's precision, FLOP/s, of tensor cores if it has them, or None."""
     sheet = hardware.peaks(used.name, table=table)
     since = TENSOR_SINCE.get(plan.precision)
     in_tensor_cores = since is not None and used.capability is not None and used.capability >= since
