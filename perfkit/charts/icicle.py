@@ -284,12 +284,11 @@ def explanation(bars: pd.DataFrame, drawn: pd.DataFrame, search: str, whole: str
 
 
 def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], least: float) -> pd.DataFrame:
-    """Return the paths of at least `least`: contexts with equal names under one caller are one path.
-
-    Contexts of the kinds `folding` count in what encloses them; a line right under an entry point stays, because
-    there it is the top level of a script.
-    """
-    up, kind = _callers(calltree), calltree["kind"].astype(str).to_numpy()
+    """Return the paths of at least `least`; equal names under one caller are one, `folding` kinds none."""
+    parent, kind = calltree["parent"].to_numpy(np.int64, na_value=-1), calltree["kind"].astype(str).to_numpy()
+    ranks = calltree["rank"].to_numpy(np.int64) * (int(calltree["node"].max()) + 1)
+    rows = pd.Index(ranks + calltree["node"].to_numpy()).get_indexer(pd.Index(ranks + parent))
+    up: Rows = np.where(parent < 0, -1, rows).astype(np.int64)
     _add_up(calltree, up, value)
     script = (kind == "line") & (up >= 0) & (kind[up] == "entry")
     folds = np.isin(kind, list(folding)) & (up >= 0) & ~script
@@ -305,14 +304,6 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
         }
     )
     return _seen(_merged(_without(paths, folds | ~(value > 0)), calltree), least)
-
-
-def _callers(calltree: pd.DataFrame) -> Rows:
-    """Return the row of each context's caller, -1 at a root."""
-    parent = calltree["parent"].to_numpy(np.int64, na_value=-1)
-    ranks = calltree["rank"].to_numpy(np.int64) * (int(calltree["node"].max()) + 1)
-    rows = pd.Index(ranks + calltree["node"].to_numpy()).get_indexer(pd.Index(ranks + parent))
-    return np.where(parent < 0, -1, rows).astype(np.int64)
 
 
 def _add_up(calltree: pd.DataFrame, up: Rows, value: Values) -> None:
@@ -394,10 +385,7 @@ def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
 
 
 def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
-    """Return paths in at most `rows` rows, if leaving out members of chains can do it: native code first.
-
-    A chain is of functions that are each the only one their caller calls, with values that differ by less than `least`.
-    """
+    """Return paths in at most `rows` rows, if leaving out members of chains can do it: native code first."""
     chain = _chains(paths, least)
     last = _last(paths, chain, calltree.iloc[paths["context"]])
     ends = {"ends": (chain == np.arange(len(chain))) | last, "last": last}

@@ -1,8 +1,6 @@
-"""Pictures of which kernels take the time.
+"""Pictures of which kernels take the time; no share is of the wall clock.
 
-No share is of the wall clock. `bars`: of the sum over all kernels, as in the vendors' tables. `formats`: of the matrix
-work; a part is filled if it runs on tensor cores, pale if not, and pale in a dashed outline if that is unknown.
-`stalls`, `stalled_kernels`: of the launch's warp time as the tool counts it, or of a kernel's stall samples.
+In `formats` a part is filled if it runs on tensor cores, pale if not, dashed if unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The picture of a log that grows, drawn again every second: Vega-Lite itself, since Altair takes seconds.
-
-It shows one metric of each kind with the axes as they are for the whole log: nothing jumps while it grows.
-"""
+"""The picture of a log that grows, drawn again every second: Vega-Lite itself, since Altair takes seconds."""
 
 from __future__ import annotations
 

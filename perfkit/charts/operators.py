@@ -204,8 +204,7 @@ def _place() -> alt.X:
 def latency(times: pd.DataFrame, *, intercept_ns: float, slope_ns: float, title: str = "") -> alt.LayerChart:
     """Draw latencies against the batch size, and the line intercept + slope x batch; both axes begin at 0.
 
-    `times`: columns batch_count and latency_ns: one row per batch size, above 0; may be empty.
-    `intercept_ns`, `slope_ns`: the line: ns at batch 0, and ns more for each sample.
+    `times`: columns batch_count and latency_ns, above 0. The line: ns at batch 0, and ns more for each sample.
     """
     need(times, "batch_count", "latency_ns")
     if times["batch_count"].nunique() < 2:

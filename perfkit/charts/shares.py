@@ -1,8 +1,7 @@
 """Stacked bars of what time is made of: of each device (`parts`), and of call paths (`host_and_gpu`, `gpu_time`).
 
-Times of call paths (`perfkit.analysis.calltree`) are sums over all threads and operations of a rank or entry point,
-which may overlap: none is wall time, and no ratio of them a utilisation. NaN: not recorded. What is drawn is a frame of
-segments: `label` (its bar; bars stand in the order of the rows), `begin` and `end` in 0..1, and columns for tooltips.
+Times of call paths are sums over threads and operations that may overlap: none is wall time, no ratio a utilisation. A
+segment has `label` (its bar), `begin` and `end` in 0..1, and columns for tooltips.
 """
 
 from __future__ import annotations

@@ -181,10 +181,7 @@ def marked(rows: pd.DataFrame, kind: str, *channels: Any, **look: Any) -> alt.Ch
 
 
 def ink(data: alt.InlineData, *, dx: float = 0, **look: Any) -> alt.Chart:
-    """Return text marks in the colour that axis labels have on the page around the chart, left-aligned by default.
-
-    Vega-Lite paints the fill of a text mark black, unless it counts as unfilled; then Vega takes the fill of the style.
-    """
+    """Return text marks in the colour of axis labels: unfilled, else Vega-Lite paints them black."""
     look = {"style": "guide-label", "filled": False, "stroke": "transparent", "align": "left", "fontSize": 11, **look}
     marks: alt.Chart = alt.Chart(data).mark_text(dx=dx, tooltip=False, **look)
     return marks

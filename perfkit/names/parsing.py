@@ -110,7 +110,10 @@ def base(full_name: str) -> str:
 @lru_cache(maxsize=4096)
 def qualified(full_name: str) -> tuple[Part, ...]:
     """Return the parts of a kernel's name, outermost namespace first, the function last; never empty."""
-    text = _without_clone(full_name)
+    text = full_name
+    while text.endswith("]") and (at := text.rfind(" [clone ")) > 0:
+        text = text[:at]
+    text = text.removesuffix(".kd") or text  # AMD's kernel descriptor
     if text.startswith("_Z"):
         return _mangled(text)
     if not any(mark in text for mark in ("(", "<", "::")):
@@ -196,13 +199,6 @@ def _part(text: str) -> Part:
             break
     given = tuple(arg.strip() for arg in split(args, ",")) if args else ()
     return Part(text[:name_end], given, params, text[end:])
-
-
-def _without_clone(text: str) -> str:
-    """Drop the compiler's "[clone ...]" and AMD's ".kd" (kernel descriptor) from the end."""
-    while text.endswith("]") and (at := text.rfind(" [clone ")) > 0:
-        text = text[:at]
-    return text.removesuffix(".kd") or text
 
 
 def _mangled(text: str) -> tuple[Part, ...]:

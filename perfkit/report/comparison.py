@@ -135,10 +135,7 @@ def _records(frame: pd.DataFrame) -> Any:
 
 
 def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
-    """Write a page that needs no network, and the JSON beside it, to the folder `out`, and return the page.
-
-    `out` may be an earlier comparison, which is replaced; neither `inputs` nor the profiles may lie in it.
-    """
+    """Write a page that needs no network, and the JSON beside it, to a new or earlier folder; return the page."""
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:

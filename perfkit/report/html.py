@@ -153,10 +153,7 @@ def page(notebook: NotebookNode, *, title: str) -> str:
 
 
 def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
-    """Return executed notebooks as the sections of one HTML page, under a table of contents.
-
-    `notebooks`: titles and notebooks, in the order of the page, at least one; a section with a failed step is marked.
-    """
+    """Return executed notebooks, by the titles of their sections, as one HTML page under a table of contents."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 

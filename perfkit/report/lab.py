@@ -1,7 +1,4 @@
-"""JupyterLab on working copies of the notebooks: a folder for each run, never overwritten.
-
-A folder belongs to the run that the parameters cell of its first page names, whatever a person writes into it.
-"""
+"""JupyterLab on working copies of the notebooks: a folder for each run, never overwritten."""
 
 from __future__ import annotations
 

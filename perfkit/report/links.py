@@ -342,8 +342,7 @@ def page(
 ) -> dict[str, NotebookNode]:
     """Return copies of notebooks as parts of one page: links lead to its cells and back, and to files.
 
-    `notebooks` are those of `presentable`, by name, the summary first; `figures` the id and source of further figures
-    that lead there. Such cells have ``landing`` in their metadata: ``anchor``, and ``html`` for below them.
+    `notebooks` are by name, the summary first; `figures` the id and source of further figures that lead there.
     """
     trail = _Trail(report)
     made = {name: _mapped(notebook, trail.of(name)) for name, notebook in notebooks.items()}

@@ -69,9 +69,8 @@ class Marker:
 def check(out: str | Path, made_by: str | None, *, inputs: Iterable[Path] = (), note: Note = _warn) -> Path:
     """Clear what killed runs left beside a folder, refuse the folder if it must not be replaced, and return its path.
 
-    `out` may be a symbolic link. `made_by` is the command whose earlier folder may be replaced, such as "perfkit
-    report"; None for none. Raises PerfkitError if the folder holds anything else, or one of `inputs`, or cannot be
-    made.
+    `made_by` is the command whose earlier folder may be replaced, such as "perfkit report"; None for none. Raises
+    PerfkitError if the folder holds anything else, or one of `inputs`, or cannot be made.
     """
     target = Path(os.path.realpath(out))
     try:

@@ -1,13 +1,11 @@
 """What a training program does with the GPU, step after step, simulated event by event; times are int64 ns.
 
 The program trains a transformer: encoder layers as BERT's with their backward pass, a small head, cross entropy, AdamW.
-What autocast leaves in 32 bits stays there, and weights are cast anew in every step. A compiler fuses neighbours
-between the matrix products: fewer kernels, and no bytes written and read between them.
+Autocast casts weights anew in every step. A compiler fuses neighbours between the matrix products.
 
-A kernel takes what the slower of two roofs of an A100 allows, and a little for its start: operations over a share of
-the dense peak, or bytes over a share of the memory's bandwidth; the shares are plausible, not measured. Matrix products
-are cut into tiles: a last round that does not fill all multiprocessors is lost. The host launches kernels ahead of the
-GPU until the driver's queue is full; reading the loss waits for the stream, and so does a copy from pageable memory.
+A kernel takes what the slower of two roofs of an A100 allows, and a little for its start; the shares of the peaks are
+plausible, not measured. Matrix products are cut into tiles: a last round that does not fill all multiprocessors is
+lost. The host launches kernels ahead of the GPU until the driver's queue is full.
 """
 
 from __future__ import annotations

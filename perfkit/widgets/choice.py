@@ -63,10 +63,7 @@ _LANES: WeakKeyDictionary[Run, Lanes] = WeakKeyDictionary()  # a cell that is ru
 
 
 class Offer:
-    """Ranks, GPUs, kernel names, families and the time axis of a run.
-
-    `names` has name, family and total_ns, most time first; `span` is in ns, empty where a window has no meaning.
-    """
+    """Ranks, GPUs, kernel names (most time first), families and the time axis (ns; may be empty) of a run."""
 
     def __init__(self, run: Run, lanes: Lanes) -> None:
         # The operations of the timeline were looked through for the lanes.

@@ -1,7 +1,4 @@
-"""What a view puts on the page: once, or again whenever the explorer's choice changes.
-
-A view makes *parts*: charts, tables, which escape names, and sentences, which are escaped here.
-"""
+"""What a view puts on the page: charts, tables and sentences, once or whenever the explorer's choice changes."""
 
 from __future__ import annotations
 
@@ -148,10 +145,7 @@ class Shown:
 
 
 class Live:
-    """Parts that are made again when the choice changes; `view` is the widget, `parts` what it shows.
-
-    A view waits until the choice has rested and the kernel is free; the answer before stays, paler, below a sentence.
-    """
+    """Parts that are made again once a changed choice has rested; `view` is the widget, `parts` what it shows."""
 
     def __init__(self, explorer: Explorer, make: Make) -> None:
         self.explorer, self._make = explorer, make
@@ -262,8 +256,7 @@ def is_watched() -> bool:
 def shown(source: Selection | Explorer, make: Make) -> Shown | Live:
     """Return the parts that `make` makes of a choice: still of a Selection, live of an Explorer.
 
-    `make`: turns a choice into parts, the same for the same choice. It may raise PerfkitError: its message is then
-    shown in their place; or Pending: a still view waits, a live one shows the message until what it needs is there.
+    A PerfkitError of `make` is shown; Pending is waited for, or drawn again.
     """
     return Shown(_waited(source, make)) if isinstance(source, Selection) else Live(source, make)
 

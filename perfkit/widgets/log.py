@@ -62,10 +62,9 @@ class Log:
 
 
 class LiveMonitor:
-    """A log that grows, shown up to where the slider stands (`slider.value`, s); `view` holds controls and picture.
+    """A log that grows, shown up to where the slider stands (`slider.value`, s); at its end it moves on with the log.
 
-    A slider at the end moves on with the log, one that was moved back stays. The browser counts ticks in ``play.value``
-    from when Play is pressed, so that nothing runs when the page is closed.
+    The browser counts ticks in ``play.value``, so that nothing runs when the page is closed.
     """
 
     def __init__(self, log: Log) -> None:

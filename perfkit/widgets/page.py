@@ -386,12 +386,7 @@ def _summary(explorer: Explorer) -> str:
 
 
 def _words(chosen: dict[str, Any], longest: int) -> str:
-    """Return what a choice leaves out of all, in a few words.
-
-    >>> chosen = {"ranks": [], "gpus": [0, 1], "window": [5_760_000_000, 5_910_000_000], "kernels": "", "families": []}
-    >>> _words(chosen, 99)
-    '5.76 to 5.91 s, GPU 0, 1'
-    """
+    """Return what a choice leaves out of all, in a few words."""
     if not any(chosen.values()):
         return "everything"
     named = {"ranks": "rank", "gpus": "GPU", "families": "families"}

@@ -58,10 +58,7 @@ BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Chooser], pd
 
 
 class Levels:
-    """The parts of the picture of a run; tables are sorted when first asked for.
-
-    Of a large run beside all else: `is_lacking` says so until then, and `changed` is called when they are there.
-    """
+    """The parts of the picture of a run, sorted when first asked for; `is_lacking` until `changed` is called."""
 
     def __init__(self, chooser: Chooser, changed: Callable[[], None]) -> None:
         self._chooser, self.run, self.lanes, self._changed = chooser, chooser.run, chooser.lanes, changed
@@ -176,11 +173,7 @@ MOVES = {"whole recording": "home", "zoom out": "search-minus", "left": "arrow-l
 
 
 class Zoomable:
-    """The timeline of an explorer; `view` holds the buttons, the picture, and what was clicked.
-
-    `moves` are the buttons that move the window and `beside` those of lanes that can be switched on, by name; `said` is
-    the sentence where there is nothing to draw, `known` what is known of the operation clicked last.
-    """
+    """The timeline of an explorer; `view` holds the buttons, the picture, and what was clicked."""
 
     def __init__(self, explorer: Chooser) -> None:
         self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)

@@ -85,10 +85,7 @@ VERDICTS = ["launch", "name", "bound", "reason"]
 
 
 def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded: bool | None = None) -> pd.DataFrame:
-    """Return what a view shows if there are `rows`; else raise PerfkitError: what to record, or to choose.
-
-    `table` is a key of `RECORD`, `what` a plural; `recorded`: whether the run holds any, chosen or not.
-    """
+    """Return what a view shows if there are `rows`; else raise PerfkitError: what to record, or to choose."""
     if len(rows):
         return rows
     if recorded is None:

@@ -1,9 +1,8 @@
 """Build a workload, time it, and record it into a folder that perfkit reads.
 
-Times are taken without a profiler, which slows down what it watches; then, for the last batch size, trace, NVIDIA's
-captures and log are recorded, each of steps of its own. A step begins when its batch is there and ends when the device
-has done it: on a GPU, events in its stream take that time (CUDA C++ Best Practices Guide, 9.1: Timing). The first steps
-are not timed: they allocate, compile, choose kernels and raise clocks. A rate is of the median step.
+Times are taken without a profiler, which slows down what it watches. A step begins when its batch is there and ends
+when the device has done it: on a GPU, events in its stream take that time (CUDA C++ Best Practices Guide, 9.1: Timing).
+The first steps are not timed: they allocate, compile, choose kernels and raise clocks.
 """
 
 from __future__ import annotations
