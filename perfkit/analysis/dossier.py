@@ -110,6 +110,15 @@ def kernels(
     return table[_COLUMNS]
 
 
+def measured(launches: pd.DataFrame) -> pd.Series:
+    """Say of each launch whether a counter of it has a value; of a report with none of LAUNCHES' counters, of all.
+
+    Nsight Compute lists a launch that failed under it, or that was cut, with counters that are no numbers.
+    """
+    has_value = launches.select_dtypes("float64").notna().any(axis=1)
+    return has_value if has_value.any() else ~has_value
+
+
 def covered(dossier: pd.DataFrame) -> float:
     """Return the share of the kernels' time that belongs to kernels with counters, 0..1, NaN without any time.
 
@@ -154,6 +163,7 @@ def _measured(
         weight=_weight(launches),
         kernel=match["name"],
         how=match["matched_by"],
+        is_measured=measured(launches),
     )[match["counts"]]
     by_kernel = used.groupby("kernel", sort=False)
     table = by_kernel[MEANS].mean()
@@ -161,15 +171,15 @@ def _measured(
         weight = used["weight"].where(used[column].notna())
         sums = pd.DataFrame({"part": used[column] * weight, "weight": weight}).groupby(used["kernel"]).sum(min_count=1)
         table[column] = sums["part"] / sums["weight"]
-    table["measured_count"] = by_kernel.size()
+    table["measured_count"] = by_kernel["is_measured"].sum()
     table["matched_by"] = by_kernel["how"].first()
     keys = ["name", *CONFIGURATION]
     seen = pd.MultiIndex.from_frame(timeline[keys]).isin(
         pd.MultiIndex.from_frame(used.assign(name=used["kernel"])[keys])
     )
     total = timeline.groupby("name")["total_ns"].sum()
-    measured = timeline["total_ns"].where(seen, 0).groupby(timeline["name"]).sum()
-    table["same_grid_frac"] = measured / total.where(total > 0)
+    of_grid = timeline["total_ns"].where(seen, 0).groupby(timeline["name"]).sum()
+    table["same_grid_frac"] = of_grid / total.where(total > 0)
     return table
 
 

@@ -60,7 +60,8 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     launches = view.launches
     if launches.empty:
         return
-    yield Figure("measured_count", "Launches measured", len(launches), "count", "launches with counters", "LAUNCHES")
+    count = int(dossier.measured(launches).sum())
+    yield Figure("measured_count", "Launches measured", count, "count", "launches with counters", "LAUNCHES")
     if len(view.kernels):
         joined = dossier.kernels(view.kernels, launches, devices=view.devices)
         covered = dossier.covered(joined)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import perfkit
@@ -54,3 +56,13 @@ def test_counters_without_a_timeline_say_so() -> None:
     alone = perfkit.select(perfkit.load(sample() / "mlp_a100.inference.ncu.csv"))
     assert "Is the GPU idle, and why?" in [r.question for r in diagnosis.refusals(alone)]
     assert "span_ns" not in diagnosis.figures(alone)
+
+
+def test_a_launch_without_a_number_was_not_measured(profiles: Path) -> None:
+    """The report has five launches; of the last, which was cut, every counter is NaN: four were measured."""
+    run = perfkit.load(profiles / "ncu" / "flyinglandlord__sglang__profile.ncu-rep")
+    lasted = run.launches.set_index("launch")["dur_ns"]
+    assert (5, [4]) == (len(lasted), lasted.index[lasted.isna()].tolist())
+    figures = diagnosis.figures(run)
+    assert 4 == figures["measured_count"].value
+    assert 16_448 + 3_232 + 33_504 + 33_952 == figures["measured_dur_ns"].value
