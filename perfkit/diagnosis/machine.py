@@ -31,7 +31,7 @@ import pandas as pd
 from perfkit import hardware
 from perfkit.analysis import communication, efficiency, llm_operations
 from perfkit.analysis import scaling as analysis_scaling
-from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing
+from perfkit.diagnosis.finding import Figure, Finding, Gain, Refusal, removing, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.errors import PerfkitError
 from perfkit.format import MISSING, number, percent, size
@@ -96,7 +96,7 @@ TRAINING = {
     ),
 }
 _NAMES = ("step_ns", "tokens_per_s", "samples_per_s", "flops_per_s")  # of the same, as columns
-_TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count")
+_TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count", "step_ns")
 MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
 MEMORY = {
     "memory_used_bytes": "highest reading of the device memory in use, of all processes",
@@ -115,7 +115,8 @@ class Share:
 LOW_RATE, POOR_RATE = 0.6, 0.4
 LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
 STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
-MFU, RATE = "baseline_mfu_frac", "_ratio"
+MFU, RATE, OPTIMIZER = "baseline_mfu_frac", "_ratio", "baseline_optimizer_frac"
+NOTABLE = 0.1  # of an iteration
 OF_LINKS = "a benchmark says how fast the links are, not how much of its time a program communicates"
 
 
@@ -287,6 +288,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     yield from _ceilings(machine(view, peaks=peaks))
     yield from _bandwidths(view, line_rate(view, peaks=peaks))
     yield from _trainings(view)
+    yield from _optimizers(view)
     yield from _shares(view, peaks)
     for metric, definition in MEMORY.items():
         values = view.samples["value"][view.samples["metric"].eq(metric)]
@@ -351,6 +353,21 @@ def _trainings(view: Selection) -> Iterator[Figure]:
             yield Figure(f"baseline_gpu_count{suffix}", f"GPUs{of}", int(row["gpus"]), "count", definition, "SAMPLES")
 
 
+def _optimizers(view: Selection) -> Iterator[Figure]:
+    """Yield how long the optimizer's step takes, where a log of DeepSpeed prints it beside the iteration."""
+    samples = _readings(view)
+    samples = samples[_is_chosen(samples, view)]
+    medians = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
+    logs = len(medians)
+    medians = medians.reindex(columns=["step_ns", "iteration_ns"]).dropna()
+    for rank, step, whole in medians[medians["iteration_ns"] > 0].itertuples(name=None):
+        suffix, of = _apart(rank, logs)
+        share, definition = min(step / whole, 1.0), "median time of the optimizer's step, after both passes"
+        yield Figure(f"baseline_optimizer_ns{suffix}", f"Optimizer step{of}", float(step), "ns", definition, "SAMPLES")
+        definition = "time of the optimizer's step over the time of the iteration"
+        yield Figure(f"{OPTIMIZER}{suffix}", f"Optimizer in the iteration{of}", share, "1", definition, "SAMPLES")
+
+
 def _apart(rank: int, logs: int) -> tuple[str, str]:
     """Return what tells the figures of several logs apart: the end of an id, and of a label."""
     return (f"_{rank}", f", log {rank}") if logs > 1 else ("", "")
@@ -362,8 +379,10 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
         return
     for row in found.table.to_dict("records"):
         suffix, of = _apart(row["rank"], len(found.table))
-        value = float(row["mfu_frac"])
-        definition = f"rate that the log prints over the dense {spoken(name.precision)} peak of {name.name}"
+        whole = row["iteration_mfu_frac"]  # DeepSpeed prints the rate of the two passes alone
+        value = float(row["mfu_frac"] if pd.isna(whole) else whole)
+        rate = "that the log prints" if pd.isna(whole) else "of the whole iteration, with the optimizer's step,"
+        definition = f"rate {rate} over the dense {spoken(name.precision)} peak of {name.name}"
         if row["note"]:
             definition += f"; {row['note']}"
         if value > 0:
@@ -394,6 +413,8 @@ def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
     for name, share in known.items():
         if name.startswith(MFU):
             yield from _training(share)
+        if name.startswith(OPTIMIZER) and share.value >= NOTABLE:
+            yield _optimizer(share, known[name.replace("_frac", "_ns")])
 
 
 def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -429,6 +450,14 @@ def _training(share: Figure) -> Iterator[Finding]:
     reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; at least nothing, if this one cannot"
     gain = removing(1 - share.value / GOOD_MFU, reason)
     yield tell("training_mfu", title, level, text, (share,), gain)
+
+
+def _optimizer(share: Figure, time: Figure) -> Finding:
+    of = share.label.partition(", ")[2]
+    title = f"The optimizer step takes {share.text} of an iteration{f' of {of}' if of else ''}"
+    text = f"{time.label}: {time.text}. The GPU's arithmetic is in the forward and the backward pass."
+    gain = removing(share.value, "at most the whole step of the optimizer disappears")
+    return tell("training_optimizer", title, severity(share.value), text, (share, time), gain)
 
 
 def growing(view: Selection) -> str:

@@ -132,7 +132,8 @@ def test_more_than_the_peak_is_a_sentence(profiles: Path, tmp_path: Path) -> Non
     assert refused.table is None
     assert "1.569 of the peak is impossible" in refused.why
     doubted = diagnosis.figures(view, peaks=peaks(tmp_path, "larger,125,900"))["baseline_mfu_frac"]
-    assert 102 / 125 == pytest.approx(doubted.value, rel=1e-12)
+    in_passes = (76.67 + 108.02) / 184.73  # the rest of the iteration is the optimizer's
+    assert 102 / 125 * in_passes == pytest.approx(doubted.value, rel=1e-12)
     assert "above 70 % of the peak" in doubted.definition
 
 

@@ -18,6 +18,7 @@ PUBLISHED = (
     "superbench__nccl_broadcast.log",
 )
 MEGATRON = "superbench__megatron_deepspeed.log"
+SLOW_OPTIMIZER = "deepspeed_flops_profiler_megatron_gpt.txt"
 FLOPS_PROFILER = "deepspeed_flops_profiler_bert_large.txt"
 
 
@@ -93,3 +94,19 @@ def test_a_share_that_nobody_reached_is_doubted(profiles: Path, tmp_path: Path) 
     assert ["training_mfu_suspicious"] == list(found)
     assert ("low", 1.0) == (found["training_mfu_suspicious"].severity, found["training_mfu_suspicious"].gain.high)
     assert {} == told(profiles / "monitor" / FLOPS_PROFILER, peaks(tmp_path, 65))
+
+
+def test_the_share_of_the_peak_is_that_of_the_iteration(profiles: Path, tmp_path: Path) -> None:
+    """3 x 82543.9 GFLOP in 41.39 s are 5.983 TFLOP/s, 1.92 % of 312; in the 7.27 s of the two passes alone 10.9 %."""
+    found = told(profiles / "monitor" / SLOW_OPTIMIZER, peaks(tmp_path, 312))
+    assert 3 * 82.5439 / 41.39 / 312 == pytest.approx(found["training_mfu"].evidence[0].value, rel=1e-3)
+    assert "high" == found["training_mfu"].severity
+
+
+def test_the_step_of_the_optimizer(profiles: Path) -> None:
+    """The log prints 34.12 s of an iteration of 41.39 s; that of BERT has 34.09 us of 184.73 ms, which is nothing."""
+    found = told(profiles / "monitor" / SLOW_OPTIMIZER)["training_optimizer"]
+    assert [34.12 / 41.39, 34.12e9] == pytest.approx([figure.value for figure in found.evidence])
+    assert ("high", pytest.approx(41.39 / 7.27)) == (found.severity, found.gain.high)
+    assert "fused" in found.advice["immediate"][0]
+    assert "training_optimizer" not in told(profiles / "monitor" / FLOPS_PROFILER)

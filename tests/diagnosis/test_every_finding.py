@@ -129,6 +129,7 @@ PRODUCED: dict[str, Found] = {
     "bus_bandwidth": slow_links,
     "training_mfu": training(700),
     "training_mfu_suspicious": training(200),
+    "training_optimizer": real("monitor/deepspeed_flops_profiler_megatron_gpt.txt"),
 }
 # Gaps at the edges of a window, or whose launch was lost, or waits that no rule about waits tells of; links without a
 # peak, of which no recording says how full they are.
