@@ -162,10 +162,6 @@ def attributed(
     parts = np.zeros((len(PARTS), len(start)), np.int64)
     known = ~edge & (call >= 0)
     copying = np.append(where(api_calls["name"], COPY_CALL.match), False)[call]
-    inside = np.where(known, returned - called, 0)
-    parts[DETAILS.index("cuda_call")], parts[DETAILS.index("launch")] = inside * copying, inside * ~copying
-    after = np.where(known, end - returned, 0)
-    parts[-2], parts[-1] = after * (after < KERNEL_WAIT_NS), after * (after >= KERNEL_WAIT_NS)
     why = np.full((2, len(start)), -1)
     host = np.flatnonzero(known & (returned > start))
     host = host[np.argsort(start[host], kind="stable")]
@@ -173,8 +169,13 @@ def attributed(
     for first in range(0, len(host), WAITS):
         part = host[first : first + WAITS]
         before, why[:, part] = _explained(start[part], called[part], returned[part], call[part], *tables)
-        parts[: len(DETAILS), part] += before
-    main = parts.argmax(axis=0)
+        for row in np.flatnonzero(before.any(axis=1)):
+            parts[row, part] = before[row]
+    inside, after = np.where(known, returned - called, 0), np.where(known, end - returned, 0)
+    parts[DETAILS.index("cuda_call")] += inside * copying
+    parts[DETAILS.index("launch")] += inside * ~copying
+    parts[-2], parts[-1] = after * (after < KERNEL_WAIT_NS), after * (after >= KERNEL_WAIT_NS)
+    main = _largest(parts)
     of_cause = np.r_[np.zeros(len(DETAILS), np.int64), 1, 2]
     return {
         "cause": pd.Categorical.from_codes(np.select([edge, call < 0], [4, 3], of_cause[main]), pd.Index(CAUSES)),
@@ -185,6 +186,15 @@ def attributed(
         "thread": np.append(api_calls["thread"].to_numpy(), -1)[call],
         **dict(zip(PARTS, parts, strict=True)),
     }
+
+
+def _largest(parts: Int) -> Int:
+    """Return the row of the largest value of each column, the first of equals; `argmax` is slow over few rows."""
+    row, most = np.zeros(parts.shape[1], np.int64), parts[0].copy()
+    for number, part in enumerate(parts[1:], 1):
+        row[part > most] = number
+        np.maximum(most, part, out=most)
+    return row
 
 
 def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
@@ -221,8 +231,9 @@ def _explained(
         (named, name, DATA_LOADING.search),
         (in_system, tables[2]["name"], bool),
     ):
-        cover = merge(cover, _cover(intervals, names, fulfils))
-        inside.append(covered(cover, first, last))
+        of_detail = _cover(intervals, names, fulfils)
+        cover = merge(cover, of_detail)
+        inside.append(covered(cover, first, last) if len(of_detail.start) else inside[-1])
     parts = np.diff(np.vstack([*inside, called - start]), axis=0)
     of_api, of_range = (np.append(names.cat.codes.to_numpy(), -1) for names in (api, name))
     return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])
@@ -232,7 +243,9 @@ def _between(frame: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
     """Return the rows that overlap [first, last): of a small part of a run only these need to be sorted."""
     start = frame["start_ns"].to_numpy()
     near = (start < last) & (start + frame["dur_ns"].to_numpy() > first)
-    return frame if near.all() else frame.take(np.flatnonzero(near))
+    rows = np.flatnonzero(near)
+    is_run = len(rows) and rows[-1] - rows[0] + 1 == len(rows)  # of one thread: no copy
+    return frame.iloc[rows[0] : rows[-1] + 1] if is_run else frame.take(rows)
 
 
 def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]) -> Intervals:

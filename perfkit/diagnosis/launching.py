@@ -58,11 +58,14 @@ def launch_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Fi
 def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
     """Return the share of the span, by cause of idle time, that findings of this module and checkpoints tell of."""
     shares = dict(_pauses(view)) if _too_small(view) else {}
-    waited = _waited(view, known)
+    waited, saved = _waited(view, known), checkpoint_causes(view)
     if waited is not None:
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
-        shares["host_code"] = max(shares.get("host_code", 0.0), waited.value - directly)
-    saved = checkpoint_causes(view)
+        shares["sync"] = min(max(directly - saved.get("sync", 0.0), 0.0), waited.value)
+        rest = waited.value - shares["sync"]
+        code = min(_pauses(view).get("host_code", rest), rest)
+        for cause, share in (("host_code", code), ("launch", rest - code)):
+            shares[cause] = max(shares.get(cause, 0.0), share)
     return {cause: shares.get(cause, 0.0) + saved.get(cause, 0.0) for cause in {*shares, *saved}}
 
 
@@ -126,20 +129,25 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
-    """Return the idle time after waits that other causes do not explain; None where it is little, or told already."""
+    """Return the idle time after waits that other causes do not explain; None where it is little, or told already.
+
+    What passes after a wait in gaps of `PAUSE_NS` or more is code of the host, which is not what a wait costs.
+    """
     idle, directly = known.get("sync_idle_frac"), known.get("idle_sync_frac")
     if idle is None or (directly is not None and directly.value >= idle.value):
         return None
     saved = checkpoint_causes(view)
-    causes = {c: known[f"idle_{c}_frac"].value for c in ("sync", *CAUSES) if f"idle_{c}_frac" in known}
-    rest = sum(max(share - saved.get(cause, 0.0), 0.0) for cause, share in causes.items())
-    share = min(idle.value, rest) if causes else idle.value
-    gained = saving(view, "waits") if share >= NOTABLE else None
-    if share < NOTABLE or (gained is not None and gained < HELD_UP * share):
+    share = idle.value
+    if directly is not None:
+        share = min(share, max(directly.value - saved.get("sync", 0.0), 0.0) + sum(_pauses(view).values()))
+    # Where the gaps show most of it to lie inside the waits, the system's finding on these tells it.
+    elsewhere = directly.value if directly is not None and directly.value >= NOTABLE else 0.0
+    gained = saving(view, "waits") if share - elsewhere >= NOTABLE else None
+    if share - elsewhere < NOTABLE or (gained is not None and gained < HELD_UP * share):
         return None  # what follows the waits holds the GPU up, not the waits
     if share == idle.value:
         return idle
-    definition = f"{idle.definition}; less what other causes of idle time explain"
+    definition = f"{idle.definition}; less what other causes, and code of the host from 1 ms on, explain"
     return Figure("wait_idle_frac", "Idle after waits, not explained otherwise", share, "1", definition, idle.source)
 
 

@@ -96,7 +96,10 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
         )
     if any(isinstance(change, whatif.Launches) for change in changes):
         low = 1 + IN_GRAPHS * (low - 1)
-    return replace(bound, low=max(1.0, low), high=max(bound.high, high), reason=f"{model}; {bound.reason}")
+    # Only what the host does in named ranges is taken out of a replay whole; other changes leave some of their cost.
+    is_whole = any(isinstance(change, whatif.Host) for change in changes)
+    high = high if is_whole else max(bound.high, high)
+    return replace(bound, low=max(1.0, low), high=max(1.0, high), reason=f"{model}; {bound.reason}")
 
 
 def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:

@@ -1,0 +1,217 @@
+"""What the idle time of real captures is made of, with SQL over their tables as the judge.
+
+The queries know nothing of perfkit: a gap is where no operation of a device that began earlier still runs, its launch
+call is the first with the correlation of what starts at its end, and of a thread's calls only those count that lie in
+no other, as the driver's do in the runtime's.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+import perfkit
+from perfkit import diagnosis
+from perfkit.analysis.causes import CAUSES, DETAILS, PARTS
+from perfkit.analysis.gaps import GAPS, idle_by_cause, idle_gaps
+from perfkit.diagnosis.timeline import idle_parts
+from perfkit.widgets import live
+
+EX_GPU = "extra-p__extrap__ex-gpu.s10"
+SAXPY = "hpcgroup__pipit__saxpy-mpi-cuda_nsys_perlmutter0"
+JACOBI = "openhackathons-org__gpubootcamp__jacobi_memcpy_sys_report"
+TRANSPOSE = "NTHU-SC__ISC25-ICON-C__gpu"
+TWO_GPUS = "GindaChen__nsys-ai__h100_2gpu_1s"
+# Idle time by the queries below, ns: all of it; inside launch calls, which those of asynchronous copies and of memsets
+# are too, but not the one that ends the gap; inside calls that wait; inside other calls and the copy call that ends the
+# gap; outside of calls; after the launch call returned; and before operations whose call was not recorded.
+KINDS = ("idle", "launch", "sync", "call", "outside", "after", "unknown")
+OF_IDLE = {
+    EX_GPU: (3_051_443, 2_991_803, 17_670, 0, 30_841, 11_129, 0),  # 98.0 % launching
+    SAXPY: (724_054_763, 81_747, 401_617, 4_268_106, 719_298_414, 4_879, 0),  # 99.3 % outside
+    JACOBI: (671_764_965, 15_235_091, 92_297_697, 327_337_908, 5_942_565, 230_951_704, 0),  # 48.7 % in other calls
+    TRANSPOSE: (84_560_291, 346_974, 13_294, 50_977, 4_415_820, 62_334, 79_670_892),  # 94.2 % before lost launches
+    TWO_GPUS: (13_005_231, 61_594, 71_398, 199_268, 3_015_399, 4_609_105, 5_048_467),  # 35.4 % after the launch
+}
+PARTS_OF = {
+    "launch": ["launch"],
+    "sync": ["sync"],
+    "call": ["memory", "cuda_call"],
+    "outside": ["data_loading", "system", "host_code"],
+    "after": ["kernel_wait", "other"],
+    "unknown": ["unattributed"],
+}
+# The queries' classes of calls, by the names that these captures hold, without the version that ends them.
+CLASSES = """
+    CASE WHEN name LIKE 'cu%LaunchKernel%' THEN 'launch'
+         WHEN name LIKE '%Synchronize' OR name = 'cudaMemcpy' THEN 'sync'
+         WHEN name IN ('cudaMemcpyAsync', 'cudaMemset', 'cudaMemsetAsync') THEN 'launch'
+         ELSE 'call' END
+"""
+GAPS_SQL = """
+    CREATE TEMP TABLE operation AS {operations};
+    CREATE TEMP TABLE gap AS
+        SELECT device, before AS first, start AS until FROM (
+            SELECT device, start, MAX("end") OVER (PARTITION BY device ORDER BY start, "end"
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM operation)
+        WHERE start > before;
+    CREATE TEMP TABLE called AS
+        SELECT start, "end", globalTid AS thread, globalTid / 16777216 AS process, correlationId AS id,
+            CASE WHEN value LIKE '%\\_v____' ESCAPE '\\' OR value LIKE '%\\_v_____' ESCAPE '\\'
+                 THEN SUBSTR(value, 1, INSTR(value, '_v') - 1) ELSE value END AS name
+        FROM capture.CUPTI_ACTIVITY_KIND_RUNTIME JOIN capture.StringIds ON StringIds.id = nameId;
+    CREATE INDEX by_id ON called (id);
+    CREATE INDEX by_start ON operation (device, start);
+    CREATE TEMP TABLE outer AS SELECT * FROM (
+        SELECT *, {classes} AS kind, MAX("end") OVER (PARTITION BY thread ORDER BY start, "end" DESC
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before FROM called)
+        WHERE before IS NULL OR start >= before;
+    CREATE INDEX by_thread ON outer (thread, start);
+    CREATE TEMP TABLE launched AS
+        SELECT gap.*, called.thread, called.name, MIN(MAX(called.start, first), until) AS begun,
+            MIN(MAX(called."end", first), until) AS returned
+        FROM gap LEFT JOIN called ON called.rowid = (
+            SELECT c.rowid FROM operation JOIN called AS c ON c.id = operation.id AND c.process = operation.process
+            WHERE operation.device = gap.device AND operation.start = gap.until ORDER BY c.thread, c.start, c."end" DESC
+            LIMIT 1);
+"""
+SUMS_SQL = """
+    WITH inside AS (
+        SELECT kind, SUM(MIN(o."end", begun) - MAX(o.start, first)) AS ns
+        FROM launched JOIN outer AS o ON o.thread = launched.thread AND o.start < begun AND o."end" > first
+            AND o.start >= COALESCE((SELECT MAX(p.start) FROM outer AS p
+                WHERE p.thread = launched.thread AND p.start <= first), 0)
+        GROUP BY kind)
+    SELECT 'idle', SUM(until - first) FROM launched
+    UNION ALL SELECT kind, ns FROM inside
+    UNION ALL SELECT CASE WHEN name LIKE '%Memcpy%' OR name LIKE '%Memset%' THEN 'call' ELSE 'launch' END,
+        SUM(returned - begun) FROM launched WHERE thread IS NOT NULL GROUP BY 1
+    UNION ALL SELECT 'before', SUM(begun - first) FROM launched WHERE thread IS NOT NULL
+    UNION ALL SELECT 'after', SUM(until - returned) FROM launched WHERE thread IS NOT NULL
+    UNION ALL SELECT 'unknown', SUM(until - first) FROM launched WHERE thread IS NULL
+"""
+
+
+def by_sql(capture: Path) -> dict[str, int]:
+    """The idle time of a capture by KINDS, ns."""
+    with closing(sqlite3.connect(":memory:", uri=True)) as database:
+        database.execute("ATTACH ? AS capture", (f"file:{capture}?mode=ro&immutable=1",))
+        tables = {name for (name,) in database.execute("SELECT name FROM capture.sqlite_master")}
+        operations = [
+            f'SELECT deviceId AS device, start, "end", correlationId AS id, globalPid / 16777216 AS process'
+            f' FROM capture.CUPTI_ACTIVITY_KIND_{name} WHERE "end" > start'
+            for name in ("KERNEL", "MEMCPY", "MEMSET")
+            if f"CUPTI_ACTIVITY_KIND_{name}" in tables
+        ]
+        database.executescript(GAPS_SQL.format(operations=" UNION ALL ".join(operations), classes=CLASSES))
+        sums = dict.fromkeys((*KINDS, "before"), 0)
+        for kind, ns in database.execute(SUMS_SQL):
+            sums[kind] += ns or 0
+    inside = sum(ns for kind, ns in sums.items() if kind in ("launch", "sync", "call"))
+    sums["outside"] = sums["idle"] - inside - sums["after"] - sums["unknown"]
+    return {kind: sums[kind] for kind in KINDS}
+
+
+def gaps_of(capture: Path) -> pd.DataFrame:
+    """The gaps of a capture, whether or not enough calls were recorded for figures on their causes."""
+    run = perfkit.load(capture)
+    more = {"ranges": run.ranges, "os_calls": run.os_calls}
+    return GAPS.check(idle_gaps(run.kernels, run.copies, run.api_calls, **more))
+
+
+@pytest.mark.parametrize("capture", OF_IDLE)
+def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
+    """To the nanosecond: inside launch calls, waits and other calls, outside of CUDA, and after the launch returned."""
+    path = profiles / "nsys" / f"{capture}.sqlite"
+    expected = dict(zip(KINDS, OF_IDLE[capture], strict=True))
+    assert expected == by_sql(path)
+    gaps = gaps_of(path)
+    parts = idle_parts(gaps).sum()
+    assert expected == {"idle": gaps["dur_ns"].sum(), **{kind: parts[of].sum() for kind, of in PARTS_OF.items()}}
+
+
+@pytest.mark.parametrize("capture", [EX_GPU, SAXPY, JACOBI])
+def test_figures_are_the_shares_that_sql_finds(capture: str, profiles: Path) -> None:
+    """The figures of causes, of the span of all GPUs, are the idle time by SQL within 2 % of it, and add up to it."""
+    figures = diagnosis.figures(perfkit.load(profiles / "nsys" / f"{capture}.sqlite"))
+    expected = dict(zip(KINDS, OF_IDLE[capture], strict=True))
+    span = figures["span_ns"].value
+    for kind, of in PARTS_OF.items():
+        ns = sum(figures[f"idle_{part}_frac"].value for part in of) * span
+        assert expected[kind] == pytest.approx(ns, abs=0.02 * expected["idle"]), kind
+    shares = [figure.value for id, figure in figures.items() if id.startswith("idle_") and id.endswith("_frac")]
+    assert 2 * figures["idle_frac"].value == pytest.approx(sum(shares)), "idle_frac itself and its parts"
+
+
+@pytest.mark.parametrize("capture", [TRANSPOSE, TWO_GPUS])
+def test_no_figures_where_too_many_calls_are_lost(capture: str, profiles: Path) -> None:
+    """94 % and 39 % of the idle time end with operations of unknown launch: nothing is said of causes."""
+    figures = diagnosis.figures(perfkit.load(profiles / "nsys" / f"{capture}.sqlite"))
+    assert {"idle_frac", "idle_ns"} == {id for id in figures if id.startswith("idle_")}
+
+
+def test_a_launch_call_that_lasts_most_of_a_gap_is_no_wait(profiles: Path) -> None:
+    """The GPU is idle for 2,979,954 ns; cudaDeviceSynchronize has 6,363 of them, cudaLaunchKernel 2,969,071 (raw SQL).
+
+    The finding is about the launch call, and none is about waits.
+    """
+    path = profiles / "nsys" / f"{EX_GPU}.sqlite"
+    gap = gaps_of(path).nlargest(1, "dur_ns").iloc[0]
+    assert ("host_wait", "launch", "cudaLaunchKernel") == (gap["cause"], gap["detail"], gap["api"])
+    assert (2_979_954, 6_363, 2_969_071) == (gap["dur_ns"], gap["sync_ns"], gap["launch_ns"])
+    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as database:
+        first, until = int(gap["start_ns"]), int(gap["start_ns"] + gap["dur_ns"])
+        query = """
+            SELECT MAX(MIN("end", ?2) - MAX(start, ?1)) FROM CUPTI_ACTIVITY_KIND_RUNTIME
+            JOIN StringIds ON StringIds.id = nameId WHERE value LIKE ?3 AND start < ?2 AND "end" > ?1"""
+        for name, ns in (("cudaDeviceSynchronize%", 6_363), ("cudaLaunchKernel%", 2_969_071)):
+            assert (ns,) == database.execute(query, (first, until, name)).fetchone()
+    rules = {finding.rule: finding.confidence for finding in diagnosis.findings(perfkit.load(path))}
+    assert "idle_launch" in rules
+    assert not {"idle_sync", "synchronisation"} & {*rules}
+
+
+def test_host_work_after_a_blocking_copy_is_host_code(profiles: Path) -> None:
+    """saxpy copies its result back, works on it for 170 to 195 ms, and frees memory: 99.3 % of the idle time is code.
+
+    cudaMemcpy still runs for 0.1 ms of each such gap; of the 196.2 ms of the longest the host is outside of CUDA for
+    195.1. No finding is about the wait, though the copies that wait for the GPU last long.
+    """
+    path = profiles / "nsys" / f"{SAXPY}.sqlite"
+    gap = gaps_of(path).nlargest(1, "dur_ns").iloc[0]
+    assert ("host_code", 196_245_801, 195_110_074) == (gap["detail"], gap["dur_ns"], gap["host_code_ns"])
+    (first, *others) = [f for f in diagnosis.findings(perfkit.load(path)) if f.rule.startswith(("idle", "sync"))]
+    assert ("idle_host_code", "medium") == (first.rule, first.confidence)
+    assert [] == others
+
+
+@pytest.mark.parametrize("capture", [*OF_IDLE, "openhackathons-org__AI-Profiler__baseline_nvtx"])
+def test_the_parts_of_each_gap_add_up_to_it(capture: str, profiles: Path) -> None:
+    """A gap with a launch call is divided without a rest, into parts of which none is negative; others have no part."""
+    gaps = gaps_of(profiles / "nsys" / f"{capture}.sqlite")
+    launched = ~gaps["cause"].isin(["unattributed", "edge"])
+    assert launched.any()
+    assert (gaps[[*PARTS]] >= 0).all(axis=None)
+    assert gaps["dur_ns"].where(launched, 0).tolist() == gaps[[*PARTS]].sum(axis=1).tolist()
+
+
+@pytest.mark.parametrize("capture", [EX_GPU, SAXPY, JACOBI, "openhackathons-org__AI-Profiler__baseline_nvtx"])
+def test_the_chart_of_causes_has_the_sums_of_the_figures(capture: str, profiles: Path) -> None:
+    """The view of step 3 draws of each cause, over all GPUs, the share of the span that its figure has.
+
+    The chart of the summary, made of `idle_by_cause` of the chosen run, has the same sums.
+    """
+    view = perfkit.select(perfkit.load(profiles / "nsys" / f"{capture}.sqlite"))
+    figures, (gaps, _) = diagnosis.figures(view), live.gaps(view, view)
+    drawn = idle_by_cause(gaps)
+    name = drawn["detail"].astype(object).fillna(drawn["cause"].astype(object))
+    sums = drawn["total_ns"].groupby(name).sum().to_dict()
+    assert set(sums) <= {*DETAILS, *CAUSES}
+    assert figures["idle_ns"].value == sum(sums.values())
+    of_figures = {id[5:-5]: f.value for id, f in figures.items() if re.fullmatch(r"idle_\w+_frac", id) and f.value}
+    assert of_figures == pytest.approx({cause: ns / figures["span_ns"].value for cause, ns in sums.items()})
