@@ -18,6 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import gaps, operators, timeline
+from perfkit.analysis.causes import DETAILS
 from perfkit.analysis.checkpoints import CHECKPOINTS, detect
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
@@ -40,7 +41,7 @@ SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
 PAUSE_NS = 1_000_000
-CAUSES = ("launch", "host_code", "kernel_wait")
+CAUSES = ("launch", "host_code")
 HELD_UP = (
     0.1  # of the idle time after waits: where a replay without them saves less, what follows them holds the GPU up
 )
@@ -76,7 +77,10 @@ def _pauses(view: Selection) -> dict[str, float]:
     if gaps is None or not span:
         return {}
     short = gaps[gaps["dur_ns"] < PAUSE_NS]
-    return {cause: float(short[f"{cause}_ns"].sum() / span) for cause in CAUSES}
+    pauses = {cause: float(short[f"{cause}_ns"].sum() / span) for cause in CAUSES}
+    # A launch that came late arrives later still; what was queued before the gap began waits for nothing of the host.
+    late = short[[f"{detail}_ns" for detail in DETAILS]].sum(axis=1) > 0
+    return {**pauses, "kernel_wait": float(short.loc[late, "kernel_wait_ns"].sum() / span)}
 
 
 @kept
@@ -119,7 +123,7 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     title = f"The GPU is idle for {pause.text} of the time between the launches of small {what}"
     those = "of operators whose kernels last under 10 µs" if framework else "of kernels under 10 µs"
     text = f"{figure.text} of the launches are {those}, most often {names}."
-    cause = max(by_cause, key=lambda name: by_cause[name])
+    cause = max(CAUSES, key=lambda name: by_cause.get(name, 0.0))
     if f"idle_{cause}_frac" in known:
         called = "the host runs code of its own" if cause == "host_code" else "the host is launching"
         text += f" It is a part of the {known[f'idle_{cause}_frac'].text} in which the GPU is idle while {called}."

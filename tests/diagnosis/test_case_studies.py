@@ -80,7 +80,8 @@ def test_gains_never_exceed_the_part_they_name(made: Callable[[], Run]) -> None:
         if finding.rule in RULES and finding.gain.share is not None:
             part = "kernel_busy_frac" if finding.rule in ("attention", "precision", "ranks") else "idle_frac"
             assert finding.gain.share <= figures[part].value
-            assert 1 / (1 - finding.gain.share) == pytest.approx(finding.gain.high)
+            # The host that is not held up gets ahead, so that other idle time may go as well, but never computation.
+            assert 1.0 <= finding.gain.high <= 1.03 / max(1 - figures[part].value, 1e-9)
 
 
 def test_findings_in_a_window() -> None:

@@ -15,7 +15,7 @@ from diagnosis.test_case_studies import CASES
 from diagnosis.test_diagnosis import _view
 from diagnosis.test_gpus import beside, late, meeting
 from diagnosis.test_speed import clocked, few
-from frames import copies, kernels
+from frames import api_calls, copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
 from readers import nccl_files
@@ -52,6 +52,13 @@ def case(name: str) -> Found:
 def idle(*_: Path) -> tuple[perfkit.Selection, str]:
     """Two kernels 80 ms apart, and no calls."""
     return _view(kernels=kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 81 * MS, "dur_ns": MS})), ""
+
+
+def queued(*_: Path) -> tuple[perfkit.Selection, str]:
+    """Ten kernels of 30 us, launched at once, with 20 us between them."""
+    ran = [{"start_ns": 50_000 * (i + 1), "dur_ns": 30_000, "correlation": i} for i in range(10)]
+    calls = [{"start_ns": 1000 * i, "dur_ns": 500, "name": "cudaLaunchKernel", "correlation": i} for i in range(10)]
+    return _view(kernels=kernels(*ran), api_calls=api_calls(*calls)), ""
 
 
 def between_gpus(*_: Path) -> tuple[perfkit.Selection, str]:
@@ -112,7 +119,7 @@ PRODUCED: dict[str, Found] = {
     "idle_cuda_call": real("nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite"),
     "idle_system": real("nsys/openhackathons-org__AI-Profiler__baseline.sqlite"),
     "idle_other": real("torch/TraceLens__sglang_decode__sglang_Qwen3-8B_decode.json.gz"),
-    "idle_kernel_wait": real("nsys/ayush-os__nsight-systems-deep-dive__vector_add_profile_v3_pqtdir"),
+    "idle_kernel_wait": queued,
     "idle_host_code": real("nsys/NVIDIA__Fuser__report1_2025.1.sqlite"),
     "input": real("torch/kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz"),
     "precision": real("torch/kineto__gpu_metrics_input.json"),
@@ -228,7 +235,7 @@ def test_the_threshold_is_shown() -> None:
 def test_what_is_not_replayed_says_so() -> None:
     """Host code other than loading is no change that the replay knows: the bound stays, and its reason tells why."""
     view = perfkit.select(run(planted("launch overhead")))
-    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_code = system._finding("idle_host_code", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5, 0.5)
     assert of_code.gain.reason.endswith("not replayed, since nothing recorded says how much of it could go")
-    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5)
+    of_loading = system._finding("idle_data_loading", "", (diagnosis.figures(view)["idle_frac"],), "", 0.5, 0.5)
     assert "not replayed" not in of_loading.gain.reason
