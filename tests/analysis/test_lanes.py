@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels, ranges
+from frames import api_calls, copies, kernels, os_calls, ranges
 from real import MFU, OPTIMISED, WITH_KERNELS
 
 import perfkit
@@ -21,7 +21,7 @@ from perfkit.errors import SchemaError
 from perfkit.selection import named
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
-Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
+Tables = tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame, pd.DataFrame]
 SAMPLE = Path(__file__).parents[2] / "data" / "mlp_a100"
 DEVICES = [(0, 0), (0, 1), (3, 0)]
 NAMES = ["alpha", "beta", "gamma", None]
@@ -208,21 +208,22 @@ def made(seed: int) -> Tables:
         for n, row in enumerate(at(48, 30_000))
     ]
     nested = [{**row, "name": pick("load data", "forward", "step"), "thread": pick(1, 2)} for row in at(12, 200_000)]
-    return kernels(*work), copies(*moved), api_calls(*called), ranges(*nested)
+    system = [{**row, "name": pick("poll", "read"), "thread": pick(1, 2)} for row in at(12, 100_000)]
+    return kernels(*work), copies(*moved), api_calls(*called), ranges(*nested), os_calls(*system)
 
 
 def chosen(tables: Tables, ranks: tuple[int, ...], gpus: tuple[int, ...]) -> Tables:
-    """The operations of some ranks and GPUs, calls and ranges of these ranks."""
+    """The operations of some ranks and GPUs, calls, ranges and calls of the system of these ranks."""
     of_rank = [frame[frame["rank"].isin(ranks)] if ranks else frame for frame in tables]
     kept = [frame[frame["gpu"].isin(gpus)] if gpus else frame for frame in of_rank[:2]]
-    return kept[0], kept[1], of_rank[2], of_rank[3]
+    return kept[0], kept[1], of_rank[2], of_rank[3], of_rank[4]
 
 
 def check_idle(tables: Tables, index: Idle, windows: list[Any], ranks: tuple[int, ...], gpus: tuple[int, ...]) -> None:
     """Compare every window of a choice."""
-    work, moved, called, named = chosen(tables, ranks, gpus)
+    work, moved, called, named, system = chosen(tables, ranks, gpus)
     for window in windows:
-        expected = idle_gaps(work, moved, called, window=window, ranges=named)
+        expected = idle_gaps(work, moved, called, window=window, ranges=named, os_calls=system)
         pd.testing.assert_frame_equal(expected, index.gaps(window=window, ranks=ranks, gpus=gpus))
     assert determinable(work, moved, called) == index.determinable(ranks=ranks, gpus=gpus)
 
@@ -231,7 +232,7 @@ def check_idle(tables: Tables, index: Idle, windows: list[Any], ranks: tuple[int
 def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
     """Any window, on and off edges of operations, beyond the work, inside one gap; ranks and GPUs, one unknown too."""
     tables = made(seed)
-    index = Idle(*tables[:3], ranges=tables[3])
+    index = Idle(*tables[:3], ranges=tables[3], os_calls=tables[4])
     start, end = tables[0]["start_ns"], tables[0]["start_ns"] + tables[0]["dur_ns"]
     rng = np.random.default_rng(seed)
     edges = np.concatenate([rng.integers(-9, 10**6, 40), rng.choice(start, 12), rng.choice(end, 12)])
@@ -245,7 +246,7 @@ def test_looked_up_gaps_agree_with_those_found(seed: int) -> None:
 def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
     """The whole, halves of it and 20 short windows, for each GPU."""
     run = perfkit.load(profiles / "nsys" / capture)
-    tables = (run.kernels, run.copies, run.api_calls, run.ranges)
+    tables = (run.kernels, run.copies, run.api_calls, run.ranges, run.os_calls)
     first, last = int(run.kernels["start_ns"].min()), int(run.kernels["start_ns"].max())
     edges = np.random.default_rng(0).integers(first, last, 20).tolist()
     windows = [
@@ -254,7 +255,7 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
         ((first + last) // 2, last),
         *((edge, edge + 300_000) for edge in edges),
     ]
-    index = Idle(*tables[:3], ranges=tables[3])
+    index = Idle(*tables[:3], ranges=tables[3], os_calls=tables[4])
     for gpu in run.kernels["gpu"].unique().tolist():
         check_idle(tables, index, windows, (), (gpu,))
     check_idle(tables, index, windows, (), ())
@@ -273,12 +274,13 @@ def test_a_run_without_operations_has_no_gap() -> None:
 def test_waits_explained_by_parts_are_explained_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three at a time, so that only the calls and ranges around them are looked at: as all at once."""
     for seed in range(4):
-        *work, named = made(seed)
-        whole = idle_gaps(*work, ranges=named)
+        *work, named, system = made(seed)
+        whole = idle_gaps(*work, ranges=named, os_calls=system)
         monkeypatch.setattr(causes, "WAITS", 3)
-        pd.testing.assert_frame_equal(whole, idle_gaps(*work, ranges=named))
+        pd.testing.assert_frame_equal(whole, idle_gaps(*work, ranges=named, os_calls=system))
         monkeypatch.undo()
         assert (whole["cause"] == "host_wait").sum() > 3
+        assert whole["system_ns"].any()
 
 
 def test_launching_calls_agree_with_the_analysis() -> None:

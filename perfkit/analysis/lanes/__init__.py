@@ -233,7 +233,7 @@ _NO_GAPS = _Inside(*[np.zeros(0, np.int64)] * 4)
 
 
 class Idle:
-    """What `perfkit.analysis.gaps.idle_gaps` says of any window and devices, kept with about 50 bytes per gap."""
+    """What `perfkit.analysis.gaps.idle_gaps` says of any window and devices, kept with about 120 bytes per gap."""
 
     def __init__(
         self,
