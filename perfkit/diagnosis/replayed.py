@@ -30,9 +30,11 @@ CHANGES: dict[str, tuple[str, Change]] = {
     "waits": ("waits for the GPU removed", whatif.Synchronisations()),
     "graphs": ("launches put in graphs", whatif.Launches("graph")),
     "copies": ("copies beside the kernels", whatif.Copies("overlapped")),
+    "faster_copies": ("copies beside the kernels", whatif.Copies("overlapped")),
     "communication": ("communication beside the computation", whatif.Communication()),
 }
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
+PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
@@ -48,7 +50,8 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
         if change:
             finding = replace(finding, gain=_within(view, finding.gain, (change,), words))
             saved = saving(view, rules()[finding.rule].change)
-            if saved is not None and finding.gain.share and saved < DOUBTFUL * finding.gain.share:
+            partial = rules()[finding.rule].change in PARTIAL
+            if saved is not None and not partial and saved < DOUBTFUL * (finding.gain.share or 0.0):
                 why = f"replayed with {words} the run saves {percent(saved)} of its time at most"
                 level = max(severity(saved), finding.severity, key=SEVERITIES.index)
                 finding = replace(finding, confidence="low", against=(*finding.against, why), severity=level)
