@@ -141,7 +141,7 @@ def test_a_gpu_that_another_rank_uses_is_not_unused() -> None:
     ],
 )
 def test_even_gpus_of_real_captures_are_quiet(profiles: Path, name: str) -> None:
-    """Two GPUs that compute within 2 % of each other while both are recorded (by `timeline.breakdown`), each for over 2 % of it."""
+    """Two GPUs that compute within 2 % of each other while both are recorded, by `timeline.breakdown`."""
     found = set(told(perfkit.select(perfkit.load(profiles / "nsys" / name))))
     assert not {"slow_gpu", "ranks", "late_gpu", "gpu_unused"} & found
 
