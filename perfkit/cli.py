@@ -215,7 +215,7 @@ def check(
 ) -> None:
     """Say whether a run is worse than its baseline or over its budget; several runs are repeats.
 
-    The exit status is 0 where nothing got worse, 1 where something did, 2 where something could not be judged.
+    The exit status is 0 where nothing got worse, 1 where something did, 2 where of something it cannot be told.
     """
     from perfkit.diagnosis.check import check as judge
     from perfkit.report import comparison, output

@@ -1,10 +1,15 @@
 """Is a run worse than its baseline, or over its budget? The verdict for continuous integration.
 
-A figure fails where it is worse by more than the tolerance, 5 % by default: where it has an interval, the whole
-interval must lie beyond, so that noise does not fail a build. Judged are, without a budget, the figures with an
-interval and, where none has one, the times of call paths, of the kernels in both runs and the shares of a log. A
-budget adds limits of single figures. Exit status: 0 nothing failed, 1 something is worse, 2 something could not be
-judged.
+Against the baseline a figure fails where it is worse by more than the tolerance, 5 % by default. Where it has an
+interval, all of it must lie beyond to fail, and all of it within to pass; an interval that reaches beyond on one side
+alone allows both, so that the outcome is an error: it cannot be told. The same holds for all figures of two runs that
+are unlike: on other GPUs, by other profilers, or of steps that are not the same thing. Judged are, without a budget,
+the figures with an interval and, where none has one, the times of call paths, of the kernels in both runs and the
+shares of a log, by their values. A recording passes against itself.
+
+A budget adds limits of single figures: the value of the run itself is judged, of step times their
+interval. Exit status: 0 nothing is worse or over its limit, 1 something is, 2 of something it cannot be told, whatever
+the others are.
 
 A budget is a TOML file::
 
@@ -25,7 +30,7 @@ from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -33,8 +38,8 @@ from typing import Any
 
 import pandas as pd
 
-from perfkit.analysis.compare.resampling import TOLERANCE, WORSE, of_interval, of_values
-from perfkit.diagnosis.comparison import Comparison, Given, compared
+from perfkit.analysis.compare.resampling import SEVERAL, TOLERANCE, WORSE, of_interval, of_values
+from perfkit.diagnosis.comparison import Comparison, Given, compared, side, spoken_ends
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable
@@ -52,12 +57,16 @@ class Budget:
 
 
 PASS, FAIL, ERROR = "pass", "fail", "error"
+BASELINE, BUDGET = "baseline", "budget"  # what a figure is judged against
 EXIT = {PASS: 0, FAIL: 1, ERROR: 2}
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """A figure that was judged: its values, its limit in words, the outcome (pass, fail or error) and why."""
+    """A figure that was judged: its values, its limit in words, the outcome (pass, fail or error) and why.
+
+    `against` says what the limit is from: baseline or budget.
+    """
 
     id: str
     label: str
@@ -70,6 +79,7 @@ class Verdict:
     limit: str
     outcome: str
     reason: str
+    against: str = BASELINE
 
     @property
     def values(self) -> str:
@@ -93,7 +103,7 @@ class Checked:
 
     @property
     def exit_code(self) -> int:
-        """0 if all passed, 1 if one is worse, 2 if one could not be judged."""
+        """0 if all passed, 1 if one is worse, 2 if one could not be told."""
         return EXIT[self.outcome]
 
 
@@ -101,6 +111,7 @@ class Checked:
 # is. A share of a timeline is not: it can fall because the work got faster.
 TIMES = ("step_*_ns", "family_*_ns", "matched_kernels_ns", "paths_wall_ns", "paths_host_ns", "paths_operation_ns")
 WITHOUT_INTERVAL = (*TIMES, "log_*_frac")
+RATIOS = ("ratio", "ratio_low", "ratio_high")
 SMALL_FRAC = 0.01  # of all kernel time: a smaller family is not judged unless the budget names it
 
 
@@ -134,7 +145,8 @@ def check(
     found = compared(run if baseline is None else baseline, run, peaks=peaks, confidence=confidence, seed=seed)
     verdicts: list[Verdict] = []
     if baseline is not None:
-        verdicts += [_on(row, limits) for row in _chosen(found, limits)]
+        unlike, is_same = (*found.other_steps, *found.other_setup), _paths(run) == _paths(baseline)
+        verdicts += [_on(row, limits, unlike, is_same=is_same) for row in _chosen(found, limits)]
         absent = (i for i, own in limits.figures.items() if "tolerance" in own and i not in set(found.figures["id"]))
         verdicts += [missing(i, f"tolerance {percent(float(limits.figures[i]['tolerance']))}") for i in absent]
     verdicts += _limited(found, limits, baseline is not None)
@@ -144,11 +156,17 @@ def check(
             "the figures with max or min in a budget."
         )
     ordered = sorted(verdicts, key=lambda verdict: -EXIT[verdict.outcome])
-    return Checked(tuple(ordered), found.cautions if baseline is not None else (), found.confidence)
+    sure = "low" if any(verdict.outcome == ERROR for verdict in verdicts) else found.confidence
+    return Checked(tuple(ordered), found.cautions if baseline is not None else (), sure)
 
 
-def _on(row: Mapping[str, Any], budget: Budget) -> Verdict:
-    """Return the verdict on one figure against the baseline."""
+def _paths(given: Given) -> set[Path]:
+    """Return what the profiles of a side were read from."""
+    return {profile.path.resolve() for view in side("run", given).views for profile in view.run.profiles}
+
+
+def _on(row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], *, is_same: bool) -> Verdict:
+    """Return the verdict on one figure against the baseline; `unlike` says why both runs are, if they are."""
     tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
     better = row["better"]
     if not isinstance(better, str):
@@ -161,6 +179,10 @@ def _on(row: Mapping[str, Any], budget: Budget) -> Verdict:
     if math.isnan(row["before"]) or math.isnan(row["after"]):
         which = "baseline" if math.isnan(row["before"]) else "run"
         return judged(row, allowed, ERROR, f"the {which} has no such figure")
+    if unlike:
+        return judged(row, allowed, ERROR, f"cannot tell, the runs are unlike: {'; '.join(unlike)}")
+    if is_same and row["before"] == row["after"]:
+        return judged(row, allowed, PASS, "the same recording")
     return judged(row, allowed, *_outcome(row, better, tolerance))
 
 
@@ -192,14 +214,19 @@ def _small(table: pd.DataFrame) -> pd.Series:
 
 
 def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str, str]:
-    """Return whether a figure fails, and why."""
-    if math.isnan(row["ratio_low"]):
+    """Return whether a figure passes or fails, or that its interval allows both, and why."""
+    low, high = row["ratio_low"], row["ratio_high"]
+    worse = f"worse by more than {percent(tolerance)}"
+    if math.isnan(low):
         change = of_values(row["before"], row["after"], better=better, unit=row["unit"], matters=tolerance)
         ends = "no interval: too few values"
-    else:
-        change = of_interval(row["ratio_low"], row["ratio_high"], better=better, matters=tolerance)
-        ends = f"ratio within {number(row['ratio_low'])} to {number(row['ratio_high'])}"
-    return (FAIL, f"worse by more than {percent(tolerance)}; {ends}") if change == WORSE else (PASS, ends)
+        return (FAIL, f"{worse}; {ends}") if change == WORSE else (PASS, ends)
+    ends = f"ratio within {spoken_ends(low, high)}"
+    if of_interval(low, high, better=better, matters=tolerance) == WORSE:
+        return FAIL, f"{worse}; {ends}"
+    if high <= 1 + tolerance if better == "lower" else low >= 1 / (1 + tolerance):
+        return PASS, ends
+    return ERROR, f"cannot tell: {ends}, which allows pass and fail; record more steps, or {SEVERAL} repeats of each"
 
 
 def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[Verdict]:
@@ -207,16 +234,24 @@ def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[
     rows = {row["id"]: row for row in _records(found.figures)}
     for name, own in budget.figures.items():
         row = rows.get(name)
-        for side in (side for side in ("max", "min") if side in own and not own.get("ignore")):
-            limit = own[side]
+        for end in (end for end in ("max", "min") if end in own and not own.get("ignore")):
+            limit = own[end]
             if row is None or math.isnan(row["after"]):
-                yield missing(name, f"{side} {limit:g}")
+                yield missing(name, f"{end} {limit:g}", BUDGET)
                 continue
             spoken = SPOKEN[row["unit"]](limit) if row["unit"] in SPOKEN else f"{limit:g}"
-            beyond = row["after"] > limit if side == "max" else row["after"] < limit
-            reason = ("above the limit" if side == "max" else "below the limit") if beyond else "within the limit"
-            shown = row if has_baseline else {**row, "before": math.nan, "ratio": math.nan}
-            yield judged(shown, f"{side} {spoken}", FAIL if beyond else PASS, reason)
+            outcome, reason = _within(limit, end, *found.step_ends.get(name, (row["after"], row["after"])))
+            shown = row if has_baseline else {**row, **dict.fromkeys(("before", *RATIOS), math.nan)}
+            yield judged(shown, f"{end} {spoken}", outcome, reason, BUDGET)
+
+
+def _within(limit: float, end: str, low: float, high: float) -> tuple[str, str]:
+    """Return whether a value between `low` and `high` keeps a limit, its largest ("max") or smallest ("min")."""
+    if low > limit if end == "max" else high < limit:
+        return FAIL, "above the limit" if end == "max" else "below the limit"
+    if high <= limit if end == "max" else low >= limit:
+        return PASS, "within the limit"
+    return ERROR, "cannot tell: the interval of the steps reaches over the limit; record more steps, or repeats"
 
 
 def load_budget(path: str | Path) -> Budget:
@@ -253,16 +288,15 @@ def _known(path: str | Path, place: str, table: object, legal: Mapping[str, str]
             raise ReadError(f"{path}: {name} is {printable(value, 40)!r}. Give {legal[key]}.")
 
 
-def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str) -> Verdict:
+def judged(row: Mapping[str, Any], limit: str, outcome: str, reason: str, against: str = BASELINE) -> Verdict:
     """Return the verdict on a row of COMPARED_FIGURES."""
-    before, after, ratio, low, high = (
-        float(row[name]) for name in ("before", "after", "ratio", "ratio_low", "ratio_high")
-    )
-    told = str(row["id"]), str(row["label"]), str(row["unit"])
-    return Verdict(*told, before, after, ratio, low, high, limit, outcome, reason)
+    before, after, ratio, low, high = (float(row[name]) for name in ("before", "after", *RATIOS))
+    about = str(row["id"]), str(row["label"]), str(row["unit"])
+    return Verdict(*about, before, after, ratio, low, high, limit, outcome, reason, against)
 
 
-def missing(name: str, limit: str) -> Verdict:
+def missing(name: str, limit: str, against: str = BASELINE) -> Verdict:
     """Return the verdict on a figure that the budget names and the run does not have."""
-    unknown = dict.fromkeys(("before", "after", "ratio", "ratio_low", "ratio_high"), math.nan)
-    return judged({"id": name, "label": name, "unit": "", **unknown}, limit, ERROR, "the run has no such figure")
+    unknown = dict.fromkeys(("before", "after", *RATIOS), math.nan)
+    row = {"id": name, "label": name, "unit": "", **unknown}
+    return judged(row, limit, ERROR, "the run has no such figure", against)

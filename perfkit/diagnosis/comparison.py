@@ -1,24 +1,40 @@
 """Two runs of any kind, or two groups of repeats, side by side: what they share, what differs, how sure that is.
 
 What both runs recorded is compared, by the analyses of `perfkit.analysis.compare`; what only one has is refused. Runs
-on other GPUs, of other profilers or of steps found another way are compared all the same, with a caution that lowers
-the confidence. Of three repeats or more each figure has an interval.
+on other GPUs or of other profilers are compared all the same, with a caution that lowers the confidence. Of steps that
+are not the same thing, found another way or only two beside thirty, times are shown and the verdict is "cannot tell";
+so it is where an interval allows both, better and worse by more than the tolerance.
+Of three repeats or more each figure has an interval.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from perfkit.analysis import compare, steps
-from perfkit.analysis.compare.resampling import CONFIDENCE, SEVERAL, Resampling, enough, ratio
+from perfkit.analysis.compare.resampling import (
+    CONFIDENCE,
+    GONE,
+    NEW,
+    SEVERAL,
+    STATISTICS,
+    UNKNOWN,
+    Resampling,
+    enough,
+    interval,
+    ratio,
+)
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.timeline import unrecorded
 from perfkit.errors import PerfkitError
+from perfkit.format import number
+from perfkit.readers import ordered
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
@@ -30,12 +46,16 @@ KINDS |= {BENCHMARKS: "a benchmark of communication"}
 
 @dataclass(frozen=True)
 class Side:
-    """A run or its repeats, with their steps, the kernels of these, and the parts of their time."""
+    """A run or its repeats, with their steps, the kernels of these, and the parts of their time.
+
+    `unused` counts the steady steps of each repeat where they are not compared, since another repeat has none.
+    """
 
     views: list[Selection]
     steps: list[pd.DataFrame] = field(default_factory=list)
     kernels: list[pd.DataFrame] = field(default_factory=list)
     parts: list[pd.DataFrame] = field(default_factory=list)
+    unused: tuple[int, ...] = ()
 
     def table(self, name: str) -> list[pd.DataFrame]:
         """Return a table of each repeat, as chosen."""
@@ -77,6 +97,9 @@ class Comparison:
     `figures` is COMPARED_FIGURES, `steps` COMPARED_STEPS, `parts` PARTS, `families` FAMILIES; `kernels` is per step
     where both runs have steps; `launches`, `paths` (of the metric `paths_metric`) and `samples` as from
     `analysis.compare`. `cautions` lower the `confidence`: high, medium or low. `repeats`: the runs before and after.
+    `other_steps` and `other_setup` are those of the cautions for which a difference is not the program's: the steps
+    are not the same thing (verdicts on step times are then "cannot tell"), the GPUs or the profilers are others.
+    `step_ends` has the interval of the step times after, by the figure's id, where there are enough steps.
     """
 
     figures: pd.DataFrame
@@ -92,6 +115,9 @@ class Comparison:
     cautions: tuple[str, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     repeats: tuple[int, int] = (0, 0)
+    other_steps: tuple[str, ...] = ()
+    other_setup: tuple[str, ...] = ()
+    step_ends: Mapping[str, Ends] = field(default_factory=dict)
 
 
 def side(name: str, given: Given) -> Side:
@@ -111,7 +137,10 @@ def timed(old: Side, new: Side) -> tuple[Side, Side]:
     """Return both sides with steps and the kernels in them; with all kernels where a repeat has no steps."""
     found = [[steps.detect(v.ranges, v.all_kernels, window=v.window) for v in one.views] for one in (old, new)]
     if not all(frame["steady"].any() for frames in found for frame in frames):
-        return replace(old, kernels=old.table("kernels")), replace(new, kernels=new.table("kernels"))
+        steady = [tuple(int(frame["steady"].sum()) for frame in frames) for frames in found]
+        sides = zip((old, new), steady, strict=True)
+        old, new = (replace(one, kernels=one.table("kernels"), unused=count) for one, count in sides)
+        return old, new
     return _stepped(old, found[0]), _stepped(new, found[1])
 
 
@@ -154,18 +183,33 @@ def compared(
     if "kernels" in shared or (old.is_of_host and new.is_of_host):
         old, new = timed(old, new)
     rest, metric = _others(old, new, shared, tolerance)
-    tables = {**_moved(old, new, how, matters, tolerance), **rest}
-    doubts = list(cautions(old, new))
+    moved = _moved(old, new, how, matters, tolerance)
+    moved |= {name: _untold(moved[name], _allows_both(moved[name], tolerance)) for name in ("steps", "families")}
+    unlike, setup = tuple(other_steps(old, new)), tuple(other_setup(old, new))
+    tables: dict[str, Any] = {**({name: _untold(frame) for name, frame in moved.items()} if unlike else moved), **rest}
+    doubts = [*((text, "low") for text in (*setup, *unlike)), *cautions(old, new), *wide(tables["steps"], tolerance)]
     unanswered = list(untimed(old, new, tables["steps"]))
+    every = side_by_side(old, new, tables, how, peaks=peaks, tolerance=tolerance, matters=matters)
+    is_open = _allows_both(every, tolerance) & ~every["id"].str.startswith("part_").astype(bool)
     return Comparison(
-        figures=side_by_side(old, new, tables, how, peaks=peaks, tolerance=tolerance, matters=matters),
+        figures=_untold(every, is_open | (_of_steps(every) & bool(unlike))),
         **tables,
         paths_metric=metric,
         confidence=sureness(doubts, unanswered),
         cautions=tuple(text for text, _ in doubts),
         refusals=(*unanswered, *unshared(old, new)),
         repeats=(len(old.views), len(new.views)),
+        other_steps=unlike,
+        other_setup=setup,
+        step_ends=_step_ends(new, how),
     )
+
+
+def _step_ends(one: Side, how: Resampling) -> dict[str, Ends]:
+    """Return the intervals of the step times of one side, by the figure's id."""
+    runs = compare.series(one.steps)
+    ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
+    return {f"step_{name}_ns": (low, high) for name, (low, high) in ends.items()}
 
 
 def nothing(refusal: Refusal) -> Comparison:
@@ -186,7 +230,7 @@ def nothing(refusal: Refusal) -> Comparison:
     )
 
 
-def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, pd.DataFrame]:
+def _moved(old: Side, new: Side, how: Resampling, matters: float, tolerance: float) -> dict[str, Any]:
     """Return steps, their parts, families and kernels side by side."""
     chosen: dict[str, Any] = {"confidence": how.confidence, "seed": how.seed, "matters": matters}
     return {
@@ -244,29 +288,55 @@ def untimed(old: Side, new: Side, steps: pd.DataFrame) -> Iterator[Refusal]:
         yield replace(STEPS, reason=f"a run has fewer than {compare.FEWEST} steady steps")
 
 
-def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
-    """Yield what makes the comparison doubtful, and how sure it leaves one: medium or low."""
-    gpus = [sorted({str(n) for view in side.views for n in view.devices["name"] if str(n)}) for side in (old, new)]
+def other_setup(old: Side, new: Side) -> Iterator[str]:
+    """Yield in what the machines or the profilers differ, so that a difference need not be the program's."""
+    gpus = _gpus(old), _gpus(new)
     if all(gpus) and gpus[0] != gpus[1]:
-        yield f"different GPUs: {', '.join(gpus[0])} before, {', '.join(gpus[1])} after", "low"
-    elif not all(gpus) and not (old.is_of_host and new.is_of_host):
-        yield "not every run names its GPU: whether it is the same is not known", "medium"
+        yield f"different GPUs: {', '.join(gpus[0])} before, {', '.join(gpus[1])} after"
     counts = [{len(f[["rank", "gpu"]].drop_duplicates()) for f in side.table("all_kernels")} for side in (old, new)]
     if counts[0] != counts[1]:
-        yield "different numbers of GPUs with kernels", "low"
-    tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
+        yield "different numbers of GPUs with kernels"
+    tools = [_timers(side) for side in (old, new)]
     if tools[0] != tools[1]:
-        names = [", ".join(sorted(side)) for side in tools]
-        yield f"different profilers, which cost different time: {names[0]} before, {names[1]} after", "low"
-    yield from _unlike(old, new)
+        yield _other_tools(*tools)
 
 
-def _unlike(old: Side, new: Side) -> Iterator[tuple[str, str]]:
-    """Yield why the steps of both sides may not be the same thing."""
+def _timers(one: Side) -> set[str]:
+    """Return the readers that the times of kernels are from, of a side without kernels all."""
+    readers: set[str] = set()
+    for view in one.views:
+        every = [profile.reader for profile in view.run.profiles]
+        holders = ordered(p.reader for p in view.run.profiles if "KERNELS" in p.loaders)
+        readers |= set(holders[:1] or every)
+    return readers
+
+
+def _other_tools(old: set[str], new: set[str]) -> str:
+    names = [", ".join(sorted(side)) for side in (old, new)]
+    return f"different profilers, which cost different time: {names[0]} before, {names[1]} after"
+
+
+def other_steps(old: Side, new: Side) -> Iterator[str]:
+    """Yield why the steps of both sides are not the same thing: found another way, or far too few of one side."""
     hows = [{str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)]
     if hows[0] != hows[1]:
         names = [", ".join(sorted(side)) for side in hows]
-        yield f"steps were found another way: {names[0] or 'none'} before, {names[1] or 'none'} after", "medium"
+        yield f"steps were found another way: {names[0] or 'none'} before, {names[1] or 'none'} after"
+    if any(old.unused) != any(new.unused):
+        yield f"{max(old.unused)} steady steps before and {max(new.unused)} after"
+    counts = [[len(run) for run in compare.series(side.steps)] for side in (old, new)]
+    fewest = [min(side, default=0) for side in counts]
+    if all(fewest) and min(fewest) < compare.FEWEST and max(fewest) > UNALIKE * min(fewest):
+        yield f"{fewest[0]} steady steps before and {fewest[1]} after: {min(fewest)} are no sample of a run"
+
+
+def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
+    """Yield what else makes the comparison doubtful, and how sure it leaves one: medium or low."""
+    if not (_gpus(old) and _gpus(new)) and not (old.is_of_host and new.is_of_host):
+        yield "not every run names its GPU: whether it is the same is not known", "medium"
+    tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
+    if tools[0] != tools[1] and _timers(old) == _timers(new):
+        yield _other_tools(*tools), "low"
     if not (old.steps and new.steps):
         return
     launches = [np.mean([frame.groupby(["rank", "step"]).size().median() for frame in s.kernels]) for s in (old, new)]
@@ -275,6 +345,47 @@ def _unlike(old: Side, new: Side) -> Iterator[tuple[str, str]]:
             f"a step has {launches[0]:,.0f} kernels before and {launches[1]:,.0f} after: is it the same work?",
             "medium",
         )
+
+
+def wide(steps: pd.DataFrame, tolerance: float) -> Iterator[tuple[str, str]]:
+    """Yield that the interval of the usual step, the first of COMPARED_STEPS, allows both better and worse."""
+    for low, high in steps.head(1)[_allows_both(steps.head(1), tolerance)][["ratio_low", "ratio_high"]].to_numpy():
+        yield f"the median step can take {spoken_ends(low, high)} times as long: better or worse", "low"
+
+
+def _allows_both(table: pd.DataFrame, tolerance: float) -> pd.Series:
+    """Say whose interval allows both, better and worse by more than the tolerance."""
+    return (table["ratio_low"] < 1 / (1 + tolerance)) & (table["ratio_high"] > 1 + tolerance)
+
+
+def spoken_ends(low: float, high: float) -> str:
+    """Return an interval as text: "0.850 to 0.950".
+
+    >>> spoken_ends(0.5, float("inf"))
+    '0.500 to ∞'
+    """
+    return f"{number(low)} to {'∞' if np.isinf(high) else number(high)}"
+
+
+def _gpus(one: Side) -> list[str]:
+    return sorted({str(name) for view in one.views for name in view.devices["name"] if str(name)})
+
+
+OF_STEPS = ("step_*_ns", "part_*_ns", "family_*_ns")  # kernels in both runs are matched launch by launch
+
+
+def _of_steps(figures: pd.DataFrame) -> pd.Series:
+    """Say which figures of COMPARED_FIGURES are of steps."""
+    return figures["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in OF_STEPS)).astype(bool)
+
+
+def _untold(frame: pd.DataFrame, rows: pd.Series | None = None) -> pd.DataFrame:
+    """Return a table, or some of its rows, with "cannot tell" for each verdict, as it is where it has none."""
+    if "verdict" not in frame or frame.empty:
+        return frame
+    verdict = frame["verdict"].astype("string")
+    rows = pd.Series(True, frame.index) if rows is None else rows
+    return frame.assign(verdict=verdict.mask(rows & ~verdict.isin([NEW, GONE]), UNKNOWN).astype("category"))
 
 
 def sureness(cautions: Sequence[tuple[str, str]], refusals: Sequence[Refusal]) -> str:

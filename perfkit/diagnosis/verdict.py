@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import pandas as pd
 
 from perfkit.analysis.compare.resampling import BETTER, CHANGED, GONE, NEW, SEVERAL, UNKNOWN, UNSEEN, UNTESTED, WORSE
-from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side
+from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side, spoken_ends
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
 from perfkit.format import duration, number
 from perfkit.run import Run
@@ -90,10 +90,15 @@ def sentence(found: Comparison) -> str:
 
 def _verdict(found: Comparison) -> str:
     if found.steps.empty:
-        counts = (f"{int(found.figures['verdict'].eq(word).sum())}" for word in (BETTER, WORSE, UNTESTED))
+        table = listed(found)
+        counts = (f"{int(table['verdict'].eq(word).sum())}" for word in (BETTER, WORSE, UNTESTED))
         told = "No step times compare; of {} figures {} are better, {} worse and {} changed, not tested"
-        return told.format(len(found.figures), *counts)
+        return told.format(len(table), *counts)
     median = found.steps.iloc[0]
+    if found.other_steps:
+        ratio = spoken_ratio(median["ratio"], math.nan, math.nan)
+        told = f"A median step takes {duration(median['after_ns'])} after and {duration(median['before_ns'])} before"
+        return f"Whether the step got faster: {UNKNOWN}. {told} ({ratio}), and these are not the same thing"
     told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
     told = f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
     is_within = min(found.repeats) < SEVERAL and not math.isnan(median["ratio_low"])
@@ -106,7 +111,13 @@ def spoken_ratio(ratio: float, low: float, high: float) -> str:
         return NONE
     if math.isnan(low):
         return f"{number(ratio)}, no interval"
-    return f"{number(ratio)}, interval {number(low)} to {'∞' if math.isinf(high) else number(high)}"
+    return f"{number(ratio)}, interval {spoken_ends(low, high)}"
+
+
+def listed(found: Comparison) -> pd.DataFrame:
+    """Return the figures that `side_rows` shows, and that sentences count: one way is better, and one run has some."""
+    table = found.figures
+    return table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
 
 
 def side_rows(found: Comparison) -> pd.DataFrame:
@@ -115,8 +126,7 @@ def side_rows(found: Comparison) -> pd.DataFrame:
     Columns `id`, `figure`, `before`, `after` ("none" where that run lacks it), `ratio`, `better` and `verdict`. Totals
     depend on how long was recorded and are left out, as is what is 0 or missing in both runs.
     """
-    table = found.figures
-    judged = table[table["better"].notna() & table[["before", "after"]].fillna(0).ne(0).any(axis=1)]
+    judged = listed(found)
     order = (2 * judged["verdict"].astype(str).map(ORDER.index) + judged["ratio_low"].isna()).sort_values(kind="stable")
     rows = []
     for row in judged.loc[order.index].astype(object).to_dict("records"):
@@ -213,11 +223,12 @@ def _of_figures(found: Comparison) -> Iterator[Figure]:
     """Yield how many figures are better and worse, and how many differ without an interval that could tell."""
     if found.figures.empty:
         return
+    table = listed(found)
     source, tested = "compare.figures", "figures of which the whole interval lies beyond what matters"
     for word in (BETTER, WORSE):
-        count = float(found.figures["verdict"].eq(word).sum())
+        count = float(table["verdict"].eq(word).sum())
         yield Figure(f"compare_{word}_count", f"Figures {word}", count, "count", f"{tested}, {word}", source)
-    count = float(found.figures["verdict"].eq(UNTESTED).sum())
+    count = float(table["verdict"].eq(UNTESTED).sum())
     definition = "figures without an interval that differ by 5 %, shares by a point in a hundred as well"
     yield Figure("compare_untested_count", "Figures changed, not tested", count, "count", definition, source)
 

@@ -15,9 +15,10 @@ import pandas as pd
 
 from perfkit import charts
 from perfkit.analysis import compare, steps
+from perfkit.analysis.compare.resampling import UNKNOWN
 from perfkit.diagnosis import comparison, figures, verdict
-from perfkit.diagnosis.check import ERROR, FAIL, Checked, Verdict
-from perfkit.diagnosis.comparison import Comparison
+from perfkit.diagnosis.check import BASELINE, BUDGET, ERROR, FAIL, PASS, Checked, Verdict
+from perfkit.diagnosis.comparison import Comparison, Side
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, duration, elided, number, printable
 from perfkit.report import html, output
@@ -27,7 +28,10 @@ from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 LONGEST_REASON = 200  # characters of a name or a reason
-MARKS = {FAIL: "FAIL ", ERROR: "ERROR"}
+OUTCOMES = {PASS: "pass", FAIL: "fail", ERROR: "cannot tell"}  # as people read them
+MARKS = OUTCOMES | {FAIL: "FAIL", ERROR: "CANNOT TELL"}
+# What is judged, what it is where it fails, and where none does.
+BAD = {BASELINE: ("figures", "worse", "none worse"), BUDGET: ("limits", "not kept", "all kept")}
 MADE_BY_CHECK = "perfkit check"
 CHECK_SCHEMA = 1  # of the JSON: goes up when a key goes, or means something else
 # What the files begin with, by which an earlier one is known.
@@ -68,7 +72,19 @@ def series(runs: Mapping[str, Sequence[Run]], *, peaks: str = "") -> Series:
         shares = [figure.value for figure in busy if figure]
         if len(shares) == len(busy):
             utilisation[label] = sum(shares) / len(shares)
-    return Series(views, compare.ledger(by_label, utilisation=utilisation), whole)
+    return Series(views, _untold(compare.ledger(by_label, utilisation=utilisation), by_label), whole)
+
+
+def _untold(ledger: pd.DataFrame, by_label: Mapping[str, Sequence[pd.DataFrame]]) -> pd.DataFrame:
+    """Return a ledger with "cannot tell" where the steps of a run and of the one before it are not the same thing."""
+    verdict, earlier = ledger["verdict"].astype("string"), Side([])
+    for row, frames in enumerate(by_label.values()):
+        if compare.series(frames):
+            now = Side([], list(frames))
+            if earlier.steps and any(comparison.other_steps(earlier, now)):
+                verdict.iloc[row] = UNKNOWN
+            earlier = now
+    return compare.LEDGER.make(ledger.assign(verdict=verdict.astype("category")))
 
 
 def text(series: Series) -> str:
@@ -198,24 +214,28 @@ def check_text(checked: Checked) -> str:
 
 
 def _headline(checked: Checked) -> str:
-    """Return the outcome of all in one line."""
-    total = len(checked.verdicts)
-    if not total:
-        return "ERROR: nothing was judged"
-    kinds = ((FAIL, "worse"), (ERROR, "could not be judged"))
-    counts = [(sum(v.outcome == kind for v in checked.verdicts), words) for kind, words in kinds]
-    parts = ", ".join(f"{count} of {total} {words}" for count, words in counts if count)
-    return (
-        f"{checked.outcome.upper()}: {parts or f'none of {total} figures is worse'} (confidence: {checked.confidence})"
-    )
+    """Return the outcome of all in one line, which counts the lines below it: of the baseline and of the budget."""
+    if not checked.verdicts:
+        return "CANNOT TELL: nothing was judged"
+    parts = (_counted(checked, against) for against in BAD if any(v.against == against for v in checked.verdicts))
+    return f"{OUTCOMES[checked.outcome].upper()}: {'; '.join(parts)} (confidence: {checked.confidence})"
+
+
+def _counted(checked: Checked, against: str) -> str:
+    """Return how many figures failed, and of how many it cannot be told, against the baseline or the budget."""
+    outcomes = [verdict.outcome for verdict in checked.verdicts if verdict.against == against]
+    things, bad, good = BAD[against]
+    what = f"{len(outcomes)} {things if len(outcomes) != 1 else things[:-1]}"
+    counts = ((outcomes.count(FAIL), bad), (outcomes.count(ERROR), "that cannot be told"))
+    parts = [f"{count} {words}" for count, words in counts if count]
+    return f"{against}: of {what} {' and '.join(parts) or good}"
 
 
 def _line(verdict: Verdict) -> str:
     ratio = "" if math.isnan(verdict.ratio) else f", ratio {number(verdict.ratio)}"
-    mark = MARKS.get(verdict.outcome, "pass ")
-    return (
-        f"  {mark} {_plain(verdict.label)}: {verdict.values}{ratio}; {_plain(verdict.limit)}; {_plain(verdict.reason)}"
-    )
+    limit = f"{verdict.against}: {_plain(verdict.limit)}"
+    mark = f"{MARKS[verdict.outcome]:<11}"
+    return f"  {mark} {_plain(verdict.label)}: {verdict.values}{ratio}; {limit}; {_plain(verdict.reason)}"
 
 
 def check_json(checked: Checked) -> str:
@@ -243,7 +263,7 @@ def junit(checked: Checked, *, suite: str = MADE_BY_CHECK) -> str:
     cases = ElementTree.SubElement(root, "testsuite", whole)
     for one in checked.verdicts:
         case = ElementTree.SubElement(
-            cases, "testcase", {"classname": _plain(suite), "name": _plain(f"{one.id}: {one.limit}")}
+            cases, "testcase", {"classname": _plain(suite), "name": _plain(f"{one.id}, {one.against}: {one.limit}")}
         )
         for word, kind in _KINDS:
             if one.outcome == kind:

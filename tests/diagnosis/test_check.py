@@ -7,11 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import trained
 from frames import kernels, ranges
 from sampled import devices
 
 import perfkit
 from perfkit.diagnosis.check import Checked, check, load_budget
+from perfkit.diagnosis.check import _outcome as judged_by_interval
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.profile import Profile
 from perfkit.tables import CAPTURE
@@ -65,9 +67,68 @@ def test_a_slower_run_fails() -> None:
     assert 1.05 < first.low < first.ratio < first.high
 
 
-def test_within_the_tolerance() -> None:
-    """4 % longer steps pass, and fail where the budget allows 2 %."""
-    assert 0 == check(training(10.4, seed=1), training()).exit_code
+@pytest.mark.parametrize(("length", "code"), [(10.2, 0), (10.4, 2), (12.0, 1)])
+def test_within_the_tolerance(length: float, code: int, budget: Path) -> None:
+    """2 % longer steps pass, of 4 % the interval reaches over 5 %, 20 % fail; no one passes where 0.5 % is allowed."""
+    assert code == check(training(length, seed=1), training()).exit_code
+    budget.write_text("tolerance = 0.005\n")
+    assert 0 != check(training(length, seed=1), training(), budget).exit_code
+
+
+@pytest.mark.parametrize(
+    ("better", "low", "high", "outcome"),
+    [
+        ("lower", 0.66, 8.98, "error"),
+        ("lower", 1.04, 1.05, "pass"),
+        ("lower", 1.04, 1.06, "error"),
+        ("lower", 1.06, 8.98, "fail"),
+        ("lower", 0.0, float("inf"), "error"),
+        ("higher", 0.66, 8.98, "error"),
+        ("higher", 0.96, 8.98, "pass"),
+        ("higher", 0.94, 0.96, "error"),
+        ("higher", 0.66, 0.94, "fail"),
+    ],
+)
+def test_an_interval_and_its_limit(better: str, low: float, high: float, outcome: str) -> None:
+    """With 5 %: at most 1.05 times where lower is better, at least 1 / 1.05 = 0.952 times where higher is.
+
+    What lies on one side of the limit passes or fails; what reaches over it allows both.
+    """
+    row = {"before": 1.0, "after": 1.08, "unit": "ns", "ratio_low": low, "ratio_high": high}
+    kind, reason = judged_by_interval(row, better, 0.05)
+    assert outcome == kind
+    assert ("cannot tell: ratio within" in reason) == (outcome == "error")
+
+
+def test_two_steps_against_thirty() -> None:
+    """Two steps beside thirty are cannot tell, both ways, for all figures; the reason and status 2 say so."""
+    many = training(count=30, seed=1)
+    for count, fewest in ((2, 0), (3, 3)):  # two are no repetition: no steps are found
+        few = training(count=count)
+        for run, baseline, reason in (
+            (few, many, f"30 steady steps before and {fewest} after"),
+            (many, few, f"{fewest} steady steps before and 30 after"),
+        ):
+            found = check(run, baseline)
+            assert (2, {"error"}, "low") == (found.exit_code, set(outcomes(found).values()), found.confidence)
+            assert all(reason in verdict.reason for verdict in found.verdicts)
+
+
+def test_another_gpu_or_profiler_is_unlike() -> None:
+    """Equal steps on another GPU, and by another profiler: what differs is not the program, status 2."""
+    for other, said in (({"gpu": "H100"}, "different GPUs: A100"), ({"reader": "torch_trace"}, "different profilers")):
+        found = check(trained.training(seed=1, **other), trained.training())
+        assert (2, {"error"}) == (found.exit_code, set(outcomes(found).values()))
+        assert said in found.verdicts[0].reason
+
+
+def test_a_recording_passes_against_itself() -> None:
+    """Steps of 1 and 100 ms have an interval of anything; the recording beside itself differs in nothing."""
+    rows = [{"name": "k", "start_ns": at * 200 * MS, "dur_ns": MS if at % 3 else 90 * MS} for at in range(24)]
+    spans = [{"name": f"step {i}", **{k: row[k] for k in ("start_ns", "dur_ns")}} for i, row in enumerate(rows)]
+    tables = {"kernels": kernels(*rows), "ranges": ranges(*spans), "devices": devices("A100")}
+    found = check(trained.run(**tables), trained.run(**tables))
+    assert ({"pass"}, {"the same recording"}) == (set(outcomes(found).values()), {v.reason for v in found.verdicts})
 
 
 def test_a_slower_family_fails() -> None:
@@ -110,6 +171,19 @@ def test_a_budget_without_a_baseline(budget: Path) -> None:
     found = check(training(), budget=budget)
     assert [("max 9.00 ms", "fail"), ("min 1 ns", "pass")] == [(v.limit, v.outcome) for v in found.verdicts]
     assert found.verdicts[0].values.startswith("none -> ")
+
+
+def test_a_limit_within_the_interval(budget: Path) -> None:
+    """Steps of 10 ms, 1 % off by chance: their median is above 9.9 and below 10.1 ms, beside 9.98 both are possible.
+
+    Of 20 values with a deviation of 0.1 ms the median is off by about 1.25 x 0.1 / sqrt(20) = 0.03 ms.
+    """
+    for limit, code in ((9.8, 1), (9.98, 2), (10.2, 0)):
+        budget.write_text(f"figures.step_median_ns.max = {limit}e6\n")
+        found = check(training(), budget=budget)
+        assert code == found.exit_code
+        assert ["budget"] == [verdict.against for verdict in found.verdicts]
+        assert np.isnan([found.verdicts[0].ratio, found.verdicts[0].low, found.verdicts[0].high]).all()
 
 
 def test_what_cannot_be_judged_is_an_error(budget: Path) -> None:
@@ -185,3 +259,33 @@ def test_a_log_that_gets_worse(profiles: Path) -> None:
     )
     found = check(idle, load)
     assert {"log_idle_frac": "fail", "log_gpu_busy_frac": "fail"} == outcomes(found)
+
+
+AI = "nsys/openhackathons-org__AI-Profiler__{}.sqlite"
+JACOBI = "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_{}_report.sqlite"
+
+
+def test_real_runs_whose_interval_allows_both(profiles: Path) -> None:
+    """Jacobi over NVLink and over system memory: 2,999 of its 3,003 launches take alike, its steps anything.
+
+    Steps are found from gaps of the kernels; the ratio of the median has an interval of 0.5 to 1.9, the kernels' 0.999
+    to 1.00: the one cannot be told, the other passes.
+    """
+    found = check(*(perfkit.load(profiles / JACOBI.format(name)) for name in ("nvlink", "sys")))
+    kinds = outcomes(found)
+    assert ("error", "pass", 2, "low") == (
+        kinds["step_median_ns"],
+        kinds["family_other_ns"],
+        found.exit_code,
+        found.confidence,
+    )
+
+
+def test_real_runs_of_other_steps(profiles: Path) -> None:
+    """One training without and with NVTX ranges: steps from kernels and from ranges are not the same thing.
+
+    The recordings have as many launches, 9,345 (raw SQL), and kernels that take alike: 28 % more is not the program's.
+    """
+    found = check(*(perfkit.load(profiles / AI.format(name)) for name in ("baseline_nvtx", "baseline")))
+    said = "cannot tell, the runs are unlike: steps were found another way: kernel sequence before, nvtx after"
+    assert (2, {said}) == (found.exit_code, {verdict.reason for verdict in found.verdicts})

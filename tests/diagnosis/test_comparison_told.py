@@ -124,3 +124,28 @@ def test_overview_of_real_runs(profiles: Path) -> None:
     told = verdict.overview(*pair).set_index("what")
     assert ["NVIDIA A100-SXM4-80GB"] * 2 == told.loc["GPUs"].tolist()
     assert "openhackathons-org__AI-Profiler__baseline_nvtx.sqlite" == told.loc["run", "before"]
+
+
+def test_steps_that_are_not_the_same_thing_are_not_told() -> None:
+    """Steps from ranges and from kernels: both times, no better or worse, in the sentence, the rows and the frames."""
+    found = verdict.attempted(training(), training(8, seed=1, named=False))
+    said = verdict.sentence(found)
+    assert said.startswith("Whether the step got faster: cannot tell. A median step takes 8.")
+    assert "Confidence in the comparison: low (steps were found another way: nvtx before, kernel" in said
+    assert {"cannot tell"} == {*found.steps["verdict"], *found.families["verdict"]}
+    rows = verdict.side_rows(found).set_index("id")["verdict"]
+    assert {"cannot tell"} == set(rows[rows.index.str.match("step_|part_|family_")])
+
+
+def test_the_sentence_counts_the_rows(profiles: Path) -> None:
+    """Two databases' and two logs' figures: as many are listed as the sentence counts, by every verdict."""
+    pairs = [("hpctoolkit/hpctoolkit-dlrm-gpu-database", "hpctoolkit/hpctoolkit-leo-nvidia-database")]
+    log = "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__{}__dmon.txt"
+    pairs += [(log.format("idle"), log.format("load"))]
+    for pair in pairs:
+        found = verdict.attempted(*(perfkit.load(profiles / name) for name in pair))
+        rows = verdict.side_rows(found)["verdict"]
+        count = [len(rows), *(int(rows.eq(word).sum()) for word in ("better", "worse", "changed, not tested"))]
+        told = "No step times compare; of {} figures {} are better, {} worse and {} changed, not tested."
+        assert verdict.sentence(found).startswith(told.format(*count))
+        assert count[3] == facts(found)["compare_untested_count"].value

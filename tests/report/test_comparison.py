@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
+from random import Random
 from xml.etree import ElementTree
+
+import pytest
 
 from perfkit.diagnosis.check import Checked, Verdict
 from perfkit.report.comparison import check_json, check_text, junit
@@ -15,7 +19,7 @@ WORSE = Verdict(
 FINE = Verdict("family_gemm_ns", "gemm per step", "ns", 5e5, 5e5, 1.0, 0.99, 1.01, "at most 1.05", "pass", "ok")
 NAN = math.nan
 HOSTILE = Verdict(
-    "<a>\x00", "\x1b[31m</x>", "", NAN, NAN, NAN, NAN, NAN, "min & 1", "error", "]]>\ud800 no such figure"
+    "<a>\x00", "\x1b[31m</x>", "", NAN, NAN, NAN, NAN, NAN, "min & 1", "error", "]]>\ud800 no such figure", "budget"
 )
 ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",), "low")
 
@@ -23,10 +27,33 @@ ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",)
 def test_text() -> None:
     """A headline, a line per figure with values, ratio, limit and reason, and the cautions."""
     lines = check_text(ALL).splitlines()
-    assert "ERROR: 1 of 3 worse, 1 of 3 could not be judged (confidence: low)" == lines[0]
-    assert "  FAIL  Median step: 1.00 ms -> 1.20 ms, ratio 1.20; at most 1.05 times the baseline; slow" == lines[2]
+    head = "CANNOT TELL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 that cannot be told (confidence: low)"
+    assert head == lines[0]
+    assert lines[1].startswith("  CANNOT TELL ")
+    said = "Median step: 1.00 ms -> 1.20 ms, ratio 1.20; baseline: at most 1.05 times the baseline; slow"
+    assert f"  FAIL        {said}" == lines[2]
     assert "caution: different GPUs: A before, B� after" == lines[-1]
-    assert check_text(Checked((FINE,))).startswith("PASS: none of 1 figures is worse (confidence: high)\n  pass ")
+    assert check_text(Checked((FINE,))).startswith("PASS: baseline: of 1 figure none worse (confidence: high)\n  pass ")
+    kept = replace(FINE, against="budget")
+    assert check_text(Checked((kept, kept, FINE))).startswith(
+        "PASS: baseline: of 1 figure none worse; budget: of 2 limits all kept (confidence: high)\n  pass "
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_headline_counts_the_lines(seed: int) -> None:
+    """Of any verdicts the numbers of the headline are those of the lines that begin alike, by what they are against."""
+    random = Random(seed)
+    verdicts = tuple(
+        replace(FINE, outcome=random.choice(("pass", "fail", "error")), against=random.choice(("baseline", "budget")))
+        for _ in range(20)
+    )
+    head, *lines = check_text(Checked(verdicts)).splitlines()
+    for against, bad in (("baseline", "worse"), ("budget", "not kept")):
+        own = [line for line in lines if f"; {against}: " in line]
+        counts = [sum(line.startswith(f"  {mark} ") for line in own) for mark in ("FAIL", "CANNOT TELL")]
+        things = "figures" if against == "baseline" else "limits"
+        assert f"{against}: of {len(own)} {things} {counts[0]} {bad} and {counts[1]} that cannot be told" in head
 
 
 def test_text_of_foreign_names() -> None:
@@ -42,6 +69,7 @@ def test_json() -> None:
     assert ("error", 2, "low") == (content["outcome"], content["exit_code"], content["confidence"])
     assert [None, 1.2, 1.0] == [verdict["ratio"] for verdict in content["verdicts"]]
     assert "step_median_ns" == content["verdicts"][1]["id"]
+    assert ["budget", "baseline", "baseline"] == [verdict["against"] for verdict in content["verdicts"]]
     assert 1 == content["schema"]
 
 
@@ -59,19 +87,19 @@ def test_junit() -> None:
     cases = suite.findall("testcase")
     assert [["error"], ["failure"], []] == [[child.tag for child in case] for case in cases]
     assert "slow" == cases[1][0].attrib["message"]
-    assert "step_median_ns: at most 1.05 times the baseline" == cases[1].attrib["name"]
+    assert "step_median_ns, baseline: at most 1.05 times the baseline" == cases[1].attrib["name"]
     assert "different GPUs: A before, B� after" == suite.findtext("system-out")
 
 
 def test_junit_of_foreign_names() -> None:
     """Markup in a name stays text, what XML cannot hold is replaced, and reading it back gives the name."""
     case = ElementTree.fromstring(junit(ALL, suite="<s>"))[0][0]
-    assert ("<s>", "<a>�: min & 1") == (case.attrib["classname"], case.attrib["name"])
+    assert ("<s>", "<a>�, budget: min & 1") == (case.attrib["classname"], case.attrib["name"])
     assert "]]>� no such figure" == case[0].attrib["message"]
 
 
 def test_nothing_was_judged() -> None:
     """Without a verdict the outcome is an error, never a pass."""
     none = Checked(())
-    assert ("ERROR: nothing was judged", 2) == (check_text(none), json.loads(check_json(none))["exit_code"])
+    assert ("CANNOT TELL: nothing was judged", 2) == (check_text(none), json.loads(check_json(none))["exit_code"])
     assert "0" == ElementTree.fromstring(junit(none))[0].attrib["tests"]
