@@ -64,7 +64,7 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
         directly = known["idle_sync_frac"].value if "idle_sync_frac" in known else 0.0
         shares["sync"] = min(max(directly - saved.get("sync", 0.0), 0.0), waited.value)
         rest = waited.value - shares["sync"]
-        code = min(_pauses(view).get("host_code", rest), rest)
+        code = min(_after_waits(view, known).get("host_code", rest), rest)
         for cause, share in (("host_code", code), ("launch", rest - code)):
             shares[cause] = max(shares.get(cause, 0.0), share)
     return {cause: shares.get(cause, 0.0) + saved.get(cause, 0.0) for cause in {*shares, *saved}}
@@ -132,23 +132,36 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     yield tell(rule, title, severity(idle), text, (pause, figure), gain)
 
 
+def _after_waits(view: Selection, known: Mapping[str, Figure]) -> dict[str, float]:
+    """Return the share of the span, by cause, that may follow from waits.
+
+    All that the host does then, where a replay without the waits is faster. Where it refuses, what passes in gaps of
+    `PAUSE_NS` or more is taken for code of the host, which is not what a wait costs.
+    """
+    pauses, saved = _pauses(view), checkpoint_causes(view)
+    if not saving(view, "waits"):
+        return pauses
+    whole = {c: known[f"idle_{c}_frac"].value - saved.get(c, 0.0) for c in CAUSES if f"idle_{c}_frac" in known}
+    return pauses | {cause: max(share, 0.0) for cause, share in whole.items()}
+
+
 def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
     """Return the idle time after waits that other causes do not explain; None where it is little, or told already.
 
-    What passes after a wait in gaps of `PAUSE_NS` or more is code of the host, which is not what a wait costs.
+    A replay without the waits judges whether they hold the GPU up.
     """
     idle, directly = known.get("sync_idle_frac"), known.get("idle_sync_frac")
-    if idle is None or (directly is not None and directly.value >= idle.value):
+    if idle is None or idle.value < NOTABLE or (directly is not None and directly.value >= idle.value):
         return None
-    saved = checkpoint_causes(view)
-    share = idle.value
-    if directly is not None:
-        share = min(share, max(directly.value - saved.get("sync", 0.0), 0.0) + sum(_pauses(view).values()))
-    # Where the gaps show most of it to lie inside the waits, the system's finding on these tells it.
-    elsewhere = directly.value if directly is not None and directly.value >= NOTABLE else 0.0
-    gained = saving(view, "waits") if share - elsewhere >= NOTABLE else None
-    if share - elsewhere < NOTABLE or (gained is not None and gained < HELD_UP * share):
+    gained, saved, share = saving(view, "waits"), checkpoint_causes(view), idle.value
+    if gained is not None and gained < HELD_UP * share:
         return None  # what follows the waits holds the GPU up, not the waits
+    inside = directly.value if directly is not None else 0.0
+    if directly is not None:
+        share = min(share, max(inside - saved.get("sync", 0.0), 0.0) + sum(_after_waits(view, known).values()))
+    # Where the gaps show most of it to lie inside the waits, the system's finding on these tells it.
+    if share - (inside if inside >= NOTABLE else 0.0) < NOTABLE:
+        return None
     if share == idle.value:
         return idle
     definition = f"{idle.definition}; less what other causes, and code of the host from 1 ms on, explain"
