@@ -213,9 +213,10 @@ def test_a_page_of_a_comparison_holds_no_path(fast: Path, slow: Path, tmp_path: 
 
 
 def test_compare_json(fast: Path) -> None:
-    """--json prints nothing but JSON; a run and itself show no difference."""
+    """--json prints nothing but JSON; of so few steps the interval allows both verdicts, even of a run and itself."""
     content = json.loads(perfkit_command("compare", fast, fast, "--json").output)
-    assert {"no difference seen"} == {row["verdict"] for row in content["steps"]}
+    assert {"cannot tell"} == {row["verdict"] for row in content["steps"]}
+    assert all(row["ratio_low"] < 1 < row["ratio_high"] for row in content["steps"])
     assert ["1: fast.sqlite", "2: fast.sqlite"] == content["labels"]
     assert 1 == content["schema"]
 

@@ -118,12 +118,17 @@ def test_page_requests_nothing(built: Path) -> None:
 
 
 def test_baseline_stands_beside_the_run(built: Path) -> None:
-    """The summary names its baseline; here it is the run itself: the median step is the same twice, ratio 1.00."""
+    """The summary names its baseline; here it is the run itself: the median step is the same twice, ratio 1.00.
+
+    So few steps have an interval of 0.73 to 1.36, which allows both verdicts.
+    """
     page = re.sub(r"</?a\b[^>]*>", "", (built / "index.html").read_text(encoding="utf-8"))
     step = summary(built)["figures"]["step_median_ns"]["text"]
     assert "Before (run.sqlite) and after" in page
     assert re.search(rf"<td>Median step</td><td>{step}</td><td>{step}</td><td>1\.00, interval .*?</td>", page)
-    assert 2 == page.count(f"The median step takes {step} instead of {step}: no difference seen")
+    assert 2 == page.count(
+        f"The median step takes {step} instead of {step}: cannot tell (ratio 1.00, interval 0.734 to 1.36)"
+    )
 
 
 def test_baseline_brings_its_notebook(built: Path, loaded: perfkit.Run) -> None:
