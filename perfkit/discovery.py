@@ -186,7 +186,7 @@ def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
 
 
 def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
-    """Return the place of each profile and notes on those that are not counted as their files state."""
+    """Return the place of each profile, and notes on profiles that are not counted as their files state."""
     placed = [Place()] * len(profiles)
     notes: list[str] = []
     tools = _by_tool(profiles)

@@ -74,7 +74,7 @@ class Profile:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Notes on values that cannot be, of all tables: those left out, and those that are only marked."""
+        """Notes on impossible values of all tables: values left out, and values that are only marked."""
         return tuple(note for name in self.loaders for note in self._notes_of(name))
 
     def _notes_of(self, name: str) -> tuple[str, ...]:

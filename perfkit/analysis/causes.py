@@ -110,7 +110,7 @@ class Axis:
 
 
 class Placed(NamedTuple):
-    """Intervals on an axis, by start, the longest first of those that start together, with their table row."""
+    """Intervals on an axis with their table row, by start; of equal starts the longest comes first."""
 
     start: Int
     end: Int

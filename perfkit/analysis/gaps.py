@@ -119,7 +119,7 @@ def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -
 
 
 def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
-    """Return the first call (its row) of those that launched the operations at the end of each gap, else -1."""
+    """Return the row of the first call that launched an operation at the end of each gap, else -1."""
     if not len(api_calls):
         return np.full(len(gaps.start), -1, np.int64)
     gap, place = members(gaps.place, gaps.places)

@@ -150,7 +150,7 @@ def _bars(
 
 
 def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[alt.Chart]:
-    """Return grey bars, above them in colour those that are not searched away, and names as far as they fit."""
+    """Return grey bars, the bars that match the search in colour above them, and names as far as they fit."""
     span = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
     x = alt.X("begin:Q", title=axis, scale=span, axis=alt.Axis(grid=False))
     y = alt.Y("row:O", axis=None, scale=alt.Scale(paddingInner=0.06, paddingOuter=0))
@@ -344,7 +344,7 @@ def _along(up: Rows, amount: Values) -> Values:
 
 
 def _without(paths: pd.DataFrame, gone: Mask) -> pd.DataFrame:
-    """Return the other paths; what those that are gone call is called by the closest caller that stays."""
+    """Return the other paths; the closest caller that stays calls what removed paths called."""
     caller = _above(paths["up"].to_numpy(), ~gone)
     number = np.cumsum(~gone) - 1
     return paths.assign(up=np.where(caller < 0, -1, number[caller]))[~gone].reset_index(drop=True)

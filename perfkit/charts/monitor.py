@@ -159,7 +159,7 @@ def dashboard(
 
 
 def _chosen(rows: pd.DataFrame) -> list[str]:
-    """Return the GPUs that are drawn: of too many those that are lowest in the first panel."""
+    """Return the GPUs that are drawn: of too many the lowest ones in the first panel."""
     gpus = rows["label"].drop_duplicates()
     if len(gpus) <= MOST_GPUS:
         return gpus.tolist()

@@ -43,7 +43,7 @@ FLOORS = ("computation_frac", "paths_kernel_wall_frac")
 
 
 def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
-    """Return the findings, the gains of those that a replay can predict made tighter."""
+    """Return the findings with the gain of each as far as a replay can predict it."""
     tighter = []
     for finding in findings:
         words, change = CHANGES.get(rules()[finding.rule].change, ("", None))

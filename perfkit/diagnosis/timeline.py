@@ -63,7 +63,7 @@ def impossible_durations(view: Selection) -> str:
 
 
 def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]:
-    """Return figures with a doubt on those that rest on the times of kernels, where these cannot be relied upon."""
+    """Return figures; where the times of kernels cannot be relied upon, each that rests on them has a doubt."""
     why = impossible_durations(view)
     if not why:
         return dict(figures)

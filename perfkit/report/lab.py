@@ -195,7 +195,7 @@ def command(target: Path, options: Sequence[str]) -> int:
 
 @contextmanager
 def _handled(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Let a function handle each signal that would end this process; those that are ignored stay so."""
+    """Let a function handle each signal that would end this process; ignored signals stay ignored."""
     numbers = [getattr(signal, name) for name in ENDING if hasattr(signal, name)]
     before = {number: signal.getsignal(number) for number in numbers}
     heard = [number for number in numbers if before[number] is not signal.SIG_IGN]

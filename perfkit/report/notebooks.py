@@ -100,7 +100,7 @@ class _Kernels:
                 end(process)
 
     def end(self) -> None:
-        """End all kernels with their children, and those that are yet to start."""
+        """End all kernels with their children, and kernels that are yet to start."""
         with self._lock:
             self._is_over = True
             for process in self._processes.values():

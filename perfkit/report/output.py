@@ -251,7 +251,7 @@ def _mark(folder: Path, made_by: str) -> None:
 
 
 def _names(folder: Path, inside: str = "") -> Iterator[str]:
-    """Yield the paths of all that a folder holds, but of folders only those that are empty; links are not followed."""
+    """Yield the paths of all that a folder holds, but of folders only the empty ones; links are not followed."""
     with os.scandir(folder / inside) as entries:
         for entry in sorted(entries, key=lambda entry: entry.name):
             name = f"{inside}{entry.name}"
@@ -331,7 +331,7 @@ def _staging_mark(target: Path) -> dict[str, str]:
 
 
 def _exchange(staging: Path, target: Path, out: Path, made_by: str | None) -> dict[str, str]:
-    """Put the new folder in the place of the old one, with the user's files; return the names of those that moved."""
+    """Put the new folder in the place of the old one, with the user's files; return the names of files that moved."""
     new, renamed = staging / NEW, dict[str, str]()
     for number in range(ATTEMPTS):
         _check_content(target, out, made_by)  # another program may have made it in the meantime

@@ -198,7 +198,7 @@ class Live:
         self._waiting = loop.call_later(PAUSE, self._draw)
 
     def _draw(self) -> None:
-        """Make the parts of the present choice; those that did not change are not sent to the page again."""
+        """Make the parts of the present choice; parts that did not change are not sent to the page again."""
         chosen = self.explorer.selection, self.explorer.problem
         if self._drawn == chosen:
             return

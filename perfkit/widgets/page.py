@@ -421,7 +421,7 @@ def _list(description: str, options: list[tuple[str, Any]], tooltip: str) -> Any
 
 
 def _search(offer: Offer) -> Any:
-    """Return the search box; of thousands of names it completes those that take most time."""
+    """Return the search box; of thousands of names it completes the names that take most time."""
     names = [str(name) for name in offer.names["name"].dropna().head(MOST_NAMES)]
     names = [name for name in names if len(name) <= LONGEST_NAME and name.isprintable()]
     return ipywidgets.Combobox(

@@ -138,7 +138,7 @@ def _busiest(source: Source, seen: Selection) -> Int:
 
 
 def _one_by_one(source: Source, window: Window, drawn: NDArray[np.bool_], count: int) -> pd.DataFrame:
-    """Return the intervals of the groups drawn; of many the longest, of those that are as long as a pixel."""
+    """Return the intervals of the groups drawn; of many the longest ones that fill a pixel."""
     at_least = 0 if count <= MOST else (window[1] - window[0]) // PIXELS + 1
     rows, group = source.spans.rows(window, drawn, at_least=at_least)
     if len(rows) > MOST:

@@ -224,7 +224,7 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
 
 
 def transfers(source: Selection | Explorer) -> Shown | Live:
-    """Show copies by direction and memory, the small ones, and those that wait because their memory is pageable."""
+    """Show copies by direction and memory, the small ones, and copies that wait because their memory is pageable."""
     return shown(source, _transfers)
 
 

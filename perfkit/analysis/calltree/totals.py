@@ -273,7 +273,7 @@ def of_kind(calltree: pd.DataFrame, *kinds: str) -> Bool:
 
 
 def labelled(column: pd.Series, which: Iterable[bool]) -> Bool:
-    """Whether the category of each row is one of those that `which` marks; a missing one never is."""
+    """Whether `which` marks the category of each row; a missing category is never marked."""
     return np.array([*which, False], bool)[column.cat.codes.to_numpy()]
 
 

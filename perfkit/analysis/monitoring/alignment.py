@@ -36,7 +36,7 @@ from perfkit.tables import KERNELS
 
 @dataclass(frozen=True)
 class Aligned:
-    """Readings and kernels with their devices; `both` are the numbers of those that have readings and kernels."""
+    """Readings and kernels with their devices; `both` numbers the devices with readings and kernels."""
 
     index: pd.DataFrame
     both: Int

@@ -381,7 +381,7 @@ def _held(plan: Plan, before: Int) -> Edges:
 
 
 def waits_under(plan: Plan, view: int) -> HostWaits:
-    """Return the waits that hold under a view: those that are not sure only in HIGH."""
+    """Return the waits that hold under a view: waits that are not sure hold only in HIGH."""
     ops = plan.program.ops
     waits = plan.host_waits.only(plan.host_waits.sure | (view == HIGH))
     moved = plan.moved[waits.op]

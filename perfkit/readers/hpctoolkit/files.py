@@ -128,7 +128,7 @@ class File:
         return np.frombuffer(self.take(at, count * stride, what), np.dtype(layout), count)
 
     def numbered(self, pointers: NDArray[np.uint64], first: int, stride: int, count: int, what: str) -> Ints:
-        """Return the positions in an array that pointers point at, -1 for those that are 0."""
+        """Return the positions in an array that pointers point at, -1 for a pointer of 0."""
         if not len(pointers):
             return np.zeros(0, np.int64)
         far = pointers - np.uint64(first)  # wraps below `first`, and is then too large

@@ -169,7 +169,7 @@ def _place(rows: pa.Table, ordinals: Ordinals) -> Columns:
 
 
 def _device(numbers: Int) -> Int:
-    """Return numbers of devices, those that none has as one that cannot be: they must fit int32."""
+    """Return numbers of devices; an impossible number stands for one that no device has: all must fit int32."""
     fits = np.iinfo(np.int32)
     if numbers.min(initial=0) >= -1 and numbers.max(initial=0) <= fits.max:
         return numbers

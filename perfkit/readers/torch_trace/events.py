@@ -49,7 +49,7 @@ class Spans:
         self.misdated = 0
 
     def add(self, events: list[Event], **more: NDArray[Any]) -> None:
-        """Append events; those that end before they start are counted and left out."""
+        """Append events; events that end before they start are counted and left out."""
         dur = nanoseconds([event.dur for event in events])
         columns: Columns = {
             "process": self.codes("process", [event.pid for event in events]),

@@ -130,7 +130,7 @@ class CopyArguments(msgspec.Struct, gc=False):
 
 
 def add_operators(ops: Spans, ranges: Spans, events: list[Event]) -> None:
-    """Append operators, and to the ranges those that are annotations."""
+    """Append operators; annotations go to the ranges as well."""
     annotations = [event for event in events if ANNOTATION.match(event.name)]
     if annotations:
         ranges.add(annotations)
@@ -230,7 +230,7 @@ def _frame(columns: Columns, **finished: Any) -> pd.DataFrame:
 
 
 def add_kernels(kernels: Spans, collectives: Spans, events: list[Event]) -> None:
-    """Append kernels, and to the collectives those that say what they sent."""
+    """Append kernels; kernels that say what they sent go to the collectives as well."""
     arguments = decoded(events, KernelArguments)
     gpu = _gpu(events, [a.device for a in arguments])
     kernels.add(
@@ -271,7 +271,7 @@ def _gpu(events: list[Event], devices: list[int | None]) -> Int:
 
 
 def _device(numbers: Int) -> Int:
-    """Return numbers of devices, -1 for those that no device has."""
+    """Return numbers of devices, -1 for a number that no device has."""
     return np.where((numbers < 0) | (numbers > MOST), -1, numbers)
 
 
