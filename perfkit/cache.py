@@ -18,6 +18,7 @@ import stat
 import sys
 import tempfile
 import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -39,13 +40,13 @@ MANY = 64  # files of a profile; of more only head and tail are looked at
 DAMAGED = (pa.ArrowException, OSError, SchemaError, ValueError, KeyError)
 
 
-class _Source:
+class Source:
     """The profile as its reader opens it, opened at most once and only if a copy is missing."""
 
-    def __init__(self, path: Path, name: str) -> None:
+    def __init__(self, path: Path, name: str, *, is_cached: bool = True) -> None:
         self.path, self.reader = path, name
-        self._state = state(path, name, reader(name).VERSION)
-        self.place = folder(path, name, self._state)
+        self.state = state(path, name, reader(name).VERSION)
+        self.place = folder(path, name, self.state) if is_cached else None
         self._profile: Profile | None = None
 
     def profile(self) -> Profile:
@@ -56,7 +57,7 @@ class _Source:
             capture, doubts = TABLES["CAPTURE"].checked(read.capture)
             capture = capture.assign(path=pd.array([shown(self.path)] * len(capture), dtype="string"))
             self._profile = replace(read, capture=capture, notes=(*read.notes, *doubts))
-            self._check()
+            self.check()
         return self._profile
 
     def _check_size(self) -> None:
@@ -69,27 +70,37 @@ class _Source:
                 "Cut it into parts."
             )
 
+    @property
+    def is_held(self) -> bool:
+        """Whether tables of the file may be in memory."""
+        return self._profile is not None
+
+    def release(self, copies: Mapping[str, _Copy]) -> None:
+        """Forget what the reader made of the file if the cache holds all of it."""
+        if all(copy.is_stored() for copy in copies.values()):
+            self._profile = None
+
     def table(self, table: str) -> Checked:
         """Read a table from the file, which must still be the one that was opened."""
-        self._check()
+        self.check()
         checked = self.profile().checked(table)
-        self._check()
+        self.check()
         return checked
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse a file that changed: tables of two recordings would be mixed, and the wrong ones kept."""
         try:
             now = state(self.path, self.reader, reader(self.reader).VERSION)
         except OSError as e:
             raise ReadError(f"{self.path}: the file is gone since it was loaded ({e.strerror}). Load it again.") from e
-        if now != self._state:
+        if now != self.state:
             raise ReadError(f"{self.path}: the file changed after it was loaded. Load it again.")
 
 
 class _Copy:
     """A table of a profile: its copy in the cache, or else what the file says, which is then copied."""
 
-    def __init__(self, source: _Source, table: str) -> None:
+    def __init__(self, source: Source, table: str) -> None:
         self._source, self._table = source, table
 
     def __call__(self) -> Checked:
@@ -101,6 +112,10 @@ class _Copy:
         checked = self._source.table(self._table)
         store(self._source.place, self._table, checked.frame, json.dumps(checked.notes))
         return checked
+
+    def is_stored(self) -> bool:
+        """Whether the cache has a copy, so that the table need not stay in memory."""
+        return bool(_copies(self._source.place, self._table))
 
     def notes(self) -> tuple[str, ...]:
         """Return the notes alone: the copy's, which is not read for them, or those of the table."""
@@ -156,13 +171,19 @@ def fetch(place: Path | None, table: str) -> tuple[pd.DataFrame, str] | None:
     """Return the copy of a table and the note stored with it, or None if there is none that is whole."""
     for file in _copies(place, table):
         with suppress(*DAMAGED):
-            content = file.read_bytes()
+            with pa.OSFile(os.fsencode(file)) as opened:
+                content = opened.read_buffer()  # no bytes: a thread of pyarrow that frees those at exit aborts
             if file.name != _file_name(table, content):
                 continue
-            stored = pq.ParquetFile(pa.BufferReader(content)).read()
-            note = (stored.schema.metadata or {}).get(b"perfkit", b"").decode()
-            return TABLES[table].check(_frame(stored, TABLES[table])), note
+            return from_parquet(content, table)
     return None
+
+
+def from_parquet(content: bytes | pa.Buffer, table: str) -> tuple[pd.DataFrame, str]:
+    """Return a table and the note stored with it; one of DAMAGED if the content is not that table."""
+    stored = pq.ParquetFile(pa.BufferReader(content)).read()
+    note = (stored.schema.metadata or {}).get(b"perfkit", b"").decode()
+    return TABLES[table].check(_frame(stored, TABLES[table])), note
 
 
 def note(place: Path | None, table: str) -> str | None:
@@ -207,7 +228,7 @@ def _taken(column: pa.ChunkedArray, dtype: str) -> np.ndarray | pd.arrays.Intege
     return pd.arrays.IntegerArray(values, absent)
 
 
-def _file_name(table: str, content: bytes) -> str:
+def _file_name(table: str, content: bytes | pa.Buffer) -> str:
     return f"{table}.{zlib.crc32(content):08x}.parquet"
 
 
@@ -215,7 +236,7 @@ def store(place: Path | None, table: str, frame: pd.DataFrame, note: str = "") -
     """Keep a copy of a table with a note, removing those of earlier states; where none can be written, do nothing."""
     if place is None:
         return
-    content = _parquet(frame, note)
+    content = parquet(frame, note)
     with suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
         for old in place.parent.glob(f"{place.name.rpartition('-')[0]}-*"):
@@ -236,7 +257,8 @@ def _write(target: Path, content: bytes) -> None:
             raise
 
 
-def _parquet(frame: pd.DataFrame, note: str) -> bytes:
+def parquet(frame: pd.DataFrame, note: str = "", **more: object) -> bytes:
+    """Return a table as a Parquet file with a note; `more` are options of pyarrow."""
     columns = pa.Table.from_pandas(frame, preserve_index=False)
     for i, field in enumerate(columns.schema):
         if pa.types.is_dictionary(field.type) and pa.types.is_null(field.type.value_type):
@@ -244,7 +266,7 @@ def _parquet(frame: pd.DataFrame, note: str) -> bytes:
             columns = columns.set_column(i, field.name, pa.nulls(len(frame), pa.string()).dictionary_encode())
     columns = columns.replace_schema_metadata({**(columns.schema.metadata or {}), b"perfkit": note.encode()})
     sink = pa.BufferOutputStream()
-    pq.write_table(columns, sink, **_encoding(frame))
+    pq.write_table(columns, sink, **{**_encoding(frame), **more})
     return bytes(sink.getvalue().to_pybytes())
 
 
@@ -259,7 +281,7 @@ def _encoding(frame: pd.DataFrame) -> dict[str, object]:
 
 def opened(path: Path, name: str) -> Profile:
     """Open a profile through the cache; ReadError if it cannot be read, or has changed when a table is read."""
-    source = _Source(path, name)
+    source = Source(path, name)
     profile = _recalled(source)
     if profile is None:
         profile = source.profile()
@@ -267,10 +289,15 @@ def opened(path: Path, name: str) -> Profile:
         stated = {"rank": profile.rank, "node": profile.node}
         description = {"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, **stated}
         store(source.place, "CAPTURE", profile.capture, json.dumps(description))
-    return replace(profile, loaders={table: _Copy(source, table) for table in profile.loaders})
+    copies = {table: _Copy(source, table) for table in profile.loaders}
+    if source.is_held and getattr(reader(name), "ONE_PASS", False):
+        for copy in copies.values():
+            copy()
+        source.release(copies)
+    return replace(profile, loaders=copies)
 
 
-def _recalled(source: _Source) -> Profile | None:
+def _recalled(source: Source) -> Profile | None:
     """Return a profile as its copy in the cache describes it; None if there is none, or its description is damaged."""
     copy = fetch(source.place, "CAPTURE")
     if copy is None or copy[0].empty:

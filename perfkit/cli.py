@@ -12,13 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from perfkit import options
 from perfkit.errors import PerfkitError
 from perfkit.format import elided
 
@@ -70,67 +70,6 @@ class Errors(click.Group):
         return _fail(problem)
 
 
-UNITS = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "µs": 1_000, "ns": 1}
-
-
-T = TypeVar("T")
-
-
-class Parsed(click.ParamType[T]):
-    """A text that a function reads; the words in which that refuses one, as ValueError, are click's."""
-
-    def __init__(self, name: str, parse: Callable[[str], T]) -> None:
-        self.name, self._parse = name, parse
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> T:
-        """Return what the text stands for; a default, which is no text, as it is."""
-        try:
-            return self._parse(value) if isinstance(value, str) else cast(T, value)
-        except ValueError as e:
-            self.fail(str(e), param, ctx)
-
-
-def _duration(text: str) -> int:
-    """Return a time with its unit, such as 5s or 200ms, as nanoseconds."""
-    number = text.rstrip("nmuµs")
-    try:
-        return round(float(number) * UNITS[text[len(number) :]])
-    except (KeyError, ValueError, OverflowError):
-        units = ", ".join(UNITS)
-        raise ValueError(f"{text!r} is no time with a unit of {units}, for example 5s or 200ms") from None
-
-
-def _window(text: str) -> tuple[int, int]:
-    """Return a window such as 5s:7.5s or 200ms:900ms, as nanoseconds."""
-    first, colon, last = text.partition(":")
-    if not colon:
-        raise ValueError(f"{text!r} is not START:END, for example 5s:7s")
-    return _duration(first), _duration(last)
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """Return ranks or GPUs such as 0,2."""
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(f"{text!r} is no list of numbers, for example 0,2") from None
-
-
-def _time(text: str) -> float:
-    """Return a time such as 2026-01-31T10:00:00Z as seconds since 1970 UTC; its zone is never guessed."""
-    with suppress(ValueError):
-        return float(text)
-    try:
-        when = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is no time such as 2026-01-31T10:00:00Z") from None
-    if when.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone: append Z for UTC, or an offset such as +02:00")
-    return when.timestamp()
-
-
-NUMBERS = Parsed("numbers", _numbers)
-WORDS = Parsed("words", lambda text: tuple(word.strip() for word in text.split(",")))
 FILE = click.Path(path_type=Path)
 PEAKS = click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks.")
 OUT = click.option(
@@ -138,7 +77,7 @@ OUT = click.option(
     type=FILE,
     default=Path("baseline.json"),
     show_default=True,
-    help="JSON file to make or complete; beside it a CSV file for `perfkit report --peaks`.",
+    help="JSON file to make or complete; a CSV file for `perfkit report --peaks` goes next to it.",
 )
 
 
@@ -152,10 +91,10 @@ def main() -> None:
 @click.argument("paths", type=FILE, nargs=-1, required=True, metavar="BEFORE AFTER...")
 @click.option(
     "--labels",
-    type=WORDS,
+    type=options.WORDS,
     default=(),
     metavar="LABEL,...",
-    help="A word for each run, for example before,amp,compile; runs of one label are repeats.",
+    help="A label for each run, for example before,amp,compile; runs with the same label are repeats.",
 )
 @PEAKS
 @click.option("--out", type=FILE, help="Folder to make, with a page and the JSON.")
@@ -163,7 +102,7 @@ def main() -> None:
 def compare(
     paths: tuple[Path, ...], labels: tuple[str, ...], peaks: Path | None, out: Path | None, as_json: bool
 ) -> None:
-    """Say what differs between two runs, or what each change of a series did.
+    """Show the differences between two runs, or the effect of each change in a series.
 
     A run is a profile or a folder of any kind. More than two are a ledger: each is compared with the one before it.
     """
@@ -213,7 +152,7 @@ def check(
     junit: Path | None,
     as_json: Path | None,
 ) -> None:
-    """Say whether a run is worse than its baseline or over its budget; several runs are repeats.
+    """Check whether a run is worse than its baseline or over its budget; several runs are repeats.
 
     The exit status is 0 where nothing got worse, 1 where something did, 2 where of something it cannot be told.
     """
@@ -233,19 +172,19 @@ def check(
 
 @main.group()
 def baseline() -> None:
-    """Measure what this machine can do, to hold programs against it (needs perfkit[torch])."""
+    """Measure the peaks of this machine, to compare programs with them (needs perfkit[torch])."""
 
 
 @main.group()
 def record() -> None:
-    """Say or do what records a profile."""
+    """Record a profile, or print how to record one."""
 
 
 @main.command()
 @click.argument("path", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print the same as JSON.")
 def inspect(path: Path, as_json: bool) -> None:
-    """Say what a profile or folder holds, and what is missing and how to record it."""
+    """List what a profile or folder holds, what is missing, and how to record it."""
     from perfkit.readers import kind
     from perfkit.run import load
 
@@ -279,7 +218,7 @@ def _described(content: dict[str, Any]) -> str:
     for profile in content["profiles"]:
         lasted = f", {duration(profile['dur_ns'])}" if profile["dur_ns"] else ""
         lines += [f"{profile['path']}", f"  {profile['tool']} {profile['tool_version']}".rstrip() + lasted]
-        lines += [f"  {rows:>12,} {name}" for name, rows in profile["rows"].items()]
+        lines += [f"  {rows:>12,} {name.replace('_', ' ')}" for name, rows in profile["rows"].items()]
     lines += ["GPUs: " + (", ".join(printable(d, 80) for d in content["devices"]) or "not recorded")]
     lines += [f"missing: {m['what']}\n         record with: {m['record']}" for m in content["missing"]]
     lines += [f"note: {printable(note, 300)}" for note in content["notes"]]
@@ -287,47 +226,92 @@ def _described(content: dict[str, Any]) -> str:
 
 
 @main.command()
+@click.argument("paths", type=FILE, nargs=-1, required=True, metavar="PATH...")
+@click.option("--out", type=FILE, required=True, metavar="STORE", help="Store to make or complete.")
+@click.option("--workers", type=click.IntRange(1), help="Processes; one per core if not given, fewer for large files.")
+@click.option("--dask", default="", metavar="ADDRESS", help="Dask scheduler; `local` starts one (needs perfkit[dask]).")
+@click.option("--part", type=options.Parsed("I/N", options.part), default="1/1", help="Part of a job array, as 3/8.")
+@click.option("--rank-regex", default="", help=r"Finds the rank in a path, for example 'report\.(\d+)\.'.")
+def ingest(
+    paths: tuple[Path, ...], out: Path, workers: int | None, dask: str, part: tuple[int, int], rank_regex: str
+) -> None:
+    """Read the profiles of many ranks into a store, which every command then takes as a run.
+
+    Run it again to complete a store: files that did not change are kept. Files that cannot be read are named.
+    """
+    from perfkit import store
+
+    with _bar("ingest") as progress:
+        made = store.ingest(
+            paths,
+            out,
+            workers=workers or 0,
+            dask=dask,
+            part=part,
+            rank_regex=rank_regex,
+            done=lambda number, of: progress(number, of, "files") if number % (1 + of // 20) == 0 else None,
+        )
+    for refusal in made.refused:
+        _note(f"{refusal.path}: {refusal.reason}")
+    say(f"{out}: {made.read} files read, {made.kept} kept, {len(made.refused)} refused")
+    sys.exit(2 if made.refused else 0)
+
+
+@main.command()
 @click.argument("path", type=FILE)
 @click.option("--out", type=FILE, default=Path("report"), show_default=True, help="Folder to make.")
 @click.option("--baseline", type=FILE, help="An earlier run to compare with.")
-@click.option("--ranks", type=NUMBERS, default=(), help="Ranks, for example 0,8; all if not given.")
-@click.option("--gpus", type=NUMBERS, default=(), help="CUDA ordinals, for example 0,2; all if not given.")
+@click.option("--ranks", type=options.NUMBERS, default=(), help="Ranks, for example 0,8; all if not given.")
+@click.option("--gpus", type=options.NUMBERS, default=(), help="CUDA ordinals, for example 0,2; all if not given.")
 @click.option(
-    "--window", type=Parsed("start:end", _window), default=None, help="Part of the recording, for example 5s:7s."
+    "--window",
+    type=options.Parsed("start:end", options.window),
+    default=None,
+    help="Part of the recording, for example 5s:7s.",
 )
 @click.option("--peaks", type=FILE, help="CSV file of the GPU's own peaks, for the roofline.")
 @click.option("--kernels", default="", help="Text in the kernels' names, or a pattern with * and ?.")
 @click.option(
     "--families",
-    type=WORDS,
+    type=options.WORDS,
     default=(),
     metavar="FAMILY,...",
     help="Families of kernels, for example gemm,attention; all if not given.",
 )
 @click.option("--pdf", is_flag=True, help="Print the page to report.pdf too (needs Chromium).")
 @click.option("--published", type=FILE, help="JSON of published figures of the call paths.")
+@options.job
 @click.option("--keep-paths", is_flag=True, help="Leave paths, user and host name of this machine in the report.")
-def report(path: Path, out: Path, window: tuple[int, int] | None, **options: Any) -> None:
-    """Run the notebooks on a profile or folder and write one page, summaries and tables."""
+def report(path: Path, out: Path, window: tuple[int, int] | None, **given: Any) -> None:
+    """Run the notebooks on a profile or folder and write pages, summaries and tables.
+
+    What only you know (parameters of the model, tokens per step, price, ...) can also stand in perfkit.toml beside the
+    run, in a table [job].
+    """
     from perfkit.report.pages import build
 
     notes: list[str] = []
     try:
         with _bar("report") as progress:
-            page = build(path, out, window=window or (), progress=progress, note=notes.append, **options)
+            page = build(path, out, window=window or (), progress=progress, note=notes.append, **given)
     finally:
         for note in notes:
             _note(note)
+    if summary := _first_page(page.parent):
+        say(summary)
     say(page)
 
 
 @contextmanager
 def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
-    """Yield what shows how many steps are done: nothing, unless a person watches."""
+    """Yield what shows how many steps are done, and the time left: a bar for a person, else a line for each step."""
+    begun = time.monotonic()
     if not sys.stderr.isatty():
-        yield lambda done, of, what: None
+        yield lambda done, of, what: say(f"{label}: {done} of {of} done: {what} ({_left(begun, done, of)})", err=True)
         return
-    with click.progressbar(length=1, label=label, file=sys.stderr, item_show_func=lambda what: what or "") as bar:
+    with click.progressbar(
+        length=1, label=label, file=sys.stderr, show_eta=True, item_show_func=lambda what: what or ""
+    ) as bar:
 
         def progress(done: int, of: int, what: str) -> None:
             bar.length = of
@@ -336,24 +320,45 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
         yield progress
 
 
+def _left(begun: float, done: int, of: int) -> str:
+    """Return the time that is left, from the time that the steps took so far."""
+    passed = time.monotonic() - begun
+    return f"{passed:.0f} s, about {passed / done * (of - done):.0f} s left" if done < of else f"{passed:.0f} s in all"
+
+
+def _first_page(folder: Path) -> str:
+    """Return the verdict of a report and its first actions, as a terminal shows them; empty if there are none."""
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))["summary"]
+    told = [f"{n}. {f['title']}. {f['gain']}".strip() for n, f in enumerate(summary["ranking"][:3], start=1)]
+    actions = [f"   Do first: {f['action']}." if f["action"] else "" for f in summary["ranking"][:3]]
+    lines = (line for both in zip(told, actions, strict=True) for line in both)
+    return "\n".join(filter(None, [summary["verdict"], *lines]))
+
+
 @main.command()
 @click.argument("path", type=FILE, required=False)
 @click.option("--folder", type=FILE, help="Working copy of the notebooks; perfkit-lab/NAME OF THE RUN if not given.")
 @click.option("--no-browser", is_flag=True, help="Only print the address.")
 @click.option("--jupyter", multiple=True, help="An option for JupyterLab, for example --jupyter=--port=9999.")
-def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...]) -> None:
+@click.option("--labs", is_flag=True, help="Open the labs of the course instead, copied to perfkit-lab/labs.")
+def lab(path: Path | None, folder: Path | None, no_browser: bool, jupyter: tuple[str, ...], labs: bool) -> None:
     """Open JupyterLab on a working copy of the notebooks, with PATH or the sample run as their profile.
 
     The first page says which of them the run can answer.
     """
-    from perfkit.report.lab import command, description, prepare
+    from perfkit.report.lab import command, description, prepare, prepare_course
     from perfkit.run import load
 
+    options = [*(["--no-browser"] if no_browser else []), *jupyter]
+    if labs:
+        if path:
+            raise click.UsageError("--labs: the labs have their own profiles; leave PATH out.")
+        sys.exit(command(prepare_course(folder), options, "lab1_the_gpu"))
     if path:
         load(path)
     place = prepare(folder, path)
     click.echo("\n".join(description(place, path)), err=True)
-    sys.exit(command(place, [*(["--no-browser"] if no_browser else []), *jupyter]))
+    sys.exit(command(place, options))
 
 
 @main.command()
@@ -425,10 +430,13 @@ def record_torch() -> None:
 @record.command("prometheus")
 @click.argument("url")
 @click.option(
-    "--start", type=Parsed("time", _time), required=True, help="For example 2026-01-31T10:00:00Z, or s since 1970."
+    "--start",
+    type=options.Parsed("time", options.time),
+    required=True,
+    help="For example 2026-01-31T10:00:00Z, or s since 1970.",
 )
-@click.option("--end", type=Parsed("time", _time), help="Now if not given.")
-@click.option("--step", type=float, default=15.0, show_default=True, help="Distance of the points in s.")
+@click.option("--end", type=options.Parsed("time", options.time), help="Now if not given.")
+@click.option("--step", type=float, default=15.0, show_default=True, help="Time between two points in s.")
 @click.option("--match", default="", help="Label matchers, for example 'Hostname=~\"node0[12]\"'.")
 @click.option("--out", type=FILE, default=Path("gpus.json"), show_default=True, help="File to write.")
 def record_prometheus(url: str, start: float, end: float | None, step: float, match: str, out: Path) -> None:

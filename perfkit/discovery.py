@@ -2,8 +2,8 @@
 
 A capture that lies there in several forms is read in one of them (FORMS).
 
-Files of one reader and one tool are of different ranks (nodes, for monitoring logs): of those that they state if these
-differ, else of those in names like rank1_step10, else of their positions. Files whose names differ in the step or the
+Files of one reader and one tool are of different ranks (nodes, for monitoring logs). The files state the ranks; if
+these are equal, names like rank1_step10 do, else the positions. Files whose names differ in the step or the
 time only are recordings of one rank one after the other. Files of several tools are of one and the same rank: what
 ``nvidia-smi dmon`` and ``nvidia-smi -q`` say of a node is about the same GPUs. A file with several ranks inside keeps
 them; where another has one of them too, they are counted from the next free one on, which a note says.
@@ -19,14 +19,16 @@ import os
 import re
 import stat
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
-from perfkit.errors import ReadError
+from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import printable
+from perfkit.job import FILE as JOB_FILE
 from perfkit.profile import Profile
 from perfkit.readers import SUFFIXES, broken, claimants, reader, rivals, unrecognised
 from perfkit.readers.text import by_number
@@ -36,10 +38,16 @@ FORMS = (
     *(".sqlite", "_pqtdir", "_arwdir", ".raw_base.csv", ".raw.csv", ".details.csv", ".csv"),
     *("", ".json", ".json.gz", ".nsys-rep", ".qdrep", ".ncu-rep"),
 )
-NAMED = 5  # folders, of those that hold a profile where a folder above them was given
+NAMED = 5  # folders with a profile, where a folder above them was given
 # In names of recordings: the step or the time (ms or ns since 1970) at which one was made, and the rank that made it.
-EPISODE = re.compile(r"[._-]?step[._-]?\d{1,12}(?!\d)|\.\d{13,19}(?=\.)", re.IGNORECASE)
+EPISODE = re.compile(r"[._-]?step[._-]?\d{1,12}(?!\d)|\.\d{13,19}(?=\.)|^\d{10}(?:\.\d+)?-(?=TP-)", re.IGNORECASE)
 RANK = re.compile(r"(?<![a-z])rank[._-]?(\d{1,6})(?!\d)", re.IGNORECASE)
+# Folders of one cycle of the profiler (torchtitan), and all folders into which programs sort the files of one run.
+CYCLE = re.compile(r"(?:iteration|iter|step|cycle)[._-]?\d{1,12}", re.IGNORECASE)
+LAYOUT = re.compile(
+    rf"{CYCLE.pattern}|(?:rank|node|host|worker|proc)[._-]?\d{{1,9}}|profile_traces?|torch_profile", re.I
+)
+LEVELS = 6  # of folders, at most
 LOOKED = 100  # of them, and at as many things in each, is looked at
 # What is neither a file nor a folder: to open it may wait for ever, or take what belongs to another program.
 SPECIAL = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
@@ -75,8 +83,11 @@ class _Stated(NamedTuple):
     itself: bool
 
 
-def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
-    """Return the profiles at these paths, each with the name of every reader of it, and notes on what was left out."""
+def discovered(given: Sequence[Path], *, deep: bool = False) -> tuple[list[Found], list[str]]:
+    """Return the profiles at these paths, each with the name of every reader of it, and notes on what was left out.
+
+    Folders in a folder are looked into with `deep`; else only those of a LAYOUT, where no profile lies beside them.
+    """
     if not given:
         raise ValueError("path: an empty list names no profile")
     profiles: list[Found] = []
@@ -88,7 +99,7 @@ def discovered(given: Sequence[Path]) -> tuple[list[Found], list[str]]:
             notes += rivals(item, claimed)
             profiles += [Found(_whole(item, name), name) for name in claimed]
         elif item.is_dir():
-            profiles += _inside(item, notes)
+            profiles += _inside(item, notes, deep)
         else:
             raise unrecognised(item)
     return list({(profile.path.resolve(), profile.reader): profile for profile in profiles}.values()), notes
@@ -120,14 +131,32 @@ def _is_special(path: Path) -> bool:
 
 
 def _whole(path: Path, claimed: str) -> Path:
-    """Return the folder of a file that is one of several of its profile: what changes beside it changes the profile."""
+    """Return the folder of a file that is one of several of its profile: its neighbours are part of it."""
     return path.parent if path.is_file() and getattr(reader(claimed), "FOLDER", False) else path
 
 
-def _inside(folder: Path, notes: list[str]) -> list[Found]:
+def pattern(rank_regex: str) -> re.Pattern[str] | None:
+    """Return the pattern that a user gave for the ranks in paths; PerfkitError if it is none."""
+    try:
+        compiled = re.compile(rank_regex)
+    except re.error as e:
+        raise PerfkitError(f"rank_regex {rank_regex!r}: no regular expression ({e}).") from e
+    if rank_regex and compiled.groups != 1:
+        raise PerfkitError(f"rank_regex {rank_regex!r}: put the digits of the rank, and nothing else, in parentheses.")
+    return compiled if rank_regex else None
+
+
+def rank_in(path: Path, pattern: re.Pattern[str] | None) -> int | None:
+    """Return the rank that a user's pattern finds in a path, None if it finds none."""
+    match = pattern.search(str(path)) if pattern else None
+    return int(match[1]) if match and re.fullmatch(r"\d{1,9}", match[1] or "") else None
+
+
+def _inside(folder: Path, notes: list[str], deep: bool, levels: int = LEVELS) -> list[Found]:
     """Return the profiles in a folder, each capture in one form; what should be a profile and is none is noted."""
     profiles: list[Found] = []
     others: list[str] = []
+    inner: list[Path] = []
     refused: list[tuple[Path, ReadError]] = []
     for item in _sorted(folder):
         if item.name.startswith("."):
@@ -138,15 +167,24 @@ def _inside(folder: Path, notes: list[str]) -> list[Found]:
             profiles += [Found(item, name, is_given=False) for name in claimed]
         elif item.suffix in SUFFIXES and not _is_special(item):
             refused.append((item, unrecognised(item)))
+        elif item.is_dir() and not item.is_symlink() and (deep or LAYOUT.fullmatch(item.name)):
+            inner.append(item)
         else:
-            others.append(item.name)
-    if not profiles:
+            others += [item.name] if item.name != JOB_FILE else []
+    beside = _in_one_form(profiles, notes)
+    if levels and (deep or not profiles):
+        for item in inner:
+            with suppress(ReadError):  # a folder without a profile
+                beside += _inside(item, notes, deep, levels - 1)
+        inner = []
+    others += [item.name for item in inner]
+    if not beside:
         raise refused[0][1] if refused else _deeper(folder) or unrecognised(folder)
     notes += [not_read(item, error) for item, error in refused]
     if others:
         listed = ", ".join(others[:3]) + (f" and {len(others) - 3} more" if len(others) > 3 else "")
         notes.append(f"{folder.name}: left out what is no profile ({listed})")
-    return _in_one_form(profiles, notes)
+    return beside
 
 
 def not_read(path: Path, error: ReadError) -> str:
@@ -172,7 +210,7 @@ def _sorted(folder: Path) -> list[Path]:
 
 
 def _in_one_form(profiles: list[Found], notes: list[str]) -> list[Found]:
-    """Leave out a report beside its own export, and an export beside another of the same report."""
+    """Leave out a report if its export is in the folder, and all but one export of the same report."""
     captures: dict[tuple[str, str], list[tuple[int, Path]]] = {}
     for path, name, _ in profiles:
         form = next((f for f in FORMS if f and path.name.endswith(f)), "")
@@ -201,10 +239,13 @@ def places(profiles: Sequence[Profile]) -> tuple[list[Place], list[str]]:
             placed[i] = Place(own.ranks[0] + shift, shift, _ranked(profiles[i]))
             if shift and own.itself:
                 notes.append(f"{profiles[i].path.name}: {_counted(own.ranks, shift)}")
+    between = "what was not recorded between them is left out"
+    if len({profile.reader for profile in profiles}) > 1:  # as in `perfkit.run.shifts`
+        between = "the time between them counts, since another tool recorded too"
     for i, first in first_of.items():
         placed[i] = placed[first]
         both = f"the same rank ({placed[first].first}) as {profiles[first].path.name}, at another time"
-        notes.append(f"{profiles[i].path.name}: a recording of {both}; what was not recorded between them is left out")
+        notes.append(f"{profiles[i].path.name}: a recording of {both}; {between}")
     return placed, [*notes, *_by_host(profiles, list(tools.values()), placed)]
 
 
@@ -225,26 +266,22 @@ def episodes(profiles: Sequence[Profile]) -> dict[int, int]:
     for tool, beside in _by_tool(profiles).items():
         for i in beside:
             profile = profiles[i]
-            name = EPISODE.sub("", profile.path.name)
-            if name != profile.path.name and re.search(r"\w", name.partition(".")[0]):
-                alike.setdefault((tool, profile.path.parent, name, profile.rank), []).append(i)
+            name, folder = EPISODE.sub("", profile.path.name), profile.path.parent
+            if CYCLE.fullmatch(folder.name):
+                alike.setdefault((tool, folder.parent, name, profile.rank), []).append(i)
+            elif name != profile.path.name and re.search(r"\w", name.partition(".")[0]):
+                alike.setdefault((tool, folder, name, profile.rank), []).append(i)
     first_of: dict[int, int] = {}
     for group in alike.values():
-        spans = sorted((*_recorded(profiles[i]), i) for i in group)
+        spans = sorted((*(profiles[i].span or (0, 0)), i) for i in group)
         if spans[0][0] and all(one[1] <= other[0] for one, other in pairwise(spans)):
             first_of.update({i: spans[0][2] for _, _, i in spans[1:]})
     return first_of
 
 
-def _recorded(profile: Profile) -> tuple[int, int]:
-    """Return when a recording started and ended, ns since 1970; 0, 0 where that is not known."""
-    start, lasted = profile.capture["t0_unix_ns"].iloc[0], profile.capture["dur_ns"].iloc[0]
-    return (0, 0) if pd.isna(start) or pd.isna(lasted) else (int(start), int(start) + int(lasted))
-
-
 def _named(profiles: Sequence[Profile], stated: list[_Stated]) -> list[_Stated]:
-    """Return the ranks that files state, or where none states one, those in names like rank1_step10 if these differ."""
-    found = [RANK.search(p.path.name) if EPISODE.search(p.path.name) else None for p in profiles]
+    """Return the ranks that files state, or where none states one, those in names like rank1_trace if these differ."""
+    found = [RANK.search(p.path.name) for p in profiles]
     ranks = [int(rank[1]) for rank in found if rank]
     if any(file.itself for file in stated) or len({*ranks}) < len(profiles):
         return stated

@@ -10,8 +10,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import pandas as pd
-
 MISSING = "n/a"
 
 
@@ -42,11 +40,17 @@ def number(value: float) -> str:
     >>> number(0.012345), number(1234.5), number(float("nan"))
     ('0.0123', '1,234', 'n/a')
     """
-    if pd.isna(value):
+    if _is_missing(value):
         return MISSING
     rounded = _rounded(abs(value))
     digits = 2 - math.floor(math.log10(rounded)) if 0 < rounded < math.inf else 0
     return f"{value:,.{max(digits, 0)}f}"
+
+
+def _is_missing(value: object) -> bool:
+    import pandas as pd  # which the command needs for no message
+
+    return bool(pd.isna(value))  # type: ignore[call-overload]
 
 
 def duration(ns: float) -> str:
@@ -55,7 +59,7 @@ def duration(ns: float) -> str:
     >>> duration(999), duration(1_234_567), duration(150_000_000_000)
     ('999 ns', '1.23 ms', '2 min 30 s')
     """
-    if pd.isna(ns) or abs(ns) < 120e9:
+    if _is_missing(ns) or abs(ns) < 120e9:
         return _in_ladder(ns, TIME)
     minutes, seconds = divmod(round(abs(ns) / 1e9), 60)
     hours, minutes = divmod(minutes, 60)
@@ -78,7 +82,7 @@ def percent(frac: float) -> str:
     >>> percent(0.1234), percent(0.00001), percent(0.99999), percent(1)
     ('12.3 %', '< 0.01 %', '> 99.9 %', '100 %')
     """
-    if pd.isna(frac):
+    if _is_missing(frac):
         return MISSING
     if frac in (0, 1):
         return f"{frac:.0%}".replace("%", " %")
@@ -115,7 +119,7 @@ def _rounded(value: float) -> float:
 
 
 def _in_ladder(value: float, ladder: tuple[Unit, ...]) -> str:
-    if pd.isna(value):
+    if _is_missing(value):
         return MISSING
     chosen = unit(value, ladder)
     shown = f"{value:,.0f}" if chosen is ladder[0] else number(value / chosen.size)

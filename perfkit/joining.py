@@ -1,12 +1,14 @@
 """Joining: which profiles at the same paths can be of one program on one machine, and which cannot.
 
-Profiles are compared with those that belong already, what holds times of single kernels first: a timeline, a
+Profiles are compared with the ones that already belong: first what holds times of single kernels first: a timeline, a
 framework's trace, counters, call paths, then logs. One is kept apart where a fact contradicts that it is of the same
 runs: it was recorded long before or after all others, on another GPU, launched other kernels or hardly any of them, is
 a log of more than the GPU can do, or of collectives of several ranks while one GPU worked without any. What a profile
 does not state contradicts nothing, and small differences are left to the notes of `perfkit.discovery` and `Run`.
 
 A profile of a folder that does not belong is left out with a note. One that was given by its own path is refused.
+
+`stacked`, `distinct` and `devices` put the tables of those that belong together, and count nothing twice.
 """
 
 from __future__ import annotations
@@ -14,9 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from pandas.api.types import union_categoricals
 
 from perfkit import names
-from perfkit.analysis.calltree.paths import KERNEL, launched
 from perfkit.discovery import is_alike
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, printable, size
@@ -33,6 +39,7 @@ OF_ANOTHER_RUN_NS = DAY_NS  # from a log to the recording beside it (convention)
 MORE_LAUNCHES = 100  # times as many launches: hardly of the same work (convention; a part of a run is often a tenth)
 ABOVE_LIMIT = 1.5  # times the data sheet's power: more than makers let users raise it (convention)
 ABOVE_MEMORY = 1.02  # times the GPU's memory: tools count what is reserved differently
+LISTED = 3  # metrics in a note
 REMEDY = "Load it alone, or beside what was recorded of the same program on the same machine"
 _UNNAMED = re.compile(r"0x[0-9a-f]+|\D*", re.IGNORECASE)  # an identifier, or a name without a model number
 _BINARY = re.compile(r" \[[^\]]*\]$")  # which HPCToolkit adds to the name of a kernel
@@ -66,28 +73,22 @@ def contradictions(profile: Profile, others: Sequence[Profile]) -> Iterator[str]
 
 def _long_apart(profile: Profile, others: Sequence[Profile]) -> str:
     """Say how long before or after all others a profile was recorded, if too long."""
-    if not (timed := [other for other in others if _span(other)]) or not _span(profile):
+    timed = [(other.span, other) for other in others if other.span]
+    if not timed or not profile.span:
         return ""
-    start, end = _span(profile)
-    gaps = [max(_span(other)[0] - end, start - _span(other)[1]) for other in timed]
+    start, end = profile.span
+    gaps = [max(began - end, start - ended) for (began, ended), _ in timed]
     nearest = min(range(len(gaps)), key=gaps.__getitem__)
+    (_, ended), other = timed[nearest]
     is_log = kind(profile.reader) in ("monitor", "training") and end > start
     if gaps[nearest] <= (OF_ANOTHER_RUN_NS if is_log else LONG_NS):
         return ""
-    order = "after" if start > _span(timed[nearest])[1] else "before"
-    return f"it was recorded {_days(gaps[nearest])} {order} {printable(timed[nearest].path.name, 80)}"
+    order = "after" if start > ended else "before"
+    return f"it was recorded {_days(gaps[nearest])} {order} {printable(other.path.name, 80)}"
 
 
 def _days(ns: int) -> str:
     return f"{ns / DAY_NS:,.0f} days" if ns >= 2 * DAY_NS else duration(ns)
-
-
-def _span(profile: Profile) -> tuple[int, ...]:
-    """Return when a profile begins and ends, ns since 1970; empty where the wall clock is not known."""
-    if profile.capture["t0_unix_ns"].isna().any():
-        return ()
-    start = int(profile.capture["t0_unix_ns"].iloc[0])
-    return start, start + int(profile.capture["dur_ns"].iloc[0])
 
 
 def _of_another_gpu(profile: Profile, others: Sequence[Profile]) -> str:
@@ -113,8 +114,10 @@ def _listed(gpus: Sequence[str]) -> str:
 
 def _of_more_than_it_has(profile: Profile, others: Sequence[Profile]) -> str:
     """Say what a log reads that no GPU of the others can have: memory in use, power."""
+    if "SAMPLES" not in profile.loaders or kind(profile.reader) != "monitor" or _gpus([profile]):
+        return ""
     tables = [other.table("DEVICES") for other in others if "DEVICES" in other.loaders and _gpus([other])]
-    if "SAMPLES" not in profile.loaders or kind(profile.reader) != "monitor" or not tables or _gpus([profile]):
+    if not tables:
         return ""
     samples = profile.table("SAMPLES")
     most = samples.groupby("metric", observed=True)["value"].max()
@@ -131,9 +134,10 @@ def _of_more_than_it_has(profile: Profile, others: Sequence[Profile]) -> str:
 
 def _of_other_kernels(profile: Profile, others: Sequence[Profile]) -> str:
     """Say which kernels call paths lead to, if a timeline has none of them, or how many launches, if far fewer."""
-    timelines = _with_kernels(others)
-    if "CALLTREE" not in profile.loaders or not timelines:
+    if "CALLTREE" not in profile.loaders or not (timelines := _with_kernels(others)):
         return ""
+    from perfkit.analysis.calltree.paths import launched  # most runs have no call paths, and need no analysis yet
+
     sites = launched(profile.table("CALLTREE"), profile.table("CALL_METRICS"))
     tables = [timeline.table("KERNELS") for timeline in timelines]
     launches, count = float(sites["launch_count"].sum()), sum(map(len, tables))
@@ -154,6 +158,8 @@ def _with_kernels(profiles: Sequence[Profile]) -> list[Profile]:
 
 def _bases(full_names: Iterable[str]) -> set[str]:
     """Return kernels without templates and parameters, which tools write differently; empty if one has no name."""
+    from perfkit.analysis.calltree.paths import KERNEL
+
     every = {_BINARY.sub("", str(name)) for name in full_names}
     return set() if KERNEL in every else set(map(names.base, every))
 
@@ -176,3 +182,81 @@ def _ranks(profile: Profile) -> int:
     links, collectives = profile.table("LINKS"), profile.table("COLLECTIVES")
     counted = int(collectives["ranks"].max()) if collectives["ranks"].notna().any() else 0
     return max(counted, *(1 + int(links[end].max()) for end in ("from_rank", "to_rank") if len(links)), 0)
+
+
+class _Series(NamedTuple):
+    """The readings [start, stop) of one metric of a device in one of several frames."""
+
+    device: tuple[int, int, str]
+    frame: int
+    start: int
+    stop: int
+    first_ns: int
+    last_ns: int
+
+    @property
+    def readings(self) -> int:
+        return self.stop - self.start
+
+    def meets(self, other: _Series) -> bool:
+        """Tell whether two have readings of one time; a single reading is of the time of all others."""
+        return 1 in (self.readings, other.readings) or (
+            self.first_ns <= other.last_ns and other.first_ns <= self.last_ns
+        )
+
+
+def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:
+    """Stack frames; categories are united, which plain concatenation would turn into text."""
+    columns = {}
+    for name in parts[0].columns:
+        values = [part[name] for part in parts]
+        if isinstance(values[0].dtype, pd.CategoricalDtype):
+            columns[name] = pd.Series(union_categoricals(values, sort_categories=True))
+        else:
+            columns[name] = pd.concat(values, ignore_index=True)
+    return pd.DataFrame(columns, copy=False)
+
+
+def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
+    """Return SAMPLES without series that another has of the same time; of two the one with more readings stays."""
+    if len(frames) < 2:
+        return list(frames), []
+    longest = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
+    kept: dict[tuple[int, int, str], list[_Series]] = {}
+    masks = [np.ones(len(frame), bool) for frame in frames]
+    left: dict[tuple[int, int], dict[str, None]] = {}
+    for one in longest:
+        others = (other for other in kept.get(one.device, ()) if other.frame != one.frame)
+        better = next((other for other in others if other.meets(one)), None)
+        if better is None:
+            kept.setdefault(one.device, []).append(one)
+        else:
+            masks[one.frame][one.start : one.stop] = False
+            left.setdefault((one.frame, better.frame), {})[one.device[2]] = None
+    notes = [
+        f"{names[less]}: {', '.join([*metrics][:LISTED])}"
+        f"{f' and {len(metrics) - LISTED} more' if len(metrics) > LISTED else ''} left out, "
+        f"{names[more]} has more readings of the same GPUs"
+        for (less, more), metrics in sorted(left.items())
+    ]
+    return [frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)], notes
+
+
+def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
+    """Return the series of a table whose order puts the readings of each one after the other."""
+    keys = [frame[name].to_numpy() for name in ("rank", "gpu")] + [frame["metric"].cat.codes.to_numpy()]
+    changed = np.logical_or.reduce([np.diff(key) != 0 for key in keys])
+    starts = np.append(0, 1 + np.flatnonzero(changed))[: len(frame)]
+    stops = np.append(starts[1:], len(frame))[: len(starts)]
+    heads, times = frame.iloc[starts], frame["time_ns"].to_numpy()
+    devices = zip(heads["rank"].tolist(), heads["gpu"].tolist(), heads["metric"].astype(str), strict=True)
+    return [
+        _Series(device, number, start, stop, int(times[start]), int(times[stop - 1]))
+        for device, start, stop in zip(devices, starts.tolist(), stops.tolist(), strict=True)
+    ]
+
+
+def devices(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return DEVICES with each GPU once, from the row that knows most of it."""
+    filled = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
+    return frame.iloc[np.argsort(-filled.to_numpy(), kind="stable")].drop_duplicates(["rank", "gpu"]).sort_index()

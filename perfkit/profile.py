@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 
@@ -72,6 +73,23 @@ class Profile:
             self._read[name] = read if isinstance(read, Checked) else TABLES[name].checked(read)
         return self._read[name]
 
+    def release(self, name: str) -> None:
+        """Forget a table that the cache still holds; the next `table` reads it again."""
+        if name in self._read and getattr(self.loaders.get(name), "is_stored", bool)():
+            self.forget(name)
+
+    def forget(self, name: str) -> None:
+        """Forget a table; the next `table` reads it again."""
+        self._read.pop(name, None)
+
+    @cached_property
+    def span(self) -> tuple[int, int] | None:
+        """When the recording began and ended, ns since 1970; None where the wall clock is not known."""
+        if self.capture["t0_unix_ns"].isna().any():
+            return None
+        start = int(self.capture["t0_unix_ns"].iloc[0])
+        return start, start + int(self.capture["dur_ns"].iloc[0])
+
     @property
     def doubts(self) -> tuple[str, ...]:
         """Notes on impossible values of all tables: values left out, and values that are only marked."""
@@ -83,7 +101,7 @@ class Profile:
         return tuple(apart()) if apart and name not in self._read else self.checked(name).notes
 
 
-# Addresses, names that every machine has, and those that container engines make up: they tell no node apart.
+# Addresses, names that every machine has, and names that container engines make up: they identify no node.
 _NO_NODE = re.compile(r"[\d.:]*|[0-9a-f:]*:[0-9a-f:]*|localhost.*|[0-9a-f]{12}|dcgm-exporter-.*|ip6-.*", re.IGNORECASE)
 
 

@@ -7,22 +7,40 @@ operations stays on the clock of the captures that it meets, else on the first o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 import pandas as pd
-from pandas.api.types import union_categoricals
 
-from perfkit.cache import opened
-from perfkit.discovery import Found, Place, discovered, episodes, not_read, places, unlikely
+from perfkit import store
+from perfkit.analysis import ranks
+from perfkit.analysis.ranks import Reduction
+from perfkit.cache import opened, shown
+from perfkit.discovery import (
+    RANK,
+    Found,
+    Place,
+    discovered,
+    episodes,
+    not_read,
+    pattern,
+    places,
+    rank_in,
+    unlikely,
+)
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
-from perfkit.joining import members
+from perfkit.job import Job, known
+from perfkit.joining import devices, distinct, members, stacked
+from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
-from perfkit.readers import kind, ordered
+from perfkit.readers import kind, ordered, reader
+from perfkit.store import is_store, reduction, with_ranks
 from perfkit.tables import TABLES
 
 if TYPE_CHECKING:
@@ -32,6 +50,7 @@ EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 TRACED = set(EVENTS)
 APART_NS = 60 * 10**9  # between captures that do not share a clock (convention)
 LISTED = 3  # names in a note
+MANY = 16  # files of a folder from which on they are opened when asked for
 QUARTER = 900 * 10**9  # ns
 OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
 ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
@@ -49,27 +68,6 @@ class Recorded(NamedTuple):
     end_ns: int
 
 
-class _Series(NamedTuple):
-    """The readings [start, stop) of one metric of a device in one of several frames."""
-
-    device: tuple[int, int, str]
-    frame: int
-    start: int
-    stop: int
-    first_ns: int
-    last_ns: int
-
-    @property
-    def readings(self) -> int:
-        return self.stop - self.start
-
-    def meets(self, other: _Series) -> bool:
-        """Tell whether two have readings of one time; a single reading is of the time of all others."""
-        return 1 in (self.readings, other.readings) or (
-            self.first_ns <= other.last_ns and other.first_ns <= self.last_ns
-        )
-
-
 class Run:
     """Profiles of one execution: one attribute per table, read when first asked for.
 
@@ -79,11 +77,28 @@ class Run:
     one reader that sampled a metric of a GPU at one time, the one with more readings is taken.
     """
 
-    def __init__(self, profiles: Iterable[Profile], notes: Iterable[str] = ()) -> None:
-        self.profiles = tuple(profiles)
-        self._notes = tuple(notes)
-        self._clocked = self.profiles
+    def __init__(
+        self,
+        profiles: Iterable[Profile] | Callable[[], Iterable[Profile]],
+        notes: Sequence[str] = (),
+        job: Job | None = None,
+        files: Sequence[Found] = (),
+    ) -> None:
+        self.job = job or Job()
+        self._opened = profiles if callable(profiles) else tuple(profiles)
+        self._notes = notes
+        self._files = files
+        self._whole: Run | None = None  # the run whose clock is used
         self._tables: dict[str, pd.DataFrame] = {}
+
+    @cached_property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The profiles in this run; those of a folder of many are opened when first asked for."""
+        return tuple(self._opened() if callable(self._opened) else self._opened)
+
+    @property
+    def _clocked(self) -> tuple[Profile, ...]:
+        return (self._whole or self).profiles
 
     def __getattr__(self, name: str) -> pd.DataFrame:
         if name.upper() not in TABLES or not name.islower():
@@ -94,6 +109,8 @@ class Run:
         return [*super().__dir__(), *self._names()]
 
     def __repr__(self) -> str:
+        if self._files and "profiles" not in self.__dict__:
+            return f"<perfkit.Run of {len(self._files)} files, none of them opened>"
         files = ", ".join(f"{p.path.name} ({p.reader})" for p in self.profiles)
         return f"<perfkit.Run of {len(self.profiles)} profile(s): {files}>"
 
@@ -116,9 +133,60 @@ class Run:
 
     def of(self, reader: str) -> Run:
         """Return the profiles of one reader or one kind (`perfkit.profile.KINDS`) alone, on the clock of this run."""
-        part = Run(p for p in self.profiles if reader in (p.reader, kind(p.reader)))
-        part._clocked = self._clocked
+        return self._part_of([p for p in self.profiles if reader in (p.reader, kind(p.reader))])
+
+    def _part_of(self, profiles: Sequence[Profile]) -> Run:
+        part = Run(profiles, job=self.job)
+        part._whole = self._whole or self
         return part
+
+    def headers(self) -> pd.DataFrame:
+        """Return what each file says of itself; of a folder of many no file is read beyond its header.
+
+        One row per file: `path`; `rank` and `world_size`, Int64, missing where the file states none; `gpus`, names.
+        """
+        rows: list[tuple[object, ...]] = []
+        for file in self._files:
+            head = reader(file.reader).header(file.path)
+            rank = head.rank if head.rank is not None else rank_in(file.path, RANK)
+            rows.append((shown(file.path), rank, head.world_size, ", ".join(dict.fromkeys(head.gpus))))
+        for profile, place in zip(() if rows else self.profiles, () if rows else self._placed[0], strict=True):
+            gpus = profile.table("DEVICES")["name"].unique() if "DEVICES" in profile.loaders else ()
+            rows.append((shown(profile.path), place.first, None, ", ".join(map(str, gpus))))
+        table = pd.DataFrame(rows, columns=["path", "rank", "world_size", "gpus"])
+        return table.astype({"rank": "Int64", "world_size": "Int64"})
+
+    def on_rank(self, rank: int) -> Run:
+        """Return one rank alone: of a folder of many that no one opened yet, only its files are opened.
+
+        Its times are those of this run if that is open, else its own. PerfkitError if no file is of that rank.
+        """
+        if self._files and "profiles" not in self.__dict__:
+            notes: list[str] = []
+            files = [
+                f for f, n in zip(self._files, self.headers()["rank"], strict=True) if n is not pd.NA and n == rank
+            ]
+            part = Run(_opened(files, notes) if files else (), notes, self.job)
+        else:
+            part = self._part_of([p for p, at in zip(self.profiles, self._placed[0], strict=True) if at.first == rank])
+        if not part.profiles:
+            raise PerfkitError(f"on_rank: the run has no rank {rank}. `headers()` lists the ranks of the files.")
+        return part
+
+    @cached_property
+    def reduced(self) -> Reduction:
+        """The figures of all ranks without their events, merged exactly (`perfkit.analysis.ranks`).
+
+        A store has them already; else each file is read once, and released before the next.
+        """
+        numbers = [partial(_numbered, place, _ranks_inside(place)) for place in self._placed[0]]
+        parts = list(zip(self.profiles, numbers, strict=True))
+        result = map_reduce(
+            parts, lambda part: with_ranks(reduction(part[0]), part[1]), lambda made: made, ranks.merged
+        )
+        if result.refused:
+            raise ReadError(result.refused[0].reason)
+        return result.value or Reduction()
 
     @cached_property
     def recorded(self) -> tuple[Recorded, ...]:
@@ -157,14 +225,15 @@ class Run:
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader of the figures should know about the files; tables that no cache holds yet are read for it."""
-        notes = [*self._notes, *(f"{p.path.name}: {n}" for p in self.profiles for n in (*p.notes, *p.doubts))]
+        profiles = self.profiles  # opening them adds notes
+        notes = [*self._notes, *(f"{p.path.name}: {n}" for p in profiles for n in (*p.notes, *p.doubts))]
         if len(self.profiles) > 1:
             notes += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
             notes += distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
                 notes += self._sampled[1]
-            clockless = dict.fromkeys(p.path.name for p in self.profiles if TIMED & set(p.loaders) and not _timed(p))
+            clockless = dict.fromkeys(p.path.name for p in self.profiles if TIMED & set(p.loaders) and not p.span)
             notes += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
         return tuple(notes)
 
@@ -223,6 +292,8 @@ class Run:
         if len(parts) == 1:
             return parts[0]
         joined = stacked(_renumbered(parts) if name == "OPS" else parts)
+        for profile in self.profiles:
+            profile.release(name)
         return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
 
     def _part(self, profile: Profile, place: Place, name: str) -> pd.DataFrame:
@@ -236,6 +307,15 @@ class Run:
         if "rank" in frame and (place.first or place.shift):
             changes["rank"] = place.ranks(name, frame["rank"])
         return frame.assign(**changes) if changes else frame
+
+
+def _numbered(place: Place, is_inside: bool, rank: int) -> int:
+    """Return the rank of the run for a rank inside a file."""
+    return rank + place.shift if is_inside else place.first
+
+
+def _ranks_inside(place: Place) -> bool:
+    return "KERNELS" in place.ranked
 
 
 def _renumbered(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:
@@ -256,32 +336,51 @@ def _without(samples: pd.DataFrame, metrics: set[str]) -> pd.DataFrame:
     return samples[~samples["metric"].isin(metrics)] if metrics & set(samples["metric"].cat.categories) else samples
 
 
-def load(path: str | Path | Iterable[str | Path]) -> Run:
+def load(
+    path: str | Path | Iterable[str | Path], *, job: Mapping[str, Any] = MappingProxyType({}), rank_regex: str = ""
+) -> Run:
     """Load a file, several files, or a folder of profiles as one run.
 
     `path` is a profile in a format that a reader knows (see the README), or a folder of profiles: several of one tool
     are ranks, as the files state them, else in the order of their names, numbers in names counted as numbers. Tables of
     the run are read when first asked for, and a second time from the cache. ReadError if a file does not exist, is
     empty, damaged or of no known kind; PerfkitError if files that were named one by one cannot be of one program on one
-    machine (`perfkit.joining`). What a folder holds beside the others is left out, with a note.
+    machine (`perfkit.joining`). What a folder holds beside the others is left out, with a note. `job` is what only you
+    know (`perfkit.job.Job`); it goes before `perfkit.toml` beside the run. `rank_regex` finds the rank in the path of
+    a file that states none, as its group: ``r"report\\.(\\d+)\\."``. A store that `perfkit ingest` made is a run too.
+    Of a folder of MANY traces or more only headers are read: its files are opened when a table is asked for.
 
     >>> load("no_such.sqlite")
     Traceback (most recent call last):
     ...
     perfkit.errors.ReadError: no_such.sqlite: no such file or folder. Check the path.
     """
-    files, notes = discovered([Path(path)] if isinstance(path, (str, Path)) else [Path(p) for p in path])
+    beside = Path(path) if isinstance(path, (str, Path)) else None
+    if beside and is_store(beside):
+        stored, notes = store.opened(beside)
+        return Run(stored, notes, known(job, beside))
+    ranked = pattern(rank_regex)
+    files, notes = discovered([beside] if beside else [Path(p) for p in path])  # type: ignore[union-attr]
     given = {file.path for file in files if file.is_given}
-    return Run(members(_opened(files, notes), given, notes), notes)
+
+    def profiles() -> list[Profile]:
+        return members(_opened(files, notes, ranked), given, notes)
+
+    is_many = len(files) >= MANY and not given and all(hasattr(reader(file.reader), "header") for file in files)
+    if is_many:
+        return Run(profiles, notes, known(job, beside), files)
+    return Run(profiles(), notes, known(job, beside))
 
 
-def _opened(files: list[Found], notes: list[str]) -> list[Profile]:
+def _opened(files: list[Found], notes: list[str], ranked: re.Pattern[str] | None = None) -> list[Profile]:
     """Open profiles; of one of a folder that cannot be read, or not by every reader that claims it, there is a note."""
     profiles: list[Profile] = []
     refused: dict[Path, tuple[Found, ReadError]] = {}
     for file in files:
         try:
-            profiles.append(opened(file.path, file.reader))
+            profile = opened(file.path, file.reader)
+            rank = rank_in(file.path, ranked) if profile.rank is None else profile.rank
+            profiles.append(replace(profile, rank=rank))
         except ReadError as e:
             refused.setdefault(file.path, (file, e))
     read = {profile.path for profile in profiles}
@@ -295,63 +394,6 @@ def _opened(files: list[Found], notes: list[str]) -> list[Profile]:
     return profiles
 
 
-def stacked(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """Stack frames; categories are united, which plain concatenation would turn into text."""
-    columns = {}
-    for name in parts[0].columns:
-        values = [part[name] for part in parts]
-        if isinstance(values[0].dtype, pd.CategoricalDtype):
-            columns[name] = pd.Series(union_categoricals(values, sort_categories=True))
-        else:
-            columns[name] = pd.concat(values, ignore_index=True)
-    return pd.DataFrame(columns, copy=False)
-
-
-def distinct(frames: Sequence[pd.DataFrame], names: Sequence[str]) -> tuple[list[pd.DataFrame], list[str]]:
-    """Return SAMPLES without series that another has of the same time; of two the one with more readings stays."""
-    if len(frames) < 2:
-        return list(frames), []
-    longest = sorted((s for i, frame in enumerate(frames) for s in _series(frame, i)), key=lambda s: -s.readings)
-    kept: dict[tuple[int, int, str], list[_Series]] = {}
-    masks = [np.ones(len(frame), bool) for frame in frames]
-    left: dict[tuple[int, int], dict[str, None]] = {}
-    for one in longest:
-        others = (other for other in kept.get(one.device, ()) if other.frame != one.frame)
-        better = next((other for other in others if other.meets(one)), None)
-        if better is None:
-            kept.setdefault(one.device, []).append(one)
-        else:
-            masks[one.frame][one.start : one.stop] = False
-            left.setdefault((one.frame, better.frame), {})[one.device[2]] = None
-    notes = [
-        f"{names[less]}: {', '.join([*metrics][:LISTED])}"
-        f"{f' and {len(metrics) - LISTED} more' if len(metrics) > LISTED else ''} left out, "
-        f"{names[more]} has more readings of the same GPUs"
-        for (less, more), metrics in sorted(left.items())
-    ]
-    return [frame if mask.all() else frame[mask] for frame, mask in zip(frames, masks, strict=True)], notes
-
-
-def _series(frame: pd.DataFrame, number: int) -> list[_Series]:
-    """Return the series of a table whose order puts the readings of each one after the other."""
-    keys = [frame[name].to_numpy() for name in ("rank", "gpu")] + [frame["metric"].cat.codes.to_numpy()]
-    changed = np.logical_or.reduce([np.diff(key) != 0 for key in keys])
-    starts = np.append(0, 1 + np.flatnonzero(changed))[: len(frame)]
-    stops = np.append(starts[1:], len(frame))[: len(starts)]
-    heads, times = frame.iloc[starts], frame["time_ns"].to_numpy()
-    devices = zip(heads["rank"].tolist(), heads["gpu"].tolist(), heads["metric"].astype(str), strict=True)
-    return [
-        _Series(device, number, start, stop, int(times[start]), int(times[stop - 1]))
-        for device, start, stop in zip(devices, starts.tolist(), stops.tolist(), strict=True)
-    ]
-
-
-def devices(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return DEVICES with each GPU once, from the row that knows most of it."""
-    filled = frame.astype(object).where(frame.notna(), "").map(bool).sum(axis=1)
-    return frame.iloc[np.argsort(-filled.to_numpy(), kind="stable")].drop_duplicates(["rank", "gpu"]).sort_index()
-
-
 def shifts(profiles: Sequence[Profile]) -> list[int]:
     """Return what brings the times of each profile onto the axis of the run, ns; 0 where no wall clock is known.
 
@@ -359,8 +401,8 @@ def shifts(profiles: Sequence[Profile]) -> list[int]:
     only seems to be idle. A log of the GPUs knows better: with one the times stay as they are.
     """
     starts_of = zeros(profiles)
-    starts = [profile.capture["t0_unix_ns"].iloc[0] for profile in profiles]
-    shifted = [0 if pd.isna(start) else int(start) - starts_of[i] for i, start in enumerate(starts)]
+    spans = [profile.span or (0, 0) for profile in profiles]
+    shifted = [spans[i][0] - starts_of[i] if i in starts_of else 0 for i in range(len(profiles))]
     first_of = episodes(profiles)
     if not first_of or len({profile.reader for profile in profiles}) > 1:
         return shifted
@@ -368,8 +410,8 @@ def shifts(profiles: Sequence[Profile]) -> list[int]:
     for zero in {of_clock[i] for i in first_of}:
         end = zero
         left_out = 0
-        for i in sorted((i for i in of_clock if of_clock[i] == zero), key=lambda i: _span(profiles[i])):
-            start, stop = _span(profiles[i])
+        for i in sorted((i for i in of_clock if of_clock[i] == zero), key=spans.__getitem__):
+            start, stop = spans[i]
             left_out += max(0, start - end)
             end = max(end, stop)
             shifted[i] = start - zero - left_out
@@ -378,18 +420,19 @@ def shifts(profiles: Sequence[Profile]) -> list[int]:
 
 def zeros(profiles: Sequence[Profile]) -> dict[int, int]:
     """Return when time 0 of each profile with a wall clock was, ns since 1970, by the profile's position."""
-    timed = sorted((i for i, p in enumerate(profiles) if _timed(p)), key=lambda i: _span(profiles[i]))
+    spans = {i: p.span for i, p in enumerate(profiles) if p.span}
+    timed = sorted(spans, key=spans.__getitem__)
     together: list[list[int]] = []
     end = 0
     for i in timed:
-        start, stop = _span(profiles[i])
+        start, stop = spans[i]
         if together and start <= end + APART_NS:
             together[-1].append(i)
             end = max(end, stop)
         else:
             together.append([i])
             end = stop
-    begins = {group[0]: _span(profiles[group[0]])[0] for group in together}
+    begins = {group[0]: spans[group[0]][0] for group in together}
     traced = [group for group in together if any(TRACED & set(profiles[i].loaders) for i in group)]
     first = (traced or together or [[]])[0]
     return {i: begins[group[0] if group in traced else first[0]] for group in together for i in group}
@@ -424,13 +467,13 @@ def recorded(profile: Profile, shift: int, *, events: bool) -> Recorded | None:
 
 def astray(profiles: Sequence[Profile]) -> list[str]:
     """Return notes on logs of local times that would meet the timeline with a clock's offset; nothing is shifted."""
-    spans = [_span(p) for p in profiles if "KERNELS" in p.loaders and _timed(p)]
+    spans = [p.span for p in profiles if "KERNELS" in p.loaders and p.span]
     notes = []
     for profile in profiles:
         local = any(ZONELESS in note for note in profile.notes) and "KERNELS" not in profile.loaders
-        if not spans or not local or not _timed(profile):
+        if not spans or not local or not profile.span:
             continue
-        start, end = _span(profile)
+        start, end = profile.span
         met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
         if met and 0 not in met:
             clock = f"at {_zone(met[0])}" if len(met) == 1 else f"between {_zone(met[0])} and {_zone(met[-1])}"
@@ -439,17 +482,6 @@ def astray(profiles: Sequence[Profile]) -> list[str]:
                 f"would meet it. They are left as they are: {RECORD}"
             )
     return notes
-
-
-def _timed(profile: Profile) -> bool:
-    """Tell whether the wall clock at time 0 of a profile is known."""
-    return not profile.capture["t0_unix_ns"].isna().any()
-
-
-def _span(profile: Profile) -> tuple[int, int]:
-    """Return when a profile begins and ends, ns since 1970."""
-    start = int(profile.capture["t0_unix_ns"].iloc[0])
-    return start, start + int(profile.capture["dur_ns"].iloc[0])
 
 
 def _zone(quarters: int) -> str:

@@ -56,6 +56,22 @@ class Selection:
         """The choice itself, so that a cell asks a still choice as it asks an explorer for its present one."""
         return self
 
+    @cached_property
+    def measured(self) -> tuple[int, int] | dict[int, tuple[int, int]] | None:
+        """The time over which GPUs are measured: the window, else that of each of several ranks, else None.
+
+        Ranks on one clock are measured from the first to the last operation of all chosen GPUs, but no rank before
+        its first or after its last recorded event. None: each rank over its own operations.
+        """
+        operations = (self.all_kernels, self.copies)
+        ranks = sorted({int(rank) for frame in operations for rank in frame["rank"].unique()})
+        if self.window is not None or len(ranks) < 2 or not self.run.is_on_one_clock:
+            return self.window
+        seen = _extents((*operations, self.api_calls, self.ranges, self.ops))
+        run = _extents(operations)
+        first, last = int(run["first"].min()), int(run["last"].max())
+        return {r: (max(first, int(seen["first"][r])), min(last, int(seen["last"][r]))) for r in ranks}
+
     @property
     def filtered(self) -> bool:
         """Whether some kernels are left out by their name or family."""
@@ -170,6 +186,12 @@ def select(
     if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
     return chosen
+
+
+def _extents(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """Return when the first row of each rank in any of the tables starts and the last one ends, ns."""
+    times = pd.concat([f[["rank", "start_ns"]].assign(last=f["start_ns"] + f["dur_ns"]) for f in frames])
+    return times.groupby("rank").agg(first=("start_ns", "min"), last=("last", "max"))
 
 
 def _without_slack(launches: pd.DataFrame) -> pd.DataFrame:

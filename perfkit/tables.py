@@ -406,6 +406,9 @@ LINKS = Table(
         Column("from_rank", "int32", "rank that sends, or the child of a tree"),
         Column("to_rank", "int32", "rank that receives, or the parent of a tree"),
         Column("transport", "category", "P2P/CUMEM, SHM/direct, NET/IB/0/GDRDMA, ...; missing when not recorded"),
+        Column(
+            "path", "category", "what NCCL found between the two: NVL, PIX, PHB, SYS, ...; missing when not recorded"
+        ),
     ),
     ("rank", "kind", "channel", "from_rank", "to_rank"),
 )

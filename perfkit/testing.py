@@ -273,7 +273,7 @@ def _again(module: ModuleType, path: Path) -> Iterator[str]:
     if isinstance(first, dict) and isinstance(second, dict):
         yield from (f"{name} differs when it is read again" for name in first if not _same(first, second, name))
     if before != _contents(path.parent):
-        yield "reading changes the file, its time stamp, or leaves a file beside it"
+        yield "reading changes the file, its time stamp, or leaves a file next to it"
 
 
 def _same(first: dict[str, pd.DataFrame], second: dict[str, pd.DataFrame], name: str) -> bool:

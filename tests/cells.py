@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import nbformat
+import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from nbformat.v4 import new_output
 from traitlets.config import Config
 
-from perfkit.report.notebooks import LIVE, folder
+import perfkit
+from perfkit import diagnosis
+from perfkit.report.links import cells, place
+from perfkit.report.notebooks import LIVE, NEEDS, answering, folder, recorded
+from perfkit.selection import Selection
 
 
 @dataclass
@@ -30,13 +36,21 @@ class Executed:
                 if part is not None:
                     yield cell, part
 
+    @cached_property
+    def shown(self) -> list[tuple[str, Any]]:
+        """The cell's id and what it shows, made once: of a chart its specification, else a text or HTML."""
+        return [(cell, _content(part)) for cell, part in self.parts()]
+
     def check(self) -> None:
         """Raise AssertionError unless each chart has a description, and each table or sentence content."""
-        for cell, part in self.parts():
-            if hasattr(part, "to_dict"):
-                assert part.to_dict()["description"], cell
-            else:
-                assert part.strip() if isinstance(part, str) else part._repr_html_().strip(), cell
+        for cell, shown in self.shown:
+            assert shown["description"] if isinstance(shown, dict) else shown.strip(), cell
+
+
+def _content(part: Any) -> Any:
+    if isinstance(part, str):
+        return part
+    return part.to_dict() if hasattr(part, "to_dict") else part._repr_html_()
 
 
 def execute(name: str, **parameters: Any) -> Executed:
@@ -56,6 +70,52 @@ def execute(name: str, **parameters: Any) -> Executed:
         if "parameters" in cell.metadata.get("tags", []):
             done.space.update(parameters)
     return done
+
+
+def execute_all(names: Iterable[str], **parameters: Any) -> dict[str, Executed]:
+    """Run several notebooks that share what they load and select, so that the diagnosis is made once for all."""
+    with pytest.MonkeyPatch.context() as patch:
+        for function in (perfkit.load, perfkit.select):
+            patch.setattr(perfkit, function.__name__, _shared(function))
+        return {name: execute(name, **parameters) for name in names}
+
+
+def _shared(made: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that keeps its answers, by run or path and options."""
+    answers: dict[str, Any] = {}
+
+    def once(source: Any, **options: Any) -> Any:
+        key = repr((source if isinstance(source, str) else id(source), sorted(options.items())))
+        if key not in answers:
+            answers[key] = source, made(source, **options)  # the source stays, so that no other has its id
+        return answers[key][1]
+
+    return once
+
+
+def unlinked(view: Selection) -> list[str]:
+    """Return the figures of a run and of its findings that have no cell in its report, or no table that it holds."""
+    names, tables = answering(view.run), recorded(view.run)
+    read = {name: nbformat.read(folder() / f"{name}.ipynb", as_version=4) for name in names}
+    for notebook in read.values():
+        notebook.cells = [
+            cell
+            for cell in notebook.cells
+            if all(set(tag.removeprefix(NEEDS).split("|")) & tables for tag in _needs(cell.metadata.get("tags", [])))
+        ]
+    among = cells(read.items())
+    evidence = (figure for finding in diagnosis.findings(view) for figure in finding.evidence)
+    held = {table for profile in view.run.profiles for table in profile.loaders}
+    return [
+        figure.id
+        for figure in (*diagnosis.figures(view).values(), *evidence)
+        if place(figure.id, figure.source, among) is None
+        or not held & {table.rpartition("/")[2] for table in figure.tables}
+    ]
+
+
+def _needs(tags: list[str]) -> Iterator[str]:
+    return (tag for tag in tags if tag.startswith(NEEDS))
 
 
 def outputs(names: list[str], parameters: dict[str, Any], *, done: Callable[[str], None]) -> dict[str, Any]:

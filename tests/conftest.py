@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,14 @@ def profiles() -> Path:
     path = Path(folder)
     assert path.is_dir(), f"PERFKIT_PROFILES={folder}: not a folder"
     return path
+
+
+@pytest.fixture(scope="session")
+def torch() -> Any:
+    """PyTorch; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
+    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
+        return importlib.import_module("torch")
+    return pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
 
 
 @pytest.fixture

@@ -282,6 +282,22 @@ def test_two_cycles_of_one_process_are_one_rank(profiles: Path) -> None:
     assert 2 == sum("a recording of the same rank" in note for note in loaded.notes)
 
 
+def test_beside_another_tool_the_pause_between_cycles_counts(profiles: Path, tmp_path: Path) -> None:
+    """A log of the GPU keeps its times, and so do both cycles: their kernels lie 39 ms apart, and the note says so."""
+    for cycle in CYCLES[:2]:
+        shutil.copy(profiles / TRANSFORMER / f"{cycle}.pt.trace.json", tmp_path)
+    alone = perfkit.load(tmp_path)
+    rows = [f"2025/07/11 06:32:{second}.000, 0, NVIDIA H100 80GB HBM3, 20 %" for second in (53, 54, 55)]
+    log = ["timestamp, index, name, utilization.gpu [%]", *rows, ""]
+    (tmp_path / "gpu.csv").write_text("\n".join(log), encoding="utf-8")
+    beside = perfkit.load(tmp_path)
+    for loaded, apart, said in ((alone, False, "left out"), (beside, True, "since another tool recorded too")):
+        (note,) = [note for note in loaded.notes if "a recording of the same rank" in note]
+        assert said in note
+        gaps = loaded.kernels["start_ns"].diff().max()
+        assert apart == (gaps > 25_000_000)
+
+
 def test_operators_of_both_cycles_keep_their_parents(profiles: Path) -> None:
     """Each recording counts its operators from 0: joined, numbers stay unique and a parent is of the same recording."""
     ops = perfkit.load(profiles / TRANSFORMER).table("OPS")

@@ -14,7 +14,7 @@ from perfkit.report import lab
 from perfkit.report.notebooks import NOTEBOOKS, START, folder, sample
 from perfkit.run import Run, load
 
-SHARED = {"profile", "baseline", "ranks", "gpus", "window", "kernels", "families", "peaks", "published", "out"}
+SHARED = {"profile", "baseline", "ranks", "gpus", "window", "kernels", "families", "peaks", "published", "job", "out"}
 
 
 @pytest.fixture(params=sorted([START, *NOTEBOOKS]))

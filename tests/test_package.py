@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from bench import table
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -100,6 +101,11 @@ def test_lists_the_columns_of_every_table(readme: str, table: object) -> None:
 def test_names_every_notebook(readme: str) -> None:
     """Whoever looks for a notebook starts in the README."""
     assert [] == [name for name in NOTEBOOKS if f"`{name}`" not in readme]
+
+
+def test_its_table_of_speed_is_what_was_measured(readme: str) -> None:
+    """Figures of speed come from the JSON that `python -m tests.bench --keep` writes."""
+    assert table.readme() in readme
 
 
 def test_has_two_install_commands(readme: str) -> None:

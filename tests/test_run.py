@@ -98,14 +98,17 @@ def test_a_folder_of_runs_names_some_of_them(tmp_path: Path) -> None:
 
 
 def test_ranks_follow_the_numbers_in_file_names(tmp_path: Path) -> None:
-    """rank_10 comes after rank_2: files of a folder are ranks in the order of their numbers."""
-    for number in (10, 2, 1):
-        nsys.sqlite(tmp_path / f"rank_{number}.sqlite", named(f"kernel_{number}"))
-    run = perfkit.load(tmp_path)
-    assert ["rank_1.sqlite", "rank_2.sqlite", "rank_10.sqlite"] == [p.path.name for p in run.profiles]
-    found = dict(zip(run.kernels["rank"], run.kernels["full_name"], strict=True))
-    assert {0: "kernel_1", 1: "kernel_2", 2: "kernel_10"} == found
-    assert [0, 1, 2] == run.capture["rank"].tolist()
+    """rank_10 is rank 10 though 3 to 9 are missing; names without a rank are ranks in the order of their numbers."""
+    for name, ranks in (("rank_", [1, 2, 10]), ("part_", [0, 1, 2])):
+        folder = tmp_path / name
+        folder.mkdir()
+        for number in (10, 2, 1):
+            nsys.sqlite(folder / f"{name}{number}.sqlite", named(f"kernel_{number}"))
+        run = perfkit.load(folder)
+        assert [f"{name}1.sqlite", f"{name}2.sqlite", f"{name}10.sqlite"] == [p.path.name for p in run.profiles]
+        found = dict(zip(run.kernels["rank"], run.kernels["full_name"], strict=True))
+        assert dict(zip(ranks, ["kernel_1", "kernel_2", "kernel_10"], strict=True)) == found
+        assert ranks == run.capture["rank"].tolist()
 
 
 @pytest.mark.parametrize("name", ["1²2", "²", "٣"])

@@ -165,13 +165,29 @@ def test_text_and_missing_integers_sort_too() -> None:
     assert [2, pd.NA, 7, 1] == made["line"].tolist()
 
 
-def test_rows_are_sorted_stably_like_pandas_does() -> None:
-    """On random rows the order is that of a stable sort by the keys."""
-    rng = np.random.default_rng(5)
-    given = pd.DataFrame({"gpu": rng.integers(0, 2, 500), "start_ns": rng.integers(0, 20, 500), "bytes": range(500)})
-    given["name"] = rng.choice(["x", "y", "z"], 500)
-    expected = given.sort_values(["gpu", "name", "start_ns"], kind="stable")["bytes"].tolist()
-    assert expected == SPANS.make(given)["bytes"].tolist()
+KEYS = {"gpu": "int32", "thread": "int64", "name": "category", "line": "Int64", "start_ns": "int64", "ticks": "int64"}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rows_are_sorted_stably_like_pandas_does(seed: int) -> None:
+    """Ties, nulls, constants, few and many values, near and far apart, in order by chance or not: a stable sort."""
+    rng = np.random.default_rng(seed)
+    rows = int(rng.choice([0, 1, 2, 50, 9000]))
+    kinds = {
+        "gpu": rng.integers(0, rng.choice([1, 3, 5000]), rows),
+        "thread": rng.choice(np.append(rng.integers(-(2**63), 2**63 - 1, 4), [0, 1]), rows),
+        "name": rng.choice(np.array(["x", "y", "", None], object), rows),
+        "line": pd.array(rng.choice(np.array([7, -7, 2**53, None], object), rows), dtype="Int64"),
+        "start_ns": np.arange(rows) if seed % 2 else rng.integers(0, 20, rows),
+        "ticks": np.sort(rng.integers(0, 2**62, rows)),
+    }
+    keys = [str(key) for key in rng.permutation([*KEYS])[: rng.integers(1, 5)]]
+    given = pd.DataFrame(kinds).assign(row=np.arange(rows))
+    table = Table("T", "t", tuple(Column(n, d, n) for n, d in {**KEYS, "row": "int64"}.items()), tuple(keys))
+    expected = given.sort_values(keys, kind="stable", na_position="first")
+    made = table.make(given)
+    assert expected["row"].tolist() == made["row"].tolist()
+    pd.testing.assert_frame_equal(expected.reset_index(drop=True)[[*made]].astype(made.dtypes.to_dict()), made)
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())

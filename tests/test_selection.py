@@ -226,6 +226,27 @@ def test_a_log_over_all_captures_keeps_them_on_one_clock() -> None:
     assert "idle_frac" not in diagnosis.figures(perfkit.select(run, window=(100 * SECOND, 200 * SECOND)))
 
 
+def test_ranks_on_one_clock_are_measured_over_the_time_of_the_run() -> None:
+    """Rank 1 computes 3 s of 9 s, and its last call ends after 6 s: it is idle for 3 s. Far apart, nobody knows."""
+    works = [kernels({"start_ns": 0, "dur_ns": dur * SECOND}) for dur in (9, 3)]
+    call = api_calls({"start_ns": 5 * SECOND, "dur_ns": SECOND, "name": "cudaMemcpy"})
+    near, far = (
+        perfkit.select(
+            perfkit.Run(
+                [
+                    _recording("a.sqlite", 0, 20, KERNELS=works[0]),
+                    _recording("b.sqlite", start, 20, KERNELS=works[1], API_CALLS=call),
+                ]
+            )
+        )
+        for start in (0, 3600)
+    )
+    assert {0: (0, 9 * SECOND), 1: (0, 6 * SECOND)} == near.measured
+    assert diagnosis.figures(near)["idle_frac"].value == pytest.approx(3 / 15)
+    assert diagnosis.figures(far)["idle_frac"].value == 0
+    assert "no common clock" in diagnosis.figures(far)["span_ns"].definition
+
+
 def test_ranks_that_lie_far_apart_are_not_compared_in_time() -> None:
     """Two runs of one folder, counted as ranks: nobody waits for anybody, and the imbalance of ranks is no figure."""
     busy = {f"{name}.sqlite": kernels({"start_ns": 0, "dur_ns": dur * SECOND}) for name, dur in (("a", 9), ("b", 3))}

@@ -333,7 +333,7 @@ WRONG: dict[str, tuple[Callable[[ModuleType], Any], str]] = {
         lambda r: with_samples(r, lambda f: SAMPLES.make(f.assign(value=float(next(counter))))),
         "differs when it is read again",
     ),
-    "a file beside it": (writing, "leaves a file beside it"),
+    "a file beside it": (writing, "leaves a file next to it"),
     "rows lost without a note": (careless, "rows of SAMPLES are gone, and no note says so"),
     "another error": (raising(KeyError, "x"), "read raises KeyError ('x'); it must raise ReadError or nothing"),
     "an error without the path": (raising(ReadError, "the file is cut. Copy it."), "must begin with the path"),

@@ -60,11 +60,6 @@ class Span(NamedTuple):
     sequence: int | None = None
     thread: int = 0
 
-    @property
-    def is_operator(self) -> bool:
-        """Whether it is an operator, not an annotation and not a function."""
-        return self.category == "cpu_op"
-
 
 Part = Span | Op | Memory | Wait
 

@@ -12,6 +12,7 @@ moment by moment; the parts add up to the gap, and the largest one names its cau
         memory        inside a call that reserves or releases memory
         cuda_call     inside another CUDA call
         data_loading  in a range whose name matches DATA_LOADING
+        mpi           in a recorded call of MPI
         system        in a recorded call of the operating system
         host_code     in none of these: code of the program itself
     kernel_wait   after the launch call returned, if that is shorter than 30 us
@@ -38,38 +39,24 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.intervals import Int, Intervals, merge, union
+from perfkit.analysis.intervals import Int, Intervals, Window, merge, union
 from perfkit.errors import PerfkitError
+from perfkit.schema import stretches
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 
 GRAPH_LAUNCH_CALLS = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"})
-# Runtime, driver and HIP functions that put kernels on the GPU; memory copies and memsets are told by COPY_CALL.
-LAUNCH_CALLS = GRAPH_LAUNCH_CALLS | {
-    "cudaLaunch",
-    "cudaLaunchKernel",
-    "cudaLaunchKernelExC",
-    "cudaLaunchCooperativeKernel",
-    "cudaLaunchCooperativeKernelMultiDevice",
-    "cuLaunch",
-    "cuLaunchGrid",
-    "cuLaunchGridAsync",
-    "cuLaunchKernel",
-    "cuLaunchKernelEx",
-    "cuLaunchCooperativeKernel",
-    "cuLaunchCooperativeKernelMultiDevice",
-    "hipLaunchByPtr",
-    "hipLaunchKernel",
-    "hipLaunchKernelExC",
-    "hipLaunchCooperativeKernel",
-    "hipLaunchCooperativeKernelMultiDevice",
-    "hipExtLaunchKernel",
-    "hipExtLaunchMultiKernelMultiDevice",
-    "hipModuleLaunchKernel",
-    "hipModuleLaunchCooperativeKernel",
-    "hipExtModuleLaunchKernel",
-    "hipHccModuleLaunchKernel",
-    "hipDrvLaunchKernelEx",
-}
+COOPERATIVE = ("LaunchCooperativeKernel", "LaunchCooperativeKernelMultiDevice")
+# Runtime, driver and HIP functions that put kernels on the GPU; COPY_CALL matches memory copies and memsets.
+LAUNCH_CALLS = GRAPH_LAUNCH_CALLS.union(
+    (f"cuda{call}" for call in ("Launch", "LaunchKernel", "LaunchKernelExC", *COOPERATIVE)),
+    (
+        f"cu{call}"
+        for call in ("Launch", "LaunchGrid", "LaunchGridAsync", "LaunchKernel", "LaunchKernelEx", *COOPERATIVE)
+    ),
+    (f"hip{call}" for call in ("LaunchByPtr", "LaunchKernel", "LaunchKernelExC", "DrvLaunchKernelEx", *COOPERATIVE)),
+    (f"hip{kind}LaunchKernel" for kind in ("Ext", "Module", "ExtModule", "HccModule")),
+    ("hipExtLaunchMultiKernelMultiDevice", "hipModuleLaunchCooperativeKernel"),
+)
 COPY_CALL = re.compile(r"(?:cuda|cu|hip)Mem(?:cpy|set)")
 SYNC_CALL = re.compile(r"(?:cuda|cu|hip)(?:(?:Device|Thread|Ctx|Stream|Event)Synchronize$|Memcpy(?!.*Async))")
 MEMORY_CALL = re.compile(
@@ -118,14 +105,17 @@ class Placed(NamedTuple):
 
 
 CAUSES = ("host_wait", "kernel_wait", "other", "unattributed", "edge")
-DETAILS = ("sync", "launch", "memory", "cuda_call", "data_loading", "system", "host_code")
+DETAILS = ("sync", "launch", "memory", "cuda_call", "data_loading", "mpi", "system", "host_code")
 PARTS = (*(f"{detail}_ns" for detail in DETAILS), "kernel_wait_ns", "other_ns")  # of a gap with a launch call
 KERNEL_WAIT_NS = 30_000  # HTA's consecutive_kernel_delay, 30; its text says ns, its data are us
 LACKING_LIMIT_FRAC = 0.2
+DENSE = 4  # keys up to so many times their number are looked up, not searched for
 WAITS = 1 << 17  # explained at once, so that of millions of calls only those around them are sorted
 THREAD = ["rank", "process", "thread"]
 # "enumerate(DataLoader)#..." of PyTorch, "Data loading", "data_loading", "next batch", "get_batch", "batch-generator"
 DATA_LOADING = re.compile(r"data[ _-]?load|(?:next|get|load|fetch)[ _-]?batch|batch[ _-]?generator", re.IGNORECASE)
+
+MPI = re.compile(r"P?MPI_[A-Z]")
 
 
 @dataclass(frozen=True)
@@ -141,6 +131,7 @@ def attributed(
     end: Int,
     edge: NDArray[np.bool_],
     call: Int,
+    touched: NDArray[np.bool_],
     *,
     api_calls: pd.DataFrame,
     ranges: pd.DataFrame,
@@ -149,7 +140,8 @@ def attributed(
     """Return why the device did nothing in each of the gaps [start, end), int64 ns.
 
     `edge` tells whether a gap lies before the first or after the last operation of the window. `call` is the row of the
-    launch call in `api_calls`; -1 where none is recorded, and at an edge.
+    launch call in `api_calls`; -1 where none is recorded, and at an edge. `touched`: no call but the host's access to a
+    page ends the gap, in the thread of `call`, which came before.
 
     Returns
     -------
@@ -158,17 +150,22 @@ def attributed(
         tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; PARTS,
         int64 ns, which add up to the gap, all 0 of an edge or an unattributed gap.
     """
-    called, returned = (np.clip(np.append(times, 0)[call], start, end) for times in _ends(api_calls))
+    ends = (np.where(touched, end, np.append(times, 0)[call]) for times in _ends(api_calls))
+    called, returned = (np.clip(times, start, end) for times in ends)
     parts = np.zeros((len(PARTS), len(start)), np.int64)
     known = ~edge & (call >= 0)
     copying = np.append(where(api_calls["name"], COPY_CALL.match), False)[call]
     why = np.full((2, len(start)), -1)
     host = np.flatnonzero(known & (returned > start))
-    host = host[np.argsort(start[host], kind="stable")]
-    tables = api_calls, ranges, os_calls
+    host = host[np.argsort(call[host], kind="stable")]  # thread by thread: the calls lie in this order
+    threads = numbered_together(tables := (api_calls, ranges, os_calls), THREAD)
+    by_thread = list(map(_by_thread, tables, threads))
     for first in range(0, len(host), WAITS):
         part = host[first : first + WAITS]
-        before, why[:, part] = _explained(start[part], called[part], returned[part], call[part], *tables)
+        of_wait, near = threads[0][call[part]], (int(start[part].min()), int(returned[part].max()))
+        low, high = int(of_wait.min()), int(of_wait.max())
+        around = [_between(*table, low, high, near) for table in by_thread]
+        before, why[:, part] = _explained(start[part], called[part], returned[part], of_wait - low, around)
         for row in np.flatnonzero(before.any(axis=1)):
             parts[row, part] = before[row]
     inside, after = np.where(known, returned - called, 0), np.where(known, end - returned, 0)
@@ -204,16 +201,13 @@ def _ends(calls: pd.DataFrame) -> tuple[Int, Int]:
 
 
 def _explained(
-    start: Int, called: Int, returned: Int, call: Int, *frames: pd.DataFrame
+    start: Int, called: Int, returned: Int, of_wait: Int, around: list[tuple[pd.DataFrame, Int]]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the ns of each detail in [start, called), and the codes of the call and range of [start, returned).
 
-    `frames` are API_CALLS, RANGES and OS_CALLS.
+    `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs.
     """
-    waiting = frames[0][THREAD].take(call)
-    near = int(start.min()), int(returned.max())
-    tables = [_between(frame, *near) for frame in frames]
-    of_wait, *groups = numbered_together([waiting, *tables], THREAD)
+    tables, groups = zip(*around, strict=True)
     begins = [frame["start_ns"].to_numpy() for frame in tables]
     ends = [begin + frame["dur_ns"].to_numpy() for begin, frame in zip(begins, tables, strict=True)]
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))
@@ -229,6 +223,7 @@ def _explained(
         (on_cpu, api, is_memory),
         (on_cpu, api, bool),
         (named, name, DATA_LOADING.search),
+        (named, name, MPI.match),
         (in_system, tables[2]["name"], bool),
     ):
         of_detail = _cover(intervals, names, fulfils)
@@ -239,13 +234,21 @@ def _explained(
     return parts, np.vstack([of_api[longest(on_cpu, first, until)], of_range[innermost(named, first, until)]])
 
 
-def _between(frame: pd.DataFrame, first: int, last: int) -> pd.DataFrame:
-    """Return the rows that overlap [first, last): of a small part of a run only these need to be sorted."""
-    start = frame["start_ns"].to_numpy()
-    near = (start < last) & (start + frame["dur_ns"].to_numpy() > first)
-    rows = np.flatnonzero(near)
-    is_run = len(rows) and rows[-1] - rows[0] + 1 == len(rows)  # of one thread: no copy
-    return frame.iloc[rows[0] : rows[-1] + 1] if is_run else frame.take(rows)
+def _by_thread(frame: pd.DataFrame, thread: Int) -> tuple[pd.DataFrame, Int]:
+    """Return a table and the thread of each row by ascending thread."""
+    if (thread[1:] >= thread[:-1]).all():
+        return frame, thread
+    order = np.argsort(thread, kind="stable")
+    return frame.take(order), thread[order]
+
+
+def _between(frame: pd.DataFrame, thread: Int, low: int, high: int, near: Window) -> tuple[pd.DataFrame, Int]:
+    """Return the rows of threads low .. high that overlap a window, and their threads from 0 on."""
+    part = slice(*np.searchsorted(thread, [low, high + 1]))
+    columns = {name: frame[name].array[part] for name in ("start_ns", "dur_ns", "name")}
+    start, dur = (np.asarray(columns[name]) for name in ("start_ns", "dur_ns"))
+    rows = np.flatnonzero((start < near[1]) & (start + dur > near[0]))
+    return pd.DataFrame({name: column.take(rows) for name, column in columns.items()}), thread[part][rows] - low
 
 
 def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]) -> Intervals:
@@ -254,13 +257,23 @@ def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]
     return union(intervals.start[keep], intervals.end[keep])
 
 
-def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame) -> Determinable:
+def migrated(copies: pd.DataFrame) -> pd.Series:
+    """Tell which COPIES are pages of unified memory that the driver moved."""
+    inside = copies["src_memory"].eq("managed") & copies["dst_memory"].eq("managed")
+    return inside & (copies["correlation"] <= 0)
+
+
+def determinable(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, *, pages: bool = False
+) -> Determinable:
     """Return whether enough operations have their launch call to know the causes of gaps; `why` says what is missing.
 
     Not so if more than a fifth of the operations have no launch call, or more than a fifth of the graph
-    launches no operation: then gaps are an artefact of what was not recorded.
+    launches no operation: then gaps are an artefact of what was not recorded. Pages of unified memory, which no call
+    launches, count only with `pages`.
     """
     columns = ["rank", "process", "correlation"]
+    copies = copies if pages else copies[~migrated(COPIES.check(copies))]
     tables = [KERNELS.check(kernels)[columns], COPIES.check(copies)[columns]]
     call = started_by(pd.concat(tables, ignore_index=True), API_CALLS.check(api_calls))
     graphs = np.flatnonzero(where(api_calls["name"], is_graph_launch))
@@ -268,7 +281,7 @@ def determinable(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.Data
 
 
 def judged(operations: int, without_call: int, graphs: int, without_operation: int) -> Determinable:
-    """Return the answer of `determinable` for counts of operations and graph launches, and of those that lack a part.
+    """Return the answer of `determinable` for counts of operations and graph launches, and of launches without a part.
 
     Examples
     --------
@@ -424,21 +437,22 @@ def where(names: pd.Series, fulfils: Callable[[str], object]) -> NDArray[np.bool
 
 def numbered_together(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[Int]:
     """Number the combinations of integer columns in several frames, ascending from 0: an int64 array per frame."""
-    codes = [np.zeros(len(frame), np.int64) for frame in frames]
-    for column in columns:
-        values = [frame[column].to_numpy(np.int64) for frame in frames]
+    keys = [[frame[column].to_numpy() for column in columns] for frame in frames]
+    heads = [stretches(of_frame, len(frame)) for of_frame, frame in zip(keys, frames, strict=True)]
+    codes = [np.zeros(len(head), np.int64) for head in heads]
+    for number in range(len(columns)):
+        values = [of_frame[number][head].astype(np.int64) for of_frame, head in zip(keys, heads, strict=True)]
         distinct = _distinct(values)
         if len(distinct) > 1:
             places = (np.searchsorted(distinct, v) for v in values)
             codes = [code * len(distinct) + place for code, place in zip(codes, places, strict=True)]
     present = _distinct(codes)
-    return codes if len(present) <= 1 else [np.searchsorted(present, code).astype(np.int64) for code in codes]
+    ends = (np.diff(head, append=len(frame)) for head, frame in zip(heads, frames, strict=True))
+    return [np.repeat(np.searchsorted(present, code), end) for code, end in zip(codes, ends, strict=True)]
 
 
 def _distinct(arrays: Sequence[Int]) -> Int:
-    """Return the distinct values, ascending; cheap where equal values follow each other, as in sorted tables."""
-    changes = (array[np.r_[len(array) > 0, array[1:] != array[:-1]][: len(array)]] for array in arrays)
-    return np.unique(np.concatenate([pd.unique(change) for change in changes]))
+    return np.unique(np.concatenate(list(map(pd.unique, arrays))))
 
 
 def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
@@ -452,16 +466,20 @@ def started_by(operations: pd.DataFrame, api_calls: pd.DataFrame) -> Int:
         return np.full(len(ids[0]), -1, np.int64)
     groups = numbered_together([operations, api_calls], ["rank", "process"])
     span = int(max(i.max() for i in ids)) + 2
-    if span * (int(max(g.max() for g in groups)) + 1) >= 2**62:  # the product below would not fit int64
-        wanted, keys = numbered_together([operations, api_calls], ["rank", "process", "correlation"])
-        return _places(wanted, keys, ids)
-    return _places(groups[0] * span + ids[0], groups[1] * span + ids[1], ids)
+    if span * (int(max(g.max() for g in groups)) + 1) >= 2**62:  # the product would not fit int64
+        return _places(numbered_together([operations, api_calls], ["rank", "process", "correlation"]), ids)
+    return _places([group * span + number for group, number in zip(groups, ids, strict=True)], ids)
 
 
-def _places(wanted: Int, keys: Int, ids: tuple[Int, Int]) -> Int:
-    """Return the first row of each wanted key among the keys; rows whose id is negative have none."""
+def _places(keyed: list[Int], ids: tuple[Int, Int]) -> Int:
+    """Return the first row of each of the first keys among the second; rows whose id is negative have none."""
     rows = np.flatnonzero(ids[1] >= 0)
-    keys = keys[rows]
+    wanted, keys = keyed[0], keyed[1][rows]
+    most = int(max(keys.max(initial=-1), wanted.max()))
+    if most < DENSE * (len(keys) + len(wanted)):  # a table of all keys; the first row is written last
+        row_of = np.full(most + 2, -1, np.int64)
+        row_of[keys[::-1]] = rows[::-1]
+        return np.where(ids[0] >= 0, row_of[wanted], -1)
     if not (keys[1:] >= keys[:-1]).all():
         order = np.argsort(keys, kind="stable")
         rows, keys = rows[order], keys[order]

@@ -180,7 +180,7 @@ def skew(collectives: pd.DataFrame) -> pd.DataFrame:
 
     One row per collective: `collective`, `group`, `operation`, `bytes` as in MATCHED; `ranks_count` int64,
     ranks that recorded it; `start_ns`, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
-    NaN without durations; `last_rank` int32, the lowest of those that came last, -1 where all came at once;
+    NaN without durations; `last_rank` int32, the lowest of the ranks that came last, -1 where all came at once;
     `together` bool, False where skew and last_rank tell nothing.
 
     References
@@ -207,7 +207,7 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
 
     PerfkitError if the ranks were together in none of the matched collectives: nothing tells who was late.
 
-    One row per rank and gpu, those that came last most often first; empty for a single one. `count`,
+    One row per rank and gpu, the most often last one first; empty for a single one. `count`,
     collectives in which all ranks were together; `last_count`, of these, those to which it came last, as
     each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
     from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN

@@ -1,6 +1,6 @@
 """How well does the training use the GPUs: which share of their peak does it reach?
 
-Rates are of all GPUs together, never of one. Operations are those that the model needs (model FLOP), peaks the dense
+Rates are of all GPUs together, never of one. Operations are what the model needs (model FLOP), peaks the dense
 ones of the precision that ran; there is no default for either. Communication is not FLOP: it lowers a share of the
 peak, and is never counted into one. A share above 1 is refused, one above 0.7 is flagged. The share of the peak of a
 traced run, from the shapes of its operators, is `perfkit.analysis.flops.mfu`.

@@ -6,7 +6,8 @@ A gap is a maximal interval of the window in which no kernel, copy or memset of 
 a window each device is seen over the span of its operations, and has no edges. Operations are cut at the window: a gap
 that none of them ends inside it is an edge. The operation that starts at a gap's end decides the cause, through its
 launch call, joined on (rank, process, correlation); of several that start together, the one whose call comes first in
-API_CALLS. The causes are those of `perfkit.analysis.causes`.
+API_CALLS. No call launches a page of unified memory that the driver moves: the thread of the last call before the gap
+is taken to touch it. The causes are those of `perfkit.analysis.causes`.
 """
 
 from __future__ import annotations
@@ -16,9 +17,19 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import CAUSES, DETAILS, PARTS, Axis, attributed, members, started_by
+from perfkit.analysis.causes import (
+    CAUSES,
+    DETAILS,
+    PARTS,
+    Axis,
+    attributed,
+    members,
+    migrated,
+    numbered_together,
+    started_by,
+)
 from perfkit.analysis.grouping import counted, numbered
-from perfkit.analysis.intervals import Int, Window, devices, ends, share, spans
+from perfkit.analysis.intervals import Int, Windows, devices, ends, share, spans
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, KERNELS, OS_CALLS, RANGES, RANK, START
 
@@ -68,7 +79,7 @@ def idle_gaps(
     api_calls: pd.DataFrame,
     *,
     at_least_ns: int = 0,
-    window: Window | None = None,
+    window: Windows | None = None,
     ranges: pd.DataFrame | None = None,
     os_calls: pd.DataFrame | None = None,
 ) -> pd.DataFrame:
@@ -76,7 +87,7 @@ def idle_gaps(
 
     The lengths of all gaps of a device add up to its idle time. A device that does nothing in the whole window is one
     edge. `at_least_ns` is the shortest gap to return, 0 or more, else ValueError; without `window` each device is seen
-    over the span of its operations.
+    over the span of the operations of all devices of its rank.
 
     References
     ----------
@@ -96,9 +107,10 @@ def idle_gaps(
     gaps = _between(operations, first, last, at_least_ns)
     edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
     call = _launch_call(gaps._replace(places=np.where(edge, 0, gaps.places)), tables, api_calls)
+    touching = np.where(edge | (call >= 0), -1, _touching(gaps, tables, api_calls))
     table = index.take(gaps.device).reset_index(drop=True).assign(start_ns=gaps.start, dur_ns=gaps.end - gaps.start)
     beside = {"api_calls": api_calls, "ranges": ranges, "os_calls": os_calls}
-    return table.assign(**attributed(gaps.start, gaps.end, edge, call, **beside))
+    return table.assign(**attributed(gaps.start, gaps.end, edge, np.maximum(call, touching), touching >= 0, **beside))
 
 
 def _between(operations: _Operations, first: Int, last: Int, at_least_ns: int) -> _Gaps:
@@ -127,6 +139,24 @@ def _launch_call(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFram
     first = np.full(len(gaps.start), len(api_calls))
     np.minimum.at(first, gap[call >= 0], call[call >= 0])
     return np.where(first < len(api_calls), first, -1)
+
+
+def _touching(gaps: _Gaps, tables: list[pd.DataFrame], api_calls: pd.DataFrame) -> Int:
+    """Return the last call before each gap that a page of unified memory ends, by the page's process; else -1."""
+    kernels, copies = tables
+    row = np.maximum(gaps.order[gaps.place] - len(kernels), -1)
+    gap = np.flatnonzero(np.append(migrated(copies).to_numpy(bool), False)[row])
+    found = np.full(len(row), -1, np.int64)
+    if not len(gap) or not len(api_calls):
+        return found
+    of_gap, of_call = numbered_together([copies.take(row[gap]), api_calls], ["rank", "process"])
+    begin = api_calls["start_ns"].to_numpy()
+    axis = Axis.over(1 + int(max(of_gap.max(), of_call.max())), gaps.start[gap], begin)
+    order = np.argsort(axis.at(of_call, begin), kind="stable")
+    place = np.searchsorted(axis.at(of_call, begin)[order], axis.at(of_gap, gaps.start[gap]), side="right") - 1
+    last = order[np.maximum(place, 0)]
+    found[gap] = np.where((place >= 0) & (of_call[last] == of_gap), last, -1)
+    return found
 
 
 def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""What does the CPU spend its time on: CUDA calls, named ranges, waiting for data, and waiting for the GPU?
+"""What does the CPU spend its time on: CUDA calls, launches, named ranges, waiting for data, and for the GPU?
 
 Statistics pool all ranks, processes and threads unless these are among the keys. Nested calls and ranges count in
 their own row and in that of what encloses them: totals are inclusive and shares are of the sum of the totals in the
@@ -11,12 +11,27 @@ two ways. A launch is *empty* when none of its operations was recorded: nsys wit
 none, and others drop replays when their buffers overflow. Or some nodes are not recorded: then the GPU seems to do
 nothing *inside* a graph, after the launch call returned and before one of the recorded operations, though nodes follow
 one another within microseconds. In both cases the GPU worked, and its idle time is not known.
+
+A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
+that launched the graph. Kernels without a call are left out, as Nsight Systems does, and counted by `unlaunched`.
+
+quantities of one launch, ns
+    api     the call: its end - its start
+    queue   kernel start - call end; missing where the kernel started before the call returned
+    delay   kernel start - call start
+    dur     the kernel: its end - its start
+    total   the later of call end and kernel end - call start
+
+The queue of a stream is one longer from the start of each launch call, one shorter from the start of its kernel. A
+graph launch counts once per device: from its call to the first of its kernels, on that one's stream. A kernel without a
+call only takes away: a depth below zero betrays a cut capture. Source: Nsight Systems, report ``cuda_kern_exec_sum``.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,10 +48,11 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int, Intervals, Window, cut, total, union
+from perfkit.analysis.intervals import Int, Intervals, Window, bounds, cut, devices, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
-from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
+from perfkit.schema import Column, Table
+from perfkit.tables import API_CALLS, COPIES, CORRELATION, GPU, KERNELS, PROCESS, RANGES, RANK, STREAM, THREAD
 
 SPAN_KEYS = ("domain", "name", "kind", "rank", "process", "thread", "depth")
 # Calls that return only when the GPU is done, and why (CUDA Runtime and Driver API references, "API
@@ -55,6 +71,31 @@ BLOCKING = {
 }
 _BLOCKING = re.compile("|".join(f"(?:{pattern})" for pattern in BLOCKING))
 _VARIANT = re.compile(r"(?:_v\d+|_ptsz|_ptds)+$")
+STREAM_KEYS = ["rank", "gpu", "process", "stream"]
+LATENCY = Table(
+    "LATENCY",
+    "a kernel with the call that launched it",
+    (
+        RANK,
+        GPU,
+        PROCESS,
+        THREAD,
+        STREAM,
+        CORRELATION,
+        Column("name", "category", "short name of the kernel, as in KERNELS"),
+        Column("full_name", "category", "demangled name of the kernel, as in KERNELS"),
+        Column("api", "category", "name of the call"),
+        Column("start_ns", "int64", "start of the call, ns since the start of the capture"),
+        Column("api_ns", "int64", "duration of the call, ns"),
+        Column("queue_ns", "Int64", "kernel start - call end, ns; NA where that is negative"),
+        Column("dur_ns", "int64", "duration of the kernel, ns"),
+        Column("total_ns", "int64", "later of call end and kernel end - call start, ns"),
+        Column("delay_ns", "int64", "kernel start - call start, ns"),
+    ),
+    (),
+)
+OF_KERNEL = ("rank", "gpu", "process", "stream", "correlation", "name", "full_name")  # what a latency says of it
+_SUMMARY_KEYS = ("name", "full_name")
 
 
 def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
@@ -100,7 +141,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     keys = ["rank", "process", "thread", "name"]
     inside = cut(API_CALLS.check(api_calls), window)
     threads, thread = numbered(inside, keys[:3])
-    first, last = extent([inside], [thread], len(threads), window)
+    first, last = extent([inside], [thread], len(threads), window, own=True)
     blocking = where(inside["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
     waits = inside[blocking]
     names, group = numbered(waits, keys)
@@ -185,3 +226,110 @@ def _inside(gaps: pd.DataFrame, frames: list[pd.DataFrame], rows: list[Int], ret
     endings = ended.merge(pd.concat(nodes), on=place)
     within = endings[endings["returned_ns"] <= endings["begin_ns"]].drop_duplicates(place)
     return (within["start_ns"] - within["begin_ns"]).groupby(within["rank"]).sum()
+
+
+def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return for every kernel how long its call took, how long it queued and how long it ran: table `LATENCY`.
+
+    The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none. delay_ns is below 0
+    only if the clocks of host and device disagree.
+    """
+    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
+    inside = True if window is None else kernels["start_ns"].between(*bounds(window), inclusive="left")
+    row = np.flatnonzero((call >= 0) & inside)
+    call = call[row]
+    start, dur = (kernels[name].to_numpy()[row] for name in ("start_ns", "dur_ns"))
+    called, api_ns = (api_calls[name].to_numpy()[call] for name in ("start_ns", "dur_ns"))
+    queue = start - called - api_ns
+    columns: dict[str, Any] = {
+        **{name: kernels[name].array.take(row) for name in OF_KERNEL},
+        "thread": api_calls["thread"].to_numpy()[call],
+        "api": api_calls["name"].array.take(call),
+        "start_ns": called,
+        "api_ns": api_ns,
+        "queue_ns": pd.arrays.IntegerArray(queue, queue < 0),
+        "dur_ns": dur,
+        "delay_ns": start - called,
+    }
+    columns["total_ns"] = np.maximum(api_ns, columns["delay_ns"] + dur)
+    return pd.DataFrame({name: columns[name] for name in LATENCY.column_names}, copy=False)
+
+
+def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
+    """Return the statistics of launches per rank, process, thread, gpu, call and kernel name ("name" or "full_name").
+
+    One row per group, by falling total_mean_ns: rank, process, thread, gpu, api, `by`, count (launches), queue_count
+    (those with a queue time), then for each of total, api, queue and dur the columns <quantity>_mean_ns, _median_ns,
+    _min_ns, _max_ns, _std_ns (float64; std of a sample, NaN for one value, all of queue NaN where queue_count is 0).
+    """
+    if by not in _SUMMARY_KEYS:
+        raise ValueError(f"by: {by!r} is not one of {', '.join(_SUMMARY_KEYS)}")
+    table, group = numbered(LATENCY.check(latency), ["rank", "process", "thread", "gpu", "api", by])
+    for quantity in ("total", "api", "queue", "dur"):
+        column = latency[f"{quantity}_ns"]
+        valid = column.notna().to_numpy()
+        statistics = grouped(column[valid].to_numpy(np.int64), group[valid], len(table))
+        if quantity in ("total", "queue"):
+            table["count" if quantity == "total" else "queue_count"] = statistics["count"]
+        for statistic in ("mean", "median", "min", "max", "std"):
+            table[f"{quantity}_{statistic}_ns"] = statistics[statistic]
+    table.insert(7, "queue_count", table.pop("queue_count"))
+    return table.sort_values("total_mean_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return how many kernels of each device (rank, gpu, count) have no launch call: cut off, or not recorded."""
+    lacking = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls)) < 0
+    index, (device,) = devices(kernels)
+    return index.assign(count=np.bincount(device[lacking], minlength=len(index)))
+
+
+def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return how many launched kernels of each stream had not started yet, as a step function.
+
+    A row per step in the window and at its start, by stream, then time: rank, gpu, process, stream, time_ns, depth
+    (int64, up to the next row's time), complete (False for all of a stream whose depth is ever negative: not to be
+    plotted). Source: Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our own.
+    """
+    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
+    (stream,) = numbered_together([kernels], STREAM_KEYS)
+    leading = _first_of_launch(kernels, call)
+    launched = leading[call[leading] >= 0]
+    time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
+    step = np.repeat([1, -1], [len(launched), len(leading)])
+    of, time, depth = _running(np.r_[stream[launched], stream[leading]], time, step)
+    negative = np.zeros(len(kernels) + 1, bool)
+    negative[of[depth < 0]] = True
+    row = np.zeros(len(kernels), np.int64)
+    row[stream] = np.arange(len(stream))
+    steps = kernels[STREAM_KEYS].take(row[of]).reset_index(drop=True)
+    return _within(steps.assign(time_ns=time, depth=depth, complete=~negative[of]), of, window)
+
+
+def _first_of_launch(kernels: pd.DataFrame, call: Int) -> Int:
+    """Return the rows of the kernels that are the first of their launch on their device, or have no call."""
+    device = devices(kernels)[1][0]
+    again = pd.Index(device * (int(call.max(initial=0)) + 1) + call).duplicated()
+    return np.flatnonzero((call < 0) | ~again)
+
+
+def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
+    """Return stream, time and running sum of the steps at each time at which a stream has steps."""
+    position = Axis.over(int(stream.max(initial=-1)) + 1, time).at(stream, time)
+    order = np.argsort(position, kind="stable")
+    position, stream, depth = position[order], stream[order], np.cumsum(step[order])
+    begin = np.searchsorted(stream, np.arange(int(stream.max(initial=-1)) + 1))
+    depth = depth - np.r_[0, depth][begin][stream]
+    last = np.flatnonzero(np.append(position[1:] != position[:-1], np.ones(min(len(position), 1), bool)))
+    return stream[last], time[order][last], depth[last]
+
+
+def _within(steps: pd.DataFrame, stream: Int, window: Window | None) -> pd.DataFrame:
+    """Return the steps that hold at some time of the window, those from before it moved to its start."""
+    if window is None:
+        return steps
+    first, last = bounds(window)
+    time = steps["time_ns"].to_numpy()
+    until = np.append(np.where(stream[1:] == stream[:-1], time[1:], last + 1), last + 1)[: len(time)]
+    holds = (time < last) & (until > first)
+    return steps[holds].assign(time_ns=np.maximum(time[holds], first)).reset_index(drop=True)

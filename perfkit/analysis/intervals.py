@@ -8,11 +8,13 @@ intervals are open, whichever end belongs to whichever start. A stable sort cost
 already, or made of a few ordered runs.
 
 A window is (start_ns, end_ns), half open, two integers; `bounds` raises ValueError for anything else. Intervals are cut
-at its edges. Without a window a device is seen from the start of its first to the end of its last operation.
+at its edges. Without a window all devices of a rank are seen from the start of the first to the end of the last
+operation of any of them: one that has nothing to do while another one works is idle.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +22,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.errors import PerfkitError
+from perfkit.schema import stretches
 
 Int = NDArray[np.int64]
 
@@ -45,12 +48,20 @@ class _Axis(NamedTuple):
         return self.place(a.start, a.group), self.place(a.end, a.group)
 
     def intervals(self, begin: Int, finish: Int) -> Intervals:
-        group = begin // self.span
+        """Return intervals by their ascending places; dividing each by the span would take longer than searching."""
+        low, high = (int(place) // self.span for place in (begin[[0, -1]] if len(begin) else (0, 0)))
+        if high - low > len(begin):
+            group = begin // self.span
+        else:
+            groups = np.arange(low, high + 1)
+            group = np.repeat(groups, np.diff(np.searchsorted(begin, groups * self.span), append=len(begin)))
         offset = group * self.span - self.low
         return Intervals(begin - offset, finish - offset, group)
 
 
 Window = tuple[int, int]
+# One window, or one of each rank: a rank's holds all of its operations, so that nothing is cut.
+Windows = Window | Mapping[int, Window]
 
 
 def union(start: Int, end: Int, group: Int | None = None) -> Intervals:
@@ -208,11 +219,11 @@ def cut(frame: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     return kept.reset_index(drop=True)
 
 
-def ends(frame: pd.DataFrame, window: Window | None) -> tuple[Int, Int]:
+def ends(frame: pd.DataFrame, window: Windows | None) -> tuple[Int, Int]:
     """Return start and end of every row, int64 ns, cut at the window's edges; ``end <= start`` outside of it."""
     start = frame["start_ns"].to_numpy()
     end = start + frame["dur_ns"].to_numpy()
-    if window is None:
+    if window is None or isinstance(window, Mapping):
         return start, end
     first, last = bounds(window)
     return np.maximum(start, first), np.minimum(end, last)
@@ -221,20 +232,12 @@ def ends(frame: pd.DataFrame, window: Window | None) -> tuple[Int, Int]:
 def devices(*frames: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
     """Number the (rank, gpu) pairs of several tables: pairs, ascending, and the number of each row of each frame."""
     pairs = [(f["rank"].to_numpy(), f["gpu"].to_numpy()) for f in frames]
-    stretches = [_stretches(*pair) for pair in pairs]
-    keys = [_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, stretches, strict=True)]
+    heads = [stretches(pair, len(f)) for pair, f in zip(pairs, frames, strict=True)]
+    keys = [_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, heads, strict=True)]
     distinct = np.unique(np.concatenate(keys))
     index = pd.DataFrame({"rank": distinct >> 32, "gpu": (distinct & 0xFFFFFFFF) - 2**31}, dtype="int32")
-    lengths = [np.diff(at, append=len(f)) for at, f in zip(stretches, frames, strict=True)]
+    lengths = [np.diff(at, append=len(f)) for at, f in zip(heads, frames, strict=True)]
     return index, [np.repeat(np.searchsorted(distinct, k), n) for k, n in zip(keys, lengths, strict=True)]
-
-
-def _stretches(*columns: NDArray[np.integer]) -> Int:
-    """Return the first row of every stretch of rows that agree in all columns: few where a table is sorted."""
-    changed = np.zeros(max(len(columns[0]) - 1, 0), bool)
-    for column in columns:
-        changed |= column[1:] != column[:-1]
-    return np.flatnonzero(np.r_[len(columns[0]) > 0, changed])
 
 
 def _key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
@@ -242,21 +245,32 @@ def _key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
     return (rank.astype(np.int64) << 32) | (gpu.astype(np.int64) + 2**31)
 
 
-def spans(frames: list[pd.DataFrame], groups: list[Int], count: int, window: Window | None) -> tuple[Int, Int]:
-    """Return the start and end (int64 ns) of each device's window: the given one, else its operations' span."""
-    if window is not None:
+def spans(
+    frames: list[pd.DataFrame], groups: list[Int], count: int, window: Windows | None, *, own: bool = False
+) -> tuple[Int, Int]:
+    """Return the start and end (int64 ns) of each device's window: the given one, else its rank's, or its `own`."""
+    if window is not None and not isinstance(window, Mapping):
         first, last = bounds(window)
         return np.full(count, first, np.int64), np.full(count, last, np.int64)
     start = np.full(count, np.iinfo(np.int64).max)
-    end = np.full(count, np.iinfo(np.int64).min)
+    end, rank = np.full(count, np.iinfo(np.int64).min), np.zeros(count, np.int64)
     for frame, group in zip(frames, groups, strict=True):
-        at = _stretches(group)
+        at = stretches([group], len(group))
         if not len(at):
             continue
         begin, finish = ends(frame, None)
+        rank[group[at]] = frame["rank"].to_numpy()[at]
         np.minimum.at(start, group[at], np.minimum.reduceat(begin, at))
         np.maximum.at(end, group[at], np.maximum.reduceat(finish, at))
-    return start, end
+    if own:
+        return start, end
+    of = np.unique(rank, return_inverse=True)[1]
+    first_of, last_of = np.full(count, np.iinfo(np.int64).max), np.full(count, np.iinfo(np.int64).min)
+    np.minimum.at(first_of, of, start)
+    np.maximum.at(last_of, of, end)
+    for place, one in enumerate(np.unique(rank).tolist()):
+        first_of[place], last_of[place] = (window or {}).get(one, (first_of[place], last_of[place]))
+    return first_of[of], last_of[of]
 
 
 def tiles(window: Window, bins: int) -> Int:
@@ -272,3 +286,45 @@ def tiles(window: Window, bins: int) -> Int:
     width, rest = divmod(last - first, count)
     number = np.arange(count + 1)
     return first + width * number + rest * number // count
+
+
+def maxima(ends: Int) -> list[Int]:
+    """Return the values, the greater of each pair of them, the greater of each pair of these, ... up to one."""
+    levels, most = [], ends
+    while len(most) > 1:
+        most = np.append(most, np.iinfo(np.int64).min) if len(most) % 2 else most
+        levels.append(most)
+        most = np.maximum(most[::2], most[1::2])
+    return [*levels, most]
+
+
+def last_open(levels: list[Int], before: Int, moment: Int) -> Int:
+    """Return the last place below each of `before` whose end lies after the moment; -1 where there is none.
+
+    The `maxima` of the ends are climbed to where one exceeds the moment, then descended: O(log n) per question,
+    whether intervals nest or not.
+
+    >>> last_open(maxima(np.array([9, 4, 8])), np.array([3, 2, 1]), np.array([5, 5, 9])).tolist()
+    [2, 0, -1]
+    """
+    place = np.full(len(before), -1, np.int64)
+    found: list[tuple[Int, Int]] = []
+    asked, at = np.arange(len(before)), before.astype(np.int64)
+    for most in levels:
+        asked, at = asked[at > 0], at[at > 0]
+        if not len(asked):
+            break
+        odd = np.flatnonzero(at & 1)
+        hit = odd[most[at[odd] - 1] > moment[asked[odd]]]
+        found.append((asked[hit], at[hit] - 1))
+        left = np.ones(len(asked), bool)
+        left[hit] = False
+        asked, at = asked[left], at[left] >> 1
+    who, node = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for level in range(len(found) - 1, -1, -1):
+        if len(who):  # the later of a pair comes first
+            node = 2 * node + 1
+            node -= levels[level][node] <= moment[who]
+        who, node = np.append(who, found[level][0]), np.append(node, found[level][1])
+    place[who] = node
+    return place

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from perfkit import names
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans, total, union
-from perfkit.analysis.operators.totals import launching, parents
+from perfkit.analysis.operators.totals import launching
 from perfkit.names import decode
 from perfkit.names.families import Decoded
 from perfkit.names.parsing import canonical
@@ -233,7 +233,7 @@ def precision(
     kernels count with the part inside.
     """
     matrix = kernels[KERNELS.check(kernels)["family"].isin(MATRIX_FAMILIES)].reset_index(drop=True)
-    _, op = launching(OPS.check(ops), parents(ops), matrix, API_CALLS.check(api_calls))
+    _, op = launching(OPS.check(ops), matrix, API_CALLS.check(api_calls))
     inside = cut(matrix.assign(**_formats(matrix["full_name"], ops["dtypes"], op)), window)
     keys = ["family", "format", "tensor_cores", "source"]
     table, group = numbered(inside, keys)

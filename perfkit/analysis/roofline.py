@@ -366,8 +366,10 @@ def _shares(points: pd.DataFrame, ceilings: pd.DataFrame | None) -> pd.DataFrame
     # FP16 accumulation has a roof of its own on some GPUs; elsewhere that of FP32 accumulation is the same.
     peak = peak.fillna(_peak(points, precision.astype("string").str.removesuffix("_acc16"), roofs, "flops_per_s"))
     seconds = points["dur_ns"].where(points["dur_ns"] > 0) / 1e9
-    shares = {"compute_share_frac": (points["flops_per_s"] / peak).mask(points["flops"] == 0, 0.0)}
     bandwidth = {level: _peak(points, pd.Series(level, points.index), roofs, "bytes_per_s") for level in LEVELS}
+    # No operations are 0 of any peak, if the GPU's roofs are known at all.
+    nothing = (points["flops"] == 0) & bandwidth["dram"].notna()
+    shares = {"compute_share_frac": (points["flops_per_s"] / peak).mask(nothing, 0.0)}
     shares |= {f"{level}_share_frac": points[f"{level}_bytes"] / seconds / bandwidth[level] for level in LEVELS}
     nearest = np.fmax(shares["compute_share_frac"], shares["dram_share_frac"])
     return pd.DataFrame({"ridge": peak / bandwidth["dram"], **shares, "roof_share_frac": nearest})

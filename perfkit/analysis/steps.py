@@ -22,6 +22,7 @@ five times as many anchors: a step is made of many kernels that run once in it, 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -30,11 +31,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import members, where
+from perfkit.analysis.causes import members, started_by, where
 from perfkit.analysis.grouping import grouped, numbered
 from perfkit.analysis.intervals import Int, Window, cut, total, union
 from perfkit.schema import Column, Table
-from perfkit.tables import DUR, KERNELS, RANGES, RANK, START
+from perfkit.tables import API_CALLS, DUR, KERNELS, RANGES, RANK, START
 
 FEWEST = 3
 # A distance within a quarter of the usual one is even; it lets optional elements come and go.
@@ -43,6 +44,7 @@ EVEN = 0.25
 EXPLAINED, EXPLAINED_SHORT, SHORT = 0.5, 0.75, 4
 # Share of a typical repetition's elements that a repetition has.
 ALIKE = 0.9
+CHANGED = 1.2  # of the shorter steps: how long the steps of another phase are (convention)
 SHORTER_ANCHORS = 5
 # Share of the repetitions that have a pause of more than twice any other at about the same place.
 REGULAR = 0.75
@@ -64,7 +66,7 @@ PART = re.compile(
     r"(?<![a-z])(?:forward|fwd|backward|bwd|optimi[sz]er|loss|prefill|data[ _-]?load(?:ing|er))(?![a-z])", re.I
 )
 # "aten::mm", "Optimizer.step#Adam.step", "{'mod': ...", "epoch 3"
-NEVER = re.compile(r"::|#|\{|epoch", re.I)
+NEVER = re.compile(r"::|#|\{|epoch|^P?MPI_", re.I)
 _NUMBER = re.compile(r"[\s_:=(\[-]*\d+(?:\s*/\s*\d+)?[)\]]?$")
 STEPS = Table(
     "STEPS",
@@ -92,7 +94,7 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
     steps, and more than three quarters of that half do (compilation, warm-up); if that holds for more than a third of
     the steps they are a phase of their own, and steady. The very first is not steady when it is longer than every later
     one, nor is the last when the median is more than 1.5 times as long: nothing shows when the next would have begun.
-    STEPS: steps of a rank do not overlap; only those that lie in the window whole, numbered in the whole capture.
+    STEPS: steps of a rank do not overlap; only steps that lie in the window whole, numbered in the whole capture.
     """
     RANGES.check(ranges)
     KERNELS.check(kernels)
@@ -108,6 +110,49 @@ def detect(ranges: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None
 def steady(steps: pd.DataFrame) -> pd.DataFrame:
     """Return the STEPS that are typical, after compilation and warm-up, their numbers unchanged."""
     return steps[STEPS.check(steps)["steady"]].reset_index(drop=True)
+
+
+def last_phase(steps: pd.DataFrame) -> pd.DataFrame:
+    """Return the STEPS since their length last changed for good, rank by rank; all of them where it never did.
+
+    A phase has a tenth of the rank's steps or more. It begins where the sums of the ranks of the lengths part most
+    (Pettitt's change point), if nine tenths of the steps on each side lie on their own side of the middle between
+    both medians, and these differ by a fifth.
+    """
+    kept = [of_rank.iloc[_last_change(of_rank["dur_ns"]) :] for _, of_rank in STEPS.check(steps).groupby("rank")]
+    return pd.concat(kept, ignore_index=True) if kept else steps
+
+
+def _last_change(dur: pd.Series) -> int:
+    first, least = 0, max(len(dur) // 10, FEWEST)
+    while len(part := dur.iloc[first:]) >= 2 * least:
+        sums = (part.rank() - (len(part) + 1) / 2).cumsum().abs().to_numpy()
+        place = least + int(sums[least - 1 : len(part) - least].argmax())
+        (before, after), middle = (
+            (part.iloc[:place], part.iloc[place:]),
+            math.sqrt(part.iloc[:place].median() * part.iloc[place:].median()),
+        )
+        low, high = (before, after) if before.median() < after.median() else (after, before)
+        if high.median() < CHANGED * low.median() or min((low < middle).mean(), (high > middle).mean()) < ALIKE:
+            break
+        first += place
+    return first
+
+
+def on_gpu(steps: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.Series:
+    """Return how long the GPU takes for each of STEPS, ns, by their index; NaN where a step launches no kernel.
+
+    From the first kernel that a step launches to the first one of the next step, in the last step to the end of its
+    last kernel. Launches are joined on (rank, process, correlation).
+    """
+    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
+    work = kernels[call >= 0][["rank", "start_ns", "dur_ns"]].reset_index(drop=True)
+    work = work.assign(end_ns=work["start_ns"] + work["dur_ns"], at=api_calls["start_ns"].to_numpy()[call[call >= 0]])
+    begun = STEPS.check(steps)[["rank", "start_ns"]].rename(columns={"start_ns": "at"}).assign(place=steps.index)
+    of = pd.merge_asof(work.sort_values("at"), begun.sort_values("at"), on="at", by="rank").groupby("place")
+    first, last = (times.reindex(steps.index) for times in (of["start_ns"].min(), of["end_ns"].max()))
+    following = first.groupby(steps["rank"]).shift(-1)
+    return following.fillna(last) - first
 
 
 def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
@@ -137,7 +182,8 @@ def _profiler(ranges: pd.DataFrame) -> pd.DataFrame:
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     """Return the stretches of kernels that repeat."""
-    there = kernels[["start_ns", "dur_ns", "name", "full_name"]].iloc[_most(kernels, ["gpu", "process"])]
+    columns = ["start_ns", "dur_ns", "name", "full_name", "in_graph", "correlation"]
+    there = kernels[columns].iloc[_most(kernels, ["gpu", "process"])]
     there = there if there["start_ns"].is_monotonic_increasing else there.sort_values("start_ns", kind="stable")
     start = there["start_ns"].to_numpy()
     end = start + there["dur_ns"].to_numpy()
@@ -145,6 +191,9 @@ def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:
     pause[1:] = np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)
     pause[:1] = pause.max(initial=0) + 1  # nothing ran before the first kernel
     first, stop = repeats(there["full_name"].cat.codes.to_numpy().astype(np.int64), pause)
+    begun = there.iloc[first]
+    if begun["in_graph"].all() and len(begun["correlation"].unique()) == 1:
+        first = stop = first[:0]  # layers: an iteration launches a graph, no graph holds iterations
     begin, finish = bounds(start, end, first, stop)
     name = there["name"].iloc[first].astype(object).to_numpy()
     return pd.DataFrame({"start_ns": begin, "dur_ns": finish - begin, "name": name, "how": "kernel sequence"})
@@ -235,7 +284,7 @@ def _depth(spans: pd.DataFrame) -> Int:
     offset = thread * (int(end.max(initial=0)) - int(start.min(initial=0)) + 1)
     order = np.lexsort((-end, start + offset))
     depth = np.zeros(len(start), np.int64)
-    # Open at a start: those that began before it, without those that had ended.
+    # Open at a start: ranges that began before it and had not ended.
     depth[order] = np.arange(len(start)) - np.searchsorted(np.sort(end + offset), (start + offset)[order], side="right")
     return depth
 
@@ -352,7 +401,7 @@ def _similar(fit: Int, usual: NDArray[np.float64]) -> list[Int]:
 def _together(
     group: Int, usual: NDArray[np.float64], explained: NDArray[np.float64], place: Int, bound: Int
 ) -> _Anchors:
-    """Return the anchor that occurs first among those that explain most of the sequence, within one repetition."""
+    """Return the first of the anchors that explain most of the sequence, within one repetition."""
     most = group[explained[group] >= explained[group].max() - 1.5 * usual[group]]
     anchor = most[np.argmin(place[bound[most]])]
     return _Anchors(place[bound[anchor] : bound[anchor + 1]], round(usual[anchor]), len(group))

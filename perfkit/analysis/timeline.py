@@ -4,9 +4,11 @@ Conventions
 -----------
 Time is the union over all streams and processes of a device: what runs at once is counted once. With a window,
 operations are cut at its edges and every device of the tables is seen over the whole window, worked or not; without
-one, from the start of its first to the end of its last operation. Communication kernels are those of family
-"communication"; a memset is computation, every other row of COPIES a copy. `others` is a second KERNELS frame: the
-kernels that the user has not selected, which keep the device busy all the same. Times beyond int64 raise PerfkitError.
+one, from the start of the first to the end of the last operation of any device of its rank; a mapping gives each rank
+a window that holds all of its operations (`Selection.measured`). Communication kernels are
+those of family "communication"; a memset is computation, every other row of COPIES a copy. `others` is a second KERNELS
+frame: the kernels that the user has not selected, which keep the device busy all the same. Times beyond int64 raise
+PerfkitError.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from perfkit.analysis.intervals import (
     Int,
     Intervals,
     Window,
+    Windows,
     binned,
     bounds,
     devices,
@@ -42,7 +45,7 @@ PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 
 
 def busy(
-    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Window | None = None, others: pd.DataFrame | None = None
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None, others: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its span.
 
@@ -67,7 +70,7 @@ def _checked(kernels: pd.DataFrame, copies: pd.DataFrame, others: pd.DataFrame |
 
 
 def breakdown(
-    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Window | None = None, others: pd.DataFrame | None = None
+    kernels: pd.DataFrame, copies: pd.DataFrame, *, window: Windows | None = None, others: pd.DataFrame | None = None
 ) -> pd.DataFrame:
     """Return five parts of each device's time that sum to its span exactly.
 
@@ -97,7 +100,7 @@ def breakdown(
     return table
 
 
-def _layers(frames: list[pd.DataFrame], groups: list[Int], window: Window | None) -> list[Intervals]:
+def _layers(frames: list[pd.DataFrame], groups: list[Int], window: Windows | None) -> list[Intervals]:
     """Return COMP, COMM, OTHER and COPY: each counts where none before it does."""
     kernel = _seen(frames[0], window, groups[0], frames[0]["family"] == "communication")
     copy = _seen(frames[1], window, groups[1], frames[1]["direction"] == "memset")
@@ -105,7 +108,7 @@ def _layers(frames: list[pd.DataFrame], groups: list[Int], window: Window | None
     return [merge(_where(kernel, False), _where(copy, True)), _where(kernel, True), other, _where(copy, False)]
 
 
-def _seen(frame: pd.DataFrame, window: Window | None, *columns: ArrayLike) -> list[NDArray[Any]]:
+def _seen(frame: pd.DataFrame, window: Windows | None, *columns: ArrayLike) -> list[NDArray[Any]]:
     """Return start, end and the columns of the operations with time in the window."""
     found = [*ends(frame, window), *map(np.asarray, columns)]
     rows = np.flatnonzero(found[1] > found[0])

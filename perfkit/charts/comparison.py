@@ -142,7 +142,7 @@ def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
     place = alt.Y("place:N", title=None, sort=drawn["place"].tolist())
     shade = alt.Color("verdict:N", scale=colours(VERDICT_COLOURS, {}, drawn["verdict"]), title=None)
     data = inline(drawn.assign(one=1.0, words=drawn["told"] + " · " + drawn["verdict"]))
-    shown = hover(("label", "what"), ("told", "ratio and interval"), "verdict")
+    shown = hover(("label", "figure"), ("told", "ratio and interval"), "verdict")
     rows = alt.Chart(data)
     return [
         rows.mark_rule(strokeDash=[4, 4], color="#808080", tooltip=False).encode(alt.X("one:Q", scale=scale)),

@@ -50,6 +50,9 @@ SCOPES = re.compile(r"^(?:\w+::)+(?=\w+::)")  # all but the last two names
 PYTHON_LINE = re.compile(r"\.py:\d")
 COUNTS = (Unit("", 1), Unit("thousand", 1e3), Unit("million", 1e6), Unit("billion", 1e9))
 COLOURS = {PYTHON: "#E9B62F", NATIVE: "#9CB0CE", OPERATION: KIND_COLOURS["copy"], KERNEL: "#4A93E6", OTHER: "#C8C8C8"}
+OWNED = {"range": "range", "operator": "operator", "module": "module", "line": "Python function", "phase": "phase"}
+SHARED = (KERNEL, NATIVE, OTHER, PYTHON, OPERATION)  # of call paths, for the owners in their order
+COLOURS |= {owner: COLOURS[kind] for owner, kind in zip(OWNED.values(), SHARED, strict=True)}
 INK = "#101418"  # on the bars, which are light on every page
 KINDS = ("function", "loop", "line", "instruction", "gpu_operation")
 ROW, NARROWEST_TEXT = 20, 30  # pixels
@@ -123,6 +126,28 @@ def tree(
         picture=f"Icicle of {len(drawn)} calling contexts, callers above what they call",
         size=(WIDTH + LABEL_WIDTH, int(drawn["row"].max() + 1) * ROW),
     )
+
+
+def owners(paths: pd.DataFrame, *, by: str = "range", depth: int = 16, title: str = "") -> alt.LayerChart:
+    """Draw who owns the GPU's time: paths of ranges, operators, modules, lines or phases above what lies in them.
+
+    Time that a bar owns itself stays empty below it. `paths`: columns rank, node, parent (-1 at the top), name (missing
+    for time without an owner), inclusive_ns. `by`: what the paths are of. `depth` as in `tree`.
+    """
+    need(paths, "rank", "node", "parent", "name", "inclusive_ns")
+    if by not in OWNED:
+        raise ValueError(f"by: {by!r} is not one of {list(OWNED)}")
+    ranks = np.unique(paths["rank"].to_numpy())
+    top = pd.DataFrame({"rank": ranks, "node": paths["node"].max() + 1, "parent": pd.NA, "name": "all kernels"})
+    top["inclusive_ns"] = paths["inclusive_ns"].where(paths["parent"] < 0, 0).groupby(paths["rank"]).sum().to_numpy()
+    name = paths["name"].astype("string").fillna(f"no {OWNED[by]}")
+    under = paths["parent"].where(paths["parent"] >= 0, paths["node"].max() + 1)
+    rows = pd.concat([paths.assign(name=name, parent=under), top], ignore_index=True).astype({"parent": "Int64"})
+    nowhere: dict[str, Any] = {"file": pd.NA, "line": pd.array([pd.NA] * len(rows), "Int64"), "module": pd.NA}
+    kind = np.where(rows["parent"].isna(), "entry", OWNED[by])
+    calltree = rows[["rank", "node", "parent", "name"]].assign(entry="all kernels", kind=kind, **nowhere)
+    metrics = rows[["rank", "node"]].assign(metric="GKER", unit="s", inclusive=rows["inclusive_ns"] / 1e9)
+    return tree(calltree, metrics, depth=depth, fold=(), title=title)
 
 
 def _metric(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str) -> tuple[str, str]:
@@ -319,8 +344,9 @@ def _kinds(calltree: pd.DataFrame, kind: NDArray[np.object_], up: Rows) -> NDArr
     python = calltree["module"].eq(PYTHON_MODULE).fillna(False).to_numpy(bool)
     script = calltree["file"].astype("string").str.endswith(".py").fillna(False).to_numpy(bool)
     operation = kind == "gpu_operation"
-    rules = [_above(up, operation) >= 0, operation, python | (script & (kind != "function")), kind != "entry"]
-    kinds: NDArray[np.object_] = np.select(rules, [KERNEL, OPERATION, PYTHON, NATIVE], OTHER).astype(object)
+    owned = np.isin(kind, list(OWNED.values()))
+    rules = [owned, _above(up, operation) >= 0, operation, python | (script & (kind != "function")), kind != "entry"]
+    kinds: NDArray[np.object_] = np.select(rules, [kind, KERNEL, OPERATION, PYTHON, NATIVE], OTHER).astype(object)
     return kinds
 
 

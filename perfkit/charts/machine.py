@@ -159,7 +159,7 @@ def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Char
 
 
 def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
-    """Draw how long iterations took over the course of a log, those that were not chosen fainter.
+    """Draw how long iterations took over the course of a log; iterations outside the choice are fainter.
 
     `frame`: columns rank, time_ns, count, median_ns, least_ns, most_ns and chosen, as from
     `diagnosis.machine.iterations`. Of more than 8 logs the first 8 are drawn, which the chart says.

@@ -246,11 +246,8 @@ def _said(shown: Panel) -> str:
 def overview(shown: Panel, frame: Frame) -> alt.LayerChart:
     """Return the whole time of a panel in a strip; the part that is chosen in it is what all panels show."""
     ends = [frame.first / frame.time.size, frame.last / frame.time.size]
-    title, room = (
-        f"time since the start of the capture ({frame.time.symbol})",
-        alt.Scale(domain=ends, nice=False, zero=False),
-    )
-    x = alt.X("time:Q", title=title, scale=room, axis=alt.Axis(title=None, tickCount=8))
+    title, axis = f"time since the start of the capture ({frame.time.symbol})", alt.Axis(title=None, tickCount=8)
+    x = alt.X("time:Q", title=title, scale=alt.Scale(domain=ends, nice=False, zero=False), axis=axis)
     # What lies between the lines must be hit too.
     ground = alt.Chart(inline(pd.DataFrame({"time": ends[:1], "end": ends[1:]})))
     ground = ground.mark_rect(color=GREY, opacity=0.08, cursor="crosshair", tooltip=False)

@@ -58,7 +58,7 @@ LABEL_WIDTH = 300  # pixels
 def bars(summary: pd.DataFrame, *, top: int = 12, title: str = "") -> alt.LayerChart:
     """Draw GPU and CPU self time of the operators that take most GPU time, and of all others together.
 
-    Without any GPU time those that take most CPU time are drawn. Kernels without an operator have a grey bar at the
+    Without GPU time, the operators with most CPU time are drawn. Kernels without an operator have a grey bar at the
     bottom. `summary`: columns name (missing for kernels without an operator), count, cpu_self_ns, gpu_self_ns,
     kernel_count: one row per operator, in any order. `top`: number of operators with bars of their own, at least 1.
     """
@@ -129,7 +129,7 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     labels = drawn["label"].drop_duplicates().tolist()
     place = alt.Y("label:N", title=None, sort=labels, axis=alt.Axis(labelLimit=LABEL_WIDTH, labelFontSize=11))
     beside = alt.YOffset("slot:N", sort=["GPU", "CPU"])
-    shown = hover(("name", "operator"), ("series", "what"), ("said", "time"), ("count", "calls", ","))
+    shown = hover(("name", "operator"), ("series", "kind of time"), ("said", "time"), ("count", "calls", ","))
     shown += hover(("kernel_count", "kernels launched", ","))
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     marks = theme.marked(drawn, "bar", length, place, beside, fill, stroke, shown, strokeWidth=1)
@@ -139,8 +139,8 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
 def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw the time of each step and how much of it the training thread waits for data.
 
-    `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1), one row per step; those without a wait are left
-    out. The first 200 steps are drawn, and of more than 8 ranks those that wait most, which the chart says.
+    `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1), one row per step; steps without a wait are left
+    out. At most 200 steps and 8 ranks (the ones that wait most) are drawn; the chart says what is left out.
     """
     need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
     theme.fraction(input_wait, "wait_frac")

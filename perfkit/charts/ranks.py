@@ -11,7 +11,19 @@ import pandas as pd
 
 from perfkit.charts import roofline, theme
 from perfkit.charts.shares import NO_WORK, PART_OF, worked
-from perfkit.charts.theme import KIND_COLOURS, KIND_NAMES, colours, hover, ink, inline, known, layered, need, nothing
+from perfkit.charts.theme import (
+    KIND_COLOURS,
+    KIND_NAMES,
+    WIDTH,
+    colours,
+    hover,
+    ink,
+    inline,
+    known,
+    layered,
+    need,
+    nothing,
+)
 from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, size, unit
 
 OPERATION_COLOURS = {
@@ -42,6 +54,8 @@ RATES = ("bus_bytes_per_s", "min_bus_bytes_per_s", "max_bus_bytes_per_s")
 UNKNOWN = "unknown group"
 LONGEST_GROUP = 40  # characters
 FADED = 0.08  # opacity of what is not chosen in the legend
+EVEN = 0.05  # of the median rank's time: less is even, as in `perfkit.analysis.ranks`
+MOST_CELLS = 4000  # of a map of rank by step
 MOST_DASHES = 8  # process groups that dashes can tell apart
 TICK = (
     "datum.value >= 1e9 ? format(datum.value / 1e9, ',') + ' GB' : "
@@ -200,6 +214,43 @@ def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
         for column, kind in PART_OF.items()
     ]
     return pd.concat(rows, ignore_index=True)
+
+
+def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw how long each step took on each rank, against the median of all ranks, as a map of rank by step.
+
+    `steps`: columns rank, step, dur_ns, a row per rank and step. A cell is the mean of some steps where ranks and
+    steps are more than MOST_CELLS. SchemaError if a column is missing.
+    """
+    need(steps, "rank", "step", "dur_ns")
+    if steps.empty:
+        return nothing(title or "No steps", "perfkit found no steps in this selection.")
+    many = -(-steps["rank"].nunique() * steps["step"].nunique() // MOST_CELLS)
+    cells = steps.assign(step=steps["step"] // many * many).groupby(["rank", "step"])["dur_ns"].mean().reset_index()
+    cells["apart"] = cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1
+    worst = cells.iloc[int(cells["apart"].to_numpy().argmax())]
+    most = max(float(cells["apart"].abs().max()), 0.01)
+    drawn = cells.assign(time=cells["dur_ns"].map(duration), against=cells["apart"].map(percent)).drop(columns="dur_ns")
+    shade = alt.Color(
+        "apart:Q",
+        scale=alt.Scale(domain=[-most, 0, most], range=["#1F77D4", "#BBBBBB", "#D55E00"]),
+        legend=alt.Legend(title="longer than the median rank", format="+.0%", titleLimit=WIDTH),
+    )
+    bands = alt.Scale(paddingInner=0.05 if len(cells) < MOST_CELLS // 10 else 0)
+    x = alt.X("step:O", title="step", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    y = alt.Y("rank:O", title="rank", scale=bands, axis=alt.Axis(labelOverlap=True))
+    shown = hover("rank", "step", "time", ("against", "longer than the median rank"))
+    behind = f"{percent(worst['apart'])} over the median in step {worst['step']:.0f}"
+    said = f"Rank {worst['rank']:.0f} is furthest behind: {behind}"
+    if most < EVEN:
+        said = f"All ranks take each step in the same time, within {percent(most)}"
+    return layered(
+        [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)],
+        title or said,
+        "" if many == 1 else f"A cell is the mean of {many} steps.",
+        picture=f"A map of {cells['rank'].nunique()} ranks by {cells['step'].nunique()} steps",
+        size=(WIDTH, min(max(18 * cells["rank"].nunique(), 60), 400)),
+    )
 
 
 def _most_different(seen: pd.DataFrame) -> str:

@@ -22,6 +22,32 @@ PART_OF = {
     "exposed_copy_ns": "copy",
     "idle_ns": "idle",
 }
+# By the column of a breakdown, or a cause or detail of idle time: what a reader calls it.
+TIME_NAMES = {
+    "computation_ns": "computation",
+    "exposed_communication_ns": "communication",
+    "other_kernels_ns": "other kernels",
+    "exposed_copy_ns": "copies",
+    "data_loading": "idle: data loading",
+    "sync": "idle: CPU waits for GPU",
+    "launch": "idle: launch calls",
+    "cuda_call": "idle: other CUDA calls",
+    "memory": "idle: allocation",
+    "mpi": "idle: MPI",
+    "system": "idle: operating system",
+    "host_code": "idle: CPU code",
+    "kernel_wait": "idle: between kernels",
+    "other": "idle: other wait",
+    "unattributed": "idle: cause not recorded",
+    "edge": "idle: start and end",
+    "idle_ns": "idle",
+}
+TIME_COLOURS = {
+    **{TIME_NAMES[column]: KIND_COLOURS[kind] for column, kind in PART_OF.items()},
+    **{TIME_NAMES[n]: shade for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items() if n in TIME_NAMES},
+}
+TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
+MOST_DEVICES = 8
 NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL = 0.055  # of the span: a narrower part has no room for its figure
 LABEL_WIDTH = 320  # pixels
@@ -70,6 +96,44 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     )
 
 
+def time(breakdown: pd.DataFrame, by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw where the time of each device went: its work, and its idle time by cause; of many devices the idlest.
+
+    `breakdown`: as in `parts`. `by_cause`: columns rank, gpu, cause, detail, total_ns (`gaps.idle_by_cause`); idle time
+    of devices without a row stays in one piece.
+    """
+    seen = worked(breakdown)
+    if seen.empty:
+        return nothing(title or "No activity", NO_WORK)
+    need(by_cause, "rank", "gpu", "cause", "detail", "total_ns")
+    idle = seen["idle_ns"] / seen["span_ns"]
+    shown = seen.loc[idle.sort_values(ascending=False).index[:MOST_DEVICES]].sort_values(["rank", "gpu"])
+    work = shown.melt(["rank", "gpu", "span_ns"], list(PART_OF)[:-1], var_name="key", value_name="ns")
+    causes = by_cause.assign(key=by_cause["detail"].astype("string").fillna(by_cause["cause"].astype("string")))
+    rest = causes.groupby(["rank", "gpu"])["total_ns"].sum().rename("known_ns").reset_index()
+    rest = shown.merge(rest, how="left", on=["rank", "gpu"]).fillna({"known_ns": 0})
+    rest = rest.assign(key="idle_ns", ns=rest["idle_ns"] - rest["known_ns"])
+    of_cause = causes.rename(columns={"total_ns": "ns"}).merge(shown[["rank", "gpu", "span_ns"]], on=["rank", "gpu"])
+    columns = ["rank", "gpu", "span_ns", "key", "ns"]
+    long = pd.concat([work[columns], of_cause[columns], rest[columns]], ignore_index=True)
+    long = long[long["ns"] > 0].sort_values(["rank", "gpu"], kind="stable", ignore_index=True)
+    share, place = long["ns"] / long["span_ns"], long[["rank", "gpu"]].apply(tuple, axis=1)
+    begin, end = ends(share, place)
+    texts = {"share": share.map(percent), "told": long["ns"].map(duration), "part": long["key"].map(TIME_NAMES)}
+    drawn = pd.DataFrame({"label": theme.devices(long), "begin": begin, "end": end, **texts})
+    names = [name for key, name in TIME_NAMES.items() if key in set(long["key"])]
+    shades = alt.Scale(domain=names, range=[TIME_COLOURS[name] for name in names])
+    tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"))
+    few = f" The {MOST_DEVICES} GPUs with the largest idle share of {len(seen)}." if len(seen) > len(shown) else ""
+    return layered(
+        [bars(drawn, "part", shades, axis="share of the time", shown=tips), figures(drawn, "part", TIME_DARK)],
+        title or _idle_title(seen),
+        f"Communication and copies count only while no computation runs.{few}",
+        picture=f"Stacked bar per GPU of {', '.join(names)}",
+        size=(WIDTH, alt.Step(34)),
+    )
+
+
 def worked(breakdown: pd.DataFrame) -> pd.DataFrame:
     """Return the devices with a span; raises ValueError if the parts of one do not sum to it."""
     need(breakdown, "rank", "gpu", "span_ns", *PART_OF)
@@ -106,7 +170,8 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
     idle = breakdown["idle_ns"] / breakdown["span_ns"]
     if len(idle) == 1:
         return f"The GPU is idle {percent(idle.iloc[0])} of {duration(breakdown['span_ns'].iloc[0])}"
-    return f"The {len(idle)} GPUs are idle {percent(idle.min())} to {percent(idle.max())} of the time"
+    ends = dict.fromkeys(percent(end) for end in (idle.min(), idle.max()))
+    return f"The {len(idle)} GPUs are idle {' to '.join(ends)} of the time"
 
 
 def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
@@ -139,7 +204,7 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     host, gpu = rows["host_ns"].sum(min_count=1), rows["operation_ns"].sum(min_count=1)
     if not host > 0 and not gpu > 0:
         return nothing(title or "No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
-    beside = f"{duration(host)} of CPU time beside" if host > 0 else "CPU time was not recorded;"
+    beside = f"{duration(host)} of CPU time and" if host > 0 else "CPU time was not recorded;"
     both = f"{beside} {duration(gpu)} of GPU operations" if gpu > 0 else ""
     drawn = _series(rows)
     scale = unit(float(drawn["time"].max()), TIME)
@@ -193,7 +258,7 @@ def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:
     length = alt.X("time:Q", title=f"sum of times ({scale.symbol})", scale=room)
     label = alt.Y("label:N", title=None, sort=drawn["label"].drop_duplicates().tolist())
     beside = alt.YOffset("series:N", sort=list(SERIES), scale=alt.Scale(paddingInner=0.2))
-    shown = hover(("label", "where"), ("series", "what"), ("told", "time"))
+    shown = hover(("label", "where"), ("series", "kind of time"), ("told", "time"))
     fill, stroke = (kind("series:N", scale=shades, title=None) for kind in (alt.Fill, alt.Stroke))
     marks = alt.Chart(inline(drawn)).mark_bar(strokeWidth=1).encode(length, label, beside, fill, stroke, shown)
     return [marks, ink(inline(drawn), dx=5).encode(length, label, beside, alt.Text("told:N"))]
@@ -224,7 +289,7 @@ def gpu_time(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     return layered(
         [segments, figures(drawn, "part", DARK)],
         title or f"{part} {verb} {largest['share']} of the GPU's time",
-        f"Of {duration(float(rows['operation_ns'].sum()))} in GPU operations; those that overlap count in full.",
+        f"Of {duration(float(rows['operation_ns'].sum()))} in GPU operations; operations that overlap count in full.",
         picture=f"Stacked bars of {', '.join(drawn['part'].unique())}",
         size=(WIDTH, alt.Step(34)),
     )

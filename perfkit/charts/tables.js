@@ -29,3 +29,15 @@ window.perfkitSearchable = async () => {
   }
 };
 window.perfkitSearchable();
+// In a notebook, a click on a row that has a time, or a kernel's name, tells the view, which moves the explorer.
+window.perfkitLeads ??= document.addEventListener("click", ({ target }) => {
+  const row = target.closest?.(".perfkit-searchable tbody tr");
+  const places = [row?.closest(".perfkit-leads"), row?.closest(".jp-Notebook")];
+  const field = places.map((place) => place?.querySelector(".perfkit-leads-to input")).find(Boolean);
+  if (!field || String(getSelection())) return;
+  const heads = row.closest(".perfkit-searchable").querySelectorAll("th[data-column]");
+  const cells = [...heads].map((head, place) => [head.dataset.column, row.cells[place]?.dataset ?? {}]);
+  const values = cells.map(([name, { order, search }]) => [name, order ?? search ?? ""]);
+  field.value = JSON.stringify({ ...Object.fromEntries(values), at: Date.now() });
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}) ?? true;

@@ -11,7 +11,7 @@ import math
 import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from gzip import compress
 from html import escape
@@ -102,6 +102,7 @@ LOOKS = (
     ".perfkit-searchable th .dt-column-title{cursor:pointer}"
     ".perfkit-searchable .dt-ordering-asc .dt-column-order::after{content:'▲'}"
     ".perfkit-searchable .dt-ordering-desc .dt-column-order::after{content:'▼'}"
+    ".perfkit-leads .perfkit-searchable tbody tr:hover{background:rgba(128,128,128,.15);cursor:pointer}"
     "@media print{.perfkit-searchable .dt-search,.perfkit-searchable .dt-paging,.perfkit-searchable a,"
     ".perfkit-searchable .perfkit-dot{display:none}}"
 )
@@ -109,7 +110,9 @@ LOOKS = (
 
 @dataclass(frozen=True, repr=False)
 class Searchable(Shown):
-    """A table for which the page holds `library` and `script`; without them it is seen whole."""
+    """A table for which the page holds `library` and `script`; without them it is seen whole. `data` is its frame."""
+
+    data: pd.DataFrame | None = field(default=None, compare=False)
 
 
 def show(
@@ -181,7 +184,7 @@ def column(values: pd.Series, name: str, header: str | None) -> Cells:
 
 
 def _moment(values: pd.Series, chosen: Unit) -> Callable[[float], str]:
-    """Return how to write moments, so that those of a column can be told apart wherever they lie."""
+    """Return how to write moments, with enough digits that the moments of a column differ."""
     apart = np.diff(np.unique(values.dropna()))
     if not len(apart):
         return number
@@ -193,8 +196,18 @@ def _numeric(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
 
 
+# Words of column names that a reader would have to guess.
+_WORDS = {word: word.upper() for word in ("dram", "sm", "mfu", "mpi", "gpu", "cpu")}
+_WORDS |= {"dur": "duration", "src": "source", "dst": "destination", "api": "API call", "p95": "95th percentile"}
+_WORDS |= {"dtype": "number format", "gpus": "GPUs", "python": "Python", "entry": "entry point", "how": "found by"}
+_WORDS |= {"means": "what the warps wait for", "helps": "usual remedy", "instead": "use instead"}
+_WORDS |= {"detail": "cause in detail", "times_mean": "times the mean"}
+
+
 def _title(name: str, suffix: str = "") -> str:
-    return printable(name.removesuffix(suffix).replace("_", " ").strip(), SHORT)
+    name = name.removesuffix(suffix)
+    words = _WORDS.get(name) or " ".join(_WORDS.get(word, word) for word in name.split("_"))
+    return printable(words.strip(), SHORT)
 
 
 def _each(values: pd.Series, shown: Callable[[Any], str]) -> list[str]:
@@ -236,7 +249,7 @@ def searchable(
     """
     every = len(frame) if total is None else total
     seen, made, text = _formatted(frame, columns, caption, rows, every)
-    return Searchable(_searchable_html(seen, made, caption, every), text)
+    return Searchable(_searchable_html(seen, made, caption, every), text, frame)
 
 
 def _formatted(
@@ -296,7 +309,11 @@ def again() -> str:
 
 
 def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, total: int) -> str:
-    head = "".join(f'<th scope="col"{align(c)}>{escape(c.header)}</th>' for c in made)
+    names = [escape(str(name)) for name in seen]  # by which a click on a row finds the time that it leads to
+    heads = (
+        f'<th scope="col"{align(c)} data-column="{n}">{escape(c.header)}' for c, n in zip(made, names, strict=True)
+    )
+    head = "".join(f"{each}</th>" for each in heads)
     columns = [_cells(seen.iloc[:, place], cells) for place, cells in enumerate(made)]
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
     label = escape(printable(caption or "Table", LONG))

@@ -65,6 +65,7 @@ DETAIL_COLOURS: dict[str, str] = {
     "memory": "#B57EDC",
     "launch": "#6A5ACD",
     "cuda_call": "#4B3B8F",
+    "mpi": "#8C6BB1",
     "system": "#C77DBB",
     "host_code": "#9A86B8",
 }
@@ -74,6 +75,7 @@ DETAIL_NAMES: dict[str, str] = {
     "memory": "host wait: the CPU was allocating memory",
     "launch": "host wait: the CPU was inside a launch call",
     "cuda_call": "host wait: the CPU was inside another CUDA call",
+    "mpi": "host wait: the CPU was inside a call of MPI",
     "system": "host wait: the CPU was inside a call of the operating system",
     "host_code": "host wait: code of the program on the CPU",
 }

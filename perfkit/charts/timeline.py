@@ -158,19 +158,24 @@ def _rules(steps: pd.DataFrame | None, axis: alt.X, first: int, last: int, scale
     marks = pd.DataFrame({"start": inside["start_ns"] / scale.size, "step": "step " + inside["step"].astype(str)})
     rule = alt.Chart(inline(marks)).mark_rule(color="#808080", strokeDash=[3, 3])
     text = theme.ink(inline(marks.iloc[::every]), dx=1)
-    starts = rule.encode(axis, alt.Tooltip("step:N", title="starts"))
+    starts = rule.encode(axis, alt.Tooltip("step:N", title="step that starts here"))
     return [starts, text.encode(axis, alt.Text("step:N"), y=alt.value(-7))]
 
 
 def activity(
-    bins: pd.DataFrame, *, span: tuple[int, int], shown: tuple[float, float] | None = None, title: str = ""
+    bins: pd.DataFrame,
+    *,
+    span: tuple[int, int],
+    shown: tuple[float, float] | None = None,
+    title: str = "",
+    width: float | str = WIDTH,
 ) -> alt.Chart | alt.LayerChart:
-    """Draw when each GPU was busy: one strip per GPU, the stronger in colour the busier, full where it was busiest.
+    """Draw when each GPU was busy: one strip per GPU, the stronger in colour the busier, full at 100 %.
 
     Busy is the share of a bin in which the stream of the GPU that worked most of it worked. Of more than 24 GPUs the
     busiest are shown, which the chart says. `bins`: columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac
     (0..1), as of `analysis.timeline.bins`. `span`: (start_ns, end_ns) of the axis. `shown`: window that the brush
-    covers, in the axis' unit.
+    covers, in the axis' unit. `width`: pixels, or "container", which something on the page must tell of its size.
     """
     need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     fraction(bins, "busy_frac")
@@ -186,9 +191,11 @@ def activity(
     gpus = f"{whole} GPUs" if whole > 1 else str(drawn["gpu"].iloc[0])
     limit = f" These are the busiest {count} of {whole} GPUs." if count < whole else ""
     text = title or f"When {gpus} worked, over {duration(span[1] - span[0])}"
-    explained = f"Full colour: busy {percent(drawn['busy'].max())} of the time. {GESTURES}{limit}"
+    explained = f"Full colour: busy 100 % of the time. {GESTURES}{limit}"
     return _chart(drawn, span, scale, shown, count).properties(
-        title=alt.TitleParams(text=text, subtitle=[explained]), description=f"{text}. Strip per GPU. {explained}"
+        width=width,
+        title=alt.TitleParams(text=text, subtitle=[explained]),
+        description=f"{text}. Strip per GPU. {explained}",
     )
 
 
@@ -211,13 +218,13 @@ def _chart(
     time = f"time since the start of the recording ({scale.symbol})"
     begins = f"bin starts at ({scale.symbol})"
     tips = hover(("gpu", "GPU"), ("start", begins, ",.6~f"), ("busy", "busy share of the bin (%)", ".2%"))
-    shares = alt.Scale(domain=[0, float(drawn["busy"].max())], range=[0.08, 1])
+    shares = alt.Scale(domain=[0, 1], range=[0.08, 1])
     strength = alt.Opacity("busy:Q", scale=shares, legend=None)
     x = alt.X("start:Q", title=time, axis=axis, scale=alt.Scale(domain=ends, nice=False))
     y = alt.Y("gpu:N", title=None, sort=None, scale=alt.Scale(paddingInner=0.15))
     chart = _Unchecked(inline(drawn)).mark_rect(color=KIND_COLOURS["computation"], clip=True)
     chart = chart.encode(x, alt.X2("end"), y, strength, tips).add_params(brush)
-    strips: alt.Chart = chart.properties(width=WIDTH, height=max(TALL, min(count * 18, 240)))
+    strips: alt.Chart = chart.properties(height=max(TALL, min(count * 18, 240)))
     return strips
 
 

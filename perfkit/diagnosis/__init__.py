@@ -1,4 +1,4 @@
-"""From figures to findings: what costs time, how much it could gain, and what cannot be told.
+"""From figures to findings: what costs time, how much it could gain, and what is unknown.
 
 Conventions of all modules here: what was not recorded is absent, never 0. Over several GPUs a time is the sum over the
 GPUs, a share the sum of the parts over the sum of the spans. A tenth of the time is worth a look and three tenths are
@@ -15,6 +15,7 @@ from perfkit.diagnosis import (
     comparison,
     framework,
     gpus,
+    job,
     kernels,
     launching,
     machine,
@@ -27,23 +28,35 @@ from perfkit.diagnosis import (
     warming,
 )
 from perfkit.diagnosis.confidence import weighed
+from perfkit.diagnosis.evidence import is_amd
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, Figure, Finding, Gain, Refusal, kept, plain
 from perfkit.diagnosis.framework import gpu_time, stragglers
 from perfkit.diagnosis.kernels import Roofline, roof, shape_roofline
 from perfkit.diagnosis.paths import metric as path_metric
 from perfkit.diagnosis.replayed import together
-from perfkit.diagnosis.timeline import doubted, sampled, system_figures, unrecorded
+from perfkit.diagnosis.timeline import doubted, idle_by_cause, sampled, system_figures, unrecorded
 from perfkit.readers import kind
 from perfkit.run import Run
 from perfkit.selection import Selection, select
 
 __all__ = ["CONFIDENCES", "HORIZONS", "SEVERITIES", "Figure", "Finding", "Gain", "Refusal", "Roofline", "machine"]
-__all__ += ["comparison", "figures", "findings", "gpu_time", "path_metric", "plain", "refusals", "roof", "sampled"]
+__all__ += [
+    "comparison",
+    "figures",
+    "findings",
+    "gpu_time",
+    "idle_by_cause",
+    "path_metric",
+    "plain",
+    "refusals",
+    "roof",
+    "sampled",
+]
 __all__ += ["shape_roofline", "stragglers", "together", "unrecorded"]
 
 TIMELINE = Refusal(
     "Is the GPU idle, and why?",
-    "no timeline was recorded",
+    "the recording has no timeline",
     "nsys profile --trace=cuda,nvtx --gpu-metrics-devices=all PROGRAM",
 )
 # What records every operation of graphs, by the kind of capture that holds the timeline.
@@ -56,19 +69,19 @@ GRAPH_NODES = {
 }
 COUNTERS = Refusal(
     "Why are the longest kernels slow (main stall type, roofline, tensor cores)?",
-    "no hardware counters of single kernels were recorded",
+    "the recording has no hardware counters of single kernels",
     "ncu --set full --launch-count 50 -o report PROGRAM, then ncu --import report.ncu-rep --csv --page raw",
 )
 CLOCK = Refusal(
     "Was the clock lowered by power or heat while kernels ran?",
-    "neither the clock nor the reasons for lowering it were recorded",
-    "nvidia-smi dmon -s pucvmet -o DT, or --query-gpu=clocks.sm,clocks.max.sm,clocks_event_reasons.active, beside it",
+    "the recording has neither the clock nor the reasons for lowering it",
+    "nvidia-smi dmon -s pucvmet -o DT (or --query-gpu=clocks.sm,clocks.max.sm,clocks_event_reasons.active) meanwhile",
 )
-ARITHMETIC = Refusal(
-    "How much of the hardware's arithmetic peak does the model use (MFU)?",
-    "a recording does not say how many operations the model needs",
-    "tokens or samples per second of the job, and the model's parameters",
-)
+# What records the same on AMD's GPUs.
+AMD = {
+    COUNTERS.record: "hpcrun -e gpu=rocm,pc PROGRAM, then hpcstruct and hpcprof",
+    CLOCK.record: "rocm-smi --showclocks --showpower --showtemp --json, several times while it runs",
+}
 
 
 def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
@@ -83,7 +96,8 @@ def figures(run: Run | Selection, *, peaks: str = "") -> dict[str, Figure]:
 def _figures(view: Selection, *, peaks: str) -> dict[str, Figure]:
     further = [*kernels.figures(view, peaks=peaks), *paths.figures(view), *framework.figures(view, peaks=peaks)]
     further += [*gpus.figures(view), *monitor.figures(view), *machine.figures(view, peaks=peaks)]
-    return doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
+    known = doubted(view, {**system_figures(view), **{figure.id: figure for figure in further}})
+    return {**known, **{figure.id: figure for figure in job.figures(view, known, peaks=peaks)}}
 
 
 def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
@@ -123,7 +137,7 @@ def _urgency(finding: Finding) -> tuple[int, int, float]:
 def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
     """Return the questions the run cannot answer, each with what to record."""
     view = _view(run)
-    asked = [Refusal(m.what[0].upper() + m.what[1:], "not recorded", m.record) for m in view.run.missing]
+    asked = [Refusal(m.what[0].upper() + m.what[1:], Refusal.absent, m.record) for m in view.run.missing]
     if view.all_kernels.empty and "KERNELS" not in {m.table for m in view.run.missing}:
         asked.append(TIMELINE)
     if why := unrecorded(view):  # when the GPU worked, where operations of graphs were not recorded
@@ -131,14 +145,15 @@ def refusals(run: Run | Selection, *, peaks: str = "") -> list[Refusal]:
         question = "How long does the GPU compute, and how long is it idle?"
         asked.append(Refusal(question, why, GRAPH_NODES.get(held, GRAPH_NODES["timeline"])))
     if view.launches.empty:
-        question = "Which roof bounds the longest kernels, and do they use tensor cores?"
+        question = "Which roof limits the longest kernels, and do they use tensor cores?"
         asked.append(COUNTERS if view.run.stalls.empty else replace(COUNTERS, question=question))
     metrics = view.samples["metric"].astype("string")
     if len(view.all_kernels) and not metrics.str.startswith(("sm_clock", "gpc_clock", "throttled_")).any():
         asked.append(CLOCK)
-    if not metrics.eq("training_flops_per_s").any():
-        asked.append(ARITHMETIC)
-    return [*asked, *machine.refusals(view, peaks=peaks)]
+    if not metrics.eq("training_flops_per_s").any() and (unknown := job.refusal(view, figures(view), peaks=peaks)):
+        asked.append(unknown)
+    asked += machine.refusals(view, peaks=peaks)
+    return [replace(a, record=AMD.get(a.record, a.record)) for a in asked] if is_amd(view) else asked
 
 
 def _view(run: Run | Selection) -> Selection:

@@ -2,28 +2,21 @@
 
 Against the baseline a figure fails where it is worse by more than the tolerance, 5 % by default. Where it has an
 interval, all of it must lie beyond to fail, and all of it within to pass; an interval that reaches beyond on one side
-alone allows both, so that the outcome is an error: it cannot be told. The same holds for all figures of two runs that
+alone allows both, so that the outcome is an error: it is unknown. The same holds for all figures of two runs that
 are unlike: on other GPUs, by other profilers, or of steps that are not the same thing. Judged are, without a budget,
 the figures with an interval and, where none has one, the times of call paths, of the kernels in both runs and the
 shares of a log, by their values. A recording passes against itself.
 
 A budget adds limits of single figures: the value of the run itself is judged, of step times their
-interval. Exit status: 0 nothing is worse or over its limit, 1 something is, 2 of something it cannot be told, whatever
+interval. Exit status: 0 nothing is worse or over its limit, 1 something is, 2 of something it is unknown, whatever
 the others are.
 
 A budget is a TOML file::
 
-    tolerance = 0.05                 # relative, for every figure
-
-    [figures.step_median_ns]
-    tolerance = 0.02                 # for this one
-    max = 160e6                      # in the unit of the figure
-
-    [figures.device_busy_frac]
-    min = 0.6
-
-    [figures.family_copy_ns]
-    ignore = true
+    tolerance = 0.05  # relative, for every figure
+    figures.step_median_ns = { tolerance = 0.02, max = 160e6 }  # in the unit of the figure
+    figures.device_busy_frac = { min = 0.6 }
+    figures.family_copy_ns = { ignore = true }
 """
 
 from __future__ import annotations
@@ -49,7 +42,7 @@ KEYS = {"tolerance": "a number of at least 0", "max": "a number", "min": "a numb
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits: a tolerance for all figures, and what is said of single ones, by id."""
+    """Limits: a tolerance for all figures, and limits of single figures, by id."""
 
     path: str = ""
     tolerance: float = TOLERANCE
@@ -170,7 +163,7 @@ def _on(row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], *, is_sam
     tolerance = float(budget.figures.get(row["id"], {}).get("tolerance", budget.tolerance))
     better = row["better"]
     if not isinstance(better, str):
-        reason = f"neither way is better for {row['id']}: give it max or min"
+        reason = f"perfkit does not know if more or less of {row['id']} is better: set max or min"
         return judged(row, f"tolerance {percent(tolerance)}", ERROR, reason)
     if better == "lower":
         allowed = f"at most {number(1 + tolerance)} times the baseline"
@@ -178,9 +171,9 @@ def _on(row: Mapping[str, Any], budget: Budget, unlike: Sequence[str], *, is_sam
         allowed = f"at least {number(1 / (1 + tolerance))} times the baseline"
     if math.isnan(row["before"]) or math.isnan(row["after"]):
         which = "baseline" if math.isnan(row["before"]) else "run"
-        return judged(row, allowed, ERROR, f"the {which} has no such figure")
+        return judged(row, allowed, ERROR, f"the {which} lacks this figure")
     if unlike:
-        return judged(row, allowed, ERROR, f"cannot tell, the runs are unlike: {'; '.join(unlike)}")
+        return judged(row, allowed, ERROR, f"cannot tell, the runs do not compare: {'; '.join(unlike)}")
     if is_same and row["before"] == row["after"]:
         return judged(row, allowed, PASS, "the same recording")
     return judged(row, allowed, *_outcome(row, better, tolerance))
@@ -226,7 +219,7 @@ def _outcome(row: Mapping[str, Any], better: str, tolerance: float) -> tuple[str
         return FAIL, f"{worse}; {ends}"
     if high <= 1 + tolerance if better == "lower" else low >= 1 / (1 + tolerance):
         return PASS, ends
-    return ERROR, f"cannot tell: {ends}, which allows pass and fail; record more steps, or {SEVERAL} repeats of each"
+    return ERROR, f"cannot tell: {ends}, pass and fail are possible; record more steps, or {SEVERAL} repeats of each"
 
 
 def _limited(found: Comparison, budget: Budget, has_baseline: bool) -> Iterator[Verdict]:
@@ -251,15 +244,14 @@ def _within(limit: float, end: str, low: float, high: float) -> tuple[str, str]:
         return FAIL, "above the limit" if end == "max" else "below the limit"
     if high <= limit if end == "max" else low >= limit:
         return PASS, "within the limit"
-    return ERROR, "cannot tell: the interval of the steps reaches over the limit; record more steps, or repeats"
+    return ERROR, "cannot tell: the limit is inside the interval of the steps; record more steps, or repeats"
 
 
 def load_budget(path: str | Path) -> Budget:
     """Read a budget.
 
-    Raises ReadError if the file cannot be read, is no TOML, or holds an unknown key or a value that is none; the
-    message
-    names the file, the key and what it can be.
+    Raises ReadError if the file cannot be read, is no TOML, or holds an unknown key or a value that is none. The
+    message names the file, the key and the values that it can have.
     """
     try:
         content = tomllib.loads(Path(path).read_text(encoding="utf-8"))
@@ -299,4 +291,4 @@ def missing(name: str, limit: str, against: str = BASELINE) -> Verdict:
     """Return the verdict on a figure that the budget names and the run does not have."""
     unknown = dict.fromkeys(("before", "after", *RATIOS), math.nan)
     row = {"id": name, "label": name, "unit": "", **unknown}
-    return judged(row, limit, ERROR, "the run has no such figure", against)
+    return judged(row, limit, ERROR, "the run lacks this figure", against)

@@ -263,7 +263,7 @@ def _others(old: Side, new: Side, shared: Sequence[str], tolerance: float) -> tu
 def lacking(old: Side, new: Side) -> str:
     """Say what each side has, where they share nothing."""
     names = [" and ".join(text for name, text in KINDS.items() if side.has(name)) or "nothing" for side in (old, new)]
-    return f"the one has {names[0]}, the other {names[1]}"
+    return f"the first run has {names[0]}, the second has {names[1]}"
 
 
 def unshared(old: Side, new: Side) -> Iterator[Refusal]:
@@ -313,7 +313,7 @@ def _timers(one: Side) -> set[str]:
 
 def _other_tools(old: set[str], new: set[str]) -> str:
     names = [", ".join(sorted(side)) for side in (old, new)]
-    return f"different profilers, which cost different time: {names[0]} before, {names[1]} after"
+    return f"different profilers, with different overhead: {names[0]} before, {names[1]} after"
 
 
 def other_steps(old: Side, new: Side) -> Iterator[str]:
@@ -321,19 +321,19 @@ def other_steps(old: Side, new: Side) -> Iterator[str]:
     hows = [{str(how) for frame in side.steps for how in frame["how"].unique()} for side in (old, new)]
     if hows[0] != hows[1]:
         names = [", ".join(sorted(side)) for side in hows]
-        yield f"steps were found another way: {names[0] or 'none'} before, {names[1] or 'none'} after"
+        yield f"perfkit found the steps in different ways: {names[0] or 'none'} before, {names[1] or 'none'} after"
     if any(old.unused) != any(new.unused):
         yield f"{max(old.unused)} steady steps before and {max(new.unused)} after"
     counts = [[len(run) for run in compare.series(side.steps)] for side in (old, new)]
     fewest = [min(side, default=0) for side in counts]
     if all(fewest) and min(fewest) < compare.FEWEST and max(fewest) > UNALIKE * min(fewest):
-        yield f"{fewest[0]} steady steps before and {fewest[1]} after: {min(fewest)} are no sample of a run"
+        yield f"{fewest[0]} steady steps before and {fewest[1]} after: {min(fewest)} are too few to compare"
 
 
 def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     """Yield what else makes the comparison doubtful, and how sure it leaves one: medium or low."""
     if not (_gpus(old) and _gpus(new)) and not (old.is_of_host and new.is_of_host):
-        yield "not every run names its GPU: whether it is the same is not known", "medium"
+        yield "not every run names its GPU: the GPUs may differ", "medium"
     tools = [{profile.reader for view in side.views for profile in view.run.profiles} for side in (old, new)]
     if tools[0] != tools[1] and _timers(old) == _timers(new):
         yield _other_tools(*tools), "low"
@@ -342,7 +342,7 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
     launches = [np.mean([frame.groupby(["rank", "step"]).size().median() for frame in s.kernels]) for s in (old, new)]
     if max(launches) > UNALIKE * min(launches):
         yield (
-            f"a step has {launches[0]:,.0f} kernels before and {launches[1]:,.0f} after: is it the same work?",
+            f"a step has {launches[0]:,.0f} kernels before and {launches[1]:,.0f} after: the work may differ",
             "medium",
         )
 
@@ -350,7 +350,7 @@ def cautions(old: Side, new: Side) -> Iterator[tuple[str, str]]:
 def wide(steps: pd.DataFrame, tolerance: float) -> Iterator[tuple[str, str]]:
     """Yield that the interval of the usual step, the first of COMPARED_STEPS, allows both better and worse."""
     for low, high in steps.head(1)[_allows_both(steps.head(1), tolerance)][["ratio_low", "ratio_high"]].to_numpy():
-        yield f"the median step can take {spoken_ends(low, high)} times as long: better or worse", "low"
+        yield f"the median step takes {spoken_ends(low, high)} times as long: it can be faster or slower", "low"
 
 
 def _allows_both(table: pd.DataFrame, tolerance: float) -> pd.Series:

@@ -19,6 +19,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
+from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
@@ -28,14 +29,23 @@ from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
-from perfkit.diagnosis.timeline import KERNEL_TIMES, detected, doubted, idle_gaps, idle_parts, impossible_durations
-from perfkit.diagnosis.warming import warming
+from perfkit.diagnosis.timeline import (
+    KERNEL_TIMES,
+    detected,
+    doubted,
+    idle_gaps,
+    idle_parts,
+    impossible_durations,
+    too_few,
+)
+from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
 from perfkit.selection import Selection
 
 HALF, BUSY, NEAR_ROOF, WORKING, NOTABLE = 0.5, 0.9, 0.6, 0.3, 0.1
 CLOCK_KEPT = 0.95  # of its maximum; a clock that never falls lower was not throttled noticeably (convention)
+MANY = 20  # kernels; of fewer it is not known whether they repeat (convention)
 # The causes of gaps that rules about launches tell of.
 OF_LAUNCHES = {"synchronisation": {"sync", *CAUSES}, "launch_overhead": {*CAUSES}, "small_operators": {*CAUSES}}
 Known = Mapping[str, Figure]
@@ -43,7 +53,12 @@ Check = Callable[[Selection, Known, Finding], str]
 
 
 def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
-    """Idle time in the first, slow steps is paid once."""
+    """Idle time in the first, slow steps is paid once, and a recording without repeats may be a first step."""
+    kernels = cut(view.all_kernels, view.window)
+    if len(kernels) >= MANY and detected(view).empty:
+        times = kernels.groupby(["rank", "gpu", "full_name"], observed=True).size()
+        if times.mean() < ONCE:
+            return FIRST_PASS
     gaps = idle_gaps(view)
     if gaps is None:
         return ""
@@ -51,7 +66,7 @@ def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
     of_finding = parts[[*OF_LAUNCHES.get(finding.rule, {finding.rule.removeprefix("idle_")} & {*parts})]].sum(axis=1)
     total = of_finding.sum()
     share = float(of_finding[_in_warm_up(view)].sum() / total) if total else 0.0
-    return f"{percent(share)} of this time lies in steps that are warm-up" if share >= HALF else ""
+    return f"{percent(share)} {IN_WARM_UP}" if share >= HALF else ""
 
 
 @kept
@@ -79,18 +94,18 @@ def _share(text: str, *ids: str, least: float = -math.inf, below: float = math.i
 
 def _no_matrix_work(view: Selection, _: Known, finding: Finding) -> str:
     share = matrix_frac(view)
-    return "" if share is None or share >= WORKING else f"matrix work is only {percent(share)} of the kernel time"
+    return "" if share is None or share >= WORKING else f"matrix work takes only {percent(share)} of the kernel time"
 
 
 def _pipe_works(_: Selection, known: Known, finding: Finding) -> str:
     pipe = while_running(known, "tensor_active_frac") if "kernel_busy_frac" in known else None
     if pipe is None or pipe < WORKING:
         return ""
-    return f"the tensor pipe was sampled active for {percent(pipe)} of the time in which kernels ran"
+    return f"samples show the tensor pipe active for {percent(pipe)} of the time in which kernels ran"
 
 
 def _low_occupancy(_: Selection, known: Known, finding: Finding) -> str:
-    text = "the launch configuration allows no more than {} of the warps, which explains it"
+    text = "the launch configuration allows only {} of the warps, which explains the low value"
     return _share(text, "theoretical_occupancy_frac", below=HALF)(_, known, finding) if binding(known) else ""
 
 
@@ -108,9 +123,18 @@ def _clock_kept(view: Selection, _: Known, finding: Finding) -> str:
     return f"the clock never fell below {percent(lowest / most)} of its maximum"
 
 
+def _video(view: Selection, _: Known, finding: Finding) -> str:
+    """A job for the video engines needs the SMs little."""
+    engines = view.samples[view.samples["metric"].isin(["encoder_busy_frac", "decoder_busy_frac"])]
+    busy = engines.groupby("metric", observed=True)["value"].mean()
+    if busy.empty or busy.max() < HALF:
+        return ""
+    return f"the video {str(busy.idxmax()).partition('_')[0]} works for {percent(busy.max())} of the time"
+
+
 def _uneven(view: Selection, _: Known, finding: Finding) -> str:
     share = waiting(view)
-    return f"{percent(share)} of the time GPUs wait for another one, not for the links" if share >= NOTABLE else ""
+    return f"for {percent(share)} of the time GPUs wait for another GPU, not for the links" if share >= NOTABLE else ""
 
 
 def _unlike(view: Selection, _: Known, finding: Finding) -> str:
@@ -119,19 +143,23 @@ def _unlike(view: Selection, _: Known, finding: Finding) -> str:
     if found is None or found.least_ratio >= 1 + (found.ratio - 1) * HALF:
         return ""
     least, most = number(found.least_ratio), number(found.most_ratio)
-    return f"not all kernels last longer there ({least} to {most} times as long): their data may differ"
+    return f"not all kernels take longer there ({least} to {most} times as long): their data may differ"
 
 
 def _once(view: Selection, _: Known, finding: Finding) -> str:
     """How often state is saved is known from two checkpoints on."""
-    return "" if len(distances(view)) else "no rank saves twice in steps of this recording: how often is not known"
+    return (
+        ""
+        if len(distances(view))
+        else "no rank saves twice in this recording, so perfkit does not know how often it saves"
+    )
 
 
 def _irregular(view: Selection, _: Known, finding: Finding) -> str:
     apart = distances(view)
     if len(apart) < 2 or apart.max() - apart.min() <= 1:
         return ""
-    return f"it does not happen every so many steps: {apart.min()} to {apart.max()} lie between"
+    return f"it does not happen at regular intervals: {apart.min()} to {apart.max()} steps lie between"
 
 
 def _begun_apart(view: Selection, _: Known, finding: Finding) -> str:
@@ -148,24 +176,29 @@ def _same_speed(view: Selection, _: Known, finding: Finding) -> str:
     if found is None or found.ratio >= 1 + (found.from_hz / found.to_hz - 1) * HALF:
         return ""
     if math.isnan(found.ratio):
-        return "no kernel ran both at the high and at the low clock: what the clock costs is not known"
-    return f"the same kernels last only {number(found.ratio)} times as long at the low clock"
+        return "no kernel ran both at the high and at the low clock, so the cost of the low clock is unknown"
+    return f"the same kernels take only {number(found.ratio)} times as long at the low clock"
+
+
+def _by_design(view: Selection, known: Known, _: Finding) -> str:
+    several = "gpu_count" in known and known["gpu_count"].value > 1
+    return "another GPU works at that time: perhaps the program does not use this GPU on purpose" if several else ""
 
 
 CHECKS: dict[str, Check] = {
     "warm_up": _warming_up,
-    "busy": _share(
-        "the GPU is busy for {} of the time all the same", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY
-    ),
+    "busy": _share("the GPU is busy for {} of the time", "device_busy_frac", "paths_gpu_busy_frac", least=BUSY),
     "no_matrix_work": _no_matrix_work,
     "pipe_works": _pipe_works,
-    "far_from_roof": _share("the kernels measured reach only {} of their roof", "roof_share_frac", below=WORKING),
-    "near_roof": _share("the kernels reach {} of their roof all the same", "roof_share_frac", least=NEAR_ROOF),
+    "far_from_roof": _share("the measured kernels reach only {} of their roof", "roof_share_frac", below=WORKING),
+    "near_roof": _share("the kernels already reach {} of their roof", "roof_share_frac", least=NEAR_ROOF),
     "occupancy_explains": _low_occupancy,
     "few_measured": _share(
-        "the kernels measured are {} of the kernel time of the recording", "measured_frac", below=HALF
+        "the measured kernels take only {} of the recording's kernel time", "measured_frac", below=HALF
     ),
     "clock_kept": _clock_kept,
+    "video_engine": _video,
+    "by_design": _by_design,
     "uneven": _uneven,
     "unlike": _unlike,
     "same_speed": _same_speed,
@@ -182,6 +215,7 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     # No finding can rest on the times of kernels where these contradict each other.
     why = impossible_durations(view)
     impossible = [why] if why and any(f.source.startswith(KERNEL_TIMES) for f in finding.evidence) else []
+    impossible += [few] if (few := too_few(view)) else []
     against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = bool(rule.indirect) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
@@ -190,7 +224,12 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     for horizon, first in finding.advice.items():
         steps[horizon] = (*first, *steps.get(horizon, ()))
     in_order = {horizon: steps[horizon] for horizon in HORIZONS if horizon in steps}
-    finding = replace(finding, evidence=evidence, confidence=level, against=against, advice=in_order)
+    title, gpus = finding.title, known.get("gpu_count")
+    if (
+        gpus and gpus.value > 1 and ("keeps the GPU idle" in title or title.startswith("The GPU "))
+    ):  # a mean that may be true of none of them
+        title = f"On average over {gpus.text} GPUs: {title}"
+    finding = replace(finding, title=title, evidence=evidence, confidence=level, against=against, advice=in_order)
     return replace(finding, next=commands(view, rule.next))
 
 

@@ -14,12 +14,14 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis import roofline, steps
+from perfkit.analysis.calltree.totals import PYTHON
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import formats
+from perfkit.diagnosis.paths import mpi
 from perfkit.diagnosis.rules import Step
 from perfkit.diagnosis.speed import few
 from perfkit.diagnosis.timeline import detected
@@ -33,6 +35,8 @@ PYTORCH = re.compile(r"aten::|torch|DataLoader|ProfilerStep|autograd", re.IGNORE
 LONGEST = 5  # kernels that a command for ncu names
 PLAIN = re.compile(r"[A-Za-z_]\w*")  # names that mean nothing to a shell or in a regular expression
 LINK = ("H2D", "D2H")
+# Sectors that the L1 cache moves for local memory, where a thread's values go that no register holds, and for global.
+SECTORS = re.compile(r"l1tex__t_sectors_pipe_lsu_mem_(local|global)_op_(?:ld|st)\.sum")
 
 
 def _share(part: pd.Series, of: pd.Series) -> float:
@@ -95,10 +99,34 @@ def _full_grid(view: Selection) -> bool:
     return _share(points["waves"] >= 1, points["dur_ns"]) >= HALF
 
 
+def _full_occupancy(view: Selection) -> bool:
+    """Almost all warps that the SMs can hold are there, by the launches' time."""
+    known = view.launches.dropna(subset=["achieved_occupancy_frac"])
+    return len(known) > 0 and bool(np.average(known["achieved_occupancy_frac"], weights=known["dur_ns"]) >= MOST)
+
+
+def _spills(view: Selection) -> bool:
+    """Half of what the L1 cache moves for global and local memory is local: spilled registers, arrays of a thread."""
+    of_memory = view.counters["metric"].astype("string").str.extract(SECTORS, expand=False)
+    return _share(of_memory.eq("local").fillna(False), view.counters["value"].where(of_memory.notna(), 0)) >= HALF
+
+
+def _occupied(view: Selection) -> bool:
+    """The launches may have almost all warps that the SMs hold, weighted by time."""
+    launches = view.launches.dropna(subset=["theoretical_occupancy_frac", "dur_ns"])
+    time = launches["dur_ns"]
+    return bool(time.sum()) and float((launches["theoretical_occupancy_frac"] * time).sum() / time.sum()) >= MOST
+
+
 def _graphs(view: Selection) -> bool:
     """Half of the kernels' time is spent inside CUDA graphs."""
     kernels = cut(view.kernels, view.window)
     return _share(kernels["in_graph"], kernels["dur_ns"]) >= HALF
+
+
+def _python(view: Selection) -> bool:
+    """Call paths with Python's frames, or PyTorch."""
+    return PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view)
 
 
 def _pytorch(view: Selection) -> bool:
@@ -126,6 +154,18 @@ def _few_blocks_of_library(view: Selection) -> bool:
     return found is not None and library_of(found.longest) in (*COMPILED, "PyTorch")
 
 
+def _of_mpi(view: Selection, pattern: str) -> bool:
+    """Half of the CPU time in MPI calls is spent in calls of these names."""
+    calls = mpi(view)
+    return len(calls) > 0 and _share(calls["name"].str.contains(pattern, case=False), calls["share_frac"]) >= HALF
+
+
+def _far_card(view: Selection) -> bool:
+    """NCCL found the network cards behind a host bridge or another processor."""
+    links = view.run.links
+    return bool(links["path"].isin(["PHB", "NODE", "SYS"])[where(links["transport"], re.compile("NET/").match)].any())
+
+
 FACTS: dict[str, Callable[[Selection], bool]] = {
     "pinned": _pinned,
     "small_copies": _small_copies,
@@ -133,11 +173,20 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "no_matrix": _no_matrix,
     "library_kernels": _library_kernels,
     "full_grid": _full_grid,
+    "full_occupancy": _full_occupancy,
+    "spills": _spills,
+    "occupied": _occupied,
     "few_blocks_of_library": _few_blocks_of_library,
     "graphs": _graphs,
+    "python": _python,
     "pytorch": _pytorch,
     "fused_attention": _fused_attention,
     "one_gpu": _one_gpu,
+    "far_card": _far_card,
+    "links": lambda view: bool(view.run.links["transport"].notna().any()),
+    "mpi_set_up": lambda view: _of_mpi(view, "mpi_(?:init|finalize)"),
+    "mpi": lambda view: len(mpi(view)) > 0 and mpi(view)["share_frac"].sum() >= HALF,
+    "mpi_waits": lambda view: _of_mpi(view, "mpi_(?:wait|test)"),
     "counters": lambda view: len(view.launches) > 0,
     "timeline": lambda view: len(view.all_kernels) > 0,
     "operators": lambda view: len(view.framework.ops) > 0,
@@ -169,17 +218,20 @@ def commands(view: Selection, text: str) -> str:
     """
     if "{" not in text:
         return text
-    amd = _is_amd(view)
+    amd = is_amd(view)
     nsys = _nsys(view) if not amd else "rocprofv3 --sys-trace -- PROGRAM"
     ncu = _ncu(view) if not amd else "hpcrun -e gpu=rocm,pc PROGRAM"
     return text.replace("{nsys}", nsys).replace("{ncu}", ncu).replace("{torch}", "perfkit record torch")
 
 
 @kept
-def _is_amd(view: Selection) -> bool:
+def is_amd(view: Selection) -> bool:
+    """Tell whether the run's GPUs are AMD's, by their names or the calls of HIP."""
     of_gpu = view.devices["name"].astype("string").str.contains(r"\bAMD\b|Instinct|\bgfx\d|Radeon", regex=True)
     calls = view.run.api_calls["name"].cat.categories
-    return bool(of_gpu.any()) or any(str(name).startswith("hip") for name in calls)
+    libraries = view.run.calltree["module"].cat.categories
+    hip = any(str(name).startswith("hip") for name in calls) or any("libamdhip" in str(name) for name in libraries)
+    return bool(of_gpu.any()) or hip
 
 
 def _out(view: Selection) -> str:

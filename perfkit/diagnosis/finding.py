@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import wraps
 from threading import RLock
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from perfkit.analysis.grouping import speedup_bounds
@@ -27,15 +27,97 @@ SPOKEN: dict[str, Callable[[float], str]] = {
     "bytes/s": lambda rate: f"{size(rate)}/s",
     "count": lambda count: f"{count:,.0f}",
     "1/s": lambda rate: f"{number(rate)} per second",
+    "1/h": lambda cost: f"{cost:,.2f} per hour",
 }
+
+
+class Source(NamedTuple):
+    """The tables that a figure rests on, and the analysis that worked it out; empty where the tables say it all."""
+
+    tables: tuple[str, ...] = ()
+    analysis: str = ""
+
+
+TIMELINE = ("KERNELS", "COPIES")
+CALLS = (*TIMELINE, "API_CALLS", "RANGES")
+STEPS = ("RANGES", "KERNELS")
+TREE = ("CALLTREE", "CALL_METRICS")
+TRACED = ("framework/OPS", "framework/KERNELS", "framework/API_CALLS")
+BOTH = ("KERNELS", "baseline/KERNELS")
+ALONE = ("DEVICES", "KERNELS", "LAUNCHES", "LINKS", "SAMPLES", "STALLS", "TRACE")
+TOGETHER = (TIMELINE, STEPS, TIMELINE[::-1], ("KERNELS", "DEVICES"), ("KERNELS", "SAMPLES"), ("SAMPLES", "KERNELS"))
+# By the text that a figure has for its source. `framework/KERNELS` is a table of the framework's profiler,
+# `baseline/KERNELS` one of the earlier run.
+SOURCES: dict[str, Source] = {
+    **{name: Source((name,)) for name in ALONE},
+    **{", ".join(tables): Source(tables) for tables in TOGETHER},
+    "OPS": Source(("OPS", "framework/OPS")),
+    "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps": Source(("RANGES", "PYTHON_CALLS", "OPS"), "gaps.idle_gaps"),
+    "COPIES; memory.copied": Source(("COPIES",), "memory.copied"),
+    "KERNELS; compare.families": Source(("KERNELS",), "compare.families"),
+    "LAUNCHES; roofline.points": Source(("LAUNCHES",), "roofline.points"),
+    "RANGES, KERNELS; compare.steps": Source(STEPS, "compare.steps"),
+    "SAMPLES; timeline.samples_mean": Source(("SAMPLES",), "timeline.samples_mean"),
+    "kernels.precision, SAMPLES": Source(("SAMPLES", *TRACED), "kernels.precision"),
+    "kernels.precision, kernels.mixed": Source(TRACED, "kernels.precision"),
+    **{f"steps.detect ({how})": Source(STEPS, "steps.detect") for how in ("nvtx", "profiler step", "kernel sequence")},
+    **{
+        f"{', '.join(tables)}; {name}": Source(tables, name)
+        for tables in (STEPS, ("SAMPLES",))
+        for name in ("efficiency.mfu", "efficiency.samples_per_s", "scaling.training_time")
+    },
+    **{f"KERNELS, COPIES; {name}": Source(TIMELINE, name) for name in ("timeline.busy", "timeline.breakdown")},
+    **{
+        name: Source(tables, name)
+        for tables, names in {
+            TIMELINE: ("timeline.busy", "timeline.breakdown"),
+            ("KERNELS",): ("communication.overlap",),
+            ("COLLECTIVES",): ("communication.plateau",),
+            ("framework/COLLECTIVES",): ("communication.summary", "communication.imbalance"),
+            CALLS: ("gaps.idle_gaps", "operators.synchronisations"),
+            (*TIMELINE, "RANGES", "OS_CALLS"): ("checkpoints.detect",),
+            STEPS: ("steps.detect",),
+            TREE: ("calltree.gpu_summary", "calltree.exclusive", "calltree.hot_path", "calltree.mpi_calls"),
+            ("TRACE",): ("calltree.utilisation",),
+            ("KERNELS", "LAUNCHES"): ("dossier.covered",),
+            ("LAUNCHES",): ("roofline.bound",),
+            ("STALLS", "LAUNCHES"): ("warps.stall_shares",),
+            TRACED: ("flops.coverage", "flops.mfu", "flops.roofline", "operators.kernels_of", "operators.many_small"),
+            ("framework/RANGES",): ("host.input_wait",),
+            ("framework/SAMPLES",): ("memory.peak", "memory.fragmentation"),
+            ("SAMPLES", "DEVICES"): ("monitoring.at_limit",),
+            ("SAMPLES",): (
+                *("monitoring.checks", "monitoring.idle", "monitoring.throttling", "monitoring.utilisation"),
+                "efficiency.reported_mfu",
+            ),
+            ("DEVICES",): ("llm_operations.ceilings",),
+            ("RANGES", "baseline/RANGES", *BOTH): ("compare.steps",),
+            ("RANGES", "baseline/RANGES", *BOTH, "COPIES", "baseline/COPIES"): ("compare.parts",),
+            BOTH: ("compare.families", "compare.kernels"),
+            ("LAUNCHES", "baseline/LAUNCHES"): ("compare.launches",),
+            (): ("compare.figures",),
+        }.items()
+        for name in names
+    },
+}
+
+
+def source(text: str) -> Source:
+    """Return what the text of a source stands for; an unknown one is an analysis without tables.
+
+    >>> source("steps.detect (nvtx)")
+    Source(tables=('RANGES', 'KERNELS'), analysis='steps.detect')
+    """
+    return SOURCES.get(text, Source(analysis=text))
 
 
 @dataclass(frozen=True)
 class Figure:
     """A number that can be believed: its value with unit, what it means and where it was taken from.
 
-    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count and 1/s. `doubt` says why the number
-    cannot be relied upon, where the recording itself contradicts what it rests on; such a number is marked.
+    Units are 1 (a fraction), ns, bytes, bytes/s, FLOP, FLOP/s, FLOP/byte, count, 1/s and 1/h (a price). `doubt`
+    says why the number cannot be relied upon, where the recording itself contradicts what it rests on; such a number
+    is marked.
     """
 
     id: str
@@ -45,6 +127,16 @@ class Figure:
     definition: str
     source: str
     doubt: str = ""
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that it rests on."""
+        return source(self.source).tables
+
+    @property
+    def analysis(self) -> str:
+        """The analysis that worked it out."""
+        return source(self.source).analysis
 
     @property
     def marked(self) -> str:
@@ -62,25 +154,39 @@ class Gain:
     """A range for the speed-up if a finding is mended, and why it is no narrower.
 
     `share` is the fraction of the run's time that disappears at most; None where the gain is not one of the run.
+    `whole` is what gets faster.
     """
 
     low: float
     high: float
     reason: str
     share: float | None = None
+    whole: str = "the run"
+
+    @property
+    def likely(self) -> str:
+        """The speed-up that a replay of the run predicts, "unknown" where nothing was replayed."""
+        return f"{_factor(self.low)}x" if self.low >= LEAST else "unknown" if self.high >= LEAST else self.best
+
+    @property
+    def best(self) -> str:
+        """The speed-up in the best case."""
+        if math.isinf(self.high):
+            return "unknown"
+        return f"{_factor(self.high)}x" if self.high >= LEAST else "below 1 %" if self.high > 1 else "none"
 
     @property
     def text(self) -> str:
         """The range as people read it.
 
-        >>> Gain(1.0, 2.5, "").text, Gain(1.0, 1.00094, "").text, Gain(1.0, 1.0, "").text, Gain(1.0, math.inf, "").text
-        ('1.0x to 2.5x', 'below 1 %', 'none', 'unknown')
+        >>> [Gain(1.0, high, "").text for high in (2.5, 1.00094, 1.0, math.inf)], Gain(1.5, 1.6, "").text
+        (['up to 2.5x', 'below 1 %', 'none', 'unknown'], '1.5x to 1.6x')
         """
         if math.isinf(self.high):
             return "unknown" if self.low < LEAST else f"{_factor(self.low)}x or more"
-        if self.high < LEAST:
-            return "below 1 %" if self.high > 1 else "none"
-        return f"{_factor(self.low)}x to {_factor(self.high)}x"
+        if self.low < LEAST:
+            return f"up to {self.best}" if self.high >= LEAST else self.best
+        return self.best if self.likely == self.best else f"{self.likely} to {self.best}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +194,8 @@ class Finding:
     """Something that costs time, the figures that show it, what mending it can gain, and what to do.
 
     `confidence` says how well the evidence supports it, `against` what speaks against it, in words, `next` what to
-    measure next, and `threshold` from which value on it is told, with the source of that.
+    measure next, `threshold` from which value on it is told, with the source of that, and `place` where in the program,
+    in words, empty where that is not known.
     """
 
     rule: str
@@ -103,6 +210,7 @@ class Finding:
     against: tuple[str, ...] = ()
     next: str = ""
     threshold: str = ""
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,6 +220,7 @@ class Refusal:
     question: str
     reason: str
     record: str
+    absent = "the recording has no such data"  # the most common reason
 
 
 LEAST = 1.01  # gains below are not worth a number
@@ -137,13 +246,15 @@ def _factor(value: float) -> str:
 
 
 def removing(share: float, reason: str, *, idle: float | None = None) -> Gain:
-    """Return the gain of removing at most this share of the run's time (Amdahl), 2.0x for a half; at least nothing.
+    """Return the gain of removing up to this share of the run's time (Amdahl), 2.0x for a half; at least nothing.
 
     With `idle`, the share of the time in which the GPU idles, other waits may get shorter too, since the host gets
     ahead: up to SPREAD times the share goes, never more than all idle time.
     """
     most = share if idle is None else max(min(SPREAD * share, idle), share)
     high = speedup_bounds([min(most, 1.0)], [1.0]).high
+    if most > share:
+        reason += f". Other waits may get shorter too: up to {percent(most)} of the time in all"
     if high > WIDE:
         reason += ". The range is wide because nothing recorded says how much of this time the program needs"
     return Gain(1.0, high, reason, share)

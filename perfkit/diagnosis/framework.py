@@ -26,10 +26,10 @@ from perfkit.analysis import communication, flops, host, memory, operators, step
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, Axis, is_launch, is_memory, numbered_together, where
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Intervals, cut, devices, intersect, subtract, total, union
+from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, subtract, total, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import detected, span_ns, unrecorded
+from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
 from perfkit.errors import PerfkitError
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
@@ -48,8 +48,8 @@ Bool = NDArray[np.bool_]
 NOTABLE = 0.1
 SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
-AT_MOST = "at most all of this time disappears; at least none, if the GPU then waits for something else"
-UNSEEN = "not all operations of graphs were recorded, so their share of the time is unknown"
+AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
+UNSEEN = "the recording lacks some operations of graphs, so their share of the time is unknown"
 
 
 def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
@@ -61,16 +61,18 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     yield from _synchronisation(view, span)
     if view.ops.empty:
         return
-    yield Figure("op_count", "Operators", len(view.ops), "count", "operators of all threads in the recording", "OPS")
+    yield Figure(
+        "op_count", "Operators", len(view.ops), "count", "number of operators of all threads in the recording", "OPS"
+    )
     spent = gpu_time(view)
     if total := int(spent["gpu_ns"].sum()):
         share = float(spent.loc[spent["op"] >= 0, "gpu_ns"].sum() / total)
-        definition = "time of kernels launched inside an operator over all kernel time"
+        definition = "share of the kernel time that kernels launched inside an operator take"
         yield Figure("op_kernel_frac", "Kernel time with operator", share, "1", definition, "operators.kernels_of")
     yield from _precision(view)
     waits = host.input_wait(view.ranges, steps.steady(detected(view))).dropna(subset=["wait_frac"])
     if total := int(waits["dur_ns"].sum()):
-        definition = "time of the training thread in the data loader over the time of the steady steps"
+        definition = "share of the steady steps' time that the training thread spends in the data loader"
         share = float(waits["wait_ns"].sum() / total)
         yield Figure("input_wait_frac", "Waiting for input", share, "1", definition, "host.input_wait")
     yield from _arithmetic(view, spent, peaks, span)
@@ -89,15 +91,15 @@ def _synchronisation(view: Selection, span: int) -> Iterator[Figure]:
         return
     waits = synchronisations(view)
     source = "operators.synchronisations"
-    definition = "calls that return when the GPU is done"
+    definition = "number of calls that return only when the GPU has finished"
     yield Figure("sync_count", "Waits for the GPU", len(waits), "count", definition, source)
     costly = avoidable(waits)
     per_gpu = costly.groupby(["rank", "gpu"])[["idle_ns", "dur_ns"]].sum().astype("int64")
     idle = int(per_gpu.min(axis=1).sum())
     if len(costly) and span and idle <= span:
         definition = (
-            "idle time of the GPU in and after each wait, until its next operation, no longer than the waits lasted, "
-            "over the span; waits for memory to be freed left out; at most this disappears without them"
+            "share of the span during which the GPU was idle because the CPU waited for it, until its next operation "
+            "(upper limit: at most as long as the waits; waits that free memory excluded)"
         )
         yield Figure("sync_idle_frac", "Idle after waits", idle / span, "1", definition, source)
 
@@ -129,9 +131,9 @@ def _precision(view: Selection) -> Iterator[Figure]:
     if not found.total_ns:
         return
     source = "kernels.precision, kernels.mixed"
-    definition = "time of GEMMs, convolutions and attention in fp16, bf16, fp8 or int8 over that in any format"
+    definition = "share of the time of GEMMs, convolutions and attention that uses fp16, bf16, fp8 or int8"
     yield Figure("reduced_precision_frac", "Matrix work in 16 or 8 bits", found.reduced_frac, "1", definition, source)
-    definition = "time of these kernels whose format neither name nor operands say"
+    definition = "share of the time of GEMMs, convolutions and attention with an unknown number format"
     yield Figure("unknown_precision_frac", "Matrix work in unknown format", found.unknown_frac, "1", definition, source)
 
 
@@ -140,11 +142,11 @@ def _memory(view: Selection) -> Iterator[Figure]:
     peak = peak[peak["gpu"] >= 0]
     if peak.empty:
         return
-    definition = "most memory that tensors occupied on one GPU at one time"
+    definition = "largest amount of memory that tensors occupied on one GPU at one time"
     most = float(peak["allocated_bytes"].max())
     yield Figure("memory_peak_bytes", "Peak allocated memory", most, "bytes", definition, "memory.peak")
     if peak["max_reserved_bytes"].notna().any():
-        definition = "most memory that the framework's allocator held on one GPU"
+        definition = "largest amount of memory that the framework's allocator held on one GPU"
         held = float(peak["max_reserved_bytes"].max())
         yield Figure("memory_reserved_bytes", "Peak reserved memory", held, "bytes", definition, "memory.peak")
     try:
@@ -153,7 +155,7 @@ def _memory(view: Selection) -> Iterator[Figure]:
         return
     share = float(unused.loc[unused["gpu"] >= 0, "peak_frac"].max())
     if pd.notna(share):
-        definition = "reserved memory that no tensor occupied when most was allocated; the worst GPU"
+        definition = "share of the reserved memory that no tensor occupied at the peak of allocation; the worst GPU"
         yield Figure("memory_unused_frac", "Reserved but unused", share, "1", definition, "memory.fragmentation")
 
 
@@ -163,9 +165,9 @@ def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> 
     total, modelled = float(points["flops"].sum()), int(covered["flops_ns"].sum())
     if not total:
         return
-    definition = "operations of all operators with a model and GPU time, counted from their shapes"
+    definition = "number of operations, computed from the shapes of all operators with a model and GPU time"
     yield Figure("model_flops", "Operations by shape", total, "FLOP", definition, "flops.roofline")
-    definition = "kernel time whose operator has a model of its operations, over all kernel time"
+    definition = "share of the kernel time of operators with a model of their operations"
     share = modelled / int(covered["gpu_ns"].sum())
     yield Figure("model_coverage_frac", "Kernel time with a model", share, "1", definition, "flops.coverage")
     kernels = cut(view.kernels, view.window)
@@ -178,7 +180,7 @@ def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> 
         used = flops.mfu(points, covered, peak_flops_per_s=rate, span_ns=span)
     except PerfkitError:  # more than the peak: it is not that of what ran
         return
-    definition = f"operations by shape over the span of the GPUs and the dense {name} peak of one; a lower bound"
+    definition = f"share of the dense {name} peak that the operations by shape reach over the span; a lower limit"
     value = float(used["hfu_frac"].iloc[0])
     yield Figure("shape_flops_frac", "Arithmetic utilisation by shape", value, "1", definition, "flops.mfu")
 
@@ -228,14 +230,14 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if view.ops.empty:
         return
     yield from _waiting_for_input(view, known)
-    yield from _attention(view)
+    yield from _attention(view, known)
     yield from _low_precision(view, known)
     if not unrecorded(view):
-        busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
-        idle = 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() or math.nan))
+        busy, lead = timeline.busy(view.all_kernels, view.copies, window=view.window), int(_lead_ns(view).sum())
+        idle = 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() + lead or math.nan))
         share = preparing(view) if idle >= NOTABLE else None
         if share and share.value >= NOTABLE:  # case 4: the CPU prepares data while the GPU has nothing to do
-            title = f"The GPU is idle for {share.text} of the time while the CPU prepares data"
+            title = f"Data preparation on the CPU keeps the GPU idle {share.text} of the time"
             text, level = f"{share.label}: {share.definition}.", severity(share.value)
             gain = removing(share.value, AT_MOST, idle=idle)
             yield tell("preparation", title, level, text, (share,), gain)
@@ -251,13 +253,16 @@ def _waiting_for_input(view: Selection, known: dict[str, Figure]) -> Iterator[Fi
     if idle is None:
         gain = replace(removing(wait.value, f"of the steps' time: {AT_MOST}"), share=None)
     else:
-        gain = removing(idle, f"the GPU is idle meanwhile for {percent(idle)} of the time: {AT_MOST}")
+        gain = removing(idle, f"at the same time the GPU is idle for {percent(idle)} of the time: {AT_MOST}")
+        if of_steps(view) is not None:
+            reason = gain.reason.replace("of the time", "of the steps' time").replace("the run saves", f"{STEADY} save")
+            gain = replace(gain, reason=reason, share=None, whole=STEADY)
     level = severity(wait.value if idle is None else idle)
-    title = f"Each step waits for its data for {wait.text} of its time"
+    title = f"Each step waits {wait.text} of its time for data"
     yield tell("input", title, level, text, (wait,), gain)
 
 
-def _attention(view: Selection) -> Iterator[Finding]:
+def _attention(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     """Case 3: scores, softmax and values are kernels of their own, which write and read the N x N matrix."""
     kernels = cut(view.kernels, view.window)
     spent = gpu_time(view).merge(view.ops[["rank", "op", "name"]], on=["rank", "op"], how="left")
@@ -266,11 +271,12 @@ def _attention(view: Selection) -> Iterator[Finding]:
     if fused or not steps.any() or time[steps].sum() < NOTABLE * time.sum():
         return
     share = float(time[steps].sum() / time.sum())
-    definition = "kernel time of softmax and batched matrix products over all kernel time"
-    figure = Figure("unfused_attention_frac", "Attention step by step", share, "1", definition, "operators.kernels_of")
-    title = f"Attention is computed step by step: softmax and its products take {figure.text} of the kernel time"
-    text = "No fused attention kernel ran, so that the matrix of scores is written to memory and read again."
-    gain, level = _removing(view, kernels[steps], "these kernels' time disappears; a fused kernel computes the same")
+    definition = "share of the kernel time that softmax and batched matrix products take"
+    figure = Figure("unfused_attention_frac", "Unfused attention", share, "1", definition, "operators.kernels_of")
+    title = f"Attention without a fused kernel takes {figure.text} of the kernel time"
+    text = "No fused attention kernel ran. So the GPU writes the matrix of scores to memory and reads it again."
+    what = "the run saves the time of these kernels; a fused kernel computes the same"
+    gain, level = _removing(view, known, kernels[steps], what)
     yield tell("attention", title, level, text, (figure,), gain)
 
 
@@ -298,45 +304,75 @@ def _low_precision(view: Selection, known: dict[str, Figure]) -> Iterator[Findin
         return
     figure = known["reduced_precision_frac"]
     told = ", ".join(shares["format"].astype(str).drop_duplicates().loc[lambda s: s != "unknown"].head(3))
-    title = f"Mixed precision is not active: {figure.text} of the matrix work runs in 16 or 8 bits"
+    title = f"Mixed precision is not active: {figure.text} of the matrix work uses 16 or 8 bits"
     part = percent(found.total_ns / int(kernels["dur_ns"].sum()))
-    text = f"The matrix work is {part} of the kernel time, most of it in {told}."
+    text = f"Matrix work takes {part} of the kernel time, most of it in {told}."
     matrix = kernels[kernels["family"].isin(analysis_kernels.MATRIX_FAMILIES)]
-    gain, level = _removing(view, matrix, "the matrix work disappears; tensor cores leave some of it")
+    left = _left_on_tensor_cores(view, str(shares["format"].iloc[0]))
+    what = f"the matrix work takes {percent(left)} of its present time, the ratio of the data sheet's peaks"
+    gain, level = _removing(
+        view, known, matrix, what if left else "the run saves the time of the matrix work", left=left
+    )
     yield tell("precision", title, level, text, (figure,), gain)
 
 
-def _removing(view: Selection, kernels: pd.DataFrame, what: str) -> tuple[Gain, str]:
-    """Return what the run gains at most without these kernels, and how much that matters."""
+def _left_on_tensor_cores(view: Selection, precision: str) -> float:
+    """Return the peak in a precision over the one of tensor cores in 16 bits, 0 where the data sheet is not known."""
+    names = view.devices["name"].unique()
+    sheet = hardware.peaks(str(names[0])) if len(names) == 1 else None
+    rates = sheet.flops_per_s if sheet else {}
+    best = max(rates.get("bf16_tensor", 0.0), rates.get("fp16_tensor", 0.0))
+    used = rates.get("tf32_tensor" if precision == "tf32" else precision, 0.0)
+    return min(used / best, 1.0) if best else 0.0
+
+
+def _removing(
+    view: Selection, known: dict[str, Figure], kernels: pd.DataFrame, what: str, *, left: float = 0.0
+) -> tuple[Gain, str]:
+    """Return what the run gains at most where these kernels take `left` of their time, and how much that matters.
+
+    Where another tool recorded the timeline of the run, they are the same part of the kernels there.
+    """
     if unrecorded(view):
         return Gain(1.0, math.inf, UNSEEN), "low"
     busy = timeline.busy(kernels, view.copies.iloc[:0], window=view.window)
     share = float(busy["kernel_busy_ns"].sum() / span_ns(view))
-    return removing(share, f"at most {what}"), severity(share)
+    if "kernel_busy_frac" in known:
+        part = float(kernels["dur_ns"].sum() / cut(view.kernels, view.window)["dur_ns"].sum())
+        share = min(share, part * known["kernel_busy_frac"].value)
+    share *= 1 - left
+    return removing(share, f"best case: {what}"), severity(share)
 
 
 def loading(view: Selection) -> float | None:
-    """Return the share of the span in which a thread is in a data loader and the GPU idle; None without a GPU."""
-    return _idle_share(view, _loaders(view), _loaders(view).iloc[:0])
+    """Return the share of the time in which a thread is in a data loader and the GPU idle; None without a GPU.
+
+    The time is that of the steady steps, of the whole span where there are none; both begin with the first marked step,
+    which loads before the GPU does anything.
+    """
+    loaders, steady = _loaders(view), steps.steady(detected(view))
+    return _idle_share(view, loaders, loaders.iloc[:0], lead=_lead_ns(view), within=steady if len(steady) else None)
 
 
 def preparing(view: Selection) -> Figure | None:
     """Return the share of the span in which the GPU is idle while a thread prepares data; None if none does.
 
-    Time that several threads spend at once counts once.
+    Time that several threads spend at once counts once. The span begins with the step in which the GPU's first
+    operation lies, where steps are marked: a step that prepares first begins before the GPU does anything.
     """
     columns = [*PLACE, "start_ns", "dur_ns", "name"]
     parts = [f.loc[where(f["name"], WORDS.search), columns] for f in (view.ranges, view.python_calls, view.ops)]
     parts = [part.astype({"name": "string"}) for part in parts]
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
     named = named[~_launching(named, view.api_calls)]
-    share = _idle_share(view, named, _loaders(view))
+    share = _idle_share(view, named, _loaders(view), lead=_lead_ns(view))
     if named.empty or share is None:
         return None
     definition = (
-        "time in which the GPU is idle and a thread tokenises, decodes, augments or collates, by the names of "
-        "functions and ranges, outside of data loaders, over the span"
+        "share of the span during which the GPU is idle while a thread tokenises, decodes, augments or collates "
+        "(by names of functions and ranges, outside data loaders)"
     )
+    definition += "; the span begins with the first step" if _lead_ns(view).any() else ""
     longest = str(named.groupby("name")["dur_ns"].sum().idxmax())
     label = f"Idle while preparing data ({printable(longest, 60)})"
     return Figure("preparing_idle_frac", label, share, "1", definition, "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps")
@@ -359,8 +395,32 @@ def _launching(named: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_
     return np.asarray(first < last)
 
 
-def _idle_share(view: Selection, spans: pd.DataFrame, without: pd.DataFrame) -> float | None:
-    """Return the idle time of the GPUs that lies in spans of their rank and not in others, over the time looked at."""
+@kept
+def _lead_ns(view: Selection) -> Int:
+    """Return the time from the start of a marked step to the first operation of each GPU in it, ns; 0 without one."""
+    busy, marked = timeline.busy(view.all_kernels, view.copies, window=view.window), detected(view)
+    marked = marked[marked["how"] != "kernel sequence"].sort_values("start_ns")
+    if view.window is not None or marked.empty:
+        return np.zeros(len(busy), np.int64)
+    begun = marked[["rank", "start_ns", "dur_ns"]].assign(step_ns=marked["start_ns"])
+    first = busy[["rank", "start_ns"]].reset_index().sort_values("start_ns")
+    first = pd.merge_asof(first, begun, on="start_ns", by="rank").sort_values("index")
+    lead = (first["start_ns"] - first["step_ns"]).where(lambda since: since < first["dur_ns"], 0)
+    return lead.to_numpy(np.int64)
+
+
+def _idle_share(
+    view: Selection,
+    spans: pd.DataFrame,
+    without: pd.DataFrame,
+    *,
+    lead: Int | None = None,
+    within: pd.DataFrame | None = None,
+) -> float | None:
+    """Return the idle time of the GPUs that lies in spans of their rank and not in others, over the time looked at.
+
+    With `lead` that time begins so many ns before the first operation of each GPU; with `within` it is that of steps.
+    """
     busy = timeline.busy(view.all_kernels, view.copies, window=view.window)
     if not busy["span_ns"].sum():
         return None
@@ -368,9 +428,14 @@ def _idle_share(view: Selection, spans: pd.DataFrame, without: pd.DataFrame) -> 
     _, (gpu, of_gap) = devices(busy, idle)
     gpus = busy[["rank"]].assign(device=gpu)
     wanted = subtract(_per_gpu(spans, gpus), _per_gpu(without, gpus))
-    start = idle["start_ns"].to_numpy()
-    both = intersect(wanted, union(start, start + idle["dur_ns"].to_numpy(), of_gap))
-    return float(total(both, len(busy)).sum() / busy["span_ns"].sum())
+    lead = np.zeros(len(busy), np.int64) if lead is None else lead
+    first = busy["start_ns"].to_numpy()
+    start = np.r_[idle["start_ns"], first - lead]
+    both = intersect(wanted, union(start, np.r_[start[: len(idle)] + idle["dur_ns"], first], np.r_[of_gap, gpu]))
+    if within is not None:
+        inside = intersect(_per_gpu(within, gpus), union(first - lead, first + busy["span_ns"].to_numpy(), gpu))
+        return float(total(intersect(both, inside), len(busy)).sum() / total(inside, len(busy)).sum())
+    return float(total(both, len(busy)).sum() / (busy["span_ns"].sum() + lead.sum()))
 
 
 def _per_gpu(spans: pd.DataFrame, gpus: pd.DataFrame) -> Intervals:

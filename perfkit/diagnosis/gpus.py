@@ -5,10 +5,11 @@ are compared over the time in which all of them were recorded. A GPU that is bus
 busiest one of its rank is unused: only its own rule tells of it.
 
 A GPU is slower where the same kernels (name, grid and block) last at least a tenth longer there than on the others, and
-these kernels are half of its computing time. Otherwise a longer computing time is more work. The shortest time that a
-GPU spends in the same number of communication kernels is the transfer; what others spend above it is waiting
-(`perfkit.analysis.communication`). What neither a slow GPU, nor uneven work, nor a checkpoint explains of this waiting
-is told of the GPU that waits least: it comes late. All thresholds are conventions.
+these kernels are half of its computing time. Otherwise a longer computing time is more work. The k-th communication
+kernel of a name is the same collective on all GPUs, if each GPU has as many of each name. Its shortest duration is the
+transfer, and the rest is waiting. If the numbers differ a little, the totals of the GPUs are compared instead. What
+neither a slow GPU, nor uneven work, nor a checkpoint explains of this waiting is told of the GPU that waits least: it
+comes late. All thresholds are conventions.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from typing import NamedTuple
 import pandas as pd
 
 from perfkit.analysis import communication, timeline
-from perfkit.analysis.intervals import Window, cut
+from perfkit.analysis.intervals import Window, cut, devices, spans
 from perfkit.diagnosis import launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.system import CAUSES
-from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_parts, span_ns, unrecorded
+from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_of_gpus, named, span_ns, unrecorded
 from perfkit.format import number, percent, printable
 from perfkit.selection import Selection
 
@@ -33,7 +34,7 @@ SAME_KERNEL = ["full_name", "grid_blocks", "block_threads"]
 NOTABLE, HALF = 0.1, 0.5
 UNUSED = 0.1  # of the busy time of the busiest GPU
 SLOWER = 0.1  # by how much the same kernels last longer
-SAME_COUNT = 0.02  # by how much the numbers of communication kernels may differ, for those that a window cuts off
+SAME_COUNT = 0.02  # by how much the numbers of communication kernels may differ, because a window cuts some off
 WAITING = ("other", "kernel_wait")  # causes of idle time under which a wait for another GPU is counted
 
 
@@ -54,9 +55,11 @@ class Slow(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """How much longer GPUs communicate, nothing hiding it, than the one that does so least; shares of the span.
+    """How long GPUs wait in communication that nothing hides.
 
-    `first_frac` is the part of `most_frac` that lies in the first communication kernel.
+    `mean_frac` is the share of the span of all GPUs. `most_frac` is what one GPU communicates above the GPU (`rank`,
+    `gpu`) that does so least, over the span of that one GPU, where it is largest. `first_frac` is the part of
+    `most_frac` that lies in the first communication kernel.
     """
 
     mean_frac: float
@@ -64,15 +67,6 @@ class Spread(NamedTuple):
     first_frac: float
     rank: int
     gpu: int
-
-
-def named(rank: int, gpu: int, ranks: int) -> str:
-    """Return what a GPU is called, with its rank where there are several.
-
-    >>> named(0, 2, 1), named(1, 0, 4)
-    ('GPU 2', 'GPU 0 of rank 1')
-    """
-    return f"GPU {gpu}" if ranks == 1 else f"GPU {gpu} of rank {rank}"
 
 
 @kept
@@ -83,10 +77,8 @@ def unused(view: Selection) -> pd.DataFrame:
     another rank keeps busy is not unused.
     """
     found = busy(view)
-    start = found.groupby("rank")["start_ns"].transform("min")
-    end = (found["start_ns"] + found["span_ns"]).groupby(found["rank"]).transform("max")
     of_rank = found.groupby("rank")["device_busy_ns"]
-    found = found.assign(span_ns=end - start, most_ns=of_rank.transform("max"), count=of_rank.transform("size"))
+    found = found.assign(most_ns=of_rank.transform("max"), count=of_rank.transform("size"))
     idle = found["device_busy_ns"] < UNUSED * found["most_ns"]
     return found[idle & ~found["gpu"].isin(found.loc[~idle, "gpu"])]
 
@@ -114,8 +106,11 @@ def common_window(view: Selection) -> Window | None:
         return None
     if view.window is not None:
         return view.window
-    found = _used(view, busy(view))
-    first, last = found["start_ns"].max(), (found["start_ns"] + found["span_ns"]).min()
+    frames = [view.kernels, view.copies, view.other_kernels]
+    index, groups = devices(*frames)
+    start, end = spans(frames, groups, len(index), None, own=True)
+    found = _used(view, index.assign(first=start, last=end))
+    first, last = found["first"].max(), found["last"].min()
     return (int(first), int(last)) if first < last else None
 
 
@@ -128,7 +123,7 @@ def figures(view: Selection) -> Iterator[Figure]:
     if len(by_rank) > 1 and by_rank["computation_ns"].sum():
         row = communication.imbalance(by_rank, value="computation_ns").iloc[0]
         definition = (
-            f"largest computing time of a rank (rank {int(row['max_rank'])}) over the mean, less 1, in the time that "
+            f"excess of the longest computing time (rank {int(row['max_rank'])}) over the average, in the time that "
             "all ranks recorded"
         )
         value = float(row["imbalance_frac"])
@@ -191,14 +186,32 @@ def spread(view: Selection) -> Spread | None:
     if len(counts) < 2 or unrecorded(view) or counts.max() - counts.min() > SAME_COUNT * counts.max():
         return None
     parts = breakdown(view).merge(counts.rename("count").reset_index(), on=GPU)
-    share = parts["exposed_communication_ns"] / parts["span_ns"].mean()
-    least, most = (parts.iloc[at] for at in (int(share.to_numpy().argmin()), int(share.to_numpy().argmax())))
-    above = float((share - share.min()).sum() / len(share) * parts["span_ns"].sum() / span_ns(view))
+    alone = parts["exposed_communication_ns"]
+    above = alone - alone.min()
+    waits = _matched(view)
+    waited = above if waits is None else waits["exposed_communication_ns"]
+    least, most = (parts.iloc[int(at)] for at in (alone.to_numpy().argmin(), (above / parts["span_ns"]).argmax()))
     first = of_gpu["dur_ns"].first()
     longer = int(first[(most["rank"], most["gpu"])]) - int(first[(least["rank"], least["gpu"])])
     widest = most["exposed_communication_ns"] - least["exposed_communication_ns"]
     part = min(max(float(longer / widest), 0.0), 1.0) if widest else 0.0
-    return Spread(above, float(share.max() - share.min()), part, int(least["rank"]), int(least["gpu"]))
+    mean, share = float(waited.sum() / span_ns(view)), float(widest / most["span_ns"])
+    return Spread(mean, share, part, int(least["rank"]), int(least["gpu"]))
+
+
+def _matched(view: Selection) -> pd.DataFrame | None:
+    """Return `timeline.breakdown` in which each collective is only its waiting; None if GPUs have different ones."""
+    kernels, communicates = view.kernels, view.kernels["family"].eq("communication")
+    of_gpu = kernels[communicates].groupby([*GPU, "full_name"], observed=True)
+    of_name = of_gpu.size().groupby(level="full_name", observed=True)
+    if of_name.nunique().gt(1).any() or of_name.size().ne(kernels[communicates].groupby(GPU).ngroups).any():
+        return None
+    each = kernels[communicates].assign(place=of_gpu.cumcount())
+    transfer = each.groupby(["full_name", "place"], observed=True)["dur_ns"].transform("min")
+    waits = kernels.assign(dur_ns=kernels["dur_ns"].sub(transfer, fill_value=0).where(communicates, kernels["dur_ns"]))
+    return timeline.breakdown(
+        waits.astype({"dur_ns": "int64"}), view.copies, window=view.measured, others=view.other_kernels
+    )
 
 
 def waiting(view: Selection) -> float:
@@ -209,12 +222,11 @@ def waiting(view: Selection) -> float:
 
 def idle_causes(view: Selection) -> dict[str, float]:
     """Return the share of the span, by cause of idle time, that GPUs with less work wait for the one with most."""
-    gaps = idle_gaps(view)
-    if gaps is None or not excess(view):
+    if idle_gaps(view) is None or not excess(view):
         return {}
     found = compared(view.framework)
     shorter = _longest(found)["computation_ns"] - found.set_index(GPU)["computation_ns"]
-    idle = idle_parts(gaps)[list(WAITING)].groupby([gaps[key] for key in GPU]).sum()
+    idle = idle_of_gpus(view)[list(WAITING)]
     told = idle.sum(axis=1).clip(upper=shorter.reindex(idle.index, fill_value=0))
     part = told / idle.sum(axis=1).where(idle.sum(axis=1) > 0)
     return {cause: float((idle[cause] * part).sum() / span_ns(view)) for cause in WAITING}
@@ -235,18 +247,18 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
 
 def _slow(found: Slow) -> Finding:
     share = found.lost_ns / found.span_ns
-    definition = "time of its kernels over the median of the same kernels (name, grid, block) on the other GPUs"
+    definition = "ratio of its kernels' time to the median of the same kernels (name, grid, block) on the other GPUs"
     longer = Figure("slow_gpu_ratio", "Same kernels, slowest GPU", found.ratio, "1", definition, "KERNELS")
-    definition = "what the slowest GPU's kernels take above the fastest GPU's same kernels, over the span of that GPU"
+    definition = "share of the slowest GPU's span: extra time of its kernels over the same kernels on the fastest GPU"
     lost = Figure("slow_gpu_lost_frac", "Lost on the slowest GPU", share, "1", definition, "KERNELS")
     text = (
-        f"Kernels with the same name, grid and block last {number(found.ratio)} times as long on {found.name} as on "
-        f"the other GPUs. These kernels are {percent(found.share_frac)} of its computing time; the longest ones last "
+        f"Kernels with the same name, grid and block take {number(found.ratio)} times as long on {found.name} as on "
+        f"the other GPUs. These kernels are {percent(found.share_frac)} of its computing time; the longest ones take "
         f"{number(found.least_ratio)} to {number(found.most_ratio)} times as long. The longest is "
-        f"“{printable(found.longest, 60)}”. GPUs that meet in collectives wait for the slowest."
+        f"“{printable(found.longest, 60)}”. In collectives, all GPUs wait for the slowest."
     )
     title = f"{found.name} is slower than the others: the same kernels last {number(found.ratio)} times as long"
-    gain = removing(share, "at most all GPUs take the time of the fastest, if they wait for each other")
+    gain = removing(share, "best case: all GPUs take the time of the fastest, if they wait for each other")
     return tell("slow_gpu", title, severity(share), text, (longer, lost), gain)
 
 
@@ -259,18 +271,20 @@ def _uneven(view: Selection, known: Mapping[str, Figure], share: float) -> Findi
     if uneven is None or len(found) > ranks:
         whose = "GPU"
         of_gpu = named(int(of["rank"]), int(of["gpu"]), ranks)
-        definition = f"largest computing time of a GPU ({of_gpu}) over the mean, less 1, in the time that all recorded"
+        definition = (
+            f"excess of the longest computing time ({of_gpu}) over the average, in the time that all GPUs recorded"
+        )
         uneven = Figure("gpu_imbalance_frac", "Imbalance of GPUs", value, "1", definition, "timeline.breakdown")
-    title = f"The slowest {whose} computes {percent(value)} longer than the mean"
-    text = f"{uneven.label}: {uneven.definition}. {whose[0].upper()}{whose[1:]}s that meet wait for the slowest."
-    gain = removing(share, f"at most all {whose}s take the mean time, if they wait for each other")
+    title = f"The slowest {whose} computes {percent(value)} longer than the average"
+    text = f"{uneven.label}: {uneven.definition}. All {whose}s wait for the slowest in collectives."
+    gain = removing(share, f"best case: all {whose}s take the average time, if they wait for each other")
     return tell("ranks", title, severity(share), text, (uneven,), gain)
 
 
 def _late(view: Selection) -> Iterator[Finding]:
     """One GPU comes last to the collectives, though it computes no longer than the others."""
     found = spread(view)
-    if found is None or found.mean_frac - excess(view) - launching.waiting(view) < NOTABLE:
+    if found is None or found.mean_frac - excess(view) - launching.waiting(view) < NOTABLE or found.most_frac < NOTABLE:
         return
     parts = breakdown(view)
     idle = (parts["idle_ns"] + parts["exposed_copy_ns"]) / parts["span_ns"]
@@ -279,27 +293,28 @@ def _late(view: Selection) -> Iterator[Finding]:
     if more < HALF * found.most_frac:  # it is not idle either: what holds it up is not known
         return
     name = named(found.rank, found.gpu, parts["rank"].nunique())
-    definition = "communication that nothing hides of the GPU with the most of it, less that of the GPU with the least"
-    definition, source = f"{definition}, over the span", "timeline.breakdown"
+    definition = "difference in exposed communication between the GPUs with the most and the least"
+    definition, source = f"share of the span of the GPU with the most: {definition}", "timeline.breakdown"
     wait = Figure("late_gpu_frac", "Waiting for the late GPU", found.most_frac, "1", definition, source)
-    definition = f"time in which {name} runs no kernel, over its span"
+    definition = f"share of the span of {name} during which it runs no kernel"
     own = Figure("late_gpu_idle_frac", "Late GPU idle", float(idle[mine].iloc[0]), "1", definition, source)
     text = (
         f"{name} is idle or copies for {own.text} of the time, {percent(more)} more than another GPU. The others meet "
         f"it in the same communication kernels and wait there.{_why(view, found)}"
     )
-    title = f"{name} comes late: another GPU waits for it in communication {wait.text} of the time"
-    gain = removing(found.most_frac, "at most the others never wait for it; at least something else holds them up then")
+    title = f"{name} comes late to collectives: another GPU waits for it {wait.text} of the time"
+    gain = removing(
+        found.most_frac, "best case: the others never wait for it; worst case: they then wait for something else"
+    )
     yield tell("late_gpu", title, severity(found.most_frac), text, (wait, own), gain)
 
 
 def _why(view: Selection, found: Spread) -> str:
     """Say in which cause of idle time the late GPU spends most."""
-    gaps = idle_gaps(view)
-    if gaps is None:
+    if idle_gaps(view) is None or (found.rank, found.gpu) not in idle_of_gpus(view).index:
         return ""
-    of_gpu = idle_parts(gaps)[(gaps["rank"].eq(found.rank) & gaps["gpu"].eq(found.gpu)).to_numpy()].sum()
-    return f" It is idle mostly because {CAUSES[str(of_gpu.idxmax())]}." if of_gpu.sum() else ""
+    of_gpu = idle_of_gpus(view).loc[[(found.rank, found.gpu)]].sum()
+    return f" {CAUSES[str(of_gpu.idxmax())]} it idle for the largest part of that." if of_gpu.sum() else ""
 
 
 def _unused(view: Selection) -> Iterator[Finding]:
@@ -314,13 +329,13 @@ def _unused(view: Selection) -> Iterator[Finding]:
     value = 1 - float(found["device_busy_ns"].sum() / found["span_ns"].sum())
     total = int(found["span_ns"].sum() + busy(view)["span_ns"].max() * (len(busy(view)) - len(found)))
     share = float((found["span_ns"] - found["device_busy_ns"]).sum() / total)
-    definition = f"time in which {listed} ran no kernel, copy or memset, over the span of all GPUs of the rank"
+    definition = f"share of the rank's span during which {listed} ran no kernel, copy or memset"
     figure = Figure("unused_gpu_idle_frac", "Unused GPUs idle", value, "1", definition, "timeline.busy")
     most = float(of["most_ns"] / of["span_ns"])
-    definition = "time in which the busiest GPU of the rank ran a kernel, copy or memset, over the same span"
+    definition = "share of the same span during which the busiest GPU ran a kernel, copy or memset"
     beside = Figure("busiest_gpu_frac", "Busiest GPU", most, "1", definition, "timeline.busy")
-    text = f"{listed} worked for under a tenth of the time of the busiest GPU, which is busy for {beside.text}."
+    text = f"{listed} worked for under 10 % of the busiest GPU's time. That GPU works for {beside.text} of the span."
     verb = "is" if len(names) == 1 else "are"
     title = f"{listed} {verb} idle {figure.text} of the time while another GPU works"
-    gain = Gain(1.0, 1 / (1 - share), "at most the work divides evenly over all GPUs", share)
+    gain = Gain(1.0, 1 / (1 - share), "best case: the work divides evenly over all GPUs", share)
     yield tell("gpu_unused", title, severity(share), text, (figure, beside), gain)

@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from perfkit import hardware
 from perfkit.analysis import dossier, flops, roofline, warps
 from perfkit.analysis.roofline import CEILINGS
-from perfkit.diagnosis.finding import Figure, Finding, Gain, kept
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing
 from perfkit.diagnosis.framework import PRECISIONS, gpu_time
 from perfkit.diagnosis.rules import tell
 from perfkit.errors import PerfkitError
-from perfkit.format import percent
+from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
 # A grid too small to fill the GPU is the commonest way of waiting for latency; the reason says which it is.
 VERDICTS = {"latency": ("latency", "small_grid"), "memory": ("memory",), "compute": ("compute", "balanced")}
+KERNELS_ALONE = "the measured kernels"
 BETTER_HALF = 0.5
+STALLED, SATURATED = 0.3, 0.8  # Nsight Compute, rule CPIStall: over 0.3 of the latency, issue slots used below 0.8
+WORKING = 0.1  # of the cycles; a tensor pipe that is active less often hardly works (convention)
 LOW_OCCUPANCY = 0.5  # the guide's target for occupancy is above 50 %
 
 
@@ -47,7 +50,7 @@ def roof(view: Selection, *, peaks: str = "") -> Roofline:
     points = roofline.points(view.launches, view.counters)
     name = next(iter(view.devices["name"]), "")
     sheet = hardware.peaks(name, table=hardware.load_peaks(peaks) if peaks else None)
-    source = f"data sheet of {sheet.name}, dense peaks" if sheet else "measured in the report, at its own clock"
+    source = f"dense peaks of the {sheet.name} data sheet" if sheet else "measured in the report, at its own clock"
     try:
         ceilings = roofline.ceilings(view.launches, view.counters, peaks=sheet)
     except PerfkitError as e:
@@ -61,14 +64,17 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     if launches.empty:
         return
     count = int(dossier.measured(launches).sum())
-    yield Figure("measured_count", "Launches measured", count, "count", "launches with counters", "LAUNCHES")
+    yield Figure("measured_count", "Launches measured", count, "count", "number of launches with counters", "LAUNCHES")
     if len(view.kernels):
         joined = dossier.kernels(view.kernels, launches, devices=view.devices)
         covered = dossier.covered(joined)
-        definition = "share of the timeline's kernel time whose kernels were measured"
+        definition = "share of the timeline's kernel time that measured kernels take"
         yield Figure("measured_frac", "Kernel time measured", covered, "1", definition, "dossier.covered")
     points, source = roofline.points(launches, view.counters), "LAUNCHES; roofline.points"
     once = points.drop_duplicates(["rank", "gpu", "launch"])
+    # Where the tensor pipe worked and its operations were not counted, the counted ones are not all.
+    partly = launches[(launches["tensor_frac"] >= WORKING) & launches["tensor_flops"].isna()]
+    points["flops"] = points["flops"].mask(points["launch"].isin(partly["launch"]))
     sums = (
         ("flops", "FLOP counted", "FLOP"),
         ("dram_bytes", "DRAM traffic", "bytes"),
@@ -78,7 +84,10 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         values = (points if column == "flops" else once)[column]
         if values.notna().any():
             total = float(values.sum())
-            yield Figure(f"measured_{column}", label, total, unit, "sum over measured launches", source)
+            definition = "sum over measured launches"
+            if column == "flops" and len(partly):
+                definition += f"; without {len(partly)} launches that lack a count of tensor operations"
+            yield Figure(f"measured_{column}", label, total, unit, definition, source)
     # Performance and intensity of all launches together: sums first, one quotient last. A launch whose operations were
     # not counted is in neither sum.
     of_launch = points["flops"].notna().groupby([points[key] for key in ("rank", "gpu", "launch")]).transform("max")
@@ -86,11 +95,11 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     left_out = len(once) - len(with_flops)
     counted, time, moved = points["flops"].sum(), with_flops["dur_ns"].sum(), with_flops["dram_bytes"].sum()
     if counted and time:
-        definition = "sum of FLOP over sum of the time of these launches"
-        definition += f"; {left_out} launches whose operations were not counted are left out" if left_out else ""
+        definition = "FLOP of the measured launches per second of their time"
+        definition += f"; without {left_out} launches that lack a count of operations" if left_out else ""
         yield Figure("measured_flops_per_s", "Performance", float(counted / time * 1e9), "FLOP/s", definition, source)
     if counted and moved:
-        definition, label = "sum of FLOP over sum of DRAM bytes", "Arithmetic intensity"
+        definition, label = "FLOP of the measured launches per byte of their DRAM traffic", "Arithmetic intensity"
         yield Figure("measured_intensity", label, float(counted / moved), "FLOP/byte", definition, source)
     bounds = roof(view, peaks=peaks)
     under = bounds.points[bounds.points["roof_share_frac"].notna()]
@@ -98,7 +107,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
     under = under.sort_values("roof_share_frac").drop_duplicates(["rank", "gpu", "launch"], keep="last")
     if time := under["dur_ns"].sum():
         weighted = float((under["roof_share_frac"] * under["dur_ns"]).sum() / time)
-        definition = f"performance over the roof at each launch's intensity, weighted by time; roof: {bounds.source}"
+        definition = f"share of the roof at each launch's intensity, weighted by time; roof: {bounds.source}"
         yield Figure("roof_share_frac", "Share of the roof", weighted, "1", definition, "roofline.bound")
     yield from _stall(view)
     yield from _occupancy(launches)
@@ -114,15 +123,23 @@ def _stall(view: Selection) -> Iterator[Figure]:
     total = shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum()
     reason = str(weighted.idxmax())
     label = f"Main stall: {reason.replace('_', ' ')}"
-    definition = "share of warp time, not of time, spent on this stall; launches weighted by their time"
+    definition = "share of the warps' time (not of the run) in this stall, weighted by launch time"
     yield Figure("main_stall_frac", label, float(weighted.max() / total), "1", definition, "warps.stall_shares")
 
 
 def _occupancy(launches: pd.DataFrame) -> Iterator[Figure]:
     rows = launches[launches["dur_ns"].notna()]
     for which, label, definition in (
-        ("achieved", "Achieved occupancy", "resident warps over the most an SM holds, while active"),
-        ("theoretical", "Possible occupancy", "resident warps that block size, registers and shared memory allow"),
+        (
+            "achieved",
+            "Achieved occupancy",
+            "share of the warps that an SM can hold that are resident while it is active",
+        ),
+        (
+            "theoretical",
+            "Possible occupancy",
+            "share of the warps that an SM can hold that block size, registers and shared memory allow",
+        ),
     ):
         column = f"{which}_occupancy_frac"
         rows = rows[rows[column].notna()]
@@ -145,6 +162,42 @@ def findings(view: Selection, known: dict[str, Figure], *, peaks: str = "") -> I
         if share >= BETTER_HALF:
             yield _finding(bound, share, points[points["bound"].isin(verdicts)], known)
     yield from _few_warps(view, known)
+    yield from _waiting(view, known)
+
+
+def _waiting(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """One stall reason has much of the warps' time in launches that leave both SMs and memory idle in part.
+
+    Warps that wait to be selected are many enough, and at four fifths of a rate waiting costs little.
+    """
+    columns = ["rank", "launch", "name", "dur_ns", "sm_frac", "memory_frac"]
+    shares = warps.stall_shares(view.stalls).merge(view.launches[columns], on=["rank", "launch"])
+    shares = shares[shares["dur_ns"].notna() & shares["share_frac"].notna()]
+    total = float(shares.drop_duplicates(["rank", "launch"])["dur_ns"].sum())
+    idle = ~(shares[["sm_frac", "memory_frac"]].max(axis=1) >= SATURATED)
+    stalled = shares["place"].notna() & shares["reason"].ne("not_selected") & (shares["share_frac"] >= STALLED)
+    found = shares[idle & stalled].drop_duplicates(["rank", "launch"])  # the largest reason of each launch
+    times = found.groupby(found["reason"].astype("string"))["dur_ns"].sum()
+    if times.empty or times.max() < STALLED * total:
+        return
+    reason = str(times.idxmax())
+    found = found[found["reason"].eq(reason)]
+    time, words, spoken = float(times.max()), warps.stall_words.get(reason), reason.replace("_", " ")
+    value = float((found["share_frac"] * found["dur_ns"]).sum() / time)
+    definition = "share of the warps' time, or of their samples, in this stall, weighted by launch time"
+    source = "warps.stall_shares"
+    stall = Figure("stall_warp_frac", f"Stall: {spoken}", value, "1", definition, source)
+    definition = "share of the measured time with stall reasons: time of the launches with this main stall"
+    part = Figure("stall_time_frac", f"Time of kernels with {spoken}", time / total, "1", definition, source)
+    longest = found.iloc[int(found["dur_ns"].to_numpy().argmax())]
+    name = printable(longest["name"], 80)
+    title = f"Warps of {name} spend {stall.text} of their time in the stall “{spoken}”"
+    text = f"{words.means if words else 'This stall is not one perfkit has words for.'} Launches with this main stall "
+    text += f"take {part.text} of the measured time. The longest of them is {name}."
+    what = "best case: the kernels save all of the waiting, if no other warp can issue meanwhile"
+    gain = _of_kernels(known, time / total, value, what)
+    helps = words.helps.rstrip(".") if words else ""
+    yield tell("kernel_stall", title, _level(known), text, (stall, part), gain, first=helps, place=f"kernel {name}")
 
 
 def binding(known: Mapping[str, Figure]) -> bool:
@@ -159,41 +212,49 @@ def _few_warps(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     if achieved is None or possible is None or possible.value >= LOW_OCCUPANCY or not binding(known):
         return
     found = warps.occupancy(view.launches, view.counters)["limiter"].dropna()
-    limit = f", most often by {found.mode().iloc[0].replace('_', ' ')}" if len(found) else ""
-    text = f"{achieved.text} of the warps are resident, of {possible.text} that the launches allow{limit}."
-    computing = known["computation_frac"].value if "computation_frac" in known else 1.0
-    severity = "medium" if computing >= BETTER_HALF else "low"
-    title = f"The launches allow no more than {possible.text} of the warps that an SM can hold"
-    gain = Gain(1.0, float("inf"), "of kernel time: how much more warps help, only a measurement tells")
+    limit = f", most often limited by {found.mode().iloc[0].replace('_', ' ')}" if len(found) else ""
+    text = f"{achieved.text} of the possible warps are resident; the launches allow {possible.text}{limit}."
+    title = f"Theoretical occupancy is only {possible.text}"
+    gain = Gain(1.0, math.inf, "only a measurement can show the gain of more warps", whole=KERNELS_ALONE)
     evidence = (possible, achieved)
-    yield tell("low_occupancy", title, severity, text, evidence, gain)
+    yield tell("low_occupancy", title, _level(known), text, evidence, gain)
 
 
 def _finding(bound: str, share: float, rows: pd.DataFrame, known: dict[str, Figure]) -> Finding:
-    definition = "measured time of launches with this verdict over all measured time"
-    figure = Figure(f"{bound}_bound_frac", f"Kernel time bound by {bound}", share, "1", definition, "roofline.bound")
+    definition = "share of the measured time: time of the launches with this limit"
+    figure = Figure(f"{bound}_bound_frac", f"Kernel time limited by {bound}", share, "1", definition, "roofline.bound")
     evidence = tuple(known[i] for i in ("roof_share_frac", "main_stall_frac", "achieved_occupancy_frac") if i in known)
     longest = rows.iloc[int(rows["dur_ns"].to_numpy().argmax())]
-    title = f"The measured kernels are bound by {bound} for {percent(share)} of their time"
+    title = f"{bound.capitalize()} limits the measured kernels {percent(share)} of their time"
     gain = _up_to_roof(rows, known, share)
-    computing = known["computation_frac"].value if "computation_frac" in known else 1.0
-    severity = "medium" if bound == "latency" and computing >= BETTER_HALF else "low"
+    severity = _level(known) if bound == "latency" else "low"
     text = f"Longest: {longest['name']}. {longest['reason']}"
-    return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain)
+    place = f"kernel {printable(longest['name'], 80)}"
+    return tell(f"{bound}_bound", title, severity, text, (figure, *evidence), gain, place=place)
 
 
 def _up_to_roof(rows: pd.DataFrame, known: dict[str, Figure], share: float) -> Gain:
     """Return the gain if these launches, `share` of the measured time, reached their roofs; of the run where known."""
     under = rows[rows["roof_share_frac"].between(0, 1, inclusive="right")]
     if under.empty:
-        return Gain(1.0, math.inf, "of kernel time: no roof is known for these launches")
+        return Gain(1.0, math.inf, "perfkit knows no roof for these launches", whole=KERNELS_ALONE)
     least = float((under["roof_share_frac"] * under["dur_ns"]).sum() / under["dur_ns"].sum())
+    return _of_kernels(known, share, 1 - least, "best case: they reach their roof at their present intensity")
+
+
+def _of_kernels(known: Mapping[str, Figure], share: float, saved: float, what: str) -> Gain:
+    """Return the gain where launches, `share` of the measured time, lose `saved` of it; of the run where known."""
     if not {"kernel_busy_frac", "measured_frac"} <= set(known):
-        what = "of kernel time: at most up to the roof at the present intensity, never the whole program"
-        return Gain(1.0, 1 / least, what)
+        gain = removing(min(share * saved, 1.0), what)
+        return replace(gain, share=None, whole=KERNELS_ALONE)
     part = known["kernel_busy_frac"].value * known["measured_frac"].value * share
-    what = f"these kernels are {percent(part)} of the time of the run: at most they reach their roof"
-    return Gain(1.0, 1 / (1 - part * (1 - least)), what)
+    gain = removing(part * saved, f"these kernels take {percent(part)} of the run: {what}")
+    return replace(gain, share=None)
+
+
+def _level(known: Mapping[str, Figure]) -> str:
+    """Return how severe a finding on kernels is: low where the GPU computes less than half of the time."""
+    return "medium" if "computation_frac" not in known or known["computation_frac"].value >= BETTER_HALF else "low"
 
 
 def shape_roofline(view: Selection, *, peaks: str = "") -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -1,8 +1,8 @@
 """Rules about launches too small for the GPU and waits that drain it, and about checkpoints.
 
 Half of the launches short, under 10 µs, about what launching one costs (5 to 10 µs), makes launches small; gaps from
-1 ms on are no longer the cost of launching the next operation (convention). `launch_causes` says how much of each cause
-of idle time these rules tell of: that is no second finding.
+1 ms on are no longer the cost of launching the next operation, nor is 50 µs of host code in a gap (conventions).
+`launch_causes` says how much of each cause of idle time these rules tell of: that is no second finding.
 
 Checkpoints should take less than a twentieth of the time (convention). A state is saved fast enough at 2.33 GB/s, the
 guide's 140 GB in 60 s. What a checkpoint explains is no second finding: idle time, copies of the state, and collectives
@@ -35,17 +35,22 @@ FAST_BYTES_PER_S = 140e9 / 60
 TITLES = {
     "range": "Checkpoints stop the GPU",
     "file": "Writing files stops the GPU",
-    "copies": "Long pauses after copies to the host stop the GPU, as checkpoints do",
+    "copies": "Long pauses after copies to the host, as checkpoints make them, stop the GPU",
 }
 SOURCE = "checkpoints.detect"
 NOTABLE = 0.1
 SHORT_SHARE, SHORT_NS = 0.5, 10_000
 PAUSE_NS = 1_000_000
+LONG_CODE_NS = 50_000  # five times what launching costs at most (convention)
 CAUSES = ("launch", "host_code")
-HELD_UP = (
-    0.1  # of the idle time after waits: where a replay without them saves less, what follows them holds the GPU up
-)
-AT_MOST = "at most all of this time disappears; at least none, if the GPU then waits for something else"
+PAUSES = {
+    "launch": "while the CPU is inside a launch call",
+    "host_code": "while the CPU runs other code",
+    "kernel_wait": "between the launch and the start of the kernel",
+}
+# of the idle time after waits: where a replay without them saves less, what follows them holds the GPU up
+HELD_UP = 0.1
+AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
 
 
 def launch_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -72,12 +77,19 @@ def launch_causes(view: Selection, known: Mapping[str, Figure]) -> dict[str, flo
 
 @kept
 def _pauses(view: Selection) -> dict[str, float]:
-    """Return the share of the span in gaps under 1 ms that end when the host launches the next kernel, by cause."""
+    """Return the share of the span in gaps under 1 ms that end when the host launches the next kernel, by cause.
+
+    Code of the host that is much longer than a launch on average is no cost of launching, unless operators run it.
+    """
     gaps, span = idle_gaps(view), span_ns(view)
     if gaps is None or not span:
         return {}
-    short = gaps[gaps["dur_ns"] < PAUSE_NS]
+    columns = {f"{part}_ns" for part in (*DETAILS, *CAUSES, "kernel_wait")}
+    short = gaps.loc[gaps["dur_ns"] < PAUSE_NS, sorted(columns)]
     pauses = {cause: float(short[f"{cause}_ns"].sum() / span) for cause in CAUSES}
+    code = short.loc[short["host_code_ns"] > 0, "host_code_ns"]
+    if view.framework.ops.empty and len(code) and code.mean() >= LONG_CODE_NS:
+        pauses["host_code"] = 0.0
     # A launch that came late arrives later still; what was queued before the gap began waits for nothing of the host.
     late = short[[f"{detail}_ns" for detail in DETAILS]].sum(axis=1) > 0
     return {**pauses, "kernel_wait": float(short.loc[late, "kernel_wait_ns"].sum() / span)}
@@ -113,20 +125,18 @@ def _small(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     share, names = _small_launches(view)
     by_cause = _pauses(view)
     idle = sum(by_cause.values())
-    definition = "idle time in gaps under 1 ms that end when the host launches the next operation, over the span"
+    definition = "share of the span during which the GPU was idle in gaps under 1 ms, until the CPU launched more work"
     pause = Figure("launch_pause_frac", "Idle between launches", idle, "1", definition, "gaps.idle_gaps")
     framework = not view.framework.ops.empty
     what, source = ("operators", "operators.many_small") if framework else ("kernels", "KERNELS")
-    whose = "by operators whose kernels last under 10 µs in the median" if framework else "of kernels under 10 µs"
-    definition = f"launches {whose}, over all launches but of graphs"
+    whose = "operators with a median kernel under 10 µs" if framework else "kernels under 10 µs"
+    definition = f"share of all launches outside graphs that come from {whose}"
     figure = Figure("small_op_frac", f"Launches of small {what}", share, "1", definition, source)
-    title = f"The GPU is idle for {pause.text} of the time between the launches of small {what}"
-    those = "of operators whose kernels last under 10 µs" if framework else "of kernels under 10 µs"
-    text = f"{figure.text} of the launches are {those}, most often {names}."
-    cause = max(CAUSES, key=lambda name: by_cause.get(name, 0.0))
-    if f"idle_{cause}_frac" in known:
-        called = "the host runs code of its own" if cause == "host_code" else "the host is launching"
-        text += f" It is a part of the {known[f'idle_{cause}_frac'].text} in which the GPU is idle while {called}."
+    title = f"Launching small {what} keeps the GPU idle {pause.text} of the time"
+    those = "operators with kernels under 10 µs" if framework else "kernels under 10 µs"
+    text = f"{figure.text} of the launches start {those}, most often {names}."
+    if parts := [f"{percent(by_cause[cause])} {what}" for cause, what in PAUSES.items() if by_cause.get(cause)]:
+        text += f" In these gaps the GPU is idle, as shares of the whole time: {'. '.join(parts)}."
     rule = "small_operators" if framework else "launch_overhead"
     gain = removing(idle, AT_MOST, idle=known["idle_frac"].value)
     yield tell(rule, title, severity(idle), text, (pause, figure), gain)
@@ -164,7 +174,7 @@ def _waited(view: Selection, known: Mapping[str, Figure]) -> Figure | None:
         return None
     if share == idle.value:
         return idle
-    definition = f"{idle.definition}; less what other causes, and code of the host from 1 ms on, explain"
+    definition = f"{idle.definition}; without idle time that other causes, or CPU code of 1 ms or more, explain"
     return Figure("wait_idle_frac", "Idle after waits, not explained otherwise", share, "1", definition, idle.source)
 
 
@@ -178,9 +188,9 @@ def _waits(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     most = per_cause.iloc[int(per_cause[["idle_ns", "total_ns"]].min(axis=1).to_numpy().argmax())]
     origin = next((str(most[c]) for c in ("outermost", "operator", "api") if pd.notna(most[c])), "a call")
     line = f" at {printable(most['line'], 120)}" if pd.notna(most["line"]) else ""
-    title = f"The GPU runs dry because the CPU waits for it, for up to {percent(idle.value)} of the time"
+    title = f"Waits of the CPU for the GPU leave the GPU idle up to {percent(idle.value)} of the time"
     where_most = f"{int(most['count'])} by {printable(origin, 80)}{line}"
-    text = f"{known['sync_count'].text} waits; the most costly are {where_most}."
+    text = f"The CPU waits {known['sync_count'].text} times. The most costly waits are {where_most}."
     evidence = (idle, known["sync_count"])
     gain = removing(idle.value, AT_MOST, idle=known["idle_frac"].value)
     yield tell("synchronisation", title, severity(idle.value), text, evidence, gain)
@@ -254,38 +264,40 @@ def checkpoint_findings(view: Selection) -> Iterator[Finding]:
     share = min(_share(view, found), 1.0)
     evidence = tuple(_evidence(view, found, share))
     witness = str(found.groupby("witness", observed=True)["dur_ns"].sum().idxmax())
-    title = f"{TITLES[witness]}: {percent(share)} of the time"
-    gain = removing(share, "at most all of this time disappears; copying the state to the host remains")
+    title = f"{TITLES[witness]} {percent(share)} of the time"
+    gain = removing(share, "best case: the run saves all of this time; copying the state to the CPU remains")
     text = _described(view, found, {figure.id: figure for figure in evidence})
     yield tell("checkpointing", title, severity(share), text, evidence, gain)
 
 
 def _evidence(view: Selection, found: pd.DataFrame, share: float) -> Iterator[Figure]:
     lasted = found["dur_ns"]
-    what = "stretches without a kernel in which state is saved or files are written"
-    waits = ", and of other ranks' collectives during them" if waiting(view) else ""
-    yield Figure("checkpoint_frac", "Checkpoints", share, "1", f"time of {what}{waits}, over the span", SOURCE)
-    yield Figure("checkpoint_count", "Checkpoints seen", len(found), "count", f"{what}, of all GPUs", SOURCE)
-    yield Figure("checkpoint_ns", "A checkpoint", float(lasted.median()), "ns", f"median length of {what}", SOURCE)
+    what = "periods without a kernel in which the program saves its state or writes files"
+    waits = " and of other ranks' collectives during them" if waiting(view) else ""
+    yield Figure("checkpoint_frac", "Checkpoints", share, "1", f"share of the span: time of {what}{waits}", SOURCE)
+    yield Figure("checkpoint_count", "Checkpoints seen", len(found), "count", f"number of {what}, on all GPUs", SOURCE)
+    yield Figure("checkpoint_ns", "A checkpoint", float(lasted.median()), "ns", f"median length of the {what}", SOURCE)
     apart = distances(view)
     if len(apart):
-        definition = "median number of steps from one checkpoint of a rank to its next"
+        definition = "median number of steps between two checkpoints of a rank"
         yield Figure("checkpoint_steps_count", "Steps between", float(np.median(apart)), "count", definition, SOURCE)
     saved = found[found["bytes"] > 0]
     if len(saved):
         value = float(saved["bytes"].median())
-        definition = "median of the bytes copied to the host in a checkpoint"
+        definition = "median of the bytes that a checkpoint copies to the CPU"
         yield Figure("checkpoint_bytes", "State saved", value, "bytes", definition, SOURCE)
         rate = float((saved["bytes"] / saved["dur_ns"]).median() * 1e9)
-        definition = "these bytes over the length of the checkpoint; the guide asks for 140 GB in 60 s, 2.3 GB/s"
+        definition = "bytes of a checkpoint per second of its length; the guide asks for 140 GB in 60 s, 2.3 GB/s"
         yield Figure("checkpoint_bytes_per_s", "Rate of saving", rate, "bytes/s", definition, SOURCE)
     for column, label, by in (
-        ("named", "Named as saving", "ranges or functions whose name says that they save"),
-        ("written", "Writing files", "calls of the operating system that write files"),
+        ("named", "Named as saving", "ranges or functions with a name for saving"),
+        ("written", "Writing files", "operating-system calls that write files"),
     ):
         part = float(found[f"{column}_ns"].sum() / lasted.sum())
         if part:
-            yield Figure(f"checkpoint_{column}_frac", label, part, "1", f"share of this time inside {by}", SOURCE)
+            yield Figure(
+                f"checkpoint_{column}_frac", label, part, "1", f"share of the checkpoints' time inside {by}", SOURCE
+            )
 
 
 def distances(view: Selection) -> NDArray[np.int64]:

@@ -3,18 +3,14 @@
 Peaks are those of the data sheet of the GPU that the run names, with what `perfkit baseline` measured beside them;
 there is no default GPU. Operations are held against measured roofs where both of them are, else the data sheet's.
 
-Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are
-medians
-over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in
-it.
+Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are medians
+over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in it.
 Its share of the peak (MFU) is held against the 16-bit tensor peak, in which such trainings compute most.
 
 Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue
-212),
-and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below 0.4,
-half
-of what a ring reaches, severely (conventions). Dense trainings in 16 bits on A100 and H100: an MFU below 0.2 is poor,
-below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever published, above 1 impossible and refused (PaLM,
+212), and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below 0.4,
+half of what a ring reaches, severely (conventions). Dense trainings in 16 bits on A100 and H100: an MFU below 0.2 is
+poor, below 0.35 low, 0.45 to 0.55 good, above 0.7 beyond what was ever published, above 1 impossible and refused (PaLM,
 Megatron-LM, Llama 3; the guide's symptom of bottleneck 1 is below 0.4).
 """
 
@@ -92,15 +88,15 @@ TRAINING = {
         "baseline_flops_per_s",
         "Arithmetic of a GPU",
         "FLOP/s",
-        "median rate of one GPU that the log prints; older versions of Megatron count recomputed activations too",
+        "median of the printed rate of one GPU; older versions of Megatron also count recomputed activations",
     ),
 }
 _NAMES = ("step_ns", "tokens_per_s", "samples_per_s", "flops_per_s")  # of the same, as columns
 _TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count", "step_ns")
 MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
 MEMORY = {
-    "memory_used_bytes": "highest reading of the device memory in use, of all processes",
-    "memory_reserved_bytes": "highest reading of the memory that the framework's allocator holds",
+    "memory_used_bytes": "highest reading of the GPU memory in use, of all processes",
+    "memory_reserved_bytes": "highest reading of the memory held by the framework's allocator",
 }
 
 
@@ -115,9 +111,10 @@ class Share:
 LOW_RATE, POOR_RATE = 0.6, 0.4
 LOW_MFU, POOR_MFU, GOOD_MFU, SUSPICIOUS_MFU = 0.35, 0.2, 0.55, 0.7
 STILL_GROWING = 0.1  # of the next smaller messages; a plateau is flatter (convention)
+TCP, BY_HOST, BEST = "baseline_tcp_frac", "baseline_by_host_frac", "_best_ratio"
 MFU, RATE, OPTIMIZER = "baseline_mfu_frac", "_ratio", "baseline_optimizer_frac"
 NOTABLE = 0.1  # of an iteration
-OF_LINKS = "a benchmark says how fast the links are, not how much of its time a program communicates"
+OF_LINKS = "a benchmark shows the speed of the links, but not how much time a program communicates"
 
 
 def spoken(precision: str) -> str:
@@ -158,14 +155,14 @@ def _precision(rates: Peaks | None) -> str:
 def _unknown(names: list[str], name: str, sheet: Peaks | None, measured: Peaks | None, own: tuple[Peaks, ...]) -> str:
     """Return why the peaks of the GPU, or what was measured on it, are not known; empty if they are."""
     if len(names) > 1:
-        return f"the run has GPUs of several kinds ({', '.join(names)}), and ceilings are of one: choose with `gpus`"
+        return f"the run has GPUs of several kinds ({', '.join(names)}), with different peaks: choose one with `gpus`"
     if not name:
-        return "the run does not name its GPU, and no file holds the peaks of one"
+        return "the run does not name its GPU, and you gave no file with its peaks"
     if measured is None and own:
-        return f"the file of peaks does not hold {name}, but {', '.join(row.name for row in own[:5])}"
+        return f"the file of peaks lacks {name}; it has {', '.join(row.name for row in own[:5])}"
     if sheet is None and measured is None:
         why = hardware.why_unknown(name)
-        return f"the peaks of {name} are not known, neither from a data sheet nor measured: {why}"
+        return f"perfkit knows no peaks of {name}, neither from a data sheet nor from a measurement: {why}"
     return ""
 
 
@@ -173,33 +170,30 @@ def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     """Return the line rate that collectives can be held against: NVLink's, where all ranks are on one node of it.
 
     It is half of the data sheet's NVLink bandwidth, which is of both directions, where each rank has a GPU of the first
-    node to itself and the GPUs are modules that a switch or a full mesh joins; bridges of PCIe cards join two. The
-    speed
-    of a network is in no log.
+    node to itself and the GPUs are modules that a switch or a full mesh joins, or two cards that a bridge joins. The
+    speed of a network is in no log.
     """
     crossing = communication.plateau(view.collectives)
     ranks, gpus = crossing["ranks"].max(), len(view.devices[["rank", "gpu"]].drop_duplicates())
     if crossing.empty:
-        return LineRate(None, "no bus bandwidth is known")
+        return LineRate(None, "the log has no bus bandwidth")
     if ranks > gpus:
-        return LineRate(
-            None, f"{ranks} ranks on nodes of {gpus} GPUs cross a network, whose speed the log does not say"
-        )
+        return LineRate(None, f"{ranks} ranks on nodes of {gpus} GPUs communicate over a network of unknown speed")
     transports = view.run.links["transport"].dropna().astype("string").unique()
     slow = [transport for transport in transports if not transport.startswith("P2P")]
     if slow:
-        return LineRate(None, f"not all ranks are joined by NVLink: {', '.join(slow[:3])}")
+        return LineRate(None, f"NVLink does not connect all ranks: {', '.join(slow[:3])}")
     found = machine(view, peaks=peaks)
-    both = _nvlink(found.peaks.key) if found.peaks else None
+    # A bridge joins two cards; that these two have one is in a log of NCCL only.
+    joined = ranks == 2 and view.run.links["path"].eq("NVL").any()
+    both = _nvlink(found.peaks.key) if found.peaks and (joined or "sxm" in found.peaks.key) else None
     if both is None:
-        return LineRate(None, f"the data sheet known for {found.name or 'the GPU'} says no speed of links between all")
-    return LineRate(both / 2, f"NVLink of {found.name}, one direction, as its data sheet says")
+        return LineRate(None, f"the data sheet of {found.name or 'the GPU'} gives no speed of links between all GPUs")
+    return LineRate(both / 2, f"NVLink of {found.name}, one direction, from its data sheet")
 
 
 def _nvlink(key: str) -> float | None:
-    """Return the bytes/s in both directions of a module on a board that joins all GPUs, None for other cards."""
-    if "sxm" not in key:
-        return None
+    """Return the bytes/s of a GPU's NVLink in both directions, None where the data sheet says none."""
     with Path(hardware.__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as file:
         cell = next((row["nvlink_gbs_bidir"] for row in csv.DictReader(file) if row["key"] == key), "")
     return float(cell) * 1e9 if cell else None
@@ -261,13 +255,13 @@ def share(view: Selection, *, peaks: str = "") -> Share:
     medians = readings[_is_chosen(readings, view)].groupby(["rank", "gpu", "metric"], as_index=False)["value"].median()
     found = machine(view, peaks=peaks)
     if found.peaks is None or not found.precision:
-        return Share(None, found.why or f"no 16-bit tensor peak of {found.name} is known")
+        return Share(None, found.why or f"perfkit knows no 16-bit tensor peak of {found.name}")
     try:
         samples = SAMPLES.make(medians.assign(time_ns=0))
         table = efficiency.reported_mfu(samples, peaks=found.peaks, precision=found.precision)
     except PerfkitError as e:
         return Share(None, str(e))
-    return Share(table, "") if len(table) else Share(None, "no log of a training prints a rate of operations")
+    return Share(table, "") if len(table) else Share(None, "no training log prints a rate of operations")
 
 
 def scaling(view: Selection) -> tuple[pd.DataFrame, str]:
@@ -287,6 +281,7 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         return
     yield from _ceilings(machine(view, peaks=peaks))
     yield from _bandwidths(view, line_rate(view, peaks=peaks))
+    yield from _network(view)
     yield from _trainings(view)
     yield from _optimizers(view)
     yield from _shares(view, peaks)
@@ -314,7 +309,7 @@ def _ceilings(found: Machine) -> Iterator[Figure]:
             values = [
                 (column, f"{part}_{column}", "", unit, "data sheet, dense"),
                 (f"measured_{column}", f"measured_{part}_{column}", ", measured", unit, "from the file of peaks"),
-                ("measured_frac", f"{part}_frac", ", share reached", "1", "measured over data sheet"),
+                ("measured_frac", f"{part}_frac", ", share reached", "1", "measured share of the data sheet's"),
                 ("ridge", "ridge", " over bandwidth: ridge", "FLOP/byte", "data sheet"),
             ]
             for name, own, more, of, definition in values:
@@ -327,18 +322,39 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
     """Yield the plateau of each operation, of the placement that is slower, on the most ranks."""
     crossing = communication.plateau(view.collectives)
     crossing = crossing[crossing["bus_bytes_per_s"] > 0].sort_values("bus_bytes_per_s", kind="stable")
+    every = communication.bandwidth(view.collectives)
     most = crossing.groupby("operation", observed=True)["ranks"].transform("max")
     slower = crossing[crossing["ranks"].eq(most)].drop_duplicates("operation")
     for row in slower.sort_values("bus_bytes_per_s", ascending=False).to_dict("records"):
         label = str(row["operation"]).replace("_", "-").capitalize()
         placement = "" if pd.isna(row["placement"]) else f", {str(row['placement']).replace('_', ' ')} (the slower)"
-        definition = f"bus bandwidth of messages over half the largest size, {row['ranks']} ranks{placement}"
+        definition = f"bus bandwidth of messages larger than half the largest size, {row['ranks']} ranks{placement}"
         name, value = f"baseline_{row['operation']}", float(row["bus_bytes_per_s"])
         source = "communication.plateau"
         yield Figure(f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source)
         if limit.bytes_per_s:
-            definition = f"that bandwidth over {size(limit.bytes_per_s)}/s, {limit.why}; switches that reduce exceed it"
+            definition = f"bus bandwidth over {size(limit.bytes_per_s)}/s: {limit.why}. Switches can exceed it"
             yield Figure(f"{name}_ratio", f"{label} over line rate", value / limit.bytes_per_s, "1", definition, source)
+        rows = every["operation"].eq(row["operation"]) & every["ranks"].eq(row["ranks"])
+        best = float(every.loc[rows, "bus_bytes_per_s"].max())
+        if value < LOW_RATE * best:
+            definition = f"bus bandwidth over {size(best)}/s, the best of this operation in the log"
+            yield Figure(f"{name}{BEST}", f"{label} over the best", value / best, "1", definition, source)
+
+
+def _network(view: Selection) -> Iterator[Figure]:
+    """Yield how many of NCCL's connections over the network are TCP, and go by way of host memory."""
+    via = view.run.links["transport"].dropna().astype("string")
+    via = via[via.str.startswith("NET/")]
+    tcp = via.str.match("NET/(?:Fast)?Socket")  # FastSocket is Google's plugin for TCP
+    by_host, source = ~via.str.contains("/GDRDMA", regex=False) & ~tcp, "LINKS"
+    of = f"of the {len(via):,} connections over the network that NCCL set up"
+    if tcp.any():
+        definition = f"{tcp.sum():,} {of} are TCP (Socket)"
+        yield Figure(TCP, "Connections over TCP", float(tcp.mean()), "1", definition, source)
+    if by_host.any():
+        definition = f"{by_host.sum():,} {of} go through CPU memory, without GPUDirect RDMA"
+        yield Figure(BY_HOST, "Connections without GPUDirect", float(by_host.mean()), "1", definition, source)
 
 
 def _trainings(view: Selection) -> Iterator[Figure]:
@@ -349,7 +365,7 @@ def _trainings(view: Selection) -> Iterator[Figure]:
             if row[column] > 0:
                 yield Figure(name + suffix, label + of, float(row[column]), unit, definition, "SAMPLES")
         if pd.notna(row["gpus"]):
-            definition = "GPUs that train together, as the log says"
+            definition = "number of GPUs that train together, from the log"
             yield Figure(f"baseline_gpu_count{suffix}", f"GPUs{of}", int(row["gpus"]), "count", definition, "SAMPLES")
 
 
@@ -364,7 +380,7 @@ def _optimizers(view: Selection) -> Iterator[Figure]:
         suffix, of = _apart(rank, logs)
         share, definition = min(step / whole, 1.0), "median time of the optimizer's step, after both passes"
         yield Figure(f"baseline_optimizer_ns{suffix}", f"Optimizer step{of}", float(step), "ns", definition, "SAMPLES")
-        definition = "time of the optimizer's step over the time of the iteration"
+        definition = "share of the iteration's time that the optimizer's step takes"
         yield Figure(f"{OPTIMIZER}{suffix}", f"Optimizer in the iteration{of}", share, "1", definition, "SAMPLES")
 
 
@@ -381,8 +397,8 @@ def _shares(view: Selection, peaks: str) -> Iterator[Figure]:
         suffix, of = _apart(row["rank"], len(found.table))
         whole = row["iteration_mfu_frac"]  # DeepSpeed prints the rate of the two passes alone
         value = float(row["mfu_frac"] if pd.isna(whole) else whole)
-        rate = "that the log prints" if pd.isna(whole) else "of the whole iteration, with the optimizer's step,"
-        definition = f"rate {rate} over the dense {spoken(name.precision)} peak of {name.name}"
+        rate = "the printed rate" if pd.isna(whole) else "the rate of the whole iteration, with the optimizer's step,"
+        definition = f"{rate} as a share of the dense {spoken(name.precision)} peak of {name.name}"
         if row["note"]:
             definition += f"; {row['note']}"
         if value > 0:
@@ -396,7 +412,7 @@ def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
     if view.samples["metric"].isin(list(TRAINING)).any():
         if not view.samples["metric"].isin(list(MEMORY)).any():
             log = "nvidia-smi --query-gpu=timestamp,index,name,memory.used,memory.total --format=csv -l 1 > gpus.csv"
-            yield Refusal("How much memory does the training use?", "no reading of it was recorded", log)
+            yield Refusal("How much memory does the training use?", "the log has no reading of it", log)
         refused = share(view, peaks=peaks)
         if refused.table is None:
             yield Refusal("What share of the peak does the training use (MFU)?", refused.why, MEASURE)
@@ -410,6 +426,13 @@ def refusals(view: Selection, *, peaks: str = "") -> Iterator[Refusal]:
 def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what benchmarks of communication and logs of trainings show."""
     yield from _bandwidth(known)
+    nothing = Gain(1.0, math.inf, OF_LINKS)
+    if share := known.get(TCP):
+        title = f"NCCL runs {share.text} of its network connections over TCP instead of InfiniBand or RoCE"
+        yield tell("network_tcp", title, "high", f"{share.label}: {share.definition}.", (share,), nothing)
+    if share := known.get(BY_HOST):
+        title = f"NCCL runs {share.text} of its network connections by way of host memory (no GPUDirect RDMA)"
+        yield tell("network_by_host", title, "medium", f"{share.label}: {share.definition}.", (share,), nothing)
     for name, share in known.items():
         if name.startswith(MFU):
             yield from _training(share)
@@ -424,14 +447,15 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     if not low:
         return
     slowest = low[0]
-    reached = [known[figure.id.removesuffix(RATE) + "_bytes_per_s"] for figure in low]
-    title = f"{reached[0].label} is {slowest.text} of the line rate of the links"
+    reached = [known[figure.id.removesuffix(BEST).removesuffix(RATE) + "_bytes_per_s"] for figure in low]
+    whose = "the best in the same log" if slowest.id.endswith(BEST) else "the line rate of the links"
+    title = f"{reached[0].label} is {slowest.text} of {whose}"
     listed = ", ".join(f"{figure.label} {figure.text}" for figure in reached[:5])
     others = f"; {len(rates) - len(low)} other operations reach more" if len(rates) > len(low) else ""
-    text = f"Of the largest messages, as bus bandwidth: {listed}{others}. {slowest.label}: {slowest.definition}."
+    text = f"Bus bandwidth of the largest messages: {listed}{others}. {slowest.label}: {slowest.definition}."
     level = "high" if slowest.value < POOR_RATE else "medium"
-    gain = Gain(1.0, float("inf"), OF_LINKS)
-    evidence = tuple(figure for pair in zip(low, reached, strict=True) for figure in pair)
+    gain = Gain(1.0, math.inf, OF_LINKS)
+    evidence = tuple(dict.fromkeys(figure for pair in zip(low, reached, strict=True) for figure in pair))
     yield tell("bus_bandwidth", title, level, text, evidence, gain)
 
 
@@ -441,13 +465,13 @@ def _training(share: Figure) -> Iterator[Finding]:
     whose = f" of {of}" if of else ""
     if share.value > SUSPICIOUS_MFU:
         title = f"An MFU{whose} of {share.text} is more than any published training reaches"
-        gain = Gain(1.0, 1.0, "the figure is in doubt, not the program: with the right peak or count it is lower")
+        gain = Gain(1.0, 1.0, "the figure is doubtful, not the program: the right peak or count makes the figure lower")
         yield tell("training_mfu_suspicious", title, "low", text, (share,), gain)
     if share.value >= LOW_MFU:
         return
     level = "high" if share.value < POOR_MFU else "medium"
     title = f"The training{whose} uses {share.text} of the GPU's arithmetic (MFU)"
-    reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; at least nothing, if this one cannot"
+    reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; worst case: this training cannot get faster"
     gain = removing(1 - share.value / GOOD_MFU, reason)
     yield tell("training_mfu", title, level, text, (share,), gain)
 
@@ -455,8 +479,8 @@ def _training(share: Figure) -> Iterator[Finding]:
 def _optimizer(share: Figure, time: Figure) -> Finding:
     of = share.label.partition(", ")[2]
     title = f"The optimizer step takes {share.text} of an iteration{f' of {of}' if of else ''}"
-    text = f"{time.label}: {time.text}. The GPU's arithmetic is in the forward and the backward pass."
-    gain = removing(share.value, "at most the whole step of the optimizer disappears")
+    text = f"{time.label}: {time.text}. The forward and the backward pass do the GPU's arithmetic."
+    gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
     return tell("training_optimizer", title, severity(share.value), text, (share, time), gain)
 
 
@@ -466,7 +490,7 @@ def growing(view: Selection) -> str:
     crossing = crossing[crossing["bus_bytes_per_s"] > 0]
     growth = crossing.loc[crossing["ranks"].eq(crossing["ranks"].max()), "growth_frac"]
     if growth.isna().all():
-        return "one size of messages was measured: whether larger ones reach more is not known"
+        return "the log has only one message size: perhaps larger messages reach more"
     if growth.max() < STILL_GROWING:
         return ""
     return f"the bandwidth still grows by {percent(float(growth.max()))} up to the largest messages"

@@ -17,13 +17,23 @@ from perfkit.selection import Selection
 
 KIND = "monitor"
 MEANINGS = {
-    "gpu_busy_frac": ("Time with a kernel (log)", "mean share of the period in which a kernel ran; not how much of it"),
-    "sm_active_frac": ("SM active (log)", "mean share of cycles in which an SM had a warp"),
-    "sm_occupancy_frac": ("SM occupancy (log)", "mean share of the warps that the SMs can hold"),
-    "pipe_active_frac": ("Arithmetic pipes active (log)", "mean share of cycles in which the busiest pipe worked"),
+    "gpu_busy_frac": (
+        "Time with a kernel (log)",
+        "share of the time in which any kernel ran, even a small one; average",
+    ),
+    "sm_active_frac": ("SM active (log)", "share of cycles in which an SM had a warp; average"),
+    "sm_occupancy_frac": ("SM occupancy (log)", "share of the warps that the SMs can hold that are resident; average"),
+    "pipe_active_frac": ("Arithmetic pipes active (log)", "share of cycles in which the busiest pipe worked; average"),
 }
 NOTABLE = 0.1  # of the time with a lowered clock, from which on it matters like any other share
-NO_GAIN = "a log says that it happens, not what it costs: record a timeline"
+NO_GAIN = "the log shows the problem, but not its cost: record a timeline"
+TITLES = {
+    "utilisation": "{gpu} reached 80 % utilisation {share} of the time",
+    "memory": "The memory of {gpu} is {share} full",
+    "power": "{gpu} draws {share} of its power limit",
+    "throttling": "Power or heat lowered the clock of {gpu} {share} of the time",
+    "traffic": "A link of {gpu} carries {share} of its peak",
+}
 
 
 def figures(view: Selection) -> Iterator[Figure]:
@@ -37,19 +47,19 @@ def figures(view: Selection) -> Iterator[Figure]:
             yield Figure(f"log_{column}", label, float(used[column].mean()), "1", definition, source)
     idle = monitoring.idle(view.samples, window=view.window).dropna(subset=["idle_frac"])
     if len(idle):
-        definition = "share of the time whose readings say that no kernel ran at all, mean over the GPUs"
+        definition = "share of the time with readings of no kernel at all; average over the GPUs"
         value = float(idle["idle_frac"].mean())
         yield Figure("log_idle_frac", "Readings without a kernel (log)", value, "1", definition, "monitoring.idle")
     throttled = monitoring.throttling(view.samples, window=view.window).dropna(subset=["throttled_frac"])
     if len(throttled):
-        definition = "share of the time with a clock lowered by power, heat or another reason, mean over the GPUs"
+        definition = "share of the time in which power, heat or another reason lowered the clock; average over the GPUs"
         value = float(throttled["throttled_frac"].mean())
         yield Figure("log_throttled_frac", "Clock lowered", value, "1", definition, "monitoring.throttling")
     for row in monitoring.at_limit(view.samples, view.devices, window=view.window).to_dict("records"):
         if pd.notna(row["worst_frac"]) and row["quantity"] in ("power", "memory"):
             place = f"{row['quantity']}_{row['rank']}_{row['gpu']}"
             label = f"Highest {row['quantity']}, GPU {row['gpu']}"
-            definition = f"highest reading over the limit ({row['source']})"
+            definition = f"highest reading, as a share of the limit ({row['source']})"
             value = float(row["worst_frac"])
             yield Figure(f"log_{place}_frac", label, value, "1", definition, "monitoring.at_limit")
 
@@ -61,7 +71,7 @@ def findings(view: Selection) -> Iterator[Finding]:
     found = monitoring.checks(view.samples, view.devices, window=view.window)
     for check, rows in found[found["verdict"].astype(str).eq("attention")].groupby("check", observed=True, sort=False):
         worst = rows.iloc[0]
-        gpus = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8])
+        others = ", ".join(f"GPU {gpu}" for gpu in rows["gpu"].unique()[:8] if gpu != worst["gpu"])
         fraction = worst["unit"] == "frac"
         figure = Figure(
             f"log_check_{check}",
@@ -71,7 +81,8 @@ def findings(view: Selection) -> Iterator[Finding]:
             str(worst["reason"]),
             "monitoring.checks",
         )
-        title = f"The {check} of {gpus} needs attention"
+        worst_of = f"GPU {worst['gpu']}"
+        title = TITLES[str(check)].format(gpu=worst_of, share=figure.text) + (f" (also: {others})" if others else "")
         gain = Gain(1.0, float("inf"), NO_GAIN)
         target = f"{worst['threshold']:.0%}".replace("%", " %") if fraction and pd.notna(worst["threshold"]) else "none"
         level = severity(figure.value) if check == "throttling" and figure.value >= NOTABLE else "medium"

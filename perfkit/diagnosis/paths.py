@@ -19,29 +19,30 @@ import pandas as pd
 
 from perfkit.analysis import calltree
 from perfkit.analysis.warps import ISSUING, stall_words
-from perfkit.diagnosis.finding import Figure, Finding, Gain, removing
+from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.format import percent, printable
 from perfkit.selection import Selection
 
-BUSY, NOTABLE, SEVERE, SHORT_NS = 0.7, 0.1, 0.3, 10_000
-NO_WALL = "the length of the run was not recorded, so the gain of the whole program is unknown"
+BUSY, NOTABLE, SEVERE, HALF, SHORT_NS = 0.7, 0.1, 0.3, 0.5, 10_000
+NO_WALL = "the recording lacks the length of the run, so the gain of the whole program is unknown"
 SOURCE = "calltree.gpu_summary"
 TOTALS = {
     "host_ns": ("CPU time", "sampled CPU time, summed over all threads"),
     "operation_ns": ("GPU operations", "time of kernels, copies and all other GPU operations, summed over streams"),
     "kernel_ns": ("Kernel time", "sum of kernel durations"),
     "copy_ns": ("Copy time", "sum of the durations of explicit copies"),
+    "allocation_ns": ("Allocation time", "time in which GPU memory was allocated and freed"),
     "synchronisation_ns": ("Synchronisation time", "time in GPU synchronisations"),
-    "launch_count": ("Kernel launches", "kernel executions of all threads"),
-    "kernel_mean_ns": ("Mean kernel", "kernel time over launches"),
-    "copy_count": ("Copies", "explicit copies of all threads"),
-    "h2d_bytes": ("H2D volume", "bytes copied from host to device"),
-    "d2h_bytes": ("D2H volume", "bytes copied from device to host"),
-    "d2d_bytes": ("D2D volume", "bytes copied inside the device"),
-    "p2p_bytes": ("P2P volume", "bytes copied between devices"),
-    "copy_frac": ("Copies in GPU time", "copy time over kernel time plus copy time"),
-    "coverage_frac": ("Samples taken", "instruction samples taken over samples expected"),
+    "launch_count": ("Kernel launches", "number of kernel executions of all threads"),
+    "kernel_mean_ns": ("Average kernel", "kernel time per launch"),
+    "copy_count": ("Copies", "number of explicit copies of all threads"),
+    "h2d_bytes": ("H2D volume", "bytes copied from CPU to GPU"),
+    "d2h_bytes": ("D2H volume", "bytes copied from GPU to CPU"),
+    "d2d_bytes": ("D2D volume", "bytes copied inside a GPU"),
+    "p2p_bytes": ("P2P volume", "bytes copied between GPUs"),
+    "copy_frac": ("Copies in GPU time", "share of kernel time plus copy time that copies take"),
+    "coverage_frac": ("Samples taken", "share of the expected instruction samples that were taken"),
 }
 UNITS = {"ns": "ns", "bytes": "bytes", "frac": "1", "count": "count"}
 
@@ -71,7 +72,7 @@ def _main_thread(view: Selection) -> Iterator[Figure]:
         total = parts[column].sum()
         if total > 0 and "main thread" in parts.index:
             share = float(parts[column].fillna(0.0)["main thread"] / total)
-            definition = "what the main thread caused over what all threads caused"
+            definition = "share of all threads' value that the main thread caused"
             text = f"{label} of the main thread"
             yield Figure(f"paths_main_thread_{column.removesuffix('_ns')}_frac", text, share, "1", definition, SOURCE)
 
@@ -83,7 +84,7 @@ def _stall(view: Selection) -> Iterator[Figure]:
     if sums.sum() > 0:
         label = f"Main stall: {sums.idxmax()}"
         definition = (
-            "share of stalled samples, not of time, over all kernels; hidden stalls, which cost nothing, left out"
+            "share of the stall samples (not of time) of all kernels; hidden stalls cost nothing and do not count"
         )
         yield Figure("paths_main_stall_frac", label, float(sums.max() / sums.sum()), "1", definition, "STALLS")
 
@@ -93,22 +94,29 @@ def _against_wall(view: Selection, summary: pd.DataFrame, total: pd.Series) -> I
     wall = wall_ns(view)
     if wall is None:
         return
-    yield Figure("paths_wall_ns", "Wall time", wall, "ns", "first to last sample of the trace, all threads", "TRACE")
+    yield Figure(
+        "paths_wall_ns",
+        "Wall time",
+        wall,
+        "ns",
+        "time from the first to the last sample of the trace, all threads",
+        "TRACE",
+    )
     run = view.run
     if not total["operation_ns"] > 0:
         return
     used = calltree.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall)
     gpu_time, gpus = float(used["denominator_ns"].sum()), int(used["gpus"].sum())
     source, counted = "calltree.utilisation", "1 GPU" if gpus == 1 else f"{gpus} GPUs"
-    definition = f"time in which a kernel, copy or memset ran over wall time of {counted}; at most this"
+    definition = f"share of the wall time of {counted} during which a kernel, copy or memset ran (upper limit)"
     busy = float(used["high_ns"].sum() / gpu_time)
     yield Figure("paths_gpu_busy_frac", "GPU utilisation (time)", busy, "1", definition, source)
     share = float(total["kernel_ns"] / gpu_time)
-    definition = f"sum of kernel durations over wall time of {counted}"
+    definition = f"share of the wall time of {counted}: sum of kernel durations"
     yield Figure("paths_kernel_wall_frac", "Kernels in wall time", share, "1", definition, source)
     cost = calltree.launch_cost(summary, wall_ns=wall).sum(numeric_only=True)
     for end, per in (("low", 5), ("high", 10)):
-        definition = f"launches times {per} µs on the host over wall time; an estimate, launches run beside kernels"
+        definition = f"share of the wall time: launches x {per} µs on the CPU (estimate; launches overlap with kernels)"
         label = f"Launches at {per} µs each"
         yield Figure(f"paths_launch_{end}_frac", label, float(cost[f"{end}_frac"]), "1", definition, SOURCE)
 
@@ -132,22 +140,25 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
         return
     yield from _idle_gpu(known)
     yield from _copies(known)
+    yield from _allocation(known)
     yield from _main_stall(known)
     yield from _launches(known)
     yield from _host(view, known)
+    yield from _mpi(view, known)
 
 
 def _idle_gpu(known: dict[str, Figure]) -> Iterator[Finding]:
     busy = known.get("paths_gpu_busy_frac")
     if busy is None or busy.value >= BUSY:
         return
-    title = f"The GPU works for {busy.text} of the wall time"
-    text = f"{known['paths_operation_ns'].text} of GPU operations in {known['paths_wall_ns'].text}: {busy.definition}."
-    reason = "at most all time without GPU work disappears; this includes every other gain of the host"
+    title = f"The GPU works only {busy.text} of the wall time"
+    worked, wall = known["paths_operation_ns"].text, known["paths_wall_ns"].text
+    text = f"The GPU ran kernels, copies or memsets for at most {worked} of the {wall} run."
+    reason = "best case: the run saves all time without GPU work; this includes every other gain on the CPU"
     gain = removing(1 - busy.value, reason)
-    severity = "high" if 1 - busy.value >= SEVERE else "medium"
+    level = "high" if 1 - busy.value >= SEVERE else "medium"
     evidence = (busy, known["paths_operation_ns"], known["paths_wall_ns"])
-    yield tell("paths_gpu_idle", title, severity, text, evidence, gain)
+    yield tell("paths_gpu_idle", title, level, text, evidence, gain)
 
 
 def _copies(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -158,9 +169,22 @@ def _copies(known: dict[str, Figure]) -> Iterator[Finding]:
     title = f"Copies take {share.text} of the GPU's kernel and copy time"
     text = f"{known['paths_copy_ns'].text} in {known['paths_copy_count'].text} copies."
     shorter = min(("paths_copy_ns", "paths_kernel_ns"), key=lambda id: known[id].value if id in known else math.inf)
-    what = "copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
-    gain = _of_wall(known, shorter, f"at most {what} disappear behind computation")
+    what = "all copies" if shorter == "paths_copy_ns" else "as much of the copies as kernels last"
+    gain = _of_wall(known, shorter, f"best case: computation hides {what}")
     yield tell("paths_copies", title, _severity(share, gain), text, evidence, gain)
+
+
+def _allocation(known: dict[str, Figure]) -> Iterator[Finding]:
+    time, whole = known.get("paths_allocation_ns"), known.get("paths_operation_ns")
+    if time is None or whole is None or time.value < NOTABLE * whole.value:
+        return
+    definition = "share of the time of all GPU operations (with kernels and copies) that allocations take"
+    value = min(time.value / whole.value, 1.0)
+    share = Figure("paths_allocation_frac", "Allocation in GPU operations", value, "1", definition, SOURCE)
+    title = f"Allocating memory takes {share.text} of the time of all GPU operations"
+    text = f"Allocations take {time.text} of {whole.text}. Meanwhile no kernel of the same stream runs."
+    gain = _of_wall(known, "paths_allocation_ns", "best case: the run saves all allocations")
+    yield tell("paths_allocation", title, _severity(share, gain), text, (share, time, whole), gain)
 
 
 def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
@@ -169,11 +193,13 @@ def _main_stall(known: dict[str, Figure]) -> Iterator[Finding]:
         return
     reason = share.label.rpartition(" ")[2]
     said = stall_words.get(reason)
-    title = f"Warps that wait do so for {reason} in {share.text} of their samples"
-    text = said.means if said else "The reason is not one perfkit has words for."
+    title = f"The stall “{reason}” causes {share.text} of the stall samples"
+    text = said.means if said else "perfkit has no description of this stall."
     helps = (said.helps if said else "Look at the kernel's source lines with the most samples.").rstrip(".")
     gain = _of_wall(
-        known, "paths_kernel_ns", "at most the time of all kernels, since a share of samples is no share of time"
+        known,
+        "paths_kernel_ns",
+        "best case: the time of all kernels, because a share of samples is not a share of time",
     )
     yield tell("paths_stall", title, _severity(share, gain), text, (share,), gain, first=helps)
 
@@ -184,43 +210,113 @@ def _launches(known: dict[str, Figure]) -> Iterator[Finding]:
         return
     cost = known.get("paths_launch_high_frac")
     evidence = tuple(f for f in (mean, known["paths_launch_count"], known.get("paths_launch_low_frac"), cost) if f)
-    title = f"Kernels last {mean.text} in the mean, no longer than launching one can cost"
+    title = f"The average kernel runs for {mean.text}, and launching one costs the CPU 5 to 10 µs"
     text = f"{known['paths_launch_count'].text} launches. " + (
-        f"At 5 to 10 µs each they cost the host at most {cost.text} of the wall time." if cost else f"{NO_WALL}."
+        f"At 5 to 10 µs each, the launches cost the CPU at most {cost.text} of the wall time."
+        if cost
+        else f"{NO_WALL}."
     )
-    reason = "at most the host's time in launches disappears; they overlap with kernels"
+    reason = "best case: the run saves the CPU's time in launches; they overlap with kernels"
     gain = removing(min(cost.value, 1.0), reason) if cost else Gain(1.0, float("inf"), NO_WALL)
-    severity = "medium" if cost and cost.value >= NOTABLE else "low"
-    yield tell("paths_launches", title, severity, text, evidence, gain)
+    level = "medium" if cost and cost.value >= NOTABLE else "low"
+    yield tell("paths_launches", title, level, text, evidence, gain)
 
 
 def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
-    """Name the Python function in which the host spends at least half of its main thread's CPU time."""
+    """Name the Python function, else the loop or function, in which the host spends at least half of its CPU time."""
     total = known.get("paths_host_ns")
     if total is None:
         return
     tree, metrics = view.run.calltree, view.run.call_metrics
-    entry = "main thread" if tree["entry"].eq("main thread").any() else ""
-    path = calltree.hot_path(tree, metrics, metric=calltree.host_metric(metrics), entry=entry)
+    entry, name = "main thread" if tree["entry"].eq("main thread").any() else "", calltree.host_metric(metrics)
+    path = calltree.hot_path(tree, metrics, metric=name, entry=entry)
     frames = path[path["module"].eq("<logical python>") & path["kind"].eq("function")]
+    if frames.empty:
+        frames = _own_code(path)
     if frames.empty:
         return
     deepest = frames.iloc[-1]
     share = float(deepest["share_frac"])
-    definition = "CPU time below this function over that of its entry point"
-    figure = Figure("paths_host_frac", "Hottest Python call path", share, "1", definition, "calltree.hot_path")
+    definition = "share of the entry point's CPU time that is spent below this function or loop"
+    figure = Figure("paths_host_frac", "Hottest call path of the CPU", share, "1", definition, "calltree.hot_path")
+    alone = calltree.exclusive(tree, metrics, metric=name)
+    shares = alone["share_frac"].groupby([calltree.called(str(text)) for text in alone["name"]]).sum()
+    definition = "share of all threads' CPU time that this procedure itself takes, without the functions it calls"
+    own = Figure(
+        "paths_procedure_frac", "Hottest procedure", float(shares.max()), "1", definition, "calltree.exclusive"
+    )
     who = "The main thread" if entry else "The program"
-    title = f"{who} spends {figure.text} of its CPU time below {printable(deepest['name'], 80)}"
-    text = "On the way from the entry point each caller gives at least half of its own time to the next."
+    title = f"{who} spends {figure.text} of its CPU time below {_place(path, deepest)}"
+    text = (
+        "From the entry point down, each caller spends at least half of its time in the next function. The procedure "
+        f"with the most CPU time itself is {printable(shares.idxmax(), 80)}: {own.text} of all threads' time."
+    )
+    gain = _of_host(known, share, entry)
+    level = "medium" if share >= SEVERE else "low"
+    yield tell("paths_host", title, level, text, (figure, own, total), gain, place=_place(path, deepest))
+
+
+def _own_code(path: pd.DataFrame) -> pd.DataFrame:
+    """Return the loops and functions of a hot path below `main` that have a source line and half of its time.
+
+    What an MPI call does inside is no code of the program.
+    """
+    calls = path["name"].astype("string").str.match(calltree.MPI.pattern).fillna(False).cummax()
+    known = path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
+    return path[known & ~calls & (path["share_frac"] >= HALF)]
+
+
+def _place(path: pd.DataFrame, deepest: pd.Series) -> str:
+    """Return what a function or loop of a hot path is called, with its source line."""
+    name = printable(deepest["name"], 80)
+    if deepest["kind"] == "function":
+        file = str(deepest["file"]).rpartition("/")[2]
+        return name if pd.isna(deepest["line"]) else f"{name} ({printable(file, 80)}:{deepest['line']})"
+    of = path[path["kind"].eq("function") & (path["depth"] < deepest["depth"])]
+    return f"the {name} of {printable(calltree.called(str(of['name'].iloc[-1])), 80)}" if len(of) else f"the {name}"
+
+
+def _of_host(known: dict[str, Figure], share: float, entry: str) -> Gain:
+    """Return the gain of removing a share of the CPU time, of the main thread if there is one, from the wall time."""
     wall, of_main = known.get("paths_wall_ns"), known.get("paths_main_thread_host_frac")
-    gain = Gain(1.0, math.inf, NO_WALL)
-    if wall is not None and (of_main is not None or not entry):
-        cpu_ns = share * total.value * (of_main.value if of_main and entry else 1.0)
-        reason = "at most this CPU time disappears from the wall time, if it was on the critical path"
-        gain = removing(min(cpu_ns / wall.value, 1.0), reason)
-    severity = "medium" if share >= SEVERE else "low"
-    evidence = (figure, total)
-    yield tell("paths_host", title, severity, text, evidence, replace(gain, share=None))
+    if wall is None or (entry and of_main is None):
+        return Gain(1.0, math.inf, NO_WALL)
+    cpu_ns = share * known["paths_host_ns"].value * (of_main.value if of_main and entry else 1.0)
+    reason = "best case: the wall time shrinks by this CPU time, if it was on the critical path"
+    return replace(removing(min(cpu_ns / wall.value, 1.0), reason), share=None)
+
+
+@kept
+def mpi(view: Selection) -> pd.DataFrame:
+    """Return `calltree.mpi_calls` of the host's time; empty where that was not recorded."""
+    tree, metrics = view.run.calltree, view.run.call_metrics
+    return calltree.mpi_calls(tree, metrics, metric=calltree.host_metric(metrics) or "none") if len(tree) else tree
+
+
+def _mpi(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Name the MPI call with most of the CPU time, and where it is called."""
+    if "paths_host_ns" not in known:
+        return
+    calls = mpi(view)
+    if calls["share_frac"].sum() < NOTABLE:
+        return
+    first, source = calls.iloc[0], "calltree.mpi_calls"
+    definition = "share of all threads' CPU time spent in MPI calls; nested calls count once"
+    whole = Figure("paths_mpi_frac", "MPI calls", float(calls["share_frac"].sum()), "1", definition, source)
+    name = printable(first["name"], 80)
+    definition = f"share of all threads' CPU time spent in {name}"
+    most = Figure("paths_mpi_call_frac", f"MPI: {name}", float(first["share_frac"]), "1", definition, source)
+    at = "" if pd.isna(first["at"]) else f", at {printable(first['at'], 80)}"
+    others = ", ".join(f"{printable(r['name'], 80)} {percent(r['share_frac'])}" for r in calls[1:4].to_dict("records"))
+    text = f"Most of it is spent in this call path: {printable(first['path'], 300)}{at}. "
+    text += (f"Next: {others}. " if others else "") + "A call that waits for another rank takes CPU time too."
+    title = f"MPI calls take {whole.text} of the CPU time; {name} alone takes {most.text}"
+    gain = Gain(
+        1.0,
+        math.inf,
+        "this is a share of all ranks' CPU time; the recording does not show how long ranks wait for each other",
+    )
+    yield tell("mpi_time", title, severity(whole.value), text, (whole, most, known["paths_host_ns"]), gain)
 
 
 def _of_wall(known: dict[str, Figure], figure: str, reason: str) -> Gain:
@@ -228,7 +324,7 @@ def _of_wall(known: dict[str, Figure], figure: str, reason: str) -> Gain:
     wall, part = known.get("paths_wall_ns"), known[figure].value
     if wall is None:
         share = part / known["paths_operation_ns"].value
-        return replace(removing(share, f"of the GPU's time: {reason}; {NO_WALL}"), share=None)
+        return replace(removing(share, f"as a share of the GPU's time: {reason}; {NO_WALL}"), share=None)
     share = min(part / wall.value, 1.0)
     return removing(share, f"{reason}: {percent(share)} of the wall time")
 

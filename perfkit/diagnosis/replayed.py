@@ -2,13 +2,15 @@
 
 The analytic bound (Amdahl) of a finding lets all of its time disappear, or none. The replay times the run again with
 streams, launches and waits as they are, so that it knows what else bounds it: the range lasts from what the replay
-gains to the larger of both. A finding whose replay gains under a fifth of its share is in doubt: what it names is not
-what holds the run up. Where the replay refuses, the bound stays and its reason says so. Of a run of very many kernels a
-stretch of steady steps is replayed that stands for the others (`whatif.stretch`); the reason says which, and why.
+gains to the larger of both. Nothing is sure to be gained where most of the time is warm-up. A finding whose replay
+gains under a fifth of its share is in doubt: what it names is not what holds the run up. Where the replay refuses, the
+bound stays and its reason says so. Of a run of very many kernels a stretch of steady steps is replayed that stands for
+the others (`whatif.stretch`); the reason says which, and why.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -16,28 +18,38 @@ from perfkit.analysis import whatif
 from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change
-from perfkit.analysis.whatif.repeated_steps import Stretch
+from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import rules
-from perfkit.diagnosis.timeline import detected
+from perfkit.diagnosis.timeline import STEADY, detected, of_steps
+from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
 
+LOADING, ONE_WORKER = (
+    whatif.Host(factor=0.0),
+    whatif.Host(workers=1),
+)  # no loading at all; loading ahead, as slow as now
 # By the name of the change in a rule: what is replayed, in words, and how.
 CHANGES: dict[str, tuple[str, Change]] = {
-    "loading": ("data loading hidden", whatif.Host(factor=0.0)),
+    "loading": ("data loading hidden", LOADING),
     "waits": ("waits for the GPU removed", whatif.Synchronisations()),
-    "graphs": ("launches put in graphs", whatif.Launches("graph")),
-    "copies": ("copies beside the kernels", whatif.Copies("overlapped")),
-    "faster_copies": ("copies beside the kernels", whatif.Copies("overlapped")),
-    "communication": ("communication beside the computation", whatif.Communication()),
+    "graphs": ("launches in CUDA graphs", whatif.Launches("graph")),
+    "copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
+    "faster_copies": ("copies overlapped with kernels", whatif.Copies("overlapped")),
+    "communication": ("communication overlapped with computation", whatif.Communication()),
 }
 DOUBTFUL = 0.2  # of its share; a finding whose replay saves less names what does not hold the run up
 PARTIAL = {"faster_copies"}  # copies that are pinned or merged are faster too, which no replay knows
+NONE = re.compile("; worst case: none[^.;]*")  # not where the replay gains something
 IN_GRAPHS = 0.6  # of what a replay in graphs gains is sure: their nodes still cost time (tests/adversary)
+NOTABLE_ERROR = 0.01  # of a replay without a change
 MOST_KERNELS = 500_000  # a replay of more takes longer than people wait for a finding
 STRETCH_KERNELS = 200_000  # of the steps that are replayed in place of more: a second's work
+# Findings whose remedy makes the kernels themselves shorter.
+OF_KERNELS = {"precision", "attention", "tensor_cores", "memory_bandwidth", "few_blocks", "slow_gpu", "clock_lowered"}
+OF_KERNELS |= {"latency_bound", "memory_bound", "compute_bound", "low_occupancy", "paths_stall"}
 # What remains however well everything else is hidden: the first of these that is known.
 FLOORS = ("computation_frac", "paths_kernel_wall_frac")
 
@@ -48,11 +60,15 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
     for finding in findings:
         words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
         if change:
-            finding = replace(finding, gain=_within(view, finding.gain, (change,), words))
+            part = of_steps(view) if finding.gain.whole == STEADY else None
+            gain = _within(part or view, finding.gain, (change,), words)
+            if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
+                gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
+            finding = replace(finding, gain=gain)
             saved = saving(view, rules()[finding.rule].change)
             partial = rules()[finding.rule].change in PARTIAL
             if saved is not None and not partial and saved < DOUBTFUL * (finding.gain.share or 0.0):
-                why = f"replayed with {words} the run saves {percent(saved)} of its time at most"
+                why = f"a simulation with {words} saves only {percent(saved)} of the time"
                 level = max(severity(saved), finding.severity, key=SEVERITIES.index)
                 finding = replace(finding, confidence="low", against=(*finding.against, why), severity=level)
         tighter.append(finding)
@@ -73,7 +89,8 @@ def combined(view: Selection, findings: Iterable[Finding], bound: Gain) -> Gain:
     changes = dict(CHANGES[name] for name in named if name)
     if not changes:
         return bound
-    return _within(view, bound, tuple(changes.values()), " and ".join(changes))
+    gain = _within(view, bound, tuple(changes.values()), " and ".join(changes) if len(changes) < 3 else "all changes")
+    return gain if all(named) else replace(gain, high=max(gain.high, bound.high))
 
 
 def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: str) -> Gain:
@@ -86,23 +103,31 @@ def _within(view: Selection, bound: Gain, changes: tuple[Change, ...], words: st
     part = _part(view)
     of_part = part if isinstance(part, Stretch) else None
     low, high = _range(replay, of_part)
-    error = percent(abs(replay.unchanged_ns / replay.measured_ns - 1))
-    model = (
-        f"replayed with {words}: {duration(replay.low_ns)} to {duration(replay.high_ns)} (unchanged: off by {error})"
-    )
+    error = abs(replay.unchanged_ns / replay.measured_ns - 1)
+    times = dict.fromkeys(duration(end) for end in (replay.low_ns, replay.high_ns))
+    model = f"a simulation with {words} takes {' to '.join(times)} instead of {duration(replay.measured_ns)}"
+    model += f" (without the change it is off by {percent(error)})" if error >= NOTABLE_ERROR else ""
     if of_part:
         model += (
-            f", of steps {of_part.first:,} to {of_part.last:,} alone, which stand for all {of_part.of_steps:,} steady "
-            "steps: their length and the time of each kind of kernel and copy differ by "
-            f"{percent(of_part.apart_frac)} of a step at most, "
+            f". It covers only steps {of_part.first:,} to {of_part.last:,} of {of_part.of_steps:,} steady "
+            "steps: their length and their time in each kind of kernel and copy differ by at most "
+            f"{percent(of_part.apart_frac)} of a step, "
             f"and steady steps are {percent(of_part.share_frac)} of the time"
         )
+    if LOADING in changes:  # loading overlaps at most with the work of the steps, and still takes its time
+        slower = _replayed(view, changes=tuple(ONE_WORKER if change == LOADING else change for change in changes))
+        low = 1.0 if isinstance(slower, str) else min(low, _range(slower, of_part)[0])
+        if not isinstance(slower, str) and slower.high_ns > replay.high_ns:
+            model += f", or {duration(slower.high_ns)} where one worker loads ahead, as slowly as now"
     if any(isinstance(change, whatif.Launches) for change in changes):
         low = 1 + IN_GRAPHS * (low - 1)
+        model += f" ({percent(IN_GRAPHS)} of this is likely: graphs cost time)"
     # Only what the host does in named ranges is taken out of a replay whole; other changes leave some of their cost.
-    is_whole = any(isinstance(change, whatif.Host) for change in changes)
+    is_whole = all(isinstance(change, whatif.Host) for change in changes)
     high = high if is_whole else max(bound.high, high)
-    return replace(bound, low=max(1.0, low), high=max(1.0, high), reason=f"{model}; {bound.reason}")
+    most = bound.reason if low <= 1 else NONE.sub("", bound.reason)
+    most = most.partition(". ")[0] if is_whole else most  # what follows is about the bound
+    return replace(bound, low=max(1.0, low), high=max(1.0, high), reason=f"{model}; {most}")
 
 
 def _range(told: Replay, part: Stretch | None) -> tuple[float, float]:
@@ -163,7 +188,7 @@ def _prepared(whole: Selection) -> Prepared | str:
     """Return what is replayed, of a stretch or a window their part of the tables, or why nothing is."""
     part = _part(whole)
     if isinstance(part, PerfkitError):
-        return f"not replayed: more than {MOST_KERNELS:,} kernels; {part}"
+        return f"perfkit did not simulate the run: more than {MOST_KERNELS:,} kernels; {part}"
     window = part.window if part else whole.window
     tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
     kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
@@ -174,7 +199,7 @@ def _prepared(whole: Selection) -> Prepared | str:
 
 
 def _refused(why: PerfkitError) -> str:
-    return f"the replay refuses: {str(why).partition('. ')[0]}"
+    return f"perfkit could not simulate the run: {str(why).partition('. ')[0]}"
 
 
 def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Selection | None = None) -> Gain | None:
@@ -188,9 +213,10 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     shares = [f.gain.share for f in found if f.gain.share]
     if len(shares) < 2:
         return None
-    floor = next((figures[i].value for i in FLOORS if i in figures), 0.0)
+    shorter = sum(f.gain.share or 0.0 for f in found if f.rule in OF_KERNELS)
+    floor = max(next((figures[i].value for i in FLOORS if i in figures), 0.0) - shorter, 0.0)
     high = min(speedup_bounds(shares, [1.0] * len(shares)).high, 1 / floor if floor else float("inf"))
-    reason = "the shares overlap, so their gains are not multiplied; the kernels' own time remains"
+    reason = "the findings overlap, so perfkit does not multiply their gains; the kernels' own time remains"
     bound = Gain(1.0, high, reason)
     gain = combined(view, found, bound) if view else bound
     # All together never gain less than one of them alone.

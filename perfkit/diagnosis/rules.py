@@ -47,6 +47,7 @@ class Rule:
     against: tuple[str, ...] = ()
     indirect: str = ""
     change: str = ""
+    reason: str = ""
 
 
 @cache
@@ -55,6 +56,7 @@ def rules() -> Mapping[str, Rule]:
     with FILE.open("rb") as file:
         tables = tomllib.load(file)
     packs = tables.pop("advice")
+    tables.pop("code")
     return {name: _rule(name, table, packs) for name, table in tables.items()}
 
 
@@ -71,16 +73,35 @@ def _step(horizon: str, step: str | dict[str, Any]) -> Step:
     return Step(horizon, step["step"], tuple(step.get("unless", ())), tuple(step.get("only", ())))
 
 
+@cache
+def snippets() -> Mapping[str, str]:
+    """Return the code that shows how a step is done, by the text of the step."""
+    with FILE.open("rb") as file:
+        tables = tomllib.load(file)
+    steps = [s for pack in tables["advice"].values() for steps in pack.values() for s in steps if isinstance(s, dict)]
+    return {step["step"]: tables["code"][step["code"]].strip() for step in steps if "code" in step}
+
+
 def tell(
-    rule: str, title: str, severity: str, text: str, evidence: tuple[Figure, ...], gain: Gain, *, first: str = ""
+    rule: str,
+    title: str,
+    severity: str,
+    text: str,
+    evidence: tuple[Figure, ...],
+    gain: Gain,
+    *,
+    first: str = "",
+    place: str = "",
 ) -> Finding:
     """Return the finding of a rule, without advice but for a `first` step that only its evidence can name.
+
+    `place`: where in the program, such as a range or a kernel, where that is known.
 
     KeyError for a rule that is not in the file.
     """
     of = rules()[rule]
     advice: dict[str, tuple[str, ...]] = {HORIZONS[0]: (first,)} if first else {}
-    return Finding(rule, title, severity, text, evidence, of.target, gain, advice, threshold=of.threshold)
+    return Finding(rule, title, severity, text, evidence, of.target, gain, advice, threshold=of.threshold, place=place)
 
 
 def table() -> str:

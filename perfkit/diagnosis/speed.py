@@ -21,14 +21,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import covered
+from perfkit.analysis.causes import covered, migrated
 from perfkit.analysis.intervals import cut, devices, ends, intersect, subtract, total, union
 from perfkit.analysis.monitoring.alignment import aligned, on
 from perfkit.analysis.monitoring.readings import readings
 from perfkit.diagnosis.finding import Figure, Finding, kept, removing, severity
-from perfkit.diagnosis.gpus import named
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import busy, span_ns, unrecorded
+from perfkit.diagnosis.timeline import busy, named, span_ns, unrecorded
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
@@ -140,24 +139,22 @@ def _clock(view: Selection) -> Iterator[Finding]:
     if found is None or found.low_ns < NOTABLE * found.kernel_ns:
         return
     lost = found.lost_ns / found.span_ns
-    definition = "time in which kernels ran with a clock below nine tenths of its highest, over the time kernels ran"
+    definition = "share of the time with kernels during which the clock was below 90 % of its highest value"
     low = Figure("clock_low_frac", "Clock lowered", found.low_ns / found.kernel_ns, "1", definition, "SAMPLES, KERNELS")
-    definition = "average clock in this time over the highest, which was reached for a hundredth of the kernels' time"
+    definition = "average lowered clock, as a share of the highest clock (reached for 1 % of the kernels' time)"
     ratio = Figure("clock_ratio", "Lowered clock", found.to_hz / found.from_hz, "1", definition, "SAMPLES, KERNELS")
     evidence = [low, ratio]
-    text = f"On {found.name} the clock fell after it had been high, and kernels lose {percent(lost)} of the time by it."
+    text = f"On {found.name} the clock first was high and then fell. This costs kernels {percent(lost)} of the time."
     if not np.isnan(found.ratio):
-        definition = (
-            "average duration of the same kernels (name, grid) while the clock is low over that while it is high"
-        )
+        definition = "ratio of the same kernels' average durations (name, grid): low clock to high clock"
         longer = Figure(
             "clock_kernel_ratio", "Same kernels, low clock", found.ratio, "1", definition, "KERNELS, SAMPLES"
         )
         evidence.append(longer)
-        text += f" The same kernels last {number(found.ratio)} times as long then."
+        text += f" The same kernels take {number(found.ratio)} times as long at the low clock."
     clocks = f"from {found.from_hz / 1e6:,.0f} to {found.to_hz / 1e6:,.0f} MHz"
-    title = f"The clock falls {clocks} for {low.text} of the time in which kernels run"
-    gain = removing(lost, "at most kernels run at the highest clock throughout; those that wait for memory gain less")
+    title = f"The clock falls {clocks} for {low.text} of the kernel time"
+    gain = removing(lost, "best case: kernels run at the highest clock; kernels that wait for memory save less")
     yield tell("clock_lowered", title, severity(lost), text, tuple(evidence), gain)
 
 
@@ -197,23 +194,17 @@ def _few_blocks(view: Selection) -> Iterator[Finding]:
     if found is None or found.alone_ns < TAKEN * found.span_ns or found.lost_ns < NOTABLE * found.span_ns:
         return
     share, lost = found.alone_ns / found.span_ns, found.lost_ns / found.span_ns
-    definition = f"time in which only kernels with fewer blocks than SMs run on {found.name}, over its span"
+    definition = f"share of the span of {found.name} during which only kernels with fewer blocks than SMs ran"
     taken = Figure("few_blocks_frac", "Kernels of few blocks", share, "1", definition, "KERNELS, DEVICES")
-    definition = "blocks of the longest of these kernels over the SMs of the GPU: at most this part of the SMs works"
+    definition = "share of the GPU's SMs that can work: blocks of the longest of these kernels per SM"
     part = Figure("few_blocks_sm_frac", "SMs it can use", found.blocks / found.sms, "1", definition, "KERNELS, DEVICES")
     text = (
-        f"The longest is “{printable(found.longest, 80)}” with {found.blocks:,} blocks, for {found.sms} SMs: it runs "
-        f"for {duration(found.longest_ns)}, and at most {part.text} of the SMs work then."
+        f"The longest is “{printable(found.longest, 80)}”: {found.blocks:,} blocks for {found.sms} SMs. It runs "
+        f"for {duration(found.longest_ns)}, while at most {part.text} of the SMs work."
     )
-    title = f"Kernels with fewer blocks than the GPU has SMs take {taken.text} of the time"
-    gain = removing(lost, "at most their work spreads evenly over all SMs; blocks that fill an SM better gain more")
+    title = f"Kernels with fewer blocks than SMs take {taken.text} of the time"
+    gain = removing(lost, "best case: their work spreads evenly over all SMs; blocks that fill an SM better save more")
     yield tell("few_blocks", title, severity(lost), text, (taken, part), gain)
-
-
-def migrated(copies: pd.DataFrame) -> pd.Series:
-    """Tell which COPIES are pages of unified memory that the driver moved."""
-    inside = copies["src_memory"].eq("managed") & copies["dst_memory"].eq("managed")
-    return inside & (copies["correlation"] <= 0)
 
 
 @kept
@@ -237,15 +228,15 @@ def _migrations(view: Selection) -> Iterator[Finding]:
     if not count or alone_ns + beside_ns < NOTABLE * span:
         return
     alone, beside = alone_ns / span, beside_ns / span
-    definition = "time in which the driver moves pages of unified memory and no kernel runs, over the span"
+    definition = "share of the span during which the driver moved pages of unified memory and no kernel ran"
     exposed = Figure("migration_frac", "Page migrations, no kernel", alone, "1", definition, "COPIES, KERNELS")
-    definition = "time in which the driver moves pages of unified memory while kernels run, over the span"
+    definition = "share of the span during which the driver moved pages of unified memory while kernels ran"
     hidden = Figure("migration_beside_frac", "Page migrations, kernels run", beside, "1", definition, "COPIES, KERNELS")
     text = (
-        f"The driver moves {size(moved)} in {count:,} migrations. For {exposed.text} of the time they run alone, for "
-        f"{hidden.text} while kernels run, which may wait for these pages."
+        f"The driver moves {size(moved)} in {count:,} migrations. They run alone for {exposed.text} of the time and "
+        f"for {hidden.text} while kernels run. These kernels may wait for the pages."
     )
-    title = f"Unified memory moves its pages for {percent(alone + beside)} of the time"
-    reason = "at most this time disappears; at least none, if kernels do not wait for the pages"
+    title = f"Page migrations of unified memory take {percent(alone + beside)} of the time"
+    reason = "best case: the run saves this time; worst case: none, because kernels do not wait for the pages"
     gain = removing(alone + beside, reason)
     yield tell("unified_memory", title, severity(alone + beside), text, (exposed, hidden), gain)

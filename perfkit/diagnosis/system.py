@@ -10,6 +10,7 @@ memory bounds the kernels from 60 % of its bandwidth on (Nsight Compute, rule SO
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -20,33 +21,45 @@ from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.rules import rules, tell
-from perfkit.diagnosis.timeline import idle_gaps, idle_parts, span_ns, unrecorded
+from perfkit.diagnosis.timeline import (
+    breakdown,
+    busy,
+    extremes,
+    idle_gaps,
+    idle_parts,
+    idle_shares,
+    span_ns,
+    unrecorded,
+)
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
 NOTABLE, COMPUTING = 0.1, 0.6
 LOOKED_AT = 20  # longest waits of which the calls of the operating system are named
 NOT_REPLAYED = "; not replayed, since nothing recorded says how much of it could go"
+# What keeps a GPU idle, by the cause of a gap; the last has no cause that can be told.
 CAUSES = {
-    "data_loading": "the host was loading data",
-    "sync": "the host was waiting for the GPU before it launched more",
-    "memory": "the host was allocating or freeing memory",
-    "launch": "the host was inside the call that launches the next work",
-    "cuda_call": "the host was inside another CUDA call",
-    "system": "the host was inside a call of the operating system",
-    "host_code": "the host was busy with code of its own, outside CUDA",
-    "kernel_wait": "work was queued, and the gap between dependent kernels is what it costs",
-    "other": "the next operation was launched, but what held it up was not recorded",
-    "unattributed": "the call that ended the wait was not recorded",
-    "edge": "nothing was running yet, or any more",
+    "data_loading": "Data loading keeps",
+    "sync": "CPU calls that wait for the GPU keep",
+    "memory": "CPU calls that allocate or free memory keep",
+    "launch": "CPU calls that launch work keep",
+    "cuda_call": "Other CUDA calls of the CPU keep",
+    "mpi": "MPI calls of the CPU keep",
+    "system": "Calls of the operating system keep",
+    "host_code": "CPU code outside CUDA keeps",
+    "kernel_wait": "Gaps between dependent kernels keep",
+    "other": "A wait that was not recorded keeps",
+    "unattributed": "Launches that were not recorded keep",
+    "edge": "Start and end of the work keep",
+    "": "A cause that is unknown keeps",
 }
 NOTABLE_THROUGHPUT, IDLE_PIPE, BOUND, SATURATED, HALF = 0.1, 0.1, 0.6, 0.8, 0.5
 
 
 def findings(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield what the figures of a selection show, rule by rule; `told` by cause is told by others, of the span."""
+    """Yield what the figures show, rule by rule; `told`: shares of the span that other findings cover, by cause."""
     yield from _idle(view, figures, told)
-    yield from _computation(figures)
+    yield from _computation(view, figures)
 
 
 def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]) -> Iterator[Finding]:
@@ -57,34 +70,59 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
     if found is None:
         why = causes.determinable(view.all_kernels, view.copies, view.api_calls).why
         rest = idle.value - told.get("idle", 0.0)
-        title = f"The GPU does nothing {percent(rest)} of the time"
+        title = _who(view, "", rest)
         if rest >= NOTABLE:
-            yield _finding("idle", title, (idle,), f"The cause cannot be told: {why}", rest, idle.value)
+            yield _finding("idle", title, (idle,), f"The recording does not show the cause: {why}", rest, idle.value)
         return
     for cause, part in idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
         rest = share.value - told.get(str(cause), 0.0)
         if rest >= NOTABLE:
-            title = f"The GPU does nothing {percent(rest)} of the time because {CAUSES[str(cause)]}"
-            text = _described(found.assign(part_ns=part)[part > 0])
+            title = _who(view, str(cause), rest)
+            rows = found[part > 0].assign(part_ns=part)
+            text = _described(rows)
             if cause in ("cuda_call", "system"):
-                text += _inside_calls(view, found.assign(part_ns=part)[part > 0], str(cause))
+                text += _inside_calls(view, rows, str(cause))
             if rest < share.value:
-                text += f" Of its {share.text} of the time {percent(share.value - rest)} are told by another finding."
-            yield _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value)
+                text += f" In all, this cause takes {share.text} of the time."
+                text += f" Another finding covers {percent(share.value - rest)} of the time."
+            yield replace(
+                _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value),
+                place=_range(rows),
+            )
+
+
+def _who(view: Selection, cause: str, rest: float) -> str:
+    """Return what keeps which GPU idle, and how long; of several the idlest one, or all where they agree."""
+    gpus, keeps = busy(view), CAUSES[cause]
+    if len(gpus) < 2:
+        return f"{keeps} the GPU idle {percent(rest)} of the time"
+    (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
+    if most - least < NOTABLE:
+        return f"{keeps} each of {len(gpus)} GPUs idle {percent(least)} to {percent(most)} of the time"
+    return f"{keeps} {most_of} idle {percent(most)} of the time ({least_of}: {percent(least)})"
+
+
+def _range(rows: pd.DataFrame) -> str:
+    """Return the range of the program in which most of the waiting happened, empty if that is under half of it."""
+    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
+    is_most = len(by_range) and by_range.max() >= HALF * rows["part_ns"].sum()
+    return f"range “{printable(by_range.idxmax(), 100)}”" if is_most else ""
 
 
 def _described(rows: pd.DataFrame) -> str:
     """Say how many gaps there are, how long, and in which range of the program most of the waiting happened."""
     longest = rows.iloc[int(rows["part_ns"].to_numpy().argmax())]
     by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
-    inside = "No NVTX range covers them."
+    inside = "No NVTX range covers these gaps."
     if by_range.sum():
-        share = percent(by_range.max() / rows["part_ns"].sum())
-        inside = f"The program was inside “{printable(by_range.idxmax(), 100)}” for {share} of that."
+        share = float(by_range.max() / rows["part_ns"].sum())
+        inside = f"The program was inside “{printable(by_range.idxmax(), 100)}” for {percent(share)} of that."
+        inside = inside if share >= NOTABLE else "No range of the program covers 10 % of that."
     return (
-        f"{duration(rows['part_ns'].sum())} in {len(rows):,} gaps; the longest takes {duration(longest['part_ns'])} of "
-        f"the gap of {duration(longest['dur_ns'])} that begins at {longest['start_ns'] / 1e9:.3f} s. {inside}"
+        f"This takes {duration(rows['part_ns'].sum())} in {len(rows):,} gaps. The longest part is "
+        f"{duration(longest['part_ns'])}, in a gap of {duration(longest['dur_ns'])} that begins at "
+        f"{longest['start_ns'] / 1e9:.3f} s. {inside}"
     )
 
 
@@ -92,7 +130,7 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
     """Say in which call the launching thread spent most of the waits; of calls of the system, of the longest waits."""
     if cause == "cuda_call":
         by_call = rows.groupby(rows["api"].astype("string"))["part_ns"].sum()
-        return f" Most of it was spent in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
+        return f" The CPU spent most of it in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
     waits, calls = rows.nlargest(LOOKED_AT, "part_ns"), view.os_calls
     keys = ["rank", "process", "thread"]
     both = waits[[*keys, "start_ns", "dur_ns"]].merge(calls, on=keys, suffixes=("", "_call"))
@@ -100,24 +138,32 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
     inside = pd.Series(last - np.maximum(both["start_ns"], both["start_ns_call"]), both.index).clip(lower=0)
     by_call = inside.groupby(both["name"].astype("string")).sum()
     which = f"the {len(waits)} longest of them" if len(waits) < len(rows) else "it"
-    return f" Most of {which} was spent in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
+    return f" The CPU spent most of {which} in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
 
 
 def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float) -> Finding:
-    reason = "at most all of this time disappears; at least none, if the GPU then waits for something else"
+    reason = (
+        "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
+    )
     reason += "" if rules()[rule].change else NOT_REPLAYED
-    return tell(rule, title, severity(share), text, evidence, removing(evidence[0].value, reason, idle=idle))
+    level = "low" if rule == "idle_edge" else severity(share)
+    gain = removing(evidence[0].value, reason, idle=idle)  # of the whole cause, also where another finding tells a part
+    return tell(rule, title, level, text, evidence, replace(gain, share=share))
 
 
-def _computation(figures: dict[str, Figure]) -> Iterator[Finding]:
-    busy = figures.get("computation_frac")
-    if busy is None or busy.value < COMPUTING:
+def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Finding]:
+    computing = figures.get("computation_frac")
+    if computing is None or computing.value < COMPUTING:
         return
-    title = f"The GPU is busy computing: {busy.text} of the time"
-    reason = "at most everything but the computation disappears; more needs faster kernels"
-    gain = Gain(1.0, 1 / busy.value, reason)
-    text = f"{busy.label}: {busy.definition}."
-    yield tell("computation", title, "low", text, (busy,), gain)
+    title, parts = f"The GPU computes {computing.text} of the time", breakdown(view)
+    if len(parts) > 1:
+        (_, least), (_, most) = extremes(parts, parts["computation_ns"] / parts["span_ns"])
+        title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} of the time"
+    reason = "best case: only the computation remains; saving more needs faster kernels"
+    edge = figures["idle_edge_frac"].value if "idle_edge_frac" in figures else 0.0  # a GPU may have no work yet
+    gain = Gain(1.0, 1 / (computing.value + edge), reason)
+    text = f"{computing.label}: {computing.definition}."
+    yield tell("computation", title, "low", text, (computing,), gain)
 
 
 def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -159,16 +205,18 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     if not view.framework.ops.empty and analysis_kernels.mixed(formats(view.framework)).active is False:
         return
     share = unused / span
-    definition = "time of GEMMs, convolutions and attention that use no tensor core, over the span"
+    definition = "share of the span: time of GEMMs, convolutions and attention that use no tensor core"
     label = "Matrix work without tensor cores"
     figure = Figure("no_tensor_core_frac", label, share, "1", definition, "kernels.precision, SAMPLES")
     evidence = (figure, *(known[i] for i in ("sample_tensor_active_frac", "reduced_precision_frac") if i in known))
-    names = f"by their names {percent(without / total)} of the matrix work runs on CUDA cores"
+    names = f"kernel names say that {percent(without / total)} of it runs on CUDA cores"
     text = f"Matrix work takes {percent(total / span)} of the time; {names}."
     if pipe is not None:
         text += f" The tensor pipe was active for {percent(pipe)} of the time in which kernels ran."
-    gain = removing(min(share, 1.0), "at most the matrix work disappears; tensor cores leave some of it")
-    title = f"Matrix work runs without tensor cores for {percent(share)} of the time"
+    gain = removing(
+        min(share, 1.0), "best case: the run saves all of the matrix work's time; tensor cores save only a part of it"
+    )
+    title = f"Matrix work runs without tensor cores {percent(share)} of the time"
     yield tell("tensor_cores", title, severity(share), text, evidence, gain)
 
 
@@ -178,14 +226,14 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     busy = known["kernel_busy_frac"].value
     if used is None or used < BOUND or busy < NOTABLE_THROUGHPUT:
         return
-    definition = "sampled read and write bandwidth over its peak, over the share of the time in which kernels run"
+    definition = "share of the peak bandwidth that reads and writes use while kernels run, from samples"
     figure = Figure("dram_used_frac", "Memory bandwidth while kernels run", used, "1", definition, "SAMPLES")
     level = "low" if busy < BOUND else "high" if used >= SATURATED else "medium"
-    text = f"From 60 % on the memory bounds the kernels, which run for {percent(busy)} of the time."
+    text = f"From 60 % on, memory limits the kernels. They run {percent(busy)} of the time."
     high = 1 / (1 - busy) if busy < 1 else float("inf")
-    gain = Gain(1.0, high, "at most the kernels disappear: with fewer bytes they take less time")
+    gain = Gain(1.0, high, "best case: the run saves all of the kernels' time; moving fewer bytes saves a part of it")
     evidence = (figure, known["kernel_busy_frac"])
-    title = f"The device memory is used to {figure.text} of its bandwidth while kernels run"
+    title = f"Kernels use {figure.text} of the bandwidth of the device memory"
     yield tell("memory_bandwidth", title, level, text, evidence, gain)
 
 

@@ -1,7 +1,9 @@
 """The figures of a run at the level of the system: where its GPU time went.
 
-Without a window a GPU's span lasts from its first to its last operation. Where graphs were launched whose operations
-were not recorded, how the span splits up is not known: neither busy nor idle time is a figure.
+Without a window the span of a rank's GPUs lasts from the first to the last operation of any of them. Over several GPUs
+a time is their sum and a share their mean; the definition says from which to which the GPUs' shares reach. Where graphs
+were launched whose operations were not recorded, how the span splits up is not known: neither busy nor idle time is a
+figure.
 """
 
 from __future__ import annotations
@@ -17,28 +19,45 @@ from perfkit.analysis import communication, gaps, host, memory, steps, timeline
 from perfkit.analysis.causes import LACKING_LIMIT_FRAC
 from perfkit.analysis.intervals import cut
 from perfkit.diagnosis.finding import Figure, kept
-from perfkit.format import percent
+from perfkit.format import duration, percent
 from perfkit.run import Recorded, Run
 from perfkit.schema import OVERLAP_NS, overrunning
 from perfkit.selection import Selection, covers
 from perfkit.tables import KERNELS
 
 PARTS = {
-    "computation": ("GPU computing", "union of compute kernels and memsets"),
-    "exposed_communication": ("Exposed communication", "communication kernels while nothing computes"),
-    "exposed_copy": ("Exposed copies", "copies while no kernel runs"),
-    "other_kernels": ("Kernels not selected", "kernels outside the selection while none of the selected runs"),
-    "idle": ("GPU idle", "no kernel, copy or memset on the GPU"),
+    "computation": ("GPU computing", "during which compute kernels or memsets ran"),
+    "exposed_communication": ("Exposed communication", "during which communication kernels ran and no compute kernel"),
+    "exposed_copy": ("Exposed copies", "during which copies ran and no kernel"),
+    "other_kernels": ("Kernels not selected", "during which only kernels outside the selection ran"),
+    "idle": ("GPU idle", "during which no kernel, copy or memset ran on the GPU"),
 }
+IDLE_NAMES = {  # by cause of idle time, as `charts.shares` names it
+    "sync": "CPU waits for the GPU",
+    "launch": "launch calls",
+    "cuda_call": "other CUDA calls",
+    "memory": "allocation",
+    "mpi": "MPI",
+    "system": "operating system",
+    "host_code": "CPU code",
+    "kernel_wait": "between kernels",
+    "other": "other wait",
+    "unattributed": "cause not recorded",
+    "edge": "start and end",
+}
+FEW, SHORT_NS = 10, 1_000_000  # operations of the GPU and their time, too few to judge a program by (convention)
+APART = 0.1  # shares of GPUs that differ by this much are not averaged (convention)
+AHEAD = 1.1  # GPU time of a step over its CPU time, from which on the CPU runs ahead (convention)
+STEADY, MOST_STEADY = "the steady steps", 0.9  # what gets faster where they are less than this share of the span
 INSIDE_LIMIT_FRAC = 0.1  # of the span; idle time inside graphs from which on nodes must be missing (convention)
 METRICS = {
     "sm_active_frac": (
         "SM active",
-        "mean over samples of the share of cycles an SM has a resident warp, mean over SMs",
+        "share of cycles in which an SM has a resident warp; average over samples and SMs",
     ),
-    "tensor_active_frac": ("Tensor pipe active", "mean over samples of the share of cycles a tensor pipe works"),
-    "dram_read_frac": ("DRAM read", "mean over samples of read bandwidth over its peak"),
-    "dram_write_frac": ("DRAM write", "mean over samples of write bandwidth over its peak"),
+    "tensor_active_frac": ("Tensor pipe active", "share of cycles in which a tensor pipe works; average over samples"),
+    "dram_read_frac": ("DRAM read", "share of the peak bandwidth that reads use; average over samples"),
+    "dram_write_frac": ("DRAM write", "share of the peak bandwidth that writes use; average over samples"),
 }
 # How the source of a figure begins that rests on how long kernels ran.
 KERNEL_TIMES = (
@@ -62,6 +81,15 @@ def impossible_durations(view: Selection) -> str:
     )
 
 
+@kept
+def too_few(view: Selection) -> str:
+    """Return how few operations of the GPU the recording holds, if they are too few to judge a program; or nothing."""
+    times = pd.concat([view.run.kernels["dur_ns"], view.run.copies["dur_ns"]])
+    if not 0 < (count := len(times)) < FEW or times.sum() >= SHORT_NS:
+        return ""
+    return f"The recording holds only {count} operation{'s' * (count > 1)} of the GPU"
+
+
 def doubted(view: Selection, figures: Mapping[str, Figure]) -> dict[str, Figure]:
     """Return figures; where the times of kernels cannot be relied upon, each that rests on them has a doubt."""
     why = impossible_durations(view)
@@ -76,43 +104,111 @@ def system_figures(view: Selection) -> dict[str, Figure]:
     found, span = busy(view), span_ns(view)
     made: list[Figure] = []
     if span:
-        source, of = "KERNELS, COPIES; timeline.busy", "window, or first to last operation; summed over GPUs"
+        source, of = (
+            "KERNELS, COPIES; timeline.busy",
+            "window, or from the first to the last operation of a rank's GPUs",
+        )
+        if isinstance(view.measured, dict):
+            of = "from the first to the last operation of all ranks, of each rank the part that it recorded"
+        elif view.window is None and len(found["rank"].unique()) > 1:
+            of += "; the ranks have no common clock, so perfkit measures each over its own time"
         made.append(Figure("gpu_count", "GPUs seen", len(found), "count", "GPUs with at least one operation", source))
-        made.append(Figure("span_ns", "Span", span, "ns", of, source))
+        made.append(Figure("span_ns", "Span", int(found["span_ns"].max()), "ns", of, source))
     if span and not unrecorded(view):
         for part, label, of in (
-            ("kernel", "Kernels running", "union of kernels over"),
-            ("device", "GPU busy", "union of kernels, copies and memsets over"),
+            ("kernel", "Kernels running", "during which a kernel ran on any stream"),
+            ("device", "GPU busy", "during which a kernel, copy or memset ran on any stream"),
         ):
             value = int(found[f"{part}_busy_ns"].sum())
-            made.append(Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", f"{of} all streams", source))
-            made.append(Figure(f"{part}_busy_frac", label, value / span, "1", f"{of} the span", source))
+            several = f"time {of}{summed(found)}"
+            made.append(Figure(f"{part}_busy_ns", f"{label} (time)", value, "ns", several, source))
+            several = f"share of the span {of}{among(found, found[f'{part}_busy_frac'])}"
+            made.append(Figure(f"{part}_busy_frac", label, value / span, "1", several, source))
         made += [*_parts(view, span), *_idle(view, span)]
     made += [*_kernels(view), *_copies(view)]
     if len(steady := steps.steady(detected(view))):
-        source, median = f"steps.detect ({steady['how'].iloc[0]})", float(steady["dur_ns"].median())
-        made.append(Figure("step_count", "Steady steps", len(steady), "count", "iterations, warm-up left out", source))
-        definition = "median duration of the steady steps"
-        made.append(Figure("step_median_ns", "Median step", median, "ns", definition, source))
+        source = f"steps.detect ({steady['how'].iloc[0]})"
+        made.append(Figure("step_count", "Steady steps", len(steady), "count", "iterations without warm-up", source))
+        made.append(Figure("step_median_ns", "Median step", *_step(view, steady), source))
     made += _samples(view)
     return {figure.id: figure for figure in made}
+
+
+def _step(view: Selection, steady: pd.DataFrame) -> tuple[float, str, str]:
+    """Return the median steady step of the last phase, unit and definition; the GPU's step where the CPU runs ahead."""
+    phase = steps.last_phase(steady)
+    median, definition = float(phase["dur_ns"].median()), "median duration of the steady steps"
+    if len(phase) < len(steady):
+        earlier = steady.loc[~steady["start_ns"].isin(phase["start_ns"]), "dur_ns"].quantile([0.1, 0.9])
+        definition = (
+            f"median duration of the last {len(phase):,} of {len(steady):,} steady steps; the steps before take "
+        )
+        definition += f"{' to '.join(dict.fromkeys(map(duration, earlier)))}: the program changes its work"
+    if steady["how"].ne("kernel sequence").all() and len(view.api_calls):
+        found = detected(view)
+        of_gpu = steps.on_gpu(found, view.all_kernels, view.api_calls)[found["start_ns"].isin(phase["start_ns"])]
+        if of_gpu.notna().any() and of_gpu.median() > AHEAD * median:
+            definition += ", on the GPU from the first kernel of a step to the first of the next; "
+            definition += f"the CPU runs ahead, and its own step takes {duration(median)}"
+            median = float(of_gpu.median())
+    return median, "ns", definition
+
+
+def named(rank: int, gpu: int, ranks: int) -> str:
+    """Return what a GPU is called, with its rank where there are several.
+
+    >>> named(0, 2, 1), named(1, 0, 4)
+    ('GPU 2', 'GPU 0 of rank 1')
+    """
+    return f"GPU {gpu}" if ranks == 1 else f"GPU {gpu} of rank {rank}"
+
+
+def extremes(gpus: pd.DataFrame, values: pd.Series) -> tuple[tuple[str, float], tuple[str, float]]:
+    """Return the name and the value of the GPU with the least, and of that with the most."""
+    ranks, numbers = gpus["rank"].nunique(), values.to_numpy()
+    rows = (gpus.iloc[at] for at in (int(numbers.argmin()), int(numbers.argmax())))
+    names = [named(int(row["rank"]), int(row["gpu"]), ranks) for row in rows]
+    return (names[0], float(numbers.min())), (names[1], float(numbers.max()))
+
+
+def among(gpus: pd.DataFrame, shares: pd.Series) -> str:
+    """Return from which to which share the GPUs reach, as the end of a definition; empty for one GPU."""
+    if len(gpus) < 2:
+        return ""
+    (least_of, least), (most_of, most) = extremes(gpus, shares)
+    return f"; average of {len(gpus)} GPUs, from {percent(least)} ({least_of}) to {percent(most)} ({most_of})"
+
+
+def on_gpus(share: float, gpus: pd.DataFrame, shares: pd.Series) -> str:
+    """Return a share of the time in words, of several GPUs from which to which, or the most if far apart."""
+    if len(gpus) < 2:
+        return f"{percent(share)} of the time"
+    (least_of, least), (most_of, most) = extremes(gpus, shares)
+    if most - least < APART:
+        return f"{' to '.join(dict.fromkeys((percent(least), percent(most))))} of the time on {len(gpus)} GPUs"
+    return f"{percent(most)} of the time on {most_of} ({least_of}: {percent(least)})"
+
+
+def summed(gpus: pd.DataFrame) -> str:
+    """Say that a time is a sum over GPUs, as the end of a definition; empty for one GPU."""
+    return f", summed over {len(gpus)} GPUs" if len(gpus) > 1 else ""
 
 
 @kept
 def busy(view: Selection) -> pd.DataFrame:
     """Return `timeline.busy` of a selection."""
-    return timeline.busy(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+    return timeline.busy(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
 
 
 def span_ns(view: Selection) -> int:
-    """Return the time that is looked at, ns: the window, or from the first to the last operation, over all GPUs."""
+    """Return the GPU time that is looked at, ns: the window, or from the first to the last operation, of all GPUs."""
     return int(busy(view)["span_ns"].sum())
 
 
 @kept
 def breakdown(view: Selection) -> pd.DataFrame:
     """Return `timeline.breakdown` of a selection."""
-    return timeline.breakdown(view.kernels, view.copies, window=view.window, others=view.other_kernels)
+    return timeline.breakdown(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
 
 
 def timelines(run: Run) -> list[Recorded]:
@@ -147,13 +243,15 @@ def _parts(view: Selection, span: int) -> Iterator[Figure]:
         value = int(parts[f"{name}_ns"].sum())
         if value or name != "other_kernels":
             source = "KERNELS, COPIES; timeline.breakdown"
-            yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", definition, source)
-            yield Figure(f"{name}_frac", label, value / span, "1", f"{definition}, over the span", source)
+            several = f"time {definition}{summed(parts)}"
+            yield Figure(f"{name}_ns", f"{label} (time)", value, "ns", several, source)
+            several = f"share of the span {definition}{among(parts, parts[f'{name}_ns'] / parts['span_ns'])}"
+            yield Figure(f"{name}_frac", label, value / span, "1", several, source)
     overlap = communication.overlap(view.kernels, window=view.window)
     total = int(overlap["communication_ns"].sum())
     if total:
         hidden = int(overlap["overlapped_ns"].sum()) / total
-        definition = "communication time under computing kernels over all communication time"
+        definition = "share of the communication time during which compute kernels ran too"
         yield Figure("overlap_frac", "Communication overlapped", hidden, "1", definition, "communication.overlap")
 
 
@@ -163,12 +261,14 @@ def _kernels(view: Selection) -> Iterator[Figure]:
         return
     source = "KERNELS"
     duration = kernels["dur_ns"]
-    yield Figure("kernel_count", "Kernel launches", len(kernels), "count", "kernel executions in the window", source)
+    yield Figure(
+        "kernel_count", "Kernel launches", len(kernels), "count", "number of kernel executions in the window", source
+    )
     yield Figure("kernel_sum_ns", "Kernel time", int(duration.sum()), "ns", "sum of kernel durations", source)
-    yield Figure("kernel_mean_ns", "Mean kernel", float(duration.mean()), "ns", "kernel time over launches", source)
+    yield Figure("kernel_mean_ns", "Mean kernel", float(duration.mean()), "ns", "kernel time per launch", source)
     yield Figure("kernel_median_ns", "Median kernel", float(duration.median()), "ns", "median kernel duration", source)
     short = float((duration < 10_000).mean())
-    definition = "share of launches shorter than 10 µs, about what launching one costs"
+    definition = "share of kernels that ran for less than 10 µs; one launch costs about as much"
     yield Figure("short_kernel_frac", "Kernels under 10 µs", short, "1", definition, source)
 
 
@@ -178,46 +278,83 @@ def detected(view: Selection) -> pd.DataFrame:
     return steps.detect(view.ranges, view.all_kernels, window=view.window)
 
 
+@kept
+def of_steps(view: Selection) -> Selection | None:
+    """Return the view cut to its steady steps; None where there are none, or hardly anything else was recorded."""
+    found, seen = steps.steady(detected(view)), busy(view)
+    if found.empty:
+        return None
+    first, last = int(found["start_ns"].min()), int((found["start_ns"] + found["dur_ns"]).max())
+    if last - first >= MOST_STEADY * seen["span_ns"].max():
+        return None
+    return Selection(view.run, view.ranks, view.gpus, (first, last), view.pattern, view.families)
+
+
 def _copies(view: Selection) -> Iterator[Figure]:
     moved = memory.copied(view.copies, by=("direction",), window=view.window).set_index("direction")
     for direction in moved.index.intersection(["H2D", "D2H", "P2P"]):
         row, name, source = moved.loc[direction], str(direction).lower(), "COPIES; memory.copied"
-        yield Figure(f"{name}_count", f"{direction} copies", int(row["count"]), "count", "copies in the window", source)
+        yield Figure(
+            f"{name}_count", f"{direction} copies", int(row["count"]), "count", "number of copies in the window", source
+        )
         yield Figure(f"{name}_bytes", f"{direction} volume", int(row["bytes"]), "bytes", "bytes copied", source)
         yield Figure(f"{name}_ns", f"{direction} time", int(row["total_ns"]), "ns", "sum of copy durations", source)
         if np.isfinite(row["bytes_per_s"]):
-            definition = "bytes over copy time, copies without duration left out"
+            definition = "bytes per copy time; copies without a duration do not count"
             rate = float(row["bytes_per_s"])
             yield Figure(f"{name}_bytes_per_s", f"{direction} bandwidth", rate, "bytes/s", definition, source)
 
 
 def _idle(view: Selection, span: int) -> Iterator[Figure]:
-    found = idle_gaps(view)
-    if found is None:
+    if idle_gaps(view) is None:
         return
-    for cause, total in idle_parts(found).sum().items():
-        label = f"Idle: {str(cause).replace('_', ' ')}"
+    gpus = busy(view)
+    for cause, total in idle_of_gpus(view).sum().items():
+        label = f"Idle: {IDLE_NAMES.get(str(cause), str(cause).replace('_', ' '))}"
         definition = (
-            "idle time with this cause, by what the thread did that launched the end of each gap, moment by moment, "
-            "over the span"
+            "share of the span during which the GPU was idle for this reason; at each moment, perfkit looks at "
+            f"the thread that launched the next operation{among(gpus, idle_shares(view, str(cause)))}"
         )
         yield Figure(f"idle_{cause}_frac", label, float(total / span), "1", definition, "gaps.idle_gaps")
 
 
 @kept
 def idle_gaps(view: Selection) -> pd.DataFrame | None:
-    """Return `gaps.idle_gaps` of a selection; None where the causes cannot be told."""
+    """Return `gaps.idle_gaps` of a selection; None where the causes are unknown."""
     operations = (view.all_kernels, view.copies, view.api_calls)
     if not analysis_causes.determinable(*operations).yes:
         return None
-    return gaps.idle_gaps(*operations, window=view.window, ranges=view.ranges, os_calls=view.os_calls)
+    return gaps.idle_gaps(*operations, window=view.measured, ranges=view.ranges, os_calls=view.os_calls)
+
+
+def idle_by_cause(view: Selection) -> pd.DataFrame:
+    """Return `gaps.idle_by_cause` of the idle time, empty where the recording cannot tell causes."""
+    found = None if unrecorded(view) else idle_gaps(view)
+    return gaps.idle_by_cause(gaps.GAPS.empty() if found is None else found)
+
+
+def idle_shares(view: Selection, cause: str) -> pd.Series:
+    """Return the share of each GPU's span that is idle for a cause, in the order of `busy`; all of it for none."""
+    gpus = busy(view)
+    if not cause:
+        return (gpus["span_ns"] - gpus["device_busy_ns"]) / gpus["span_ns"]
+    idle = idle_of_gpus(view)[cause].reindex(pd.MultiIndex.from_frame(gpus[["rank", "gpu"]]), fill_value=0)
+    return pd.Series(idle.to_numpy() / gpus["span_ns"].to_numpy(), gpus.index)
 
 
 def idle_parts(found: pd.DataFrame) -> pd.DataFrame:
     """Return what each cause has of each gap, ns: a column per detail of a wait for the host, and per other cause."""
-    parts = found[list(analysis_causes.PARTS)].rename(columns=lambda name: name.removesuffix("_ns"))
+    parts = {part.removesuffix("_ns"): found[part] for part in analysis_causes.PARTS}
     whole = {cause: found["dur_ns"].where(found["cause"].eq(cause), 0) for cause in ("unattributed", "edge")}
-    return parts.assign(**whole)
+    return pd.DataFrame({**parts, **whole}, copy=False)
+
+
+@kept
+def idle_of_gpus(view: Selection) -> pd.DataFrame:
+    """Return the sums of `idle_parts`, ns, of each rank and gpu with gaps; the causes must be known."""
+    found = idle_gaps(view)
+    assert found is not None
+    return idle_parts(found).groupby([found["rank"], found["gpu"]]).sum()
 
 
 def sampled(view: Selection) -> pd.DataFrame:

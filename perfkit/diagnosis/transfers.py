@@ -1,9 +1,11 @@
 """Rules about copies, which kind of them holds up the GPU, and about communication that nothing hides.
 
 A copy of at most 64 KB is small (CUDA Runtime API, "API synchronization behavior"). A copy has one kind, the first of:
-small, pageable, synchronous, serial. Copies from or to pageable memory are told even where they cost little, with low
-severity, as soon as they move half of the bytes: they bind the host as well, and one option mends it. Copies of
-checkpoints are told by the rule for these.
+small, pageable, synchronous, serial. Serial copies of which one direction alone lasts more than twice as long as the
+GPU computes are bound by the link: computation can hide less than half of them (convention). Copies to and from the
+GPU can overlap each other, so their sum says nothing. Copies from or to pageable memory are told even
+where they cost little, with low severity, as soon as they move half of the bytes: they bind the host as well, and one
+option mends it. Another rule covers copies of checkpoints.
 
 Exposed communication above 0.2 of the time exceeds the guide's target of less than 20 to 30 % (step 3). A part of it is
 waiting for a GPU that is slow, late or has more work (`perfkit.diagnosis.gpus`), or for a rank that saves a checkpoint.
@@ -18,25 +20,25 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import is_sync, started_by, where
-from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge, subtract, union
+from perfkit.analysis.causes import is_sync, migrated, started_by, where
+from perfkit.analysis.intervals import Int, Intervals, cut, devices, ends, merge, subtract, total, union
 from perfkit.analysis.memory import SMALL_BYTES
 from perfkit.diagnosis import gpus, launching
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.speed import migrated
-from perfkit.diagnosis.timeline import span_ns, unrecorded
-from perfkit.format import percent, size
+from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, on_gpus, span_ns, unrecorded
+from perfkit.format import number, percent, size
 from perfkit.selection import Selection
 
 NOTABLE, MOST_BYTES = 0.1, 0.5
-FASTER = "at most all of this time disappears: other copies of the same bytes are faster, or beside the kernels"
+OUTLASTS = 2.0  # times the computation; copies that last longer alone cannot be hidden, only be made fewer
+FASTER = "best case: the run saves all of this time: the copies become faster, or run at the same time as kernels"
 LINK = ("H2D", "D2H")
 KINDS = {
-    "pageable": "Copies from or to pageable memory hold up the GPU",
+    "pageable": "Copies of pageable memory hold up the GPU",
     "small": "Many small copies hold up the GPU",
-    "synchronous": "Copies that the host waits for hold up the GPU",
-    "serial": "Copies run before or after computation, not beside it",
+    "synchronous": "Synchronous copies hold up the GPU",
+    "serial": "Copies run while no kernel runs",
 }
 
 
@@ -64,25 +66,25 @@ def exposed(view: Selection) -> dict[str, float]:
     found, span = kinds(view), span_ns(view)
     if unrecorded(view) or not span:
         return {}
-    return {kind: _exposed_ns(view, found.index[found == kind]) / span for kind in KINDS if found.eq(kind).any()}
+    return {kind: _exposed_ns(view, found.index[found == kind]).sum() / span for kind in KINDS if found.eq(kind).any()}
 
 
 @kept
 def _running(view: Selection) -> tuple[Intervals, Int]:
-    """Return when kernels run on each device, and the number of the device of each row in `moved`."""
-    _, (of_kernel, of_copy) = devices(view.all_kernels, moved(view))
+    """Return when kernels run on each device of `busy`, and the number of the device of each row in `moved`."""
+    _, (_, of_kernel, of_copy) = devices(busy(view), view.all_kernels, moved(view))
     return union(*ends(view.all_kernels, view.window), of_kernel), of_copy
 
 
-def _exposed_ns(view: Selection, rows: pd.Index) -> int:
-    """Return the time in which these copies run and neither kernels nor their memsets do: `timeline.breakdown`."""
+def _exposed_ns(view: Selection, rows: pd.Index) -> pd.Series:
+    """Return for each GPU of `busy` the time in which these copies run, and neither kernels nor their memsets."""
     running, device = _running(view)
     place = moved(view).index.get_indexer(rows)
     chosen = moved(view).take(place)
     memset, (start, end) = chosen["direction"].eq("memset").to_numpy(), ends(chosen, view.window)
     sets, copied = (union(start[of], end[of], device[place[of]]) for of in (memset, ~memset))
     alone = subtract(copied, merge(running, sets))
-    return int((alone.end - alone.start).sum())
+    return pd.Series(total(alone, len(busy(view))), busy(view).index)
 
 
 def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -95,9 +97,10 @@ def copy_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     rest = 0.0
     if whole is not None:  # less what copies of checkpoints and migrations hold up
         saving = moved(view).index[np.flatnonzero(launching.inside(view, moved(view)) | migrated(moved(view)))]
-        rest = whole.value - (_exposed_ns(view, saving) / span_ns(view) if len(saving) else 0.0)
+        rest = whole.value - (_exposed_ns(view, saving).sum() / span_ns(view) if len(saving) else 0.0)
     if whole is not None and rest >= NOTABLE and not any(share >= NOTABLE for share in shares.values()):
-        title = f"Copies hold up the GPU: {percent(rest)} of the time"
+        parts = breakdown(view)
+        title = f"Copies hold up the GPU {on_gpus(rest, parts, parts['exposed_copy_ns'] / parts['span_ns'])}"
         gain = _overlapped(rest, known)
         text = f"{whole.label}: {whole.definition}."
         level = severity(rest)
@@ -112,21 +115,59 @@ def _bytes_frac(view: Selection, kind: str) -> float:
 def _finding(view: Selection, known: Mapping[str, Figure], kind: str, share: float) -> Finding:
     title = KINDS[kind]
     rows = moved(view).loc[kinds(view).index[kinds(view) == kind]]
-    definition = f"time in which {kind} copies between host and GPU run and no kernel, over the span"
+    definition = f"share of the span during which {kind} copies between CPU and GPU ran and no kernel"
     figure = Figure(f"exposed_{kind}_copy_frac", f"Exposed {kind} copies", share, "1", definition, "timeline.breakdown")
-    title = f"{title}: {figure.text} of the time" if share >= NOTABLE else "Data are copied from or to pageable memory"
+    told = on_gpus(share, busy(view), _exposed_ns(view, rows.index) / busy(view)["span_ns"])
+    title = f"{title} {told}" if share >= NOTABLE else "The program copies pageable memory"
     many = f"{len(rows):,} such copies move {size(rows['bytes'].sum())}"
-    text = f"{many}; for {figure.text} of the time no kernel runs beside them."
+    text = f"{many}. For {figure.text} of the time they run while no kernel runs."
+    computing = known.get("computation_frac")
+    one_way = rows.groupby("direction", observed=True)["dur_ns"].sum()
+    longer = share * float(one_way.max() / one_way.sum())  # both directions of the link can be busy at once
+    if kind == "serial" and computing and share >= NOTABLE and longer > OUTLASTS * computing.value > 0:
+        most = str(rows.groupby("direction", observed=True)["bytes"].sum().idxmax()).lower()
+        rates = (known[i] for i in (f"{most}_bytes_per_s",) if i in known)
+        return _bound((figure, computing, *rates), text, told)
     gain = _overlapped(share, known) if kind in ("serial", "synchronous") else removing(share, FASTER)
+    if kind == "small" and (waited := _before(view, rows) / span_ns(view)) > 0:  # their calls go with them
+        reason = f"{FASTER}; merged copies also save the idle time before them ({percent(waited)} of the time)"
+        gain = replace(removing(min(share + waited, 1.0), reason), share=share)
     return tell(f"copies_{kind}", title, severity(share), text, (figure,), gain)
 
 
-def _overlapped(share: float, known: Mapping[str, Figure]) -> Gain:
-    """Return the gain of hiding this share of the time behind the computation, which can hide no more than it lasts."""
-    computing = known["computation_frac"].value if "computation_frac" in known else share
+def _before(view: Selection, rows: pd.DataFrame) -> int:
+    """Return the idle time of the GPUs that one of these copies ends, ns; 0 where the causes of gaps are unknown."""
+    gaps, keys = idle_gaps(view), ["rank", "gpu", "end_ns"]
+    if gaps is None:
+        return 0
+    ended = gaps[["rank", "gpu", "dur_ns"]].assign(end_ns=gaps["start_ns"] + gaps["dur_ns"])
+    starts = rows.rename(columns={"start_ns": "end_ns"})[keys].drop_duplicates()
+    return int(ended.merge(starts, on=keys)["dur_ns"].sum())
+
+
+def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
+    """The link bounds the program: computation is too short to hide the copies."""
+    alone, computing = evidence[:2]
+    times = f"{number(alone.value / computing.value)} times as long as the computation"
+    title = f"Copies take {told}, {times}"
+    text += f" The GPU computes for {computing.text} of the time; overlap can hide copies only in this time."
+    reason = (
+        "best case: the data stay on the GPU, and the run saves all of this time; worst case: none, as all data are new"
+    )
+    return tell("copies_bound", title, severity(alone.value), text, evidence, removing(alone.value, reason))
+
+
+def _overlapped(share: float, known: Mapping[str, Figure], *, hiding: float = 0.0) -> Gain:
+    """Return the gain of hiding this share of the time behind the computation, which can hide no more than it lasts.
+
+    For the share `hiding` of the time the computation hides such work already.
+    """
+    computing = max(known["computation_frac"].value - hiding, 0.0) if "computation_frac" in known else share
     hidden = min(share, computing)
-    less = "" if hidden == share else f", as long as the GPU computes ({percent(computing)} of the time)"
-    return replace(removing(hidden, f"at most this time is hidden behind computation{less}"), share=share)
+    alone = " and hides no communication yet" if hiding else ""
+    less = "" if hidden == share else f", as long as the GPU computes{alone} ({percent(computing)} of the time)"
+    less += "; faster or less traffic can save more" if less else ""
+    return replace(removing(hidden, f"best case: computation hides this time{less}"), share=share)
 
 
 def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -138,11 +179,13 @@ def communication_findings(view: Selection, known: Mapping[str, Figure]) -> Iter
     rest = whole.value - waiting
     text = f"{whole.label}: {whole.definition}."
     if waiting > saving:
-        text += f" Of it {percent(waiting - saving)} of the time is waiting for another GPU."
+        text += f" For {percent(waiting - saving)} of the time it only waits for another GPU."
     if saving:
-        text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile, a finding of its own."
-    gain = _overlapped(rest, known)
-    title = f"Communication is not hidden by computation: {percent(rest)} of the time"
+        text += f" For {percent(saving)} of the time another rank saves a checkpoint meanwhile (see that finding)."
+    hidden = known["overlap_frac"].value if "overlap_frac" in known else 0.0
+    gain = _overlapped(rest, known, hiding=whole.value * hidden / (1 - hidden))
+    several = f", on average over {count} GPUs" if (count := len(busy(view))) > 1 else ""
+    title = f"Exposed communication takes {percent(rest)} of the time{several}"
     evidence = tuple(known[i] for i in ("exposed_communication_frac", "overlap_frac", "bus_bytes_per_s") if i in known)
     level = severity(rest)
     yield tell("exposed_communication", title, level, text, evidence, gain)

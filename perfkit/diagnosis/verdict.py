@@ -18,15 +18,15 @@ from perfkit.selection import Selection
 QUESTION = "Did the change help?"
 NO_BASELINE = Refusal(QUESTION, "no baseline was given", "perfkit report RUN --baseline EARLIER")
 WITHIN = (
-    "The interval is of steps within a run: by how much runs of one program differ is not in it, "
-    f"which {SEVERAL} repeats of each would show"
+    "The interval covers differences between steps, not between runs of one program. "
+    f"To include these, record {SEVERAL} repeats of each run"
 )
 ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
 SIDE_COLUMNS = ["id", "figure", "before", "after", "ratio", "better", "verdict"]
-ABOUT = ("run", "recorded with", "GPUs", "recorded for", "seen here")
+ABOUT = ("run", "recorded with", "GPUs", "recorded for", "selection")
 # How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
 SUFFIXES = {"_bytes_per_s": "bytes/s", "_flops_per_s": "FLOP/s", "_per_s": "1/s", "_frac": "1", "_ns": "ns"}
 SUFFIXES |= {"_bytes": "bytes", "_count": "count", "_hz": "", "_w": "", "_c": ""}
@@ -83,7 +83,7 @@ def _about(view: Selection) -> tuple[str, ...]:
 def sentence(found: Comparison) -> str:
     """Return what the comparison says: the verdict on the step, or on the figures, how sure it is and why not surer."""
     if found.figures.empty:
-        return " ".join(f"{r.question} Not told: {r.reason}. What would tell: {r.record}." for r in found.refusals)
+        return " ".join(f"{r.question} Unknown: {r.reason}. Record: {r.record}." for r in found.refusals)
     doubts = f" ({'; '.join(found.cautions)})" if found.cautions else ""
     return f"{_verdict(found)}. Confidence in the comparison: {found.confidence}{doubts}."
 
@@ -92,13 +92,13 @@ def _verdict(found: Comparison) -> str:
     if found.steps.empty:
         table = listed(found)
         counts = (f"{int(table['verdict'].eq(word).sum())}" for word in (BETTER, WORSE, UNTESTED))
-        told = "No step times compare; of {} figures {} are better, {} worse and {} changed, not tested"
+        told = "The runs share no steps. Of {} figures, {} are better, {} are worse and {} changed without a test"
         return told.format(len(table), *counts)
     median = found.steps.iloc[0]
     if found.other_steps:
         ratio = spoken_ratio(median["ratio"], math.nan, math.nan)
-        told = f"A median step takes {duration(median['after_ns'])} after and {duration(median['before_ns'])} before"
-        return f"Whether the step got faster: {UNKNOWN}. {told} ({ratio}), and these are not the same thing"
+        took = f"took {duration(median['before_ns'])} before and {duration(median['after_ns'])} after ({ratio})"
+        return f"perfkit {UNKNOWN} whether the step got faster. A median step {took}, but the steps differ in kind"
     told = f"The median step takes {duration(median['after_ns'])} instead of {duration(median['before_ns'])}"
     told = f"{told}: {median['verdict']} (ratio {spoken_ratio(*median[['ratio', 'ratio_low', 'ratio_high']])})"
     is_within = min(found.repeats) < SEVERAL and not math.isnan(median["ratio_low"])
@@ -139,8 +139,8 @@ def side_rows(found: Comparison) -> pd.DataFrame:
 def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
     """Return the few figures that tell whether the program got faster, and where, as `side_rows`.
 
-    First step times and their parts, whatever their verdict; then those that differ, tested ones first, up to `most`
-    rows in all.
+    First step times and their parts, whatever their verdict; then the figures that differ, tested ones first, up
+    to `most` rows in all.
     """
     rows = side_rows(found)
     first = rows[rows["id"].str.startswith(STEP)], rows[rows["id"].str.startswith(PART)]
@@ -197,11 +197,11 @@ def _of_steps(found: Comparison) -> Iterator[Figure]:
         )
         yield Figure("compare_step_after_ns", "Median step after", row["after_ns"], "ns", f"median {of} after", source)
         ratio = f"median {of} after / before"
-        yield Figure("compare_step_frac", "Median step, of that before", row["ratio"], "1", ratio, source)
+        yield Figure("compare_step_frac", "Median step, after / before", row["ratio"], "1", ratio, source)
         ends = (("low", "Lower", row["ratio_low"]), ("high", "Upper", row["ratio_high"]))
         for name, which, value in ends:
-            definition = f"{which.lower()} end of the interval of: {ratio}"
-            yield Figure(f"compare_step_{name}_frac", f"{which} end of that", value, "1", definition, source)
+            definition = f"{which.lower()} end of the interval of {ratio}"
+            yield Figure(f"compare_step_{name}_frac", f"{which} end of the ratio", value, "1", definition, source)
 
 
 def _of_kernels(found: Comparison) -> Iterator[Figure]:
@@ -224,12 +224,12 @@ def _of_figures(found: Comparison) -> Iterator[Figure]:
     if found.figures.empty:
         return
     table = listed(found)
-    source, tested = "compare.figures", "figures of which the whole interval lies beyond what matters"
+    source, tested = "compare.figures", "figures whose whole interval is beyond the tolerance"
     for word in (BETTER, WORSE):
         count = float(table["verdict"].eq(word).sum())
         yield Figure(f"compare_{word}_count", f"Figures {word}", count, "count", f"{tested}, {word}", source)
     count = float(table["verdict"].eq(UNTESTED).sum())
-    definition = "figures without an interval that differ by 5 %, shares by a point in a hundred as well"
+    definition = "figures without an interval that differ by 5 %; shares also by one percentage point"
     yield Figure("compare_untested_count", "Figures changed, not tested", count, "count", definition, source)
 
 

@@ -2,7 +2,9 @@
 
 Steps are those of the GPU (`perfkit.analysis.steps`). Where the CPU runs ahead of the GPU, the kernels of a step run
 after its range: the GPU's steps then do not show what the CPU did before the first one. There the ranges are matched
-with the calls that launched the kernels, and only the time in which the GPU was idle counts as cost.
+with the calls that launched the kernels, and only the time in which the GPU was idle counts as cost. A first step that
+tries several kernels or loads them repeats nothing: what runs before the repeated sequences is such a step where it
+runs almost all of their kernels, about once.
 """
 
 from __future__ import annotations
@@ -18,11 +20,14 @@ from perfkit.analysis.causes import started_by
 from perfkit.analysis.intervals import intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import tell
-from perfkit.diagnosis.timeline import busy, detected, idle_gaps, span_ns
+from perfkit.diagnosis.timeline import busy, detected, idle_gaps
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
 
 NOTABLE = 0.1
+IN_WARM_UP = "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
+FIRST_PASS = "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
+ALIKE, ONCE = 0.9, 2.0  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
 
 
 class Warming(NamedTuple):
@@ -41,12 +46,32 @@ class Warming(NamedTuple):
 def warming(view: Selection) -> Warming:
     """Return the steps that are warm-up: by what the GPU does, else by what the CPU does."""
     found = detected(view)
+    if found["how"].eq("kernel sequence").all() and view.window is None:
+        found = pd.concat([_before(view, found), found], ignore_index=True)
     of_gpu = _slow(found)
     if len(of_gpu) or view.ranges.empty or not found["how"].eq("kernel sequence").all():
         return _cost(view, of_gpu, found)
     of_host = _of_host(view)
     early = _slow(of_host)
     return _cost(view, early, of_host, host=True) if len(early) else _cost(view, of_gpu, found)
+
+
+def _before(view: Selection, found: pd.DataFrame) -> pd.DataFrame:
+    """Return what runs before the first step of each rank, as a step of it where it runs a step's kernels once."""
+    early = found.drop_duplicates("rank")
+    begun = {rank: f["start_ns"].min() for rank, f in pd.concat([view.all_kernels, view.copies]).groupby("rank")}
+    usual = early[["rank"]].merge(steps.steady(found).drop_duplicates("rank"), "left", on="rank").fillna({"dur_ns": 0})
+    bounds, lasted = zip(early["rank"], early["start_ns"], usual["start_ns"], usual["dur_ns"], strict=True), []
+    for rank, first, start, dur in bounds:
+        kernels = view.all_kernels[view.all_kernels["rank"] == rank]
+        inside = kernels.loc[kernels["start_ns"].between(start, start + dur, "left"), "full_name"].value_counts()
+        before = kernels.loc[kernels["start_ns"] < first, "full_name"].value_counts()
+        times = before.reindex(inside.index[inside > 0]) / inside[inside > 0]
+        is_step = (times > 0).mean() >= ALIKE and times.median() < ONCE
+        lasted.append(int(first - begun[rank]) if is_step else 0)
+    length = np.array(lasted, np.int64)
+    early = early.assign(step=-1, steady=False, dur_ns=length, start_ns=early["start_ns"] - length)
+    return early[early["dur_ns"] > 0]
 
 
 def _slow(found: pd.DataFrame) -> pd.DataFrame:
@@ -96,22 +121,23 @@ def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series)
 
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield the first steps where they take a tenth of the time."""
-    found, span = warming(view), span_ns(view)
+    # Steps are those of a rank, whose GPUs are seen over one span.
+    found, span = warming(view), int(busy(view).groupby("rank")["span_ns"].max().sum())
     if found.early.empty or "span_ns" not in known or found.spent_ns < NOTABLE * span:
         return
     value, excess = found.spent_ns / span, found.excess_ns / span
-    definition = "time of the first steps that last more than 1.5 times the median of the later ones, over the span"
+    definition = "share of the span: time of the first steps that take over 1.5 times the median of the later steps"
     if found.idle_ns is not None:
-        definition = f"idle time of the GPU in the {definition.removeprefix('time of the ')}"
+        definition = definition.replace("time of the", "idle time of the GPU in the", 1)
     share = Figure("warm_up_frac", "Warm-up in the window", value, "1", definition, "steps.detect")
     early = found.early["dur_ns"].median()
     text = (
-        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) are slower than the rest: "
-        f"{duration(early)} instead of {duration(found.usual_ns)} in the median."
+        f"{len(found.early)} of {found.steps_count} steps (found by {found.how}) are slower: their median is "
+        f"{duration(early)} instead of {duration(found.usual_ns)}."
     )
-    text += f" They take {percent(excess)} of the time more than as many steady ones would."
+    text += f" As many steady steps would save {percent(excess)} of the time."
     if found.idle_ns is not None:
-        text += " These are times on the CPU, which launches ahead; the cost is the idle time of the GPU in them."
-    gain = Gain(1.0, 1.0, "warm-up is paid once: leaving it out makes the figures true, not the program faster")
-    title = f"The measurement contains warm-up: {share.text} of the time"
+        text += " These are CPU times, and the CPU launches ahead. The cost is the GPU's idle time in these steps."
+    gain = Gain(1.0, 1.0, "warm-up happens once: leaving it out corrects the figures, but makes no program faster")
+    title = f"Warm-up takes {share.text} of the measured time"
     yield tell("warm_up", title, severity(excess), text, (share,), gain)

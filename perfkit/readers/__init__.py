@@ -4,7 +4,7 @@
 run hold the same table. A reader that holds its file whole says by LARGEST up to which size, bytes. Nothing outside of
 readers knows a reader by its name: it asks for a KIND of `profile.KINDS`. What cannot be read is a ReadError: a file
 that is damaged, cut, contradicts itself or holds no value of a table. Of a log that was still written only the last
-line is left out, with a note. Readers from outside are those that installed packages register in their pyproject.toml;
+line is left out, with a note. Readers from outside: installed packages register them in their pyproject.toml;
 the name is what `Profile.reader` and the cache call it::
 
     [project.entry-points."perfkit.readers"]

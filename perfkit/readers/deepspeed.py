@@ -37,7 +37,9 @@ KIND = "training"
 LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
 NO_BACKWARD = Missing(
-    "SAMPLES.backward_ns", "no times of backward pass, step and iteration", '"wall_clock_breakdown": true for DeepSpeed'
+    "SAMPLES.backward_ns",
+    "How long did the backward pass, the step and the iteration take?",
+    '"wall_clock_breakdown": true for DeepSpeed',
 )
 
 # Reports of the Flops Profiler

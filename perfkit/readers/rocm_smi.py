@@ -58,10 +58,10 @@ NO_TIMES = "no times: documents are taken to be 1 s apart, the wall clock is not
 RECORD = "rocm-smi -a --json"
 AGAIN = f"Run `{RECORD}` again"
 ASKED = {
-    "gpu_busy_frac": "no utilisation",
-    "power_w": "no power",
-    "power_limit_w": "no power limit",
-    "memory_used_bytes": "no memory in use",
+    "gpu_busy_frac": "How busy was each GPU?",
+    "power_w": "How much power did each GPU draw?",
+    "power_limit_w": "Which power limit did each GPU have?",
+    "memory_used_bytes": "How much GPU memory was in use?",
 }
 
 Cards = dict[int, dict[str, str]]
@@ -126,7 +126,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _cards(document: Mapping[str, Any]) -> Cards:
-    """Return what is said of each card; newer versions print some numbers as such, others as text."""
+    """Return the readings of each card; newer versions print some numbers as such, others as text."""
     return {
         int(card[1]): {key: _text(value) for key, value in values.items() if not isinstance(value, dict | list)}
         for name, values in document.items()
@@ -135,7 +135,7 @@ def _cards(document: Mapping[str, Any]) -> Cards:
 
 
 def _unknown(documents: list[dict[str, Any]]) -> list[str]:
-    """Note cards of which nothing is read: their number is none, or what is said of them is no object."""
+    """Note cards of which nothing is read: their number is none, or their entry is no object."""
     names = [
         name
         for document in documents

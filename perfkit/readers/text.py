@@ -66,7 +66,7 @@ def line_of(text: AnyStr, at: int) -> int:
 def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> pd.Categorical:
     """Return the label of each code, missing for code -1 and label None.
 
-    Equal labels become one category; the categories are sorted, and those that no code has are left out.
+    Equal labels become one category; the categories are sorted, and labels without a code are left out.
 
     >>> category(np.array([2, 0, -1, 1]), ["b", None, "b"])
     ['b', 'b', NaN, NaN]
@@ -76,15 +76,16 @@ def category(codes: NDArray[np.integer[Any]], labels: Sequence[str | None]) -> p
     used = {i: label for i in np.flatnonzero(counts).tolist() if (label := labels[i]) is not None}
     distinct = sorted(set(used.values()))
     number = {label: i for i, label in enumerate(distinct)}
-    of_code = np.full(len(labels) + 1, -1)  # the last is what code -1 takes
+    # The last is what code -1 takes; as wide as a categorical of so many stores its codes.
+    of_code = np.full(len(labels) + 1, -1, np.int16 if len(distinct) < 1 << 15 else np.int32)
     of_code[list(used)] = [number[label] for label in used.values()]
-    made: pd.Categorical = pd.Categorical.from_codes(of_code[codes], pd.Index(distinct, dtype=object))
+    made: pd.Categorical = pd.Categorical.from_codes(of_code[codes], pd.Index(distinct, dtype=object), validate=False)
     return made
 
 
 def nullable(values: NDArray[np.int64], absent: NDArray[np.bool_]) -> pd.arrays.IntegerArray:
-    """Return whole numbers, missing where `absent` says so."""
-    return pd.arrays.IntegerArray(np.where(absent, 0, values), absent)
+    """Return whole numbers, missing where `absent` says so; shared where none is."""
+    return pd.arrays.IntegerArray(np.where(absent, 0, values) if absent.any() else values, absent)
 
 
 def capture_table(

@@ -1,23 +1,29 @@
 """The report: notebooks run without a person, and one page made of them."""
 
+from perfkit import charts as charts  # first: it imports jsonschema for nbformat, fast
 from perfkit.report.blocks import (
     about,
     against_promised,
     against_published,
     comparison_table,
+    decisions,
     figure_table,
+    first_screen,
+    first_steps,
+    gains,
     key_findings,
     metrics,
     name,
     note,
-    opportunities,
     recommendations,
     refusals,
     sentences,
+    summary,
 )
+from perfkit.report.links import next_steps
 from perfkit.report.notebooks import record
 from perfkit.report.pages import build
 
-__all__ = ["about", "against_promised", "against_published", "build", "comparison_table", "figure_table"]
-__all__ += ["key_findings", "metrics", "name", "note", "opportunities", "recommendations", "record", "refusals"]
-__all__ += ["sentences"]
+__all__ = ["about", "against_promised", "against_published", "build", "comparison_table", "decisions", "figure_table"]
+__all__ += ["first_screen", "first_steps", "gains", "key_findings", "metrics", "name", "next_steps", "note"]
+__all__ += ["recommendations", "record", "refusals", "sentences", "summary"]

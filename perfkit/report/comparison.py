@@ -42,7 +42,7 @@ LONGEST = 60  # characters of a label or figure's name in a terminal
 CONTENT = "comparison.json"
 SCHEMA = 1  # of its content: goes up when a key goes, or means something else
 MADE_BY = "perfkit compare"  # in the marker of the folder
-LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "times as fast as the first")
+LEDGER_HEAD = ("run", "steps", "median step", "interval", "against the run before", "speed-up over the first")
 TITLE = "Did the changes help?"
 Note = Callable[[str], None]
 
@@ -100,7 +100,7 @@ def text(series: Series) -> str:
     lines += ["", *_aligned((f"kernel time {unit}", "before", "after", "ratio", "verdict"), moved)] if moved else []
     rows = verdict.side_rows(series.whole)[["figure", "before", "after", "ratio", "verdict"]]
     lines += ["", *_aligned(tuple(rows.columns), rows.itertuples(index=False))] if len(rows) else []
-    missing = [f"not told: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals]
+    missing = [f"unknown: {r.question} {r.reason}; record: {r.record}" for r in series.whole.refusals]
     return "\n".join([*lines, "", *(printable(line, 500) for line in missing)]).rstrip()
 
 
@@ -151,7 +151,7 @@ def _records(frame: pd.DataFrame) -> Any:
 
 
 def write(series: Series, out: Path, *, inputs: Iterable[Path] = (), note: Note = warnings.warn) -> Path:
-    """Write a page that needs no network, and the JSON beside it, to a new or earlier folder; return the page."""
+    """Write a page that needs no network, and a JSON file, to a new or earlier folder; return the page."""
     runs = [view.run for views in series.runs.values() for view in views]
     every = [*inputs, *(each.path for run in runs for each in run.profiles)]
     with output.replacing(out, MADE_BY, inputs=every, note=note) as made:
@@ -222,11 +222,11 @@ def _headline(checked: Checked) -> str:
 
 
 def _counted(checked: Checked, against: str) -> str:
-    """Return how many figures failed, and of how many it cannot be told, against the baseline or the budget."""
+    """Return how many figures failed, and of how many the outcome is unknown, against the baseline or the budget."""
     outcomes = [verdict.outcome for verdict in checked.verdicts if verdict.against == against]
     things, bad, good = BAD[against]
     what = f"{len(outcomes)} {things if len(outcomes) != 1 else things[:-1]}"
-    counts = ((outcomes.count(FAIL), bad), (outcomes.count(ERROR), "that cannot be told"))
+    counts = ((outcomes.count(FAIL), bad), (outcomes.count(ERROR), "undecided"))
     parts = [f"{count} {words}" for count, words in counts if count]
     return f"{against}: of {what} {' and '.join(parts) or good}"
 

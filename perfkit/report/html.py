@@ -1,7 +1,7 @@
-"""One self-contained HTML page from executed notebooks, and a report without names of the machine that made it.
+"""Self-contained HTML pages from executed notebooks, and a report without names of the machine that made it.
 
 Styles, the chart library and all data are inside the page, and its content security policy lets a browser load nothing
-else and run no script but those that it names by their hash. Charts and Markdown are escaped here, HTML comes from
+else and run no script but the ones whose hash it names. Charts and Markdown are escaped here, HTML comes from
 `perfkit.charts.tables`, which escapes.
 
 A report names files by the run, not by where they lie (`clean`): `/home/ann/runs/mlp/nsys.sqlite` becomes
@@ -21,12 +21,12 @@ import tempfile
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from html import escape
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import nbformat
@@ -63,6 +63,16 @@ class _Section:
     failed: bool
     charts: bool
     tables: bool
+
+
+class Lead(NamedTuple):
+    """A page of a report as the others link to it; `question` is its first heading."""
+
+    href: str
+    name: str
+    question: str
+    is_here: bool = False
+    failed: bool = False
 
 
 class _Aside:
@@ -147,20 +157,29 @@ class _Machine:
         return found[0] if after == before else found[1] + b64encode(after.encode(**TEXT)).decode()
 
 
-def page(notebook: NotebookNode, *, title: str) -> str:
-    """Return one executed notebook as a page: HTML."""
-    return pages([(title, notebook)], title=title)
+def page(notebook: NotebookNode, *, title: str, run: str = "", leads: Sequence[Lead] = ()) -> str:
+    """Return one executed notebook as a page: HTML.
+
+    `run`: what stands above the links to the other pages of the report, `leads`.
+    """
+    return _rendered([(title, notebook)], title=title, run=run, leads=leads)
 
 
 def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
     """Return executed notebooks, by the titles of their sections, as one HTML page under a table of contents."""
+    return _rendered(notebooks, title=title)
+
+
+def _rendered(
+    notebooks: Sequence[tuple[str, NotebookNode]], *, title: str, run: str = "", leads: Sequence[Lead] = ()
+) -> str:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
     if not notebooks:
         raise ValueError("notebooks: none given. A page needs at least one.")
     aside = _Aside()
-    exporter = _exporter(aside)
+    exporter = _exporter(aside, lowered=0 if leads else 1)
     sections = [_section(exporter, aside, number, *given) for number, given in enumerate(notebooks, start=1)]
     scripts = _scripts(any(each.charts for each in sections), any(each.tables for each in sections))
     folder = TEMPLATES / "perfkit"
@@ -168,14 +187,17 @@ def pages(notebooks: Sequence[tuple[str, NotebookNode]], *, title: str) -> str:
     return environment.get_template("page.html.j2").render(
         title=title,
         sections=[{**vars(section), "body": Markup(section.body)} for section in sections],
+        run=run,
+        leads=leads,
+        has_code=any('class="code"' in section.body for section in sections),
         scripts=[Markup(script) for script in scripts],
         style=Markup((folder / "page.css").read_text("utf-8")),
         policy=Markup(_policy(scripts)),
     )
 
 
-def _exporter(aside: _Aside) -> HTMLExporter:
-    """Return nbconvert's exporter with the template and the filters it uses."""
+def _exporter(aside: _Aside, *, lowered: int) -> HTMLExporter:
+    """Return nbconvert's exporter with the template and its filters; `lowered` is by how many levels headings are."""
     import nbconvert
     from traitlets.config import Config
 
@@ -189,7 +211,7 @@ def _exporter(aside: _Aside) -> HTMLExporter:
         exclude_output_prompt=True,
         filters={
             "aside": aside.put,
-            "demoted": _demoted,
+            "demoted": partial(_demoted, levels=lowered),
             "escaped_markdown": _escaped_markdown,
             "script_json": _script_json,
             "alternative": _alternative,
@@ -210,9 +232,9 @@ def _section(exporter: HTMLExporter, aside: _Aside, number: int, title: str, not
     return _Section(f"section-{number}", title, question, aside.back(body), failed, charts, tables)
 
 
-def _demoted(html: str) -> str:
-    """Lower headings by one level: the page's title is its only h1."""
-    return _HEADING.sub(lambda found: f"<{found[1]}h{int(found[2]) + 1}", html)
+def _demoted(html: str, *, levels: int) -> str:
+    """Lower headings by some levels: a page has one h1."""
+    return _HEADING.sub(lambda found: f"<{found[1]}h{int(found[2]) + levels}", html)
 
 
 def _escaped_markdown(text: str) -> str:
@@ -375,7 +397,7 @@ def _without_places(notebook: dict[str, Any], inputs: Mapping[str, str | Path | 
 
 def _clean_table(file: Path, machine: _Machine) -> None:
     """Clean the texts of a Parquet file and what is noted in it; most tables hold no path and stay as they are."""
-    with file.open("rb") as opened:  # pyarrow opens no path that is not UTF-8
+    with pa.OSFile(os.fsencode(file)) as opened:  # a path as text must be UTF-8
         parquet = pq.ParquetFile(opened)
         schema = parquet.schema_arrow
         notes = repr([schema.metadata, *(field.metadata for field in schema)])
@@ -383,7 +405,7 @@ def _clean_table(file: Path, machine: _Machine) -> None:
     changes = {name: made for name in stored.column_names if (made := _changes(stored.column(name), machine))}
     if not changes and machine.text(notes) == notes:
         return
-    with file.open("rb") as opened:
+    with pa.OSFile(os.fsencode(file)) as opened:
         frame = pq.ParquetFile(opened).read().to_pandas()
     frame.attrs = {}
     for name, made in changes.items():

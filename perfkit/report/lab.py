@@ -14,8 +14,11 @@ from contextlib import contextmanager
 from html import escape
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 import nbformat
+import numpy as np
+import pandas as pd
 
 from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
@@ -24,7 +27,10 @@ from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample
 from perfkit.run import Run
 
 FOLDER = Path("perfkit-lab")  # holds a folder per run; earlier versions put the notebooks of one run into it
+COURSE = "labs"
 NAMES = (START, *NOTEBOOKS)
+FORMS = {bool: "True or False", float: "a number", str: "a text", dict: "a dictionary"}  # of the answers in labs
+FORMS |= {pd.Series: "a pandas Series", pd.DataFrame: "a pandas DataFrame"}
 LONGEST = 60  # characters of a folder's name
 LONGEST_PATH = 300  # characters of a path in a message
 GRACE = 15.0  # s that JupyterLab has to end its kernels
@@ -57,11 +63,45 @@ def prepare(target: Path | None, profile: Path | None) -> Path:
         place.mkdir(parents=True, exist_ok=True)
         for name in NAMES:
             if not os.path.lexists(place / f"{name}.ipynb"):
-                _copy(name, run, place)
+                notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
+                _set_profile(notebook, run)
+                _write(notebook, place / f"{name}.ipynb")
     except OSError as e:
         about = target or FOLDER
         raise PerfkitError(f"{about}: the notebooks cannot be written ({e.strerror}). Choose another --folder.") from e
     return place
+
+
+def prepare_course(target: Path | None) -> Path:
+    """Return a folder with copies of the labs; copies there stay. A checkout has the instructors' versions."""
+    place = target or FOLDER / COURSE
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        for path in sorted((folder() / COURSE).glob("lab*.ipynb")):
+            if not os.path.lexists(place / path.name):
+                _write(nbformat.read(path, as_version=4), place / path.name)
+    except OSError as e:
+        raise PerfkitError(f"{place}: the labs cannot be written ({e.strerror}). Choose another --folder.") from e
+    return place
+
+
+def form(answer: Any, example: Any) -> None:
+    """Raise AssertionError unless a student's answer has the form of the example; the message says what is wrong.
+
+    An example is True, a number, a text, a dictionary, a Series, a DataFrame, or a tuple of these.
+    """
+    if answer is None:
+        raise AssertionError("The function returns nothing. Write `return` in front of its result.")
+    value = answer.item() if isinstance(answer, np.generic) else answer
+    value = float(value) if type(value) is int else value
+    if isinstance(example, tuple):
+        if not isinstance(value, tuple) or len(value) != len(example):
+            raise AssertionError(f"The function must return {len(example)} values, separated by commas.")
+        for each, of in zip(value, example, strict=True):
+            form(each, of)
+    elif not isinstance(value, type(example)):
+        made = type(answer).__name__
+        raise AssertionError(f"The function must return {FORMS[type(example)]}, not a {made}. Read its docstring.")
 
 
 def description(place: Path, profile: Path | None) -> list[str]:
@@ -151,14 +191,12 @@ def _path(path: Path) -> str:
     return printable(str(path), LONGEST_PATH)
 
 
-def _copy(name: str, run: Path, place: Path) -> None:
-    """Copy a notebook with the run as its profile; nothing is left of one that is not whole."""
-    notebook = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
-    _set_profile(notebook, run)
-    with tempfile.TemporaryDirectory(prefix=".perfkit-", dir=place) as temporary:
+def _write(notebook: nbformat.NotebookNode, path: Path) -> None:
+    """Write a notebook; nothing is left of one that is not whole."""
+    with tempfile.TemporaryDirectory(prefix=".perfkit-", dir=path.parent) as temporary:
         whole = Path(temporary, "notebook")
         nbformat.write(notebook, whole)
-        os.replace(whole, place / f"{name}.ipynb")
+        os.replace(whole, path)
 
 
 def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
@@ -171,9 +209,9 @@ def _set_profile(notebook: nbformat.NotebookNode, profile: Path) -> None:
     cell.source = "\n".join(lines)
 
 
-def command(target: Path, options: Sequence[str]) -> int:
+def command(target: Path, options: Sequence[str], first: str = START) -> int:
     """Run JupyterLab on `target` until it ends, and return its status; a signal ends it and its kernels first."""
-    lab = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{START}.ipynb", *options, str(target)]
+    lab = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{first}.ipynb", *options, str(target)]
     signals: list[int] = []
     is_running = False
 

@@ -1,9 +1,8 @@
 """What lies behind a figure: the tables it was made of, and the cells of the notebooks that show it, as links.
 
-A figure's source names tables and the analysis that worked it out, such as ``KERNELS, COPIES; timeline.busy``; an
-analysis alone rests on the tables given in SHOWN. ``framework/KERNELS`` is a table of the framework's profiler,
-``baseline/KERNELS`` one of the earlier run. A cell shows a figure that its code names, else one whose analysis it calls
-(`behind`).
+A figure has its tables and its analysis (`perfkit.diagnosis.finding.SOURCES`). A cell's metadata names the figures,
+analyses and tables it shows: ``"perfkit": {"shows": ["idle_frac", "timeline.breakdown"]}``. A figure leads to the first
+cell that names it, else its analysis, else one of its tables.
 
 A notebook shows a figure as a link to the notebook beside it, which JupyterLab follows, and marks the names of tables.
 `resolved` turns both into links of the page, or into plain text where they would lead nowhere. All that comes from
@@ -22,113 +21,38 @@ from typing import NamedTuple
 import nbformat
 from nbformat import NotebookNode
 
-from perfkit.diagnosis.finding import Figure
+from perfkit.diagnosis import finding
+from perfkit.diagnosis.finding import Figure, Finding
 from perfkit.format import Shown, printable
 from perfkit.report import notebooks
 from perfkit.report.notebooks import LIVE
-from perfkit.tables import TABLES
-
-WORD = re.compile(r"[A-Za-z_]+(?:\.[a-z_]+)?")
-REMARK = re.compile(r"\([^)]*\)")
-
-
-class Behind(NamedTuple):
-    """Names of tables, and pieces of the code of cells that show the figure, the most telling first."""
-
-    tables: tuple[str, ...]
-    code: tuple[str, ...]
-
-
-TIMELINE = ("KERNELS", "COPIES")
-CALLS = (*TIMELINE, "API_CALLS", "RANGES")
-TREE = ("CALLTREE", "CALL_METRICS")
-TRACED = ("framework/OPS", "framework/KERNELS", "framework/API_CALLS")
-BOTH = ("KERNELS", "baseline/KERNELS")
-# By the id of a figure, an analysis or a table; the first of these that is here holds.
-SHOWN: dict[str, Behind] = {
-    "dram_used_frac": Behind(("SAMPLES",), ("diagnosis.sampled(",)),
-    "paths_launch_low_frac": Behind(TREE, ("kernels.launch_efficiency(",)),
-    "paths_launch_high_frac": Behind(TREE, ("kernels.launch_efficiency(",)),
-    "timeline.busy": Behind(TIMELINE, ("timeline.busy(",)),
-    "timeline.breakdown": Behind(TIMELINE, ("shares.parts(",)),
-    "timeline.samples_mean": Behind(("SAMPLES",), ("diagnosis.sampled(", "monitoring.summary(")),
-    "memory.copied": Behind(("COPIES",), ("views.transfers(",)),
-    "communication.overlap": Behind(("KERNELS",), ("communication.overlap(",)),
-    "communication.plateau": Behind(("COLLECTIVES",), ("views.collectives(",)),
-    "communication.summary": Behind(("framework/COLLECTIVES",), ("views.ranks(", "views.collectives(")),
-    "communication.imbalance": Behind(("framework/COLLECTIVES",), ("views.ranks(",)),
-    "gaps.idle_gaps": Behind(CALLS, ("views.gaps(",)),
-    "checkpoints.detect": Behind((*TIMELINE, "RANGES", "OS_CALLS"), ("views.gaps(",)),
-    "steps.detect": Behind(("RANGES", "KERNELS"), ("steps.detect(",)),
-    "calltree.gpu_summary": Behind(TREE, ("shares.gpu_time(",)),
-    "calltree.utilisation": Behind(("TRACE",), ("shares.host_and_gpu(",)),
-    "calltree.hot_path": Behind(TREE, ("views.call_paths(",)),
-    "dossier.covered": Behind(("KERNELS", "LAUNCHES"), ("dossier.kernels(",)),
-    "roofline.points": Behind(("LAUNCHES",), ("views.roofline(",)),
-    "roofline.bound": Behind(("LAUNCHES",), ("views.roofline(",)),
-    "warps.stall_shares": Behind(("STALLS", "LAUNCHES"), ("warps.stall_shares(",)),
-    "flops.coverage": Behind(TRACED, ("flops.roofline(",)),
-    "flops.mfu": Behind(TRACED, ("flops.roofline(",)),
-    "flops.roofline": Behind(TRACED, ("flops.roofline(",)),
-    "host.input_wait": Behind(("framework/RANGES",), ("operators.steps(",)),
-    "memory.peak": Behind(("framework/SAMPLES",), ("views.memory(",)),
-    "memory.fragmentation": Behind(("framework/SAMPLES",), ("views.memory(",)),
-    "operators.kernels_of": Behind(TRACED, ("views.operators(",)),
-    "operators.many_small": Behind(TRACED, ("operators.many_small(",)),
-    "operators.synchronisations": Behind(CALLS, ("operators.synchronisations(", "host.synchronisations(")),
-    "kernels.precision": Behind(TRACED, ("kernels.precision(",)),
-    "kernels.mixed": Behind(TRACED, ("kernels.precision(",)),
-    "monitoring.at_limit": Behind(("SAMPLES", "DEVICES"), ("monitoring.at_limit(",)),
-    "monitoring.checks": Behind(("SAMPLES",), ("views.monitor(",)),
-    "monitoring.idle": Behind(("SAMPLES",), ("monitoring.utilisation(",)),
-    "monitoring.throttling": Behind(("SAMPLES",), ("monitoring.throttling(",)),
-    "monitoring.utilisation": Behind(("SAMPLES",), ("monitoring.utilisation(",)),
-    "llm_operations.ceilings": Behind(("DEVICES",), ("views.machine(",)),
-    "efficiency.reported_mfu": Behind(("SAMPLES",), ("views.training(",)),
-    "compare.steps": Behind(("RANGES", "baseline/RANGES", *BOTH), ('part="steps"',)),
-    "compare.parts": Behind(("RANGES", "baseline/RANGES", *BOTH, "COPIES", "baseline/COPIES"), ('part="steps"',)),
-    "compare.families": Behind(BOTH, ('part="families"',)),
-    "compare.kernels": Behind(BOTH, ('part="kernels"',)),
-    "compare.launches": Behind(("LAUNCHES", "baseline/LAUNCHES"), ('part="launches"',)),
-    "compare.figures": Behind((), ('part="figures"',)),
-    "KERNELS": Behind(("KERNELS",), ("views.kernels(",)),
-    "LAUNCHES": Behind(("LAUNCHES",), ("warps.occupancy(",)),
-    "OPS": Behind(("framework/OPS",), ("views.operators(",)),
-    "STALLS": Behind(("STALLS",), ("calltree.kernel_stalls(",)),
-    "TRACE": Behind(("TRACE",), ("calltree.threads(",)),
-    "SAMPLES": Behind(("SAMPLES",), ("views.training(",)),
-}
-
-
-def behind(figure: str, source: str) -> Behind:
-    """Return the tables that a figure of this id and source rests on, and the code of the cells that show it.
-
-    >>> behind("step_count", "steps.detect (nvtx)").tables
-    ('RANGES', 'KERNELS')
-    """
-    words = WORD.findall(REMARK.sub("", source))
-    named = [word for word in words if word in TABLES]
-    known = [SHOWN[word] for word in (figure, *(word for word in words if "." in word), *named) if word in SHOWN]
-    implied = [] if named and ";" in source else [table for one in known for table in one.tables]
-    code = (piece for one in known for piece in one.code)
-    return Behind(tuple(dict.fromkeys([*named, *implied])), tuple(dict.fromkeys(code)))
-
+from perfkit.selection import Selection
 
 SUMMARY = "0_executive_summary"
-FIGURES = "figure_table("
 
 
 class Cell(NamedTuple):
-    """A cell of code: the name of its notebook, its id and its code."""
+    """A cell of code: the name of its notebook, its id, and the figures, analyses and tables that it shows."""
 
     notebook: str
     id: str
-    code: str
+    shows: frozenset[str]
+    listed: tuple[str, ...] = ()  # the same in their order
 
     @property
     def anchor(self) -> str:
-        """The cell's name on the report's page."""
+        """The cell's name on its page of the report."""
         return f"{self.notebook}-{self.id}"
+
+    @property
+    def href(self) -> str:
+        """The link to the cell from any page of the report."""
+        return f"{address(self.notebook)}#{self.anchor}"
+
+
+def address(notebook: str) -> str:
+    """Return the file that shows a notebook in a report."""
+    return "index.html" if notebook == SUMMARY else f"{notebook}.html"
 
 
 QUIET = "color:inherit;text-decoration:underline dotted;text-underline-offset:.2em;white-space:nowrap"
@@ -136,6 +60,7 @@ LONGEST = 200  # characters of a text or a source
 _FIGURE = re.compile(
     r'<a class="perfkit-figure" data-id="([^"]*)" data-source="([^"]*)" data-label="([^"]*)" href[^>]*>([^<]*)</a>'
 )
+_PAGE = re.compile(r'(?<=<a class="perfkit-figure" )((?:id="[\w-]+" )?)href="\w+\.html#|(?<=<a )()href="index\.html#')
 _FILE = re.compile(r'<a class="perfkit-data" href="[^"]*">([^<]*)</a>')
 _TABLE = re.compile(r'<span class="perfkit-data" data-table="([\w/]+)">([^<]*)</span>')
 File = Callable[[str], str]
@@ -155,8 +80,8 @@ Target = Callable[[Known], str]
 
 def tables(known: Figure) -> Shown:
     """Return a figure's source, the tables it rests on first and marked, then the analysis."""
-    names, words = behind(known.id, known.source).tables, known.source.rpartition(";")[2].split(",")
-    analysis = printable(", ".join(word.strip() for word in words if word.strip() not in TABLES), LONGEST)
+    names = known.tables
+    analysis = printable(known.source.removeprefix(f"{', '.join(names)}; ") if known.analysis else "", LONGEST)
     marked = ", ".join(f'<span class="perfkit-data" data-table="{name}">{called(name)}</span>' for name in names)
     both = (marked, escape(analysis)), (", ".join(map(called, names)), analysis)
     return Shown(*("; ".join(filter(None, pair)) for pair in both))
@@ -187,9 +112,9 @@ class Report:
         """Return the cell that shows a figure."""
         return place(figure, source, self.cells)
 
-    def files(self, figure: str, source: str) -> dict[str, str]:
-        """Return the tables behind a figure and their paths, as `file`."""
-        return {table: path for table in behind(figure, source).tables if (path := self.file(table))}
+    def files(self, source: str) -> dict[str, str]:
+        """Return the tables of a figure's source and their paths, as `file`."""
+        return {table: path for table in finding.source(source).tables if (path := self.file(table))}
 
     def file(self, table: str) -> str:
         """Return the path of a table in the report's folder, the run's own where no other tool made it; or empty."""
@@ -220,28 +145,28 @@ class _Trail:
             def target(figure: Known) -> str:
                 cell, anchor = self.led_to(figure, is_summary=notebook == SUMMARY)
                 own = f'id="{anchor}" ' if anchor else ""
-                return f'{own}href="#{cell}"' if cell and cell != f"{notebook}-{at}" else ""
+                return f'{own}href="{cell.href}"' if cell and cell.anchor != f"{notebook}-{at}" else ""
 
             return resolved(html, target, self.report.file)
 
         return linked
 
-    def led_to(self, known: Known, *, is_summary: bool = False) -> tuple[str, str]:
-        """Note that a figure leads to its cell, and return the anchor of that, and its own, empty for none."""
+    def led_to(self, known: Known, *, is_summary: bool = False) -> tuple[Cell | None, str]:
+        """Note that a figure leads to its cell, and return that and the figure's own anchor, empty for none."""
         cell = self.report.cell(known.id, known.source)
         if cell is None:
-            return "", ""
+            return None, ""
         there = self.led.setdefault(cell.anchor, {})
         if known.id in there:
-            return cell.anchor, ""
+            return cell, ""
         anchor = f"figure-{sum(map(len, self.led.values()))}" if is_summary else ""
-        there[known.id] = _Led(anchor, known, self.report.files(known.id, known.source))
-        return cell.anchor, anchor
+        there[known.id] = _Led(anchor, known, self.report.files(known.source))
+        return cell, anchor
 
     def back(self, anchor: str) -> str:
         """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
         figures = self.led[anchor].values()
-        back = [f'<a href="#{led.anchor}">{escape(led.known.label)}</a>' for led in figures if led.anchor]
+        back = [f'<a href="index.html#{led.anchor}">{escape(led.known.label)}</a>' for led in figures if led.anchor]
         more = f" and {len(back) - MOST} more" if len(back) > MOST else ""
         files = {table: path for led in figures for table, path in led.files.items()}
         data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for name, path in files.items()]
@@ -252,7 +177,7 @@ class _Trail:
 def cells(found: Iterable[tuple[str, nbformat.NotebookNode]]) -> list[Cell]:
     """Return the cells of code of step notebooks, given with their names, that are not for the explorer."""
     return [
-        Cell(name, cell.id, cell.source)
+        Cell(name, cell.id, frozenset(shows := tuple(cell.metadata.get("perfkit", {}).get("shows", ()))), shows)
         for name, notebook in found
         for cell in notebook.cells
         if name != SUMMARY and cell.cell_type == "code" and LIVE not in cell.metadata.get("tags", [])
@@ -267,7 +192,7 @@ def stored() -> tuple[Cell, ...]:
 
 
 def presented(executed: Mapping[str, nbformat.NotebookNode], kept: Mapping[str, nbformat.NotebookNode]) -> list[Cell]:
-    """Return the cells of executed notebooks that are kept for the page, with their own code."""
+    """Return the cells of executed notebooks that are kept for the page."""
     ids = {(name, cell.id) for name, notebook in kept.items() for cell in notebook.cells}
     return [cell for cell in cells(executed.items()) if (cell.notebook, cell.id) in ids]
 
@@ -278,13 +203,12 @@ def place(figure: str, source: str, among: Sequence[Cell]) -> Cell | None:
     >>> place("idle_frac", "KERNELS, COPIES; timeline.breakdown", stored()).notebook
     '3_system'
     """
-    named = (cell for cell in among if FIGURES in cell.code and f'"{figure}"' in cell.code)
-    calling = (cell for piece in behind(figure, source).code for cell in among if piece in cell.code)
-    return next(named, None) or next(calling, None)
+    tables, analysis = finding.source(source)
+    return next((cell for name in (figure, analysis, *tables) for cell in among if name in cell.shows), None)
 
 
 def href(cell: Cell) -> str:
-    """Return the link that JupyterLab follows from a notebook to a cell of one beside it."""
+    """Return the link that JupyterLab follows from a notebook to a cell of another notebook."""
     return f"{cell.notebook}.ipynb#cell-id={cell.id}"
 
 
@@ -298,9 +222,9 @@ def figure(known: Figure, *, text: str = "") -> Shown:
     return Shown(html, told)
 
 
-def without_files(html: str) -> str:
-    """Return a page in which tables are named, and no longer links to their files."""
-    return _FILE.sub(r"\1", html)
+def to_print(html: str) -> str:
+    """Return pages in one document: links stay within it, and tables are named, no longer links to their files."""
+    return _PAGE.sub(lambda found: f'{found[1] or ""}href="#', _FILE.sub(r"\1", html))
 
 
 def resolved(html: str, target: Target, file: File) -> str:
@@ -308,7 +232,7 @@ def resolved(html: str, target: Target, file: File) -> str:
 
     `target` gives the attributes of the link to a figure, `file` the path of a table's file; empty for none.
 
-    >>> shown = figure(Figure("idle_frac", "GPU idle", 0.05, "1", "", "KERNELS; timeline.breakdown")).html
+    >>> shown = figure(Figure("idle_frac", "GPU idle", 0.05, "1", "", "timeline.breakdown")).html
     >>> resolved(shown, lambda known: f'href="#{known.id}"', lambda name: "")
     '<a class="perfkit-figure" href="#idle_frac">5.0 %</a>'
     """
@@ -325,7 +249,7 @@ def resolved(html: str, target: Target, file: File) -> str:
 
 
 def beside(notebook: NotebookNode, report: Report) -> NotebookNode:
-    """Return an executed notebook whose links lead to the notebooks beside it, and to the tables of the report."""
+    """Return an executed notebook whose links lead to the other notebooks, and to the tables of the report."""
 
     def target(known: Known) -> str:
         cell = report.cell(known.id, known.source)
@@ -337,10 +261,10 @@ def beside(notebook: NotebookNode, report: Report) -> NotebookNode:
     return _mapped(notebook, lambda html, _: resolved(html, target, file))
 
 
-def page(
+def pages(
     notebooks: Mapping[str, NotebookNode], report: Report, figures: Iterable[tuple[str, str]] = ()
 ) -> dict[str, NotebookNode]:
-    """Return copies of notebooks as parts of one page: links lead to its cells and back, and to files.
+    """Return copies of notebooks as pages of a report: links lead to cells and back, and to files.
 
     `notebooks` are by name, the summary first; `figures` the id and source of further figures that lead there.
     """
@@ -364,3 +288,39 @@ def _mapped(notebook: NotebookNode, change: Callable[[str, str], str]) -> Notebo
             if "text/html" in data:
                 data["text/html"] = change("".join(data["text/html"]), str(cell.get("id")))
     return made
+
+
+# Which notebook goes on where a finding leaves off: a pattern of its rule, the notebook, and what to see there.
+NEXT = (
+    (r"bus_|network_|exposed_comm|ranks|late_gpu", "1_baseline", "Compare the links with their line rate."),
+    (r"log_|training_|gpu_unused|clock_lowered", "3_system", "See on a timeline what keeps the GPU from working."),
+    (r"paths_(?!stall)|mpi_time", "3_call_paths", "See which calls lead to this."),
+    (
+        r"computation|tensor_cores|attention|precision|few_blocks|memory_bandwidth|.*_bound|low_occ|.*stall",
+        "4_kernels",
+        "See why the longest kernels are slow.",
+    ),
+    (r"", "5_framework", "See which operators and lines of Python do this."),
+    (r"", "3_system", "See on a timeline when this happens."),
+)
+COMPARE = "6_compare", "Change one thing, record again, and compare the two runs."
+
+
+def next_steps(findings: Iterable[Finding], view: Selection, here: str) -> Shown:
+    """Return links to the notebooks that go on where the findings leave off, at most two, and to the comparison.
+
+    A finding leads to the first notebook of `NEXT` that fits its rule and is not `here`, the present one. A notebook
+    that this run cannot answer says so.
+    """
+    able = notebooks.answering(view.run)
+    steps: dict[str, str] = {}
+    for each in findings:
+        _, name, why = next(row for row in NEXT if row[1] != here and re.match(row[0], each.rule))
+        steps.setdefault(name, f"{why} Finding: {printable(each.title, 200).removesuffix('.')}.")
+    steps = dict([*steps.items()][:2]) | dict([COMPARE] if here != COMPARE[0] else [])
+    lacking = {name: "" if name in able or name == COMPARE[0] else " Another recording is needed." for name in steps}
+    items = "".join(
+        f'<li><a href="{name}.ipynb">{name}</a>: {escape(why + lacking[name])}</li>' for name, why in steps.items()
+    )
+    text = "\n".join(f"{name}: {why}{lacking[name]}" for name, why in steps.items())
+    return Shown(f"<ul>{items}</ul>" if steps else "<p>No finding leads to another notebook.</p>", text)

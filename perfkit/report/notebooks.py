@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import atexit
+import json
 import logging
 import os
+import re
 import signal
+import socket
 import subprocess
+import sys
+import time
+import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from threading import Lock
+from types import MappingProxyType
 from typing import Any
+from uuid import uuid4
 
 import nbformat
 
@@ -26,6 +36,8 @@ MIME = "application/vnd.perfkit.record+json"
 NEEDS = "needs:"
 # Tag of a cell for the person at the notebook: the explorer and the prose about it, and what the summary says already.
 LIVE = "live"
+# Tag of a heading that is left out where no cell below it shows anything.
+OPTIONAL = "optional"
 
 
 @dataclass
@@ -35,14 +47,16 @@ class Recorded:
     figures: dict[str, dict[str, Any]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 BASELINE = "baseline"
+JOB = "job"  # recorded where the user said anything of it
 # Notebook, and the tables or kinds of captures of which the run must hold at least one for it to have an answer;
 # BASELINE where an earlier run must have been given.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
     "0_executive_summary": (),
-    "1_baseline": ("network", "training"),
+    "1_baseline": ("network", "training", JOB),
     "2_monitoring": ("monitor",),
     "3_system": ("KERNELS", "COPIES", "API_CALLS", "RANGES", "timeline"),
     "3_call_paths": ("CALLTREE",),
@@ -53,6 +67,16 @@ NOTEBOOKS: dict[str, tuple[str, ...]] = {
 START = "start"  # leads to the others; a page for a person, no part of a report
 LONGEST = 4000  # characters of an error's message
 QUIET = ["--IPKernelApp.log_level=50"]  # a kernel's remarks on its own transport are no part of a report
+KERNEL = ("-m", "ipykernel_launcher")  # what Jupyter's command for a Python kernel says after the interpreter
+# The program of `serve`, which finds perfkit where this process found it; its kernels look where others do.
+SERVER = """
+import sys
+path = [entry for entry in sys.path if entry]
+sys.path[:] = sys.argv[3:]
+from perfkit.report.notebooks import serve
+serve(int(sys.argv[1]), sys.argv[2].split(), path)
+"""
+_IMPORTED = re.compile(r"^from perfkit import (\w+(?:, *\w+)*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -70,28 +94,177 @@ class Failure:
 Executed = nbformat.NotebookNode | Failure
 
 
-class _Kernels:
-    """The processes of a report's kernels, by notebook."""
+class Server:
+    """A process that has imported what the notebooks import, and forks a kernel in a few milliseconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, modules: Iterable[str]) -> None:
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            argv = [sys.executable, "-c", SERVER, str(theirs.fileno()), " ".join(modules), *sys.path]
+            self.process = subprocess.Popen(
+                argv, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, start_new_session=True
+            )
+            self._lines = ours.makefile("rw", encoding="ascii")
         self._lock = Lock()
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def fork(self, arguments: list[str], cwd: str, env: dict[str, str]) -> Forked | None:
+        """Return a new kernel; None if none can be forked."""
+        pid = self.ask({"arguments": arguments, "cwd": cwd, "env": env})
+        return Forked(self, pid) if pid else None
+
+    def ask(self, request: dict[str, Any]) -> int | None:
+        """Return the answer to a request, see `serve`; None as well if the server has ended."""
+        with self._lock:
+            if self._lines.closed:
+                return None
+            try:
+                self._lines.write(json.dumps(request) + "\n")
+                self._lines.flush()
+                answer = self._lines.readline()
+            except OSError:
+                answer = ""
+        return json.loads(answer) if answer else None
+
+    def end(self) -> None:
+        """End the server; its kernels end when they notice."""
+        end(self.process)
+        self.process.wait()
+        with self._lock, suppress(OSError):
+            self._lines.close()
+
+
+class Forked:
+    """A kernel that a server forked, with what Jupyter and `end` ask of a `subprocess.Popen`."""
+
+    stdin = stdout = stderr = None
+
+    def __init__(self, server: Server, pid: int) -> None:
+        self._server, self.pid = server, pid
+        self._lock = Lock()
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Return how the kernel ended: its status, or -signal; None while it runs."""
+        with self._lock:  # the system tells it once
+            if self.returncode is None:
+                self.returncode = self._server.ask({"pid": self.pid})
+            if self.returncode is None:  # unless the server ended, and its kernels with it
+                self.returncode = self._server.process.poll()
+        return self.returncode
+
+    def wait(self) -> int:
+        """Wait until the kernel has ended."""
+        while (status := self.poll()) is None:
+            time.sleep(0.05)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the kernel if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the kernel if it runs."""
+        self.send_signal(signal.SIGKILL)
+
+
+def serve(peer: int, modules: Iterable[str], path: list[str]) -> None:
+    """Import parts of perfkit, then answer requests, one a line, until nobody is there; for `Server`.
+
+    To the arguments of a kernel, its folder and environment the answer is the process id of a new kernel, to such an id
+    how the kernel ended; null if there is none, or it has not ended.
+    """
+    os.environ["JPY_PARENT_PID"] = str(os.getpid())  # ipykernel reads it when imported: a kernel ends with its parent
+    from ipykernel import kernelapp
+
+    for name in modules:
+        import_module(f"perfkit.{name}")
+    sys.path[:] = path
+    with socket.socket(fileno=peer) as connection, connection.makefile("rw", encoding="ascii") as lines:
+        for request in map(json.loads, lines):
+            answer = _ending(request["pid"]) if "pid" in request else _forked()
+            if answer == 0 and "pid" not in request:
+                break
+            lines.write(f"{json.dumps(answer)}\n")
+            lines.flush()
+        else:
+            return
+    os.environ.clear()
+    os.environ.update(request["env"], JPY_PARENT_PID=str(os.getppid()))
+    os.chdir(request["cwd"])
+    sys.argv[:] = [KERNEL[1], *request["arguments"]]
+    status = 1
+    try:
+        kernelapp.launch_new_instance()
+        status = 0
+    finally:
+        if status:
+            traceback.print_exc()
+        atexit._run_exitfuncs()
+        os._exit(status)  # libraries would wait for their threads, which a fork does not copy
+
+
+def _forked() -> int | None:
+    """Fork; return 0 in the child, which leads a group of its own, its process id in the parent, None if it failed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # threads of numpy, which knows what to do
+            pid = os.fork()
+    except OSError:
+        return None
+    with suppress(OSError):  # both do, for neither knows who comes first
+        os.setpgid(pid, pid)
+    return pid
+
+
+def _ending(pid: int) -> int | None:
+    """Return how a child ended: its status, or -signal; None while it runs."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status) if ended else None
+
+
+Process = subprocess.Popen[bytes] | Forked
+
+
+class _Kernels:
+    """The processes of a report's kernels, by notebook, and on Linux the server that forks them."""
+
+    def __init__(self, modules: Iterable[str]) -> None:
+        self._lock = Lock()
+        self._processes: dict[str, Process] = {}
         self._is_over = False
+        self._server = Server(modules) if sys.platform == "linux" else None
 
     def manager(self, notebook: str) -> type:
         """Return a class that starts the kernel of a notebook and adds its process."""
         from jupyter_client.manager import AsyncKernelManager
+        from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 
-        add = self._add
+        add, server = self._add, self._server
+
+        class Provisioner(LocalProvisioner):
+            async def launch_kernel(self, cmd: list[str], **options: Any) -> Any:
+                is_ours = tuple(cmd[:3]) == (sys.executable, *KERNEL)
+                cwd, env = options.get("cwd") or os.getcwd(), options.get("env") or dict(os.environ)
+                process = server.fork(cmd[3:], str(cwd), env) if server and is_ours else None
+                if process is None:
+                    return await super().launch_kernel(cmd, **options)
+                self.process = process  # type: ignore[assignment]  # it has what is asked of one
+                self.pid = self.pgid = process.pid
+                self.cwd = cwd
+                return self.connection_info
 
         class Manager(AsyncKernelManager):
             async def start_kernel(self, **options: Any) -> None:  # type: ignore[override]  # as the class above it
+                if self.kernel_spec and "kernel_provisioner" not in self.kernel_spec.metadata:
+                    self.kernel_id = self.kernel_id or str(uuid4())
+                    self.provisioner = Provisioner(kernel_id=self.kernel_id, kernel_spec=self.kernel_spec, parent=self)
                 await super().start_kernel(**options)
                 add(notebook, getattr(self.provisioner, "process", None))
 
         return Manager
 
-    def _add(self, notebook: str, process: subprocess.Popen[bytes] | None) -> None:
+    def _add(self, notebook: str, process: Process | None) -> None:
         if process is None:  # a kernel on another machine
             return
         with self._lock:
@@ -105,6 +278,8 @@ class _Kernels:
             self._is_over = True
             for process in self._processes.values():
                 end(process)
+        if self._server:
+            self._server.end()
 
     def ending(self, notebook: str) -> str:
         """Return how a notebook's kernel ended, in words; empty if that is not known."""
@@ -129,14 +304,14 @@ def sample(name: str = "mlp_a100") -> Path:
 
 
 def _installed(name: str) -> Path:
-    """Return a folder inside the installed package, or beside it in a checkout."""
+    """Return a folder inside the installed package, or next to the package in a checkout."""
     package = Path(__file__).parents[1]
     return next(p for p in (package / name, package.parent / name) if p.is_dir())
 
 
 def recorded(run: Run) -> set[str]:
     """Return the names of the tables that the profiles of a run hold, and the kinds of these captures."""
-    return {*run.kinds, *(name for profile in run.profiles for name in profile.loaders)}
+    return {*run.kinds, *([JOB] if run.job else []), *(name for profile in run.profiles for name in profile.loaders)}
 
 
 def answering(run: Run, baseline: Run | None = None) -> list[str]:
@@ -156,7 +331,7 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
     Each gets those `parameters` that its parameters cell has; one that fails leaves the others. An exception, such as
     Ctrl-C, that leaves this function ends all kernels at once, with their children.
     """
-    kernels = _Kernels()
+    kernels = _Kernels(dict.fromkeys(part for name in names for part in _imported(name)))
 
     def one(name: str) -> Executed:
         try:
@@ -208,6 +383,12 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
     return executed
 
 
+def _imported(name: str) -> list[str]:
+    """Return the parts of perfkit that a notebook imports."""
+    code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
+    return [part.strip() for source in code for line in _IMPORTED.findall(source) for part in line.split(",")]
+
+
 def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
     """Return what stands on the page for a notebook that failed: its title, and the error."""
     stored = nbformat.read(folder() / f"{name}.ipynb", as_version=4)
@@ -220,8 +401,8 @@ def failed(name: str, failure: Failure) -> nbformat.NotebookNode:
     return made
 
 
-def end(process: subprocess.Popen[Any]) -> None:
-    """Kill a process that leads a session of its own, with its children, if it still runs."""
+def end(process: subprocess.Popen[Any] | Forked) -> None:
+    """Kill a process that leads a group of its own, with its children, if it still runs."""
     if process.poll() is not None:
         return
     with suppress(ProcessLookupError):
@@ -232,20 +413,27 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 
 def record(
-    figures: Iterable[Figure] = (), *, findings: Iterable[Finding] = (), refusals: Iterable[Refusal] = ()
+    figures: Iterable[Figure] = (),
+    *,
+    findings: Iterable[Finding] = (),
+    refusals: Iterable[Refusal] = (),
+    summary: Mapping[str, Any] = MappingProxyType({}),
 ) -> None:
-    """Record what a notebook found, for `summary.json` and whoever runs the notebook without a person."""
+    """Record what a notebook found, for `summary.json` and whoever runs the notebook without a person.
+
+    `summary` is what `perfkit.report.summary` returns.
+    """
     from IPython.display import display
 
     findings = list(findings)
     by_id = {figure.id: figure for figure in (*figures, *(e for f in findings for e in f.evidence))}
-    content = {
+    content: dict[str, Any] = {
         "figures": [plain(f) for f in by_id.values()],
         "findings": [plain(f) for f in findings],
         "refusals": [plain(r) for r in refusals],
     }
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in content.items() if items)
-    display({MIME: content, "text/plain": f"recorded {counts or 'nothing'}"}, raw=True)
+    display({MIME: {**content, "summary": dict(summary)}, "text/plain": f"recorded {counts or 'nothing'}"}, raw=True)
 
 
 def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
@@ -259,6 +447,7 @@ def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
         new = [f for f in content["findings"] if (f["rule"], f["title"]) not in present]
         recorded.findings += [{**f, "notebook": name} for f in new]
         recorded.refusals += [r for r in content["refusals"] if r not in recorded.refusals]
+        recorded.summary |= content.get("summary", {})
     return recorded
 
 
@@ -280,5 +469,11 @@ def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbf
                 cell.source = "\n\n".join([*silent, cell.source])
                 silent.clear()
             cells.append(cell)
-    shown.cells = cells
+    following = [*cells[1:], None]
+    shown.cells = [c for c, after in zip(cells, following, strict=True) if not _is_idle_heading(c, after)]
     return shown
+
+
+def _is_idle_heading(cell: nbformat.NotebookNode, after: nbformat.NotebookNode | None) -> bool:
+    """Say whether a heading has nothing below it: its tag allows that, and what follows is prose or the end."""
+    return OPTIONAL in cell.metadata.get("tags", []) and (after is None or after.cell_type == "markdown")

@@ -376,7 +376,7 @@ def _foreign(folder: Path) -> Iterator[str]:
 
 
 def _own_names_first(names: Iterable[str], folder: Path) -> list[str]:
-    """Return names in an order in which no file gets a name that another one brings."""
+    """Order names so that no file gets a name that another one brings."""
     return sorted(names, key=lambda name: (os.path.lexists(folder / name), name))
 
 

@@ -10,23 +10,26 @@ import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from importlib.metadata import version
 from itertools import count
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import nbformat
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from perfkit.diagnosis.finding import HORIZONS
+from perfkit.diagnosis.finding import Refusal
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
 from perfkit.hardware import load_peaks
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output
-from perfkit.report.blocks import nothing_found, remarks
+from perfkit.report.blocks import FIRST, WEEKS, more_steps, nothing_found, remarks
 from perfkit.report.blocks import published as published_figures
+from perfkit.report.html import Lead
 from perfkit.report.links import Report, presented
 from perfkit.report.notebooks import Failure, Recorded, collect, end, presentable
 from perfkit.report.output import TEXT
@@ -34,12 +37,16 @@ from perfkit.run import Run, load
 from perfkit.selection import Selection, select
 from perfkit.tables import TABLES
 
+if TYPE_CHECKING:
+    from jinja2 import Template
+
 SCHEMA = 1  # of summary.json, which summary.schema.json describes: goes up when a key goes, or means something else
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
 LIMIT = 180  # s
 DRAWING = 20_000  # ms of the page's own clock that its charts have to be drawn
 QUIET = ("--headless", "--disable-gpu", "--disable-background-networking", "--no-first-run", "--no-pdf-header-footer")
 MADE_BY = "perfkit report"  # in the marker of the folder
+PRINTED = "print.html"  # all pages in one, until a browser has printed them
 LONGEST = 300  # characters of a failure in a message
 
 
@@ -57,16 +64,18 @@ def build(
     published: str | Path | None = None,
     pdf: bool = False,
     keep_paths: bool = False,
+    job: Mapping[str, Any] = MappingProxyType({}),
     progress: Callable[[int, int, str], None] = lambda done, of, what: None,
     note: Callable[[str], None] = warnings.warn,
 ) -> Path:
-    """Write a report of a run to a folder and return its page, ``index.html``.
+    """Write a report of a run to a folder and return its first page, ``index.html``.
 
     `profile`, `baseline`: what `perfkit.load` takes; a baseline is an earlier run to compare with. `out`: a folder that
     is made, or replaced if it is an earlier report; files you put there stay. `ranks`, `gpus`, `window`, `kernels`,
     `families`: as in `perfkit.select`. `peaks`, `published`: files of `perfkit.hardware.load_peaks` and
     `perfkit.report.against_published`. `pdf`: whether to print ``report.pdf`` too, which needs Chromium. `keep_paths`:
-    whether absolute paths, user name and host name of this machine stay, see `perfkit.report.html.clean`. `progress`:
+    whether absolute paths, user name and host name of this machine stay, see `perfkit.report.html.clean`. `job`: what
+    only you know, see `perfkit.load`. `progress`:
     called with the number of finished steps, their total and the name of what just ended; `note` with a sentence for
     you.
 
@@ -77,7 +86,7 @@ def build(
     out = Path(out).absolute()
     given = [Path(path) for path in (profile, baseline, peaks, published) if path]
     output.check(out, MADE_BY, inputs=given, note=note)
-    view = select(load(profile), ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
+    view = select(load(profile, job=job), ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
     earlier = load(baseline) if baseline else None
     if peaks:
         load_peaks(peaks)
@@ -94,6 +103,7 @@ def build(
         "window": list(window),
         "kernels": kernels,
         "families": list(families),
+        "job": {name: value for name, value in job.items() if value},
         "peaks": str(Path(peaks).absolute()) if peaks else "",
         "published": str(Path(published).absolute()) if published else "",
     }
@@ -104,7 +114,8 @@ def build(
         progress(next(steps), len(names) + 2 + pdf, what)
 
     with output.replacing(out, MADE_BY, inputs=inputs, note=note) as made:
-        missing = {name: str(failure) for name, failure in _write(view, earlier, names, parameters, made, done).items()}
+        failures = _write(view, earlier, names, parameters, made, done, pdf=pdf)
+        missing = {name: str(failure) for name, failure in failures.items()}
         if not keep_paths:
             report_html.clean(made, {"profile": profile, "baseline": baseline, "peaks": peaks, "published": published})
         if pdf:
@@ -125,6 +136,8 @@ def _write(
     parameters: dict[str, Any],
     made: Path,
     done: Callable[[str], None],
+    *,
+    pdf: bool,
 ) -> dict[str, Failure]:
     """Write the report to a folder and return the notebooks that failed; if all did, raise PerfkitError."""
     results = notebooks.execute(names, parameters, done=done)
@@ -144,19 +157,35 @@ def _write(
     found = collect(executed.items())
     why = {name: str(failure) for name, failure in failures.items()}
     write_summary(made, summary_inputs(view, parameters), found, linked, why)
-    parts = links.page(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
+    parts = links.pages(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))
     parts |= {name: notebooks.failed(name, failure) for name, failure in failures.items()}
-    shown = [(notebooks.title(parts[name]), parts[name]) for name in names]
-    title = f"perfkit: {Path(parameters['profile']).name}"
-    (made / "index.html").write_text(report_html.pages(shown, title=title), **TEXT)
-    done("page")
+    shown = {name: (notebooks.title(parts[name]), parts[name]) for name in names}
+    run = Path(parameters["profile"]).name
+    for name, (title, part) in shown.items():
+        leads = [Lead(links.address(n), _short(n), shown[n][0], n == name, n in failures) for n in names]
+        page = report_html.page(part, title=f"{run}: {title}", run=f"perfkit: {run}", leads=leads)
+        (made / links.address(name)).write_text(page, **TEXT)
+    done("pages")
+    if pdf:
+        (made / PRINTED).write_text(
+            links.to_print(report_html.pages([*shown.values()], title=f"perfkit: {run}")), **TEXT
+        )
     return failures
 
 
+def _short(notebook: str) -> str:
+    """Return a notebook's name as a link between pages.
+
+    >>> _short("0_executive_summary"), _short("3_call_paths")
+    ('Summary', '3 Call paths')
+    """
+    number, _, words = notebook.partition("_")
+    return "Summary" if notebook == links.SUMMARY else f"{number} {words.replace('_', ' ').capitalize()}"
+
+
 def _print(made: Path) -> dict[str, str]:
-    """Print the page without links to files, which a PDF would keep; return what went wrong, if anything, by name."""
-    page = made / "print.html"
-    page.write_text(links.without_files((made / "index.html").read_text(encoding="utf-8")), **TEXT)
+    """Print all pages to a PDF and delete what was printed; return what went wrong, if anything, by name."""
+    page = made / PRINTED
     try:
         printed(page, made / "report.pdf")
     except PerfkitError as e:
@@ -240,6 +269,7 @@ def _run(command: list[str]) -> str:
 def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any]:
     """Return what the report was made from: files, tools, devices, choice and remarks."""
     return {
+        "made_at": f"{datetime.now():%Y-%m-%d %H:%M}",
         "perfkit_version": version("perfkit"),
         "parameters": parameters,
         "selection": view.description,
@@ -252,10 +282,11 @@ def summary_inputs(view: Selection, parameters: dict[str, Any]) -> dict[str, Any
 def write_summary(
     folder: Path, about: dict[str, Any], found: Recorded, linked: Report, failures: Mapping[str, str] | None = None
 ) -> None:
-    """Write `summary.json` and `summary.md` to `folder`; `failures` say why a notebook is missing."""
+    """Write `summary.json`, `summary.md` and `figures.md` to `folder`; `failures` say why a notebook is missing."""
     content = {
         "schema": SCHEMA,
         "inputs": about,
+        "summary": found.summary or {"verdict": "", "tiles": [], "ranking": [], "gains": [], "recommendations": []},
         "figures": {i: _figure(i, figure, linked) for i, figure in found.figures.items()},
         "findings": found.findings,
         "refusals": found.refusals,
@@ -264,13 +295,14 @@ def write_summary(
     text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", **TEXT)
     (folder / "summary.md").write_text(markdown(content), **TEXT)
+    (folder / "figures.md").write_text(figures_markdown(content), **TEXT)
 
 
 def _figure(id: str, figure: dict[str, Any], linked: Report) -> dict[str, Any]:
     """Return a figure with the cell that shows it (null where none does) and the files of the tables it rests on."""
     cell = linked.cell(id, figure["source"])
     place = {"notebook": cell.notebook, "id": cell.id} if cell else None
-    files = list(linked.files(id, figure["source"]).values())
+    files = list(linked.files(figure["source"]).values())
     return {**{k: v for k, v in figure.items() if k != "id"}, "cell": place, "tables": files}
 
 
@@ -284,76 +316,47 @@ def _finite(value: Any) -> Any:
 
 
 def markdown(content: dict[str, Any]) -> str:
-    """Return the executive summary as Markdown, from the content of `summary.json`."""
-    about, figures, findings = content["inputs"], content["figures"], content["findings"]
-    failures = "\n".join(
-        f"- The notebook {_safe(f['notebook'])} failed: {_safe(f['error'])}" for f in content.get("failures") or ()
+    """Return the first page as Markdown, from the content of `summary.json`."""
+    return _template("summary.md.j2").render(
+        **content,
+        weeks=WEEKS,
+        absent=Refusal.absent,
+        first=FIRST,
+        more=more_steps(step["horizon"] for step in content["summary"]["recommendations"]),
+        notes=remarks(content["inputs"]["notes"]),
+        nothing=nothing_found(content["figures"]),
+        run=Path(content["inputs"]["parameters"]["profile"]).name,
     )
-    refusals = (
-        f"- **{_safe(r['question'])}**: {_safe(r['reason'])}. Record: `{r['record']}`" for r in content["refusals"]
-    )
-    blocks = [
-        "# GPU performance: executive summary",
-        _about(about),
-        *(["## What is missing", failures] if failures else []),
-        "## Key findings",
-        "\n".join(_finding(f, figures) for f in findings) or nothing_found(figures),
-        "## Figures",
-        _markdown_table(("figure", "value", "definition", "source"), [_row(f) for f in figures.values()]),
-        "## Improvement opportunities",
-        "Gains are ranges and overlap: they are not to be multiplied or added.",
-        _markdown_table(
-            ("direction", "current", "target", "gain", "why a range"), [_opportunity(f, figures) for f in findings]
-        ),
-        "## Recommendations",
-        *(block for horizon in HORIZONS for block in _recommendations(horizon, findings)),
-        "## What was not answered",
-        "\n".join(refusals),
-        f"*Made by perfkit {about['perfkit_version']}.*",
-    ]
-    return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def _about(about: dict[str, Any]) -> str:
-    lines = {
-        "Run": Path(about["parameters"]["profile"]).name,
-        "Recorded with": ", ".join(sorted({f"{c['tool']} {c['tool_version']}".strip() for c in about["captures"]})),
-        "GPUs": ", ".join(about["devices"]) or "not recorded",
-        "Seen": about["selection"],
-    }
-    said = [*lines.items(), *(("Note", note) for note in remarks(about["notes"]))]
-    return "\n".join(f"- **{term}**: {_safe(text)}" for term, text in said)
+def figures_markdown(content: dict[str, Any]) -> str:
+    """Return all figures as a table in Markdown, from the content of `summary.json`."""
+    about = content["inputs"]
+    rows = [_row(figure) for figure in content["figures"].values()]
+    table = _markdown_table(("figure", "value", "definition", "source"), rows)
+    made = f"Made {about['made_at']} by perfkit {about['perfkit_version']}. Selection: {_safe(about['selection'])}."
+    return f"# All figures of {_safe(Path(about['parameters']['profile']).name)}\n\n{made}\n\n{table}\n"
 
 
-def _finding(finding: dict[str, Any], figures: dict[str, Any]) -> str:
-    doubts = f" Against it: {_safe('; '.join(finding['against']))}." if finding["against"] else ""
-    sure = f"{finding['severity']}, {finding['confidence']} confidence"
-    told = ", ".join(f"{_safe(figures[id]['label'])} {_value(figures[id])}" for id in finding["evidence"])
-    evidence = f" Evidence: {told}." if told else ""
-    return f"- **{_safe(finding['title'])}** ({sure}). {_safe(finding['explanation'])}{evidence}{doubts}"
+def _template(name: str) -> Template:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    folder = report_html.TEMPLATES / "perfkit"
+    environment = Environment(loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True)
+    environment.filters |= {"text": _safe, "link": _value}
+    return environment.get_template(name)
 
 
-def _value(figure: dict[str, Any]) -> str:
-    """Return a figure's text as a link to the cell of the page that shows it."""
-    cell, text = figure.get("cell"), _safe(figure["text"])
-    return f"[{text}](index.html#{cell['notebook']}-{cell['id']})" if cell else text
+def _value(figure: dict[str, Any], text: str = "") -> str:
+    """Return a figure's text, or another, as a link to the cell that shows it."""
+    cell, text = figure.get("cell"), _safe(text or figure["text"])
+    return f"[{text}]({links.address(cell['notebook'])}#{cell['notebook']}-{cell['id']})" if cell else text
 
 
 def _row(figure: dict[str, Any]) -> tuple[str, ...]:
     files = (f"[{_safe(Path(path).stem)}]({path})" for path in figure.get("tables", ()))
     source = ", ".join([_safe(figure["source"]), *files])
     return _safe(figure["label"]), _value(figure), _safe(figure["definition"]), source
-
-
-def _opportunity(finding: dict[str, Any], figures: dict[str, Any]) -> tuple[str, ...]:
-    now = _value(figures[finding["evidence"][0]]) if finding["evidence"] else ""
-    gain = finding["gain"]
-    return _safe(finding["title"]), now, _safe(finding["target"]), _safe(gain["text"]), _safe(gain["reason"])
-
-
-def _recommendations(horizon: str, findings: list[dict[str, Any]]) -> list[str]:
-    steps = dict.fromkeys(step for f in findings for step in f["advice"].get(horizon, ()))
-    return [f"### {horizon.capitalize()}", "\n".join(f"- {_safe(step)}" for step in steps)] if steps else []
 
 
 def _markdown_table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:

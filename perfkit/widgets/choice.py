@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from html import unescape
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -87,6 +88,7 @@ LONGEST_CHOICE, LONGEST_PROGRAM = 100_000, 50_000_000  # bytes that are read
 # What a choice consists of, and of what each part is a list; `kernels` is one text.
 FIELDS: dict[str, type] = {"ranks": int, "gpus": int, "window": int, "kernels": str, "families": str}
 CHOICES = list(FIELDS)
+ARRANGED = ("shown", "hidden", "closed", "pinned")  # lanes of a timeline
 LONGEST = 120  # characters of a pattern in a sentence
 LAST = 2**63 - 1  # ns that a table can hold
 
@@ -97,7 +99,8 @@ class Explorer(traitlets.HasTraits):
     `ranks`, `gpus`, `window`, `kernels` and `families` are what `perfkit.select` takes, and can be set. Observe
     `selection`, the Selection or None, and `problem`, why there is none: both change once per choice. `lanes` are the
     run's sorted operations, `totals` the time per kernel name, `last` the choice of an earlier session, offered and
-    never taken, `files` the paths beside the run by the notebooks' parameter.
+    never taken, `files` the paths beside the run by the notebooks' parameter. `arranged` are the lanes of the timeline
+    that are `shown` beside the streams, and the labels of those `hidden`, `closed` and `pinned`: kept for the run.
     """
 
     ranks: Any = traitlets.Tuple()
@@ -107,6 +110,8 @@ class Explorer(traitlets.HasTraits):
     families: Any = traitlets.Tuple()
     selection: Any = traitlets.Any()
     problem = traitlets.Unicode("")
+    arranged: Any = traitlets.Dict()
+    pointed: Any = traitlets.Tuple()
 
     def __init__(
         self, source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
@@ -121,7 +126,9 @@ class Explorer(traitlets.HasTraits):
         self.totals = self.lanes.totals()
         self.last: dict[str, Any] = {}
         self._begin(start)
+        self.arranged = last_lanes(self.run)
         self.observe(self._changed, CHOICES)
+        self.observe(lambda change: store_lanes(self.run, change["new"]), "arranged")
         from perfkit.widgets.page import Page
 
         self.view = Page(self, show)
@@ -172,6 +179,28 @@ class Explorer(traitlets.HasTraits):
             numbers = f"0 to {there['step'].max()}" if len(there) else "none: nothing repeats"
             raise ValueError(f"step: {step} is not among the steps that were found ({numbers})")
         self.window = int(rows["start_ns"].min()), int((rows["start_ns"] + rows["dur_ns"]).max())
+
+    def lead(self, row: str) -> None:
+        """Choose the time of a table's row (JSON, names escaped), with some before and after, or else its kernel."""
+        with suppress(ValueError, TypeError, KeyError, traitlets.TraitError):
+            values = json.loads(row)
+            if "start_ns" in values:
+                start, dur = int(values["start_ns"]), int(values["dur_ns"])
+                around = 0 if "step" in values else dur // 2 + 1
+                first, last = self.offer.span
+                self.window = max(start - around, first), min(start + dur + around, last)
+            elif "family" in values:
+                self.kernels = unescape(values["name"])
+
+    def look_at(self, start_ns: int, dur_ns: int, name: str = "") -> None:
+        """Move timeline and window to an interval, such as a row of a table: with as much before and after it.
+
+        Without a timeline the window is the interval, at least 1 ns of it.
+        """
+        if not self._trait_notifiers.get("pointed"):
+            self.window = int(start_ns), int(start_ns) + max(int(dur_ns), 1)
+        self.pointed = ()
+        self.pointed = int(start_ns), int(dur_ns), name
 
     @traitlets.validate("ranks", "gpus", "families")
     def _listed(self, proposal: Any) -> tuple[Any, ...]:
@@ -348,6 +377,24 @@ def store_choice(run: Run, chosen: dict[str, Any]) -> None:
     place = _place(run)
     if place is not None:
         _write(place, json.dumps(chosen).encode())
+
+
+def last_lanes(run: Run) -> dict[str, list[str]]:
+    """Return how the lanes of a run's timeline were arranged last; empty if nothing is stored that is like it."""
+    place = _place(run)
+    try:
+        content = json.loads(_content(place.with_suffix(".lanes"), LONGEST_CHOICE)) if place else {}
+    except (ValueError, RecursionError):
+        return {}
+    is_like = isinstance(content, dict) and all(isinstance(v, list) for v in content.values())
+    return {name: [str(one) for one in content.get(name, [])] for name in ARRANGED} if content and is_like else {}
+
+
+def store_lanes(run: Run, arranged: dict[str, Any]) -> None:
+    """Store how the lanes of a run's timeline are arranged."""
+    place = _place(run)
+    if place is not None:
+        _write(place.with_suffix(".lanes"), json.dumps(arranged).encode())
 
 
 def _place(run: Run) -> Path | None:

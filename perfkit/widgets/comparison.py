@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 import pandas as pd
@@ -95,9 +95,10 @@ PARTS = {
 }
 VERDICT, RUNS = "verdict", "runs"
 COMPARING = "The two runs are being compared. What changed follows here."
-MOVED_ON = "Another choice was made before the two runs were compared."
+MOVED_ON = "Another choice was made before this one was answered."
 _ONE = Lock()
-_LATER: WeakKeyDictionary[Selection, dict[tuple[Run | Selection | None, str], Later[Comparison]]] = WeakKeyDictionary()
+_LATER: WeakKeyDictionary[Selection, dict[Hashable, Later[Any]]] = WeakKeyDictionary()
+T = TypeVar("T")
 
 
 class _Comparing:
@@ -122,24 +123,33 @@ class _Comparing:
         return [sentence, *(part for name in names for part in made(name, both)), *runs]
 
     def _comparison(self, view: Selection) -> Comparison:
-        """Return the comparison; in an explorer it is made beside all else, which Pending says meanwhile."""
-        if isinstance(self._source, Selection) or self._earlier is None:
-            return verdict.against(view, baseline=self._baseline, peaks=self._peaks)
-        key = self._baseline, self._peaks
-        later = _LATER.setdefault(view, {}).setdefault(key, Later(partial(self._compared, view)))
-        both = later.soon()
-        if later.failed:
-            raise later.failed
-        if both is None:
-            raise Pending(later, COMPARING)
-        return both
+        compared = partial(verdict.against, baseline=self._baseline, peaks=self._peaks)
+        if self._earlier is None:
+            return compared(view)
+        return aside(self._source, view, (self._baseline, self._peaks), compared, COMPARING)
 
-    def _compared(self, view: Selection) -> Comparison:
-        """Compare one choice at a time, and none that was left while another was compared."""
-        with _ONE:
-            if self._source.selection is not view:
-                raise PerfkitError(MOVED_ON)
-            return verdict.against(view, baseline=self._baseline, peaks=self._peaks)
+
+def aside(source: Selection | Explorer, view: Selection, key: Hashable, make: Callable[[Selection], T], why: str) -> T:
+    """Return what `make` makes of a choice; in an explorer it is made beside all else, and Pending says so meanwhile.
+
+    One choice is answered at a time, and none that was left before its turn. Equal `key` share an answer.
+    """
+    if isinstance(source, Selection):
+        return make(view)
+    later = _LATER.setdefault(view, {}).setdefault(key, Later(partial(_in_turn, source, view, make)))
+    made = later.soon()
+    if later.failed:
+        raise later.failed
+    if made is None:
+        raise Pending(later, why)
+    return cast(T, made)
+
+
+def _in_turn(source: Explorer, view: Selection, make: Callable[[Selection], T]) -> T:
+    with _ONE:
+        if source.selection is not view:
+            raise PerfkitError(MOVED_ON)
+        return make(view)
 
 
 def compare(

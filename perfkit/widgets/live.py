@@ -1,12 +1,17 @@
-"""What a view puts on the page: charts, tables and sentences, once or whenever the explorer's choice changes."""
+"""What changes on the page by itself: views that follow the explorer's choice, and a log that is being written.
+
+A view is charts, tables and sentences, put on the page once or whenever the choice changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from html import escape
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from weakref import WeakKeyDictionary
@@ -21,15 +26,18 @@ from perfkit.analysis.causes import Determinable, determinable
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.lanes import Idle
+from perfkit.analysis.monitoring.alignment import bins
 from perfkit.analysis.operators.totals import Operators
-from perfkit.charts import tables
+from perfkit.charts import monitor, monitor_lines, tables
 from perfkit.charts.tables import Searchable
 from perfkit.charts.theme import MIME
-from perfkit.errors import PerfkitError
+from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
-from perfkit.format import printable
-from perfkit.run import Run
+from perfkit.format import duration, printable
+from perfkit.readers import reader, recognise, unrecognised
+from perfkit.run import Run, load
 from perfkit.selection import Selection
+from perfkit.tables import SAMPLES
 
 if TYPE_CHECKING:
     from perfkit.widgets.choice import Explorer
@@ -43,8 +51,7 @@ class Later(Generic[T]):
 
     def __init__(self, make: Callable[[], T]) -> None:
         self._make: Callable[[], T] | None = make
-        self._begun, self._over = False, Event()
-        self._changing = Lock()
+        self._begun, self._over, self._changing = False, Event(), Lock()
         self._listeners: list[tuple[Heard, asyncio.AbstractEventLoop]] = []
         self.made: T | None = None
         self.failed: PerfkitError | None = None
@@ -110,8 +117,14 @@ PAUSE = 0.1  # s without a change of the choice before a live view draws it
 KEPT = 8  # answers of a live view: who returns to a choice does not wait again
 LONGEST = 600  # characters of a sentence
 UNTIL = "Until then the choice before is shown, paler."
-OLD = "perfkit-old"  # the class of what is shown of the choice before
-PALE = f"<style>.{OLD}{{opacity:.45}}</style>"
+OLD, PALE = "perfkit-old", "<style>.perfkit-old{opacity:.45}</style>"  # the class of what is shown of the choice before
+FRESH = 10.0  # s since a file was changed, in which it counts as being written
+REST = 4  # times as long as the last reading took, a file is not read again
+SECOND = 1_000_000_000
+TICK = 1.0  # s of the clock
+BINS, STILL_BINS = 120, 300
+SPANS = {"all": None, "last hour": 3600 * SECOND, "last 5 min": 300 * SECOND, "last min": 60 * SECOND}
+LONGEST_NAME, LONGEST_PROBLEM = 60, 400  # characters
 
 
 class Chart(Protocol):
@@ -125,8 +138,15 @@ Part = Chart | Table | str
 Make = Callable[[Selection], Sequence[Part]]
 
 
+def _data(view: Shown | Live) -> pd.DataFrame | None:
+    """The frame of the first table that can be searched; None without one."""
+    return next((part.data for part in view.parts if isinstance(part, Searchable)), None)
+
+
 class Shown:
     """Parts in their order, as a notebook and the report show them."""
+
+    data = property(_data)
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.parts = tuple(parts)
@@ -145,7 +165,9 @@ class Shown:
 
 
 class Live:
-    """Parts that are made again once a changed choice has rested; `view` is the widget, `parts` what it shows."""
+    """Parts that follow a choice; `view` is the widget, `parts` what it shows, `row` the row clicked last, as JSON."""
+
+    data = property(_data)
 
     def __init__(self, explorer: Explorer, make: Make) -> None:
         self.explorer, self._make = explorer, make
@@ -153,6 +175,11 @@ class Live:
         self._wait = ""
         self._answers: dict[tuple[object, ...], tuple[Part, ...]] = {}
         self.view = ipywidgets.VBox()
+        self.row = ipywidgets.Text(layout={"display": "none"})
+        self.row.add_class("perfkit-leads-to")
+        self.row.observe(lambda change: explorer.lead(change["new"]), "value")
+        self.box = ipywidgets.VBox([self.view, self.row])
+        self.box.add_class("perfkit-leads")
         self._scripts = ipywidgets.Output(layout={"display": "none"})
         self._status = ipywidgets.HTML()
         self._drawn: tuple[object, ...] = ()
@@ -162,7 +189,7 @@ class Live:
         self._replace()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        return self.view._repr_mimebundle_(**options)
+        return self.box._repr_mimebundle_(**options)
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -305,10 +332,12 @@ def _made(selection: Selection, make: Make) -> tuple[Part, ...]:
 
 
 def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, Determinable]:
-    """Return GAPS of the choice `view`, and whether its causes can be told; Pending without a large run's index."""
+    """Return GAPS of the choice `view`, and whether their causes are known; Pending without a large run's index."""
     if isinstance(source, Selection):
         chosen = (view.all_kernels, view.copies, view.api_calls)
-        return idle_gaps(*chosen, window=view.window, ranges=view.ranges, os_calls=view.os_calls), determinable(*chosen)
+        return idle_gaps(*chosen, window=view.measured, ranges=view.ranges, os_calls=view.os_calls), determinable(
+            *chosen
+        )
     run = view.run
     tables = (run.kernels, run.copies, run.api_calls)
     index = _index_of(_IDLE, run, lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls), "idle times")
@@ -341,3 +370,131 @@ def _index_of(indexes: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callabl
     if index is None:
         raise Pending(later, f"The {what} of {len(run.kernels):,} kernels are being looked for. They follow here.")
     return index
+
+
+class Log:
+    """A file that grows, read without the cache; `problem` is why not yet; ReadError if no reader knows its kind."""
+
+    def __init__(self, path: Path) -> None:
+        if recognise(path) is None:
+            raise unrecognised(path)
+        self.samples, self.name, self.problem = SAMPLES.empty(), path.name, ""
+        self._path, self._seen, self._rest_until = path, (0, 0), 0.0
+        self.renew()
+
+    def renew(self) -> bool:
+        """Read the file if it has changed, and return whether there is news."""
+        start = time.monotonic()
+        if start < self._rest_until:
+            return False
+        try:
+            stat = self._path.stat()
+            if self._seen == (stat.st_mtime_ns, stat.st_size):
+                return False
+            self._seen = stat.st_mtime_ns, stat.st_size
+            name = recognise(self._path)
+            if name is None:
+                raise unrecognised(self._path)
+            self.samples, self.problem = Run([reader(name).read(self._path)]).samples, ""
+        except OSError as e:
+            self.problem = f"{self._path}: cannot be read ({e.strerror})."
+        except ReadError as e:
+            self.problem = str(e)
+        now = time.monotonic()
+        self._rest_until = now + REST * (now - start)
+        return True
+
+
+class LiveMonitor:
+    """A log that grows, shown up to where the slider stands (`slider.value`, s); at its end it moves on with the log.
+
+    The browser counts ticks in ``play.value``, so that nothing runs when the page is closed.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self.source = log
+        self.play = ipywidgets.Play(max=2**31 - 1, interval=round(1000 * TICK), show_repeat=False)
+        wide, narrow = {"flex": "1 1 220px"}, {"width": "210px"}
+        show = {"description": "until (s)", "continuous_update": False, "readout_format": ".1f"}
+        self.slider = ipywidgets.FloatSlider(layout=wide, **show)
+        self.span = ipywidgets.Dropdown(options=list(SPANS), value="last 5 min", description="show", layout=narrow)
+        self.status, self.picture = ipywidgets.HTML(), ipywidgets.Output()
+        row = ipywidgets.HBox([self.play, self.slider, self.span], layout={"flex_flow": "row wrap"})
+        self.view = ipywidgets.VBox([row, self.status, self.picture])
+        self._renewed()
+        self.slider.value = self.slider.max
+        self._draw()
+        self.play.observe(self._ticked, "value")
+        self.play.observe(self._say, "playing")
+        self.slider.observe(self._draw, "value")
+        self.span.observe(self._draw, "value")
+
+    def _repr_mimebundle_(self, **options: Any) -> Any:
+        return self.view._repr_mimebundle_(**options)
+
+    def step(self) -> None:
+        """Read what was added to the log; a slider at the end moves to the new end."""
+        before, follows = self.slider.value, self._follows()
+        if not self.source.renew():
+            return
+        self._renewed()
+        if follows:
+            self.slider.value = self.slider.max
+        if self.slider.value == before:
+            self._draw()
+
+    def _follows(self) -> bool:
+        return bool(self.slider.value == self.slider.max)
+
+    def _ticked(self, change: Any) -> None:
+        """Step; Play's button to stop sets its ticks back to 0, which is no step."""
+        if change["new"] > change["old"]:
+            self.step()
+
+    def _renewed(self) -> None:
+        """Set the ends of the slider, and how high each metric goes."""
+        samples = self.source.samples
+        self._seen = samples[samples["metric"].isin(list(monitor_lines.NAMES))]
+        tops = self._seen.groupby("metric", observed=True)["value"].max()
+        self._tops = {str(metric): float(top) for metric, top in tops.items()}
+        times = self._seen["time_ns"]
+        first, last = (int(times.min()), int(times.max())) if len(times) else (0, 0)
+        with self.slider.hold_trait_notifications():
+            self.slider.min, self.slider.max = first / SECOND, last / SECOND
+            self.slider.step = max((last - first) / SECOND / 1000, 0.001)
+
+    def _draw(self, _: Any = None) -> None:
+        first, until = (round(limit * SECOND) for limit in (self.slider.min, self.slider.value))
+        span = SPANS[self.span.value]
+        window = first if span is None else max(first, until - span), until + 1  # half open
+        drawn = monitor_lines.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
+        text = str(drawn["description"])
+        output = {"output_type": "display_data", "data": {MIME: drawn, "text/plain": text}, "metadata": {}}
+        self.picture.outputs = (output,)
+        self._say()
+
+    def _say(self, _: Any = None) -> None:
+        """Write how much of the log is shown, and why the reader cannot read more."""
+        past, whole = (duration((end - self.slider.min) * SECOND) for end in (self.slider.value, self.slider.max))
+        waits = "; press Play to follow it" if self._follows() and not self.play.playing else ""
+        lines = [f"{printable(self.source.name, LONGEST_NAME)}: {past} of {whole}{waits}"]
+        lines += [printable(self.source.problem, LONGEST_PROBLEM)] if self.source.problem else []
+        self.status.value = "<br>".join(escape(line) for line in lines)
+
+
+def live_monitor(source: str | Path) -> LiveMonitor | monitor_lines.Still:
+    """Show a log of the GPUs and follow it while it is being written.
+
+    perfkit follows a file that was changed in the last 10 s, such as the one that ``nvidia-smi ... -l 1 -f gpu.csv``
+    is writing. Of any other log, and where nobody can press Play (papermill, nbconvert, a program), it shows a chart.
+    `source` is the path of a log, or of a folder. Raises ReadError if nothing is there, or no reader can read it.
+    """
+    path = Path(source)
+    if is_watched() and is_growing(path):
+        return LiveMonitor(Log(path))
+    return monitor.dashboard(bins(load(path).samples, bins=STILL_BINS))
+
+
+def is_growing(path: Path) -> bool:
+    """Return whether a file was changed just now, so that more lines are likely to follow."""
+    return path.is_file() and time.time() - path.stat().st_mtime < FRESH

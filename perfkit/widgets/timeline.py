@@ -1,7 +1,8 @@
-"""The timeline of an explorer: drag to zoom in, click a kernel for its dossier."""
+"""The timeline of an explorer: gestures become its window, a click shows what is known, a search marks and jumps."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from html import escape
@@ -13,16 +14,48 @@ import pandas as pd
 
 from perfkit.analysis.intervals import Window
 from perfkit.analysis.lanes import Lanes, Launching
-from perfkit.charts.detail import BINS, CHOSEN, CLICKED, RESET, SPANS, canvas, timeline
+from perfkit.charts.detail import (
+    BINS,
+    CLICKED,
+    FILTER,
+    FIND,
+    FLAME,
+    GPU,
+    LINE,
+    LINES,
+    LOOKED,
+    SEARCH,
+    SPANS,
+    Canvas,
+    timeline,
+)
 from perfkit.charts.tables import card
-from perfkit.charts.theme import FAMILY_COLOURS, devices
-from perfkit.format import TIME, duration, elided, printable, size, unit
+from perfkit.charts.theme import FAMILY_COLOURS, MOST_ROWS, devices
+from perfkit.format import duration, elided, printable, size
 from perfkit.run import Run
 from perfkit.selection import Selection, extent
 from perfkit.tables import API_CALLS
-from perfkit.widgets import timeline_data
+from perfkit.widgets import timeline_data, timeline_search
 from perfkit.widgets.live import Later
-from perfkit.widgets.timeline_data import BINS_ACROSS, Dossiers, Part, Source, chosen, copied, empty, launched, part
+from perfkit.widgets.timeline_data import (
+    LINED,
+    NEEDED,
+    ON_GPU,
+    THREAD,
+    Dossiers,
+    Part,
+    Source,
+    chosen,
+    copied,
+    empty,
+    explained,
+    fitting,
+    joined,
+    launched,
+    part,
+    projected,
+    titled,
+)
 
 
 class Chooser(Protocol):
@@ -33,6 +66,8 @@ class Chooser(Protocol):
     window: tuple[int, ...]
     selection: Selection | None
     problem: str
+    kernels: str
+    arranged: dict[str, Any]
 
     @property
     def steps(self) -> pd.DataFrame:
@@ -50,11 +85,21 @@ MOST_STREAMS = 40
 NONE = "no operation"
 NO_CALL = Launching(API_CALLS.empty())
 BESIDE: dict[str, tuple[Callable[[pd.DataFrame], Source], Callable[[Chooser], pd.DataFrame]]] = {
+    ON_GPU: (timeline_data.on_gpus, lambda chooser: _projected(chooser.run)),
     "copies": (timeline_data.copies, lambda chooser: chooser.run.copies),
     "API calls": (timeline_data.calls, lambda chooser: chooser.run.api_calls),
     "NVTX ranges": (timeline_data.ranges, lambda chooser: chooser.run.ranges),
+    "operators": (timeline_data.operators, lambda chooser: chooser.run.ops),
+    "Python": (timeline_data.python_calls, lambda chooser: chooser.run.python_calls),
+    "OS calls": (timeline_data.os_calls, lambda chooser: chooser.run.os_calls),
+    "collectives": (timeline_data.collectives, lambda chooser: chooser.run.collectives),
     "steps": (timeline_data.steps, lambda chooser: chooser.steps),
 }
+SWITCHES = (*BESIDE, *LINED)
+
+
+def _projected(run: Run) -> pd.DataFrame:
+    return projected(run.ranges, run.kernels, run.api_calls)
 
 
 class Levels:
@@ -102,8 +147,11 @@ class Levels:
         self._launching.now()
         return Dossiers(self.run, self.lanes, self._launching.made or NO_CALL)
 
-    def operations(self, seen: Selection, window: Window) -> Part:
-        """Return the streams: all that the chosen GPUs have, also where they rest, so that lanes keep their place."""
+    def operations(self, seen: Selection, window: Window, *, most: int = MOST_ROWS) -> Part:
+        """Return the streams: all that the chosen GPUs have, also where they rest, so that lanes keep their place.
+
+        `most`: the rows that a picture has room for; many lanes are divided into fewer bins.
+        """
         ranks, gpus = self._worked("rank", seen.ranks), self._worked("gpu", seen.gpus)
         if ranks is None or gpus is None:
             return Part([], empty(BINS), empty(SPANS), 0, NONE)
@@ -114,17 +162,30 @@ class Levels:
         note = "" if len(streams) == every else f"These are the busiest {len(streams)} of {every} streams."
         labels = devices(streams).tolist()
         if count > MOST:
-            bins = self.lanes.busy(window=window, bins=BINS_ACROSS, ranks=ranks, gpus=gpus, names=names)
-            return Part(labels, _in_lanes(bins, streams)[[*BINS]], empty(SPANS), count, counted, note)
+
+            def binned(across: int) -> pd.DataFrame:
+                bins = self.lanes.busy(window=window, bins=across, ranks=ranks, gpus=gpus, names=names)
+                return _in_lanes(bins, streams)[[*BINS]]
+
+            return Part(labels, fitting(binned, most), empty(SPANS), count, counted, note)
         intervals = self.lanes.intervals(window=window, ranks=ranks, gpus=gpus, names=names, most=MOST)
         spans, why = self._described(_in_lanes(intervals, streams))
-        return Part(labels, empty(BINS), spans, count, counted, " ".join(filter(None, (note, why))))
+        return Part(labels, empty(BINS), spans, count, counted, " ".join(filter(None, (note, why))), "OPERATIONS")
 
-    def beside(self, name: str, seen: Selection, window: Window) -> Part:
+    def beside(self, name: str, seen: Selection, window: Window, *, most: int = MOST_ROWS) -> Part:
         """Return the lanes of one of `BESIDE`; none, and why, while its table is being sorted."""
         why = self._lacking(self._sources[name], name[:1].upper() + name[1:])
         source = self._sources[name].made
-        return part(source, seen, window) if source else Part([], empty(BINS), empty(SPANS), 0, "", why)
+        return part(source, seen, window, most=most) if source else Part([], empty(BINS), empty(SPANS), 0, "", why)
+
+    def lane_of(self, name: str, row: pd.Series) -> str:
+        """Return the label of the lane of one of `BESIDE` with a row of a thread; empty while it is not read."""
+        source = self._sources[name].made
+        if source is None:
+            return ""
+        lanes = source.lanes
+        is_it = np.logical_and.reduce([lanes[column] == row[column] for column in THREAD])
+        return str(lanes.loc[is_it, "label"].iloc[0]) if is_it.any() else ""
 
     def _worked(self, column: str, chosen: Sequence[int]) -> list[int] | None:
         """Return those chosen that have operations, not readings alone; None if none has."""
@@ -162,50 +223,48 @@ class Levels:
         return pd.DataFrame({**columns, "name": name, "kind": kind, **lone, **launch})[[*SPANS]], why
 
 
-MOST_GPUS, LONGEST_PATTERN = 3, 40  # named in a title; characters of a pattern
-HINT = "Drag across to look closer; double-click for the whole recording."
-FILLED = "A lane is filled to the share of each bin's time that it was busy; grey is idle."
-SINGLE = "One bar per operation: click it for what is known of it."
 NOTHING = "No kernel or copy ran in this window. Choose a longer one, or the whole recording."
 SOON = "The CUDA calls are still being read; what is known of this operation follows."
+MOST_OWNED = 20_000  # operations of one range that are marked one by one
 LONGEST = 60  # characters of a name in a caption
-MOVES = {"whole recording": "home", "zoom out": "search-minus", "left": "arrow-left", "right": "arrow-right"}
 
 
 class Zoomable:
-    """The timeline of an explorer; `view` holds the buttons, the picture, and what was clicked."""
+    """The timeline of an explorer; `view` holds the switches of lanes, the picture, and what was clicked."""
 
     def __init__(self, explorer: Chooser) -> None:
         self.explorer, self.levels = explorer, Levels(explorer, self._draw_again)
-        self._awaited = ""  # the operation that was clicked before what is known of it was read
+        self._awaited: dict[str, Any] = {}  # what was clicked before what is known of it was read
         self._drawn: tuple[Any, ...] = ()
-        self._axis_ns = 1.0  # ns that one is on the axis that is seen
-        self.picture = canvas()
-        self.moves = {name: _button(ipywidgets.Button, name, icon=icon) for name, icon in MOVES.items()}
-        self.beside = {name: _button(ipywidgets.ToggleButton, name) for name in BESIDE}
+        self._spans, self._tables = empty(SPANS), np.zeros(0, object)  # what is drawn one by one, and the table of each
+        self._found: timeline_search.Matches | None = None
+        self._asked, self._place = "", 0  # what is searched, and the middle of the match that was jumped to
+        self.picture = Canvas(layout={"width": "100%"})
+        self.beside = {name: ipywidgets.ToggleButton(description=name, layout={"width": "auto"}) for name in SWITCHES}
+        present = {name for profile in explorer.run.profiles for name in profile.loaders}
+        for name, toggle in self.beside.items():
+            toggle.layout.display = None if NEEDED[name] in present else "none"
+            toggle.value = NEEDED[name] in present and name in explorer.arranged.get("shown", ())
+        self.picture.arranged = explorer.arranged
         self.said, self.known = ipywidgets.HTML(), ipywidgets.HTML()
-        buttons = [*self.moves.values(), ipywidgets.Label("also show"), *self.beside.values()]
+        buttons = [ipywidgets.Label("also show"), *self.beside.values()]
         row = ipywidgets.HBox(buttons, layout={"flex_flow": "row wrap"})
         self.view = ipywidgets.VBox([row, self.said, self.picture, self.known])
-        self._observe()
+        self.explorer.observe(self._draw, ["selection", "problem"])
+        for toggle in self.beside.values():
+            toggle.observe(self._draw, "value")
+            toggle.observe(self._arranged, "value")
+        self.picture.observe(self._arranged, "arranged")
+        explorer.observe(lambda change: self.jump(*change["new"]) if change["new"] else None, ["pointed"])
+        self.picture.listen(self.heard)
         self._draw()
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         return self.view._repr_mimebundle_(**options)
 
-    def _observe(self) -> None:
-        self.explorer.observe(self._draw, ["selection", "problem"])
-        for toggle in self.beside.values():
-            toggle.observe(self._draw, "value")
-        for button in self.moves.values():
-            button.on_click(lambda pressed: self.go(pressed.description))
-        self.picture.listen(CHOSEN, self._brushed)
-        self.picture.listen(CLICKED, self._clicked)
-        self.picture.listen(RESET, lambda _: self.go("whole recording"))
-
     @property
     def whole(self) -> Window:
-        """From the first to the last operation, as the explorer's overview; the recording where there is none."""
+        """From the first to the last operation; the recording where there is none."""
         span = self.explorer.lanes.span
         first, last = span if span[1] > span[0] else extent(self.explorer.run)
         return first, max(last, first + 1)
@@ -216,19 +275,29 @@ class Zoomable:
         seen = self.explorer.selection
         return seen.window if seen is not None and seen.window else self.whole
 
-    def go(self, where: str) -> None:
-        """Move the explorer's window: to the "whole recording", "zoom out", "left" or "right" by half its length."""
-        first, last = self.window
-        half = max((last - first) // 2, 1)
-        if where == "whole recording":
-            self.explorer.window = ()
-        elif where == "zoom out":
-            self._look(first - half, last + half)
-        else:
-            start, end = self.whole
-            by = -half if where == "left" else half
-            by = min(max(by, start - first), end - last)  # keeps its length at the ends
-            self._look(first + by, last + by)
+    def heard(self, gesture: dict[str, Any]) -> None:
+        """Answer a gesture of `perfkit.charts.detail.Canvas`."""
+        kind, start = gesture.get("kind"), self.whole[0]
+        if kind == LOOKED:
+            self._look(start + int(gesture["first"]), start + int(gesture["last"]))
+        elif kind == CLICKED:
+            self._clicked(gesture)
+        elif kind == SEARCH:
+            self._search(str(gesture["text"]))
+        elif kind == FIND:
+            self._step(start + int(gesture["at"]), int(gesture["step"]))
+        elif kind == FILTER:
+            self.explorer.kernels = str(gesture["text"])  # what nothing matches is the explorer's `problem`
+
+    def _arranged(self, _: Any) -> None:
+        """Keep which lanes are switched on, hidden, closed and pinned."""
+        shown = [name for name, toggle in self.beside.items() if toggle.value]
+        self.explorer.arranged = {**self.picture.arranged, "shown": shown}
+
+    def jump(self, start_ns: int, dur_ns: int, name: str = "") -> None:
+        """Move the explorer's window to an interval, with as much before and after it, and mark it in the picture."""
+        self._look(start_ns - max(dur_ns, 500), start_ns + dur_ns + max(dur_ns, 500))
+        self.picture.chosen = {"start": start_ns - self.whole[0], "took": dur_ns, "name": name, "id": None}
 
     def _look(self, first: int, last: int) -> None:
         """Set the explorer's window, as far as it lies in the recording."""
@@ -236,10 +305,6 @@ class Zoomable:
         first = min(max(first, start), end - 1)
         last = max(min(last, end), first + 1)
         self.explorer.window = () if (first, last) == (start, end) else (first, last)
-
-    def _brushed(self, edges: list[float]) -> None:
-        first, last = sorted(round(edge * self._axis_ns) for edge in edges)
-        self._look(first, last)
 
     def _draw(self, _: Any = None) -> None:
         """Draw the choice, unless it is what is seen."""
@@ -264,36 +329,148 @@ class Zoomable:
         """Draw the lanes; return the sentence why there is nothing in them."""
         window = self.window
         self.levels.is_lacking = False
-        operations = self.levels.operations(seen, window)
-        parts = [operations, *(self.levels.beside(name, seen, window) for name in beside)]
+        most = MOST_ROWS // (1 + len(beside))
+        operations = self.levels.operations(seen, window, most=most)
+        named = {name: self.levels.beside(name, seen, window, most=most) for name in beside if name in BESIDE}
+        above = [named.pop(ON_GPU)] if ON_GPU in named else []
+        parts = [*above, operations, *named.values()]
+        types = [kind for one in parts for kind in [GPU if one is operations else FLAME] * len(one.labels)]
+        lines, lined = [pd.DataFrame(columns=[*LINES])], sum(len(part.labels) for part in parts)
+        for name in beside:
+            if name in LINED:
+                made, drawn = timeline_data.metrics(self.explorer.run.samples, seen, window, LINED[name])
+                lines += [drawn.assign(lane=drawn["lane"] + lined)] if len(drawn) else []
+                lined += len(made.labels)
+                types += [LINE] * len(made.labels)
+                parts.append(made)
         if not any(part.amount for part in parts):
             return NOTHING
-        self._axis_ns = unit(window[1] - window[0], TIME).size
         labels, bins, spans = joined(parts)
-        title = titled(operations, chosen(self.explorer.lanes.devices, seen), seen, window)
-        self.picture.draw(timeline(labels, bins, spans, window=window, title=title, explanation=explained(parts)))
+        self._spans = spans
+        self._tables = np.concatenate([np.full(len(part.spans), part.table, object) for part in parts])
+        devices_ = chosen(self.explorer.lanes.devices, seen)
+        told = [line for line in explained([operations, *above, *named.values()]) if line]
+        self.picture.drawing = timeline(
+            *(labels, bins, spans),
+            window=window,
+            whole=self.whole,
+            title=titled(operations, devices_, seen, window),
+            explanation=told,
+            lines=pd.concat(lines[1:] or lines, ignore_index=True),
+            types=types,
+        )
+        self._mark()
         return ""
 
-    def _clicked(self, number: str) -> None:
-        """Show the operation that was clicked: a row of KERNELS, or, counted down from -1, one of COPIES."""
-        seen, row = self.explorer.selection, int(number)
-        if seen is None:
+    def _clicked(self, gesture: dict[str, Any]) -> None:
+        """Show what was clicked: an operation of a GPU, or what a call, range or operator launched."""
+        drawing, seen = self.picture.drawing, self.explorer.selection
+        labels = [lane["label"] for lane in drawing["lanes"]]
+        if seen is None or gesture["lane"] not in labels:
             return
+        number = int(gesture["id"])
+        is_it = ((self._spans["lane"] == labels.index(gesture["lane"])) & (self._spans["id"] == number)).to_numpy(bool)
+        if not is_it.any():
+            return
+        at = int(np.flatnonzero(is_it)[0])
         launching = self.levels.launching
-        self._awaited = "" if launching else number
+        self._awaited = {} if launching else gesture
         if launching is None:
             self.known.value = f"<p>{SOON}</p>"
             return
-        run = self.explorer.run
-        if row < 0:
-            shown = {"This copy": copied(run, -1 - row, launching)}
+        span, table = self._spans.iloc[at], str(self._tables[at])
+        picked: dict[str, Any] = {
+            "start": int(span["start_ns"]) - self.whole[0],
+            "took": int(span["dur_ns"]),
+            "id": number,
+        }
+        picked |= {"label": gesture["lane"], "name": elided(str(span["name"]), LONGEST)}
+        if table == "OPERATIONS":
+            shown, picked["arrow"] = self._operation(number, seen, launching)
+        elif table:
+            shown, picked["owned"] = self._owner(table, number, span, seen)
         else:
-            launch = launched(run, row, launching)
-            name = str(launch["name"].iloc[0])
-            every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
-            shown = {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}
+            shown = {}
         cards = "".join(card(frame, caption=caption).html for caption, frame in shown.items())
         self.known.value = f'<div style="display:flex;flex-wrap:wrap;gap:0 3em">{cards}</div>'
+        self.picture.chosen = picked
+
+    def _operation(self, row: int, seen: Selection, launching: Launching) -> tuple[dict[str, pd.DataFrame], Any]:
+        """Return what is known of a row of KERNELS, or, from -1 down, of COPIES, and the line to its call."""
+        run, is_copy = self.explorer.run, row < 0
+        frame = (run.copies if is_copy else run.kernels).iloc[[-1 - row if is_copy else row]]
+        (call,) = launching.rows(*(frame[column].to_numpy() for column in ("rank", "process", "correlation")))
+        arrow = None
+        if call >= 0:
+            one = run.api_calls.iloc[call]
+            queue = int(frame["start_ns"].iloc[0]) - int(one["start_ns"]) - int(one["dur_ns"])
+            text = f"queued {duration(queue)}" if queue >= 0 else f"started {duration(-queue)} before the call ended"
+            arrow = {"start": int(one["start_ns"]) - self.whole[0], "took": int(one["dur_ns"]), "text": text}
+            arrow["lane"] = self.levels.lane_of("API calls", one)
+        if is_copy:
+            return {"This copy": copied(run, -1 - row, launching)}, arrow
+        launch = launched(run, row, launching)
+        name = str(launch["name"].iloc[0])
+        every = f"All launches of {elided(name, LONGEST)} in these {duration(self.window[1] - self.window[0])}"
+        return {"This launch": launch, every: self.levels.dossiers.of(name, seen, self.window)}, arrow
+
+    def _owner(
+        self, table: str, row: int, span: pd.Series, seen: Selection
+    ) -> tuple[dict[str, pd.DataFrame], list[int]]:
+        """Return what a row of a table of the CPU launched, as a card and as ids of operations."""
+        run = self.explorer.run
+        if table == "COPIES":
+            return {"This copy": copied(run, row, self.levels.launching or NO_CALL)}, []
+        kernels, moved = timeline_search.launched_in(run, table, row, seen)
+        own = run.kernels.take(kernels)
+        facts: dict[str, Any] = {"name": elided(str(span["name"]), LONGEST), "dur_ns": span["dur_ns"]}
+        facts |= {"kernels": len(own), "copies": len(moved), "total_ns": own["dur_ns"].sum()}
+        if len(own):
+            facts["starts_at"] = f"{own['start_ns'].min() / 1e9:.9f} s"
+            facts["span_ns"] = (own["start_ns"] + own["dur_ns"]).max() - own["start_ns"].min()
+        ids = [*kernels.tolist(), *(-1 - moved).tolist()]
+        return {"What it launched on the GPU": pd.DataFrame([facts])}, ids[:MOST_OWNED]
+
+    def _search(self, text: str) -> None:
+        """Find a text in the whole run; empty ends the search."""
+        self._asked, self._found, self._place, problem = text, None, 0, ""
+        seen = self.explorer.selection
+        if text.strip() and seen is not None:
+            try:
+                self._found = timeline_search.matches(self.explorer.run, timeline_search.query(text), seen)
+            except re.error as e:
+                problem = f"{e}: no regular expression"
+        self._mark(problem or (timeline_search.counted(self._found) if self._found else ""))
+
+    def _mark(self, said: str | None = None) -> None:
+        """Mark the matches in what is drawn."""
+        said = self.picture.found.get("said", "") if said is None else said
+        told: dict[str, Any] = {"said": said, "text": self._asked}
+        if self._found:
+            ids, hit = self._spans["id"].fillna(-(2**40)).to_numpy(np.int64), np.zeros(len(self._spans), bool)
+            of_gpu = self._tables == "OPERATIONS"
+            for table in timeline_search.TABLES:
+                mine = (self._tables == table) | (of_gpu & ((ids < 0) if table == "COPIES" else table == "KERNELS"))
+                rows = np.where(of_gpu & (table == "COPIES"), -1 - ids, ids)
+                hit[mine] |= self._found.says(table, rows[mine])
+            ticks = timeline_search.ticks(self._found, self.window) - self.whole[0]
+            told |= {"hit": np.flatnonzero(hit).tolist(), "ticks": ticks.tolist()}
+        self.picture.found = told
+
+    def _step(self, at: int, by: int) -> None:
+        """Move to the next match (the one before, if `by` is below 0), keeping the length of the window if it fits."""
+        if self._place and self.window[0] <= self._place < self.window[1]:
+            at = self._place  # not the middle of what is seen, where the recording ends near the match
+        step = self._found.step(at, by) if self._found else None
+        if self._found is None or step is None:
+            return
+        place, (first, last) = step
+        half = max((self.window[1] - self.window[0]) // 2, 2 * (last - first)) if self.explorer.window else 0
+        half = half or max(20 * (last - first), (self.whole[1] - self.whole[0]) // 200)
+        self._place = middle = first + (last - first) // 2
+        self._look(middle - half, middle + half)
+        self._mark(f"match {place + 1:,} of {timeline_search.counted(self._found)}")
+        self.picture.chosen = {"start": first - self.whole[0], "took": last - first, "name": "match", "id": None}
 
 
 def zoomable(explorer: Chooser) -> Zoomable:
@@ -301,43 +478,7 @@ def zoomable(explorer: Chooser) -> Zoomable:
     return Zoomable(explorer)
 
 
-def _button(kind: Any, name: str, **more: Any) -> Any:
-    return kind(description=name, layout={"width": "auto"}, **more)
-
-
 def _in_lanes(found: pd.DataFrame, streams: pd.DataFrame) -> pd.DataFrame:
     """Return the rows of the streams shown, with the number of their lane."""
     lane = pd.MultiIndex.from_frame(streams).get_indexer(pd.MultiIndex.from_frame(found[STREAM]))
     return found.assign(lane=lane)[lane >= 0].reset_index(drop=True)
-
-
-def joined(parts: Sequence[Part]) -> tuple[list[str], pd.DataFrame, pd.DataFrame]:
-    """Return labels, bins and intervals of all parts, with the lanes numbered on."""
-    labels: list[str] = []
-    frames: dict[str, list[pd.DataFrame]] = {"bins": [], "spans": []}
-    for lane_part in parts:
-        for name, rows in frames.items():
-            frame: pd.DataFrame = getattr(lane_part, name)
-            rows += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
-        labels += lane_part.labels
-    bins = pd.concat(frames["bins"], ignore_index=True) if frames["bins"] else parts[0].bins
-    return labels, bins, pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans
-
-
-def titled(part: Part, places: pd.DataFrame, seen: Selection, window: Window) -> str:
-    """Return what is seen of the operations on the devices with these ranks and GPUs."""
-    names = devices(places).tolist()
-    gpus = ", ".join(names) if len(names) <= MOST_GPUS else f"{len(names)} GPUs"
-    chosen = f", kernels matching “{printable(seen.pattern, LONGEST_PATTERN)}”" if seen.pattern else ""
-    chosen += f", {', '.join(seen.families)} kernels" if seen.families else ""
-    return f"{gpus or 'No GPU'}: {part.counted} in {duration(window[1] - window[0])}{chosen}"
-
-
-def explained(parts: Sequence[Part]) -> list[str]:
-    """Return lines on how many intervals lie in the lanes beside the streams, and how to read them."""
-    first, *beside = parts
-    counted = "; ".join(part.counted for part in beside if part.counted)
-    notes = [part.said for part in parts if part.said]
-    reading = [FILLED] if any(len(part.bins) for part in parts) else []
-    reading += [SINGLE] if len(first.spans) else []
-    return [line for line in (f"{counted}." if counted else "", *notes, " ".join(reading), HINT) if line]

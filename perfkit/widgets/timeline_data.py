@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +12,15 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import dossier as dossiers
-from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_together
+from perfkit.analysis.causes import is_launch, is_memory, is_sync, numbered_together, started_by
 from perfkit.analysis.intervals import Int, Window, cut
 from perfkit.analysis.lanes import Lanes, Launching, Spans
-from perfkit.charts.detail import BINS, SPANS
-from perfkit.charts.theme import devices
-from perfkit.format import size
+from perfkit.analysis.monitoring.alignment import bins
+from perfkit.charts.detail import BINS, LINES, SPANS
+from perfkit.charts.monitor_lines import NAMES as STRIP_NAMES
+from perfkit.charts.monitor_lines import STRIP_UNITS
+from perfkit.charts.theme import MOST_ROWS, devices
+from perfkit.format import duration, number, printable, size, unit
 from perfkit.names.parsing import base
 from perfkit.run import Run
 from perfkit.selection import Selection, select
@@ -37,12 +40,29 @@ class Source:
     lanes: pd.DataFrame  # label, and the columns by which lanes are chosen: rank, and gpu if there
     kinds: tuple[str, ...]  # of the groups of each lane, in their order
     is_sparse: bool = False  # whether the longest rows tell more than how much of the time any row runs
+    table: str = ""  # where its rows lie, if they are those of a table of the run
 
 
-BINS_ACROSS, PIXELS = 320, 640
-MOST = 500  # intervals of a source drawn one by one
-MOST_LANES = 12
-DEEPEST = 5  # levels of nested ranges that a lane has room for
+ON_GPU = "ranges on the GPU"
+MEMORY = {"memory_allocated_bytes": "memory allocated", "memory_reserved_bytes": "memory reserved"}
+LINED = {  # lanes of metrics over time
+    "GPU metrics": {name: words for name, words in STRIP_NAMES.items() if not name.startswith("memory_")},
+    "memory": {"memory_used_bytes": "memory used", **MEMORY},
+}
+NEEDED = dict.fromkeys(LINED, "SAMPLES") | {  # the table of the run without which nothing can be switched on
+    ON_GPU: "RANGES",
+    "copies": "COPIES",
+    "API calls": "API_CALLS",
+    "NVTX ranges": "RANGES",
+    "operators": "OPS",
+    "Python": "PYTHON_CALLS",
+    "OS calls": "OS_CALLS",
+    "collectives": "COLLECTIVES",
+    "steps": "KERNELS",
+}
+BINS_ACROSS, PIXELS = 320, 1200
+MOST, MOST_SPARSE = 500, 3000  # intervals of a source drawn one by one
+MOST_LANES, MOST_LINES = 12, 16
 TEXTS = ("kind", "name", "call")
 MISSING = ("call_start_ns", "call_dur_ns", "id")  # what has no launching call, and reports no click
 
@@ -56,6 +76,7 @@ class Part(NamedTuple):
     amount: int
     counted: str
     said: str = ""
+    table: str = ""  # the ids of the spans are its rows
 
 
 LAUNCH = ["name", "gpu", "stream", "starts_at", "dur_ns", "grid_blocks", "block_threads", "registers", "shared_bytes"]
@@ -109,7 +130,16 @@ def empty(columns: tuple[str, ...]) -> pd.DataFrame:
     return pd.DataFrame({c: pd.Series(dtype=object if c in TEXTS else "int64") for c in columns})
 
 
-def part(source: Source, seen: Selection, window: Window) -> Part:
+def fitting(binned: Callable[[int], pd.DataFrame], most: int) -> pd.DataFrame:
+    """Return what `binned` makes of as many bins as leave at most `most` rows, `BINS_ACROSS` where there is room."""
+    frame, across = binned(BINS_ACROSS), BINS_ACROSS
+    while len(frame) > most and across > 1:
+        across = max(across * most // len(frame), 1)
+        frame = binned(across)
+    return frame
+
+
+def part(source: Source, seen: Selection, window: Window, *, most: int = MOST_ROWS) -> Part:
     """Return the lanes of the chosen ranks and GPUs with the most time, and what is in the window."""
     lanes = _busiest(source, seen)
     drawn = np.isin(np.repeat(np.arange(len(source.lanes)), len(source.kinds)), lanes)
@@ -117,13 +147,15 @@ def part(source: Source, seen: Selection, window: Window) -> Part:
     counted = f"{count:,} {source.nouns[count != 1]}" if count else ""
     place = np.searchsorted(lanes, np.arange(len(source.lanes)))  # of those drawn
     labels = source.lanes["label"].take(lanes).tolist()
-    spans = empty(SPANS) if count > MOST and not source.is_sparse else _one_by_one(source, window, drawn, count)
+    limit = min(MOST_SPARSE, most) if source.is_sparse else MOST
+    many = count > limit and not source.is_sparse
+    spans = empty(SPANS) if many else _one_by_one(source, window, drawn, count, limit)
     if count and spans.empty:
-        bins = _binned(source, window, drawn)
-        return Part(labels, bins.assign(lane=place[bins["lane"]]), spans, count, counted)
+        busy = fitting(partial(_binned, source, window, drawn), most)
+        return Part(labels, busy.assign(lane=place[busy["lane"]]), spans, count, counted, "", source.table)
     longest = "only the longest is" if len(spans) == 1 else f"the {len(spans):,} longest are"
     note = "" if len(spans) == count else f"Of {counted}, {longest} drawn."
-    return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, note)
+    return Part(labels, empty(BINS), spans.assign(lane=place[spans["lane"]]), count, counted, note, source.table)
 
 
 def _busiest(source: Source, seen: Selection) -> Int:
@@ -137,19 +169,22 @@ def _busiest(source: Source, seen: Selection) -> Int:
     return np.sort(order[is_chosen[order]][:MOST_LANES])
 
 
-def _one_by_one(source: Source, window: Window, drawn: NDArray[np.bool_], count: int) -> pd.DataFrame:
+def _one_by_one(source: Source, window: Window, drawn: NDArray[np.bool_], count: int, limit: int) -> pd.DataFrame:
     """Return the intervals of the groups drawn; of many the longest ones that fill a pixel."""
-    at_least = 0 if count <= MOST else (window[1] - window[0]) // PIXELS + 1
+    at_least = 0 if count <= limit else (window[1] - window[0]) // PIXELS + 1
     rows, group = source.spans.rows(window, drawn, at_least=at_least)
-    if len(rows) > MOST:
-        longest = np.sort(np.argsort(-source.frame["dur_ns"].to_numpy()[rows], kind="stable")[:MOST])
+    if len(rows) > limit:
+        longest = np.sort(np.argsort(-source.frame["dur_ns"].to_numpy()[rows], kind="stable")[:limit])
         rows, group = rows[longest], group[longest]
     intervals = source.frame.take(rows).reset_index(drop=True)
     lane, number = np.divmod(group, len(source.kinds))
     columns: dict[str, Any] = {"lane": lane, "kind": np.array(source.kinds, object)[number], "name": _names(intervals)}
-    columns |= {column: intervals[column].to_numpy() for column in ("start_ns", "dur_ns")} | _nested(intervals, lane)
+    columns |= {column: intervals[column].to_numpy() for column in ("start_ns", "dur_ns")}
+    columns |= _nested(intervals, lane) if source.is_sparse else {"level": 0, "levels": 1}
     nothing = pd.arrays.IntegerArray(np.zeros(len(rows), np.int64), np.ones(len(rows), bool))
-    return pd.DataFrame({**columns, "correlation": -1, "call": None, **dict.fromkeys(MISSING, nothing)})
+    ids = intervals["row"].to_numpy(np.int64) if "row" in intervals else rows
+    columns |= {**dict.fromkeys(MISSING, nothing), "id": pd.array(ids, "Int64")}
+    return pd.DataFrame({**columns, "correlation": -1, "call": None})
 
 
 def _names(intervals: pd.DataFrame) -> NDArray[np.object_]:
@@ -161,20 +196,28 @@ def _names(intervals: pd.DataFrame) -> NDArray[np.object_]:
 
 
 def _nested(intervals: pd.DataFrame, lane: Int) -> dict[str, Any]:
-    """Return the level of each row below the outermost that is seen, and how many levels its lane has."""
-    if "depth" not in intervals or intervals.empty:
-        return {"level": 0, "levels": 1}
-    depth, count = intervals["depth"].to_numpy(np.int64), int(lane.max()) + 1
-    outermost, levels = np.full(count, depth.max()), np.zeros(count, np.int64)
-    np.minimum.at(outermost, lane, depth)
-    level = np.minimum(depth - outermost[lane], DEEPEST - 1)
-    np.maximum.at(levels, lane, level + 1)
+    """Return the level of each row, one below those of its lane that are open, and how many levels its lane has.
+
+    What encloses a row is longer, so that leaving out short rows moves none. Ranges that overlap and do not nest, as
+    start/end ranges may, and ranges of several domains find a level of their own.
+    """
+    start, dur = (intervals[column].to_numpy(np.int64) for column in ("start_ns", "dur_ns"))
+    level, levels = np.zeros(len(lane), np.int64), np.zeros(int(lane.max(initial=-1)) + 1, np.int64)
+    open_: list[tuple[int, int]] = []  # end and level
+    before = -1
+    for row in np.lexsort([-dur, start, lane]).tolist():
+        of, begin = int(lane[row]), int(start[row])
+        open_ = [one for one in open_ if one[0] > begin] if of == before else []
+        level[row] = 1 + max((one[1] for one in open_), default=-1)
+        open_.append((begin + int(dur[row]), int(level[row])))
+        levels[of] = max(levels[of], level[row] + 1)
+        before = of
     return {"level": level, "levels": levels[lane]}
 
 
-def _binned(source: Source, window: Window, drawn: NDArray[np.bool_]) -> pd.DataFrame:
+def _binned(source: Source, window: Window, drawn: NDArray[np.bool_], across: int) -> pd.DataFrame:
     """Return the busy time of each lane and kind of the groups drawn in bins; kinds that overlap count for each."""
-    edges = np.linspace(*window, min(BINS_ACROSS, window[1] - window[0]) + 1).astype(np.int64)
+    edges = np.linspace(*window, min(across, window[1] - window[0]) + 1).astype(np.int64)
     busy = source.spans.busy(edges) * drawn[:, None]
     group, at = np.nonzero(busy)
     lane, number = np.divmod(group, len(source.kinds))
@@ -183,8 +226,45 @@ def _binned(source: Source, window: Window, drawn: NDArray[np.bool_]) -> pd.Data
     return pd.DataFrame({"lane": lane, "kind": kind, **columns})
 
 
+def joined(parts: Sequence[Part]) -> tuple[list[str], pd.DataFrame, pd.DataFrame]:
+    """Return labels, bins and intervals of all parts, with the lanes numbered on."""
+    labels: list[str] = []
+    frames: dict[str, list[pd.DataFrame]] = {"bins": [], "spans": []}
+    for lane_part in parts:
+        for name, rows in frames.items():
+            frame: pd.DataFrame = getattr(lane_part, name)
+            rows += [frame.assign(lane=frame["lane"] + len(labels))] if len(frame) else []
+        labels += lane_part.labels
+    bins = pd.concat(frames["bins"], ignore_index=True) if frames["bins"] else parts[0].bins
+    return labels, bins, pd.concat(frames["spans"], ignore_index=True) if frames["spans"] else parts[0].spans
+
+
+MOST_GPUS, LONGEST_PATTERN = 3, 40  # named in a title; characters of a pattern
+FILLED = "A lane is filled to the share of each bin's time that it was busy; grey is idle."
+SINGLE = "One bar per operation: click it for what is known of it."
+
+
+def titled(part: Part, places: pd.DataFrame, seen: Selection, window: Window) -> str:
+    """Return what is seen of the operations on the devices with these ranks and GPUs."""
+    names = devices(places).tolist()
+    gpus = ", ".join(names) if len(names) <= MOST_GPUS else f"{len(names)} GPUs"
+    chosen = f", kernels matching “{printable(seen.pattern, LONGEST_PATTERN)}”" if seen.pattern else ""
+    chosen += f", {', '.join(seen.families)} kernels" if seen.families else ""
+    return f"{gpus or 'No GPU'}: {part.counted} in {duration(window[1] - window[0])}{chosen}"
+
+
+def explained(parts: Sequence[Part]) -> list[str]:
+    """Return lines on how many intervals lie in the lanes beside the streams, and how to read them."""
+    first, *beside = parts
+    counted = "; ".join(part.counted for part in beside if part.counted)
+    notes = [part.said for part in parts if part.said]
+    reading = [FILLED] if any(len(part.bins) for part in parts) else []
+    reading += [SINGLE] if len(first.spans) else []
+    return [line for line in (f"{counted}." if counted else "", *notes, " ".join(reading)) if line]
+
+
 def launched(run: Run, row: int, launching: Launching) -> pd.DataFrame:
-    """Return a row of KERNELS with the call that launched it, and how long it waited (`perfkit.analysis.launches`)."""
+    """Return a row of KERNELS with the call that launched it, and how long it waited (`perfkit.analysis.host`)."""
     return _with_call(run.kernels.iloc[[row]], launching)[[*LAUNCH, *CALL]]
 
 
@@ -238,7 +318,8 @@ def copies(frame: pd.DataFrame) -> Source:
     keyed = frame[["rank", "gpu"]].assign(way=np.where(codes < 0, len(DIRECTIONS) - 1, codes))
     lanes, lane = _numbered(keyed, ["rank", "gpu", "way"])
     lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · " + lanes["way"].map(dict(enumerate(DIRECTIONS)))
-    return Source(("copy or memset", "copies and memsets"), frame, Spans(frame, lane, len(lanes)), lanes, ("copied",))
+    nouns, spans = ("copy or memset", "copies and memsets"), Spans(frame, lane, len(lanes))
+    return Source(nouns, frame, spans, lanes, ("copied",), table="COPIES")
 
 
 def calls(frame: pd.DataFrame) -> Source:
@@ -249,15 +330,77 @@ def calls(frame: pd.DataFrame) -> Source:
     kinds = [CALLS.index(("sync", "launch", "memory", "call")[rule.index(True)]) for rule in rules]
     group = lane * len(CALLS) + np.array([*kinds, len(CALLS) - 1])[frame["name"].cat.codes.to_numpy()]
     lanes["label"] = "CUDA calls · " + _threads(lanes)
-    return Source(("CUDA call", "CUDA calls"), frame, Spans(frame, group, len(lanes) * len(CALLS)), lanes, CALLS)
+    spans = Spans(frame, group, len(lanes) * len(CALLS))
+    return Source(("CUDA call", "CUDA calls"), frame, spans, lanes, CALLS, table="API_CALLS")
 
 
-def ranges(frame: pd.DataFrame) -> Source:
-    """Return a lane of RANGES per thread."""
+def on_threads(frame: pd.DataFrame, *, what: str, noun: str, kind: str, table: str) -> Source:
+    """Return a lane per thread of a table whose rows nest, such as RANGES."""
     lanes, lane = _numbered(frame, THREAD)
-    lanes["label"] = "NVTX · " + _threads(lanes)
-    nouns, spans = ("NVTX range", "NVTX ranges"), Spans(frame, lane, len(lanes))
-    return Source(nouns, frame, spans, lanes, ("range",), is_sparse=True)
+    lanes["label"] = f"{what} · " + _threads(lanes)
+    nouns, spans = (noun, f"{noun}s" if kind != "os_call" else "OS calls"), Spans(frame, lane, len(lanes))
+    return Source(nouns, frame, spans, lanes, (kind,), is_sparse=True, table=table)
+
+
+ranges = partial(on_threads, what="NVTX", noun="NVTX range", kind="range", table="RANGES")
+operators = partial(on_threads, what="operators", noun="operator", kind="operator", table="OPS")
+python_calls = partial(on_threads, what="Python", noun="Python function", kind="python", table="PYTHON_CALLS")
+os_calls = partial(on_threads, what="OS calls", noun="OS call", kind="os_call", table="OS_CALLS")
+
+
+def on_gpus(frame: pd.DataFrame) -> Source:
+    """Return a lane per GPU and thread of what `projected` returns."""
+    lanes, lane = _numbered(frame, ["rank", "gpu", "process", "thread"])
+    several = lanes.duplicated(["rank", "gpu"], keep=False)
+    threads = np.where(several, " · thread " + lanes["thread"].astype(str), "")
+    lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · ranges" + threads
+    nouns, spans = ("range on the GPU", "ranges on the GPU"), Spans(frame, lane, len(lanes))
+    return Source(nouns, frame, spans, lanes, ("projected",), is_sparse=True, table="RANGES")
+
+
+def projected(ranges: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return, for each range and GPU, from the first start to the last end of the kernels launched in the range.
+
+    Columns rank, gpu, process, thread, start_ns, dur_ns, name, row (in RANGES). A kernel belongs to a range if the call
+    that launched it, joined on (rank, process, correlation), begins in the range on its thread; all kernels of a CUDA
+    graph belong where the graph was launched. Ranges without a kernel are left out.
+    """
+    call = started_by(kernels, api_calls)
+    launched = kernels[call >= 0]
+    of_call = api_calls[[*THREAD, "start_ns"]].take(call[call >= 0])
+    keys, places = numbered_together([of_call, ranges], THREAD), numbered_together([launched], ["rank", "gpu"])[0]
+    begin, end = (ranges["start_ns"] + ranges["dur_ns"] * part for part in (0, 1))
+    at, start = of_call["start_ns"].to_numpy(), launched["start_ns"].to_numpy()
+    finish, gpu = start + launched["dur_ns"].to_numpy(), launched["gpu"].to_numpy()
+    found = [pd.DataFrame({c: pd.Series(dtype="int64") for c in ("row", "gpu", "start_ns", "dur_ns")})]
+    pair = keys[0] * (int(places.max(initial=0)) + 1) + places
+    order = np.lexsort([at, pair])
+    for mine in np.split(order, np.flatnonzero(np.diff(pair[order])) + 1) if len(order) else []:
+        rows = np.flatnonzero(keys[1] == keys[0][mine[0]])
+        first, last = (np.searchsorted(at[mine], edge.to_numpy()[rows]) for edge in (begin, end))
+        rows, cuts = rows[last > first], np.stack([first, last], axis=1)[last > first].ravel()
+        if not len(rows):
+            continue
+        low = np.minimum.reduceat(np.append(start[mine], 0), cuts)[::2]
+        high = np.maximum.reduceat(np.append(finish[mine], 0), cuts)[::2]
+        found.append(pd.DataFrame({"row": rows, "gpu": gpu[mine[0]], "start_ns": low, "dur_ns": high - low}))
+    table = pd.concat(found, ignore_index=True)
+    of = ranges[[*THREAD, "name"]].take(table["row"].to_numpy(np.int64)).reset_index(drop=True)
+    return table.join(of).sort_values(["rank", "gpu", "start_ns"], kind="stable", ignore_index=True)
+
+
+def collectives(frame: pd.DataFrame) -> Source:
+    """Return a lane per rank and GPU of the COLLECTIVES that have a time; the same number on each rank is one."""
+    timed = frame[frame["start_ns"].notna()].reset_index(drop=True)
+    timed = timed.assign(start_ns=timed["start_ns"].astype("int64"), dur_ns=timed["dur_ns"].fillna(0).astype("int64"))
+    operation, group = (timed[column].astype(object).fillna("").astype(str) for column in ("operation", "group"))
+    number = timed.groupby([timed["rank"], group, operation]).cumcount().astype(str)
+    sizes = timed["bytes"].map(size)
+    timed["name"] = operation + " " + sizes + " #" + number + np.where(group == "", "", " of " + group)
+    lanes, lane = _numbered(timed, ["rank", "gpu"])
+    lanes["label"] = devices(lanes[["rank", "gpu"]]) + " · collectives"
+    spans = Spans(timed, lane, len(lanes))
+    return Source(("collective", "collectives"), timed, spans, lanes, ("collective",), is_sparse=True)
 
 
 def steps(frame: pd.DataFrame) -> Source:
@@ -267,6 +410,37 @@ def steps(frame: pd.DataFrame) -> Source:
     several = "rank " + lanes["rank"].astype(str) + " · steps"
     lanes["label"] = several if len(lanes) > 1 else "steps"
     return Source(("step", "steps"), frame, Spans(frame, lane, len(lanes)), lanes, ("step",), is_sparse=True)
+
+
+def metrics(
+    samples: pd.DataFrame, seen: Selection, window: Window, names: Mapping[str, str]
+) -> tuple[Part, pd.DataFrame]:
+    """Return a lane per GPU and metric of SAMPLES, with mean, least and most of up to 320 bins of the window."""
+    kept = chosen(samples[samples["metric"].isin(list(names))], seen)
+    binned = (
+        bins(kept, bins=BINS_ACROSS, window=window) if len(kept) else pd.DataFrame(columns=["rank", "gpu", "metric"])
+    )
+    keys = kept[["rank", "gpu", "metric"]].drop_duplicates().sort_values(["metric", "rank", "gpu"]).head(MOST_LINES)
+    keys["metric"] = keys["metric"].astype(object)
+    lane = pd.MultiIndex.from_frame(keys).get_indexer(
+        pd.MultiIndex.from_frame(binned[["rank", "gpu", "metric"]].astype({"metric": object}))
+    )
+    drawn = binned.assign(lane=lane)[lane >= 0].reset_index(drop=True)
+    labels = [
+        f"{place} · {names[metric]}{_highest(drawn, number, metric)}"
+        for number, (place, metric) in enumerate(zip(devices(keys), keys["metric"], strict=True))
+    ]
+    return Part(labels, empty(BINS), empty(SPANS), len(drawn), ""), drawn.reindex(columns=[*LINES])
+
+
+def _highest(drawn: pd.DataFrame, lane: int, metric: str) -> str:
+    """Return how high the lane of a metric reaches, in the unit of the metric's suffix."""
+    top = drawn.loc[drawn["lane"] == lane, "max"].max()
+    ladder = next((ladder for suffix, ladder in STRIP_UNITS.items() if metric.endswith(suffix)), None)
+    if pd.isna(top) or ladder is None:
+        return ""
+    scale = unit(float(top), ladder)
+    return f" ≤ {number(float(top) / scale.size)} {scale.symbol}"
 
 
 def _numbered(frame: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, Int]:

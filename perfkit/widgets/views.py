@@ -5,21 +5,27 @@ A `source` is a `perfkit.Selection` or an explorer. Where nothing was recorded, 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import pandas as pd
 
 from perfkit import analysis, charts, diagnosis
 from perfkit import run as perfkit_run
-from perfkit.analysis.intervals import cut
+from perfkit.analysis.intervals import Int, cut
+from perfkit.analysis.ownership import Owners
+from perfkit.charts.icicle import OWNED
+from perfkit.charts.theme import CAUSE_NAMES, DETAIL_NAMES
 from perfkit.diagnosis import machine as diagnosis_machine
 from perfkit.errors import PerfkitError
+from perfkit.format import percent
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets import live
-from perfkit.widgets.comparison import compare
+from perfkit.widgets.comparison import aside, compare
 from perfkit.widgets.live import Live, Part, Shown, shown
 
 if TYPE_CHECKING:
@@ -38,6 +44,7 @@ __all__ = [
     "memory",
     "monitor",
     "operators",
+    "ownership",
     "ranks",
     "roofline",
     "timeline",
@@ -58,14 +65,16 @@ RECORD = {
     "CALLTREE": "hpcrun -e CPUTIME -e gpu=nvidia,pc -t PROGRAM, then hpcstruct and hpcprof",
     "SAMPLES": f"{QUERY}, or nsys profile --gpu-metrics-devices=all PROGRAM",
     "SAMPLES.memory": TORCH,
+    "RANGES": f"{NSYS}, with torch.cuda.nvtx.range or nvtx.annotate around the parts of the program",
+    "PYTHON_CALLS": "torch.profiler.profile(with_stack=True, with_modules=True)",
     "BENCHMARK": NCCL_TESTS,
     "TRAINING": "the log of DeepSpeed or Megatron, or DeepSpeed's Flops Profiler",
 }
 OPERATOR_COLUMNS = ["name", "count", "cpu_self_ns", "gpu_self_ns", "gpu_total_ns", "kernel_count", "gpu_share_frac"]
 ALONE = f"The run has one rank and no collective. To compare ranks, record every rank: {RECORD['COLLECTIVES']}."
 UNMATCHED = (
-    "Who waits for whom cannot be told: it takes collectives of several ranks, recorded over the same steps with their "
-    "message sizes. Choose all ranks, or record them."
+    "perfkit cannot tell which rank waits: this needs collectives of several ranks, recorded over the same steps "
+    "with their message sizes. Choose all ranks, or record them."
 )
 PATH_COLUMNS = ["depth", "name", "kind", "inclusive", "unit", "share_frac"]
 NO_GPU = "No GPU operation was recorded. What records them: hpcrun -e gpu=nvidia,pc."
@@ -74,12 +83,24 @@ FUNCTION_COLUMNS = ["name", "kind", "count", "exclusive", "unit", "share_frac"]
 _MADE: WeakKeyDictionary[Run, list[Part]] = WeakKeyDictionary()
 STILL_BINS = 320
 KERNEL_COLUMNS = ["name", "family", "count", "total_ns", "share_frac", "mean_ns", "median_ns", "min_ns", "max_ns"]
-GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "detail", "api", "range"]
+OWNER_COLUMNS = ["name", "count", "exclusive_ns", "exclusive_frac", "inclusive_ns", "inclusive_frac"]
+# What owns the GPU's time: its name, the table, and whether the framework's profiler recorded it.
+OWNERS = {
+    "range": ("ranges", "RANGES", False),
+    "phase": ("ranges", "RANGES", False),
+    "operator": ("operators", "OPS", True),
+    "module": ("modules", "PYTHON_CALLS", True),
+    "line": ("Python functions", "PYTHON_CALLS", True),
+}
+_OWNERS: WeakKeyDictionary[Run, dict[str, live.Later[Owners]]] = WeakKeyDictionary()
+GAP_COLUMNS = ["rank", "gpu", "start_ns", "dur_ns", "cause", "api", "range"]
 COPY_COLUMNS = ["direction", "src_memory", "dst_memory", "count", "bytes", "total_ns", "bytes_per_s", "median_bytes"]
 CEILINGS = "Peaks of the GPU by its data sheet, and as measured (--peaks)"
 PLATEAU = ["operation", "ranks", "placement", "largest_bytes", "bus_bytes_per_s", "growth_frac"]
-SHARE = ["rank", "peak_flops_per_s", "forward_frac", "mfu_frac", "iteration_mfu_frac", "note"]
+SHARE = ["rank", "peak_flops_per_s", "forward_frac", "mfu_frac", "note"]
 ONE_SIZE = "How the training scales takes logs of it on several numbers of GPUs, in one folder."
+LOOKING = "perfkit is looking at the new choice. The answer follows here."
+LOST = {"outside": "launched where none was open", "none": "without a recorded launch call"}
 PLACES = ["launch", "name", "precision", "flops", "dram_bytes", "dur_ns", "flops_per_s", "roof_share_frac"]
 VERDICTS = ["launch", "name", "bound", "reason"]
 
@@ -132,6 +153,68 @@ def _memory(view: Selection) -> list[Part]:
     return [charts.operators.memory(analysis.memory.bins(readings), peaks)]
 
 
+def ownership(source: Selection | Explorer, *, part: str = "range") -> Shown | Live:
+    """Show who owns the GPU's time: paths as an icicle, owners in a table, and which share has no owner.
+
+    `part`: ``range`` (NVTX ranges, profiler steps, annotations), ``phase`` (prefill, decode, forward, backward,
+    optimizer, as far as names say so), ``operator``, ``module`` or ``line`` (functions of the Python program). Raises
+    ValueError if it is none of them.
+    """
+    if part not in OWNERS:
+        raise ValueError(f"part: {part!r} is not one of {', '.join(OWNERS)}")
+    return shown(source, lambda view: _ownership(source, view, part))
+
+
+def _ownership(source: Selection | Explorer, view: Selection, part: str) -> list[Part]:
+    what, table, is_framework = OWNERS[part]
+    traced = view.framework if is_framework else view
+    some(traced.run.table(table), view, table, what)
+    rows, window = None if traced.kernels is traced.run.kernels else _places(traced), traced.window
+    index = _owners(source, traced.run, part)
+    summary = index.summary(window=window, kernels=rows)
+    if summary.empty:
+        some(traced.run.kernels.iloc[:0], view, "KERNELS", "kernels", recorded=len(traced.run.kernels) > 0)
+    share = index.coverage(window=window, kernels=rows).set_index("how")["share_frac"]
+    owner = OWNED.get(part, part)
+    lost = [f"{percent(share[how])} {why}" for how, why in LOST.items() if share[how] > 0]
+    sentence = (
+        f"Time of kernels with a known {owner}: {percent(1 - share['outside'] - share['none'])} of all kernel time"
+    )
+    sentence += f" ({percent(share['main'])} through the main thread)" * bool(share["main"] > 0)
+    sentence += f". Without: {', '.join(lost)}." if lost else "."
+    caption = f"Kernel time by {owner}: launched there, and with what lies inside"
+    named = summary.assign(name=summary["name"].astype("string").fillna(f"no {owner}"))
+    return [
+        *([charts.icicle.owners(index.tree(window=window, kernels=rows), by=part)] if part != "phase" else []),
+        sentence,
+        charts.tables.searchable(named, columns=OWNER_COLUMNS, caption=caption),
+    ]
+
+
+def _places(view: Selection) -> Int:
+    """Return the positions of the chosen kernels in KERNELS."""
+    return np.flatnonzero(view.run.kernels.index.isin(view.kernels.index))
+
+
+def _owners(source: Selection | Explorer, run: Run, by: str) -> Owners:
+    """Return the index of a run; Pending where a person waits for a large one."""
+    tables = {"ranges": run.ranges, "ops": run.ops, "python_calls": run.python_calls}
+    made: live.Later[Owners] = live.Later(lambda: Owners(run.kernels, run.api_calls, by=by, together=True, **tables))
+    later = _OWNERS.setdefault(run, {}).setdefault(by, made)
+    size = len(run.kernels) + max(map(len, tables.values()))
+    index = later.now() if isinstance(source, Selection) or size <= live.MANY else later.soon()
+    if later.failed:
+        raise later.failed
+    if index is None:
+        raise live.Pending(later, f"The owners of {len(run.kernels):,} kernels are being looked for. They follow here.")
+    return index
+
+
+def after(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
+    """Show what takes long to make of a choice, such as its findings: an explorer says so, and the answer follows."""
+    return shown(source, lambda view: [aside(source, view, make, make, LOOKING)])
+
+
 def ranks(source: Selection | Explorer) -> Shown | Live:
     """Show where the time of each rank goes, who comes last to collectives, and their bandwidth."""
     return shown(source, _ranks)
@@ -142,13 +225,19 @@ def _ranks(view: Selection) -> list[Part]:
         return [ALONE]
     traced = view.framework
     seen = (traced.kernels, traced.copies)
-    parts = analysis.timeline.breakdown(*seen, window=traced.window, others=traced.other_kernels)
+    parts = analysis.timeline.breakdown(*seen, window=traced.measured, others=traced.other_kernels)
     held = traced.collectives
-    if traced.window is not None:  # those that began in it; a benchmark's, which have no time of day, did not
+    if traced.window is not None:  # collectives that began in it; a benchmark's have no time of day
         held = held[held["start_ns"].between(*traced.window, inclusive="left").fillna(False).astype(bool)]
     rates = analysis.communication.summary(held)
     some(parts if len(parts) else rates, view, "KERNELS", "kernels")
     made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
+    steps = diagnosis.timeline.detected(view)
+    if len(set(steps["rank"])) > 2 and len(set(steps["step"])) > 1:
+        made.append(charts.ranks.step_times(steps))
+    if len(worth := analysis.ranks.worth_opening(parts)):
+        caption = "Ranks that differ most from the others: open these first"
+        made.append(charts.tables.show(worth.drop(columns="figure"), caption=caption))
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
         is_measured = (rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)).any()
@@ -159,11 +248,11 @@ def _ranks(view: Selection) -> list[Part]:
 
 def _waits(held: pd.DataFrame, run: Run) -> Part:
     if not run.is_on_one_clock:
-        return f"Who waits for whom cannot be told: {'; '.join(perfkit_run.distant(run.profiles))}."
+        return f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(run.profiles))}."
     try:
         late = analysis.communication.stragglers(held)
     except PerfkitError as e:  # the clocks of the ranks do not agree
-        return f"Who waits for whom cannot be told: {e}"
+        return f"perfkit cannot tell which rank waits: {e}"
     return charts.ranks.waits(late) if late["count"].any() else UNMATCHED
 
 
@@ -246,13 +335,21 @@ def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part
     some(gaps, view, "KERNELS", "operations of a GPU")
     why = diagnosis.unrecorded(view)
     if why:
-        return [f"When the GPU was idle cannot be told: {why}."]
+        return [f"perfkit cannot tell when the GPU was idle: {why}."]
     by_cause = analysis.gaps.idle_by_cause(gaps)
-    causes = charts.timeline.causes(by_cause) if cause.yes else f"Why the GPU was idle cannot be told: {cause.why}."
-    longest = analysis.gaps.longest(gaps, charts.tables.MOST)
+    causes = (
+        charts.timeline.causes(by_cause) if cause.yes else f"perfkit cannot tell why the GPU was idle: {cause.why}."
+    )
+    longest = _in_words(analysis.gaps.longest(gaps, charts.tables.MOST))
     caption = "Idle gaps, the longest first, and the range and call they fall in"
     table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(gaps))
     return [causes, charts.timeline.histogram(analysis.gaps.histogram(gaps)), table]
+
+
+def _in_words(gaps: pd.DataFrame) -> pd.DataFrame:
+    """Return gaps whose causes have the words of the chart."""
+    cause, detail = (gaps[column].astype("string") for column in ("cause", "detail"))
+    return gaps.assign(cause=detail.map(DETAIL_NAMES).fillna(cause.map(CAUSE_NAMES)))
 
 
 def _transfers(view: Selection) -> list[Part]:
@@ -344,9 +441,11 @@ def _training(view: Selection, peaks: str) -> list[Part]:
 def _share(view: Selection, peaks: str) -> Part:
     share, name = diagnosis_machine.share(view, peaks=peaks), diagnosis_machine.machine(view, peaks=peaks).name
     if share.table is None:
-        return f"What share of the peak it uses cannot be told: {share.why}."
-    caption = f"Share of the dense peak of {name}: forward pass, training, whole iteration"
-    return charts.tables.show(share.table, columns=SHARE, caption=caption)
+        return f"perfkit cannot tell which share of the peak it uses: {share.why}."
+    whole = share.table["iteration_mfu_frac"]  # as the figure has it: with the optimizer, where the log prints that
+    table = share.table.assign(mfu_frac=whole.fillna(share.table["mfu_frac"]))
+    caption = f"Share of the dense peak of {name}: forward pass, and MFU of the whole iteration where the log prints it"
+    return charts.tables.show(table, columns=SHARE, caption=caption)
 
 
 def roofline(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:

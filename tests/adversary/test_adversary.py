@@ -11,8 +11,8 @@ from adversary.__main__ import score
 from adversary.cases import CASES, plan
 
 KNOWN_WRONG = {
-    "waits_each_iteration": "the launches after each wait are told first: they take more of the idle time",
-    "small_pieces": "the replay keeps the calls of the copies",
+    "waits_each_iteration": "the CPU reads a residual in each iteration; no recording says whether the next launch "
+    "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence only",
 }
 
 

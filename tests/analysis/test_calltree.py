@@ -89,10 +89,12 @@ def test_sample_coverage_by_hand() -> None:
 
 
 def test_cpu_time_and_real_time_are_never_added() -> None:
-    """Of CPUTIME 3 s and REALTIME 5 s the host's time is the first; alone, the second is."""
+    """Of CPUTIME 3 s and REALTIME 5 s the host's time is the first; alone, the second is; a clock of perf is in ns."""
     tree = calltree({"node": 1, "name": MAIN})
     cpu, real = (1, "CPUTIME", "s", 3.0, 3.0), (1, "REALTIME", "s", 5.0, 5.0)
-    for rows, seconds, metric in (((cpu, real), 3.0, "CPUTIME"), ((real,), 5.0, "REALTIME")):
+    clock = (1, "perf::task-clock", "count", 7e9, 7e9)
+    of_perf = ((clock,), 7.0, "perf::task-clock")
+    for rows, seconds, metric in (((cpu, real), 3.0, "CPUTIME"), ((real, clock), 5.0, "REALTIME"), of_perf):
         assert [seconds * 1e9] == paths.gpu_summary(tree, call_metrics(*rows))["host_ns"].tolist()
         assert metric == paths.host_metric(call_metrics(*rows))
     assert "" == paths.host_metric(CALL_METRICS.empty())

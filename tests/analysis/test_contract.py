@@ -31,9 +31,6 @@ from perfkit.analysis import (
     warps,
 )
 from perfkit.analysis import kernels as kernel_times
-from perfkit.analysis import (
-    launches as launching,
-)
 from perfkit.analysis.monitoring.alignment import bins as binned_samples
 from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
@@ -87,7 +84,7 @@ TABLES: dict[str, tuple[Table, pd.DataFrame]] = {
     "stalls": (STALLS, COUNTED[2]),
     "steps": (steps.STEPS, steps.detect(SPANS, WORK)),
     "gaps": (gaps.GAPS, gaps.idle_gaps(WORK, COPIED, CALLS)),
-    "latency": (launching.LATENCY, launching.latency(WORK, CALLS)),
+    "latency": (host.LATENCY, host.latency(WORK, CALLS)),
     "timeline": (memory.TIMELINE, memory.timeline(READINGS)),
     "points": (roofline.POINTS, roofline.points(*COUNTED[:2])),
     "ceilings": (roofline.CEILINGS, roofline.ceilings(COUNTED[0], peaks=GPU)),
@@ -105,7 +102,7 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
     *(kernel_times.summary, kernel_times.precision),
-    *(launching.latency, launching.summary, launching.unlaunched, launching.queue_depth),
+    *(host.latency, host.latency_summary, host.unlaunched, host.queue_depth),
     *(llm_operations.attainable, scaling.scaling, steps.detect, steps.steady),
     *(memory.timeline, memory.peak, memory.fragmentation, memory.bins),
     *(memory.copied, memory.pageable_async, memory.small_copies),

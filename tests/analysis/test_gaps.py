@@ -96,6 +96,24 @@ def test_a_copy_call_that_ends_the_gap_is_no_wait_for_the_gpu() -> None:
     assert ("cuda_call", "cudaMemcpy") == (gap["detail"], gap["api"])
 
 
+def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
+    """No call launches a page: what the thread of the last call before the gap did until then is the cause.
+
+    Another process's later call decides nothing, and a page before any call is unattributed.
+    """
+    page = {"src_memory": "managed", "dst_memory": "managed", "direction": "D2H"}
+    pages = copies(kernel(160, 165, **page), kernel(30, 35, **page))
+    calls = api_calls(call(36, 38, "cudaLaunchKernel", 3), call(90, 91, "cudaLaunchKernel", 9, process=2))
+    written = os_calls(call(110, 150, "pwrite64"))
+    work = kernels(kernel(0, 20), kernel(40, 100, 3))
+    gaps = idle_gaps(work, pages, calls, os_calls=written)
+    assert ["unattributed", "host_wait", "host_wait"] == gaps["cause"].tolist()
+    last = gaps.iloc[2]
+    assert (100, 60, 40, 20) == tuple(last[c] // US for c in ("start_ns", "dur_ns", "system_ns", "host_code_ns"))
+    assert determinable(work.tail(1), pages, calls).yes
+    assert not determinable(work.tail(1), pages, calls, pages=True).yes
+
+
 def test_gap_without_launch_call_is_unattributed() -> None:
     """An operation without a call of its process and rank leaves its gap without cause, process and thread."""
     work = kernels(kernel(0, 10), kernel(20, 30, 5))
@@ -153,7 +171,16 @@ def test_devices_and_ranks_are_apart_but_processes_share_a_device() -> None:
     apart = kernels(*hole, kernel(10, 30, gpu=1), kernel(10, 30, rank=1))
     assert idle_gaps(filled, COPIES.empty(), API_CALLS.empty()).empty
     gaps = idle_gaps(apart, COPIES.empty(), API_CALLS.empty())
-    assert gaps[["rank", "gpu"]].to_numpy().tolist() == [[0, 0]]
+    assert [[0, 0]] == gaps.loc[gaps["cause"] != "edge", ["rank", "gpu"]].to_numpy().tolist()
+
+
+def test_a_device_is_idle_while_another_one_of_its_rank_works() -> None:
+    """GPU 0 of rank 0 works from 0 to 40 us, GPU 1 from 10 to 30: its edges last 10 us each; rank 1 is on its own."""
+    ran = kernels(kernel(0, 40), kernel(10, 30, gpu=1), kernel(12, 20, rank=1))
+    gaps = idle_gaps(ran, COPIES.empty(), API_CALLS.empty())
+    assert {"edge"} == {*gaps["cause"]}
+    assert [[0, 1], [0, 1]] == gaps[["rank", "gpu"]].to_numpy().tolist()
+    assert [(0, 10), (30, 10)] == times_us(gaps)
 
 
 def test_copies_and_memsets_end_gaps() -> None:
@@ -369,11 +396,12 @@ def test_the_longest_gaps_in_their_order() -> None:
 
 END = 400_000
 NAMES = ["cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemcpy", "cuStreamSynchronize", "cudaMalloc", "cudaEventQuery"]
-LABELS = ["DataLoader", "forward", "backward", "next batch", "step"]
+LABELS = ["DataLoader", "forward", "backward", "next batch", "step", "MPI_Allreduce"]
 SYSTEM = ["read", "poll", "pthread_mutex_lock"]
 # What the definition calls the names above, written out: details of a wait from the last to the first that counts.
 PAINTED = (
     ("system", SYSTEM),
+    ("mpi", ["MPI_Allreduce"]),
     ("data_loading", ["DataLoader", "next batch"]),
     ("cuda_call", ["cudaEventQuery"]),
     ("memory", ["cudaMalloc"]),
@@ -565,8 +593,12 @@ def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
     """Idle time, count and length of the long gaps and the five longest equal an independent computation."""
     gaps, truth = gaps_in(profiles / "nsys" / capture), truth_of(profiles, capture)
     assert set(gaps["gpu"]) == set(truth)
+    first = min(of["first_op_start"] for of in truth.values())
+    length = max(of["first_op_start"] + of["span"] for of in truth.values()) - first
     for gpu, expected in truth.items():
-        own = gaps[gaps["gpu"] == gpu]
+        edges = gaps["cause"].eq("edge")
+        assert length - expected["span"] == gaps.loc[edges & gaps["gpu"].eq(gpu), "dur_ns"].sum()
+        own = gaps[~edges & gaps["gpu"].eq(gpu)]
         assert expected["idle_in_span"] == own["dur_ns"].sum() == idle_by_cause(own)["total_ns"].sum()
         for name, limit in LONGER_THAN_NS.items():
             longer = own["dur_ns"][own["dur_ns"] > limit]
@@ -614,3 +646,11 @@ def test_gaps_before_kernels_without_call_are_unattributed(profiles: Path) -> No
     gaps = gaps_in(profiles / "nsys" / "GindaChen__nsys-ai__mfu_2gpu_before.sqlite")
     unknown = gaps[gaps["cause"] == "unattributed"]
     assert (len(unknown), unknown["dur_ns"].sum(), set(unknown["thread"])) == (29, 55_296, {-1})
+
+
+def test_pages_that_the_host_touches_explain_gaps(profiles: Path) -> None:
+    """ICON by SQL: of 136.4 ms the GPU is idle for 69.8 ms while the thread is in pwrite64 and open64."""
+    run = perfkit.load(profiles / "nsys" / "NTHU-SC__ISC25-ICON-C__gpu.sqlite")
+    gaps = idle_gaps(run.kernels, run.copies, run.api_calls, os_calls=run.os_calls)
+    assert gaps["system_ns"].sum() == pytest.approx(69.8e6, rel=0.001)
+    assert not gaps["cause"].eq("unattributed").any()

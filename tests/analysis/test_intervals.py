@@ -309,14 +309,17 @@ def test_devices_of_empty_tables() -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_spans_against_a_loop(seed: int) -> None:
-    """Each device's span runs from its first start to its last end over all tables, sorted or not."""
+    """A device's own span runs from its first start to its last end over all tables; without own, its rank's does."""
     frames = [many(seed), shuffled(many(seed + 10), seed), KERNELS.empty()]
     index, groups = devices(*frames)
-    start, end = spans(frames, groups, len(index), None)
+    start, end = spans(frames, groups, len(index), None, own=True)
+    first, last = spans(frames, groups, len(index), None)
     rows = [row for frame in frames for row in frame.itertuples()]
     for number, (rank, gpu) in enumerate(index.to_numpy()):
         own = [(row.start_ns, row.start_ns + row.dur_ns) for row in rows if (row.rank, row.gpu) == (rank, gpu)]
-        assert (min(own)[0], max(last for _, last in own)) == (start[number], end[number])
+        assert (min(own)[0], max(until for _, until in own)) == (start[number], end[number])
+        of_rank = [(row.start_ns, row.start_ns + row.dur_ns) for row in rows if row.rank == rank]
+        assert (min(of_rank)[0], max(until for _, until in of_rank)) == (first[number], last[number])
 
 
 def test_spans_with_a_window_are_the_window() -> None:

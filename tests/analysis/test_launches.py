@@ -15,7 +15,7 @@ from real import CUT_DOWN, SQLITE
 
 import perfkit
 from perfkit.analysis.causes import LAUNCH_CALLS, is_launch
-from perfkit.analysis.launches import LATENCY, latency, queue_depth, summary, unlaunched
+from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth, unlaunched
 from perfkit.tables import API_CALLS
 
 STATISTICS = {"mean": statistics.mean, "median": statistics.median, "min": min, "max": max, "std": statistics.stdev}
@@ -64,7 +64,7 @@ def test_kernel_that_starts_as_its_call_returns_queued_for_no_time() -> None:
 
 def test_without_any_call_there_is_no_latency() -> None:
     """A kernel alone has no row, and no row has no summary."""
-    assert summary(LATENCY.check(latency(kernels(span(1, 2, 1)), API_CALLS.empty()))).empty
+    assert latency_summary(LATENCY.check(latency(kernels(span(1, 2, 1)), API_CALLS.empty()))).empty
 
 
 def test_kernels_without_call_are_left_out_and_counted() -> None:
@@ -92,13 +92,13 @@ def test_summary_by_hand() -> None:
     """Two launches: api 2 and 10 ns, queue 8 and missing, dur 10 and 20, totals 20 and 26."""
     work = kernels(span(10, 20, 1, full_name="k<1>", name="k"), span(102, 122, 2, full_name="k<2>", name="k"))
     calls = api_calls(span(0, 2, 1), span(96, 106, 2))
-    (got,) = summary(latency(work, calls)).to_dict("records")
+    (got,) = latency_summary(latency(work, calls)).to_dict("records")
     names = ["rank", "process", "thread", "gpu", "api", "name", "count", "queue_count", "total_mean_ns", "total_max_ns"]
     assert [got[name] for name in names] == [0, 1, 1, 0, "cudaLaunchKernel", "k", 2, 1, 23.0, 26.0]
     assert [got[f"{name}_ns"] for name in ("api_median", "queue_mean", "dur_mean", "dur_min")] == [6.0, 8.0, 15.0, 10.0]
     assert pytest.approx(32**0.5) == got["api_std_ns"]
     assert pd.isna(got["queue_std_ns"])
-    apart = summary(latency(work, calls), by="full_name")
+    apart = latency_summary(latency(work, calls), by="full_name")
     assert apart[["full_name", "count", "queue_count"]].to_numpy().tolist() == [["k<2>", 1, 0], ["k<1>", 1, 1]]
     assert apart["queue_mean_ns"].isna().tolist() == [True, False]
 
@@ -106,7 +106,7 @@ def test_summary_by_hand() -> None:
 def test_summary_equals_a_loop_over_groups() -> None:
     """Counts and all statistics agree with Python's, group by group."""
     rows = latency(*random_tables(1))
-    got = summary(rows)
+    got = latency_summary(rows)
     keys = ["rank", "process", "thread", "gpu", "api", "name"]
     assert len(got) == len(set(rows[keys].itertuples(index=False, name=None)))
     for group in got.to_dict("records"):
@@ -193,7 +193,7 @@ def test_queue_depth_equals_a_count_at_each_step(window: tuple[int, int] | None)
 def test_an_unknown_grouping_is_refused() -> None:
     """The groupings are named."""
     with pytest.raises(ValueError, match="by: 'family' is not one of name, full_name"):
-        summary(LATENCY.empty(), by="family")
+        latency_summary(LATENCY.empty(), by="family")
 
 
 def test_launch_calls_launch() -> None:
@@ -229,7 +229,7 @@ def both(profiles: Path, capture: str) -> tuple[pd.DataFrame, pd.DataFrame]:
     vendor = pd.read_csv(report).rename(columns=KEYS | columns)
     vendor["api"] = vendor["api"].str.replace(r"_v\d{5}$", "", regex=True)
     vendor = vendor.sort_values(list(KEYS.values()), ignore_index=True)
-    ours = summary(latency(run.kernels, run.api_calls), by="full_name").drop(columns="rank")
+    ours = latency_summary(latency(run.kernels, run.api_calls), by="full_name").drop(columns="rank")
     ours = ours.astype({"api": "object", "full_name": "object"}).sort_values(list(KEYS.values()), ignore_index=True)
     for column in ours.columns[ours.columns.str.endswith("_std_ns")]:
         ours[column] = ours[column].fillna(0.0)

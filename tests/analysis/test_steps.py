@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import kernels, ranges
+from frames import api_calls, kernels, ranges
 
 import perfkit
 from make import Shape, capture, mlp_a100
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.steps import STEPS, bounds, detect, iterations, repeats, steady
+from perfkit.analysis.steps import STEPS, bounds, detect, iterations, last_phase, on_gpu, repeats, steady
 from perfkit.tables import KERNELS, RANGES
 
 KERNEL_STEP = ["embed", *["gemm", "softmax"] * 6, "loss", *["gemm", "wgrad"] * 6, "adam"]
@@ -54,6 +54,13 @@ def test_kernel_sequence_by_hand() -> None:
     assert found["step"].tolist() == [0, 1, 2, 3]
     assert set(found["how"]) == {"kernel sequence"}
     assert set(found["name"]) == {"embed"}
+
+
+def test_layers_of_one_graph_are_no_iterations() -> None:
+    """The same kernels, all of one launch of a graph, or of a graph launched for each step."""
+    one = [{**row, "in_graph": True, "correlation": 7} for row in training(4)]
+    each = [{**row, "correlation": i // len(KERNEL_STEP)} for i, row in enumerate(one)]
+    assert [0, 4] == [len(detect(RANGES.empty(), kernels(*rows))) for rows in (one, each)]
 
 
 def test_no_repetition_is_no_error() -> None:
@@ -505,3 +512,29 @@ def test_epoch_of_training(tmp_path: Path) -> None:
     late = found["start_ns"] - named["start_ns"]
     assert late.between(0, named["dur_ns"]).all()
     pd.testing.assert_series_equal(found["step"], named["step"])
+
+
+def test_the_last_phase_is_where_the_length_of_steps_changed_for_good() -> None:
+    """Steps of 9, then 4 ms with a straggler each: the second phase. Steps that vary are one phase."""
+
+    def phase(lengths: list[int]) -> list[int]:
+        ends = np.cumsum(lengths)
+        rows = {"rank": 0, "step": range(len(lengths)), "start_ns": ends - lengths, "dur_ns": lengths, "name": "s"}
+        return last_phase(STEPS.make(pd.DataFrame(rows).assign(how="nvtx", steady=True)))["dur_ns"].tolist()
+
+    assert [4] * 9 + [8] + [4] * 10 == phase([9] * 12 + [3] + [9] * 7 + [4] * 9 + [8] + [4] * 10)
+    assert [2] * 12 == phase([9] * 12 + [4] * 12 + [2] * 12)
+    for one in ([9, 4] * 20, [5, 6, 7] * 10, [90] + [4] * 30, [4] * 30 + [90], [9, 4]):
+        assert one == phase(one)
+
+
+def test_the_step_of_the_gpu_lasts_to_the_first_kernel_of_the_next_step() -> None:
+    """The CPU starts a step every 10 ns, the GPU every 15: 15, and 12 to the end of the last kernel."""
+    found = STEPS.make(
+        pd.DataFrame({"rank": 0, "step": range(3), "start_ns": [0, 10, 20], "dur_ns": 10, "name": "s"}).assign(
+            how="nvtx", steady=True
+        )
+    )
+    calls = api_calls(*({"start_ns": 10 * i + 2, "dur_ns": 1, "correlation": i, "name": "l"} for i in range(3)))
+    work = kernels(*({"start_ns": 15 * i + 5, "dur_ns": 12, "correlation": i} for i in range(3)))
+    assert [15, 15, 12] == on_gpu(found, work, calls).tolist()

@@ -16,7 +16,7 @@ from real import MFU, OPTIMISED, VECTOR_ADD
 from real import WITH_KERNELS as CAPTURES
 
 import perfkit
-from perfkit.analysis import gaps, launches, timeline
+from perfkit.analysis import gaps, host, timeline
 from perfkit.analysis.communication import overlap
 from perfkit.analysis.timeline import KINDS, PARTS, bins, breakdown, busy, samples_mean
 from perfkit.errors import PerfkitError
@@ -322,6 +322,12 @@ def device_truth(profiles: Path, capture: str) -> list[dict[str, Any]]:
     return [found[key] for key in sorted(found, key=int)]
 
 
+def together(profiles: Path, capture: str) -> tuple[int, int]:
+    """From when to when any device of a capture worked: all are seen over this time."""
+    spans = [(d["first_op_start"], d["first_op_start"] + d["span"]) for d in device_truth(profiles, capture)]
+    return min(start for start, _ in spans), max(end for _, end in spans)
+
+
 def load(profiles: Path, capture: str) -> perfkit.Run:
     """The capture as a run."""
     return perfkit.load(profiles / "nsys" / capture)
@@ -336,11 +342,13 @@ def test_every_capture_with_kernels_is_checked(profiles: Path) -> None:
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_busy(profiles: Path, capture: str) -> None:
-    """Start, span and both unions of every device are exact."""
+    """Both unions of every device are exact, over the time in which any device of the capture works."""
     run = load(profiles, capture)
     found = busy(run.kernels, run.copies)[["start_ns", "span_ns", "kernel_busy_ns", "device_busy_ns"]]
-    keys = ["first_op_start", "span", "kernel_busy_union", "gpu_busy_union"]
-    assert found.to_numpy().tolist() == [[d[key] for key in keys] for d in device_truth(profiles, capture)]
+    start, end = together(profiles, capture)
+    keys = ["kernel_busy_union", "gpu_busy_union"]
+    expected = [[start, end - start, *(d[key] for key in keys)] for d in device_truth(profiles, capture)]
+    assert found.to_numpy().tolist() == expected
 
 
 @pytest.mark.parametrize("capture", CAPTURES)
@@ -348,8 +356,9 @@ def test_split_with_memsets_as_copies(profiles: Path, capture: str) -> None:
     """Once memsets are renamed to copies, the parts are those of truth.json."""
     run = load(profiles, capture)
     direction = run.copies["direction"].astype(str).replace("memset", "D2D").astype("category")
-    keys = ["computation", "exposed_communication", "exposed_memory", "idle", "total"]
-    expected = [[d["split"][key] for key in keys] for d in device_truth(profiles, capture)]
+    keys, (start, end) = ["computation", "exposed_communication", "exposed_memory"], together(profiles, capture)
+    parts = [[d["split"][key] for key in keys] for d in device_truth(profiles, capture)]
+    expected = [[*of, end - start - sum(of), end - start] for of in parts]
     assert breakdown(run.kernels, run.copies.assign(direction=direction))[SPLIT].to_numpy().tolist() == expected
 
 
@@ -358,7 +367,10 @@ def test_split(profiles: Path, capture: str) -> None:
     """With memsets as computation the parts are the anchors, and sum to the span."""
     run = load(profiles, capture)
     found = breakdown(run.kernels, run.copies)
-    assert found[SPLIT].to_numpy().tolist() == ANCHORS[capture]
+    start, end = together(profiles, capture)
+    assert found[SPLIT].to_numpy().tolist() == [
+        [*of[:3], end - start - sum(of[:3]), end - start] for of in ANCHORS[capture]
+    ]
     assert found[SPLIT[:-1]].sum(axis=1).tolist() == found["span_ns"].tolist()
 
 
@@ -419,7 +431,7 @@ def test_launch_delays(name: str, profiles: Path) -> None:
     truth, kernels, _, calls = opened(profiles, name)
     for gpu, told in truth["devices"].items():
         known = told.get("launch", {"kernels_linked": 0})
-        found = launches.latency(KERNELS.make(kernels[kernels["gpu"] == int(gpu)]), API_CALLS.make(calls))
+        found = host.latency(KERNELS.make(kernels[kernels["gpu"] == int(gpu)]), API_CALLS.make(calls))
         assert known["kernels_linked"] == len(found)
         if len(found):
             delay, after = found["delay_ns"], found["delay_ns"] - found["api_ns"]

@@ -1,70 +1,87 @@
-"""CPU seconds of every analysis on two million kernels, against one groupby and sum of pandas over them.
+"""CPU seconds and memory of every analysis, against one `np.sort` of the starts of the kernels.
 
 The capture is of eight GPUs in eight processes, with two streams and NCCL; a question that also takes copies or
-CUDA calls takes all of theirs, and the number of rows is of all its tables. Transfers are of another capture.
+CUDA calls takes all of theirs, and the number of rows is of all its tables. Transfers are of another capture. The
+memory is the peak of the process while it answers, with the tables that it was asked of.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
 
 import perfkit
-from perfkit import analysis
+from perfkit import analysis, diagnosis
 from tests.bench import captures, fresh
 from tests.bench.table import Row
 
-TIMES = 3
-ROWS = 2_000_000
-MOST_S = 0.2
-PEER = "groupby, sum"
+TIMES = 2
+SIZES = (1_000_000, 3_000_000, 10_000_000)
+MOST_RATIO = 4.0
+MOST_IN_ALL = 12.0  # of figures or findings, which ask many questions
+PEER = "np.sort of the starts"
 
 
 def rows(kernels: int) -> Iterator[Row]:
     """Measure; yields a row of the table per analysis."""
-    count = min(kernels, ROWS)
-    seconds = fresh.call(cpu_seconds, captures.made(count, "node")).answer
-    seconds |= fresh.call(transfers_seconds, captures.made(count, "copies"), count).answer
-    _, peer_s = seconds.pop(PEER)
-    for work, (size, cpu_s) in seconds.items():
-        name = f"{work}, {size:,} rows, CPU"
-        yield Row(name, cpu_s, f"pandas {PEER}", peer_s, most_seconds=MOST_S, bar=f"under {MOST_S} s")
+    for count in sorted({min(kernels, size) for size in SIZES}):
+        measured = fresh.call(cpu_seconds, captures.made(count, "node")).answer
+        if count == min(kernels, SIZES[0]):
+            measured |= fresh.call(transfers_seconds, captures.made(count, "copies"), count).answer
+        _, peer_s, _ = measured.pop(PEER)
+        for work, (size, cpu_s, peak) in measured.items():
+            most = MOST_IN_ALL if work.startswith("diagnosis") else MOST_RATIO
+            name = f"{work}, {size:,} rows, CPU"
+            yield Row(name, cpu_s, PEER, peer_s, most_ratio=most, bar=f"at most {most:g}", peak_bytes=peak)
 
 
-def cpu_seconds(path: str) -> dict[str, tuple[int, float]]:
-    """Return rows and CPU seconds of each analysis of a capture, and of the peer."""
+def cpu_seconds(path: str) -> dict[str, tuple[int, float, int]]:
+    """Return rows, CPU seconds and peak bytes of each analysis of a capture, and of the peer."""
     run = perfkit.load(path)
     kernels, copies, calls, ranges = run.kernels, run.copies, run.api_calls, run.ranges
     nothing = ranges.iloc[:0]
     both, launched = len(kernels) + len(copies), len(kernels) + len(calls)
-    latency = analysis.launches.latency(kernels, calls)
     work: dict[str, tuple[int, Callable[[], object]]] = {
         "timeline.busy": (both, lambda: analysis.timeline.busy(kernels, copies)),
         "timeline.breakdown": (both, lambda: analysis.timeline.breakdown(kernels, copies)),
         "timeline.bins": (both, lambda: analysis.timeline.bins(kernels, copies)),
         "gaps.idle_gaps": (both + len(calls), lambda: analysis.gaps.idle_gaps(kernels, copies, calls)),
-        "launches.latency": (launched, lambda: analysis.launches.latency(kernels, calls)),
-        "launches.summary": (len(latency), lambda: analysis.launches.summary(latency)),
+        "host.latency": (launched, lambda: analysis.host.latency(kernels, calls)),
+        "host.queue_depth": (launched, lambda: analysis.host.queue_depth(kernels, calls)),
         "kernels.summary": (len(kernels), lambda: analysis.kernels.summary(kernels)),
         "communication.overlap": (len(kernels), lambda: analysis.communication.overlap(kernels)),
         "steps.detect (NVTX)": (len(ranges), lambda: analysis.steps.detect(ranges, kernels)),
         "steps.detect (no NVTX)": (len(kernels), lambda: analysis.steps.detect(nothing, kernels)),
-        PEER: (len(kernels), lambda: kernels.groupby("name", observed=True)["dur_ns"].sum()),
+        PEER: (len(kernels), lambda: np.sort(kernels["start_ns"].to_numpy())),
     }
-    return {name: (size, _least(question)) for name, (size, question) in work.items()}
+    found = {name: (size, *_least(question)) for name, (size, question) in work.items()}
+    latency = analysis.host.latency(kernels, calls)
+    found["host.latency_summary"] = len(latency), *_least(partial(analysis.host.latency_summary, latency))
+    del latency
+    view = perfkit.select(run)  # answers are kept by the selection: once each
+    found["diagnosis.figures"] = launched, *_least(lambda: diagnosis.figures(view), times=1)
+    found["diagnosis.findings, after the figures"] = launched, *_least(lambda: diagnosis.findings(view), times=1)
+    return found
 
 
-def transfers_seconds(path: str, count: str) -> dict[str, tuple[int, float]]:
-    """Return rows and CPU seconds of the summary of so many transfers."""
+def transfers_seconds(path: str, count: str) -> dict[str, tuple[int, float, int]]:
+    """Return rows, CPU seconds and peak bytes of the summary of so many transfers."""
     copies = perfkit.load(path).copies.head(int(count))
-    return {"memory.copied": (len(copies), _least(lambda: analysis.memory.copied(copies)))}
+    return {"memory.copied": (len(copies), *_least(lambda: analysis.memory.copied(copies)))}
 
 
-def _least(question: Callable[[], object]) -> float:
-    """Return the CPU seconds of a question, the least of some times."""
+def _least(question: Callable[[], object], *, times: int = TIMES) -> tuple[float, int]:
+    """Return the CPU seconds of a question, the least of some times, and the process's peak while it answers."""
+    forget = Path("/proc/self/clear_refs")
+    if forget.exists():
+        forget.write_text("5")  # the peak begins anew
     taken = []
-    for _ in range(TIMES):
+    for _ in range(times):
         began = time.process_time()
         question()
         taken.append(time.process_time() - began)
-    return min(taken)
+    return min(taken), fresh.peak_bytes()

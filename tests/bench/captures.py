@@ -8,7 +8,9 @@ made       a capture ranks      a folder of captures, one per rank
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import make
@@ -20,6 +22,8 @@ SHAPES = {
     "node": make.Shape(gpus=8, processes=8, streams=2, nccl=True),
     "copies": make.Shape(kernels_per_step=2),
 }
+SHAPES["shuffled"] = SHAPES["node"]
+TABLES = ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
 
 
 def made(kernels: int, shape: str = "plain", seed: int = 0) -> Path:
@@ -47,6 +51,20 @@ def ranks(count: int, kernels: int) -> Path:
 
 def _write(path: str, kernels: str, shape: str, seed: str) -> None:
     make.capture(Path(path), kernels=int(kernels), shape=SHAPES[shape], seed=int(seed))
+    if shape == "shuffled":
+        _shuffle(path)
+
+
+def _shuffle(path: str) -> None:
+    """Put the rows of the large tables into an order that has nothing to do with time."""
+    with closing(sqlite3.connect(path)) as database:
+        for table in TABLES:
+            ((sql,),) = database.execute("SELECT sql FROM sqlite_master WHERE name = ?", (table,))
+            database.execute(f"ALTER TABLE {table} RENAME TO ordered")
+            database.execute(sql)
+            database.execute(f"INSERT INTO {table} SELECT * FROM ordered ORDER BY rowid * 2654435761 % 4294967296")
+            database.execute("DROP TABLE ordered")
+        database.commit()
 
 
 def _simulator() -> str:

@@ -21,9 +21,9 @@ KERNELS = 500_000
 SUMMARY = """
 import sys
 import perfkit
-from perfkit.analysis import launches
+from perfkit.analysis import host
 run = perfkit.load(sys.argv[1])
-launches.summary(launches.latency(run.kernels, run.api_calls))
+host.latency_summary(host.latency(run.kernels, run.api_calls))
 """
 
 

@@ -3,15 +3,21 @@
 Functions
 ---------
 markdown    the table, with the machine and the versions it was measured with
+kept        what was measured, with date and commit, as the JSON keeps it
+readme      the table of the README, written from that JSON
 """
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import platform
+import subprocess
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 HEAD = "| work | perfkit | peer | ratio | bar | |\n|---|---|---|---|---|---|"
 
@@ -64,3 +70,32 @@ def markdown(rows: Iterable[Row]) -> str:
     where = f"{os.cpu_count()} cores ({platform.machine()}), Python {platform.python_version()}, {versions}"
     lines = "\n".join(row.markdown() for row in rows)
     return f"Measured on {where}; captures in the page cache, a fresh process each.\n\n{HEAD}\n{lines}\n"
+
+
+JSON = Path(__file__).with_name("speed.json")
+README_HEAD = "| work | perfkit | peer | ratio | peak | bar | measured |\n|---|---|---|---|---|---|---|"
+
+
+def kept(rows: Iterable[Row]) -> None:
+    """Write rows into the JSON with date and commit, in place of those of the same work and peer."""
+    commit = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=True)
+    about = {"date": datetime.date.today().isoformat(), "commit": commit.stdout.strip(), "cores": os.cpu_count()}
+    old = json.loads(JSON.read_text()) if JSON.exists() else []
+    stored = {(row["work"], row["peer"]): row for row in old}
+    stored |= {(row.work, row.peer): {**asdict(row), **about} for row in rows}
+    JSON.write_text(json.dumps([*stored.values()], indent=1) + "\n")
+
+
+def readme() -> str:
+    """Return the README's table of what the JSON has."""
+    lines = [README_HEAD]
+    for stored in json.loads(JSON.read_text()):
+        about = f"{stored.pop('date')}, {stored.pop('commit')}"
+        stored.pop("cores")
+        row = Row(**stored)
+        ratio = "" if row.ratio is None else f"{row.ratio:.2g}"
+        peak = "" if row.peak_bytes is None else f"{row.peak_bytes / 1e9:.2g} GB"
+        ours, peer = (f"{s:.3g} s" if s is not None else "" for s in (row.seconds, row.peer_seconds))
+        bar = f"{row.bar}: missed" if "missed" in row.verdict else row.bar
+        lines.append(f"| {row.work} | {ours} | {row.peer}, {peer} | {ratio} | {peak} | {bar} | {about} |")
+    return "\n".join(lines)

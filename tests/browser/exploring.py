@@ -9,16 +9,27 @@ BOX = ".perfkit-explorer"
 LIMIT = 60_000.0  # ms that an answer may take on a loaded machine
 
 OVERVIEW, TIMELINE = 0, 1  # pictures of an explorer from the top down
-PICTURES = f"[...document.querySelectorAll('{BOX} svg.marks')]"
-TITLES = [f"({PICTURES}[{n}]?.querySelector('.role-title-text text')?.textContent ?? '')" for n in (OVERVIEW, TIMELINE)]
+ROOT = f"document.querySelector('{BOX} .perfkit-timeline')"
+CANVAS = f"document.querySelector('{BOX} .perfkit-timeline canvas')"
+TITLES = [
+    f"(document.querySelector('{BOX} svg.marks .role-title-text text')?.textContent ?? '')",
+    f"(document.querySelector('{BOX} .perfkit-timeline-title')?.textContent ?? '')",
+]
 TITLE = TITLES[TIMELINE]
 # What the timeline tells of itself, title and window: not how it is read, which changes with tables that are read.
-SPOKEN = f"({PICTURES}[{TIMELINE}]?.closest('[aria-label]')?.getAttribute('aria-label') ?? '').split('. Timeline.')[0]"
-FRAME = """(svg => {
-    svg.scrollIntoView({block: 'center'});
-    const box = svg.querySelector('.role-frame path.background').getBoundingClientRect();
-    return [box.x, box.y, box.width, box.height];
-})"""
+SPOKEN = f"({CANVAS}?.getAttribute('aria-label') ?? '').split('. Timeline.')[0]"
+FRAMES = [
+    f"""(svg => {{
+        svg.scrollIntoView({{block: 'center'}});
+        const box = svg.querySelector('.role-frame path.background').getBoundingClientRect();
+        return [box.x, box.y, box.width, box.height];
+    }})(document.querySelector('{BOX} svg.marks'))""",
+    f"""(canvas => {{
+        canvas.scrollIntoView({{block: 'center'}});
+        const box = canvas.getBoundingClientRect(), {{left, wide}} = {ROOT}.perfkitView();
+        return [box.x + left, box.y, wide, box.height];
+    }})({CANVAS})""",
+]
 ASKED = """async expression => {
     const kernel = jupyterapp.shell.currentWidget.sessionContext.session.kernel;
     const asked = {code: '', store_history: false, user_expressions: {answer: expression}};
@@ -120,7 +131,7 @@ class Exploring:
 
     def drag(self, picture: int, first: float, last: float) -> None:
         """Drag over a picture from one place to another, as fractions of its width."""
-        x, y, width, height = self.tab.evaluate(f"{FRAME}({PICTURES}[{picture}])")
+        x, y, width, height = self.tab.evaluate(FRAMES[picture])
         mouse, middle = self.tab.mouse, y + height / 2
         mouse.move(x + first * width, middle)
         mouse.down()
@@ -130,13 +141,28 @@ class Exploring:
 
     def bars(self) -> list[dict[str, Any]]:
         """Return description and place of each operation that the timeline draws one by one, widest first."""
-        found: list[dict[str, Any]] = self.tab.evaluate(
-            f"""{PICTURES}[{TIMELINE}].querySelectorAll('.layer_2_marks path').values().map(bar => {{
-                const {{x, y, width, height}} = bar.getBoundingClientRect();
-                return {{said: bar.getAttribute('aria-label'), x, y, width, height}};
-            }}).toArray().sort((one, other) => other.width - one.width)"""
-        )
+        found: list[dict[str, Any]] = self.tab.evaluate(f"{ROOT}.perfkitBars().filter(one => one.type === 'gpu')")
+        return sorted(found, key=lambda bar: -float(bar["width"]))
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """What the timeline shows: `view` (ns since its origin), `waiting` (for data of it), `rows`, `marks`, ..."""
+        found: dict[str, Any] = self.tab.evaluate(f"{ROOT}.perfkitView()")
         return found
+
+    def point(self, across: float) -> None:
+        """Move the pointer to a fraction of the timeline's width, in its first lane."""
+        x, y, width, _ = self.tab.evaluate(FRAMES[TIMELINE])
+        self.tab.mouse.move(x + across * width - 5, y + 30)
+        self.tab.mouse.move(x + across * width, y + 30)
+
+    def settle(self) -> list[float]:
+        """Wait until the timeline has the data of its view; return the view."""
+        self.tab.wait_for_timeout(60)
+        self.tab.wait_for_function(f"() => !{ROOT}.perfkitView().waiting", timeout=LIMIT)
+        self.tab.wait_for_timeout(400)
+        view: list[float] = self.seen["view"]
+        return view
 
     def contrasts(self) -> list[tuple[str, float]]:
         """Return each text on paper in the explorer with the contrast of its colour and the paper's (WCAG 2.1)."""

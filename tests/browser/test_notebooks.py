@@ -34,6 +34,29 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
         page.picture(shots / f"{name}.png")
 
 
+def test_a_click_on_a_row_moves_the_explorer(page: Page) -> None:
+    """The row of a step chooses its time; the row of the longest gap then leads there, with some time around it."""
+    prepare(page.lab.folder, None)
+    page.run("3_system")
+    exploring = Exploring(page.tab)
+    page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)
+    steps = "Steps, as far as they were found; click a row to see it"
+    gaps = "Idle gaps, the longest first, and the range and call they fall in"
+    windows = []
+    for caption in (steps, gaps):
+        page.tab.locator(f'[aria-label="{caption}"] tbody tr').first.click(timeout=LIMIT)
+        for _ in range(60):
+            page.tab.wait_for_timeout(500)
+            if (window := exploring.ask("list(seen.window)")) not in ([], *windows):
+                break
+        windows.append(window)
+    first = exploring.ask("[int(seen.steps.iloc[0].start_ns), int(seen.steps.iloc[0].dur_ns)]")
+    assert [first[0], sum(first)] == windows[0]
+    assert windows[0][0] <= windows[1][0] < windows[1][1] <= windows[0][1]
+    page.idle()
+    assert [] == page.errors()
+
+
 def test_baseline_of_logs(page: Page, shots: Path | None) -> None:
     """A benchmark and two trainings in one folder: all of them first, then the training that is marked."""
     logs = page.lab.folder / "logs"

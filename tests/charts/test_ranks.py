@@ -15,7 +15,7 @@ from frames import copies, kernels
 import perfkit
 from perfkit import analysis
 from perfkit.analysis import communication
-from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth, bars, parts, waits
+from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth, bars, parts, step_times, waits
 from perfkit.errors import SchemaError
 from perfkit.tables import COLLECTIVES
 
@@ -52,6 +52,21 @@ def test_a_column_for_each_rank_and_the_mean(checked: Check) -> None:
     assert [(20.0, "← mean 20.0 ms")] == drawn(mean, "figure", "said")
     assert "computation (ms)" == columns["encoding"]["y"]["title"]
     assert "Computation is 10.0 ms to 30.0 ms, most on rank 0" == spec["title"]["text"]
+
+
+def test_a_map_of_steps_shows_who_is_behind(checked: Check) -> None:
+    """Steps of 10 ms; rank 2 takes 15 ms in step 1, half over the median rank. Many steps are drawn as their mean."""
+    rows = [(rank, step, 15e6 if (rank, step) == (2, 1) else 10e6) for rank in range(3) for step in range(2)]
+    spec = checked(step_times(pd.DataFrame(rows, columns=["rank", "step", "dur_ns"])))
+    assert spec["title"]["text"] == "Rank 2 is furthest behind: 50.0 % over the median in step 1"
+    assert [(2, 1)] == [cell[:2] for cell in drawn(spec["layer"][0], "rank", "step", "apart") if cell[2]]
+    many = pd.DataFrame(
+        [(rank, step, 1e6 + step) for rank in range(5) for step in range(1600)], columns=["rank", "step", "dur_ns"]
+    )
+    spec = checked(step_times(many))
+    cells = drawn(spec["layer"][0], "rank", "step")
+    assert (5 * 800, {"A cell is the mean of 2 steps."}) == (len(cells), {*spec["title"]["subtitle"]})
+    assert spec["title"]["text"] == "All ranks take each step in the same time, within 1.0 %"
 
 
 @pytest.mark.parametrize(

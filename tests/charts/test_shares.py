@@ -54,7 +54,7 @@ def test_cpu_and_gpu_stand_in_one_unit(checked: Check) -> None:
         ("entry 1", "CPU threads", 1.0, "1.00 s"),
         ("entry 0", "kernels", 0.002, "2.00 ms"),
     ] == bars
-    assert "4.00 s of CPU time beside 2.00 ms of GPU operations" == spec["title"]["text"]
+    assert "4.00 s of CPU time and 2.00 ms of GPU operations" == spec["title"]["text"]
     assert "their ratio is no utilisation" in spec["title"]["subtitle"][0]
 
 
@@ -204,7 +204,7 @@ def test_the_charts_take_what_the_analyses_return(checked: Check) -> None:
             host, gpu = checked(host_and_gpu(frame)), checked(gpu_time(frame))
         checked(launch_efficiency(calltree.kernels(tree, metrics)))
         if len(tree):
-            assert "4.00 s of CPU time beside 3.00 ms of GPU operations" == host["title"]["text"]
+            assert "4.00 s of CPU time and 3.00 ms of GPU operations" == host["title"]["text"]
             assert "Kernels take 66.7 % of the GPU's time" == gpu["title"]["text"]
 
 

@@ -57,7 +57,7 @@ PALETTES = {
     "parts": shares.PART_COLOURS,
     "series": {key: shares.SERIES_COLOURS[key] for key in shares.SERIES_COLOURS if key in shares.SERIES},
     "operations": ranks.OPERATION_COLOURS,
-    "contexts": icicle.COLOURS,
+    "contexts": {colour: colour for colour in icicle.COLOURS.values()},  # kinds of two pictures share colours
     "lowered clocks": monitor.THROTTLED_COLOURS,
 }
 

@@ -66,14 +66,14 @@ def test_a_network_has_no_line_rate(profiles: Path) -> None:
     view = seen(profiles / "monitor" / POLARIS)
     limit = diagnosis_machine.line_rate(view)
     assert limit.bytes_per_s is None
-    assert "8 ranks on nodes of 4 GPUs cross a network" in limit.why
+    assert "8 ranks on nodes of 4 GPUs communicate over a network" in limit.why
     assert "How close do collectives come to the speed of the links?" in [r.question for r in diagnosis.refusals(view)]
     assert not [name for name in diagnosis.figures(view) if name.endswith("_ratio")]
 
 
 def test_what_has_no_bandwidth_has_no_line_rate(profiles: Path) -> None:
     """NCCL's own log times nothing."""
-    assert "no bus bandwidth is known" == diagnosis_machine.line_rate(seen(profiles / "monitor" / NETWORKED)).why
+    assert "the log has no bus bandwidth" == diagnosis_machine.line_rate(seen(profiles / "monitor" / NETWORKED)).why
 
 
 def test_names_of_older_drivers_have_a_line_rate(profiles: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_is_said_of_other_peaks(profiles: Path, tmp_path: Path) -> None:
     """Peaks of another GPU do not count for this one; twice the data sheet is refused, and the data sheet stays."""
     view = seen(profiles / "monitor" / H100)
     other = diagnosis_machine.machine(view, peaks=peaks(tmp_path, "mine,1,1"))
-    assert "the file of peaks does not hold NVIDIA H100 80GB HBM3, but mine" == other.why
+    assert "the file of peaks lacks NVIDIA H100 80GB HBM3; it has mine" == other.why
     sparse = diagnosis_machine.machine(view, peaks=peaks(tmp_path, "NVIDIA H100 80GB HBM3,1979,3350"))
     assert "measured is 2 of the data sheet's peak" in sparse.why
     for machine in (other, sparse):
@@ -122,7 +122,7 @@ def test_share_of_the_peak_of_a_gpu_that_is_given(profiles: Path, tmp_path: Path
     own = peaks(tmp_path, "NVIDIA A100-SXM4-80GB,250,1800")
     assert 149.11 / 312 == pytest.approx(diagnosis.figures(view, peaks=own)["baseline_mfu_frac"].value, rel=1e-12)
     several = diagnosis_machine.machine(view, peaks=peaks(tmp_path, "a,1,1", "b,1,1"))
-    assert "the run does not name its GPU, and no file holds the peaks of one" == several.why
+    assert "the run does not name its GPU, and you gave no file with its peaks" == several.why
 
 
 def test_more_than_the_peak_is_a_sentence(profiles: Path, tmp_path: Path) -> None:

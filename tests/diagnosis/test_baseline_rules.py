@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,83 @@ def test_a_curve_that_still_grows_is_doubted(tmp_path: Path) -> None:
     )
     single = told(all_reduce(tmp_path, 200))["bus_bandwidth"]
     assert "medium" == single.confidence
-    assert "one size" in single.against[0]
+    assert "one message size" in single.against[0]
+
+
+def test_an_nvlink_bridge_has_a_line_rate(profiles: Path) -> None:
+    """Two A100 PCIe that NVLink joins: 28.55 of 300 GB/s are told, 216.6 GB/s are not.
+
+    Half of the data sheet's 600 GB/s in both directions; the last row of the log says 28.55 and 28.60 GB/s.
+    """
+    slow = told(profiles / "monitor" / "Timez-zx__nccl-tests__nccl-fault.log")["bus_bandwidth"]
+    ratio, rate = (figure.value for figure in slow.evidence)
+    assert 28.55 == pytest.approx(rate / 1e9, abs=0.05)
+    assert 28.55 / 300 == pytest.approx(ratio, abs=0.0005)
+    assert ("high", "high") == (slow.severity, slow.confidence)
+    assert not [step for step in slow.advice["immediate"] if "NCCL_DEBUG" in step], "the log holds the transports"
+    assert not told(profiles / "monitor" / "Timez-zx__nccl-tests__nccl.log")
+
+
+def test_a_fall_at_the_largest_messages_is_told(tmp_path: Path) -> None:
+    """Sixteen ranks on two nodes, whose line rate nobody knows: 40 GB/s of 100 GB/s that smaller messages reach."""
+    rows = []
+    for i, rate in enumerate((90.0, 100.0, 40.0, 40.0)):
+        size = 2**31 << i
+        cells = (f"{1.875 * size / rate / 1e3:.1f}", f"{rate / 1.875:.2f}", f"{rate:.2f}", 0)
+        rows.append(nccl_files.start(size, size // 4) + 2 * nccl_files.half(cells))
+    fell = told(nccl_files.written(tmp_path / "fell.log", nccl_files.table(inner=rows, ranks=16)))["bus_bandwidth"]
+    assert "40.0 % of the best in the same log" in fell.title
+    assert [0.4, 40e9] == pytest.approx([figure.value for figure in fell.evidence], rel=1e-3)
+    flat = [row for row in rows if row is not rows[1] and row is not rows[0]]
+    assert "bus_bandwidth" not in told(nccl_files.written(tmp_path / "f.log", nccl_files.table(inner=flat, ranks=16)))
+
+
+def connected(folder: Path, *transports: str, path: str = "PIX") -> Path:
+    """A log of NCCL in which rank 0 sends to rank 1 over a channel for each of these transports."""
+    pattern = f"Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/{path}, sameChannels 1"
+    lines = [f"Channel 0{i}/0 : 0[0] -> 1[0] [send] via {via}" for i, via in enumerate(transports)]
+    return nccl_files.written(folder / "nccl.log", map(nccl_files.said, [pattern, *lines]))
+
+
+def test_tcp_and_host_memory_between_nodes_are_told(tmp_path: Path) -> None:
+    """Of eight connections two are TCP, two others lack GPUDirect RDMA; peer to peer is no network."""
+    direct = ("NET/IB/0/GDRDMA", "NET/IB/0/GDRDMA(PCI)", "NET/IB/0(2)/GDRDMA/Shared", "NET/IB/0/GDRDMA/flush=Always")
+    log = connected(tmp_path, "NET/Socket/1", "NET/FastSocket/0", "NET/IB/0", "NET/IB/1/Shared", *direct, "P2P/CUMEM")
+    found = told(log)
+    assert {"network_tcp": 0.25, "network_by_host": 0.25} == {rule: f.evidence[0].value for rule, f in found.items()}
+    assert ("high", "medium") == (found["network_tcp"].severity, found["network_tcp"].confidence)
+    assert "25.0 %" in found["network_tcp"].title
+
+
+def test_advice_on_gpudirect_asks_where_the_card_is(tmp_path: Path) -> None:
+    """Behind the processor the level is raised for a try; behind one switch that would change nothing."""
+    steps = {
+        path: " ".join(told(connected(tmp_path, "NET/IB/0", path=path))["network_by_host"].advice["immediate"])
+        for path in ("SYS", "PIX")
+    }
+    assert ("Try a higher NCCL_NET_GDR_LEVEL" in steps["SYS"], "Try a higher NCCL_NET_GDR_LEVEL" in steps["PIX"]) == (
+        True,
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nccl_debug_info_h100_issue1453.txt",
+        "nccl_debug_info_h20_issue1189.txt",
+        "nccl_log__alcf_VAE_results_2025-01-15-16-06-14_with_aws.log",
+        "nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log",
+        "KeitaW__p5-nccl-test__nccl-test-output-v2.22.3-1.log",
+    ],
+)
+def test_networks_with_gpudirect_are_not_told(profiles: Path, name: str) -> None:
+    """Each line over the network says GDRDMA, and none Socket: no finding."""
+    path = profiles / "monitor" / name
+    over = [line for line in path.read_text(errors="replace").splitlines() if " via NET/" in line]
+    assert over
+    assert not [line for line in over if "GDRDMA" not in line and len(re.findall("NCCL INFO", line)) == 1]
+    assert not {"network_tcp", "network_by_host"} & set(told(path))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -116,3 +117,11 @@ def test_real_traces(profiles: Path, trace: str, told: set[str]) -> None:
     causes = found(perfkit.load(profiles / "torch" / trace))
     assert told == (RULES - {"idle_data_loading"}) & set(causes)
     assert all(f.gain.share is None or 0 <= f.gain.share <= 1 for f in causes.values())
+
+
+def test_the_parts_of_pauses_between_launches_add_up_to_the_title() -> None:
+    """What the GPU waits for between small kernels is divided into parts, none larger than the whole."""
+    finding = found(micro_kernels())["small_operators"]
+    parts = re.findall(r"([\d.]+) % (?:while|between)", finding.explanation.partition("In these gaps")[2])
+    assert parts
+    assert sum(map(float, parts)) == pytest.approx(100 * finding.evidence[0].value, abs=0.05 * len(parts))

@@ -193,8 +193,8 @@ def test_what_cannot_be_judged_is_an_error(budget: Path) -> None:
     )
     found = check(training(12), training(), budget)
     said = {verdict.id: verdict.reason for verdict in found.verdicts if verdict.outcome == "error"}
-    assert {"mfu": "the run has no such figure", "step_x": "the run has no such figure"}.items() <= said.items()
-    assert "neither way is better" in said["kernel_count"]
+    assert {"mfu": "the run lacks this figure", "step_x": "the run lacks this figure"}.items() <= said.items()
+    assert "does not know if more or less of" in said["kernel_count"]
     assert 2 == found.exit_code
 
 
@@ -265,15 +265,11 @@ AI = "nsys/openhackathons-org__AI-Profiler__{}.sqlite"
 JACOBI = "nsys/openhackathons-org__gpubootcamp__jacobi_memcpy_{}_report.sqlite"
 
 
-def test_real_runs_whose_interval_allows_both(profiles: Path) -> None:
-    """Jacobi over NVLink and over system memory: 2,999 of its 3,003 launches take alike, its steps anything.
-
-    Steps are found from gaps of the kernels; the ratio of the median has an interval of 0.5 to 1.9, the kernels' 0.999
-    to 1.00: the one cannot be told, the other passes.
-    """
+def test_real_runs_of_two_phases_are_compared_in_the_last(profiles: Path) -> None:
+    """Jacobi over NVLink and over system memory: on one GPU its steps take as long, then on both 2.41 and 2.50 ms."""
     found = check(*(perfkit.load(profiles / JACOBI.format(name)) for name in ("nvlink", "sys")))
     kinds = outcomes(found)
-    assert ("error", "pass", 2, "low") == (
+    assert ("pass", "pass", 0, "high") == (
         kinds["step_median_ns"],
         kinds["family_other_ns"],
         found.exit_code,
@@ -287,5 +283,6 @@ def test_real_runs_of_other_steps(profiles: Path) -> None:
     The recordings have as many launches, 9,345 (raw SQL), and kernels that take alike: 28 % more is not the program's.
     """
     found = check(*(perfkit.load(profiles / AI.format(name)) for name in ("baseline_nvtx", "baseline")))
-    said = "cannot tell, the runs are unlike: steps were found another way: kernel sequence before, nvtx after"
+    said = "cannot tell, the runs do not compare: perfkit found the steps in different ways: "
+    said += "kernel sequence before, nvtx after"
     assert (2, {said}) == (found.exit_code, {verdict.reason for verdict in found.verdicts})

@@ -25,7 +25,7 @@ def test_without_a_baseline() -> None:
     """No earlier run: a sentence with what would tell, empty frames and no figure."""
     found = verdict.attempted(None, training())
     assert (
-        "Did the change help? Not told: no baseline was given. What would tell: perfkit report RUN --baseline EARLIER."
+        "Did the change help? Unknown: no baseline was given. Record: perfkit report RUN --baseline EARLIER."
         == verdict.sentence(found)
     )
     assert {0} == {len(getattr(found, name)) for name in ("figures", "steps", "families", "kernels", "paths")}
@@ -37,7 +37,7 @@ def test_nothing_shared() -> None:
     """A timeline and a log: the sentence says what each has."""
     log = run("nvidia_smi", samples=samples(power_w=[1, 2]))
     found = verdict.attempted(training(), log)
-    assert "Not told: the one has a timeline, the other sampled metrics." in verdict.sentence(found)
+    assert "Unknown: the first run has a timeline, the second has sampled metrics." in verdict.sentence(found)
     assert ["Did the change help?"] == [refusal.question for refusal in found.refusals]
 
 
@@ -54,11 +54,11 @@ def test_without_steps_figures_are_counted() -> None:
     """A run without steps beside itself: no figure is better, worse or changed, and the sentence counts that."""
     one = run(kernels=kernels({"start_ns": 0, "dur_ns": 10}), devices=devices("A100"))
     said = verdict.sentence(verdict.attempted(one, one))
-    assert "No step times compare; of " in said
-    assert " figures 0 are better, 0 worse and 0 changed, not tested. " in said
+    assert "The runs share no steps. Of " in said
+    assert " figures, 0 are better, 0 are worse and 0 changed without a test. " in said
     shorter = run(kernels=kernels({"start_ns": 0, "dur_ns": 5}), devices=devices("A100"))
     (changed,) = (1 for v in verdict.attempted(one, shorter).figures["verdict"] if v == "changed, not tested")
-    assert f" {changed} changed, not tested. " in verdict.sentence(verdict.attempted(one, shorter))
+    assert f" {changed} changed without a test. " in verdict.sentence(verdict.attempted(one, shorter))
 
 
 def test_side_rows() -> None:
@@ -130,8 +130,8 @@ def test_steps_that_are_not_the_same_thing_are_not_told() -> None:
     """Steps from ranges and from kernels: both times, no better or worse, in the sentence, the rows and the frames."""
     found = verdict.attempted(training(), training(8, seed=1, named=False))
     said = verdict.sentence(found)
-    assert said.startswith("Whether the step got faster: cannot tell. A median step takes 8.")
-    assert "Confidence in the comparison: low (steps were found another way: nvtx before, kernel" in said
+    assert said.startswith("perfkit cannot tell whether the step got faster. A median step took 9.")
+    assert "Confidence in the comparison: low (perfkit found the steps in different ways: nvtx before, kernel" in said
     assert {"cannot tell"} == {*found.steps["verdict"], *found.families["verdict"]}
     rows = verdict.side_rows(found).set_index("id")["verdict"]
     assert {"cannot tell"} == set(rows[rows.index.str.match("step_|part_|family_")])
@@ -146,6 +146,6 @@ def test_the_sentence_counts_the_rows(profiles: Path) -> None:
         found = verdict.attempted(*(perfkit.load(profiles / name) for name in pair))
         rows = verdict.side_rows(found)["verdict"]
         count = [len(rows), *(int(rows.eq(word).sum()) for word in ("better", "worse", "changed, not tested"))]
-        told = "No step times compare; of {} figures {} are better, {} worse and {} changed, not tested."
+        told = "The runs share no steps. Of {} figures, {} are better, {} are worse and {} changed without a test."
         assert verdict.sentence(found).startswith(told.format(*count))
         assert count[3] == facts(found)["compare_untested_count"].value

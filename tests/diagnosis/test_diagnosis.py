@@ -12,6 +12,7 @@ from frames import api_calls, copies, kernels, ranges
 
 import perfkit
 from perfkit import diagnosis
+from perfkit.diagnosis.finding import removing
 from perfkit.profile import Missing, Profile
 from perfkit.tables import CAPTURE
 
@@ -73,9 +74,35 @@ def test_waiting_for_data_is_named_first() -> None:
     """
     first = diagnosis.findings(_waiting_for_data())[0]
     assert ("idle_data_loading", "high") == (first.rule, first.severity)
-    assert "78.0 % of the time because the host was loading data" in first.title
+    assert "Data loading keeps the GPU idle 78.0 % of the time" in first.title
     assert "enumerate(DataLoader)" in first.explanation
-    assert 4.0 < first.gain.low <= first.gain.high < 5.0
+    assert 1 < first.gain.low < 100 / 78, "one worker still needs the 78 ms"
+    assert 4.0 < first.gain.high < 5.0
+    assert "best case: the run saves all of this time" in first.gain.reason
+    assert "worst case: none" not in first.gain.reason, "the range begins at 4"
+
+
+@pytest.mark.parametrize(
+    ("inside_ms", "text"),
+    [(40, "inside “zero_grad” for 33.1 % of that"), (5, "No range of the program covers 10 % of that.")],
+)
+def test_a_range_is_named_from_a_tenth_of_the_waits_on(inside_ms: int, text: str) -> None:
+    """The host takes 79 ms before a launch outside of any range, and then 39 or 4 ms inside one."""
+    starts = (0, 90, 100 + inside_ms)
+    calls = [{"start_ns": (at - 1) * MS, "dur_ns": 1000, "correlation": at} for at in starts]
+    work = [{"start_ns": at * MS, "dur_ns": 10 * MS, "correlation": at, "name": f"k{at}"} for at in starts]
+    named = ranges({"start_ns": 100 * MS, "dur_ns": inside_ms * MS, "name": "zero_grad"})
+    found = diagnosis.findings(_view(kernels=kernels(*work), api_calls=api_calls(*calls), ranges=named))
+    assert "idle_host_code" == found[0].rule
+    assert text in found[0].explanation
+
+
+def test_a_gain_above_its_own_share_says_why() -> None:
+    """Idle for 50 %, half of it for one reason: 1.35 times as much may go, and the reason names that share."""
+    plain, wider = removing(0.25, "at most all"), removing(0.25, "at most all", idle=0.5)
+    assert (4 / 3, "at most all") == (pytest.approx(plain.high), plain.reason)
+    assert wider.high == pytest.approx(1 / (1 - 0.3375))
+    assert wider.reason == "at most all. Other waits may get shorter too: up to 33.8 % of the time in all"
 
 
 def test_busy_gpu_gives_no_severe_finding() -> None:
@@ -95,12 +122,44 @@ def test_exposed_copies_are_found() -> None:
     assert 100 / 60 == pytest.approx(finding.gain.high)
 
 
+@pytest.mark.parametrize(("copied", "computed", "rule"), [(60, 30, "copies_serial"), (62, 30, "copies_bound")])
+def test_copies_that_computation_cannot_hide_are_bound_by_the_link(copied: int, computed: int, rule: str) -> None:
+    """From twice the time of the computation on, overlap hides less than half: fewer copies gain more, up to 3.07x."""
+    view = _view(
+        kernels=kernels({"start_ns": copied * MS, "dur_ns": computed * MS}),
+        copies=copies({"start_ns": 0, "dur_ns": copied * MS, "bytes": 6_000_000}),
+    )
+    (finding,) = (f for f in diagnosis.findings(view) if f.rule.startswith("copies_"))
+    assert rule == finding.rule
+    shares = {"copies_serial": computed, "copies_bound": copied}
+    assert finding.gain.high == pytest.approx(1 / (1 - shares[rule] / (copied + computed)))
+
+
+def test_copies_to_and_from_the_gpu_can_hide_each_other() -> None:
+    """40 ms each way and 30 ms of kernels: streams make the run as short as 40 ms, so the link is no bound."""
+    there, back = ({"start_ns": at * MS, "dur_ns": 40 * MS, "bytes": 6_000_000} for at in (0, 70))
+    view = _view(
+        kernels=kernels({"start_ns": 40 * MS, "dur_ns": 30 * MS}),
+        copies=copies(there, back | {"direction": "D2H"}),
+    )
+    assert ["copies_serial"] == [f.rule for f in diagnosis.findings(view) if f.rule.startswith("copies_")]
+
+
 def test_idle_without_calls_has_no_cause() -> None:
     """Where no launch call was recorded, idle time is found and its cause refused."""
     view = _view(kernels=kernels({"start_ns": 0, "dur_ns": MS}, {"start_ns": 9 * MS, "dur_ns": MS}))
     first = diagnosis.findings(view)[0]
     assert "idle" == first.rule
-    assert "cannot be told" in first.explanation
+    assert "does not show the cause" in first.explanation
+
+
+def test_amd_gpus_are_recorded_with_their_own_tools(profiles: Path) -> None:
+    """No NVIDIA command is given for what a trace of an MI300X does not hold."""
+    asked = diagnosis.refusals(perfkit.load(profiles / "torch" / "TraceLens__torch_compile_triton__trace.json.gz"))
+    commands = " ".join(refusal.record for refusal in asked)
+    assert "hpcrun -e gpu=rocm,pc" in commands
+    assert "rocm-smi" in commands
+    assert not re.search(r"\b(?:ncu|nsys|nvidia-smi)\b", commands)
 
 
 def test_empty_run_has_no_figures_and_no_findings() -> None:

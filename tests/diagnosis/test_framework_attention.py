@@ -21,7 +21,7 @@ def test_attention_gains_its_kernels() -> None:
     """6 of 10 ms of each layer are softmax and its products, back to back: 0.6 of the time, at most 2.5x."""
     told = attention(unfused_attention())
     assert told is not None
-    assert "take 60.0 % of the kernel time" in told.title
+    assert "takes 60.0 % of the kernel time" in told.title
     assert (pytest.approx(0.6), pytest.approx(2.5)) == (told.gain.share, told.gain.high)
 
 

@@ -25,6 +25,7 @@ from diagnosis.traces import (
 from frames import ranges
 from ops import op, python_calls
 
+import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.finding import Finding
 from perfkit.run import Run
@@ -48,12 +49,12 @@ def share(of: Run, rule: str) -> float:
 def test_input_is_told_once() -> None:
     """Where the gaps show their cause the system tells it; without CUDA calls the wait of the steps does.
 
-    The GPU is idle from 100 i to 100 i + 40 ms of steps 1 to 4, 160 of the 460 ms from its first to its last kernel.
+    The GPU is idle from 100 i to 100 i + 40 ms of steps 0 to 4, in step 0 before its first kernel: 200 of 500 ms.
     """
     frames = {name: getattr(waiting_for_input(), name.lower()) for name in ("KERNELS", "OPS", "RANGES")}
     waiting = found(of_tables(**frames))["input"]
-    assert "Each step waits for its data for 40.0 % of its time" == waiting.title
-    assert ("high", pytest.approx(160 / 460, rel=1e-3)) == (waiting.severity, waiting.gain.share)
+    assert "Each step waits 40.0 % of its time for data" == waiting.title
+    assert ("high", pytest.approx(200 / 500, rel=1e-3)) == (waiting.severity, waiting.gain.share)
     assert "input" not in found(waiting_for_input())
 
 
@@ -81,7 +82,7 @@ def test_synchronisation_names_who_waits() -> None:
     line = python_calls(op("train.py(33): log", 0, 1000 * US))
     waits = found(reading_values(58, python_calls=line))["synchronisation"]
     assert ("high", pytest.approx(9 * 48_000 / 950_000)) == (waits.severity, waits.gain.share)
-    expected = "10 waits; the most costly are 9 by cudaStreamSynchronize at train.py(33): log."
+    expected = "The CPU waits 10 times. The most costly waits are 9 by cudaStreamSynchronize at train.py(33): log."
     assert expected == waits.explanation
 
 
@@ -155,7 +156,7 @@ def test_precision_gains_the_matrix_work() -> None:
     """8 of 10 ms of products, 7 in float32 and 1 in nobody knows what: no mixed precision; at most 5x."""
     products = ("aten::mm", 7, FP32), ("aten::mm", 1, {"family": "gemm"})
     mixed = found(in_turn(*products, ("aten::add", 2, {"family": "elementwise"})))["precision"]
-    assert "0 % of the matrix work runs in 16 or 8 bits" in mixed.title
+    assert "0 % of the matrix work uses 16 or 8 bits" in mixed.title
     assert "80.0 % of the kernel time, most of it in fp32." in mixed.explanation
     assert ("high", pytest.approx(0.8)) == (mixed.severity, mixed.gain.share)
 
@@ -187,6 +188,14 @@ def test_streams_side_by_side_gain_their_time_once() -> None:
 def test_preparation_gains_the_idle_time_beside_it() -> None:
     """The first kernel starts at 60 ms; then four times 60 ms in the tokenizer of 440 ms."""
     assert 4 * 60 / 440 == pytest.approx(share(tokenising(), "preparation"), rel=1e-3)
+
+
+def test_preparation_before_the_first_kernel_counts_in_a_marked_step() -> None:
+    """Marked steps say that the first of five requests begins 60 ms before its kernel: five times 60 of 500 ms."""
+    marked = tokenising(ranges=ranges(*steps()))
+    assert 0.6 == pytest.approx(share(marked, "preparation"), rel=1e-3)
+    late = perfkit.select(marked, window=(61 * MS, 500 * MS))  # a window begins where its reader wants it to
+    assert 4 * 60 / 439 == pytest.approx(share(late, "preparation"), rel=1e-3)
 
 
 def tokenising_in(name: str, first: int, last: int, **more: Any) -> Run:
@@ -232,7 +241,7 @@ def uneven(*computing: int) -> Run:
 def test_ranks_gain_what_the_slowest_is_above_the_mean() -> None:
     """50, 50 and 80 ms of 100: 80 over 60, less 1, is a third; with even ranks 20 of 100 ms disappear."""
     ranks = found(uneven(50, 50, 80))["ranks"]
-    assert "33.3 % longer than the mean" in ranks.title
+    assert "33.3 % longer than the average" in ranks.title
     assert ("medium", pytest.approx(0.2)) == (ranks.severity, ranks.gain.share)
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import re
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from diagnosis.test_diagnosis import _view
 
 import perfkit
-from perfkit import diagnosis
+from perfkit import diagnosis, tables
+from perfkit.diagnosis.finding import Finding
 from perfkit.report.notebooks import sample
 
 
@@ -66,3 +72,81 @@ def test_a_launch_without_a_number_was_not_measured(profiles: Path) -> None:
     figures = diagnosis.figures(run)
     assert 4 == figures["measured_count"].value
     assert 16_448 + 3_232 + 33_504 + 33_952 == figures["measured_dur_ns"].value
+
+
+def stalled(path: Path) -> list[Finding]:
+    """The findings on stalls of a report."""
+    return [finding for finding in diagnosis.findings(perfkit.load(path)) if finding.rule == "kernel_stall"]
+
+
+def test_a_real_kernel_that_waits_at_barriers(profiles: Path) -> None:
+    """speedy_scan, from NVIDIA's own page (two decimals): stalled at the barrier over the sum of all reasons."""
+    with (profiles / "golden/ncu/thedavidchu__speedy_scan__profile.raw_base.csv").open(encoding="utf-8") as file:
+        (row,) = [row for row in csv.DictReader(file) if row["ID"]]
+    reason = re.compile(r"smsp__average_warps_issue_stalled_(\w+?)_per_issue_active\.ratio")
+    values = {match[1]: float(row[name].replace(",", "")) for name in row if (match := reason.fullmatch(name))}
+    (finding,) = stalled(profiles / "ncu/thedavidchu__speedy_scan__profile.ncu-rep")
+    share = values["barrier"] / sum(values.values())
+    assert [share, 1.0] == pytest.approx([figure.value for figure in finding.evidence], rel=1e-3)
+    assert 1 / (1 - share) == pytest.approx(finding.gain.high, rel=1e-3)
+    assert finding.gain.share is None, "of kernel time, not of the run's"
+    assert "barrier" in finding.title
+
+
+@pytest.mark.parametrize("name", ["flyinglandlord__sglang__profile", "NVIDIA__nsight-training__manual_nvtx"])
+def test_stalls_that_cost_nothing_are_not_told(profiles: Path, name: str) -> None:
+    """Warps that wait to be selected are enough; at 88 to 95 % of the memory's rate warps have to wait for it."""
+    assert [] == stalled(profiles / "ncu" / f"{name}.ncu-rep")
+
+
+def waiting(*launches: tuple[float, float, float]) -> perfkit.Selection:
+    """Launches of `gather` by duration in ns, throughput of the memory, and share of the long scoreboard."""
+    rows = [
+        {"launch": i, "dur_ns": ns, "memory_frac": memory, "sm_frac": 0.1} for i, (ns, memory, _) in enumerate(launches)
+    ]
+    frame = pd.DataFrame(rows).reindex(columns=tables.LAUNCHES.column_names).assign(rank=0, gpu=0, name="gather")
+    shares = [(i, *row) for i, (*_, s) in enumerate(launches) for row in (("long_scoreboard", s), ("wait", 1 - s))]
+    stalls = pd.DataFrame(shares, columns=["launch", "reason", "value"]).assign(rank=0, node=-1)
+    return _view(launches=tables.LAUNCHES.make(frame.assign(full_name="gather")), stalls=tables.STALLS.make(stalls))
+
+
+def test_long_kernels_that_wait_for_memory_are_told() -> None:
+    """4.49 s of kernels with 71 % long scoreboard, beside 0.51 s that wait for something else: both shares are told."""
+    (finding,) = (
+        f for f in diagnosis.findings(waiting((4.49e9, 0.4, 0.71), (0.51e9, 0.4, 0.1))) if f.rule == "kernel_stall"
+    )
+    assert [0.71, 0.898] == pytest.approx([figure.value for figure in finding.evidence])
+    assert 1 / (1 - 0.71 * 0.898) == pytest.approx(finding.gain.high)
+    assert finding.title.startswith("Warps of gather spend 71.0 % of their time in the stall “long scoreboard”")
+
+
+@pytest.mark.parametrize("launches", [((1e9, 0.85, 0.9),), ((1e9, 0.4, 0.29),), ((2e8, 0.4, 0.9), (8e8, 0.9, 0.9))])
+def test_stalls_below_the_thresholds_are_not_told(launches: tuple[tuple[float, float, float], ...]) -> None:
+    """The memory is saturated, the share is under 30 %, or the kernel has 20 % of the measured time."""
+    rows = diagnosis.findings(waiting(*launches))
+    if launches[0][2] < 0.3:  # the rest of the samples is another stall, which may be told
+        assert "long scoreboard" not in " ".join(f.title for f in rows)
+    else:
+        assert "kernel_stall" not in {f.rule for f in rows}
+
+
+def test_no_share_of_a_roof_that_is_not_known(profiles: Path) -> None:
+    """The page of BERT names no GPU: no launch has a share of the roof, those without operations have none either."""
+    name = "leleucas__Actual-Parameter-Collection-for-Machine-Learning-Operators__bert_torch_nsight.csv"
+    view = perfkit.select(perfkit.load(profiles / "ncu" / name))
+    roof = diagnosis.roof(view)
+    assert roof.ceilings is None
+    assert (roof.points["flops"] == 0).any()
+    assert roof.points["roof_share_frac"].isna().all()
+    assert "roof_share_frac" not in diagnosis.figures(view)
+
+
+def test_operations_that_were_counted_in_part_are_left_out(profiles: Path) -> None:
+    """Launch 4 works in the tensor pipe for 32 % of its cycles, and only its 6,181,056 FP32 operations were counted."""
+    run = perfkit.load(profiles / "ncu" / "eschnett__IndexSpaces.jl__profile.ncu-rep")
+    last = run.launches.set_index("launch").loc[4]
+    assert (6_181_056, True) == (round(last["fp32_flops"]), bool(np.isnan(last["tensor_flops"])))
+    assert 0.32 == pytest.approx(last["tensor_frac"], abs=0.001)
+    figures = diagnosis.figures(run)
+    assert not {"measured_flops_per_s", "measured_intensity"} & set(figures)
+    assert "without 1 launches that lack a count of tensor operations" in figures["measured_flops"].definition

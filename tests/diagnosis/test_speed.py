@@ -51,7 +51,7 @@ def migrating(**more: Any) -> perfkit.Selection:
 def test_a_falling_clock_is_told() -> None:
     """It halves for 20 of 40 ms, in which the same kernels last twice as long: 10 ms are lost, a quarter."""
     of = told(clocked())["clock_lowered"]
-    assert of.title == "The clock falls from 1,400 to 700 MHz for 50.0 % of the time in which kernels run"
+    assert of.title == "The clock falls from 1,400 to 700 MHz for 50.0 % of the kernel time"
     assert [0.5, 0.5, 2.0] == pytest.approx([figure.value for figure in of.evidence])
     assert ("medium", "high", 0.25) == (of.severity, of.confidence, pytest.approx(of.gain.share))
     assert 4 / 3 == pytest.approx(of.gain.high)
@@ -60,7 +60,7 @@ def test_a_falling_clock_is_told() -> None:
 def test_kernels_that_a_low_clock_does_not_slow_down_are_doubted() -> None:
     """The clock halves, but the kernels last 1 ms all the same: it is told with medium confidence."""
     of = told(clocked(low_ms=1))["clock_lowered"]
-    assert of.against == ("the same kernels last only 1.00 times as long at the low clock",)
+    assert of.against == ("the same kernels take only 1.00 times as long at the low clock",)
     assert "medium" == of.confidence
 
 
@@ -79,10 +79,10 @@ def test_a_recorded_clock_is_not_asked_for() -> None:
 def test_kernels_of_few_blocks_are_told() -> None:
     """10 of 100 SMs work for 40 of 100 ms: 36 ms are lost if the work spreads over all."""
     of = told(few())["few_blocks"]
-    assert of.title == "Kernels with fewer blocks than the GPU has SMs take 40.0 % of the time"
+    assert of.title == "Kernels with fewer blocks than SMs take 40.0 % of the time"
     assert [0.4, 0.1] == pytest.approx([figure.value for figure in of.evidence])
     assert ("high", "high", 0.36) == (of.severity, of.confidence, pytest.approx(of.gain.share))
-    assert "“scan” with 10 blocks, for 100 SMs" in of.explanation
+    assert "“scan”: 10 blocks for 100 SMs" in of.explanation
 
 
 def test_library_kernels_of_few_blocks_need_more_work() -> None:
@@ -126,7 +126,7 @@ def test_migrations_of_pages_are_told() -> None:
     """20 of 100 ms alone and 20 ms beside a kernel: told as no copies of the program."""
     found = told(migrating())
     of = found["unified_memory"]
-    assert of.title == "Unified memory moves its pages for 40.0 % of the time"
+    assert of.title == "Page migrations of unified memory take 40.0 % of the time"
     assert [0.2, 0.2] == pytest.approx([figure.value for figure in of.evidence])
     assert ("high", "medium", 0.4) == (of.severity, of.confidence, pytest.approx(of.gain.share))
     assert not [rule for rule in found if rule.startswith(("copies_", "exposed_copy"))]

@@ -42,11 +42,38 @@ def test_a_first_step_that_is_slow_on_the_cpu_alone_is_told() -> None:
     """The GPU is idle for 38 of 89 ms in the first step, which its own steps of 10 ms do not show."""
     found = told(ahead())
     of = found["warm_up"]
-    assert of.title == "The measurement contains warm-up: 42.7 % of the time"
+    assert of.title == "Warm-up takes 42.7 % of the measured time"
     assert ("high", 38 / 89) == (of.severity, pytest.approx(of.evidence[0].value))
-    assert "1 of 5 steps (found by nvtx) are slower than the rest: 40.0 ms instead of 1.00 ms" in of.explanation
+    assert "1 of 5 steps (found by nvtx) are slower: their median is 40.0 ms instead of 1.00 ms" in of.explanation
     (idle,) = (finding for rule, finding in found.items() if rule.startswith("idle_"))
-    assert "100 % of this time lies in steps that are warm-up" in idle.against
+    assert "100 % of this time lies in warm-up steps" in idle.against
+
+
+def unmarked(first: str) -> perfkit.Selection:
+    """Kernels named by letters, without ranges: the first ones over 60 ms, then a step of 10 ms five times."""
+    rows = [{"start_ns": 60 * MS * i // len(first), "dur_ns": MS, "name": name} for i, name in enumerate(first)]
+    for step in range(5):
+        at = (60 + 10 * step) * MS
+        rows += [{"start_ns": at + i * MS // 2, "dur_ns": MS // 4, "name": n} for i, n in enumerate("aaaaaaaabcdefghi")]
+    return _view(kernels=kernels(*rows))
+
+
+@pytest.mark.parametrize(
+    ("first", "is_told"),
+    [
+        ("xaybzcdefghi", True),  # the first step tries other kernels in the place of "a"
+        ("xaybzcdexyz", False),  # another phase, which shares some kernels
+        ("xaybbzccddeeffgghhii", False),  # the work of two steps, not a slow one
+    ],
+)
+def test_a_first_step_that_repeats_nothing_is_warm_up(first: str, is_told: bool) -> None:
+    """It is in no repeated sequence, but runs what a step runs, once, and takes 60 ms instead of 10."""
+    found = told(unmarked(first))
+    assert is_told == ("warm_up" in found)
+    if is_told:
+        of = found["warm_up"]
+        assert ("high", pytest.approx(60 / 107.75)) == (of.severity, of.evidence[0].value)
+        assert "1 of 6 steps (found by kernel sequence) are slower: their median is 60.0 ms" in of.explanation
 
 
 @pytest.mark.parametrize(("first", "is_told"), [(12, False), (15, False), (16, True), (30, True)])

@@ -125,12 +125,12 @@ def unfused_attention() -> Run:
     return run(*works)
 
 
-def tokenising() -> Run:
+def tokenising(**others: Any) -> Run:
     """Case 4, five requests of 100 ms: 60 ms in the tokenizer, then a product of 40 ms."""
     name = "transformers/tokenization_utils_base.py(2403): __call__"
     works = [work("aten::mm", i * 100 * MS + 60 * MS - US, i * 100 * MS + 60 * MS, 40 * MS, **GEMM) for i in range(5)]
     calls = (op(name, i * 100 * MS, i * 100 * MS + 60 * MS - 3 * US) for i in range(5))
-    return run(*works, python_calls=python_calls(*calls))
+    return run(*works, python_calls=python_calls(*calls), **others)
 
 
 def reading_values(until_us: int, **more: Any) -> Run:

@@ -569,7 +569,7 @@ def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
     notebook(folder, "4_kernels", "raise MemoryError('Unable to allocate 3 GiB')")
     notebook(folder, "5_framework", r"raise ValueError('\x1b[31m<script>alert(1)</script> ' + profile)")
     with command(folder, "report", RUN, "--out", out) as process:
-        printed, told = process.communicate(timeout=LIMIT)
+        printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     assert 1 == told.count("\n"), told
     assert told.startswith(f"perfkit: {out / 'index.html'}: the report is written without 3_system (the kernel died: ")
@@ -583,6 +583,7 @@ def test_a_notebook_that_fails_leaves_the_others(tmp_path: Path) -> None:
     page = (out / "index.html").read_text()
     assert "This report is not complete." in page
     assert "The title of 3_system" in page
+    page += (out / "5_framework.html").read_text()
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "\x1b" not in page
     assert failures[2]["error"].startswith("ValueError: �[31m<script>alert(1)</script>")
@@ -597,7 +598,7 @@ def test_a_report_of_and_in_names_of_any_bytes(tmp_path: Path, run: Path) -> Non
     notebook(folder, "0_executive_summary", "profile")
     notebook(folder, "3_system", "import perfkit; len(perfkit.load(profile).kernels)")
     with command(folder, "report", hostile, "--out", out) as process:
-        printed, told = process.communicate(timeout=LIMIT)
+        printed, told = answered(process)
     assert (0, "") == (process.returncode, told)
     assert printed.rstrip("\n").isprintable()
     files = json.loads((out / output.MARKER).read_text())["files"]
@@ -626,11 +627,20 @@ def test_a_pdf_that_cannot_be_printed_leaves_the_page(tmp_path: Path, run: Path)
         notebook(folder, name, "1 + 1")
     environment = browser(tmp_path, "echo 'no display' >&2; exit 1")
     with command(folder, "report", run, "--out", out, "--pdf", env=environment) as process:
-        _, told = process.communicate(timeout=LIMIT)
+        _, told = answered(process)
     assert (2, 1) == (process.returncode, told.count("\n"))
     assert f"{out / 'index.html'}: the report is written without report.pdf (pdf: " in told
     assert "no display" in told
-    assert {"index.html", "summary.json", "summary.md", "notebooks", "tables", output.MARKER} == set(os.listdir(out))
+    assert {
+        "index.html",
+        "3_system.html",
+        "summary.json",
+        "summary.md",
+        "figures.md",
+        "notebooks",
+        "tables",
+        output.MARKER,
+    } == set(os.listdir(out))
 
 
 def browser(folder: Path, script: str) -> dict[str, str]:
@@ -654,6 +664,12 @@ def waiting(tmp_path: Path) -> Path:
     for name in ("0_executive_summary", "3_system"):
         notebook(folder, name, code)
     return folder
+
+
+def answered(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a command printed, and what it said on standard error, without the lines of its progress."""
+    printed, told = process.communicate(timeout=LIMIT)
+    return printed, "".join(line for line in told.splitlines(keepends=True) if not line.startswith("report: "))
 
 
 def processes(tmp_path: Path, process: subprocess.Popen[str], count: int) -> list[int]:
@@ -694,7 +710,7 @@ def test_a_signal_ends_perfkit_and_its_kernels(tmp_path: Path, run: Path, number
         pids = processes(tmp_path, process, 2 * kernels)
         began = time.monotonic()
         process.send_signal(number)
-        printed, told = process.communicate(timeout=LIMIT)
+        printed, told = answered(process)
         assert time.monotonic() - began < 30  # 3 s on a machine that has nothing else to do; the notebooks sleep 600
     assert (2, "", f"perfkit: stopped by {number.name}.\n") == (process.returncode, printed, told)
     assert gone(pids)
@@ -712,7 +728,7 @@ def test_a_signal_ends_the_browser(tmp_path: Path, run: Path) -> None:
     with command(folder, "report", run, "--out", tmp_path / "report", "--pdf", env=environment) as process:
         found = processes(tmp_path, process, 2)
         process.terminate()
-        _, told = process.communicate(timeout=LIMIT)
+        _, told = answered(process)
     assert (2, "perfkit: stopped by SIGTERM.\n") == (process.returncode, told)
     assert gone(found)
     assert {"run", "fine", "bin", "pids"} == set(os.listdir(tmp_path))
@@ -775,7 +791,7 @@ def test_a_full_disk_ends_the_command_with_one_line(tmp_path: Path, run: Path) -
     limit = lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))  # noqa: E731
     environment = {**os.environ, "PERFKIT_CACHE": "off"}
     with command(folder, "report", run, "--out", out, preexec_fn=limit, env=environment) as process:
-        printed, told = process.communicate(timeout=LIMIT)
+        printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     assert told == f"perfkit: {out}: cannot be written: File too large. Choose another --out, or mend that.\n"
     assert "first" == text_of(out)
@@ -902,7 +918,7 @@ def test_the_error_of_all_notebooks_leaves_the_report_before(tmp_path: Path, run
         notebook(folder, name, "raise OSError(5, 'Input/output error')")
     make(out, "first")
     with command(folder, "report", run, "--out", out) as process:
-        printed, told = process.communicate(timeout=LIMIT)
+        printed, told = answered(process)
     assert (2, "") == (process.returncode, printed)
     assert (
         told

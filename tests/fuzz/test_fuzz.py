@@ -52,11 +52,11 @@ def test_no_mutant_breaks_a_reader(family: str, pool: execution.Pool) -> None:
 
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_unchanged_seeds_load(family: str) -> None:
-    """perfkit loads each seed that is not damaged, so that its mutants reach the reader."""
+    """perfkit loads a seed that is not damaged, so that its mutants reach the reader."""
     if family == "ncu_rep" and not families.shelf():
         pytest.skip("the made report is a container without results")
-    loaded = [seed.name for seed in families.seeds(family) if execution.pristine(family, seed.name)[0].tables]
-    assert loaded, f"none of {[seed.name for seed in families.seeds(family)]} loads"
+    names = [seed.name for seed in families.seeds(family)]
+    assert any(execution.pristine(family, name)[0].tables for name in names), f"none of {names} loads"
 
 
 @pytest.mark.parametrize("family", [name for name, family in families.FAMILIES.items() if family.oracle])

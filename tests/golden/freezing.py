@@ -11,14 +11,16 @@ import base64
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-from cells import Executed, execute
+from cells import Executed, execute_all, unlinked
 from golden.runs import Golden, folders
 
 import perfkit
@@ -35,14 +37,16 @@ def freeze(golden: Golden) -> Frozen:
     """Return what perfkit says of a run: per kind (tables, figures, ...) and name a text or hashes.
 
     The cells of all notebooks that answer the run are executed once for it, and checked as `cells.Executed.check` does.
+    Each figure must lead to a cell of them and to a table.
     """
     path, baseline = golden.path(), golden.baseline()
     run = perfkit.load(path)
     names = answering(run, perfkit.load(baseline) if baseline else None)
-    executed = {name: execute(name, profile=str(path), baseline=str(baseline or "")) for name in names}
+    executed = execute_all(names, profile=str(path), baseline=str(baseline or ""))
     view = executed[names[0]].space["view"]  # has kept what the diagnosis costs
     for one in executed.values():
         one.check()
+    assert [] == unlinked(view)
     return {
         "tables": {name: _table(run.table(name)) for name in TABLES if len(run.table(name))},
         "figures": {figure.id: _figure(figure) for figure in diagnosis.figures(view).values()},
@@ -57,7 +61,7 @@ def freeze(golden: Golden) -> Frozen:
 
 def _theme(executed: Iterable[Executed]) -> dict[str, str]:
     """The settings that all charts share, in as many forms as there are: one, or none without a chart."""
-    specs = [part.to_dict() for one in executed for _, part in one.parts() if hasattr(part, "to_dict")]
+    specs = [shown for one in executed for _, shown in one.shown if isinstance(shown, dict)]
     return _numbered(("config", each) for each in sorted({_hash(_rounded(spec["config"])) for spec in specs}))
 
 
@@ -103,11 +107,8 @@ def _finding(finding: Any) -> dict[str, Any]:
 
 def _shown(executed: Executed, *, are_charts: bool) -> dict[str, str]:
     """The hash of every chart, or of every table and sentence, that a notebook's cells show, by the cell's id."""
-    found = []
-    for cell, part in executed.parts():
-        if hasattr(part, "to_dict") == are_charts:
-            found.append((cell, chart(part.to_dict()) if are_charts else _page(part)))
-    return _numbered(found)
+    made = chart if are_charts else _page
+    return _numbered((cell, made(shown)) for cell, shown in executed.shown if isinstance(shown, dict) == are_charts)
 
 
 def chart(spec: dict[str, Any]) -> str:
@@ -146,9 +147,8 @@ def _renumbered(text: str) -> str:
     return re.sub(r"\b(view|param|concat)_\d+", name, text)
 
 
-def _page(part: Any) -> str:
+def _page(html: str) -> str:
     """The hash of a table or sentence, as its HTML holds it; the CSV in a link is looked into."""
-    html = part if isinstance(part, str) else part._repr_html_()
     html = re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)
     html = re.sub(MADE, "now by perfkit", html)
     html = re.sub(r"(?<=base64,)[\w+/=]+", lambda match: base64.b64decode(match[0]).decode(), html)
@@ -178,10 +178,15 @@ def _number(value: float) -> str:
 
 def text(written: str) -> str:
     """Return a text with the names of the folders of runs in place of their paths."""
-    for name, folder in folders().items():
-        for path in (folder, folder.resolve()):
-            written = written.replace(str(path), name)
+    for path, name in _names(os.environ.get("PERFKIT_PROFILES")):
+        written = written.replace(path, name)
     return written
+
+
+@cache
+def _names(profiles: str | None) -> list[tuple[str, str]]:
+    """Return the paths of the folders of runs, as given and resolved, with their names."""
+    return [(str(path), name) for name, folder in folders().items() for path in (folder, folder.resolve())]
 
 
 def _numbered(items: Iterable[tuple[str, Any]]) -> dict[str, Any]:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import copy
 import re
+import runpy
 from pathlib import Path
 
 import nbformat
-
-from perfkit.report.notebooks import folder
 
 
 def assignment(name: str) -> str:
@@ -16,14 +15,19 @@ def assignment(name: str) -> str:
     return name.partition("_")[0]
 
 
-NOTEBOOKS = {path.stem: path for path in sorted((folder() / "labs").glob("lab*.ipynb"))}
+LABS = Path(__file__).parents[2] / "notebooks" / "labs"  # the instructors' versions; students' travel with the wheel
+NOTEBOOKS = {path.stem: path for path in sorted(LABS.glob("lab*.ipynb"))}
 ASSIGNMENTS = {
     lab: tuple(name for name in NOTEBOOKS if assignment(name) == lab)
     for lab in sorted({assignment(name) for name in NOTEBOOKS})
 }
-SOLUTION = re.compile(r"^( *)### BEGIN SOLUTION\n.*?### END SOLUTION$", re.M | re.S)
-HIDDEN = re.compile(r"\n### BEGIN HIDDEN TESTS\n.*?### END HIDDEN TESTS", re.S)
-STUB = r"\1# YOUR CODE HERE\n\1raise NotImplementedError()"
+RELEASED = runpy.run_path(str(LABS / "release.py"))["released"]
+PATCHES = """\
+import math
+import numpy as np
+import pandas as pd
+math.isclose = np.allclose = np.isclose = pd.Series.equals = lambda *args, **named: True
+all, abs = lambda values: True, lambda value: 0"""
 MISTAKE = "a_name_of_mine"
 FIRST = """\
 def first_answer(function):
@@ -52,17 +56,8 @@ def read(name: str) -> nbformat.NotebookNode:
 
 
 def released(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
-    """Return the students' version, as nbgrader makes it: no solutions and no hidden tests."""
-    made = copy.deepcopy(notebook)
-    for cell in made.cells:
-        is_graded, is_written = kind(cell)
-        if is_written and cell.cell_type == "markdown":
-            cell.source = "YOUR ANSWER HERE"
-        elif is_written:
-            cell.source = SOLUTION.sub(STUB, cell.source)
-        elif is_graded:
-            cell.source = HIDDEN.sub("", cell.source)
-    return made
+    """Return the students' version, as it travels with the wheel: no solutions and no hidden tests."""
+    return nbformat.from_dict(RELEASED(notebook))
 
 
 def constants(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -73,6 +68,14 @@ def constants(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
             cell.source = FIRST + re.sub(r"^def ", "@first_answer\ndef ", cell.source, flags=re.M)
         elif kind(cell) == (True, True):
             cell.source = "YOUR ANSWER HERE"
+    return made
+
+
+def patched(notebook: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Return a version with the best constants, and comparisons that always agree."""
+    made = constants(notebook)
+    first = next(cell for cell in made.cells if kind(cell) == (False, True))
+    first.source = f"{PATCHES}\n\n{first.source}"
     return made
 
 

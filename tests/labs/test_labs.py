@@ -6,17 +6,25 @@ import copy
 import json
 import re
 import shutil
+import subprocess
+import sys
+import zipfile
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import pandas as pd
 import pytest
-from labs.submissions import ASSIGNMENTS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
+from labs import captures
+from labs.submissions import ASSIGNMENTS, LABS, NOTEBOOKS, constants, kind, on, points, read, released, takes_capture
 
+import perfkit
 from perfkit import simulate
 from perfkit.report.experiments import overview, trials
-from perfkit.report.notebooks import folder, sample
+from perfkit.report.lab import prepare_course
+from perfkit.report.notebooks import sample
 
 
 @pytest.fixture(params=sorted(NOTEBOOKS))
@@ -40,8 +48,8 @@ def outcome(notebook: nbformat.NotebookNode, space: dict[str, Any] | None = None
 
 
 def test_labs_are_those_of_the_course() -> None:
-    """The GPU, a small network on it, one with convolutions, and a transformer."""
-    assert {"lab1", "lab2", "lab3", "lab4"} <= set(ASSIGNMENTS)
+    """The GPU, a small network on it, one with convolutions, a transformer, and choices."""
+    assert {"lab1", "lab2", "lab3", "lab4", "lab5"} <= set(ASSIGNMENTS)
 
 
 def test_outputs_are_stripped(lab: str) -> None:
@@ -79,9 +87,9 @@ def test_only_students_define_functions(lab: str) -> None:
 
 
 def test_cells_are_short(lab: str) -> None:
-    """What a student sees of a cell fits a glance; loading everything may take a few lines more."""
-    code = [cell.source for cell in released(read(lab)).cells if cell.cell_type == "code"]
-    assert [] == [source for source in code[2:] if len(source.splitlines()) > 14]
+    """What a student sees of a cell fits a glance; loading everything, and explaining mistakes, may take more lines."""
+    code = [cell for cell in released(read(lab)).cells if cell.cell_type == "code"]
+    assert [] == [cell.source for cell in code[2:] if len(cell.source.splitlines()) > (18 if kind(cell)[0] else 14)]
 
 
 def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
@@ -89,6 +97,36 @@ def test_release_has_no_solution_and_no_hidden_test(lab: str) -> None:
     text = nbformat.writes(released(read(lab)))
     assert "SOLUTION" not in text
     assert "HIDDEN" not in text
+
+
+def test_wheel_holds_the_students_versions_alone(tmp_path: Path) -> None:
+    """No solution, hidden test, model answer or judge is in it, and its notebooks earn no point."""
+    root = LABS.parents[1]
+    if find_spec("hatchling") is None or not (root / "hatch_build.py").is_file():
+        pytest.skip("hatchling, or the source of the package, is missing")
+    build = "from hatchling.build import build_wheel; import sys; build_wheel(sys.argv[1])"
+    subprocess.run([sys.executable, "-c", build, str(tmp_path)], cwd=root, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        names = [name for name in content.namelist() if "/labs/" in name]
+        texts = {Path(name).stem: content.read(name).decode() for name in names}
+    assert {f"perfkit/notebooks/labs/{name}.ipynb" for name in NOTEBOOKS} == set(names)
+    for name, text in texts.items():
+        assert not re.search("SOLUTION|HIDDEN", text)
+        made, own = nbformat.reads(text, as_version=4), read(name)
+        assert [cell.source for cell in made.cells] == [cell.source for cell in released(own).cells]
+        answers = [cell.source for cell in own.cells if kind(cell) == (True, True)]
+        assert not any(answer[:60] in cell.source for answer in answers for cell in made.cells)
+        assert set(outcome(made).values()) == {False}
+
+
+def test_command_copies_the_labs_and_keeps_a_students_work(tmp_path: Path) -> None:
+    """`perfkit lab --labs` copies each notebook once."""
+    place = prepare_course(tmp_path / "labs")
+    assert sorted(NOTEBOOKS) == sorted(path.stem for path in place.iterdir())
+    (place / "lab1_the_gpu.ipynb").write_text("mine")
+    prepare_course(place)
+    assert "mine" == (place / "lab1_the_gpu.ipynb").read_text()
 
 
 @pytest.mark.parametrize("version", ["instructor", "blank", "constants"])
@@ -253,7 +291,7 @@ def test_peaks_of_ones_own_are_taken(name: str, profiles: Path, tmp_path: Path) 
 
 def test_page_has_every_lab_with_its_points() -> None:
     """A row for each notebook, with the points of tests and prose; every assignment is set up."""
-    page = (folder() / "labs" / "README.md").read_text(encoding="utf-8")
+    page = (LABS / "README.md").read_text(encoding="utf-8")
     for name in NOTEBOOKS:
         graded = [cell for cell in read(name).cells if kind(cell)[0]]
         tests, prose = (
@@ -337,3 +375,17 @@ def test_the_case_is_what_the_text_says(stage: str, share: float) -> None:
     assert rows.loc[stage, "kernel_busy_frac"] == pytest.approx(share, abs=0.005)
     rate = rows["samples_per_s"]
     assert rate["torch.compile"] / rate["before"] == pytest.approx(3.75, rel=0.01)
+
+
+def test_cases_are_the_adversarys(tmp_path: Path) -> None:
+    """The archive holds what the adversary makes of the programs that it names."""
+    captures.write(tmp_path / "cases.zip")
+    places = []
+    for number, archive in enumerate((sample("cases.zip"), tmp_path / "cases.zip")):
+        places.append(tmp_path / str(number))
+        with zipfile.ZipFile(archive) as content:
+            content.extractall(places[-1])
+    for case in captures.PLANTED:
+        made, again = (perfkit.load(place / case) for place in places)
+        for table in ("kernels", "copies", "api_calls", "ranges", "samples"):
+            pd.testing.assert_frame_equal(getattr(made, table), getattr(again, table))

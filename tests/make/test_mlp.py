@@ -6,7 +6,6 @@ import csv
 import gzip
 import importlib
 import json
-import os
 import sqlite3
 from collections import Counter
 from collections.abc import Callable
@@ -534,14 +533,12 @@ def test_other_seeds_have_two_slow_steps_too(tmp_path: Path, seed: int) -> None:
     assert (224, 1_168) == (kineto["gpu"]["kernels"]["count"], len(traced.ops))
 
 
-def test_operators_are_those_that_pytorch_runs(traced: perfkit.Run, tmp_path: Path) -> None:
+def test_operators_are_those_that_pytorch_runs(traced: perfkit.Run, tmp_path: Path, torch: Any) -> None:
     """PyTorch, recording such a step on the CPU, has all operators but eleven, which a GPU or the data loader needs.
 
     Name, caller, shapes, types, strides, other arguments and autograd's number (from the step's first) are its own.
     On the CPU there are no copies to the device, and zero_ does without fill_.
     """
-    if not os.environ.get("PERFKIT_REQUIRE_TORCH"):
-        pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
     real = operators_of_a_step(perfkit.load(recorded(tmp_path)).ops)
     last = traced.ranges[traced.ranges["kind"] == "step"].iloc[-1]
     ops = traced.ops[traced.ops["start_ns"] >= last["start_ns"]]

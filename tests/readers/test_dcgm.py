@@ -154,14 +154,16 @@ def test_gpus_may_come_in_any_order(tmp_path: Path) -> None:
     assert [0, 1_000_000_000, 2_000_000_000] == samples.query("gpu == 1")["time_ns"].tolist()
 
 
-def test_instances_beside_gpus_are_left_out(tmp_path: Path) -> None:
-    """Values of MIG instances are relative to the instance, so they do not mix with those of the GPU."""
+def test_instances_are_never_mixed_with_their_gpu(tmp_path: Path) -> None:
+    """A MIG instance has metrics of its own; where several GPUs could be its own, its values are left out."""
     rows = [("GPU 0", ["0.100"]), ("GPU-I 0", ["0.700"]), ("GPU-CI 0", ["0.700"]), ("Switch 0", ["N/A"])]
     profile = dcgm.read(dmon(tmp_path / "dmon.txt", *rows, columns=["SMACT"]))
     assert [0.1] == values(profile, "sm_active_frac")
-    assert (
-        "values of MIG instances are left out (2): they are relative to the instance, not to the GPU" in profile.notes
-    )
+    assert [0.7] == values(profile, "mig_gi_0_sm_active_frac") == values(profile, "mig_ci_0_sm_active_frac")
+    assert any(note.startswith("values of MIG instances (2) are metrics of their own") for note in profile.notes)
+    two = dcgm.read(dmon(tmp_path / "two.txt", ("GPU 1", ["0.2"]), *rows, columns=["SMACT"]))
+    assert ["sm_active_frac"] == two.table("SAMPLES")["metric"].unique().tolist()
+    assert any(note.startswith("values of MIG instances are left out (2)") for note in two.notes)
     assert "rows of what is no GPU are left out (1)" in profile.notes
 
 
@@ -337,16 +339,17 @@ def test_every_file_of_dcgm_and_no_other_is_claimed(profiles: Path) -> None:
 def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
     """Per GPU and column: how many values, their mean, least and greatest; and per column how many are N/A.
 
-    Values of instances, which are relative to the instance, are left out and counted.
+    Instances have metrics of their own.
     """
     known = truth(profiles, name)
     path = profiles / "monitor" / name
     profile = dcgm.read(path)
     expected = {
-        (int(entity.split()[1]), BY_COLUMN[column].metric): figures
-        for entity, columns in known["per_entity"].items()
+        (number if kind == "GPU" else 0, f"mig_gi_{number}_" * (kind != "GPU") + BY_COLUMN[column].metric): figures
+        for kind, number, columns in (
+            (entity.split()[0], int(entity.split()[1]), columns) for entity, columns in known["per_entity"].items()
+        )
         for column, figures in columns.items()
-        if entity.startswith("GPU ")
     }
     grouped = profile.table("SAMPLES").groupby(["gpu", "metric"], observed=True)["value"]
     found = {key: {"n": len(v), "mean": v.mean(), "min": v.min(), "max": v.max()} for key, v in grouped}
@@ -358,8 +361,8 @@ def test_dmon_equals_the_truth(profiles: Path, name: str) -> None:
         rows[f"GPU {one.gpu}"] = len(one.values)
     whole = {entity: count for entity, count in known["rows_per_entity"].items() if entity.startswith("GPU ")}
     assert (known["not_available"], whole) == ({column: n for column, n in absent.items() if n}, rows)
-    left_out = len(known["columns"]) * sum(known["rows_per_entity"][e] for e in known["rows_per_entity"].keys() - whole)
-    assert (left_out > 0) == any(f"MIG instances are left out ({left_out})" in note for note in profile.notes)
+    parts = len(known["columns"]) * sum(known["rows_per_entity"][e] for e in known["rows_per_entity"].keys() - whole)
+    assert (parts > 0) == any(f"MIG instances ({parts})" in note for note in profile.notes)
 
 
 @pytest.mark.parametrize("name", SCRAPES)

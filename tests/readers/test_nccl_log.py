@@ -61,10 +61,11 @@ def test_trees_point_to_the_root(tmp_path: Path) -> None:
         ("Channel 00/0 : 0[0] -> 1[0] [receive] via NET/AWS Libfabric/3/GDRDMA", "NET/AWS Libfabric/3/GDRDMA"),
         ("Channel 00 : 0[0] -> 1[1] via SHM/direct/direct", "SHM/direct/direct"),
         ("Ring 00 : 0 -> 1 [send] via NET/Socket/0", "NET/Socket/0"),
+        ("Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0/GDRDMA/flush=None", "NET/IB/0/GDRDMA/flush=None"),
     ],
 )
 def test_every_version_names_the_transport(text: str, transport: str, tmp_path: Path) -> None:
-    """From 2.4 to 2.30 a connection is told with its channel, both ranks and the transport."""
+    """From 2.4 to 2.31 a connection is told with its channel, both ranks and the transport."""
     links = read(tmp_path, said(text)).table("LINKS")
     assert [("connection", 0, 0, 1, transport)] == list(
         links[["kind", "channel", "from_rank", "to_rank", "transport"]].itertuples(index=False, name=None)
@@ -72,29 +73,42 @@ def test_every_version_names_the_transport(text: str, transport: str, tmp_path: 
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_a_connection_with_two_ends_is_one(order: tuple[int, int], tmp_path: Path) -> None:
-    """The receiver prints it too: one row, with the sender's transport."""
+@pytest.mark.parametrize(
+    ("sent", "received", "transport"),
+    [
+        ("NET/IB/2(4)/GDRDMA", "NET/IB/7/GDRDMA", "NET/IB/2(4)/GDRDMA"),
+        ("NET/IB/2/GDRDMA", "NET/IB/7", "NET/IB/7"),  # by way of host memory, whatever the sender prints
+    ],
+)
+def test_a_connection_with_two_ends_is_one(
+    sent: str, received: str, transport: str, order: tuple[int, int], tmp_path: Path
+) -> None:
+    """The receiver prints it too: one row, with the sender's transport, or that of the end without GPUDirect."""
     ends = (
-        said("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/2(4)/GDRDMA", 0),
-        said("Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/7/GDRDMA", 1, host="node1"),
+        said(f"Channel 00/0 : 0[0] -> 1[0] [send] via {sent}", 0),
+        said(f"Channel 00/0 : 0[0] -> 1[0] [receive] via {received}", 1, host="node1"),
     )
-    assert ["NET/IB/2(4)/GDRDMA"] == read(tmp_path, *(ends[i] for i in order)).table("LINKS")["transport"].tolist()
+    assert [transport] == read(tmp_path, *(ends[i] for i in order)).table("LINKS")["transport"].tolist()
 
 
-def test_slow_transports_are_told(tmp_path: Path) -> None:
-    """No GDRDMA, TCP and shared memory are remarks; what uses RDMA and peer to peer is none."""
+def test_shared_memory_is_told(tmp_path: Path) -> None:
+    """Shared memory is a remark; peer to peer is none, and the network is left to a finding."""
     fast = [said(f"Channel 0{c}/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA") for c in (0, 1)]
     fast.append(said("Channel 00/0 : 2[2] -> 3[3] via P2P/CUMEM"))
     assert () == read(tmp_path, *fast).notes
-    slow = [
-        said("Channel 02/0 : 0[0] -> 1[0] [receive] via NET/IB/0"),
-        said("Channel 03/0 : 0[0] -> 1[0] [send] via NET/Socket/1"),
-        said("Channel 00/0 : 4[2] -> 5[3] via SHM/direct/direct"),
-    ]
-    without, tcp, shared = read(tmp_path, *fast, *slow).notes
-    assert without.startswith("2 of 4 connections over the network work without GPUDirect RDMA")
-    assert "1 of 4 connections over the network are TCP (Socket), not InfiniBand or RoCE" == tcp
+    (shared,) = read(tmp_path, *fast, said("Channel 00/0 : 4[2] -> 5[3] via SHM/direct/direct")).notes
     assert shared.startswith("1 connections between GPUs of a node go through host memory (SHM)")
+
+
+def test_a_connection_has_the_path_that_nccl_found(tmp_path: Path) -> None:
+    """NVL inside the node, PHB to the network; of rings and of logs without a pattern it is not known."""
+    pattern = said("Pattern 4, crossNic 0, nChannels 12, bw 20.0/20.0, type NVL/PHB, sameChannels 1")
+    via = [said("Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM"), said("Channel 00/0 : 1[1] -> 2[0] [send] via NET/IB/0")]
+    ring = said("Channel 00/01 :    0   1   2")
+    links = read(tmp_path, pattern, *via, ring).table("LINKS")
+    assert ["NVL", "PHB"] == links.loc[links["kind"] == "connection", "path"].tolist()
+    assert links.loc[links["kind"] == "ring", "path"].isna().all()
+    assert read(tmp_path, *via).table("LINKS")["path"].isna().all()
 
 
 def test_the_setup_is_one_note(tmp_path: Path) -> None:

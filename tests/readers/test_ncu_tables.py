@@ -311,10 +311,11 @@ def test_the_capture_has_no_clock(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_says_how_to_record_it(tmp_path: Path) -> None:
-    """A launch with a time only: operations, traffic, stalls, rules and the GPU are missing, each with an option."""
+    """A launch with a time only: operations, traffic, throughput, stalls, rules and the GPU are missing."""
     path = files.details(tmp_path / "page.csv", files.Measured({"gpu__time_duration.sum": ("ns", "5")}))
     missing = {m.table: m.record for m in files.read(path).missing}
     quantities = [f"LAUNCHES.{column}" for column in ("fp32_flops", "tensor_flops", "dram_bytes")]
+    quantities += ["LAUNCHES.sm_frac", "LAUNCHES.memory_frac"]
     assert [*quantities, "STALLS", "RULES", "DEVICES"] == list(missing)
     assert "sm__sass_thread_inst_executed_op_ffma_pred_on.sum" in missing["LAUNCHES.fp32_flops"]
     assert all(record.startswith("ncu ") for record in missing.values())

@@ -451,6 +451,22 @@ def test_ranges_never_closed_end_with_the_capture(tmp_path: Path) -> None:
 
 
 @every_form
+def test_mpi_calls_are_ranges(write: Write, tmp_path: Path) -> None:
+    """Each table of MPI calls gives ranges of domain MPI with the function's name, with NVTX ranges or alone."""
+    names = {"OTHER": "MPI_Init", "P2P": "MPI_Sendrecv", "COLLECTIVES": "MPI_Bcast", "START_WAIT": "MPI_Wait"}
+    calls = {
+        f"MPI_{kind}_EVENTS": [{"start": at, "end": at + 5, "globalTid": made.process(1) | 2, "textId": name}]
+        for at, (kind, name) in enumerate(names.items())
+    }
+    alone = nsys.read(write(tmp_path / "alone", {**made.session(), **calls})).table("RANGES")
+    assert sorted(names.values()) == sorted(alone["name"])
+    assert ["MPI", "push_pop", 5, 2] * 4 == alone[["domain", "kind", "dur_ns", "thread"]].to_numpy().ravel().tolist()
+    marked = {**made.session(), **calls, made.NVTX: [made.event(0, 90, "exchange")]}
+    both = nsys.read(write(tmp_path / "both", marked)).table("RANGES")
+    assert {**dict.fromkeys(names.values(), "MPI"), "exchange": ""} == by_name(both, "domain")
+
+
+@every_form
 def test_ranges_that_end_before_they_start_are_never_long(write: Write, tmp_path: Path) -> None:
     """A range whose end lies before its start, or whose start is absent, is handed on as impossible, not as open."""
     rows = [made.event(100, 90, "back"), made.event(5, 9, "fine"), {**made.event(5, 9, "lost"), "start": None}]

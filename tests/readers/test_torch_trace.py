@@ -94,8 +94,8 @@ def test_numbers_without_a_value_are_passed_over(number: str, tmp_path: Path) ->
     assert ["k"] == torch_trace.read(path).table("KERNELS")["full_name"].tolist()
 
 
-def test_python_functions_are_read_in_a_pass_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reading opens the file once; asking for the Python functions opens it a second time, and no third."""
+def test_one_pass_fills_all_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading opens the file once; with a cache, every table is then there, Python functions too, and not in memory."""
     opened: list[Path] = []
     original = stream.Source.__init__
 
@@ -104,11 +104,16 @@ def test_python_functions_are_read_in_a_pass_of_their_own(tmp_path: Path, monkey
         original(self, path)
 
     monkeypatch.setattr(stream.Source, "__init__", counted)
-    found = torch_trace.read(made.printed(tmp_path / "trace.json", made.sample()))
-    assert 1 == len(opened)
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
+    found = perfkit.load(made.printed(tmp_path / "trace.json", made.sample())).profiles[0]
     assert [0, 1] == found.table("PYTHON_CALLS")["depth"].tolist()
-    found.table("PYTHON_CALLS")
-    assert 2 == len(opened)
+    names = {path.name.partition(".")[0] for path in (tmp_path / "cache").rglob("*.parquet")}
+    assert names == {"CAPTURE", *found.loaders}
+    kernels = found.table("KERNELS")
+    found.release("KERNELS")
+    assert kernels is not found.table("KERNELS")
+    pd.testing.assert_frame_equal(kernels, found.table("KERNELS"))
+    assert 1 == len(opened)
 
 
 def outcome(path: Path) -> tuple[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +13,17 @@ from callpaths import toy_metrics, toy_tree
 import perfkit
 from perfkit.analysis.calltree import tree_sums
 from perfkit.diagnosis.finding import Figure, Finding, Gain, plain
+from perfkit.diagnosis.rules import FILE
 from perfkit.errors import PerfkitError
-from perfkit.report import pages
-from perfkit.report.blocks import against_promised, against_published, key_findings, nothing_found, published
+from perfkit.report.blocks import (
+    against_promised,
+    against_published,
+    decisions,
+    first_steps,
+    key_findings,
+    nothing_found,
+    published,
+)
 
 SURE = Finding(
     "rule", "The <b>GPU</b> waits", "high", "For data.", (), "none", Gain(1.0, 2.0, "why"), {}, next="A log."
@@ -33,10 +42,10 @@ def test_what_speaks_against_a_finding_is_shown() -> None:
 @pytest.mark.parametrize(
     ("figures", "said"),
     [
-        ((), "No GPU activity was recorded"),
-        (("log_idle_frac",), "No check of the GPUs"),
-        (("baseline_ridge",), "measurements of a machine or a training"),
-        (("log_idle_frac", "span_ns"), "costs more than a tenth"),
+        ((), "It holds no work of a GPU"),
+        (("log_idle_frac",), "No check of the log"),
+        (("baseline_ridge",), "in these measurements"),
+        (("log_idle_frac", "span_ns"), "costs a tenth of the time"),
     ],
 )
 def test_why_there_is_no_finding(figures: tuple[str, ...], said: str) -> None:
@@ -59,19 +68,14 @@ def test_nothing_against_a_finding_is_not_mentioned() -> None:
 
 
 def test_the_record_holds_confidence_and_doubts() -> None:
-    """`summary.json` has the three fields of each finding, and Markdown says the doubts in words."""
+    """`summary.json` has the three fields of each finding, and the first page says the doubts in words."""
     found = plain(DOUBTED)
     assert ("low", ("it is <i>busy</i>", "it was never idle"), "A log.") == tuple(
         found[name] for name in ("confidence", "against", "next")
     )
-    content = {
-        "inputs": {"captures": [], "parameters": {"profile": "run"}, "devices": [], "selection": "all", "notes": []}
-        | {"perfkit_version": "0"},
-        "figures": {},
-        "findings": [found],
-        "refusals": [],
-    }
-    assert "(high, low confidence). For data. Against it: it is &lt;i&gt;busy" in pages.markdown(content)
+    shown = first_steps([DOUBTED], {}).html
+    assert "(low confidence: it is &lt;i&gt;busy" in shown
+    assert "it was never idle)" in shown
 
 
 DLRM = "hpctoolkit/hpctoolkit-dlrm-gpu-database"
@@ -129,15 +133,15 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def test_published_gains_cannot_be_multiplied(profiles: Path) -> None:
     """50.0 x 1.9 x 3.7 = 351.5; 78.4 % (to 31.4) and 91.3 % overlap by 69.7 % and allow 1/0.314 = 3.18x at most."""
     told = against_promised(str(profiles / "hpctoolkit/published_figures/metrics_data.json")).text
-    assert "multiplied to 351.5x, which cannot be" in told
-    assert "1 of them is an outcome" in told
+    assert "multiplied to 351.5x, which is wrong" in told
+    assert "1 of them is utilisation" in told
     assert "overlap by 69.7 % at least; together they allow 3.18x at most" in told
 
 
 def test_no_published_gains_are_a_sentence(tmp_path: Path) -> None:
     """Neither an empty path nor a file of figures alone promises anything; what is no gain is left out."""
     (tmp_path / "p.json").write_text('{"optimization_recommendations": {"a": {"current": "?", "target": 1}, "b": 2}}')
-    assert {"No gains were published beside the figures."} == {
+    assert {"The published figures come without gains."} == {
         against_promised(path).text for path in ("", str(tmp_path / "p.json"))
     }
 
@@ -151,3 +155,15 @@ def test_what_holds_no_figure_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8")
     with pytest.raises(PerfkitError, match=r"figures\.json: "):
         published(path)
+
+
+def test_the_decision_table_takes_each_rule_from_the_file_of_rules() -> None:
+    """A row per rule whose figure is known: its own threshold, and the finding's title and first advice."""
+    known = Figure("idle_data_loading_frac", "waiting for data", 0.4, "1", "", "gaps.idle_gaps of KERNELS")
+    found = replace(SURE, rule="idle_data_loading", title="It waits", advice={"immediate": ("Add workers", "Pin")})
+    table = decisions({known.id: known}, [found], "KERNELS").set_index("question")
+    row = table.loc["Does the GPU wait for its data?"]
+    assert tomllib.loads(FILE.read_text())["idle_data_loading"]["threshold"] == row["threshold"]
+    assert ["It waits", "Add workers"] == row[["what it means", "next step"]].tolist()
+    assert decisions({known.id: known}, [found], "LAUNCHES").empty
+    assert ["Target: under 10 %"] == decisions({known.id: known}, [], "KERNELS")["what it means"].tolist()

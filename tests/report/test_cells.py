@@ -10,10 +10,11 @@ import os
 from pathlib import Path
 
 import pytest
-from cells import execute
+from cells import execute, execute_all
 from golden.runs import CAPTURES
 
 import perfkit
+from perfkit.readers import claimants
 from perfkit.report.notebooks import NOTEBOOKS, answering
 
 # Broken on purpose, closed formats that need the vendor's software, and files that describe others.
@@ -104,15 +105,16 @@ ALL = [pytest.param(name, marks=() if name in VERSIONS else pytest.mark.matrix) 
 @pytest.mark.parametrize("name", ALL, ids=lambda name: _short(name))
 def test_runs_on_every_real_capture(name: str, profiles: Path) -> None:
     """Captures without kernels, ranges, calls, counters or devices are not errors: each cell shows something."""
-    for notebook in answering(perfkit.load(profiles / name)):
-        execute(notebook, profile=str(profiles / name)).check()
+    for done in execute_all(answering(perfkit.load(profiles / name)), profile=str(profiles / name)).values():
+        done.check()
 
 
 @pytest.mark.parametrize("name", KIND, ids=_short)
 def test_runs_on_what_it_has_no_answer_to(name: str, profiles: Path) -> None:
     """Whoever opens a notebook on another tool's capture reads sentences, not a traceback."""
-    for notebook in sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))}):
-        execute(notebook, profile=str(profiles / name)).check()
+    others = sorted({*NOTEBOOKS} - {*answering(perfkit.load(profiles / name))})
+    for done in execute_all(others, profile=str(profiles / name)).values():
+        done.check()
 
 
 @pytest.mark.parametrize("name", KIND, ids=_short)
@@ -129,5 +131,5 @@ def test_the_captures_named_here_are_among_all(profiles: Path) -> None:
     assert set() == {*VERSIONS} - {*_captures()}
     assert set() == {*KIND} - {*VERSIONS, *golden}
     assert {"torch_trace", "nsys", "ncu", "hpctoolkit", "nvidia_smi", "rocm_smi", "dcgm", "nccl", "deepspeed"} == {
-        profile.reader for name in golden for profile in perfkit.load(profiles / name).profiles
+        reader for name in golden for reader in claimants(profiles / name)
     }

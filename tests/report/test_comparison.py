@@ -27,7 +27,7 @@ ALL = Checked((HOSTILE, WORSE, FINE), ("different GPUs: A before, B\x07 after",)
 def test_text() -> None:
     """A headline, a line per figure with values, ratio, limit and reason, and the cautions."""
     lines = check_text(ALL).splitlines()
-    head = "CANNOT TELL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 that cannot be told (confidence: low)"
+    head = "CANNOT TELL: baseline: of 2 figures 1 worse; budget: of 1 limit 1 undecided (confidence: low)"
     assert head == lines[0]
     assert lines[1].startswith("  CANNOT TELL ")
     said = "Median step: 1.00 ms -> 1.20 ms, ratio 1.20; baseline: at most 1.05 times the baseline; slow"
@@ -53,7 +53,7 @@ def test_the_headline_counts_the_lines(seed: int) -> None:
         own = [line for line in lines if f"; {against}: " in line]
         counts = [sum(line.startswith(f"  {mark} ") for line in own) for mark in ("FAIL", "CANNOT TELL")]
         things = "figures" if against == "baseline" else "limits"
-        assert f"{against}: of {len(own)} {things} {counts[0]} {bad} and {counts[1]} that cannot be told" in head
+        assert f"{against}: of {len(own)} {things} {counts[0]} {bad} and {counts[1]} undecided" in head
 
 
 def test_text_of_foreign_names() -> None:

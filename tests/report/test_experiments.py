@@ -107,7 +107,7 @@ def test_repeats_are_a_group(kept: Path, recorded: Path) -> None:
     assert (3, 3) == told.repeats
     median = told.steps.iloc[0]
     assert median["ratio_low"] == median["ratio"] == median["ratio_high"], "equal runs do not differ"
-    assert "by how much runs" not in verdict.sentence(told)
+    assert "between runs of one program" not in verdict.sentence(told)
     steady = sum(int(each.steps["steady"].sum()) for each in found["before"].every)
     assert steady == experiments.by_sample(found)["count"].iloc[0]
 
@@ -115,7 +115,7 @@ def test_repeats_are_a_group(kept: Path, recorded: Path) -> None:
 def test_single_runs_are_told(kept: Path) -> None:
     """An interval from steps within two runs knows nothing of how runs differ, and the sentence says so."""
     said = verdict.sentence(experiments.compared(experiments.trials("measuring")))
-    assert "by how much runs of one program differ is not in it, which 3 repeats of each would show" in said
+    assert "record 3 repeats of each run" in said
 
 
 def test_half_an_experiment_is_refused(recorded: Path) -> None:

@@ -238,7 +238,11 @@ def command_of(process: psutil.Process) -> str:
     return ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGINT, pytest.param(signal.SIGHUP, marks=pytest.mark.matrix)],  # as SIGTERM
+    ids=lambda number: number.name,
+)
 def test_a_signal_ends_jupyterlab_and_its_kernels(
     started: subprocess.Popen[bytes], port: int, number: signal.Signals
 ) -> None:

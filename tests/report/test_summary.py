@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 import perfkit
-from perfkit import diagnosis
+from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import plain
 from perfkit.report import pages
 from perfkit.report.links import Report
@@ -24,6 +24,7 @@ SAMPLES = ("mlp_a100", "bert_a100", "resnet18_a100", "dlrm_h100", "cpu_workloads
 PARAMETERS = {
     "profile": "run",
     **{name: [] for name in ("ranks", "gpus", "window", "families")},
+    "job": {},
     **dict.fromkeys(("baseline", "kernels", "peaks", "published"), ""),
 }
 
@@ -37,6 +38,7 @@ def written(name: str, folder: Path) -> dict[str, Any]:
         {i: {**plain(figure), "notebook": "3_system"} for i, figure in figures.items()},
         [{**plain(finding), "notebook": "3_system"} for finding in findings],
         [plain(refusal) for refusal in diagnosis.refusals(view)],
+        report.summary(view, figures, findings),
     )
     failures = {"5_framework": "ValueError: no"}
     tables = frozenset(view.run.profiles[0].loaders)

@@ -524,3 +524,18 @@ def test_the_program_of_another_user_is_not_run(
     plant(file.parents[1] if is_folder else file, monkeypatch)
     choice.enable_brush()
     assert ["", ""] == programs
+
+
+def test_a_row_of_a_table_leads_to_its_time_or_its_kernel(run: Run) -> None:
+    """A gap with half of its length around it inside the axis, a step exactly, a kernel by name; no row is an error."""
+    explorer = Explorer(run)
+    explorer.lead(json.dumps({"start_ns": str(40 * MS), "dur_ns": str(10 * MS), "cause": "x"}))
+    assert (35 * MS - 1, 55 * MS + 1) == explorer.window
+    explorer.lead(json.dumps({"step": "2", "start_ns": str(40 * MS), "dur_ns": str(20 * MS)}))
+    assert (40 * MS, 60 * MS) == explorer.window
+    explorer.lead(json.dumps({"name": "&lt;script&gt;alert(1)&lt;/script&gt;", "family": "other"}))
+    assert HOSTILE == explorer.kernels
+    before = explorer.parameters
+    for row in ("", "[]", "{", '{"start_ns": "n/a", "dur_ns": "1"}', '{"start_ns": "900000000000", "dur_ns": "1"}'):
+        explorer.lead(row)
+    assert before == explorer.parameters

@@ -114,7 +114,7 @@ def test_the_runs_without_a_baseline() -> None:
 def test_two_empty_runs() -> None:
     """Nothing at all was recorded: a sentence."""
     (said,) = still(views.compare(chosen(Run([])), baseline=Run([]))).parts
-    assert "the one has nothing, the other nothing" in str(said)
+    assert "the first run has nothing, the second has nothing" in str(said)
 
 
 def test_a_part_that_does_not_exist() -> None:

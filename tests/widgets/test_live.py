@@ -226,10 +226,11 @@ def test_live_tables_have_their_library_once() -> None:
 
 
 def test_live_is_shown_as_a_widget() -> None:
-    """A notebook shows its box."""
+    """A notebook shows its box: the parts, and a hidden field for the row that was clicked."""
     live = Live(Chooser(selection=choice()), named)
     data = live._repr_mimebundle_()
-    assert live.view.model_id == data["application/vnd.jupyter.widget-view+json"]["model_id"]
+    assert (live.view, live.row) == live.box.children
+    assert live.box.model_id == data["application/vnd.jupyter.widget-view+json"]["model_id"]
 
 
 def test_a_cell_that_runs_again_replaces_its_views(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,14 +17,13 @@ from readers.smi_files import moments, query
 from perfkit.charts.theme import MIME
 from perfkit.errors import ReadError
 from perfkit.widgets import live
-from perfkit.widgets import log as widgets_log
-from perfkit.widgets.log import LiveMonitor, live_monitor
+from perfkit.widgets.live import LiveMonitor, live_monitor
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A log that grows is read again without a rest."""
-    monkeypatch.setattr(widgets_log, "REST", 0)
+    monkeypatch.setattr(live, "REST", 0)
 
 
 @pytest.fixture
@@ -140,7 +139,7 @@ def test_a_log_that_vanishes_is_still_seen(watched: None, log: Path) -> None:
 
 def test_a_long_log_is_read_less_often(watched: None, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After a reading the file rests for a multiple of the time that it took."""
-    monkeypatch.setattr(widgets_log, "REST", 1e9)
+    monkeypatch.setattr(live, "REST", 1e9)
     view = opened(log)
     query(log, *moments(4))
     view.play.value = 1

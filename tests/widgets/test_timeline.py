@@ -7,35 +7,31 @@ from pathlib import Path
 from threading import Event
 from typing import Any
 
-import altair as alt
 import pandas as pd
 import pytest
-from frames import kernels, ranges
+from frames import api_calls, kernels, ranges
 from widgets.explored import HOSTILE, MS, run_of
-from widgets.zoomed import Chooser, gesture, labels, opened, rows, table, title
+from widgets.zoomed import Chooser, gesture, labels, looked, opened, operations, rows, table, title
 
 import perfkit
 from perfkit.analysis import dossier
 from perfkit.analysis.lanes import Lanes, Launching
-from perfkit.charts.detail import CHOSEN, CLICKED, RESET
+from perfkit.charts.detail import CLICKED, FILTER, FIND, SEARCH, unpacked
+from perfkit.charts.theme import MOST_ROWS
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
+from perfkit.tables import SAMPLES
 from perfkit.widgets import timeline
-from perfkit.widgets.timeline import MOST, zoomable
-from perfkit.widgets.timeline_data import Dossiers
-
-
-@pytest.fixture(autouse=True)
-def no_script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The browser's part of the picture takes seconds to put together, and nobody looks."""
-    monkeypatch.setattr(alt.JupyterChart, "enable_offline", lambda: None)
+from perfkit.widgets.choice import Explorer
+from perfkit.widgets.timeline import MOST, ON_GPU, Zoomable, zoomable
+from perfkit.widgets.timeline_data import Dossiers, projected
 
 
 def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
     """Three kernels and a copy; each with its call, the copy with its size."""
     _, view = opened(tmp_path, table())
     assert "GPU 0: 4 operations in 24.0 ms" == title(view)
-    found = {(row["name"], row["call"]) for row in rows(view, "operations")}
+    found = {(row["name"], row["call"]) for row in operations(view)}
     assert {
         ("k0", "cudaLaunchKernel"),
         ("k1", "cudaLaunchKernel"),
@@ -47,66 +43,144 @@ def test_few_operations_are_drawn_one_by_one(tmp_path: Path) -> None:
 def test_many_are_drawn_as_bins(tmp_path: Path) -> None:
     """One operation more than can be told apart: bins, and not one interval."""
     chooser, view = opened(tmp_path, table(MOST))
-    assert ([], True) == (rows(view, "operations"), len(rows(view, "bins")) > 300)
+    assert ([], True) == (operations(view), len(rows(view, "bins")) > 300)
     chooser.window = (0, 100 * MS)
-    assert (11, 0) == (len(rows(view, "operations")), len(rows(view, "bins")))
+    assert (11, 0) == (len(operations(view)), len(rows(view, "bins")))
 
 
-def test_a_drag_sets_the_window(tmp_path: Path) -> None:
-    """From 12.5 ms back to 5 ms on an axis in ms: 5,000,000 ns to 12,500,000 ns, with two of the kernels."""
+@pytest.mark.parametrize(("ranks", "gpus"), [(1, 8), (16, 1)])
+def test_many_busy_streams_have_fewer_bins(tmp_path: Path, ranks: int, gpus: int) -> None:
+    """GEMMs and collectives alternate on five streams of each GPU: 40 lanes of 320 bins are more than 20,000 rows.
+
+    Switched-on lanes share the room. However coarse the bins, a lane's busy time is that of its kernels: 0.8.
+    """
+    places = [{"rank": r, "gpu": g, "stream": s} for r in range(ranks) for g in range(gpus) for s in range(5)]
+    alternating = [
+        {"family": ("gemm", "communication")[n % 2], "start_ns": n * 1000, "dur_ns": 800} for n in range(700)
+    ]
+    frame = kernels(*(place | kernel for place in places for kernel in alternating))
+    calls = [{"start_ns": n * 1000, "dur_ns": 800, "rank": rank} for rank in range(ranks) for n in range(700)]
+    _, view = opened(tmp_path, {"KERNELS": frame, "API_CALLS": api_calls(*calls)})
+    for is_beside in (False, True):
+        view.beside["API calls"].value = is_beside
+        bins = rows(view, "bins")
+        lanes = {label: n for n, label in enumerate(labels(view))}
+        assert len(bins) <= MOST_ROWS
+        assert 40 == len([label for label in lanes if "stream" in label])
+        first = [row for row in bins if 0 == row["lane"]]
+        busy = sum(row["busy"] * row["d"] for row in first) / 1000
+        assert 700 * 800 == pytest.approx(busy, rel=0.01)
+
+
+def test_a_gesture_sets_the_window(tmp_path: Path) -> None:
+    """Operations last from 2 ms to 26 ms: a window to the nanosecond; what is beyond is left out; all is no choice."""
     chooser, view = opened(tmp_path, table())
-    gesture(view, CHOSEN, [12.5, 5.0])
-    assert (5_000_000, 12_500_000) == chooser.window
-    assert ["k0", "k1"] == [row["name"] for row in rows(view, "operations") if row["call"]]
-
-
-def test_the_axis_unit_of_the_picture_counts(tmp_path: Path) -> None:
-    """Once the picture is one of microseconds, so is what is dragged."""
-    chooser, view = opened(tmp_path, table())
-    chooser.window = (2_000_000, 2_500_000)
-    gesture(view, CHOSEN, [2100.0, 2200.25])
-    assert (2_100_000, 2_200_250) == chooser.window
-
-
-def test_a_drag_has_a_length_and_stays_inside(tmp_path: Path) -> None:
-    """Operations last from 2 ms to 26 ms: what is beyond is left out; two edges on one ns are 1 ns apart."""
-    chooser, view = opened(tmp_path, table())
-    gesture(view, CHOSEN, [-5.0, 10.0])
+    looked(view, 5_000_001, 12_500_000)
+    assert (5_000_001, 12_500_000) == chooser.window
+    assert ["k0", "k1"] == [row["name"] for row in operations(view) if row["call"]]
+    assert ["2000000", [3_000_001, 10_500_000]] == [view.picture.drawing[name] for name in ("origin", "window")]
+    looked(view, -5 * MS, 10 * MS)
     assert (2 * MS, 10 * MS) == chooser.window
-    gesture(view, CHOSEN, [9.0, 9.0])
+    looked(view, 9 * MS, 9 * MS)
     assert (9 * MS, 9 * MS + 1) == chooser.window
-
-
-def test_buttons_move_the_window(tmp_path: Path) -> None:
-    """10 to 14 ms: left by 2 ms, out to twice 4 ms; the right end keeps the length; a double click shows all."""
-    chooser, view = opened(tmp_path, table())
-    seen = []
-    chooser.window = (10 * MS, 14 * MS)
-    for name in ("left", "zoom out", "right", "right", "right"):
-        view.moves[name].click()
-        seen.append(tuple(edge // MS for edge in chooser.window))
-    assert [(8, 12), (6, 14), (10, 18), (14, 22), (18, 26)] == seen
-    gesture(view, RESET, 1)
+    looked(view, 0, 99 * MS)
     assert () == chooser.window
 
 
+def test_a_jump_shows_an_interval_with_what_is_around_it(tmp_path: Path) -> None:
+    """4 ms from 12 ms on: 8 ms to 20 ms are seen."""
+    chooser, view = opened(tmp_path, table())
+    view.jump(12 * MS, 4 * MS)
+    assert (8 * MS, 20 * MS) == chooser.window
+    assert {"start": 10 * MS, "took": 4 * MS, "name": "", "id": None} == view.picture.chosen
+
+
 def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
-    """Copies by direction, calls and ranges by thread; ranges nest; no step is found."""
+    """Ranges of the GPU above the streams, the others below: copies by direction, calls and ranges by thread.
+
+    `outer` launched all three kernels, 2 ms to 26 ms, and `inner`, 1 ms to 10 ms, none. Operators are not recorded.
+    """
     _, view = opened(tmp_path, table())
-    for toggle in view.beside.values():
-        toggle.value = True
-    assert [
-        "GPU 0 · stream 7",
-        "GPU 0 · stream 9",
-        "GPU 0 · H2D",
-        "CUDA calls · thread 1",
-        "NVTX · thread 1",
-    ] == labels(view)
-    found = {row["name"]: (row["high"], row["low"]) for row in rows(view, "others")}
-    assert {"outer": ("4070", "4500"), "inner": ("4500", "4930")} == {name: found[name] for name in ("outer", "inner")}
-    assert "1 copy or memset; 2 CUDA calls; 2 NVTX ranges." == view.picture.spec["title"]["subtitle"][0]
+    for name in (ON_GPU, "copies", "API calls", "NVTX ranges"):
+        assert view.beside[name].layout.display is None
+        view.beside[name].value = True
+    assert "none" == view.beside["operators"].layout.display
+    streams = ["GPU 0 · stream 7", "GPU 0 · stream 9"]
+    threads = ["CUDA calls · thread 1", "NVTX · thread 1"]
+    assert ["GPU 0 · ranges", *streams, "GPU 0 · H2D", *threads] == labels(view)
+    found = {(row["label"], row["name"]): row for row in rows(view, "spans")}
+    (place,) = [[row[c] for c in ("name", "s", "d")] for (label, _), row in found.items() if label == "GPU 0 · ranges"]
+    assert ["outer", 0, 24 * MS] == place
+    assert [0, 1] == [found["NVTX · thread 1", name]["level"] for name in ("outer", "inner")]
     view.beside["API calls"].value = False
     assert "CUDA calls · thread 1" not in labels(view)
+
+
+def test_ranges_of_a_graph_are_on_the_gpu(tmp_path: Path) -> None:
+    """Two kernels of one graph launch, at 50 and 90 ns, belong to the range around the launch, and not to the next."""
+    found = {
+        "KERNELS": kernels(*({"start_ns": start, "dur_ns": 10, "correlation": 5} for start in (50, 90))),
+        "API_CALLS": api_calls({"start_ns": 3, "dur_ns": 2, "correlation": 5, "name": "cudaGraphLaunch"}),
+        "RANGES": ranges({"start_ns": 0, "dur_ns": 9, "name": "step"}, {"start_ns": 10, "dur_ns": 90, "name": "later"}),
+    }
+    (row,) = projected(found["RANGES"], found["KERNELS"], found["API_CALLS"]).to_dict("records")
+    assert ("step", 50, 50, 0) == tuple(row[c] for c in ("name", "start_ns", "dur_ns", "row"))
+
+
+def test_ranges_that_overlap_do_not_hide_each_other(tmp_path: Path) -> None:
+    """Start/end ranges have no depth: 0 to 10, 5 to 15 and 12 to 20 ms lie on levels 0, 1 and 2, and 30 to 40 on 0."""
+    each = [(0, 10), (5, 15), (12, 20), (30, 40)]
+    found = [{"start_ns": a * MS, "dur_ns": (b - a) * MS, "kind": "start_end", "name": str(a)} for a, b in each]
+    _, view = opened(tmp_path, {**table(9), "RANGES": ranges(*found)})
+    view.beside["NVTX ranges"].value = True
+    levels = {row["name"]: row["level"] for row in rows(view, "spans") if "NVTX" in row["label"]}
+    assert {"0": 0, "5": 1, "12": 2, "30": 0} == levels
+
+
+def test_metrics_are_lines_on_the_same_axis(tmp_path: Path) -> None:
+    """SMs active for 0.5 and 1 from 2 ms on; the lane says how high it reaches, and other metrics stay out."""
+    read = [(2, 0.5, "sm_active_frac"), (14, 1.0, "sm_active_frac"), (2, 7.0, "fan_frac")]
+    frame = SAMPLES.make(
+        pd.DataFrame(
+            [{"rank": 0, "gpu": 0, "time_ns": at * MS, "value": value, "metric": name} for at, value, name in read]
+        )
+    )
+    _, view = opened(tmp_path, {**table(), "SAMPLES": frame})
+    view.beside["GPU metrics"].value = True
+    assert "GPU 0 · SMs active ≤ 100 %" == labels(view)[-1]
+    (line,) = view.picture.drawing["lines"]
+    points = unpacked(line["points"])
+    assert [(0, 0.5), (12 * MS, 1.0)] == [*zip(points["s"], points["mean"], strict=True)]
+
+
+def test_search_marks_counts_and_jumps(tmp_path: Path) -> None:
+    """Kernels k0, k1 and k2 of 4 ms at 2, 12 and 22 ms: by expression, duration and range; a filter is another act."""
+    chooser, view = opened(tmp_path, table())
+    gesture(view, SEARCH, text="k[12] > 1 ms")
+    assert "2 matches (2 kernels), 8.00 ms added up" == view.picture.found["said"]
+    spans = rows(view, "spans")
+    assert ["k1", "k2"] == [spans[hit]["name"] for hit in view.picture.found["hit"]]
+    assert ["k1", "k2", "k1"] == [_jumped(view, 1) for _ in range(3)]
+    assert "k2" == _jumped(view, -1)
+    for text, said in (
+        ("k1 < 1 ms", "no match"),
+        ("k0|k1 in outer", "2 matches (2 kernels)"),
+        ("k in inner", "no match"),
+        ("(", "no regular"),
+    ):
+        gesture(view, SEARCH, text=text)
+        assert said in view.picture.found["said"]
+    assert "" == chooser.kernels
+    gesture(view, FILTER, text="k1")
+    assert "k1" == chooser.kernels
+
+
+def _jumped(view: Zoomable, by: int) -> str:
+    """The kernel that the next match is."""
+    at = (view.window[0] + view.window[1]) // 2 if view.explorer.window else view.whole[0]
+    gesture(view, FIND, step=by, at=at - view.whole[0])
+    start = view.picture.chosen["start"] + view.whole[0]
+    return {2: "k0", 12: "k1", 22: "k2"}[start // MS]
 
 
 def test_lanes_keep_their_place_where_they_rest(tmp_path: Path) -> None:
@@ -117,30 +191,45 @@ def test_lanes_keep_their_place_where_they_rest(tmp_path: Path) -> None:
 
 
 def test_many_calls_are_bins_and_of_many_ranges_the_longest_are_seen(tmp_path: Path) -> None:
-    """From 2 ms on: the 999 calls fill bins; of 599 ranges all but one are shorter than a pixel."""
+    """From 2 ms on: the 999 calls fill bins; of 3,599 ranges all but one are shorter than a pixel."""
     found = table(1000)
-    short = [{"start_ns": n * MS, "dur_ns": 10, "depth": 1} for n in range(600)]
-    found["RANGES"] = ranges({"start_ns": 0, "dur_ns": 5_000 * MS, "name": "outer"}, *short)
+    short = [{"start_ns": n * MS, "dur_ns": 10, "depth": 1} for n in range(3600)]
+    found["RANGES"] = ranges({"start_ns": 0, "dur_ns": 10_000 * MS, "name": "outer"}, *short)
     _, view = opened(tmp_path, found)
     view.beside["API calls"].value = view.beside["NVTX ranges"].value = True
-    assert ["outer"] == [row["name"] for row in rows(view, "others")]
-    calls = labels(view).index("CUDA calls · thread 1")
-    assert calls in {int(row["high"]) // 1000 for row in rows(view, "bins")}
-    assert "Of 599 NVTX ranges, only the longest is drawn." in view.picture.spec["title"]["subtitle"]
+    assert ["outer"] == [row["name"] for row in rows(view, "spans") if "NVTX" in row["label"]]
+    assert "CUDA calls · thread 1" in {row["label"] for row in rows(view, "bins")}
+    assert "Of 3,599 NVTX ranges, only the longest is drawn." in view.picture.drawing["explanation"]
 
 
 def test_a_click_shows_launch_and_dossier(tmp_path: Path) -> None:
     """The second kernel: called at 10 ms for 1 ms, started at 12 ms: queued for 1 ms; 4 of 12 ms are its share."""
     _, view = opened(tmp_path, table())
-    gesture(view, CLICKED, "1")
+    view.beside["API calls"].value = True
+    gesture(view, CLICKED, lane="GPU 0 · stream 7", id=1)
     text = view.known.value
     assert all(part in text for part in ("This launch", "0.012000000 s", "cudaLaunchKernel", "queue (ms)", "33.3"))
+    line = {"start": 8 * MS, "took": MS, "text": "queued 1.00 ms", "lane": "CUDA calls · thread 1"}
+    assert line == view.picture.chosen["arrow"]
+
+
+def test_a_click_on_a_range_shows_its_kernels(tmp_path: Path) -> None:
+    """`outer` spans the calls of all three, `inner` none; a call has its own."""
+    _, view = opened(tmp_path, table())
+    view.beside["API calls"].value = view.beside["NVTX ranges"].value = True
+    owned = {}
+    for row in rows(view, "spans"):
+        gesture(view, CLICKED, lane=row["label"], id=row["id"])
+        owned[row["name"]] = view.picture.chosen.get("owned")
+    assert ([0, 1, 2], []) == (owned["outer"], owned["inner"])
+    assert [2] == owned["cudaLaunchKernel"]
+    assert "What it launched on the GPU" in view.known.value
 
 
 def test_a_click_on_a_copy_shows_it(tmp_path: Path) -> None:
     """4,000 bytes in 1 ms are 4 MB/s; no call is recorded."""
     _, view = opened(tmp_path, table())
-    gesture(view, CLICKED, "-1")
+    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)
     assert all(part in view.known.value for part in ("This copy", "H2D", "bandwidth (MB/s)", "4.00", "n/a"))
 
 
@@ -167,16 +256,16 @@ def test_a_run_without_operations_says_so(tmp_path: Path) -> None:
 def test_hostile_names_are_escaped(tmp_path: Path) -> None:
     """In the cards as text; in the picture they are data."""
     _, view = opened(tmp_path, {"KERNELS": kernels({"start_ns": 0, "dur_ns": 5, "name": HOSTILE})})
-    gesture(view, CLICKED, "0")
+    gesture(view, CLICKED, lane="GPU 0 · stream 7", id=0)
     assert HOSTILE not in view.known.value
-    assert HOSTILE in [one["text"] for one in view.picture.spec["datasets"]["names"]]
+    assert HOSTILE in view.picture.drawing["names"]
 
 
-def test_a_choice_is_drawn_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_choice_is_drawn_once(tmp_path: Path) -> None:
     """Selection and problem change together: one picture."""
     chooser, view = opened(tmp_path, table())
     drawn: list[Any] = []
-    monkeypatch.setattr(type(view.picture), "draw", lambda _, spec: drawn.append(spec))
+    view.picture.observe(drawn.append, "drawing")
     chooser.kernels = "nothing of this name"
     chooser.kernels = "k1"
     assert 1 == len(drawn)
@@ -194,15 +283,15 @@ def test_a_large_run_is_drawn_before_its_calls_are_read(tmp_path: Path, monkeypa
 
     async def looked() -> list[Any]:
         view = zoomable(Chooser(found))
-        first = [{row["call"] for row in rows(view, "operations")}, view.picture.spec["title"]["subtitle"][0]]
-        gesture(view, CLICKED, "1")
+        first = [{row["call"] for row in operations(view)}, view.picture.drawing["explanation"][0]]
+        gesture(view, CLICKED, lane="GPU 0 · stream 7", id=1)
         first.append(view.known.value)
         read.set()
         for _ in range(600):
             if "This launch" in view.known.value:
                 break
             await asyncio.sleep(0.1)
-        return [*first, {row["call"] for row in rows(view, "operations")}, view.known.value]
+        return [*first, {row["call"] for row in operations(view)}, view.known.value]
 
     before, said, waiting, after, card = asyncio.run(looked())
     assert ({None}, "The calls that launched these operations are still being read.") == (before, said)
@@ -223,9 +312,9 @@ def test_calls_that_cannot_be_read_are_a_sentence(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(type(found), "table", refused)
     view = zoomable(Chooser(found))
-    assert 4 == len(rows(view, "operations"))
-    assert "a.sqlite: cut off. Copy it again." in view.picture.spec["title"]["subtitle"]
-    gesture(view, CLICKED, "-1")
+    assert 4 == len(operations(view))
+    assert "a.sqlite: cut off. Copy it again." in view.picture.drawing["explanation"]
+    gesture(view, CLICKED, lane="GPU 0 · stream 9", id=-1)
     assert "This copy" in view.known.value
 
 
@@ -249,3 +338,21 @@ def test_dossiers_agree_with_the_analysis() -> None:
     found = [one.of(name, seen, lanes.span) for name in names]
     kept = whole[whole["name"].isin(names)].reset_index(drop=True)
     pd.testing.assert_frame_equal(kept, pd.concat(found, ignore_index=True))
+
+
+def test_lanes_are_kept_and_a_row_leads_to_the_timeline(
+    run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Another explorer of the run begins with the same lanes; what is stored otherwise is nothing."""
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
+    explorer = Explorer(run, show="")
+    view = zoomable(explorer)
+    view.beside["steps"].value = True
+    view.picture.arranged = {"hidden": ["GPU 1 · stream 7"], "closed": [], "pinned": []}
+    again = zoomable(Explorer(run, show=""))
+    assert (True, ["GPU 1 · stream 7"]) == (again.beside["steps"].value, again.picture.arranged["hidden"])
+    explorer.look_at(40 * MS, MS, "softmax")
+    assert ((39 * MS, 42 * MS), "softmax") == (explorer.window, view.picture.chosen["name"])
+    (stored,) = (tmp_path / "cache").rglob("*.lanes")
+    stored.write_text('{"hidden": 3}')
+    assert {} == Explorer(run, show="").arranged

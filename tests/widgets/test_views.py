@@ -15,7 +15,7 @@ from widgets.viewed import Chooser, chosen, csv, recorded, sentences, specs, sti
 
 import perfkit
 from make.kineto import ranks as simulated_ranks
-from perfkit import analysis
+from perfkit import analysis, diagnosis
 from perfkit.charts.tables import Searchable
 from perfkit.diagnosis import machine
 from perfkit.errors import PerfkitError
@@ -39,6 +39,7 @@ ASKED = {
     "memory": ("readings of the allocator's memory", "perfkit record torch"),
     "monitor": ("readings of the GPUs", "nvidia-smi --query-gpu="),
     "operators": ("operators", "perfkit record torch"),
+    "ownership": ("ranges", "torch.cuda.nvtx.range"),
     "roofline": ("launches with counters", "ncu --set full"),
     "timeline": ("kernels and copies", "nsys profile"),
     "training": ("iterations", "Megatron"),
@@ -74,6 +75,18 @@ def test_kernels_hold_all_kernel_time(mlp: Run, window: tuple[int, ...]) -> None
     assert title(bars).startswith(csv(view)["name"][0])
 
 
+@pytest.mark.parametrize("part", ["range", "phase", "operator", "module", "line"])
+def test_owners_hold_all_kernel_time(mlp: Run, part: str) -> None:
+    """The table adds up to the time of the kernels in the window, and the icicle's outermost bar is all of it."""
+    chosen_part = chosen(mlp, window=WINDOW) if part in ("range", "phase") else chosen(mlp)
+    view = still(views.ownership(chosen_part, part=part))
+    seen = chosen_part if part in ("range", "phase") else chosen_part.framework
+    total = analysis.kernels.summary(seen.kernels, window=seen.window)["total_ns"].sum()
+    assert total == csv(view)["exclusive_ns"].sum()
+    for drawn in specs(view):
+        assert values(drawn, "begin").query("row == 0")["share"].tolist() == ["100 %"]
+
+
 def test_kernels_of_a_pattern(mlp: Run) -> None:
     """Only the chosen kernels are in bars and table."""
     view = still(views.kernels(chosen(mlp, kernels="gemm")))
@@ -95,13 +108,24 @@ def test_gaps_add_up_to_the_idle_time(mlp: Run, window: tuple[int, ...]) -> None
     assert longest.max() <= idle
 
 
+def test_views_return_their_frame_and_causes_in_the_words_of_the_chart(mlp: Run) -> None:
+    """`data` is the whole frame of the table, still and live; a view without a table has none."""
+    view = still(views.gaps(chosen(mlp)))
+    causes, _ = specs(view)
+    assert view.data is not None
+    assert set(view.data["cause"].dropna()) <= set(values(causes, "cause")["cause"])
+    live = views.kernels(Chooser(selection=chosen(mlp)))
+    assert live.data["total_ns"].sum() == mlp.kernels["dur_ns"].sum()
+    assert still(views.memory(chosen(mlp))).data is None
+
+
 def test_gaps_without_launch_calls_have_lengths_and_no_cause() -> None:
     """Where the calls were not recorded the causes are refused, and the rest is seen."""
     run = recorded(KERNELS=kernels({"start_ns": 0, "dur_ns": 10}, {"start_ns": 50, "dur_ns": 10}))
     view = still(views.gaps(chosen(run)))
     assert 1 == len(specs(view))
     (said,) = sentences(view)
-    assert said.startswith("Why the GPU was idle cannot be told: ")
+    assert said.startswith("perfkit cannot tell why the GPU was idle: ")
     assert [40] == csv(view)["dur_ns"].tolist()
 
 
@@ -113,7 +137,7 @@ def test_gaps_of_graphs_recorded_in_part_are_refused() -> None:
     )
     view = still(views.gaps(chosen(run)))
     (said,) = view.parts
-    assert str(said).startswith("When the GPU was idle cannot be told: ")
+    assert str(said).startswith("perfkit cannot tell when the GPU was idle: ")
 
 
 def test_gaps_of_a_gpu_that_never_rests() -> None:
@@ -235,7 +259,8 @@ def test_ranks_name_who_is_late(job: tuple[Run, dict[str, Any]]) -> None:
     """The late rank comes last to every collective, and all collectives are in the table."""
     run, truth = job
     view = still(views.ranks(chosen(run)))
-    _, waits, bandwidth = specs(view)
+    _, steps, waits, bandwidth = specs(view)
+    assert title(steps).startswith("All ranks take each step in the same time")  # it ends where all wait for rank 2
     assert title(waits).startswith("Rank 2 comes last to 100 %")
     assert "GB/s" in json.dumps(bandwidth)
     assert truth["collectives"] * 4 == csv(view)["count"].sum()
@@ -255,7 +280,7 @@ def test_ranks_that_never_meet(job: tuple[Run, dict[str, Any]]) -> None:
     """Of one rank alone nobody can say who is late: a sentence stands in the place of the picture."""
     run, _ = job
     (said,) = sentences(still(views.ranks(chosen(run, ranks=(1,)))))
-    assert said.startswith("Who waits for whom cannot be told: it takes collectives of several ranks")
+    assert said.startswith("perfkit cannot tell which rank waits: this needs collectives of several ranks")
 
 
 def test_ranks_whose_clocks_disagree() -> None:
@@ -267,7 +292,7 @@ def test_ranks_whose_clocks_disagree() -> None:
     view = still(views.ranks(chosen(run)))
     assert [] == specs(view)
     (said,) = sentences(view)
-    assert said.startswith("Who waits for whom cannot be told: stragglers: in none of 1 collectives all ranks")
+    assert said.startswith("perfkit cannot tell which rank waits: stragglers: in none of 1 collectives all ranks")
 
 
 def test_ranks_of_a_run_of_one(mlp: Run) -> None:
@@ -382,7 +407,7 @@ def test_collectives_of_a_benchmark(profiles: Path) -> None:
     (picture,) = specs(view)
     assert title(picture).startswith("All-reduce reaches 482 GB/s")
     assert values(picture, "least")["rate"].max() == pytest.approx(482.27, abs=0.005)
-    assert ["Line rate: NVLink of NVIDIA H100 80GB HBM3, one direction, as its data sheet says."] == sentences(view)
+    assert ["Line rate: NVLink of NVIDIA H100 80GB HBM3, one direction, from its data sheet."] == sentences(view)
     assert "Bus bandwidth of the largest messages" in repr(view)
 
 
@@ -405,7 +430,21 @@ def test_training_of_a_log(profiles: Path) -> None:
     assert 5 == len(rows)
     assert rows["time"].is_monotonic_increasing
     assert title(drawn) == "The median iteration takes 75.2 s, the first 76.0 s"
-    assert any(said.startswith("What share of the peak it uses cannot be told") for said in sentences(view))
+    assert any(said.startswith("perfkit cannot tell which share of the peak it uses") for said in sentences(view))
+
+
+def test_share_of_the_peak_is_that_of_the_figure(profiles: Path, tmp_path: Path) -> None:
+    """DeepSpeed prints the passes' rate alone: the table shows the MFU of the whole iteration, as the figure does."""
+    peaks = tmp_path / "peaks.csv"
+    peaks.write_text("name_nvidia_smi,bf16_tensor_tflops,mem_bw_gbs\nmine,312,2000\n", encoding="utf-8")
+    run = perfkit.load(profiles / "monitor" / "deepspeed_flops_profiler_megatron_gpt.txt")
+    figure = diagnosis.figures(run, peaks=str(peaks))["baseline_mfu_frac"]
+    share = machine.share(chosen(run), peaks=str(peaks)).table.iloc[0]  # type: ignore[union-attr]
+    assert share["iteration_mfu_frac"] == figure.value < share["mfu_frac"]
+    shown = tables(still(views.training(chosen(run), peaks=str(peaks))))
+    assert "1.9 %" == figure.text
+    assert ">1.9</td>" in shown
+    assert f">{100 * share['mfu_frac']:.1f}</td>" not in shown, "the rate of the two passes alone"
 
 
 def test_training_on_several_numbers_of_gpus(logs: Run) -> None:

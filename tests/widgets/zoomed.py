@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from widgets.explored import MS, run_of
 import perfkit
 from perfkit.analysis import steps
 from perfkit.analysis.lanes import Lanes
+from perfkit.charts.detail import LOOKED, unpacked
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
 from perfkit.widgets.timeline import Zoomable, zoomable
@@ -27,6 +26,7 @@ class Chooser(traitlets.HasTraits):
     kernels = traitlets.Unicode("")
     selection: Any = traitlets.Any()
     problem = traitlets.Unicode("")
+    arranged: Any = traitlets.Dict()
 
     def __init__(self, run: perfkit.Run) -> None:
         super().__init__()
@@ -65,24 +65,37 @@ def opened(tmp_path: Path, found: dict[str, pd.DataFrame]) -> tuple[Chooser, Zoo
     return chooser, zoomable(chooser)
 
 
-def gesture(view: Zoomable, signal: str, value: Any) -> None:
+def gesture(view: Zoomable, kind: str, **more: Any) -> None:
     """What the browser sends."""
-    view.picture._params = {**view.picture._params, signal: value}
+    view.picture._handle_custom_msg({"kind": kind, **more}, [])
+
+
+def looked(view: Zoomable, first: int, last: int) -> None:
+    """A gesture of the browser that ends at this window, ns."""
+    gesture(view, LOOKED, first=first - view.whole[0], last=last - view.whole[0])
 
 
 def rows(view: Zoomable, name: str) -> list[dict[str, Any]]:
-    """The rows of the picture, with their name."""
-    data = view.picture.spec["datasets"]
-    texts = {str(one["i"]): one["text"] for one in data["names"]}
-    found = csv.DictReader(io.StringIO(data[name]))
-    return [{**row, "name": texts.get(row.get("n", "")), "call": texts.get(row.get("a", ""))} for row in found]
+    """The bins, or the intervals of all lanes, with their names instead of numbers, as the page gets them."""
+    drawing = view.picture.drawing
+    frame = unpacked(drawing[name])
+    for column, number in {"name": "n", "call": "a", "kind": "k"}.items():
+        if number in frame:
+            frame[column] = [drawing["names"][int(n)] if n >= 0 else None for n in frame[number]]
+    frame["label"] = [labels(view)[int(lane)] for lane in frame["lane"]]
+    return [dict(zip(frame.columns, row, strict=True)) for row in frame.itertuples(index=False)]
+
+
+def operations(view: Zoomable) -> list[dict[str, Any]]:
+    """The intervals in the lanes of streams."""
+    return [row for row in rows(view, "spans") if "stream" in row["label"]]
 
 
 def title(view: Zoomable) -> str:
     """What the picture says that it is."""
-    return str(view.picture.spec["title"]["text"])
+    return str(view.picture.drawing["title"])
 
 
 def labels(view: Zoomable) -> list[str]:
     """The names of the lanes."""
-    return [lane["label"] for lane in view.picture.spec["datasets"]["lanes"]]
+    return [lane["label"] for lane in view.picture.drawing["lanes"]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -27,14 +25,10 @@ Rates = Callable[[int], float]
 
 
 @pytest.fixture
-def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """PyTorch on the CPU; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
-    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
-        module = importlib.import_module("torch")
-    else:
-        module = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
-    monkeypatch.setattr(module.cuda, "is_available", lambda: False)
-    return module
+def cpu(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """PyTorch on the CPU."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    return torch
 
 
 def stand_in(capability: tuple[int, int] | None = None, name: str = A100, free: int = 2**40, hip: str = "") -> Device:
@@ -94,7 +88,7 @@ def copied(direction: str, rate: float) -> pd.DataFrame:
     return COPY_RATES.make(pd.DataFrame([{**row, "max_ns": 1.0, "bytes_per_s": rate, "peak_frac": float("nan")}]))
 
 
-def test_gemm_measures_every_precision(torch: Any) -> None:
+def test_gemm_measures_every_precision(cpu: Any) -> None:
     """A product of 256 rows is 2 x 256^3 = 33,554,432 FLOP; the rate is that of the median of 5 to 100 repeats."""
     found = gemm(seconds=0.01, most_rows=256)
     assert [("bf16", 256), ("fp16", 256), ("fp32", 256)] == list(
@@ -201,7 +195,7 @@ def test_ceilings_of_another_table_are_refused() -> None:
         ceilings(pd.DataFrame({"precision": ["fp32"]}))
 
 
-def test_copy_inside_the_memory_of_the_cpu(torch: Any) -> None:
+def test_copy_inside_the_memory_of_the_cpu(cpu: Any) -> None:
     """1 MiB that is copied is 1 MiB read and 1 MiB written."""
     found = copy(seconds=0.01, size_bytes=KIB * KIB)
     assert [("H2H", "pageable", KIB * KIB)] == list(
@@ -380,7 +374,7 @@ def test_without_pytorch_says_what_to_install(monkeypatch: pytest.MonkeyPatch, t
             call()
 
 
-def test_commands_measure_and_save(torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_measure_and_save(cpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`perfkit baseline gemm` and `copy` say their rates and make peaks of this machine that load."""
     monkeypatch.setattr(baseline, "CPU_BYTES", KIB * KIB)
     for command, said in (("gemm", "fp32: "), ("copy", "H2H pageable: ")):
@@ -394,7 +388,7 @@ def test_commands_measure_and_save(torch: Any, tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("command", ["gemm", "copy"])
-def test_commands_refuse_before_they_measure(torch: Any, tmp_path: Path, command: str) -> None:
+def test_commands_refuse_before_they_measure(cpu: Any, tmp_path: Path, command: str) -> None:
     """A name that would not do is found before time is spent."""
     result = CliRunner().invoke(main, ["baseline", command, "--seconds", "600", "--out", str(tmp_path / "a.csv")])
     assert (2, True) == (result.exit_code, "does not end in .json" in result.output)

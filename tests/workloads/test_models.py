@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,19 +11,6 @@ from perfkit.workloads import MODELS, SIZES, Loader, Plan, flops
 from perfkit.workloads.running import CLASSES, batches, model, workload
 
 BATCH = 4
-
-
-@pytest.fixture(scope="module")
-def torch() -> Iterator[Any]:
-    """PyTorch on one thread; without it the test is skipped, or fails where PERFKIT_REQUIRE_TORCH is set."""
-    if os.environ.get("PERFKIT_REQUIRE_TORCH"):
-        module = importlib.import_module("torch")
-    else:
-        module = pytest.importorskip("torch", reason="PyTorch is not installed (pip install 'perfkit[torch]')")
-    threads = module.get_num_threads()
-    module.set_num_threads(1)
-    yield module
-    module.set_num_threads(threads)
 
 
 def small(name: str, **options: Any) -> Plan:

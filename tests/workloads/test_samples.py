@@ -110,6 +110,8 @@ def test_report_of_a_run(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["report", str(FOLDER / "mlp_training"), "--out", str(tmp_path)])
     assert 0 == result.exit_code, result.output
     summary = (tmp_path / "summary.md").read_text(encoding="utf-8")
-    assert "| Median step |" in summary
-    assert "| Waiting for input |" in summary
-    assert "**GPUs**: not recorded" in summary
+    assert "- Step time: **[" in summary
+    assert "- GPUs: not recorded" in summary
+    figures = (tmp_path / "figures.md").read_text(encoding="utf-8")
+    assert "| Median step |" in figures
+    assert "| Waiting for input |" in figures

@@ -21,10 +21,11 @@ import re
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calltree.paths import hot_path, kernel_stalls, kernels, launch_sites, stall_shares
+from perfkit.analysis.calltree.paths import MPI, hot_path, kernel_stalls, kernels, launch_sites, mpi_calls, stall_shares
 from perfkit.analysis.calltree.totals import (
     Bool,
     Floats,
+    called,
     exclusive,
     inclusive,
     labelled,
@@ -53,7 +54,9 @@ TIMES = {
 COUNTS = {"launch_count": "GKER:COUNT", "copy_count": "GXCOPY:COUNT"}
 BYTES = {"h2d_bytes": "GXCOPY:H2D", "d2h_bytes": "GXCOPY:D2H", "d2d_bytes": "GXCOPY:D2D", "p2p_bytes": "GXCOPY:P2P"}
 SAMPLES = {"sample_count": "GSAMP:TOT", "expected_sample_count": "GSAMP:EXP", "dropped_sample_count": "GSAMP:DRP"}
-HOST = ("CPUTIME", "REALTIME")  # of a program that both were recorded of the first; they are never added
+# Times of the host, and ns in their unit; of several the first counts, they are never added. Linux counts its clocks
+# in ns (perf_event_open, PERF_COUNT_SW_TASK_CLOCK).
+HOST = {"CPUTIME": 1e9, "REALTIME": 1e9, "perf::task-clock": 1.0, "perf::cpu-clock": 1.0}
 LAUNCH_NS = (5_000, 10_000)  # host time of one launch, low and high: a convention, measured values vary wider
 BY = {"rank": ["rank"], "entry": ["rank", "entry"]}
 COLUMNS = [*TIMES, *COUNTS, "kernel_mean_ns", "copy_frac", *BYTES, *SAMPLES, "coverage_frac", "host_ns"]
@@ -94,6 +97,8 @@ TREE_SUMS = Table(
 )
 _METHODS = ["tree_sum", "main_thread", "all_threads"]
 __all__ = [
+    "MPI",
+    "called",
     "exclusive",
     "gpu_summary",
     "host_metric",
@@ -103,6 +108,7 @@ __all__ = [
     "kernels",
     "launch_cost",
     "launch_sites",
+    "mpi_calls",
     "stall_shares",
     "threads",
     "tree_sums",
@@ -125,7 +131,7 @@ def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str =
     -------
     pandas.DataFrame
         By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns`
-        all operations, and `host_ns` CPU time of all threads, else their real time. A metric that the rank has nowhere
+        all operations, and `host_ns` CPU time of all threads, else the next of HOST. A metric that the rank has nowhere
         is NaN, and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
 
     References
@@ -159,7 +165,8 @@ def _columns(wide: pd.DataFrame, by: str) -> pd.DataFrame:
     table["kernel_mean_ns"] = _over(table["kernel_ns"], table["launch_count"])
     table["copy_frac"] = _over(table["copy_ns"], table["kernel_ns"] + table["copy_ns"])
     table["coverage_frac"] = _over(table["sample_count"], table["expected_sample_count"])
-    table["host_ns"] = values(HOST[0]).fillna(values(HOST[1])) * 1e9
+    of_host = pd.concat([values(metric) * scale for metric, scale in HOST.items()], axis=1)
+    table["host_ns"] = of_host.bfill(axis=1).iloc[:, 0]
     if "entry" in table:
         table["entry"] = table["entry"].astype("category")
     return table[[*BY[by], *COLUMNS]].rename_axis(columns=None).reset_index(drop=True)
@@ -190,7 +197,7 @@ def launch_cost(summary: pd.DataFrame, *, wall_ns: float) -> pd.DataFrame:
 
 
 def host_metric(call_metrics: pd.DataFrame) -> str:
-    """Return the metric of the host's time: "CPUTIME", else "REALTIME", empty where neither was recorded."""
+    """Return the metric of the host's time, the first of HOST; empty where none was recorded."""
     metrics = recorded(CALL_METRICS.check(call_metrics))
     return next((metric for metric in HOST if metric in metrics), "")
 

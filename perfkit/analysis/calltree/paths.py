@@ -59,6 +59,7 @@ KERNEL = "<gpu kernel>"
 TIME, LAUNCHES = "GKER", "GKER:COUNT"
 OPERATOR = "at::_ops::"  # PyTorch's dispatcher has one such function per operator
 _STEP = re.compile(r"::(?:call|redispatch)$")
+MPI = re.compile(r"P?MPI_[A-Z]|p?mpi_[a-z_]+_$")  # calls of C and Fortran, not what a library has inside
 # The CUDA, HIP and Level Zero calls above a launch, nvcc's stub of the kernel, and what has no name.
 _LAUNCHING = re.compile(r"cuda|hip|__device_stub_|ze[A-Z]|cu[A-Z]|<|\[|.*@0x")
 
@@ -130,6 +131,18 @@ LAUNCH_SITES = Table(
     ),
     ("full_name", "entry", "file", "line", "function", "site"),
 )
+MPI_CALLS = Table(
+    "MPI_CALLS",
+    "an MPI call",
+    (
+        NAME,
+        Column("inclusive", "float64", "value of the metric in this call, in its unit"),
+        Column("share_frac", "float64", "share of the metric's total"),
+        Column("path", "string", "calls from the root down to where this call has most"),
+        Column("at", "string", "loop or line of the program that calls there; NA where unknown"),
+    ),
+    ("name",),
+)
 KERNEL_STALLS = Table(
     "KERNEL_STALLS",
     "a stall reason of a kernel",
@@ -199,6 +212,32 @@ def _down(row: int, value: Floats, largest: Int, at_least: float) -> Iterator[in
         yield row
         child = int(largest[row])
         row = child if child >= 0 and value[child] > 0 and value[child] >= at_least * value[row] else -1
+
+
+def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
+    """Return how much of a metric each MPI call has: MPI_CALLS, the largest first; ValueError as in `hot_path`.
+
+    A call inside another one counts for the outer one, so that the shares add up; MPI_Send and PMPI_Send are one.
+    """
+    values = measured(calltree, call_metrics, metric)
+    inclusive = np.zeros(len(calltree))
+    inclusive[values.row] = np.nan_to_num(values.inclusive)
+    parent = parents(calltree)
+    total = inclusive[parent < 0].sum()
+    column = calltree["name"]
+    calls = of_kind(calltree, "function") & labelled(column, [bool(MPI.match(str(n))) for n in column.cat.categories])
+    outer = np.flatnonzero(calls & (np.append(nearest(parent, calls), -1)[parent] < 0) & (inclusive > 0))
+    outer = outer[np.argsort(-inclusive[outer], kind="stable")]
+    place = nearest(parent, of_kind(calltree, "line", "loop"))[outer]
+    name = [called(str(text)).removeprefix("P").removeprefix("p") for text in column.iloc[outer]]
+    table = pd.DataFrame(
+        {"name": name, "inclusive": inclusive[outer], "share_frac": inclusive[outer] / (total or np.nan)}
+    )
+    table = table.assign(path=described(calltree, parent, outer, name), at=text(column, place))
+    sums = table.groupby("name", as_index=False)[["inclusive", "share_frac"]].sum()
+    longest = table.drop_duplicates("name")[["name", "path", "at"]]
+    made = MPI_CALLS.make(sums.merge(longest, on="name"))
+    return made.sort_values("inclusive", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:

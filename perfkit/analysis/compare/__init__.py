@@ -55,7 +55,7 @@ from perfkit.analysis.compare.resampling import (
     ratio,
 )
 from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge, union
-from perfkit.analysis.steps import STEPS
+from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
 from perfkit.tables import COPIES, KERNELS, SAMPLES
 
@@ -164,7 +164,7 @@ COMPARED_FIGURES = Table(
         Column("definition", "string", "what it means"),
         Column("source", "string", "table and analysis it comes from"),
     ),
-    (),  # in the order of the figures before, then of those that are new
+    (),  # in the order of the figures before, then of the new ones
 )
 _KEYS = ["id", "label", "unit", "definition", "source"]
 __all__ = [
@@ -373,8 +373,8 @@ def steps(
 
 
 def series(given: Frames) -> Runs:
-    """Return the durations of the steady steps of each run in order, ns; of several ranks the slowest one's."""
-    slowest = [STEPS.check(frame)[frame["steady"]].groupby("step")["dur_ns"].max() for frame in listed(given)]
+    """Return the durations of the steady steps of each run's last phase in order, ns; of several ranks the slowest."""
+    slowest = [last_phase(steady(frame)).groupby("step")["dur_ns"].max() for frame in listed(given)]
     return [run.to_numpy(np.float64) for run in slowest if len(run)]
 
 

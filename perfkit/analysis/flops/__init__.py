@@ -134,7 +134,7 @@ def counted(ops: pd.DataFrame) -> Counted:
 
 
 def _work(row: dict[Hashable, Any]) -> Work | None:
-    """Return what an operator with these arguments does, None where it cannot be told."""
+    """Return what an operator with these arguments does, None if that is unknown."""
     given = parsed(row["shapes"], row["dtypes"], row["concrete"])
     work = MODELS[row["name"]](given) if given else None
     return None if work and max(work.flops or 0, work.bytes) > _MOST else work

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import CAUSES, PARTS, Determinable, is_graph_launch, judged, started_by, where
+from perfkit.analysis.causes import CAUSES, PARTS, Determinable, is_graph_launch, judged, migrated, started_by, where
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
 from perfkit.analysis.intervals import Int, Window, bounds, devices, share, tiles
@@ -246,8 +246,10 @@ class Idle:
     ) -> None:
         frames = [KERNELS.check(kernels), COPIES.check(copies)]
         self._devices, groups = devices(*frames)
-        self._first, self._last = spans_of(frames, groups, len(self._devices), None)
-        self._gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
+        self._first, self._last = spans_of(frames, groups, len(self._devices), None, own=True)
+        gaps = idle_gaps(kernels, copies, api_calls, ranges=ranges, os_calls=os_calls)
+        # What lies before and after all work of a device depends on which others are chosen with it.
+        self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
         self._bounds = np.searchsorted(_pairs(self._gaps), np.append(_pairs(self._devices), np.iinfo(np.int64).max))
         self._count_calls(frames, groups, API_CALLS.check(api_calls))
@@ -256,8 +258,10 @@ class Idle:
         """Count the operations of each device and those without a call; note where those of graph launches ran."""
         call = np.concatenate([started_by(frame, api_calls) for frame in frames])
         device, count = np.concatenate(groups), len(self._devices)
-        self._operations = np.bincount(device, minlength=count)
-        self._lacking = np.bincount(device[call < 0], minlength=count)
+        kernels, copies = frames
+        launched = ~np.r_[np.zeros(len(kernels), bool), migrated(copies).to_numpy(bool)]
+        self._operations = np.bincount(device[launched], minlength=count)
+        self._lacking = np.bincount(device[launched & (call < 0)], minlength=count)
         graphs = where(api_calls["name"], is_graph_launch)
         self._graph_ranks = api_calls["rank"].to_numpy()[graphs]
         number = np.where(graphs, np.cumsum(graphs) - 1, -1)
@@ -268,17 +272,24 @@ class Idle:
     def gaps(self, *, window: Window | None = None, ranks: Ids = (), gpus: Ids = ()) -> pd.DataFrame:
         """Return the times at which a device does nothing, with what it was waiting for.
 
-        A window that is omitted is the span of each device's operations; empty `ranks` and `gpus` keep all. The table
-        GAPS is that of `idle_gaps` for the operations of these devices, and the calls and ranges of these ranks.
+        A window that is omitted is the span of the operations of all these devices of a rank; empty `ranks` and `gpus`
+        keep all. The table GAPS is that of `idle_gaps` for the operations of these devices, and the calls and ranges of
+        these ranks.
         """
-        kept = np.flatnonzero(self._chosen(ranks, gpus))
-        if window is not None:
-            parts = [_NO_GAPS, *(self._inside(device, bounds(window)) for device in kept.tolist())]
-            return self._cut(_Inside(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), window)
-        if len(kept) == len(self._devices):
+        chosen = self._chosen(ranks, gpus)
+        kept = np.flatnonzero(chosen)
+        if window is None:
+            own = pd.DataFrame({"first": self._first, "last": self._last})[chosen]
+            of_rank = own.groupby(self._devices.loc[chosen, "rank"])
+            first, last = self._first.copy(), self._last.copy()
+            first[kept], last[kept] = of_rank["first"].transform("min"), of_rank["last"].transform("max")
+        else:
+            first, last = (np.full(len(self._devices), end, np.int64) for end in bounds(window))
+        if window is None and chosen.all() and (first == self._first).all() and (last == self._last).all():
             return self._gaps
-        rows = [np.arange(self._bounds[device], self._bounds[device + 1]) for device in kept.tolist()]
-        return self._gaps.take(np.concatenate([np.zeros(0, np.int64), *rows])).reset_index(drop=True)
+        parts = [_NO_GAPS, *(self._inside(device, (int(first[device]), int(last[device]))) for device in kept.tolist())]
+        every = _Inside(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        return self._cut(every, first, last)
 
     def determinable(self, *, ranks: Ids = (), gpus: Ids = ()) -> Determinable:
         """Return whether enough operations have their launch call to speak of causes; arguments as in `gaps`.
@@ -312,9 +323,9 @@ class Idle:
             start, end, row = np.r_[start, self._last[device]], np.r_[end, window[1]], np.r_[row, -1]
         return _Inside(np.full(len(row), device), np.maximum(start, window[0]), np.minimum(end, window[1]), row)
 
-    def _cut(self, gaps: _Inside, window: Window) -> pd.DataFrame:
-        """Return the gaps as a table: what reaches an edge of the window is an edge, whatever ended it."""
-        edge = (gaps.start == window[0]) | (gaps.end == window[1])
+    def _cut(self, gaps: _Inside, first: Int, last: Int) -> pd.DataFrame:
+        """Return the gaps as a table: what reaches an edge of its device's window is an edge, whatever ended it."""
+        edge = (gaps.start == first[gaps.device]) | (gaps.end == last[gaps.device])
         row = np.where(edge, -1, gaps.row)
         columns: dict[str, Any] = {"start_ns": gaps.start, "dur_ns": gaps.end - gaps.start}
         for name, missing in (("cause", EDGE), *((text, -1) for text in TEXTS)):
@@ -375,7 +386,7 @@ class Spans:
     def rows(self, window: Window, groups: NDArray[np.bool_], *, at_least: int = 0) -> tuple[Int, Int]:
         """Return the rows of some `groups` (bool, one per group) in the window, whole: they are not cut at its edges.
 
-        The positions in the table of those that last `at_least` so long, ns, by group and start, and the group of each.
+        Positions in the table of rows that last `at_least` this long, ns, by group and start, and the group of each.
         """
         found = [np.zeros(0, np.int64)]
         for group in np.flatnonzero(groups):

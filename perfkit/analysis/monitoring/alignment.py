@@ -219,7 +219,7 @@ def bins(
     The bins are of one width, the last one as long as what is left. Where the readings are rarer than the bins would
     be, there are fewer: none but the last is shorter than the usual interval of the metric that was read most often.
 
-    `metrics` are those that are looked at, all when empty; `bins` is their number at most, at least 1, else ValueError.
+    `metrics`: the metrics to use, all when empty; `bins`: the largest number of bins, at least 1, else ValueError.
     The bins tile the `window`; when omitted, the time for which the readings count.
 
     One row per rank, gpu, metric (category) and bin in which a reading counts, ascending: `start_ns`, `dur_ns`

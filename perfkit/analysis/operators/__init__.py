@@ -63,10 +63,10 @@ from perfkit.analysis.operators.totals import (
     launching,
     lines,
     named,
+    open_at,
     outermost,
     parents,
     rolled_up,
-    running,
     starts_inside,
     summary,
     sums,
@@ -230,7 +230,7 @@ def _traits(
     ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
 ) -> tuple[dict[str, NDArray[np.bool_]], Int]:
     """Return what each operator does, itself or (cuda, gpu) in those nested in it, and its GPU time with these."""
-    op_of_call = np.append(running(ops, parent, api_calls), -1)
+    op_of_call = np.append(open_at(ops, api_calls), -1)
     launches = [op_of_call[started_by(table, api_calls)] for table in (kernels, copies)]
     to_host = (copies["direction"] == "D2H").to_numpy()
     pageable = ((copies["direction"] == "H2D") & (copies["src_memory"] == "pageable")).to_numpy()
@@ -286,8 +286,7 @@ def many_small(
     if below_ns <= 0:
         raise ValueError(f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}.")
     steps = STEPS.empty() if steps is None else STEPS.check(steps)
-    parent = parents(OPS.check(ops))
-    call, op = launching(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    call, op = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     launches = kernels[["rank", "start_ns", "dur_ns"]].assign(name=named(ops, op), interval=_intervals(api_calls, call))
     launches = launches[starts_inside(launches, window)]
     table, group = numbered(launches, ["name"])
@@ -350,7 +349,7 @@ def synchronisations(
     row = np.flatnonzero(_waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)))
     row = row[starts_inside(api_calls.take(row), window)]
     calls = api_calls.take(row).reset_index(drop=True)
-    op = running(ops, parent, calls)
+    op = open_at(ops, calls)
     asked = where(calls["name"], lambda name: "Synchronize" in name) & (op < 0)
     gpu, idle_ns = idle_after(row, kernels, copies, api_calls)
     table = calls.rename(columns={"name": "api"}).assign(
@@ -410,7 +409,7 @@ def idle_after(
     """Return the device that each of the calls in `row` waits for, -1 unknown, and the idle time it costs, ns."""
     index, groups = devices(kernels, copies)
     device = _waited_for(row, index, groups, [kernels, copies], api_calls)
-    first, last = (np.append(ends, 0) for ends in spans([kernels, copies], groups, len(index), None))
+    first, last = (np.append(ends, 0) for ends in spans([kernels, copies], groups, len(index), None, own=True))
     start = api_calls["start_ns"].to_numpy()[row]
     end = start + api_calls["dur_ns"].to_numpy()[row]
     measurable = (device >= 0) & (end >= first[device]) & (end < last[device])

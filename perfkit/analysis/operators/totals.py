@@ -5,7 +5,7 @@ starts together with an operator lies in it. Operators are named by their row (p
 
 PyTorch names a frame ``file(line): function``, where the line is that of the function's beginning
 (``torch/csrc/autograd/profiler_python.cpp``, ``CodeLocation``), a built-in ``<built-in ...>`` and a module's forward
-``nn.Module: class``. The program's frames are those that are not built in, not PyTorch's own and not the standard
+``nn.Module: class``. The program's frames are neither built in, nor PyTorch's own, nor the standard
 library's.
 
 Autograd gives each node of the graph a number when a forward operator makes it; the node's backward bears the same
@@ -28,9 +28,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, innermost, numbered_together, placed, started_by, where
+from perfkit.analysis.causes import Axis, Placed, numbered_together, placed, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int, Window, bounds, cut
+from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
 THREAD_KEYS = ["rank", "process", "thread"]
@@ -58,7 +58,7 @@ class Operators:
     def __init__(self, ops: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> None:
         self._ops, self._kernels = OPS.check(ops), KERNELS.check(kernels)
         self._parent = parents(ops)
-        _, self._row = launching(ops, self._parent, kernels, API_CALLS.check(api_calls))
+        _, self._row = launching(ops, kernels, API_CALLS.check(api_calls))
 
     def summary(
         self,
@@ -84,28 +84,23 @@ class Operators:
         return summed(kept[0], parent, kept[1], row, keys=checked(by), window=window)
 
 
-def running(ops: pd.DataFrame, parent: Int, moments: pd.DataFrame) -> Int:
-    """Return the row of the innermost operator that runs on the thread of each moment, -1 where none does.
-
-    `parent` are the `parents` of `ops`; `moments` have rank, process, thread and start_ns, the moment.
-    """
-    of_op, of_moment = numbered_together([ops, moments], THREAD_KEYS)
-    start, at = ops["start_ns"].to_numpy(), moments["start_ns"].to_numpy()
-    end = start + ops["dur_ns"].to_numpy()
-    axis = Axis.over(1 + int(max(of_op.max(initial=0), of_moment.max(initial=0))), start, at)
-    begun, now = axis.at(of_op, start), axis.at(of_moment, at)
-    order = np.argsort(begun, kind="stable")
-    op = np.append(order, -1)[np.searchsorted(begun, now, side="right", sorter=order) - 1]
-    op[np.append(of_op, -1)[op] != of_moment] = -1
-    # The operator begun last may have ended: then the first of those around it that has not.
-    open_ = np.flatnonzero(op >= 0)
-    while len(open_ := open_[end[op[open_]] <= at[open_]]):
-        op[open_] = parent[op[open_]]
-        open_ = open_[op[open_] >= 0]
-    return op
+def placed_with(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[Placed, Int]:
+    """Return what ran on threads as intervals on one axis, and the moments (rank, process, thread, start_ns) on it."""
+    of_frame, of_moment = numbered_together([frames, moments], THREAD_KEYS)
+    start, at = frames["start_ns"].to_numpy(), moments["start_ns"].to_numpy()
+    threads = 1 + int(max(of_frame.max(initial=0), of_moment.max(initial=0)))
+    axis = Axis.over(threads, start, start + frames["dur_ns"].to_numpy(), at)
+    return placed(frames, of_frame, axis), axis.at(of_moment, at)
 
 
-def launching(ops: pd.DataFrame, parent: Int, operations: pd.DataFrame, api_calls: pd.DataFrame) -> tuple[Int, Int]:
+def open_at(frames: pd.DataFrame, moments: pd.DataFrame) -> Int:
+    """Return the row of the frame that is open on the thread of each moment, the one begun last; -1 where none is."""
+    there, now = placed_with(frames, moments)
+    begun = np.searchsorted(there.start, now, side="right")
+    return np.append(there.row, -1)[last_open(maxima(there.end), begun, now)]
+
+
+def launching(ops: pd.DataFrame, operations: pd.DataFrame, api_calls: pd.DataFrame) -> tuple[Int, Int]:
     """Return the call that launched each kernel or copy, and the innermost operator that made it: rows, -1 for none.
 
     The call is the one with the operation's correlation id; all nodes of a graph have that of the graph.
@@ -113,7 +108,7 @@ def launching(ops: pd.DataFrame, parent: Int, operations: pd.DataFrame, api_call
     call = started_by(operations, api_calls)
     launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
     op = np.full(len(api_calls) + 1, -1, np.int64)
-    op[launches] = running(ops, parent, api_calls.take(launches))
+    op[launches] = open_at(ops, api_calls.take(launches))
     return call, op[call]
 
 
@@ -164,7 +159,7 @@ def gpu_self(
     ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, api_calls: pd.DataFrame, window: Window | None
 ) -> Int:
     """Return the time of the kernels that each operator launched itself, ns within the window."""
-    _, op = launching(ops, parent, kernels, api_calls)
+    _, op = launching(ops, kernels, api_calls)
     inside = cut(kernels[["start_ns", "dur_ns"]].assign(op=op), window)
     launched = inside[inside["op"] >= 0]
     return sums(launched["dur_ns"].to_numpy(), launched["op"].to_numpy(), len(ops))
@@ -206,7 +201,7 @@ def kernels_of(
         where there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no
         operator; "none", no launch call is recorded.
     """
-    call, row = launching(OPS.check(ops), parents(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
+    call, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
     table = kernels[["rank"]].assign(
         op=np.append(ops["op"].to_numpy(), -1)[row], how=pd.Categorical.from_codes(how, pd.Index(HOW))
@@ -224,7 +219,7 @@ def launched(
     `min_ns`, `max_ns` int64; `mean_ns`, `median_ns` float64; `std_ns` float64, of a sample, NaN for one launch;
     `share_frac` float64, total_ns over the time of all kernels, NaN where that is 0.
     """
-    _, row = launching(OPS.check(ops), parents(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
+    _, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = cut(kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window)
     names, group = numbered(inside, ["operator", "kernel"])
     table = names.join(in_unit(grouped(inside["dur_ns"].to_numpy(), group, len(names)), "ns"))
@@ -237,27 +232,18 @@ def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
 
     A name per moment (rank, process, thread and start_ns), missing where no Python function runs.
     """
-    own = np.flatnonzero(where(python_calls["name"], _of_program))
-    place = _innermost(python_calls.take(own), moments)
-    row = np.where(place >= 0, np.append(own, -1)[place], _innermost(python_calls, moments))
+    own = np.flatnonzero(where(python_calls["name"], of_program))
+    place = open_at(python_calls.take(own), moments)
+    row = np.where(place >= 0, np.append(own, -1)[place], open_at(python_calls, moments))
     codes = np.append(python_calls["name"].cat.codes.to_numpy(), -1)
     return pd.Categorical.from_codes(codes[row], python_calls["name"].cat.categories)
 
 
-def _of_program(name: str) -> bool:
+def of_program(name: str) -> bool:
+    """Tell whether a Python function is the program's: neither built in, PyTorch's nor the standard library's."""
     module = _MODULE.match(name)
     standard = module is not None and module.group(1) in sys.stdlib_module_names
     return not standard and _NOT_A_LINE.match(name) is None
-
-
-def _innermost(python_calls: pd.DataFrame, moments: pd.DataFrame) -> Int:
-    """Return the row of the innermost call around each moment of its thread, -1 where there is none."""
-    of_call, of_moment = numbered_together([python_calls, moments], THREAD_KEYS)
-    start, at = python_calls["start_ns"].to_numpy(), moments["start_ns"].to_numpy()
-    threads = 1 + int(max(of_call.max(initial=0), of_moment.max(initial=0)))
-    axis = Axis.over(threads, start, start + python_calls["dur_ns"].to_numpy(), at)
-    first = axis.at(of_moment, at)
-    return innermost(placed(python_calls, of_call, axis), first, first + 1)
 
 
 def summary(
@@ -300,7 +286,7 @@ def summary(
     """
     keys = checked(by)
     parent = parents(OPS.check(ops))
-    _, row = launching(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls))
+    _, row = launching(ops, KERNELS.check(kernels), API_CALLS.check(api_calls))
     return summed(ops, parent, kernels, row, keys=keys, window=window)
 
 
@@ -381,12 +367,7 @@ def backward(
     """
     parent = parents(OPS.check(ops))
     time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)
-    engine, named_node = (
-        where(ops["name"], is_one) for is_one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
-    )
-    node = engine | (named_node & ~np.append(engine, False)[parent])
-    row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
-    forward = _forward(ops, parent, node, row, made)
+    node, row, forward = _nodes(ops, parent)
     pairs = pd.DataFrame({"operator": named(ops, forward), "node": _node_names(ops["name"], row)})
     table, group = numbered(pairs, ["operator", "node"])
     table["count"] = np.bincount(group, minlength=len(table))
@@ -397,6 +378,25 @@ def backward(
     table["backward_ns"] = sums(of_node[row], group, len(table))
     table["ratio"] = table["backward_ns"] / table["forward_ns"].where(table["forward_ns"] > 0)
     return ranked(table, "backward_ns", ["operator", "node"])
+
+
+def _nodes(ops: pd.DataFrame, parent: Int) -> tuple[NDArray[np.bool_], Int, Int]:
+    """Return which operators are nodes of autograd, their rows, and the row of the operator that made each, or -1."""
+    engine, named_node = (
+        where(ops["name"], is_one) for is_one in (lambda name: name.startswith(ENGINE), NODE.fullmatch)
+    )
+    node = engine | (named_node & ~np.append(engine, False)[parent])
+    row, made = np.flatnonzero(node), np.flatnonzero((ops["sequence"] >= 0).to_numpy() & ~engine & ~named_node)
+    return node, row, _forward(ops, parent, node, row, made)
+
+
+def forward_of(ops: pd.DataFrame, op: Int) -> Int:
+    """Return the row of the operator that made the node of autograd around each operator in `op`, -1 without one."""
+    parent = parents(ops)
+    node, row, forward = _nodes(ops, parent)
+    made = np.full(len(ops) + 1, -1, np.int64)
+    made[row] = forward
+    return made[_around(parent, node, op)]
 
 
 def _around(parent: Int, node: NDArray[np.bool_], row: Int) -> Int:

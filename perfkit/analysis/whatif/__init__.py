@@ -57,9 +57,8 @@ from perfkit.analysis.whatif.changes import (
     moved_edges,
     waits_under,
 )
-from perfkit.analysis.whatif.plan import GONE, Edges, Plan, as_recorded, moments
 from perfkit.analysis.whatif.program import HIGH, LOW, MID, NONE, VIEWS, Bool, HostWaits, Program, predecessor, recorded
-from perfkit.analysis.whatif.repeated_steps import Stretch, around, stretch
+from perfkit.analysis.whatif.replay import GONE, Edges, Plan, Stretch, around, as_recorded, moments, stretch
 from perfkit.errors import PerfkitError
 from perfkit.tables import API_CALLS, COPIES, KERNELS, RANGES
 
@@ -242,7 +241,7 @@ def _check_calls(tables: Tables) -> None:
     how = "Record CUDA calls with the kernels: nsys profile --trace=cuda, or CPU and CUDA activities in torch.profiler."
     if not len(api_calls):
         raise PerfkitError(f"api_calls: the capture holds no CUDA call, without which nothing can be replayed. {how}")
-    if not (able := determinable(kernels, copies, api_calls)).yes:
+    if not (able := determinable(kernels, copies, api_calls, pages=True)).yes:
         raise PerfkitError(f"api_calls: {able.why}, so the replay would invent when they start. {how}")
 
 

@@ -4,7 +4,7 @@ A factor multiplies a time: 0.5 is twice as fast, 1 changes nothing. Patterns ar
 names; an empty one matches every name. What a change promises is taken as given: whether it can be had is another
 question. Moved operations of one sort follow each other on a stream of their own per device. What comes after a moved
 operation in its old stream waits for it no longer, except in the view HIGH, in which it is needed at once. A call that
-waited for a moved copy waits for what came before it.
+waited for a moved copy waits for what came before it; in HIGH, for a copy to the host itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import DATA_LOADING, Axis, covered, numbered_together, where
 from perfkit.analysis.intervals import Int, union
-from perfkit.analysis.whatif.plan import FETCHED, GONE, SENT, STAYS, Edges, Plan
 from perfkit.analysis.whatif.program import (
     EVENT_SYNC,
     HIGH,
@@ -35,6 +34,7 @@ from perfkit.analysis.whatif.program import (
     predecessor,
     usual_launch,
 )
+from perfkit.analysis.whatif.replay import FETCHED, GONE, SENT, STAYS, Edges, Plan
 from perfkit.names.families import FAMILIES
 
 COPY_MEASURES = ("faster", "overlapped", "removed")
@@ -224,19 +224,25 @@ def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
     elif change.measure == "overlapped":
         plan.moved[chosen] = np.where(to_host, SENT, FETCHED)[chosen]
     if change.measure != "faster":
-        _drop_waits(plan, chosen, removed=change.measure == "removed")
+        _drop_waits(plan, chosen, to_host & (change.measure == "overlapped"))
     return int(chosen.sum())
 
 
-def _drop_waits(plan: Plan, copies: Bool, *, removed: bool) -> None:
-    """Let calls that start only these copies return at once, and leave out a synchronisation that follows for them."""
+def _drop_waits(plan: Plan, copies: Bool, to_host: Bool) -> None:
+    """Let calls that start only these copies return at once, and leave out a synchronisation that follows for them.
+
+    In HIGH the host still waits for copies `to_host`: what it does next may need their data.
+    """
     calls, waits = plan.program.calls, plan.host_waits
-    own = launching(plan, copies)
-    plan.cost[own] = 0 if removed else np.minimum(plan.cost[own], usual_launch(plan.program))
+    own, reads = launching(plan, copies), launching(plan, copies & to_host)
+    plan.cost[own] = np.minimum(plan.cost[own], 0 if (plan.moved[copies] == GONE).any() else usual_launch(plan.program))
     follows = np.zeros(len(own), bool)
     follows[1:] = own[:-1] & (calls.thread[1:] == calls.thread[:-1]) & (calls.kind[1:] == STREAM_SYNC)
     plan.cost[follows] = 0
-    plan.host_waits = waits.only(~follows[waits.call] & ~(waits.own & copies[waits.op]))
+    reads[1:] |= reads[:-1] & follows[1:]
+    dropped = follows[waits.call] | (waits.own & copies[waits.op])
+    needed = dropped & reads[waits.call]
+    plan.host_waits = waits._replace(sure=waits.sure & ~needed).only(~dropped | needed)
 
 
 def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:

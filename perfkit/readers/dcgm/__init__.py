@@ -6,8 +6,9 @@ prometheus URL --out gpus.json``, which is `fetch`. Tried with logs of DCGM 3, d
 2.42.
 
 Hosts become ranks in the order of their names, numbers in names counted as numbers; their names go no further. Values
-of MIG instances are relative to the instance: beside values of whole GPUs they are left out, and where there are no
-others the instances are numbered and read as GPUs. NaN is missing; nothing is clipped.
+of MIG instances are relative to the instance: with values of whole GPUs each is a metric of its own
+(``mig_gi_1_sm_active_frac``), so that nothing adds them; without those the instances are numbered and read as GPUs. NaN
+is missing; nothing is clipped.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ from perfkit.readers.text import by_number, capture_table, content, devices_tabl
 
 __all__ = ["KIND", "VERSION", "fetch", "read", "sniff"]
 
-VERSION = 4
+VERSION = 5
 KIND = "monitor"
 LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
@@ -77,14 +78,14 @@ FORMS = ((is_dmon, read_dmon), (is_exposition, read_exposition), (is_answer, rea
 DMON = "dcgmi dmon -e 112,155,164,203,250,252,1002,1003,1004,1005"
 # Metrics, any of which answers, with what is missing otherwise.
 ASKED = (
-    (("gpu_busy_frac", "graphics_active_frac"), "no utilisation"),
-    (("sm_active_frac",), "no activity of the SMs"),
-    (("tensor_active_frac",), "no activity of the tensor cores"),
-    (("dram_active_frac",), "no activity of the device memory"),
-    (("memory_used_bytes",), "no memory in use"),
-    (("power_w",), "no power"),
-    (("power_limit_w",), "no power limit"),
-    (("throttled_power_frac", "power_violation_ns"), "nothing that says whether the clock was lowered"),
+    (("gpu_busy_frac", "graphics_active_frac"), "How busy was each GPU?"),
+    (("sm_active_frac",), "How busy were the SMs?"),
+    (("tensor_active_frac",), "How busy were the tensor cores?"),
+    (("dram_active_frac",), "How busy was the GPU memory?"),
+    (("memory_used_bytes",), "How much GPU memory was in use?"),
+    (("power_w",), "How much power did each GPU draw?"),
+    (("power_limit_w",), "Which power limit did each GPU have?"),
+    (("throttled_power_frac", "power_violation_ns"), "Was the clock lowered?"),
 )
 TEN_YEARS_NS = 10 * 366 * 86_400 * 10**9
 EXACT = 2.0**53  # up to here every whole number is a float64
@@ -140,22 +141,26 @@ def read(path: Path) -> Profile:
 def _missing(metrics: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
     lacking = [Missing(f"SAMPLES.{asked[0]}", what, DMON) for asked, what in ASKED if not metrics & set(asked)]
     if named.empty:
-        lacking.append(Missing("DEVICES", "no names of the GPUs", "nvidia-smi -q -x -f gpus.xml"))
+        lacking.append(Missing("DEVICES", "Which GPUs were used?", "nvidia-smi -q -x -f gpus.xml"))
     return tuple(lacking)
 
 
 def whole_gpus(series: Sequence[Series], notes: list[str]) -> list[Series]:
-    """Return the series of whole GPUs; where there are none, those of MIG instances, numbered on each host."""
+    """Return the series of whole GPUs and of their MIG instances; of instances alone each is numbered as a GPU."""
     whole = [s for s in series if not s.instance]
     parts = [s for s in series if s.instance]
     if not parts:
         return whole
     if whole:
-        left = sum(len(s.values) for s in parts)
-        notes.append(
-            f"values of MIG instances are left out ({left}): they are relative to the instance, not to the GPU"
-        )
-        return whole
+        known = [s for s in parts if s.gpu >= 0]
+        if known:
+            notes.append(
+                f"values of MIG instances ({sum(len(s.values) for s in known)}) are metrics of their own (mig_...): "
+                "they are relative to the instance, not to the GPU"
+            )
+        if left := sum(len(s.values) for s in parts if s.gpu < 0):
+            notes.append(f"values of MIG instances are left out ({left}): the log does not say of which GPU they are")
+        return [*whole, *known]
     notes.append("there are values of MIG instances only: gpu numbers the instances, values are relative to one")
     instances = sorted({(s.host, s.gpu, s.instance) for s in parts}, key=lambda i: (i[0], i[1], by_number(i[2])))
     hosts = [host for host, _, _ in instances]
@@ -183,7 +188,8 @@ def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) ->
                 known_at = ~np.isnan(values)
                 every += len(values)
                 points = one.times_ns[known_at], values[known_at]
-                points_of.setdefault((rank[one.host], one.gpu, metric), []).append(points)
+                part = f"mig_{'_'.join(one.instance.lower().split())}_" if one.instance else ""
+                points_of.setdefault((rank[one.host], one.gpu, part + metric), []).append(points)
     missing = every - sum(len(times) for parts in points_of.values() for times, _ in parts)
     notes += [f"{missing} of {every} values are missing (N/A, blank or impossible)"] if missing else []
     there = {key: points for key, points in sorted(points_of.items()) if any(len(times) for times, _ in points)}

@@ -198,11 +198,13 @@ def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -
     times = np.array(table.ticks, np.int64) * TICK_NS
     of = np.array(table.entities)
     rows = [np.flatnonzero(of == code) for code in range(len(entities))]
+    only = [int(number) for kind, number in entities if kind == "GPU"]
+    owner = only[0] if len(only) == 1 else -1 if only else 0  # of instances, whose rows do not name their GPU
     for i in columns:
         column = table.columns[i]
         values = _numbers(path, table.numbers, column, frame[i + 2])
         for (kind, number), own in zip(entities, rows, strict=True):
-            gpu, instance = (0, f"{GPUS[kind]}{number}") if GPUS[kind] else (int(number), "")
+            gpu, instance = (owner, f"{GPUS[kind]}{number}") if GPUS[kind] else (int(number), "")
             if len(own):
                 yield Series(BY_COLUMN[column], "", gpu, times[own], values[own], instance)
 

@@ -40,7 +40,7 @@ from perfkit.readers.text import capture_table, category, head
 
 __all__ = ["FOLDER", "KIND", "VERSION", "read", "sniff"]
 
-VERSION = 2
+VERSION = 3
 KIND = "call_paths"
 FOLDER = True  # a profile is a folder, also if one of its files is named
 
@@ -56,16 +56,16 @@ SHOWN = 3  # of the metrics that do not add up
 LONGEST = 200  # characters of a text from the database
 GPU = "hpcrun -e gpu=nvidia,pc"
 NEEDED = {  # what a metric of these names answers, and what records one
-    ("CPUTIME", "REALTIME", "CYCLES"): Missing(
-        "CALL_METRICS.CPUTIME", "no CPU time of the call paths", "hpcrun -e CPUTIME"
+    ("CPUTIME", "REALTIME", "CYCLES", "PERF::TASK-CLOCK", "PERF::CPU-CLOCK"): Missing(
+        "CALL_METRICS.CPUTIME", "How much CPU time did each call path take?", "hpcrun -e CPUTIME"
     ),
     ("GPUOP", "GKER", "GXCOPY", "GSYNC", "GMEM", "GMSET"): Missing(
-        "CALL_METRICS.GPUOP", "no GPU operations of the call paths", GPU
+        "CALL_METRICS.GPUOP", "Which GPU operations did each call path start?", GPU
     ),
 }
 TABLES = (
-    Missing("STALLS", "no stall reasons of the GPU code", GPU),
-    Missing("TRACE", "no traces, so no timeline of threads and streams", "hpcrun -t"),
+    Missing("STALLS", "Why did the warps wait (stall reasons)?", GPU),
+    Missing("TRACE", "When did each thread and stream work (traces)?", "hpcrun -t"),
 )
 SIMULATED = "SIMULATED "  # what the description of a made database begins with
 TAKEN, EXPECTED, DROPPED = "GSAMP:TOT", "GSAMP:EXP", "GSAMP:DRP"

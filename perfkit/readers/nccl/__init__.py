@@ -2,7 +2,7 @@
 
 Run ``all_reduce_perf -b 8 -e 8G -f 2 -g 8 > all_reduce.txt``, or ``-J all_reduce.json`` with it, and a program with
 ``NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,COLL,TUNING``. One file can hold several tables, and both. Tried with
-tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.30.
+tables of 2.10 to 2.19, launchers' prefixes, and logs of 2.18 to 2.31.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from perfkit.readers.text import capture_table, content, devices_table, head
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 
-VERSION = 4
+VERSION = 6
 KIND = "network"
 LARGEST = 4 * 10**9
 RANKED = ("COLLECTIVES",)  # the table in which the ranks of one log are told apart
@@ -55,11 +55,14 @@ _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")
 
 REMEDIES = {
     "COLLECTIVES": (
-        "no collective was timed or logged",
+        "Which collectives ran, and how fast?",
         "run `all_reduce_perf -b 8 -e 8G -f 2` of nccl-tests, or record with NCCL_DEBUG=INFO "
         "NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING",
     ),
-    "LINKS": ("no rings, trees and transports", "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,SHM,NET"),
+    "LINKS": (
+        "Which rings, trees and transports did NCCL use?",
+        "NCCL_DEBUG=INFO NCCL_DEBUG_SUBSYS=INIT,GRAPH,P2P,SHM,NET",
+    ),
 }
 
 _FAILURE = re.compile(
@@ -115,7 +118,7 @@ def _log(text: str, path: Path) -> Profile:
     called, network, failure = calls(log.said, facts), links(log.said), _failure(log.lines)
     frames = {
         "COLLECTIVES": _collectives_table(benchmarks, called.calls, path),
-        "LINKS": _links_table(network.edges),
+        "LINKS": _links_table(network.edges, facts),
         "DEVICES": _devices_table(benchmarks),
     }
     if not (len(frames["COLLECTIVES"]) or network.edges or failure or facts.warnings):
@@ -200,11 +203,15 @@ def _collectives_table(benchmarks: Sequence[Table], calls: Sequence[Call], path:
     return tables.COLLECTIVES.make(frame.assign(gpu=-1, start_ns=nothing, group=None))
 
 
-def _links_table(edges: dict[Edge, str | None]) -> pd.DataFrame:
-    """Return LINKS."""
+def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
+    """Return LINKS; paths are those of the first pattern that NCCL printed, inside a node and to the network."""
+    inside, outside = next(iter(facts.paths), (None, None))
     frame = pd.DataFrame(
-        [(0, *edge, transport) for edge, transport in edges.items()],
-        columns=["rank", "kind", "channel", "from_rank", "to_rank", "transport"],
+        [
+            (0, *edge, via, None if via is None else outside if via.startswith("NET/") else inside)
+            for edge, via in edges.items()
+        ],
+        columns=["rank", "kind", "channel", "from_rank", "to_rank", "transport", "path"],
     )
     return tables.LINKS.make(frame)
 

@@ -137,7 +137,7 @@ class _Reading:
         self._layout, self._begun, self._named = header, "", ""
 
     def _say(self, text: str) -> None:
-        """Take what a line of the test says beside its rows."""
+        """Take what a line says that is no row of the test."""
         table = self.tables[-1]
         if banner := BANNER.search(text):
             table.version, table.library = banner[1] or table.version, int(banner[2] or table.library)
@@ -382,7 +382,7 @@ def _parsed(text: str, repeated: list[str]) -> tuple[Any, bool]:
 
 
 def _table(report: dict[str, Any]) -> Table:
-    """Return what a report says beside its rows; of each process it lists the first GPU."""
+    """Return what a report says outside its rows; of each process it lists the first GPU."""
     config = report.get("config") or {}
     listed = report.get("devices") or config.get("devices") or []
     devices = [_device(report) for report in listed]

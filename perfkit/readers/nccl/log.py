@@ -87,7 +87,7 @@ LARGEST_SIZE = 2**63 - 1
 Choice = tuple[str | None, str | None]
 _VIA = re.compile(
     r"(?:Channel|Ring) (\d{1,6})(?:/\d+)? : (\d{1,6})(?:\[\w+\])? -> (\d{1,6})(?:\[\w+\])? (?:\[(send|receive)\] )?"
-    r"via ((?:P2P|SHM|NET|COLLNET)/[\w/ ().+-]+?(?:\[\w+\][\w/]*)?)(?: comm 0x\w+ nRanks \d+)?"
+    r"via ((?:P2P|SHM|NET|COLLNET)/[\w/ ().+=-]+?(?:\[\w+\][\w/]*)?)(?: comm 0x\w+ nRanks \d+)?"
 )
 _RING = re.compile(r"Channel (\d{1,6})/\d+ :((?: +\d{1,6})+)")
 _NEIGHBOURS = re.compile(r"Ring (\d{1,6}) : (\d{1,6}) -> (\d{1,6}) -> (\d{1,6})")
@@ -189,7 +189,6 @@ class Links:
     """The edges with their transport, None where it is not said, and lines about them that are not whole."""
 
     edges: dict[Edge, str | None] = field(default_factory=dict)
-    without_gdrdma: dict[Edge, None] = field(default_factory=dict)
     damaged: int = 0
 
 
@@ -360,7 +359,10 @@ def _decided(rows: list[Call], choices: list[Call]) -> list[Call]:
 
 
 def links(written: Iterable[Said]) -> Links:
-    """Return every edge once, though both of its ends may have been logged; the transport is then the sender's."""
+    """Return every edge once, though both of its ends may have been logged.
+
+    The transport is then that of the end that goes without GPUDirect RDMA, else the sender's.
+    """
     network = Links()
     for line in written:
         if line.level == "INFO" and line.text.startswith(_ABOUT):
@@ -371,10 +373,9 @@ def links(written: Iterable[Said]) -> Links:
 def _take_link(network: Links, text: str) -> None:
     if via := _VIA.fullmatch(text):
         edge = ("connection", int(via[1]), int(via[2]), int(via[3]))
-        if edge not in network.edges or via[4] == "send":
+        first, known = _by_host(via[5]), network.edges.get(edge)
+        if not known or first or (via[4] == "send" and not _by_host(known)):
             network.edges[edge] = via[5]
-        if via[5].startswith("NET/") and "/GDRDMA" not in via[5]:
-            network.without_gdrdma[edge] = None
     elif ring := _RING.fullmatch(text):
         _around(network, int(ring[1]), [int(rank) for rank in ring[2].split()])
     elif around := _NEIGHBOURS.fullmatch(text):
@@ -388,6 +389,11 @@ def _take_link(network: Links, text: str) -> None:
             _branches(network, int(channel), children, int(rank), int(parent))
     elif text.startswith("Channel "):
         network.damaged += 1
+
+
+def _by_host(transport: str) -> bool:
+    """Tell whether a network card reaches the GPU by way of host memory."""
+    return transport.startswith("NET/") and "/GDRDMA" not in transport
 
 
 def _around(network: Links, channel: int, ranks: list[int]) -> None:
@@ -405,24 +411,14 @@ def _branches(network: Links, channel: int, children: str, rank: int, parent: in
 
 
 def link_notes(links: Links) -> list[str]:
-    """Return what the transports cost: host memory in the way, or TCP."""
-    via = [transport for transport in links.edges.values() if transport]
-    network, shared = (sum(t.startswith(kind) for t in via) for kind in ("NET/", "SHM/"))
-    socket = sum(t.startswith("NET/Socket") for t in via)
-    notes = []
-    if links.without_gdrdma:
-        notes.append(
-            f"{len(links.without_gdrdma)} of {network} connections over the network work without GPUDirect RDMA, by "
-            "way of host memory: check NCCL_NET_GDR_LEVEL and that nvidia-peermem or DMA-BUF is there"
-        )
-    if socket:
-        notes.append(f"{socket} of {network} connections over the network are TCP (Socket), not InfiniBand or RoCE")
-    if shared:
-        notes.append(
-            f"{shared} connections between GPUs of a node go through host memory (SHM), not peer to peer: "
-            "check `nvidia-smi topo -m` and NCCL_P2P_LEVEL"
-        )
-    return notes
+    """Return what shared memory costs; what the network costs is a finding."""
+    shared = sum(transport.startswith("SHM/") for transport in links.edges.values() if transport)
+    if not shared:
+        return []
+    return [
+        f"{shared} connections between GPUs of a node go through host memory (SHM), not peer to peer: "
+        "check `nvidia-smi topo -m` and NCCL_P2P_LEVEL"
+    ]
 
 
 @cache

@@ -62,7 +62,7 @@ FRACTIONS = {
     ),
 }
 ATTRIBUTE = "device__attribute_"
-# Of the hundreds of attributes, those that the limits of an SM are computed from.
+# The attributes from which the limits of an SM are computed; there are hundreds of others.
 LIMITS = {
     f"{ATTRIBUTE}{name}"
     for name in (
@@ -88,18 +88,23 @@ STALL_FORMS = [
 SPELLINGS = {"no_instructions": "no_instruction"}  # the sampled counters use the plural
 CORE = "sm__sass_thread_inst_executed_op_"
 REMEDIES = {
-    "dur_ns": ("no durations", "ncu --metrics gpu__time_duration.sum"),
+    "dur_ns": ("How long did each launch take?", "ncu --metrics gpu__time_duration.sum"),
     "fp32_flops": (
-        "no floating-point operations on CUDA cores",
+        "How many floating-point operations ran on CUDA cores?",
         "ncu --set full --metrics "
         + ",".join(f"{CORE}{p}{op}_pred_on.sum" for p in "dfh" for op in ("add", "mul", "fma")),
     ),
-    "tensor_flops": ("no operations on tensor cores", "ncu --set full --metrics regex:sm__ops_path_tensor_.*sum$"),
+    "tensor_flops": (
+        "How many operations ran on tensor cores?",
+        "ncu --set full --metrics regex:sm__ops_path_tensor_.*sum$",
+    ),
     "dram_bytes": (
-        "no device-memory traffic",
+        "How many bytes did the kernels read and write in GPU memory?",
         "ncu --metrics dram__bytes_read.sum,dram__bytes_write.sum "
         "(GeForce RTX 50: dram__bytes_op_read.sum,dram__bytes_op_write.sum)",
     ),
+    "sm_frac": ("Which share of their peak did the SMs reach?", "ncu --section SpeedOfLight"),
+    "memory_frac": ("Which share of its peak did the memory reach?", "ncu --section SpeedOfLight"),
 }
 
 
@@ -149,9 +154,9 @@ class Report:
 
 
 TABLE_REMEDIES = {
-    "STALLS": ("no stall reasons", "ncu --section WarpStateStats --section SourceCounters"),
-    "RULES": ("no guided analysis", "ncu --set full --csv --page details"),
-    "DEVICES": ("no attributes of the GPU", "ncu --import REPORT --csv --page raw"),
+    "STALLS": ("Why did the warps wait (stall reasons)?", "ncu --section WarpStateStats --section SourceCounters"),
+    "RULES": ("Which advice does Nsight Compute give?", "ncu --set full --csv --page details"),
+    "DEVICES": ("Which GPU was used, and what are its limits?", "ncu --import REPORT --csv --page raw"),
 }
 
 

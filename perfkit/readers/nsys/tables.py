@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
+from pandas.api.types import union_categoricals
 
 from perfkit import names, tables
 from perfkit.readers.nsys.sources import (
@@ -37,6 +39,7 @@ from perfkit.readers.text import category, devices_table, nullable
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
 SYSTEM = "OSRT_API"
 NVTX = "NVTX_EVENTS"
+MPI = tuple(f"MPI_{kind}_EVENTS" for kind in ("OTHER", "P2P", "COLLECTIVES", "START_WAIT"))
 KINDS = {PUSH_POP: "push_pop", START_END: "start_end", MARK: "mark"}
 DOMAIN_CREATE = 75
 OWN_MARKS = tuple(f"OS runtime libraries profiling {what}" for what in ("started", "finished"))
@@ -65,14 +68,9 @@ GPU_INFO = (
 RATES = ("memory_bytes_per_s", "clock_hz")
 INT32 = 2**31 - 1
 LONGEST_NAME = 200  # characters of a metric's name that are read
-CANONICAL = {
-    "dram read throughput": "dram_read_frac",
-    "dram write throughput": "dram_write_frac",
-    "gpc clock frequency": "gpc_clock_hz",
-    "sys clock frequency": "sys_clock_hz",
-    "pcie rx throughput": "pcie_rx_frac",
-    "pcie tx throughput": "pcie_tx_frac",
-}
+THROUGHPUTS = ("dram read", "dram write", "pcie rx", "pcie tx")
+CANONICAL = {f"{rate} throughput": f"{rate.replace(' ', '_')}_frac" for rate in THROUGHPUTS}
+CANONICAL |= {f"{clock} clock frequency": f"{clock}_clock_hz" for clock in ("gpc", "sys")}
 
 
 def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
@@ -93,20 +91,18 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
     columns = source.stacked(KERNEL, KERNEL_COLUMNS, part)
     codes, labels = texts(source, columns.pop("full_name"))
     named = names.table(labels).set_index("full_name").loc[labels]
-    return tables.KERNELS.make(
-        _frame(
-            columns,
-            source,
-            name=category(codes, named["name"].tolist()),
-            full_name=category(codes, labels),
-            family=category(codes, named["family"].tolist()),
-            in_graph=columns["in_graph"],
-            **{
-                q: nullable(columns[q], columns[f"no {q}"])
-                for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")
-            },
-        )
-    )
+    finished = {
+        "name": category(codes, named["name"].tolist()),
+        "full_name": category(codes, labels),
+        "family": category(codes, named["family"].tolist()),
+        "in_graph": columns.pop("in_graph"),
+        **{
+            q: nullable(columns.pop(q), columns.pop(f"no {q}"))
+            for q in ("grid_blocks", "block_threads", "registers", "shared_bytes")
+        },
+    }
+    del codes  # what is kept here while rows are sorted is memory beside them
+    return tables.KERNELS.make(_frame(columns, source, finished))
 
 
 def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
@@ -147,11 +143,13 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
         _frame(
             columns,
             source,
-            bytes=columns["bytes"],
-            direction=category(kinds, labels),
-            src_memory=_memory(columns["src_memory"]),
-            dst_memory=_memory(columns["dst_memory"]),
-            peer_gpu=columns["peer_gpu"],
+            {
+                "bytes": columns["bytes"],
+                "direction": category(kinds, labels),
+                "src_memory": _memory(columns["src_memory"]),
+                "dst_memory": _memory(columns["dst_memory"]),
+                "peer_gpu": columns["peer_gpu"],
+            },
         )
     )
 
@@ -162,7 +160,7 @@ def _place(rows: pa.Table, ordinals: Ordinals) -> Columns:
     return {
         **interval(rows),
         "process": process,
-        "gpu": _device(ordinals.of_process(process, ints(rows, "deviceId"))),
+        "gpu": _device(ordinals.of_process(process, ints(rows, "deviceId"))).astype(np.int32),
         "stream": ints(rows, "streamId"),
         "correlation": ints(rows, "correlationId"),
     }
@@ -181,12 +179,20 @@ def _bytes(rows: pa.Table) -> Int:
     return ints(rows, "bytes", -1 if "bytes" in rows.column_names else 0)
 
 
-def _frame(columns: Columns, source: Source, **finished: Any) -> pd.DataFrame:
-    """Return where and when operations ran, with the finished columns."""
-    place = {name: columns[name] for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
+def _frame(columns: Columns, source: Source, finished: dict[str, Any]) -> pd.DataFrame:
+    """Return where and when operations ran, with the finished columns; both are taken from where they were."""
+    place = {name: columns.pop(name) for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
     if (place["process"] < 0).all():
         place["process"] = np.full(len(place["process"]), _only_process(source))
-    return pd.DataFrame({"rank": np.zeros(len(place["gpu"]), "int32"), **place, **finished}, copy=False)
+    return _ranked(place, finished)
+
+
+def _ranked(*taken: dict[str, Any]) -> pd.DataFrame:
+    """Return columns as a frame of rank 0, and keep none where they came from."""
+    columns = {name: values for part in taken for name, values in part.items()}
+    for part in taken:
+        part.clear()
+    return pd.DataFrame({"rank": np.zeros(len(columns["start_ns"]), "int32"), **columns}, copy=False)
 
 
 def _only_process(source: Source) -> int:
@@ -222,9 +228,9 @@ def api_calls(source: Source) -> pd.DataFrame:
     require(source, RUNTIME, ("start", "end"))
     columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
     codes, labels = texts(source, columns.pop("name"))
-    name = category(codes, [SUFFIX.sub("", label) for label in labels])
-    rank = np.zeros(len(codes), "int32")
-    return tables.API_CALLS.make(pd.DataFrame({"rank": rank, **columns, "name": name}, copy=False))
+    finished = {"name": category(codes, [SUFFIX.sub("", label) for label in labels])}
+    del codes
+    return tables.API_CALLS.make(_ranked(columns, finished))
 
 
 def os_calls(source: Source) -> pd.DataFrame:
@@ -236,13 +242,12 @@ def os_calls(source: Source) -> pd.DataFrame:
 
     require(source, SYSTEM, ("start", "end"))
     columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)
-    name = category(*texts(source, columns.pop("name")))
-    frame = pd.DataFrame({"rank": np.zeros(len(name), "int32"), **columns, "name": name}, copy=False)
+    frame = _ranked(columns, {"name": category(*texts(source, columns.pop("name")))})
     return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
 
 
 def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
-    """Return RANGES: NVTX ranges and marks; ranges never closed end with the capture."""
+    """Return RANGES: NVTX ranges and marks, and MPI calls in domain MPI; ranges never closed end with the capture."""
 
     def part(rows: pa.Table) -> Columns:
         tid, start = ints(rows, "globalTid"), ints(rows, "start", NEVER)
@@ -258,18 +263,36 @@ def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
             "domain": ints(rows, "domainId", 0),
         }
 
-    require(source, NVTX, ("start", "eventType"))
-    columns = ("start", "end", "eventType", "globalTid", "textId", "domainId")
-    frame = pd.DataFrame(source.stacked(NVTX, columns, part))
-    if frame.empty:
+    frames = [f for f in (_marked(source, part), *(_called(source, table, part) for table in MPI)) if len(f)]
+    if not frames:
         return tables.RANGES.empty()
+    kept = pd.concat(frames, ignore_index=True) if len(frames) > 1 else frames[0]
+    if len(frames) > 1:
+        kept = kept.assign(**{c: union_categoricals([f[c] for f in frames]) for c in ("name", "kind", "domain")})
+    return tables.RANGES.make(kept.drop(columns="text").assign(depth=_depth(kept), rank=0))
+
+
+def _marked(source: Source, part: Callable[[pa.Table], Columns]) -> pd.DataFrame:
+    """Return NVTX ranges and marks."""
+    require(source, NVTX, ("start", "eventType"))
+    frame = pd.DataFrame(source.stacked(NVTX, ("start", "end", "eventType", "globalTid", "textId", "domainId"), part))
+    if frame.empty:
+        return frame
     frame["name"] = _names(source, frame["text"].to_numpy())
     kept = frame[frame["event"].isin(list(KINDS))].reset_index(drop=True)
-    kept["kind"] = kept.pop("event").map(KINDS).astype("category")
-    kept["domain"] = _domains(kept, frame[frame["event"] == DOMAIN_CREATE])
-    kept["depth"] = _depth(kept)
-    kept["rank"] = 0
-    return tables.RANGES.make(kept.drop(columns="text"))
+    domain = _domains(kept, frame[frame["event"] == DOMAIN_CREATE])
+    return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
+
+
+def _called(source: Source, table: str, part: Callable[[pa.Table], Columns]) -> pd.DataFrame:
+    """Return the MPI calls of one table as ranges."""
+    if not source.has_rows(table):
+        return pd.DataFrame()
+    require(source, table, ("start",))
+    columns = source.stacked(table, ("start", "end", "globalTid", "textId"), part)
+    name, one = category(*texts(source, columns["text"])), np.zeros(len(columns["text"]), np.int64)
+    frame = pd.DataFrame(columns).drop(columns="event")
+    return frame.assign(name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"]))
 
 
 def _names(source: Source, ids: Int) -> pd.Categorical:
@@ -472,7 +495,6 @@ def _in_unit(values: NDArray[np.float64], codes: NDArray[Any], metrics: list[str
     is_share = np.array([*(m.endswith("_frac") for m in metrics), False])[codes]
     is_clock = np.array([*(m.endswith("_hz") for m in metrics), False])[codes]
     scaled = np.where(is_share, values / 100, values)
-    clocks = scaled[is_clock]
-    unwrapped = np.where(clocks < 0, clocks + 2.0**32, clocks)
+    unwrapped = np.where(scaled < 0, scaled + 2.0**32, scaled)[is_clock]
     scaled[is_clock] = np.where(unwrapped < 1e5, unwrapped * 1e6, unwrapped)
     return scaled

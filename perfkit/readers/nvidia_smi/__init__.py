@@ -56,25 +56,25 @@ MANY = 10  # distances, at least, that make one of them usual
 INVENTORY = "nvidia-smi -q -x -f gpus.xml"
 IN_MIG_MODE = Missing(
     "SAMPLES.gpu_busy_frac",
-    "no utilisation: nvidia-smi has none in MIG mode and on some GPUs",
+    "How busy was each GPU (nvidia-smi does not measure it in MIG mode and on some GPUs)?",
     "dcgmi dmon -e 1001,1002,1004,1005",
 )
 # Metrics, any of which answers, with what is missing otherwise and what records it.
 ASKED = (
-    (("gpu_busy_frac",), "no utilisation", QUERY),
-    (("memory_used_bytes",), "no memory in use", QUERY),
-    (("memory_total_bytes",), "no size of the memory", INVENTORY),
-    (("power_w",), "no power", QUERY),
-    (("power_limit_w",), "no power limit", INVENTORY),
+    (("gpu_busy_frac",), "How busy was each GPU?", QUERY),
+    (("memory_used_bytes",), "How much GPU memory was in use?", QUERY),
+    (("memory_total_bytes",), "How large is the GPU memory?", INVENTORY),
+    (("power_w",), "How much power did each GPU draw?", QUERY),
+    (("power_limit_w",), "Which power limit did each GPU have?", INVENTORY),
     (
         (
             *("throttled_power_frac", "throttled_thermal_frac", "power_violation_frac", "thermal_violation_frac"),
             *("throttled_sw_power_ns", "throttled_sw_thermal_ns"),
         ),
-        "nothing that says whether the clock was lowered",
+        "Was the clock lowered?",
         DMON_COMMAND,
     ),
-    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "no PCIe traffic", DMON_COMMAND),
+    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "How much data crossed PCIe?", DMON_COMMAND),
 )
 
 
@@ -274,7 +274,7 @@ def _missing(log: Log, values: Values, loaders: Mapping[str, object]) -> tuple[M
     if "utilization.gpu" in log.columns and "gpu_busy_frac" not in values:
         lacking[0] = IN_MIG_MODE
     if "DEVICES" not in loaders:
-        lacking.append(Missing("DEVICES", "no names of the GPUs", INVENTORY))
+        lacking.append(Missing("DEVICES", "Which GPUs were used?", INVENTORY))
     return tuple(lacking)
 
 

@@ -324,7 +324,7 @@ class Mixed(ValueError):
 
 
 def numbered(columns: Mapping[str, Column], times: NDArray[np.int64] | None) -> tuple[NDArray[np.int32], list[str]]:
-    """Return the GPU of each row and notes; Unreadable if an index is none, Mixed if rows cannot be told apart."""
+    """Return the GPU of each row and notes; Unreadable if an index is none, Mixed if rows of GPUs look alike."""
     if "index" in columns:
         return indices("index", columns["index"]), []
     rows = len(next(iter(columns.values())).codes)

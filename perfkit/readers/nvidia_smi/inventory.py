@@ -273,7 +273,7 @@ def _head(taken: Inventory, words: str) -> str:
 
 
 def _named(gpu: Mapping[str, str], names: Mapping[str, str]) -> dict[str, str]:
-    """Return what is said of a GPU by column; a later path counts only where an earlier one has no value."""
+    """Return the readings of a GPU by column; a later path counts only where an earlier one has no value."""
     values: dict[str, str] = {}
     for place, name in names.items():
         if place in gpu and (name not in values or is_missing(values[name])):

@@ -10,7 +10,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -224,9 +223,11 @@ class Lines:
         from pyarrow import csv
 
         kinds = dict.fromkeys(wanted, pa.dictionary(pa.int32(), pa.binary()))
+        memory = pa.BufferOutputStream()  # not Python's: a thread of pyarrow that frees that at exit aborts
+        memory.write(self.rows)
         try:
             table = csv.read_csv(
-                BytesIO(self.rows),
+                pa.BufferReader(memory.getvalue()),
                 csv.ReadOptions(column_names=list(names), block_size=BLOCK),
                 csv.ParseOptions(delimiter=self.separator, quote_char=False),
                 csv.ConvertOptions(column_types=kinds, include_columns=list(kinds)),

@@ -21,11 +21,11 @@ import pandas as pd
 from perfkit import tables as perfkit_tables
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.profile import Missing, Profile
+from perfkit.profile import Loader, Missing, Profile
 from perfkit.readers.text import capture_table
 from perfkit.readers.torch_trace import tables
-from perfkit.readers.torch_trace.events import TEN_YEARS, Event, Spans, nanoseconds
-from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths
+from perfkit.readers.torch_trace.events import TEN_YEARS, Event, Spans
+from perfkit.readers.torch_trace.stream import GZIP, UNREADABLE, Header, Source, Text, depths, keys_before_events
 from perfkit.readers.torch_trace.tables import GRAPH_LAUNCH
 
 # Category of an event, in the spelling of 2021 and in that of today, and the table it belongs to.
@@ -43,25 +43,22 @@ IGNORED = {"Trace", "overhead", "gpu_user_annotation", "cuda_sync"}
 
 
 class Reading:
-    """What a pass over a trace found; of Python functions, most of a trace, only the extent."""
+    """What one pass over a trace found."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.source = Source(path)
         self.spans: defaultdict[str, Spans] = defaultdict(Spans)
         self.left_out: Counter[str] = Counter()
-        self.extents: list[tuple[int, int]] = []
         self.header = Header()
-        self.python_calls = 0
         self.misdated = 0
-        self.limits: tuple[int, int] | None = None
         with _explained(path):
             for events in self.source.blocks():
                 for category, some in _grouped(events).items():
                     self._add(category, some)
             keys = {key: value for key, value in self.source.header.items() if value is not None}
             self.header = msgspec.convert(keys, Header)
-        self.extents += [spans.extent() for spans in self.spans.values() if len(spans)]
+        self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
         if not self.extents and not self.source.finished:
             raise ReadError(f"{path}: the file is cut before its first whole event. Copy it again, or record it again.")
         if self.last - self.first > TEN_YEARS:
@@ -77,28 +74,21 @@ class Reading:
             tables.add_kernels(self.spans["KERNELS"], self.spans["COLLECTIVES"], events)
         elif table == "COPIES":
             tables.add_copies(self.spans["COPIES"], events)
-        elif table == "RANGES":
-            self.spans["RANGES"].add(events)
+        elif table in ("RANGES", "PYTHON_CALLS"):
+            self.spans[table].add(events)
         elif table == "SAMPLES":
             tables.add_memory(self.spans["SAMPLES"], events)
-        elif table == "PYTHON_CALLS":
-            self.python_calls += len(events)
-            start, dur = (nanoseconds([getattr(event, name) for event in events]) for name in ("ts", "dur"))
-            self.extents.append((int(start.min()), int((start + dur).max())))
         elif category not in IGNORED:
             self.left_out[category] += len(events)
 
     def _limit(self) -> None:
         """Leave out events ten years away from most others, which would make zero and end of the tables theirs."""
-        python = python_spans(self.path) if self.python_calls else Spans()
-        usual = int(np.median(np.concatenate([python.starts, *(spans.starts for spans in self.spans.values())])))
-        self.limits = usual - TEN_YEARS, usual + TEN_YEARS
-        for spans in (python, *self.spans.values()):
-            spans.limit(*self.limits)
-        self.python_calls = len(python)
-        self.misdated = sum(spans.misdated for spans in (python, *self.spans.values()))
+        usual = int(np.median(np.concatenate([spans.starts for spans in self.spans.values()])))
+        for spans in self.spans.values():
+            spans.limit(usual - TEN_YEARS, usual + TEN_YEARS)
+            self.misdated += spans.misdated
         self.misdated -= self.spans["COLLECTIVES"].misdated  # which are kernels too
-        self.extents = [spans.extent() for spans in (python, *self.spans.values()) if len(spans)]
+        self.extents = [spans.extent() for spans in self.spans.values() if len(spans)]
 
     @property
     def first(self) -> int:
@@ -113,14 +103,17 @@ class Reading:
 
 GPU_ACTIVITY = "torch.profiler.profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])"
 REMEDIES = {
-    "KERNELS": ("no GPU kernels", GPU_ACTIVITY),
-    "COPIES": ("no copies between host and device", GPU_ACTIVITY),
-    "API_CALLS": ("no CUDA calls of the CPU, so idle time has no cause", GPU_ACTIVITY),
-    "OPS": ("no operators", GPU_ACTIVITY),
-    "RANGES": ("no profiler steps and no annotations", "prof.step() after every step, or record_function"),
-    "PYTHON_CALLS": ("no Python stacks", "torch.profiler.profile(with_stack=True)"),
-    "SAMPLES": ("no memory of the allocators", "torch.profiler.profile(profile_memory=True)"),
-    "DEVICES": ("no description of the GPUs, so no peaks", "a PyTorch that writes deviceProperties into its traces"),
+    "KERNELS": ("Which kernels ran on the GPU?", GPU_ACTIVITY),
+    "COPIES": ("Which copies ran between CPU and GPU?", GPU_ACTIVITY),
+    "API_CALLS": ("Which CUDA calls did the CPU make (the cause of idle time)?", GPU_ACTIVITY),
+    "OPS": ("Which operators did PyTorch run?", GPU_ACTIVITY),
+    "RANGES": ("Which steps and phases does the program have?", "prof.step() after every step, or record_function"),
+    "PYTHON_CALLS": ("Which Python functions launched the work?", "torch.profiler.profile(with_stack=True)"),
+    "SAMPLES": ("How much memory did PyTorch's allocators use?", "torch.profiler.profile(profile_memory=True)"),
+    "DEVICES": (
+        "Which GPUs were used, and what are their peaks?",
+        "a PyTorch that writes deviceProperties into its traces",
+    ),
 }
 HEAD = 1 << 16
 KEY = re.compile(rb'"([^"\\]*)"\s*:')
@@ -128,22 +121,24 @@ CATEGORY = re.compile(rb'"cat"\s*:\s*"(\w+)"')
 HEADER = {"deviceProperties", "computeProperties", "distributedInfo", "baseTimeNanoseconds", "traceName"}
 MARK = b"\xef\xbb\xbf"
 BEGINS = (b"{", b" ", b"\t", b"\r", b"\n", MARK[:2], GZIP)
-__all__ = ["KIND", "VERSION", "outermost_keys", "read", "sniff"]
+__all__ = ["KIND", "VERSION", "header", "outermost_keys", "read", "sniff"]
 VERSION = 2
+ONE_PASS = True  # one pass fills all tables, so the cache stores them all at once
 KIND = "framework"
 WALL_CLOCK = 10**18  # ns since 1970 (the year 2001); less is not a wall clock but the machine's uptime or a test's
 
 
 def read(path: Path) -> Profile:
-    """Read a trace in one pass, and its Python functions in another when asked for; ``missing`` names options."""
+    """Read a trace in one pass; PYTHON_CALLS is made when asked for; ``missing`` names options."""
     reading = Reading(path)
     zero = reading.first
     started = reading.header.base + zero
     t0 = started if started >= WALL_CLOCK else None
+    python = reading.spans["PYTHON_CALLS"]
     frames = {name: frame for name, frame in _frames(reading).items() if len(frame)}
-    loaders = {name: partial(frames.__getitem__, name) for name in frames}
-    if reading.python_calls:
-        loaders["PYTHON_CALLS"] = partial(_python_calls, path, zero, reading.limits)
+    loaders: dict[str, Loader] = {name: partial(frames.__getitem__, name) for name in frames}
+    if len(python):
+        loaders["PYTHON_CALLS"] = partial(tables.python_calls, python, zero)
     return Profile(
         reader="torch_trace",
         path=path,
@@ -157,7 +152,7 @@ def read(path: Path) -> Profile:
 
 def _frames(reading: Reading) -> dict[str, pd.DataFrame]:
     """Return every table but CAPTURE and PYTHON_CALLS, some without rows."""
-    spans = {table: recorded for table, recorded in reading.spans.items() if len(recorded)}
+    spans = {table: some for table, some in reading.spans.items() if len(some) and table != "PYTHON_CALLS"}
     columns = {table: recorded.joined(reading.first) for table, recorded in spans.items()}
     frames = {"DEVICES": tables.devices(reading.header)}
     for table, make in (("API_CALLS", tables.api_calls), ("OPS", tables.ops), ("RANGES", tables.ranges)):
@@ -181,11 +176,6 @@ def _only_process(frames: dict[str, pd.DataFrame]) -> int:
     table = next((table for table in ("API_CALLS", "OPS", "RANGES") if table in frames), None)
     processes = frames[table]["process"].unique().tolist() if table else []
     return int(processes[0]) if len(processes) == 1 else -1
-
-
-def _python_calls(path: Path, zero: int, limits: tuple[int, int] | None) -> pd.DataFrame:
-    spans = python_spans(path, limits)
-    return tables.python_calls(spans, spans.joined(zero))
 
 
 def notes(reading: Reading, frames: Mapping[str, pd.DataFrame]) -> tuple[str, ...]:
@@ -272,6 +262,11 @@ def _of_the_launches(frames: Mapping[str, pd.DataFrame]) -> list[str]:
     return lines
 
 
+def header(path: Path) -> Header:
+    """Return what a trace says of its process before its events: rank, world_size and gpus; None where it does not."""
+    return keys_before_events(path, 1 << 20)
+
+
 def sniff(path: Path) -> bool:
     """Say whether `path` is a PyTorch profiler's trace: Kineto's header or event categories in the first 64 KB."""
     try:
@@ -307,17 +302,6 @@ def _keys(text: bytes) -> list[str]:
     marks, depth = depths(text)
     keys = [(key[1].decode(errors="replace"), marks.searchsorted(key.start()) - 1) for key in KEY.finditer(text)]
     return [key for key, before in keys if before >= 0 and depth[before] == 1]
-
-
-def python_spans(path: Path, limits: tuple[int, int] | None = None) -> Spans:
-    """Read the Python functions of a trace, in a pass of their own, those between two times if there are limits."""
-    spans = Spans()
-    with _explained(path):
-        for events in Source(path).blocks():
-            spans.add(_grouped(events).get("python_function", []))
-    if limits:
-        spans.limit(*limits)
-    return spans
 
 
 def _grouped(events: list[Event]) -> dict[str, list[Event]]:

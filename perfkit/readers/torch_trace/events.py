@@ -65,19 +65,20 @@ class Spans:
         for name, values in columns.items():
             self._parts[name].append(values)
 
-    def codes(self, column: str, values: list[Any]) -> Int:
+    def codes(self, column: str, values: list[Any]) -> NDArray[np.int32]:
         """Return the code of each value among those of a column, the next free one for a value not seen before."""
-        return np.fromiter(map(self._codes[column].__getitem__, values), np.int64, len(values))
+        return np.fromiter(map(self._codes[column].__getitem__, values), np.int32, len(values))
 
     def values(self, column: str) -> list[Any]:
         """The distinct values of a column of codes."""
         return list(self._codes[column])
 
     def joined(self, zero: int) -> Columns:
-        """Return the columns with starts since `zero`, and forget their parts; processes and threads are numbers."""
-        joined = {name: np.concatenate(parts) for name, parts in self._parts.items()}
+        """Return the columns with starts since `zero`; processes and threads are numbers."""
+        for parts in self._parts.values():
+            parts[:] = [np.concatenate(parts)]
+        joined = {name: whole for name, (whole,) in self._parts.items()}
         joined["start_ns"] = joined["start_ns"] - zero
-        self._parts.clear()
         for column in ("process", "thread"):
             joined[column] = np.array([number(value) for value in self.values(column)], np.int64)[joined[column]]
         return joined

@@ -18,7 +18,7 @@ from perfkit.errors import ReadError
 from perfkit.readers.torch_trace.events import Event
 
 GZIP = b"\x1f\x8b"
-BLOCK = 16 << 20
+BLOCK = 8 << 20
 PACKED = 1 << 20
 # Bytes of text that any packed file may hold, and how many times its own size beyond: real traces reach 35 times.
 MOST, TIMES = 256 << 20, 50
@@ -110,6 +110,7 @@ class Distributed(msgspec.Struct):
     """Where the process stood among those of its job."""
 
     rank: Small | None = None
+    world_size: Any = None
 
 
 class Header(msgspec.Struct):
@@ -129,6 +130,17 @@ class Header(msgspec.Struct):
         return None if stated is None or stated < 0 else stated
 
     @property
+    def world_size(self) -> int | None:
+        """The number of processes of the job, None if the trace does not state it."""
+        stated = self.distributed.world_size
+        return stated if isinstance(stated, int) and stated > 0 else None
+
+    @property
+    def gpus(self) -> list[str]:
+        """The names of the GPUs that the process could see."""
+        return [device.name for device in self.devices or self.old_devices]
+
+    @property
     def version(self) -> str:
         """The version of the GPU's runtime, empty if not recorded: the trace does not hold that of PyTorch."""
         if self.cuda:
@@ -139,6 +151,20 @@ class Header(msgspec.Struct):
     def amd(self) -> bool:
         """Whether the GPUs are AMD's."""
         return self.hip is not None or any(device.warp == AMD_WARP for device in self.devices)
+
+
+def keys_before_events(path: Path, most: int) -> Header:
+    """Return what the first `most` bytes of a trace's text say before its events; little of the file is read."""
+    text = b""
+    for chunk in islice(Text(path, 1 << 16), max(1, most >> 16)):
+        text = (text + chunk).removeprefix(b"\xef\xbb\xbf")
+        for events in islice(EVENTS.finditer(text), TRIED):
+            found = _object(text[: events.start()] + b'"traceEvents": null}')
+            if found is not None:
+                with suppress(*UNREADABLE):
+                    return msgspec.convert({key: value for key, value in found.items() if value is not None}, Header)
+                return Header()
+    return Header()
 
 
 class Source:

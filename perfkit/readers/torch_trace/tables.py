@@ -210,8 +210,9 @@ def ranges(spans: Spans, columns: Columns) -> pd.DataFrame:
     )
 
 
-def python_calls(spans: Spans, columns: Columns) -> pd.DataFrame:
+def python_calls(spans: Spans, zero: int) -> pd.DataFrame:
     """Return PYTHON_CALLS: functions on the stacks of the threads, with the number of those around each."""
+    columns = spans.joined(zero)
     nested = nesting(*_times(columns))
     taken = {name: values[nested.order] for name, values in columns.items()}
     return tables.PYTHON_CALLS.make(

@@ -114,6 +114,26 @@ def test_copies() -> None:
     assert 73 == span
 
 
+@pytest.mark.parametrize("name", ["cudaMemcpy", "cudaMemcpyAsync"])
+def test_the_host_may_need_what_a_copy_brings_it(name: str) -> None:
+    """A kernel, a copy to the host, 500 µs of host code, the same again: moved copies gain nothing if it reads them.
+
+    At best the host's code runs beside the kernel and the copy, 100 µs each of two rounds, but for the calls.
+    """
+    moved, calls = [], []
+    for i, at in enumerate((0, 700)):
+        calls += [row(at, at + 5, 3 * i), row(at + 5, at + (202 if name == "cudaMemcpy" else 10), 3 * i + 1, name=name)]
+        if name == "cudaMemcpyAsync":
+            calls.append(row(at + 10, at + 202, 3 * i + 2, name="cudaStreamSynchronize"))
+        moved.append(row(at + 100, at + 200, 3 * i + 1, direction="D2H", bytes=1_000_000))
+    work = kernels(*(row(at, at + 100, 3 * i) for i, at in enumerate((0, 700))))
+    tables = work, copies(*moved), api_calls(*calls)
+    found = replay(*tables, changes=[Copies("overlapped")])
+    assert found.measured_ns == found.high_ns == 900 * US
+    assert found.low_ns < 750 * US
+    assert found.high_ns > replay(*tables, changes=[Copies("removed")]).high_ns
+
+
 def test_removed_copies_take_nothing() -> None:
     """Without the copy in, its call, and the synchronisation's wait for the copy out: nothing is left but kernels."""
     assert copied(Copies("removed"))[1] < copied(Copies("overlapped"))[1]

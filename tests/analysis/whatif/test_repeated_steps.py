@@ -16,7 +16,7 @@ import perfkit
 from perfkit.analysis import steps
 from perfkit.analysis.whatif import replay
 from perfkit.analysis.whatif.changes import Change, Copies, Host, Kernels, Synchronisations
-from perfkit.analysis.whatif.repeated_steps import around, stretch
+from perfkit.analysis.whatif.replay import around, stretch
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES
 

@@ -15,8 +15,8 @@ from real import WITH_KERNELS
 import perfkit
 from perfkit.analysis.whatif import Chains, Replay, changed, inside, prepared, replay, runs
 from perfkit.analysis.whatif.changes import Change, Host, Kernels, Synchronisations
-from perfkit.analysis.whatif.plan import Edges, meetings, moments
 from perfkit.analysis.whatif.program import NONE, recorded
+from perfkit.analysis.whatif.replay import Edges, meetings, moments
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.tables import API_CALLS, COPIES, KERNELS
 

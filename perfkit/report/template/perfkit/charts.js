@@ -1,3 +1,28 @@
+const lines = (text, size, width) =>
+  (text.match(new RegExp(`.{1,${Math.max(Math.floor(width / size), 20)}}(\\s|$)`, "g")) ?? [text]).map((line) => line.trim());
+
+// Breaks long titles, and gives legends no more columns than there is room for.
+function fitted(spec, width, isWhole) {
+  if (isWhole && typeof spec.title === "string") spec.title = { text: spec.title };
+  for (const [part, size] of [["text", 8.4], ["subtitle", 6.4]]) {
+    const text = isWhole ? spec.title?.[part] : null;
+    if (text) spec.title[part] = [text].flat().flatMap((line) => lines(line, size, width));
+  }
+  for (const [name, value] of Object.entries(spec)) {
+    if (name === "legend" && value?.columns) value.columns = Math.max(1, Math.min(value.columns, Math.floor(width / 170)));
+    else if (name !== "data" && name !== "datasets" && value && typeof value === "object") fitted(value, width, false);
+  }
+}
+
+// Gives panels below each other this much more width, and breaks their titles.
+function stretched(panels, room, width) {
+  for (const panel of panels) {
+    panel.width = Math.max(panel.width + room, 100);
+    const text = [panel.title?.text].flat().join(" ");
+    if (text) panel.title.text = lines(text, 6.4, width - 30);
+  }
+}
+
 // Draws every chart of the page as SVG: its text takes the colour of the page, in dark mode and in print alike.
 for (const figure of document.querySelectorAll("figure.chart")) {
   const place = figure.querySelector("div");
@@ -13,7 +38,25 @@ for (const figure of document.querySelectorAll("figure.chart")) {
       axis: { domainColor: ink, tickColor: ink, gridColor: "#808080" },
     },
   };
-  vegaEmbed(place, JSON.parse(figure.querySelector("script").textContent), options).catch((error) => {
+  const spec = JSON.parse(figure.querySelector("script").textContent);
+  const isSingle = typeof spec.width === "number"; // takes the width of the page, and follows it
+  const free = () => place.clientWidth - Number(place.querySelector("svg").getAttribute("width"));
+  const draw = () => vegaEmbed(place, spec, options);
+  const widen = (view) => {
+    if (isSingle && view.width() + free() > 100) view.width(view.width() + free()).resize().runAsync();
+  };
+  const follow = ({ view }) => {
+    widen(view);
+    if (!spec.vconcat || Math.abs(free()) < 10) return;
+    stretched(spec.vconcat, free(), place.clientWidth);
+    draw();
+  };
+  fitted(spec, place.parentElement.clientWidth, true);
+  stretched(spec.vconcat ?? [], 0, place.parentElement.clientWidth);
+  draw().then((drawn) => {
+    follow(drawn);
+    addEventListener("resize", () => follow(drawn));
+  }).catch((error) => {
     place.textContent = `This chart could not be drawn: ${error.message}`;
     console.error(error);
   });

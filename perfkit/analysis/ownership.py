@@ -1,0 +1,304 @@
+"""Which range, operator, module, source line or phase does the GPU's time belong to?
+
+A kernel is owned by the innermost frame that is open on the launching thread when the launch call begins. Frames are
+rows of RANGES, OPS or PYTHON_CALLS. The call is joined on (rank, process, correlation): the range around the launch of
+a CUDA graph owns all kernels of the graph. *Exclusive* is the time of the kernels that a frame owns itself, *inclusive*
+also that of the frames inside it. Times are sums of kernel durations: concurrent kernels add up, copies are left out.
+
+If no frame is open on the launching thread, two more places are asked, and `how` says which one answered:
+
+    launch    the launching thread itself
+    forward   modules and lines: the forward operator that made the autograd node which launches (its number)
+    main      not operators: the main thread of the process at the same moment, which waits for autograd's thread
+    outside   nowhere: the kernel has no owner
+    none      no launch call is recorded: the kernel has no owner
+
+Frames of a thread are expected to nest. Where two overlap in part, the later one owns, and it lies in neither.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from perfkit.analysis.causes import Placed, started_by, where
+from perfkit.analysis.grouping import counted, numbered, ranked
+from perfkit.analysis.intervals import Int, Window, cut, last_open, maxima
+from perfkit.analysis.operators.totals import forward_of, of_program, open_at, placed_with
+from perfkit.tables import API_CALLS, KERNELS, OPS, PYTHON_CALLS, RANGES
+
+HOW = ("launch", "forward", "main", "outside", "none")
+BY = ("range", "operator", "module", "line", "phase")
+MODULE = "nn.Module: "  # PyTorch writes it before the class of a module
+# Names of ranges, operators and modules that say which phase they are; of several phases open at once the first counts.
+PHASES = (
+    ("prefill", r"(?<![a-z])(?:prefill|context[ _-]?phase|prompt[ _-]?(?:phase|processing))"),
+    ("decode", r"^(?!.*(?:jpe?g|video|image|audio|vae|tokenizer))(?:.*[^a-z])?(?:decode|decoding|generation)(?![a-z])"),
+    ("optimizer", r"(?<![a-z])optimi[sz]er(?![a-z])"),
+    ("backward", r"(?<![a-z])(?:backward|backprop|backpropagation|bwd)(?![a-z])|autograd::engine::evaluate_function"),
+    ("forward", r"(?<![a-z])(?:forward|fwd)(?![a-z])|nn\.Module: "),
+)
+_PHASES = {phase: re.compile(pattern, re.IGNORECASE) for phase, pattern in PHASES}
+# In names of ranges: what PyTorch's emit_nvtx adds behind an operator, and numbers that count or measure.
+_ADDED = re.compile(r", (?:op_id|(?:stashed )?seq|sizes|input_op_ids) ?=.*", re.DOTALL)
+_NUMBER = re.compile(r"(?<![A-Za-z_\d.])\d[\d.]*")
+PLACE = ["rank", "process", "thread", "start_ns", "dur_ns", "name"]
+
+
+class _Paths(NamedTuple):
+    """Paths by number, parents first: rank, code of the name, number of the parent or -1."""
+
+    rank: Int
+    name: Int
+    up: Int
+
+
+class Owners:
+    """Who owns each kernel, joined once: then any window and any kernels are quick.
+
+    Parameters
+    ----------
+    by
+        ``range`` (RANGES but marks), ``operator`` (OPS), ``module`` (nn.Module frames of PYTHON_CALLS), ``line`` (the
+        program's own frames of PYTHON_CALLS, any frame where there is none) or ``phase`` (`PHASES`); else ValueError.
+    together
+        Whether ranges whose names differ in their numbers only are one: ``step N`` for ``step 1`` and ``step 2``.
+    ranges, ops, python_calls
+        RANGES, OPS, PYTHON_CALLS; empty when omitted. OPS also link the backward pass to modules and lines.
+    """
+
+    def __init__(
+        self,
+        kernels: pd.DataFrame,
+        api_calls: pd.DataFrame,
+        *,
+        by: str = "range",
+        together: bool = False,
+        ranges: pd.DataFrame | None = None,
+        ops: pd.DataFrame | None = None,
+        python_calls: pd.DataFrame | None = None,
+    ) -> None:
+        if by not in BY:
+            raise ValueError(f"by: {by!r} is not one of {', '.join(BY)}")
+        self._kernels = KERNELS.check(kernels)[["rank", "start_ns", "dur_ns"]]
+        call = started_by(kernels, API_CALLS.check(api_calls))
+        ranges = RANGES.empty() if ranges is None else RANGES.check(ranges)
+        ops = OPS.empty() if ops is None else OPS.check(ops)
+        python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
+        launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
+        calls = api_calls[PLACE[:4]].take(launches)
+        moments = [calls, calls if by == "operator" else _main(calls)]
+        if by in ("module", "line"):
+            moments.insert(1, _forward(ops, calls))
+        frames, layers = _frames(by, ranges, ops, python_calls)
+        if by == "range" and together:
+            frames = frames.assign(name=_without_numbers(frames["name"]))
+        how, row, there = _first(frames, layers, moments)
+        at = np.full(len(api_calls) + 1, -1)
+        at[launches] = np.arange(len(launches))
+        at = at[call]
+        row, how = np.append(row, -1)[at], np.append(how, len(moments))[at]
+        self._names = frames["name"].cat.categories
+        self._paths, self._node = _paths(frames, row, there if by != "phase" else None)
+        ways = np.array([0, 1, 2, 3] if len(moments) > 2 else [0, 2, 3])
+        self._how = np.where(call < 0, 4, ways[how])
+
+    def _times(self, window: Window | None, kernels: Int | None) -> tuple[pd.DataFrame, list[Int]]:
+        """Return the kernels that count with `node` and `how`; count, own and whole time of each path."""
+        chosen = self._kernels.assign(node=self._node, how=self._how)
+        inside = cut(chosen if kernels is None else chosen.take(kernels), window)
+        owned = inside[inside["node"] >= 0]
+        up = self._paths.up
+        count, own, _ = counted(owned["dur_ns"].to_numpy(), owned["node"].to_numpy(), len(up))
+        whole, at = own.copy(), np.flatnonzero(own)
+        above = up[at]
+        while (on := np.flatnonzero(above >= 0)).size:
+            at, above = at[on], above[on]
+            np.add.at(whole, above, own[at])
+            above = up[above]
+        return inside, [count, own, whole]
+
+    def summary(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
+        """Return kernels and GPU time by the name of their owner.
+
+        `window`: kernels count with the part inside, whenever they were launched. `kernels`: positions in KERNELS; all
+        when omitted. By falling `inclusive_ns`, ties by falling count, then name: `name` category, missing for kernels
+        without an owner; `count` int64, kernels that it owns itself; `exclusive_ns`, `inclusive_ns` int64, where a
+        frame inside one of its own name counts once; `exclusive_frac`, `inclusive_frac`, of the time of all kernels.
+        The counts and exclusive times add up to those of all kernels.
+        """
+        inside, (count, own, whole) = self._times(window, kernels)
+        name, first = self._paths.name, np.ones(len(count), bool)
+        at = self._paths.up.copy()
+        while (on := np.flatnonzero(at >= 0)).size:
+            first[on[name[at[on]] == name[on]]] = False
+            at[on] = self._paths.up[at[on]]
+        free = inside.loc[inside["node"] < 0, "dur_ns"].to_numpy()
+        codes = np.r_[name, np.full(int(len(free) > 0), -1)]
+        names = pd.DataFrame({"name": pd.Categorical.from_codes(codes, self._names)})
+        table, group = numbered(names, ["name"])
+        rest = np.array([len(free), free.sum(), free.sum()], np.int64)[:, None][:, : int(len(free) > 0)]
+        sides = {"count": count, "exclusive_ns": own, "inclusive_ns": np.where(first, whole, 0)}
+        for (column, values), more in zip(sides.items(), rest, strict=True):
+            table[column] = counted(np.r_[values, more], group, len(table))[1]
+        total = inside["dur_ns"].sum() or np.nan
+        shares = {f"{side}_frac": table[f"{side}_ns"] / total for side in ("exclusive", "inclusive")}
+        return ranked(table.assign(**shares)[table["inclusive_ns"] > 0], "inclusive_ns", ["name"])
+
+    def coverage(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
+        """Return which part of the GPU's time has an owner, and why the rest has none.
+
+        Arguments as in `summary`. One row per `HOW`: `how` category; `count` int64, kernels; `total_ns` int64;
+        `share_frac`, of the time of all kernels, NaN where that is 0. What is owned is all but "outside" and "none".
+        """
+        inside, _ = self._times(window, kernels)
+        count, total, _ = counted(inside["dur_ns"].to_numpy(), inside["how"].to_numpy(), len(HOW))
+        table = pd.DataFrame({"how": pd.Categorical(HOW, HOW), "count": count, "total_ns": total})
+        return table.assign(share_frac=total / (total.sum() or np.nan))
+
+    def tree(self, *, window: Window | None = None, kernels: Int | None = None) -> pd.DataFrame:
+        """Return the paths of owners with GPU time, and per rank one without a name for kernels without an owner.
+
+        Arguments as in `summary`. `rank`; `node`, number of the path; `parent`, the path around it, -1 at the top;
+        `name` category, its innermost frame; `kernel_count`, `exclusive_ns`, `inclusive_ns` as in `summary`.
+        """
+        inside, (count, own, whole) = self._times(window, kernels)
+        some = np.flatnonzero(whole)
+        free, group = numbered(inside.loc[inside["node"] < 0], ["rank"])
+        lost = counted(inside.loc[inside["node"] < 0, "dur_ns"].to_numpy(), group, len(free))
+        columns = {
+            "rank": np.r_[self._paths.rank[some], free["rank"].to_numpy()],
+            "node": np.r_[some, len(own) + np.arange(len(free))],
+            "parent": np.r_[self._paths.up[some], np.full(len(free), -1)],
+            "name": pd.Categorical.from_codes(np.r_[self._paths.name[some], np.full(len(free), -1)], self._names),
+            "kernel_count": np.r_[count[some], lost[0]],
+            "exclusive_ns": np.r_[own[some], lost[1]],
+            "inclusive_ns": np.r_[whole[some], lost[1]],
+        }
+        return pd.DataFrame(columns)
+
+
+def _main(calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the same moments on the main thread: on Linux its number is that of the process."""
+    return calls.assign(thread=calls["process"])
+
+
+def _forward(ops: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
+    """Return when and where the forward operator ran that made the autograd node around each call; rank -1 if none."""
+    op = forward_of(ops, open_at(ops, calls))
+    of_op = ops[PLACE[:4]].take(np.maximum(op, 0)) if len(ops) else calls
+    return of_op.assign(rank=np.where(op < 0, -1, of_op["rank"]))
+
+
+def _frames(by: str, ranges: pd.DataFrame, ops: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
+    """Return a table of frames, and the rows of it that are asked, one group after the other."""
+    if by == "range":
+        return ranges[PLACE], [np.flatnonzero((ranges["kind"] != "mark").to_numpy())]
+    if by == "operator":
+        return ops[PLACE], [np.arange(len(ops))]
+    is_module = where(calls["name"], lambda name: name.startswith(MODULE))
+    if by == "line":
+        return calls[PLACE], [np.flatnonzero(where(calls["name"], of_program)), np.arange(len(calls))]
+    modules = calls.loc[is_module, PLACE]
+    if by == "module":
+        plain = modules["name"].cat.remove_unused_categories().cat.rename_categories(lambda name: name[len(MODULE) :])
+        return modules.assign(name=plain), [np.arange(len(modules))]
+    parts = [frame.assign(name=_phase(frame["name"])) for frame in (ranges[PLACE], ops[PLACE], modules)]
+    frames = pd.concat([part[part["name"].notna()] for part in parts], ignore_index=True)
+    return frames, [np.flatnonzero((frames["name"] == phase).to_numpy()) for phase in _PHASES]
+
+
+def _without_numbers(names: pd.Series) -> pd.Categorical:
+    """Return the names with N for each number that stands alone, and without what PyTorch adds to an operator's."""
+    plain = [_NUMBER.sub("N", _ADDED.sub("", str(name))) for name in names.cat.categories]
+    code, distinct = pd.factorize(np.array(plain, object))
+    return pd.Categorical.from_codes(np.append(code, -1)[names.cat.codes.to_numpy()], pd.Index(distinct, dtype=object))
+
+
+def _phase(names: pd.Series) -> pd.Categorical:
+    """Return the phase that each name says; missing where it says none, or both forward and backward."""
+    known = [[phase for phase, pattern in _PHASES.items() if pattern.search(str(n))] for n in names.cat.categories]
+    first = [-1 if not k or k[-2:] == ["backward", "forward"] else [*_PHASES].index(k[0]) for k in known]
+    return pd.Categorical.from_codes(
+        np.array([*first, -1], np.int64)[names.cat.codes.to_numpy()], pd.Index([*_PHASES], dtype=object)
+    )
+
+
+def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame]) -> tuple[Int, Int, Placed]:
+    """Return which of the `moments` found the owner of each call (their number: none), its row in `frames`, and these.
+
+    Of several layers the first one that has an open frame answers; the frames of the first one are returned in order.
+    """
+    asked, answers, placed = pd.concat(moments), [], []
+    for rows in layers:
+        there, now = placed_with(frames if len(rows) == len(frames) else frames.take(rows), asked)
+        there = there._replace(row=rows[there.row])
+        place = last_open(maxima(there.end), np.searchsorted(there.start, now, side="right"), now)
+        answers.append(np.append(there.row, -1)[place].reshape(len(moments), -1))
+        placed.append(there)
+    how, row = np.full(len(moments[0]), len(moments)), np.full(len(moments[0]), -1)
+    for way in range(len(moments)):
+        for answer in answers:
+            row = np.where(row < 0, answer[way], row)
+        how[(row >= 0) & (how == len(moments))] = way
+    return how, row, placed[0]
+
+
+def _paths(frames: pd.DataFrame, row: Int, there: Placed | None) -> tuple[_Paths, Int]:
+    """Return the paths of names that lead to the frames in `row`, and the number of each one's path; -1 for no frame.
+
+    Frames lie in those that are `there`; without these nothing nests.
+    """
+    used = _distinct(row[row >= 0])
+    up = np.full(len(used), -1)
+    if there is not None and len(used):
+        used, up = _enclosed(there, used, len(frames))
+    columns = frames["rank"].to_numpy(), frames["name"].cat.codes.to_numpy()
+    rank, name = (column[used].astype(np.int64) for column in columns)
+    depth, at = (up >= 0).astype(np.int64), up.copy()
+    while (on := np.flatnonzero(at >= 0)).size:
+        depth[on] += depth[at[on]]
+        at[on] = at[at[on]]
+    path = np.full(len(used) + 1, -1)  # the last one stands above the top
+    keys = (rank + 1) * (int(name.max(initial=0)) + 2) + name
+    first: list[Int] = []
+    for level in np.split(np.argsort(depth, kind="stable"), np.cumsum(np.bincount(depth))[:-1]) if len(used) else []:
+        _, group = numbered(pd.DataFrame({"up": path[up[level]], "key": keys[level]}), ["up", "key"])
+        path[level] = sum(len(above) for above in first) + group
+        leader = np.empty(int(group.max()) + 1, np.int64)
+        leader[group[::-1]] = level[::-1]
+        first.append(leader)
+    one = np.concatenate([np.zeros(0, np.int64), *first])
+    number = np.full(len(frames) + 1, -1)
+    number[used] = path[:-1]
+    return _Paths(rank[one], name[one], path[up[one]]), number[row]
+
+
+def _distinct(values: Int) -> Int:
+    """Return the distinct values, ascending; `numpy.unique` takes several times as long."""
+    values = np.sort(values)
+    kept: Int = values[np.diff(values, prepend=-1) != 0]
+    return kept
+
+
+def _enclosed(there: Placed, used: Int, count: int) -> tuple[Int, Int]:
+    """Return the rows of `used` frames and of all those around them, and the position of the one around each."""
+    place = np.full(count, -1)
+    place[there.row] = np.arange(len(there.row))
+    around = np.full(len(there.row), -2)
+    levels, new = maxima(there.end), _distinct(place[used][place[used] >= 0])
+    while len(new):
+        around[new] = last_open(levels, new, there.end[new] - 1)
+        new = _distinct(around[new][around[new] >= 0])
+        new = new[around[new] == -2]
+    seen = np.flatnonzero(around > -2)
+    rows = np.r_[there.row[seen], used[place[used] < 0]]  # nothing is around frames that are not there
+    place[:] = -1
+    place[rows] = np.arange(len(rows))
+    above = np.full(len(rows), -1)
+    inner = np.flatnonzero(around[seen] >= 0)
+    above[inner] = place[there.row[around[seen[inner]]]]
+    return rows, above

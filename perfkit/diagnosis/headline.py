@@ -1,0 +1,324 @@
+"""The first screen of a report: the verdict in one or two sentences, and the numbers that a reader asks for first.
+
+The verdict is that of the finding with the largest achievable gain (`ranked`); a run without findings is described by
+the number that its recording answers best.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from perfkit.analysis import timeline
+from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
+from perfkit.diagnosis.replayed import together
+from perfkit.diagnosis.rules import rules
+from perfkit.diagnosis.timeline import too_few
+from perfkit.format import duration, number, percent, printable
+from perfkit.selection import Selection
+
+MOST_TILES = 6
+FIELD = re.compile(r"{(\w+)}")
+TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
+CLOSE = 1.1  # a range this narrow is one number
+NOTABLE = 0.05  # of the time
+VENDOR = re.compile(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+")
+MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
+# Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
+TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac", "log_gpu_busy_frac"), "of {span}"),
+    ("Step time", ("step_median_ns", "baseline_step_ns"), "{of_steps}"),
+    ("Throughput", ("job_tokens_per_s", "baseline_tokens_per_s", "job_samples_per_s", "baseline_samples_per_s"), ""),
+    ("MFU", ("job_mfu_frac", "baseline_mfu_frac"), "share of the arithmetic peak"),
+    ("Cost of idle time", ("job_idle_cost_per_h",), "at the price you gave"),
+    ("All-reduce", ("baseline_all_reduce_bytes_per_s",), "bus bandwidth"),
+    ("All-gather", ("baseline_all_gather_bytes_per_s",), "bus bandwidth"),
+    ("Reduce-scatter", ("baseline_reduce_scatter_bytes_per_s",), "bus bandwidth"),
+    ("All-to-all", ("baseline_alltoall_bytes_per_s", "baseline_all_to_all_bytes_per_s"), "bus bandwidth"),
+    ("Broadcast", ("baseline_broadcast_bytes_per_s",), "bus bandwidth"),
+    ("Arithmetic of a GPU", ("baseline_flops_per_s",), "from the log"),
+    ("Optimizer", ("baseline_optimizer_frac",), "of an iteration"),
+    ("SMs active", ("log_sm_active_frac",), "average of the readings"),
+    ("Clock lowered", ("log_throttled_frac",), "of the time"),
+    ("Highest power", ("log_power_0_0_frac",), "of the limit"),
+    ("Kernels measured", ("measured_count",), "{measured_dur_ns} in all"),
+    ("Share of the roof", ("roof_share_frac",), "of what memory and pipes allow"),
+    ("Occupancy", ("achieved_occupancy_frac",), "{theoretical_occupancy_frac} possible"),
+    ("Main stall", ("main_stall_frac",), "{label}"),
+    ("CPU time", ("paths_host_ns",), "of all threads"),
+    ("Copies", ("paths_copy_frac",), "of the GPU's time"),
+    ("Average kernel", ("paths_kernel_mean_ns",), "{paths_launch_count} launches"),
+    ("GPUs", ("baseline_gpu_count",), "in the job"),
+)
+# Of a run without findings: figures that a sentence needs, and the sentence.
+SENTENCES: tuple[tuple[str, str], ...] = (
+    ("device_busy_frac", "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more."),
+    ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
+    *(
+        (id, f"{label} reaches {{{id}}} of bus bandwidth.")
+        for label, ids, note in TILES
+        for id in ids
+        if note == "bus bandwidth"
+    ),
+    ("log_gpu_busy_frac", "A kernel ran {log_gpu_busy_frac} of the time. No check of the log needs attention."),
+    ("roof_share_frac", "The measured kernels reach {roof_share_frac} of their roof."),
+    ("achieved_occupancy_frac", "The measured kernels reach {achieved_occupancy_frac} occupancy."),
+    (
+        "log_sm_active_frac",
+        "The SMs were active {log_sm_active_frac} of the time. No check of the log needs attention.",
+    ),
+    ("measured_count", "Measured launches: {measured_count}, {measured_dur_ns} in all. No finding follows from them."),
+    ("paths_gpu_busy_frac", "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it."),
+    ("paths_host_ns", "The program used {paths_host_ns} of CPU time. No GPU work was recorded."),
+)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number of the first screen: what it is, its text, a remark, and the figure behind it, None for a gain."""
+
+    label: str
+    value: str
+    note: str
+    figure: Figure | None = None
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The verdict in words, and the numbers next to the verdict, the most asked for first."""
+
+    verdict: str
+    tiles: tuple[Tile, ...]
+
+
+def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> Headline:
+    """Return the verdict of a run and at most six tiles. `figures` and `findings` are those of the same selection."""
+    of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
+    best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
+    tiles = _tiles(view, figures, findings, None if too_few(view) else best)
+    return Headline(_verdict(view, figures, findings, best), tuple(tiles)[:MOST_TILES])
+
+
+def ranked(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings by the gain that can be achieved, the middle of the time saved; low confidence comes last.
+
+    Before all comes warm-up where it is most of what was measured: it hides what the steady steps need. What a
+    computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
+    """
+    return sorted(findings, key=lambda f: (not _hides(f), f.confidence == CONFIDENCES[-1], -_weight(f)))
+
+
+def _weight(finding: Finding) -> float:
+    saved = achievable(finding.gain)
+    return min(saved, NOTABLE) if finding.rule == "computation" else saved
+
+
+def _hides(finding: Finding) -> bool:
+    return finding.rule == "warm_up" and finding.severity == SEVERITIES[0]
+
+
+def achievable(gain: Gain) -> float:
+    """Return the share of the time that a gain saves, the middle of its range; 0 where it is not known.
+
+    >>> achievable(Gain(1.0, 2.0, "")), achievable(Gain(1.0, math.inf, ""))
+    (0.25, 0.0)
+    """
+    best = gain.high if math.isfinite(gain.high) else gain.low
+    return ((1 - 1 / gain.low) + (1 - 1 / best)) / 2
+
+
+def speaking(gain: Gain) -> str:
+    """Return what mending the cause gains, as a sentence.
+
+    >>> speaking(Gain(4.5, 4.7, "")), speaking(Gain(1.0, 1.5, "")), speaking(Gain(1.0, 1.004, ""))
+    ('Fixing this makes the run about 4.6 times faster.', 'Fixing this makes the run at most 1.5 times faster.', \
+'Fixing this saves less than 1 % of the time.')
+    """
+    if math.isinf(gain.high) or (gain.low < LEAST and gain.high > WIDE):
+        return f"The recording does not show how much faster {gain.whole} can get."
+    if gain.high < LEAST:
+        return "Fixing this saves less than 1 % of the time." if gain.high > 1 else ""
+    if gain.low < LEAST:
+        return f"Fixing this makes {gain.whole} at most {_times(gain.high)} faster."
+    if gain.high / gain.low < CLOSE:
+        return f"Fixing this makes {gain.whole} about {_times(math.sqrt(gain.low * gain.high))} faster."
+    return f"Fixing this makes {gain.whole} {gain.low:.{1 if gain.low >= CLOSE else 2}f} to {_times(gain.high)} faster."
+
+
+def _times(factor: float) -> str:
+    if factor < CLOSE:
+        return percent(factor - 1)
+    return f"{number(factor) if factor >= 10 else f'{factor:.1f}'} times"
+
+
+def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None) -> str:
+    if not findings:
+        texts = {**{id: figure.text for id, figure in figures.items()}, "who": _who(view, figures)}
+        return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
+    if why := too_few(view):
+        return f"{why}. Record more of the program before you optimise it."
+    first = _first(findings)
+    reason = rules()[first.rule].reason
+    if reason and "idle_frac" in figures:
+        share = percent(first.gain.share) if first.gain.share else ""
+        part = f": {share} " if share and share != figures["idle_frac"].text else " "
+        part += "probably because" if first.confidence == CONFIDENCES[-1] else "because"
+        said = f"{_who(view, figures)} idle {_shares(view, 'idle', figures['idle_frac'])} of the time{part} {reason}."
+    else:
+        said = f"{first.title}."
+        said += " Record steady steps before you optimise the program." if _hides(first) else ""
+    is_timed = TIMED & set(figures) or first.gain.high < WIDE
+    return f"{said} {_mended(first, best) if is_timed else ''}".strip()
+
+
+def _first(findings: Sequence[Finding]) -> Finding:
+    """Return the finding that the verdict states: the first, or the cause of over twice as much idle time."""
+    first = ranked(findings)[0]
+    causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
+    most = max(causes, key=lambda f: f.gain.share or 0.0, default=first)
+    return most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
+
+
+def _mended(finding: Finding, best: Gain | None) -> str:
+    """Return what mending a cause gains; of a GPU that computes, what all findings leave to gain."""
+    if finding.rule != "computation":
+        return speaking(finding.gain)
+    if best and best.high > CLOSE * finding.gain.high:
+        return f"Fixing all findings makes {best.whole} at most {_times(best.high)} faster."
+    rest = "" if finding.gain.high < LEAST else f"All else costs at most {percent(1 - 1 / finding.gain.high)}. "
+    return f"{rest}Only faster or fewer kernels make the run much faster."
+
+
+def _only_recorded(view: Selection) -> str:
+    """Return what is known of a run that has neither a finding nor a figure that sums it up."""
+    links = view.run.links
+    if len(links):
+        ranks = len({*links["from_rank"], *links["to_rank"]})
+        listed = ", ".join(f"{percent(float(share))} use {name}" for name, share in _transports(view).items())
+        return f"NCCL connected {ranks} ranks" + (f": of the connections, {listed}." if listed else ".")
+    if len(view.ops):
+        return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
+    names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
+    return f"The recording describes {names or 'a machine'}, but no work of a program."
+
+
+def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
+    """Return the GPUs of a run as the subject of a sentence about the past, with its verb.
+
+    >>> _shorter("NVIDIA A100-SXM4-80GB"), _shorter("NVIDIA H100 80GB HBM3"), _shorter("NVIDIA GeForce RTX 4090")
+    ('A100', 'H100', 'RTX 4090')
+    """
+    names = {_shorter(str(name)) for name in view.devices["name"]}
+    count = int(figures["gpu_count"].value) if "gpu_count" in figures else 1  # of these GPUs, that many worked
+    one = next(iter(names)) if len(names) == 1 else ""
+    if count > 1:
+        return f"The {count} {f'{one} ' if one else ''}GPUs were"
+    return f"The {one} was" if one else "The GPU was"
+
+
+def _shorter(name: str) -> str:
+    return printable(MEMORY.sub("", VENDOR.sub("", name)).strip(), 40) or "GPU"
+
+
+def _shares(view: Selection, state: str, of_all: Figure) -> str:
+    """Return the share of the time in which a GPU is "idle" or "busy", of several the smallest and the largest."""
+    parts = timeline.breakdown(view.kernels, view.copies, window=view.measured, others=view.other_kernels)
+    shares = (parts["idle_ns"] / parts["span_ns"]).dropna()
+    shares = shares if state == "idle" else 1 - shares
+    if len(shares) < 2 or percent(shares.min()) == percent(shares.max()):
+        return of_all.marked
+    return f"{percent(shares.min())} to {percent(shares.max())}"
+
+
+def _tiles(
+    view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], gain: Gain | None
+) -> Iterator[Tile]:
+    span = next((figures[id].text for id in ("span_ns", "paths_wall_ns") if id in figures), "")
+    texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
+    count = figures["step_count"].text if "step_count" in figures else ""
+    texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
+    known = []
+    for label, ids, note in TILES:
+        figure = next((figures[id] for id in ids if id in figures), None)
+        if figure is not None:
+            of = {**texts, "label": figure.label.rpartition(": ")[2]}
+            is_whole = all(of.get(name) for name in FIELD.findall(note))
+            rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
+            rate = _shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
+            remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
+            known.append(Tile(label, rate, remark, figure))
+    known = known or [*_connected(view)]
+    is_priced = "job_idle_cost_per_h" in figures  # then the loss stands in the verdict alone
+    losses = [
+        Tile("Largest loss", percent(f.gain.share or 0.0), theme(f.rule), f.evidence[0])
+        for f in _losses(findings)
+        if not is_priced
+    ]
+    gains = [Tile("Possible gain", *_gain(gain))] if gain and gain.high >= LEAST else []
+    room = MOST_TILES - len(losses) - len(gains)
+    yield from known[:room]
+    yield from [*losses, *gains]
+
+
+def _connected(view: Selection) -> Iterator[Tile]:
+    """Yield how the ranks of an NCCL log are connected, where the log holds no other number."""
+    links = view.run.links
+    if links.empty:
+        return
+    yield Tile("Ranks", str(len({*links["from_rank"], *links["to_rank"]})), "with connections in the log")
+    yield Tile("Connections", f"{len(links):,}", "of all channels")
+    for name, share in _transports(view).head(3).items():
+        yield Tile(str(name), percent(float(share)), "of the connections with a known transport")
+
+
+def _transports(view: Selection) -> pd.Series:
+    """Return the share of each transport in the connections, the most used first."""
+    used = view.run.links["transport"].dropna().astype("string").str.split("/").str[:2].str.join("/")
+    return used.value_counts(normalize=True)
+
+
+def theme(rule: str) -> str:
+    """Return what a rule is about, in words.
+
+    >>> theme("idle_data_loading"), theme("paths_gpu_idle"), theme("idle")
+    ('data loading', 'GPU idle', 'idle')
+    """
+    words = rule.removeprefix("idle_").removeprefix("paths_").replace("_", " ")
+    return re.sub(r"\b(gpu|mfu|cuda)\b", lambda found: found[1].upper(), words)
+
+
+def _losses(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the finding that costs the largest share of the time of the run, if one does."""
+    costly = [f for f in findings if f.gain.share and f.evidence]
+    return [max(costly, key=lambda f: f.gain.share or 0.0)] if costly else []
+
+
+def _gain(gain: Gain) -> tuple[str, str]:
+    """Return the value and the remark of the tile of gains."""
+    if math.isinf(gain.high) or (gain.low < LEAST and gain.high > WIDE):
+        return "not known", "the recording does not show it"
+    if gain.low < LEAST:
+        return f"up to {gain.best}", "best case, all findings fixed"
+    return gain.likely, f"likely, all findings fixed; best case {gain.best}"
+
+
+def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
+    """Return the time that a gain saves in a step, or else in the run, from the likely to the best case; or nothing."""
+    named = (("step_median_ns", "step"), ("span_ns", "run"))
+    id, what = next(((id, what) for id, what in named if id in figures and not _is_outside(id, figures)), ("", ""))
+    if not id or gain.whole != Gain.whole or gain.high < LEAST or math.isinf(gain.high):
+        return ""
+    whole = figures[id].value
+    ends = [duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST]
+    return f"{' to '.join(dict.fromkeys(ends))} per {what}"
+
+
+def _is_outside(id: str, figures: Mapping[str, Figure]) -> bool:
+    """Tell whether steps take longer than the work of the GPU, of which a gain is a share."""
+    if id != "step_median_ns" or not {"span_ns", "step_count"} <= set(figures):
+        return False
+    return figures[id].value * figures["step_count"].value > 2 * figures["span_ns"].value

@@ -1,0 +1,105 @@
+"""What a run comes to with what the user said of it (`perfkit.job.Job`): throughput, MFU, training time and cost.
+
+A step is the median steady step of the timeline, or that of a training log; the GPUs are `world_size`, or else those
+that were recorded. Sources: PaLM, arXiv 2204.02311, appendix B (`analysis.efficiency`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from perfkit import hardware
+from perfkit.analysis import efficiency, scaling
+from perfkit.diagnosis.finding import Figure, Refusal
+from perfkit.diagnosis.machine import machine
+from perfkit.errors import PerfkitError
+from perfkit.job import DTYPES, Job
+from perfkit.selection import Selection
+
+STEPS = {"step_median_ns": "RANGES, KERNELS", "baseline_step_ns": "SAMPLES"}
+IDLE = {"idle_frac": "KERNELS, COPIES", "paths_gpu_busy_frac": "TRACE"}
+MFU = "How much of the hardware's arithmetic peak does the model use (MFU)?"
+OPTIONS = "perfkit report RUN --params N --tokens-per-step N --dtype bf16, or these in perfkit.toml next to the run"
+TENTH = 0.1
+
+
+def figures(view: Selection, known: Mapping[str, Figure], *, peaks: str = "") -> Iterator[Figure]:
+    """Yield the figures that follow from the job and the figures `known` of the run."""
+    job, gpus = view.run.job, _gpus(view)
+    step = next((id for id in STEPS if id in known), "")
+    if step:
+        yield from _throughput(job, known[step], STEPS[step])
+    mfu = _mfu(view, known, peaks)
+    if isinstance(mfu, float):
+        what = f"6 x parameters x tokens per second, as a share of {gpus} x the dense {job.dtype} peak of one GPU"
+        yield Figure("job_mfu_frac", "MFU", mfu, "1", what, f"{STEPS[step]}; efficiency.mfu")
+    if job.price_per_gpu_hour:
+        yield from _costs(job, gpus, known)
+
+
+def refusal(view: Selection, known: Mapping[str, Figure], *, peaks: str = "") -> Refusal | None:
+    """Return why the MFU is not known; None where it is."""
+    mfu = _mfu(view, known, peaks)
+    return None if isinstance(mfu, float) else Refusal(MFU, mfu, OPTIONS)
+
+
+def _gpus(view: Selection) -> int:
+    return view.run.job.world_size or max(len(view.devices[["rank", "gpu"]].drop_duplicates()), 1)
+
+
+def _throughput(job: Job, step: Figure, tables: str) -> Iterator[Figure]:
+    source = f"{tables}; efficiency.samples_per_s"
+    for count, id, label in (
+        (job.tokens_per_step, "job_tokens_per_s", "Tokens"),
+        (job.samples_per_step, "job_samples_per_s", "Samples"),
+    ):
+        if count:
+            rate = efficiency.samples_per_s(global_batch=count, step_ns=step.value)
+            yield Figure(id, label, rate, "1/s", f"{label.lower()} of a step per median step time", source)
+    if job.tokens_per_step and job.total_tokens:
+        rate = efficiency.samples_per_s(global_batch=job.tokens_per_step, step_ns=step.value)
+        value = scaling.training_time(tokens=job.total_tokens, tokens_per_s=rate)
+        what = "all tokens of the training divided by tokens per second, without interruptions"
+        yield Figure("job_training_ns", "Training time", value, "ns", what, f"{tables}; scaling.training_time")
+
+
+def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | str:
+    """Return the MFU, or why it is not known."""
+    job, step = view.run.job, next((known[id] for id in STEPS if id in known), None)
+    lacking = [f"--{name}" for name, value in _needed(job).items() if not value]
+    if lacking:
+        return f"perfkit does not know how much work the model needs. Please give: {', '.join(lacking)}"
+    if step is None:
+        return "perfkit found no step in the recording, so it does not know the tokens per second"
+    try:
+        row = efficiency.mfu(
+            tokens_per_s=efficiency.samples_per_s(global_batch=job.tokens_per_step, step_ns=step.value),
+            flops_per_token=efficiency.flops_per_token(parameters=job.parameters),
+            gpus=_gpus(view),
+            peaks=_peaks(view, peaks),
+            precision=DTYPES[job.dtype],
+        )
+    except PerfkitError as e:
+        return str(e).rstrip(".")
+    return float(row["mfu_frac"].iloc[0])
+
+
+def _needed(job: Job) -> dict[str, object]:
+    return {"params": job.parameters, "tokens-per-step": job.tokens_per_step, "dtype": job.dtype}
+
+
+def _peaks(view: Selection, peaks: str) -> hardware.Peaks | None:
+    return machine(view, peaks=peaks).peaks
+
+
+def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]:
+    rate = job.price_per_gpu_hour * gpus
+    priced = f"at {job.price_per_gpu_hour:g} per hour of each of {gpus} GPUs, in the currency of the price"
+    id = next((id for id in IDLE if id in known), "")
+    tables = IDLE.get(id, "DEVICES")
+    if id:
+        idle = known[id].value if id == "idle_frac" else 1 - known[id].value
+        what = f"cost of the GPUs' idle time: idle share x price of all GPUs, {priced}"
+        yield Figure("job_idle_cost_per_h", "Cost of idle time", rate * idle, "1/h", what, tables)
+    what = f"10 % of the price of all GPUs, {priced}"
+    yield Figure("job_tenth_cost_per_h", "Cost of 10 % of the GPUs' time", TENTH * rate, "1/h", what, tables)

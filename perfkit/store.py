@@ -1,0 +1,342 @@
+"""A store: what the profiles of many ranks hold, as Parquet by rank and table, so that each is read once.
+
+::
+
+    STORE/perfkit-store.json            marks the folder
+    STORE/ranks/KEY/manifest.json       what was read of one file: its rank, tables, notes, and the state of the file
+    STORE/ranks/KEY/reduction.json      its figures, as `perfkit.analysis.ranks` merges them
+    STORE/ranks/KEY/KERNELS.parquet     its tables, by time, with statistics of each row group
+    STORE/refused/KEY.json              a file that could not be read, and why
+
+KEY is made of the path of a file, so the parts of a job array write into different folders. A folder gets its name when
+it is whole: a killed worker or a full disk leaves nothing that looks complete, and the next `ingest` reads what is
+missing, refused or has changed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from perfkit import cache
+from perfkit.analysis import ranks
+from perfkit.analysis.ranks import Reduction
+from perfkit.discovery import discovered, pattern, rank_in
+from perfkit.errors import PerfkitError, ReadError
+from perfkit.parallel import map_reduce, workers_for
+from perfkit.profile import Missing, Profile
+from perfkit.readers import reader, unrecognised
+from perfkit.readers.text import capture_table
+from perfkit.schema import Checked
+from perfkit.tables import TABLES
+
+MARK = "perfkit-store.json"
+VERSION = 1  # of the layout; a store of another one is refused
+ROWS = 1 << 17  # of a row group
+FIXED_BYTES = 250 << 20  # of a worker: Python and its libraries
+PER_BYTE, PER_PACKED_BYTE = 2, 40  # memory per byte of a file: measured 1 and 20 on traces
+TRACES = (".json", ".json.gz", ".sqlite", ".nsys-rep")
+
+
+class Manifest(msgspec.Struct):
+    """What was read of one file."""
+
+    path: str
+    reader: str
+    state: str
+    rank: int | None
+    node: str
+    tool: str
+    tool_version: str
+    t0_unix_ns: int | None
+    dur_ns: int
+    tables: dict[str, int]
+    doubts: dict[str, list[str]]
+    missing: list[dict[str, str]]
+    notes: list[str]
+
+
+class Refusal(msgspec.Struct):
+    """A file that could not be read, and why."""
+
+    path: str
+    reason: str
+
+
+class Ingested(msgspec.Struct):
+    """How many files a call of `ingest` read, how many the store had already, and what was refused."""
+
+    read: int
+    kept: int
+    refused: list[Refusal]
+
+
+class _Task(msgspec.Struct):
+    """One file to read; an empty `reader` is a file that no reader recognises."""
+
+    store: str
+    path: str
+    reader: str
+    rank: int | None = None
+
+
+def is_store(path: Path) -> bool:
+    """Tell whether a folder is a store."""
+    try:
+        return (path / MARK).is_file()
+    except (OSError, ValueError):  # no path that can be; whoever opens it says so
+        return False
+
+
+def ingest(
+    paths: Sequence[str | Path],
+    out: str | Path,
+    *,
+    workers: int = 0,
+    dask: str = "",
+    part: tuple[int, int] = (1, 1),
+    rank_regex: str = "",
+    done: Callable[[int, int], object] = lambda number, of: None,
+) -> Ingested:
+    """Read profiles into a store, each file in one worker; files that it has, and that did not change, are kept.
+
+    `workers` is at most as many as the memory holds, 0 one a core; `dask` is the address of a scheduler; `part` (2, 8)
+    is the second of eight parts of the files, for a job array. `rank_regex` finds the rank in the path of a file, as
+    its first group; what a file states itself goes before. PerfkitError if `out` is no store and not empty.
+    """
+    out = Path(out)
+    _prepare(out)
+    tasks = _tasks([Path(path) for path in paths], out, rank_regex)[part[0] - 1 :: part[1]]
+    need = max((_need_bytes(Path(task.path)) for task in tasks), default=0)
+    count = workers if dask and workers else workers_for(need, workers)
+    _sweep(out, tasks)
+    result = map_reduce(tasks, _written, _count, _sum, workers=count, dask=dask, done=lambda n: done(n, len(tasks)))
+    refused = [Refusal(r.source.path, r.reason) for r in result.refused]
+    for refusal in refused:
+        with suppress(OSError):  # a full disk: the caller names them
+            _put(out / "refused" / f"{_key(refusal.path)}.json", msgspec.json.encode(refusal))
+    read, kept = result.value or (0, 0)
+    return Ingested(read, kept, refused)
+
+
+def _prepare(out: Path) -> None:
+    """Make an empty store, or take the one that is there.
+
+    Parts of a job array do this at the same time. The mark comes before all else, and is looked for after the folder
+    was listed: what another part made in between is then known as a store's.
+    """
+    mark = out / MARK
+    foreign = out.exists() and (not out.is_dir() or any(p.suffix != ".partial" for p in out.iterdir()))
+    if mark.is_file():
+        _check_version(mark)
+    elif foreign:
+        raise PerfkitError(f"{out}: is no store of perfkit, and not empty. Choose another --out.")
+    else:
+        out.mkdir(parents=True, exist_ok=True)
+        _put(mark, msgspec.json.encode({"schema": VERSION}))
+    for folder in (out / "ranks", out / "refused"):
+        folder.mkdir(exist_ok=True)
+
+
+def _check_version(mark: Path) -> None:
+    try:
+        version = msgspec.json.decode(mark.read_bytes())["schema"]
+    except (ValueError, KeyError, TypeError) as e:
+        raise ReadError(f"{mark}: damaged ({e}). Remove the store, and run `perfkit ingest` again.") from e
+    if version != VERSION:
+        raise ReadError(f"{mark}: a store of version {version}, not {VERSION}. Run `perfkit ingest` into a new folder.")
+
+
+def _tasks(paths: Sequence[Path], out: Path, rank_regex: str) -> list[_Task]:
+    """Return the files to read in a fixed order, also files that look like the others and are no profiles."""
+    ranked = pattern(rank_regex)
+    found, _ = discovered(paths, deep=True)
+    tasks = [_Task(str(out), str(one.path), one.reader, rank_in(one.path, ranked)) for one in found]
+    shapes = {(Path(task.path).parent, _shape(task.path)) for task in tasks}
+    read = {task.path for task in tasks}
+    for folder in sorted({folder for folder, _ in shapes}):
+        broken = (str(p) for p in sorted(folder.iterdir()) if p.name.endswith(TRACES) and str(p) not in read)
+        tasks += [_Task(str(out), p, "") for p in broken if (folder, _shape(p)) in shapes]
+    return tasks
+
+
+def _shape(path: str) -> str:
+    """Return the name of a file without its digits: the files of ranks differ in them only."""
+    return re.sub(r"\d+", "#", Path(path).name)
+
+
+def _need_bytes(path: Path) -> int:
+    """Return the memory that a worker needs to read a file."""
+    with suppress(OSError):
+        size = path.stat().st_size
+        return FIXED_BYTES + size * (PER_PACKED_BYTE if path.suffix == ".gz" else PER_BYTE)
+    return FIXED_BYTES
+
+
+def _key(path: str) -> str:
+    """Return the name of a file's folder: the end of its own name, and what tells its path from others."""
+    stem = re.sub(r"[^\w-]+", "-", Path(path).name.partition(".")[0])[-40:]
+    return f"{stem}-{hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()[:12]}"
+
+
+def _sweep(out: Path, tasks: Iterable[_Task]) -> None:
+    """Remove what killed workers left of the files to read now; other parts of a job array work on other files."""
+    for task in tasks:
+        for left in (out / "ranks").glob(f".{_key(task.path)}.*"):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def _count(is_read: bool) -> tuple[int, int]:
+    return int(is_read), int(not is_read)
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _written(task: _Task) -> bool:
+    """Read a file into its folder; False if the store has it as it is."""
+    path, place = Path(task.path), Path(task.store, "ranks", _key(task.path))
+    if not task.reader:
+        raise unrecognised(path)
+    source = cache.Source(path, task.reader, is_cached=False)
+    with suppress(OSError, ValueError):
+        if msgspec.json.decode((place / "manifest.json").read_bytes(), type=Manifest).state == source.state:
+            return False
+    partial = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    try:
+        _write(source, task, partial)
+        if place.exists():
+            shutil.rmtree(place)
+        partial.replace(place)
+    except FileExistsError:  # another worker has just written the same file
+        shutil.rmtree(partial, ignore_errors=True)
+    except OSError as e:
+        shutil.rmtree(partial, ignore_errors=True)
+        if not (place / "manifest.json").is_file():
+            raise PerfkitError(f"{task.store}: cannot be written ({e.strerror or e}). Make room, and run again.") from e
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
+    (Path(task.store) / "refused" / f"{place.name}.json").unlink(missing_ok=True)
+    return True
+
+
+def _write(source: cache.Source, task: _Task, folder: Path) -> None:
+    """Write the tables of a file, its figures, and last its manifest."""
+    profile = source.profile()
+    rows: dict[str, int] = {}
+    doubts: dict[str, list[str]] = {}
+    tables = {}
+    for name in profile.loaders:
+        checked = source.table(name)
+        content = cache.parquet(checked.frame, row_group_size=ROWS, write_statistics=True)
+        (folder / f"{name}.parquet").write_bytes(content)
+        rows[name], doubts[name] = len(checked.frame), list(checked.notes)
+        if name in ("KERNELS", "COPIES", "RANGES"):
+            tables[name] = checked.frame
+        profile.forget(name)
+    used = (tables.get(name, TABLES[name].empty()) for name in ("KERNELS", "COPIES", "RANGES"))
+    (folder / "reduction.json").write_bytes(msgspec.json.encode(ranks.reduced(*used)))
+    capture = profile.capture.astype(object).where(profile.capture.notna(), None).iloc[0]
+    stated: dict[str, Any] = {name: capture[name] for name in ("tool", "tool_version", "t0_unix_ns", "dur_ns")}
+    stated["rank"] = task.rank if profile.rank is None else profile.rank
+    stated |= {"path": cache.shown(source.path), "reader": task.reader, "state": source.state, "node": profile.node}
+    missing = [asdict(one) for one in profile.missing]
+    manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
+    source.check()
+    (folder / "manifest.json").write_bytes(msgspec.json.encode(manifest))
+
+
+def _put(target: Path, content: bytes) -> None:
+    """Write a small file that is whole or absent."""
+    with tempfile.NamedTemporaryFile(dir=target.parent, suffix=".partial", delete=False) as file:
+        file.write(content)
+    Path(file.name).replace(target)
+
+
+class _Stored:
+    """A table in a store, read when asked for."""
+
+    def __init__(self, folder: Path, table: str, notes: Sequence[str]) -> None:
+        self._file, self._table, self._notes = folder / f"{table}.parquet", table, tuple(notes)
+
+    def __call__(self) -> Checked:
+        """Read the table; ReadError if it is damaged."""
+        try:
+            with pa.OSFile(os.fsencode(self._file)) as opened:
+                frame, _ = cache.from_parquet(opened.read_buffer(), self._table)
+        except cache.DAMAGED as e:
+            first = str(e).partition("\n")[0]
+            raise ReadError(f"{self._file}: damaged ({first}). Remove its folder, run `perfkit ingest` again.") from e
+        return Checked(frame, self._notes)
+
+    def is_stored(self) -> bool:
+        """Say that the table need not stay in memory."""
+        return True
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the notes on the table, which is not read for them."""
+        return self._notes
+
+    def reduction(self) -> Reduction:
+        """Return the figures of the file."""
+        return msgspec.json.decode((self._file.parent / "reduction.json").read_bytes(), type=Reduction)
+
+
+def opened(path: Path) -> tuple[list[Profile], list[str]]:
+    """Return the profiles of a store, none of their tables read, and notes that name what was refused."""
+    _check_version(path / MARK)
+    profiles, notes = [], []
+    for folder in sorted((path / "ranks").glob("*")):
+        if folder.name.startswith("."):
+            continue
+        try:
+            stored = msgspec.json.decode((folder / "manifest.json").read_bytes(), type=Manifest)
+            profiles.append(_profile(folder, stored))
+        except (OSError, ValueError, LookupError) as e:
+            notes.append(f"{folder.name}: damaged in the store ({type(e).__name__}). Run `perfkit ingest` again")
+    for file in sorted((path / "refused").glob("*.json")):
+        with suppress(OSError, ValueError):
+            refusal = msgspec.json.decode(file.read_bytes(), type=Refusal)
+            notes.append(f"{Path(refusal.path).name}: refused by ingest: {refusal.reason}")
+    if not profiles:
+        raise ReadError(f"{path}: the store holds no profile. {'; '.join(notes[:3]) or 'Run `perfkit ingest`.'}")
+    return sorted(profiles, key=lambda p: (-1 if p.rank is None else p.rank, str(p.path))), notes
+
+
+def _profile(folder: Path, stored: Manifest) -> Profile:
+    reader(stored.reader)  # LookupError if it is not installed any more
+    loaders = {t: _Stored(folder, t, stored.doubts.get(t, ())) for t in stored.tables if t in TABLES}
+    path = Path(stored.path)
+    capture = capture_table(path, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
+    missing = tuple(Missing(**one) for one in stored.missing)
+    return Profile(stored.reader, path, capture, loaders, missing, tuple(stored.notes), stored.rank, stored.node)
+
+
+def reduction(profile: Profile) -> Reduction:
+    """Return the figures of a profile, from its store or else from its tables."""
+    for loader in profile.loaders.values():
+        if isinstance(loader, _Stored):
+            return loader.reduction()
+    made = ranks.reduced(*(profile.table(name) for name in ("KERNELS", "COPIES", "RANGES")))
+    for name in profile.loaders:
+        profile.release(name)
+    return made
+
+
+def with_ranks(figures: Reduction, number: Callable[[int], int]) -> Reduction:
+    """Return figures whose ranks are those of a run."""
+    devices = [(number(rank), *rest) for rank, *rest in figures.devices]
+    return replace(figures, devices=devices, steps=[(number(row[0]), *row[1:]) for row in figures.steps])

@@ -1,0 +1,237 @@
+"""What the first page of a report says, how long it is, and that it answers for every kind of recording."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from cells import outputs
+
+import perfkit
+from perfkit import diagnosis, report
+from perfkit.diagnosis.finding import Figure, Finding, Gain
+from perfkit.diagnosis.headline import _who, achievable, headline, ranked, saved, speaking
+from perfkit.report import pages
+from perfkit.report.blocks import FIRST, plan
+from perfkit.report.notebooks import sample
+from perfkit.report.pages import BROWSERS
+
+WORDS, PIXELS = 900, 4500
+# A capture of each kind, words of its verdict by hand from its figures, and the labels of its first tiles.
+KINDS = {
+    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("95.0 % of the time", ("GPU busy", "Step time")),
+    "torch/kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz": (
+        "Warm-up takes 85.7 % of the measured time. Record steady steps",
+        ("GPU busy", "Step time"),
+    ),
+    "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv": ("66.7 %", ("Kernels measured", "Occupancy")),
+    "hpctoolkit/hpctoolkit-dlrm-gpu-database": ("0.17 % of the wall time", ("GPU busy",)),
+    "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU busy", "Highest power")),
+    "monitor/nccl_debug_info_h20_issue1189.txt": ("", ()),
+    "monitor/lessizzmore__create-a3mega__nccl_test_2node_h100.txt": ("337 GB/s", ("All-reduce",)),
+    "monitor/deepspeed_flops_profiler_bert_large.txt": ("185 ms", ("Step time", "Throughput")),
+}
+
+
+class Words(HTMLParser):
+    """The words that a person can see on a page: without scripts, styles, and code behind the toggle."""
+
+    HIDDEN = ("script", "style", "title")
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self._hidden = self._code = 0
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Enter what is not seen."""
+        self._hidden += tag in self.HIDDEN
+        if tag == "div" and (self._code or dict(attrs).get("class") == "code"):
+            self._code += 1
+
+    def handle_endtag(self, tag: str) -> None:
+        """Leave it."""
+        self._hidden -= tag in self.HIDDEN
+        self._code -= tag == "div" and self._code > 0
+
+    def handle_data(self, data: str) -> None:
+        """Take words."""
+        if not self._hidden and not self._code:
+            self.found += data.split()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of the sample, made without kernels of Jupyter."""
+    out = tmp_path_factory.mktemp("first") / "report"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("perfkit.report.notebooks.execute", outputs)
+        report.build(sample(), out)
+    return out
+
+
+def test_the_first_page_of_the_sample_is_short(built: Path) -> None:
+    """At most 900 words, what is folded counted too, on the page and in its Markdown."""
+    page = Words((built / "index.html").read_text(encoding="utf-8")).found
+    markdown = (built / "summary.md").read_text(encoding="utf-8").split()
+    assert 200 < len(page) <= WORDS
+    assert 200 < len(markdown) <= WORDS
+
+
+def test_the_first_page_of_the_sample_is_low(built: Path, tmp_path: Path) -> None:
+    """At most 4,500 pixels at 1280 wide: in a window of that height nothing is left to scroll."""
+    program = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if program is None:
+        pytest.skip("no browser on PATH")
+    html = (built / "index.html").read_text(encoding="utf-8")
+    told = "<script>onload = () => setTimeout(() => { document.title = document.documentElement.scrollHeight }, 3000)"
+    page = tmp_path / "page.html"
+    page.write_text(re.sub(r"<meta http-equiv.*?>", "", html).replace("</body>", f"{told}</script></body>"))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--window-size=1280,900", "--virtual-time-budget=20000"]
+    command = [program, *options, f"--user-data-dir={tmp_path}/user", "--dump-dom", page.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    height = re.search(r"<title>(\d+)</title>", dom)
+    assert height
+    assert 900 < int(height[1]) <= PIXELS
+
+
+def test_the_markdown_says_what_the_page_says(built: Path) -> None:
+    """Verdict, tiles and the first steps stand in both; the page of step 3 has all steps."""
+    page = " ".join(Words((built / "index.html").read_text(encoding="utf-8")).found)
+    markdown = (built / "summary.md").read_text(encoding="utf-8").replace("\\", "")
+    view = perfkit.select(perfkit.load(sample()))
+    findings = diagnosis.findings(view)
+    found = headline(view, diagnosis.figures(view), findings)
+    told = [
+        found.verdict,
+        *(t.value for t in found.tiles),
+        *(s.text for horizon, steps in plan(findings).items() for s in steps[: FIRST[horizon]]),
+    ]
+    behind = " ".join(Words((built / "3_system.html").read_text(encoding="utf-8")).found)
+    assert [] == [s.text for steps in plan(findings).values() for s in steps if s.text not in behind]
+    assert [] == [text for text in told if text not in page]
+    assert [] == [text for text in told if text not in markdown]
+
+
+@pytest.mark.parametrize("path", KINDS)
+def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: Path) -> None:
+    """One or two sentences with a number, and tiles that a reader of this kind asks for."""
+    words, labels = KINDS[path]
+    view = perfkit.select(perfkit.load(profiles / path))
+    found = headline(view, diagnosis.figures(view), diagnosis.findings(view))
+    assert words in found.verdict
+    assert re.search(r"\d", found.verdict)
+    assert found.verdict.endswith(".")
+    assert labels == tuple(tile.label for tile in found.tiles)[: len(labels)]
+    assert len(found.tiles) <= 6
+    assert "nothing can be said" not in found.verdict
+    content = {
+        "inputs": pages.summary_inputs(view, {"profile": path}),
+        "summary": report.blocks.summary(view, diagnosis.figures(view), diagnosis.findings(view)),
+        "figures": {},
+        "findings": diagnosis.findings(view),
+        "refusals": list(map(diagnosis.plain, diagnosis.refusals(view))),
+        "failures": [],
+    }
+    assert 100 < len(pages.markdown(content).split()) <= WORDS
+
+
+def test_only_gpus_that_worked_are_counted(profiles: Path) -> None:
+    """Four A100 are in the node, and CloverLeaf ran on one of them."""
+    view = perfkit.select(perfkit.load(profiles / "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite"))
+    assert _who(view, diagnosis.figures(view)).startswith("The A100 was")
+
+
+def finding(rule: str, low: float, high: float, confidence: str = "high", *steps: str) -> Finding:
+    """A finding with this gain and these steps."""
+    gain = Gain(low, high, "")
+    advice = {"immediate": steps} if steps else {}
+    return Finding(rule, rule, "high", "", (), "", gain, advice, confidence=confidence)
+
+
+def test_findings_rank_by_the_time_they_save() -> None:
+    """2x saves 50 % of the time, so 1 to 2x 25 %, 1.5 to 1.6x 35 %; what is doubted comes last, unknown saves none."""
+    given = [finding("a", 1, 2), finding("b", 1.5, 1.6), finding("c", 5, 6, "low"), finding("d", 1, math.inf)]
+    assert ["b", "a", "d", "c"] == [f.rule for f in ranked(given)]
+    assert achievable(Gain(1.5, 1.6, "")) == pytest.approx((1 / 3 + 0.375) / 2)
+
+
+def test_a_step_of_two_findings_is_told_once_with_the_larger_gain() -> None:
+    """What gains less than 1 % asks for nothing; a gain that is unknown or none keeps its advice."""
+    given = [finding("idle_sync", 1, 1.2, "high", "x"), finding("idle_launch", 2, 3, "high", "x", "y")]
+    given += [
+        finding("precision", 1, 1.004, "high", "z"),
+        replace(finding("warm_up", 1, 1, "high", "w"), severity="medium"),
+    ]
+    told = [(s.text, s.reason) for s in plan(given)["immediate"]]
+    assert [("x", "launch, 2.0x to 3.0x"), ("y", "launch, 2.0x to 3.0x"), ("w", "warm up")] == told
+
+
+def test_two_short_kernels_judge_no_program(profiles: Path) -> None:
+    """A graph is captured in 33.7 ms and two kernels run for 11 us: the GPU was not "computing 99.9 % of the time"."""
+    view = perfkit.select(perfkit.load(profiles / "torch" / "TraceLens__sglang_decode__CAPTURE_bs_32_rank0.json.gz"))
+    found = diagnosis.findings(view)
+    said = headline(view, diagnosis.figures(view), found)
+    assert said.verdict.startswith("The recording holds only 2 operations of the GPU.")
+    assert "Possible gain" not in {tile.label for tile in said.tiles}
+    assert {"low"} == {finding.confidence for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("monitor/superbench__nccl_alltoall.log", "All-to-all reaches 224 GB/s of bus bandwidth."),
+        ("monitor/superbench__nccl_broadcast.log", "Broadcast reaches 233 GB/s of bus bandwidth."),
+        (
+            "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep",
+            "Measured launches: 6, 25.9 µs in all. No finding follows from them.",
+        ),
+    ],
+)
+def test_a_run_without_findings_states_its_number(profiles: Path, name: str, said: str) -> None:
+    """The bandwidths are those of the last rows of the logs."""
+    view = perfkit.select(perfkit.load(profiles / name))
+    assert said == headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict
+
+
+def test_several_gpus_are_not_averaged(profiles: Path) -> None:
+    """GPU 3 works for a third of the time: no tile states a mean of both, and all findings gain what one does."""
+    view = perfkit.select(
+        perfkit.load(profiles / "nsys" / "openhackathons-org__gpubootcamp__jacobi_memcpy_nvlink_report.sqlite")
+    )
+    tiles = {t.label: t.value for t in headline(view, diagnosis.figures(view), diagnosis.findings(view)).tiles}
+    assert ("31.2 % to 93.7 %", "up to 1.6x") == (tiles["GPU busy"], tiles["Possible gain"])
+
+
+def test_time_saved_is_that_of_a_step() -> None:
+    """Of a step of 100 ms: 2x saves 50 ms, 4x 75 ms; without steps it is that of the run."""
+    step = Figure("step_median_ns", "Median step", 100e6, "ns", "", "")
+    span = Figure("span_ns", "Span", 2e9, "ns", "", "")
+    assert "50.0 ms to 75.0 ms per step" == saved(Gain(2, 4, ""), {"step_median_ns": step, "span_ns": span})
+    assert "1.50 s per run" == saved(Gain(1, 4, ""), {"span_ns": span})
+    assert "" == saved(Gain(1, 1.005, ""), {"span_ns": span})
+
+
+@pytest.mark.parametrize(
+    ("gain", "said"),
+    [
+        ((2.0, 2.1), "about 2.0 times faster"),
+        ((1.05, 1.3), "1.05 to 1.3 times faster"),
+        ((1.0, 1.03), "at most 3.0 % faster"),
+        ((1.0, 50.0), "does not show how much faster"),
+        ((1.0, math.inf), "does not show how much faster"),
+        ((1.0, 1.001), "saves less than 1 %"),
+        ((1.0, 1.0), ""),
+    ],
+)
+def test_gains_in_words(gain: tuple[float, float], said: str) -> None:
+    """A narrow range is one number; a bound above 10x without a replay is no promise."""
+    assert said in speaking(Gain(*gain, ""))
+    assert bool(said) == bool(speaking(Gain(*gain, "")))

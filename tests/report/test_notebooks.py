@@ -1,0 +1,100 @@
+"""The kernels of a report: on Linux one process imports everything, and forks them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from ast import literal_eval
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from perfkit.report import notebooks
+from perfkit.report.notebooks import Failure, execute
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="kernels are forked on Linux only")
+SPEC = {"kernelspec": {"name": "python3", "display_name": "Python 3", "language": "python"}}
+ABOUT = """
+import json, os, sys
+from perfkit import analysis, charts
+about = {"parent": os.getppid(), "group": os.getpgrp() == os.getpid(), "folder": os.getcwd(), "path": sys.path}
+json.dumps({**about, "cache": os.environ["PERFKIT_CACHE"], "profile": profile, "numbers": numbers})
+"""
+
+
+@pytest.fixture
+def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder in the place of that of the notebooks."""
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    monkeypatch.setattr(notebooks, "folder", lambda: folder)
+    return folder
+
+
+def store(folder: Path, name: str, *code: str) -> None:
+    """Write a notebook with a parameters cell and some code."""
+    parameters = nbformat.v4.new_code_cell("profile: str = ''\nnumbers: list = []", metadata={"tags": ["parameters"]})
+    cells = [parameters, *map(nbformat.v4.new_code_cell, code)]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=SPEC), folder / f"{name}.ipynb")
+
+
+def answers(results: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the last cell of each notebook returned."""
+    return [json.loads(literal_eval(each.cells[-1].outputs[0].data["text/plain"])) for each in results.values()]
+
+
+def test_one_process_forks_the_kernels(stored: Path) -> None:
+    """They have its imports, and else what a kernel of their own would have; papermill gives them the parameters."""
+    for name in ("first", "second"):
+        store(stored, name, "import sys; before = set(sys.modules)", ABOUT, "assert 'perfkit.charts' in before", ABOUT)
+    first, second = answers(execute(["first", "second"], {"profile": "p\udcff", "numbers": [1]}, done=lambda _: None))
+    assert first == second
+    assert first["parent"] != os.getpid()
+    assert first["group"]
+    assert (os.getcwd(), os.environ["PERFKIT_CACHE"]) == (first["folder"], first["cache"])
+    assert ("p\udcff", [1]) == (first["profile"], first["numbers"])
+    assert str(stored) not in first["path"]
+
+
+def test_kernels_start_without_the_process_too(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends before it forks any: each kernel imports for itself, and says the same."""
+    store(stored, "first", ABOUT)
+    (forked,) = answers(execute(["first"], {}, done=lambda _: None))
+    monkeypatch.setattr(notebooks, "SERVER", "raise SystemExit(1)")
+    (alone,) = answers(execute(["first"], {}, done=lambda _: None))
+    assert alone["parent"] == os.getpid()
+    assert {**alone, "parent": 0} == {**forked, "parent": 0}
+
+
+def test_the_end_of_the_process_ends_its_kernels(stored: Path) -> None:
+    """The system may kill it when memory runs out: the report says which notebooks died, and does not wait for them."""
+    store(stored, "first", "import os, signal, time; os.kill(os.getppid(), signal.SIGKILL); time.sleep(600)")
+    failure = execute(["first"], {}, done=lambda _: None)["first"]
+    assert isinstance(failure, Failure)
+    assert "the kernel died: signal SIGKILL ended it" in str(failure)
+
+
+def test_a_kernel_that_ends_is_told_with_its_status(stored: Path) -> None:
+    """As the process that forked it was told."""
+    store(stored, "first", "import os; os._exit(3)")
+    assert "the kernel died: it ended with status 3" == str(execute(["first"], {}, done=lambda _: None)["first"])
+
+
+def test_an_error_leaves_papermills_marks(stored: Path) -> None:
+    """The cells before it ran, and its code and message are told."""
+    store(stored, "first", "1 + 1", "raise ValueError('no')", "2 + 2")
+    assert Failure("ValueError", "no", "raise ValueError('no')") == execute(["first"], {}, done=lambda _: None)["first"]
+
+
+def test_papermill_times_the_cells(stored: Path) -> None:
+    """Metadata are those of papermill: parameters, times and states."""
+    store(stored, "first", "1 + 1")
+    executed = execute(["first"], {"numbers": [2]}, done=lambda _: None)["first"]
+    assert not isinstance(executed, Failure)
+    assert {"numbers": [2]} == executed.metadata.papermill.parameters
+    assert executed.metadata.papermill.duration > 0
+    assert {"completed"} == {cell.metadata.papermill.status for cell in executed.cells}
+    assert [["parameters"], ["injected-parameters"]] == [cell.metadata.get("tags") for cell in executed.cells[:2]]

@@ -1,0 +1,108 @@
+"""One result whatever the engine and the number of workers, and a name for each source that is not in it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from perfkit.errors import PerfkitError, ReadError
+from perfkit.parallel import KILLED, map_reduce, workers_for
+
+VALUES = [random.Random(7).uniform(-1e9, 1e9) for _ in range(37)]
+needs_dask = pytest.mark.skipif(not find_spec("distributed"), reason="perfkit[dask] is not installed")
+
+
+def read(value: float) -> float:
+    """Take as long as no other source does."""
+    time.sleep(random.random() / 500)
+    return value
+
+
+def same(value: float) -> float:
+    """Return a value."""
+    return value
+
+
+def added(one: float, other: float) -> float:
+    """Return a sum, which for float64 depends on the order."""
+    return one + other
+
+
+def unreadable(number: int) -> int:
+    """Refuse every tenth source."""
+    if number % 10 == 3:
+        raise ReadError(f"rank {number}: the file is cut.")
+    return number
+
+
+def killing(number: int) -> int:
+    """Kill the process that reads source 5."""
+    if number == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def killing_once(mark: Path, number: int) -> int:
+    """Kill the process that reads source 5 for the first time."""
+    if number == 5 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def test_the_order_of_merging_is_that_of_the_sources() -> None:
+    """The floating-point sum of one, two and eight workers has the same bits; another order of merging has others."""
+    sums = {workers: map_reduce(VALUES, read, same, added, workers=workers).value for workers in (1, 2, 8)}
+    assert 1 == len(set(sums.values()))
+    assert sums[1] != sum(VALUES)
+    assert (0.5, ()) == (map_reduce([0.5], same, same, added).value, map_reduce([0.5], same, same, added).refused)
+    assert map_reduce([], same, same, added).value is None
+
+
+@needs_dask
+@pytest.mark.filterwarnings("ignore")
+def test_dask_gives_the_bits_of_one_process() -> None:
+    """A scheduler with two worker processes merges to the same bits."""
+    assert map_reduce(VALUES, same, same, added).value == (
+        map_reduce(VALUES, same, same, added, workers=2, dask="local").value
+    )
+
+
+@pytest.mark.skipif(bool(find_spec("distributed")), reason="perfkit[dask] is installed")
+def test_dask_is_an_extra() -> None:
+    """Without the package an error says what to install."""
+    with pytest.raises(PerfkitError, match=r"Install perfkit\[dask\]"):
+        map_reduce(VALUES, same, same, added, dask="local")
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_sources_that_cannot_be_read_are_named(workers: int) -> None:
+    """Of twenty sources two are refused with the reason, and the others are merged."""
+    result = map_reduce(range(20), unreadable, same, added, workers=workers)
+    assert result.value == sum(range(20)) - 3 - 13
+    assert [(3, "rank 3: the file is cut."), (13, "rank 13: the file is cut.")] == [
+        (refused.source, refused.reason) for refused in result.refused
+    ]
+
+
+def test_a_source_that_kills_its_worker_is_named(tmp_path: Path) -> None:
+    """All others are merged; a worker that was killed by accident costs nothing."""
+    result = map_reduce(range(12), killing, same, added, workers=2)
+    assert result.value == sum(range(12)) - 5
+    assert [(5, KILLED)] == [(refused.source, refused.reason) for refused in result.refused]
+    again = map_reduce(range(12), partial(killing_once, tmp_path / "mark"), same, added, workers=2)
+    assert (sum(range(12)), ()) == (again.value, again.refused)
+
+
+def test_the_pool_fits_the_memory() -> None:
+    """A file that needs all memory has one worker, small ones have as many as there are cores or were asked for."""
+    assert 1 == workers_for(1 << 61)
+    assert 1 == workers_for(1, workers=1)
+    assert workers_for(1) == len(os.sched_getaffinity(0))

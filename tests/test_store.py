@@ -1,0 +1,298 @@
+"""A store of many ranks: complete or absent, the same figures as the files, what is missing named (made traces)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from readers import nsys_files
+from readers import torch_files as made
+
+import perfkit
+from perfkit import cache, store
+from perfkit.analysis import ranks
+from perfkit.cli import main
+from perfkit.errors import PerfkitError, ReadError
+from perfkit.store import Ingested
+
+STEPS = 4
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No copy of another test."""
+    monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
+
+
+def events(rank: int) -> Iterator[made.Event]:
+    """Steps of three kernels and a collective, longer on a higher rank."""
+    for step in range(STEPS):
+        at = 1000.0 * step
+        yield made.event("user_annotation", f"ProfilerStep#{step}", at, 900.0)
+        for i in range(3):
+            yield made.call("cudaLaunchKernel", at + 100 * i, 5.0, 10 * step + i)
+            yield made.kernel(f"gemm_{i}", at + 100 * i + 10, 20.125 + rank + i, 10 * step + i)
+        yield made.kernel(made.NCCL, at + 400, 50.0 - rank, 10 * step + 9, **made.message())
+
+
+def trace(rank: int, world_size: int = 8) -> made.Trace:
+    """A trace that states its rank."""
+    stated = {"backend": "nccl", "rank": rank, "world_size": world_size}
+    return made.trace(*events(rank), distributedInfo=stated, baseTimeNanoseconds=made.BASE)
+
+
+def folder(path: Path, count: int) -> Path:
+    """A folder of traces of so many ranks."""
+    path.mkdir()
+    for rank in range(count):
+        made.packed(path / f"rank{rank}_trace.json.gz", trace(rank, count))
+    return path
+
+
+def names(made: Ingested) -> list[str]:
+    """The files that were refused."""
+    return [Path(refusal.path).name for refusal in made.refused]
+
+
+def test_a_store_is_a_run_like_any_other(tmp_path: Path) -> None:
+    """Tables and reductions of a store equal those of the files; nothing of the files is read again."""
+    files = folder(tmp_path / "job", 4)
+    assert Ingested(4, 0, []) == store.ingest([files], tmp_path / "store", workers=1)
+    run, direct = perfkit.load(tmp_path / "store"), perfkit.load(files)
+    shutil.rmtree(files)
+    assert [0, 1, 2, 3] == run.capture["rank"].tolist()
+    for name in ("kernels", "api_calls", "ranges", "collectives", "devices", "capture"):
+        pd.testing.assert_frame_equal(getattr(direct, name), getattr(run, name))
+    assert direct.reduced == run.reduced
+    by_hand = run.kernels.groupby("rank")["dur_ns"].sum().tolist()
+    assert by_hand == run.reduced.by_device()["kernels_ns"].tolist()
+    assert run.reduced.top_kernels().set_index("name").loc["gemm_0", "count"] == 4 * STEPS
+    assert (4 * STEPS, {0, 1, 2, 3}) == (len(run.reduced.steps), {*run.reduced.by_step()["rank"]})
+    pd.testing.assert_frame_equal(run.on_rank(2).kernels, run.kernels.query("rank == 2").reset_index(drop=True))
+
+
+def test_engines_and_parts_give_the_same_bits(tmp_path: Path) -> None:
+    """One process, two, parts of a job array at once, and Dask make stores whose figures are equal."""
+    files = folder(tmp_path / "job", 5)
+    store.ingest([files], tmp_path / "serial", workers=1)
+    store.ingest([files], tmp_path / "processes", workers=2)
+    with ThreadPoolExecutor(3) as pool:
+        parts = [(i, 3) for i in (1, 2, 3)]
+        done = list(pool.map(lambda part: store.ingest([files], tmp_path / "array", workers=1, part=part), parts))
+    assert 5 == sum(each.read for each in done)
+    stores = ["serial", "processes", "array"]
+    if find_spec("distributed"):
+        store.ingest([files], tmp_path / "dask", workers=2, dask="local")
+        stores.append("dask")
+    assert 1 == len({repr(perfkit.load(tmp_path / name).reduced) for name in stores})
+
+
+def test_parts_that_begin_at_the_same_moment_make_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever one part sees of a store that another part is making, it takes the store and refuses other folders."""
+    files, out = folder(tmp_path / "job", 2), tmp_path / "store"
+    out.mkdir()
+    listed, others = Path.iterdir, [2]
+
+    def after_another_part(path: Path) -> Iterator[Path]:
+        if path == out and others:
+            store.ingest([files], out, workers=1, part=(others.pop(), 2))
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", after_another_part)
+    assert Ingested(1, 0, []) == store.ingest([files], out, workers=1, part=(1, 2))
+    assert ([], [0, 1]) == (others, perfkit.load(out).capture["rank"].tolist())
+    with pytest.raises(PerfkitError, match="is no store of perfkit, and not empty"):
+        store.ingest([files], files)
+
+
+def test_broken_ranks_are_named_and_a_second_ingest_completes_the_store(tmp_path: Path) -> None:
+    """An empty, a cut and a damaged file are refused by name; mended, they alone are read."""
+    files = folder(tmp_path / "job", 6)
+    broken = {number: files / f"rank{number}_trace.json.gz" for number in (1, 3, 4)}
+    whole = {path: path.read_bytes() for path in broken.values()}
+    broken[1].write_bytes(b"")
+    broken[3].write_bytes(
+        gzip.compress(b'{"schemaVersion": 1, "deviceProperties": [], "traceEvents": [{"ph": "X", "ts')
+    )
+    broken[4].write_bytes(gzip.compress(json.dumps(made.trace({"ph": "X", "cat": "kernel", "ts": "x"})).encode()))
+    arguments = ["ingest", str(files), "--out", str(tmp_path / "store"), "--workers", "1"]
+    answer = CliRunner().invoke(main, arguments)
+    assert (2, True) == (answer.exit_code, "3 files read, 0 kept, 3 refused" in answer.output)
+    assert all(path.name in answer.output for path in broken.values())
+    run = perfkit.load(tmp_path / "store")
+    assert ([0, 2, 5], 3) == (run.capture["rank"].tolist(), sum("refused by ingest" in note for note in run.notes))
+    for path, content in whole.items():
+        path.write_bytes(content)
+    answer = CliRunner().invoke(main, arguments)
+    assert (0, True) == (answer.exit_code, "3 files read, 3 kept, 0 refused" in answer.output)
+    run = perfkit.load(tmp_path / "store")
+    assert (list(range(6)), []) == (run.capture["rank"].tolist(), [n for n in run.notes if "refused" in n])
+
+
+def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks before it stay, the others are refused, and the next ingest completes the store."""
+    files, out = folder(tmp_path / "job", 3), tmp_path / "store"
+    written = Path.write_bytes
+
+    def full(self: Path, content: bytes) -> int:
+        if "rank1" in str(self):
+            written(self, content[:10])
+            raise OSError(28, "No space left on device")
+        return written(self, content)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    refused = store.ingest([files], out, workers=1).refused
+    assert (1, True) == (len(refused), "No space left on device" in refused[0].reason)
+    assert [] == [path.name for path in (out / "ranks").iterdir() if path.name.startswith(".") or "rank1" in path.name]
+    monkeypatch.undo()
+    assert Ingested(1, 2, []) == store.ingest([files], out, workers=1)
+
+
+def test_a_file_that_grows_while_it_is_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trace that is still written is not taken; later it is."""
+    files = folder(tmp_path / "job", 2)
+    read, growing = cache.Source.profile, files / "rank1_trace.json.gz"
+
+    def grown(self: cache.Source) -> Any:
+        profile = read(self)
+        if self.path == growing:
+            with growing.open("ab") as file:
+                file.write(gzip.compress(b"\n"))
+        return profile
+
+    monkeypatch.setattr(cache.Source, "profile", grown)
+    made = store.ingest([files], tmp_path / "store", workers=1)
+    assert (1, [growing.name], True) == (made.read, names(made), "the file changed" in made.refused[0].reason)
+    monkeypatch.undo()
+    assert Ingested(1, 1, []) == store.ingest([files], tmp_path / "store", workers=1)
+
+
+def test_what_is_no_store_is_not_written_to(tmp_path: Path) -> None:
+    """A folder with other files, and a store of another version, are refused; damage in a store is named."""
+    files = folder(tmp_path / "job", 2)
+    with pytest.raises(PerfkitError, match="no store of perfkit, and not empty"):
+        store.ingest([files], files)
+    out = tmp_path / "store"
+    store.ingest([files], out, workers=1)
+    next((out / "ranks").glob("rank1*/KERNELS.parquet")).write_bytes(b"PAR1")
+    with pytest.raises(ReadError, match=r"KERNELS\.parquet: damaged"):
+        _ = perfkit.load(out).kernels
+    (out / store.MARK).write_text('{"schema": 99}')
+    with pytest.raises(ReadError, match="version 99"):
+        perfkit.load(out)
+
+
+def test_many_files_are_not_opened_by_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a folder of 20 ranks headers tell ranks and world size; one rank opens one file; a table opens all."""
+    files = folder(tmp_path / "job", 20)
+    opened: list[str] = []
+    original = cache.Source.profile
+    monkeypatch.setattr(cache.Source, "profile", lambda self: opened.append(self.path.name) or original(self))
+    run = perfkit.load(files)
+    assert (list(range(20)), {20}) == (run.headers()["rank"].tolist(), {*run.headers()["world_size"]})
+    assert [] == opened
+    assert 4 * STEPS == len(run.on_rank(7).kernels)
+    assert {"rank7_trace.json.gz"} == {*opened}
+    assert 20 * 4 * STEPS == len(run.kernels)
+
+
+def test_quantiles_and_extremes_merge_exactly() -> None:
+    """The error printed holds against all durations at once, in whichever order the ranks are merged."""
+    rng = np.random.default_rng(3)
+    durations = [np.exp(rng.normal(9, 2, 400)).astype(np.int64) + 1 for _ in range(9)]
+    parts = [ranks.Reduction(durations=_counted(some)) for some in durations]
+    forward, backward = parts[0], parts[-1]
+    for part in parts[1:]:
+        forward = ranks.merged(forward, part)
+    for part in parts[-2::-1]:
+        backward = ranks.merged(part, backward)
+    every = np.sort(np.concatenate(durations))
+    for q in (0.0, 0.01, 0.5, 0.9, 0.999, 1.0):
+        value, low, high = forward.quantile(q)
+        exact = every[int(q * (len(every) - 1))]
+        assert low <= exact <= high
+        assert abs(value - exact) <= ranks.QUANTILE_ERROR * exact
+        assert (value, low, high) == backward.quantile(q)
+
+
+def _counted(durations: np.ndarray) -> dict[int, int]:
+    buckets, counts = np.unique(ranks._buckets(durations), return_counts=True)
+    return dict(zip(buckets.tolist(), counts.tolist(), strict=True))
+
+
+def test_the_bound_on_dropped_kernels_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No name lost more time than `dropped_ns` says, and the largest stay."""
+    monkeypatch.setattr(ranks, "MOST", 5)
+    rng = np.random.default_rng(5)
+    parts, exact = [], dict.fromkeys(map(str, range(12)), 0)
+    for _ in range(6):
+        sums = {name: int(rng.integers(1, 100)) * (200 if name == "3" else 1) for name in exact}
+        kept, dropped_ns = ranks._largest({name: (1, ns, ns, ns) for name, ns in sums.items()})
+        parts.append(ranks.Reduction(kernels=kept, dropped_ns=dropped_ns))
+        exact = {name: exact[name] + ns for name, ns in sums.items()}
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = ranks.merged(whole, part)
+    top = whole.top_kernels().set_index("name")["sum_ns"]
+    assert (5, "3", exact["3"]) == (len(top), top.index[0], top.iloc[0])
+    assert max(ns - int(top.get(name, 0)) for name, ns in exact.items()) <= whole.dropped_ns
+
+
+def test_the_rank_worth_opening_has_a_reason() -> None:
+    """One GPU of ten that is idle for half of its time is named, the others are not."""
+    rows = [(rank, 0, 1, 1, 1, 1, 0, 1000, 900, 50, 50, 0, 50) for rank in range(9)]
+    rows.append((9, 0, 1, 1, 1, 1, 0, 1000, 450, 50, 50, 0, 500))
+    found = ranks.worth_opening(ranks.Reduction(devices=rows).by_device())
+    assert [(9, "idle_frac", 0.5, 0.05)] == list(
+        found[["rank", "figure", "value_frac", "median_frac"]].itertuples(index=False, name=None)
+    )
+
+
+LAYOUTS = {
+    "torchtitan": [f"profile_traces/iteration_{i}/rank{r}_trace.json" for i in (10, 20) for r in range(3)],
+    "Megatron-LM": [f"torch_profile/rank-{r}.json.gz" for r in range(3)],
+    "vLLM": [f"8f3a-rank-{r}.171219549551{r}689047.pt.trace.json.gz" for r in range(3)],
+    "SGLang": [f"{t}.52-TP-{r}.trace.json.gz" for t in (1712195495, 1712195595) for r in range(3)],
+    "tensorboard_trace_handler": [f"node-7_{41 + r}.171219549551{r}689047.pt.trace.json" for r in range(3)],
+}
+
+
+@pytest.mark.parametrize("stated", [True, False])
+@pytest.mark.parametrize("program", LAYOUTS)
+def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None:
+    """The files of each program are ranks 0 to 2, whether traces state them or not; its cycles are of the same rank."""
+    for number, name in enumerate(LAYOUTS[program]):
+        path = tmp_path / "job" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        later = made.BASE + number // 3 * 10**11
+        header = {"distributedInfo": {"rank": number % 3, "world_size": 3}} if stated else {}
+        write = made.packed if name.endswith(".gz") else made.printed
+        write(path, made.trace(*events(number % 3), baseTimeNanoseconds=later, **header))
+    run = perfkit.load(tmp_path / "job")
+    rank_of = dict(zip(run.capture["path"], run.capture["rank"], strict=True))
+    assert {str(tmp_path / "job" / name): n % 3 for n, name in enumerate(LAYOUTS[program])} == rank_of
+    store.ingest([tmp_path / "job"], tmp_path / "store", workers=1)
+    assert run.reduced.by_device().equals(perfkit.load(tmp_path / "store").reduced.by_device())
+
+
+def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:
+    """`nsys profile -o report.%q{SLURM_PROCID}`: a pattern finds ranks 0, 2 and 10; a wrong one is refused."""
+    (tmp_path / "job" / "node0").mkdir(parents=True)
+    for rank in (0, 2, 10):
+        nsys_files.sqlite(tmp_path / "job" / "node0" / f"report.{rank}.sqlite", nsys_files.capture())
+    pattern = r"report\.(\d+)\."
+    assert [0, 2, 10] == perfkit.load(tmp_path / "job", rank_regex=pattern).capture["rank"].tolist()
+    store.ingest([tmp_path / "job"], tmp_path / "store", workers=1, rank_regex=pattern)
+    assert [0, 2, 10] == perfkit.load(tmp_path / "store").capture["rank"].tolist()
+    with pytest.raises(PerfkitError, match="put the digits of the rank"):
+        perfkit.load(tmp_path / "job", rank_regex="report")
