@@ -77,12 +77,13 @@ class Peaks:
 
     `flops_per_s` maps a precision to dense FLOP/s (OP/s for integers); no source states those in `computed`.
     `memory_bytes_per_s` and `tdp_w` are the data sheet's; `source` and `as_of` say where they come from and when
-    that was read.
+    that was read. `nvlink_bytes_per_s` is of all links of the GPU, both directions together.
     """
 
     name: str
     flops_per_s: Mapping[str, float]
     memory_bytes_per_s: float | None = None
+    nvlink_bytes_per_s: float | None = None
     key: str = ""
     compute_capability: str = ""
     clock_hz: float | None = None
@@ -167,6 +168,7 @@ def _slice(name: str, whole: str, profile: str) -> Peaks | None:
         also_named=(),
         flops_per_s=MappingProxyType({precision: value * part for precision, value in sheet.flops_per_s.items()}),
         memory_bytes_per_s=None,
+        nvlink_bytes_per_s=None,
         key="",
         tdp_w=None,
         sm_count=count,
@@ -254,6 +256,7 @@ def _peaks(row: dict[str, str]) -> Peaks:
         name=row[_NAME].strip(),
         flops_per_s=MappingProxyType({precision: value for precision, value in flops.items() if value is not None}),
         memory_bytes_per_s=scaled(_BANDWIDTH, 1e9),
+        nvlink_bytes_per_s=scaled("nvlink_gbs_bidir", 1e9),
         key=row["key"].strip(),
         compute_capability=row["compute_capability"],
         clock_hz=scaled("boost_mhz", 1e6),

@@ -14,12 +14,18 @@ import numpy as np
 import pandas as pd
 
 from perfkit.charts import roofline as charts_roofline
-from perfkit.charts import theme
+from perfkit.charts import shares, theme
 from perfkit.charts.monitor_lines import COLOURS
 from perfkit.charts.roofline import BYTES, FLOPS, HEIGHT, LEVELS, ROOF_COLOUR, Frame, axes_of, precision, rate
 from perfkit.charts.theme import FAMILY_COLOURS, WIDTH, colours, hover, ink, inline, known, layered, need, nothing
 from perfkit.format import TIME, Unit, duration, number, percent, printable, size, unit
 
+PHASE_COLOURS = {
+    "forward pass": theme.KIND_COLOURS["computation"],
+    "backward pass": FAMILY_COLOURS["convolution"],
+    "optimizer step": FAMILY_COLOURS["optimizer"],
+    "rest of the iteration": theme.KIND_COLOURS["idle"],
+}
 SHEET, MEASURED = "data sheet", "measured"
 OPERATIONS = ("operation", "family", "intensity", "flops", "bytes", "attainable_flops_per_s", "peak_frac", "bound")
 ROOFLINE_PICTURE = "Roofline on logarithmic axes, a point for each typical operation"
@@ -176,6 +182,37 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
         _iterations_notes(rows, len(ranks)),
         picture=ITERATIONS_PICTURE,
         size=(WIDTH, 200),
+    )
+
+
+def phases(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
+    """Draw how an iteration of each log splits into its phases.
+
+    `frame`: columns rank, phase (as in PHASE_COLOURS) and median_ns, as from `diagnosis.machine.phases`.
+    """
+    need(frame, "rank", "phase", "median_ns")
+    known(frame, "phase", PHASE_COLOURS)
+    rows = frame[frame["median_ns"] > 0]
+    if rows.empty:
+        return nothing(title or "No phases", "The log prints no time of a forward or backward pass.")
+    rows = rows.sort_values("rank", kind="stable", ignore_index=True)
+    share = rows["median_ns"] / rows.groupby("rank")["median_ns"].transform("sum")
+    begin, end = shares.ends(share, rows["rank"])
+    told = {"share": share.map(percent), "told": rows["median_ns"].map(duration)}
+    label = "log " + rows["rank"].astype(str) if len(set(rows["rank"])) > 1 else "iteration"
+    drawn = pd.DataFrame({"label": label, "phase": rows["phase"], "begin": begin, "end": end, **told})
+    most = drawn.iloc[share.argmax()]
+    shades = colours(PHASE_COLOURS, {}, drawn["phase"])
+    tips = hover("label", "phase", "share", ("told", "time"))
+    return layered(
+        [
+            shares.bars(drawn, "phase", shades, axis="share of the iteration", shown=tips),
+            shares.figures(drawn, "phase", ["forward pass"]),
+        ],
+        title or f"The {most['phase']} takes {most['share']} of the {most['label'].replace('log', 'iteration of log')}",
+        "Medians over the iterations of the log.",
+        picture=f"Stacked bar of {', '.join(drawn['phase'].unique())}",
+        size=(WIDTH, alt.Step(34)),
     )
 
 

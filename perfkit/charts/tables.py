@@ -82,6 +82,8 @@ STYLE = (
     ".perfkit-table.perfkit-table .n{text-align:right}"
     ".perfkit-table.perfkit-table .t{white-space:normal;overflow-wrap:anywhere;min-width:14em;max-width:36em}"
     ".perfkit-table p{margin:.4em 0;opacity:.75}"
+    "@media (max-width:600px){.perfkit-table.perfkit-table caption{position:sticky;left:0;white-space:normal;"
+    "max-width:calc(100vw - 2.5rem)}}"
 )
 PAGE = 10  # rows seen at once
 MOST = 1_000  # rows: some 0.2 MB of HTML

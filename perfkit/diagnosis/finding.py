@@ -164,6 +164,11 @@ class Gain:
     whole: str = "the run"
 
     @property
+    def is_known(self) -> bool:
+        """Whether the range says anything: not where it begins at nothing and ends beyond WIDE."""
+        return math.isfinite(self.high) and (self.low >= LEAST or self.high <= WIDE)
+
+    @property
     def likely(self) -> str:
         """The speed-up that a replay of the run predicts, "unknown" where nothing was replayed."""
         return f"{_factor(self.low)}x" if self.low >= LEAST else "unknown" if self.high >= LEAST else self.best
@@ -171,7 +176,7 @@ class Gain:
     @property
     def best(self) -> str:
         """The speed-up in the best case."""
-        if math.isinf(self.high):
+        if not self.is_known:
             return "unknown"
         return f"{_factor(self.high)}x" if self.high >= LEAST else "below 1 %" if self.high > 1 else "none"
 
@@ -179,10 +184,10 @@ class Gain:
     def text(self) -> str:
         """The range as people read it.
 
-        >>> [Gain(1.0, high, "").text for high in (2.5, 1.00094, 1.0, math.inf)], Gain(1.5, 1.6, "").text
+        >>> [Gain(1.0, high, "").text for high in (2.5, 1.00094, 1.0, 19.8)], Gain(1.5, 1.6, "").text
         (['up to 2.5x', 'below 1 %', 'none', 'unknown'], '1.5x to 1.6x')
         """
-        if math.isinf(self.high):
+        if not self.is_known:
             return "unknown" if self.low < LEAST else f"{_factor(self.low)}x or more"
         if self.low < LEAST:
             return f"up to {self.best}" if self.high >= LEAST else self.best

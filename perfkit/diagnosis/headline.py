@@ -138,7 +138,7 @@ def speaking(gain: Gain) -> str:
     ('Fixing this makes the run about 4.6 times faster.', 'Fixing this makes the run at most 1.5 times faster.', \
 'Fixing this saves less than 1 % of the time.')
     """
-    if math.isinf(gain.high) or (gain.low < LEAST and gain.high > WIDE):
+    if not gain.is_known:
         return f"The recording does not show how much faster {gain.whole} can get."
     if gain.high < LEAST:
         return "Fixing this saves less than 1 % of the time." if gain.high > 1 else ""
@@ -299,7 +299,7 @@ def _losses(findings: Sequence[Finding]) -> list[Finding]:
 
 def _gain(gain: Gain) -> tuple[str, str]:
     """Return the value and the remark of the tile of gains."""
-    if math.isinf(gain.high) or (gain.low < LEAST and gain.high > WIDE):
+    if not gain.is_known:
         return "not known", "the recording does not show it"
     if gain.low < LEAST:
         return f"up to {gain.best}", "best case, all findings fixed"
@@ -310,7 +310,7 @@ def saved(gain: Gain, figures: Mapping[str, Figure]) -> str:
     """Return the time that a gain saves in a step, or else in the run, from the likely to the best case; or nothing."""
     named = (("step_median_ns", "step"), ("span_ns", "run"))
     id, what = next(((id, what) for id, what in named if id in figures and not _is_outside(id, figures)), ("", ""))
-    if not id or gain.whole != Gain.whole or gain.high < LEAST or math.isinf(gain.high):
+    if not id or gain.whole != Gain.whole or gain.high < LEAST or not gain.is_known:
         return ""
     whole = figures[id].value
     ends = [duration(whole * (1 - 1 / factor)) for factor in (gain.low, gain.high) if factor >= LEAST]

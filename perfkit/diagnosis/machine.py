@@ -3,9 +3,9 @@
 Peaks are those of the data sheet of the GPU that the run names, with what `perfkit baseline` measured beside them;
 there is no default GPU. Operations are held against measured roofs where both of them are, else the data sheet's.
 
-Ceilings are those of `perfkit.diagnosis.machine`. A training is a log of DeepSpeed or Megatron; its figures are medians
-over its iterations, since the first ones compile and fill caches; a window chooses those whose line was written in it.
-Its share of the peak (MFU) is held against the 16-bit tensor peak, in which such trainings compute most.
+A training is a log of DeepSpeed or Megatron; its figures are medians over its iterations, since the first ones compile
+and fill caches; a window chooses those whose line was written in it. Its share of the peak (MFU) is held against the
+16-bit tensor peak, in which such trainings compute most.
 
 Thresholds: NCCL's ring reaches 0.82 of NVLink's line rate on eight H100 (370 of 450 GB/s, NVIDIA/nccl-tests issue
 212), and operations of published logs of eight A100 or H100 at least 0.75; below 0.6 something is wrong, and below 0.4,
@@ -16,11 +16,9 @@ Megatron-LM, Llama 3; the guide's symptom of bottleneck 1 is below 0.4).
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import pandas as pd
 
@@ -92,6 +90,7 @@ TRAINING = {
     ),
 }
 _NAMES = ("step_ns", "tokens_per_s", "samples_per_s", "flops_per_s")  # of the same, as columns
+PHASES = {"forward_ns": "forward pass", "backward_ns": "backward pass", "step_ns": "optimizer step"}
 _TIMES = ("forward_ns", "backward_ns", "forward_flops_per_s", "world_size_count", "step_ns")
 MEASURE = "perfkit baseline gemm, then perfkit report RUN --peaks baseline.csv"
 MEMORY = {
@@ -186,17 +185,10 @@ def line_rate(view: Selection, *, peaks: str = "") -> LineRate:
     found = machine(view, peaks=peaks)
     # A bridge joins two cards; that these two have one is in a log of NCCL only.
     joined = ranks == 2 and view.run.links["path"].eq("NVL").any()
-    both = _nvlink(found.peaks.key) if found.peaks and (joined or "sxm" in found.peaks.key) else None
+    both = found.peaks.nvlink_bytes_per_s if found.peaks and (joined or "sxm" in found.peaks.key) else None
     if both is None:
         return LineRate(None, f"the data sheet of {found.name or 'the GPU'} gives no speed of links between all GPUs")
     return LineRate(both / 2, f"NVLink of {found.name}, one direction, from its data sheet")
-
-
-def _nvlink(key: str) -> float | None:
-    """Return the bytes/s of a GPU's NVLink in both directions, None where the data sheet says none."""
-    with Path(hardware.__file__).with_name("gpus.csv").open(encoding="utf-8", newline="") as file:
-        cell = next((row["nvlink_gbs_bidir"] for row in csv.DictReader(file) if row["key"] == key), "")
-    return float(cell) * 1e9 if cell else None
 
 
 def trainings(view: Selection) -> pd.DataFrame:
@@ -204,17 +196,21 @@ def trainings(view: Selection) -> pd.DataFrame:
 
     Columns by rank: `rank` int32; `gpus` Int64, GPUs that train together, NA where not told; `step_ns`, `tokens_per_s`,
     `samples_per_s` of all GPUs, `flops_per_s` of one GPU, float64, NaN where the log does not say it;
-    `iterations_count`
-    int64, iterations with a time.
+    `iterations_count` int64, iterations with a time.
     """
-    samples = _readings(view)
-    samples = samples[_is_chosen(samples, view)]
-    by_metric = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
-    medians = by_metric.reindex(columns=[*TRAINING, *_TIMES]).astype("float64")
+    samples, medians = _medians(view)
     counted = samples["rank"][samples["metric"] == "iteration_ns"].value_counts().reindex(medians.index, fill_value=0)
     table = pd.DataFrame({"rank": medians.index, "gpus": medians["world_size_count"].astype("Int64").array})
     columns = {name: medians[metric].to_numpy() for metric, name in zip(TRAINING, _NAMES, strict=True)}
     return table.assign(**columns, iterations_count=counted.to_numpy("int64")).astype({"rank": "int32"})
+
+
+def _medians(view: Selection) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the chosen readings of the logs, and the median of each metric by rank; NaN where a log has none."""
+    samples = _readings(view)
+    samples = samples[_is_chosen(samples, view)]
+    medians = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
+    return samples, medians.reindex(columns=[*TRAINING, *_TIMES]).astype("float64")
 
 
 def _readings(view: Selection) -> pd.DataFrame:
@@ -244,6 +240,19 @@ def iterations(view: Selection) -> pd.DataFrame:
     table = groups.agg(time_ns=("time_ns", "first"), count=("value", "size"), chosen=("chosen", "any"))
     table = table.assign(median_ns=value.median(), least_ns=value.min(), most_ns=value.max()).reset_index()
     return table[["rank", "time_ns", "count", "median_ns", "least_ns", "most_ns", "chosen"]]
+
+
+def phases(view: Selection) -> pd.DataFrame:
+    """Return how long the phases of an iteration take in each log that prints them (DeepSpeed).
+
+    Columns by rank: `rank` int32; `phase` str, forward pass, backward pass, optimizer step, or rest of the iteration;
+    `median_ns` float64, at least 0. No rows where no log prints a pass and the iteration.
+    """
+    medians = _medians(view)[1][[*PHASES, "iteration_ns"]].dropna(subset=["forward_ns", "iteration_ns"])
+    medians = medians.rename(columns=PHASES).fillna(0.0)
+    medians["rest of the iteration"] = (medians.pop("iteration_ns") - medians.sum(axis=1)).clip(lower=0.0)
+    long = medians.melt(var_name="phase", value_name="median_ns", ignore_index=False).reset_index()
+    return long.sort_values("rank", kind="stable", ignore_index=True).astype({"rank": "int32"})
 
 
 def share(view: Selection, *, peaks: str = "") -> Share:
@@ -329,8 +338,7 @@ def _bandwidths(view: Selection, limit: LineRate) -> Iterator[Figure]:
         label = str(row["operation"]).replace("_", "-").capitalize()
         placement = "" if pd.isna(row["placement"]) else f", {str(row['placement']).replace('_', ' ')} (the slower)"
         definition = f"bus bandwidth of messages larger than half the largest size, {row['ranks']} ranks{placement}"
-        name, value = f"baseline_{row['operation']}", float(row["bus_bytes_per_s"])
-        source = "communication.plateau"
+        name, value, source = f"baseline_{row['operation']}", float(row["bus_bytes_per_s"]), "communication.plateau"
         yield Figure(f"{name}_bytes_per_s", f"{label} bandwidth", value, "bytes/s", definition, source)
         if limit.bytes_per_s:
             definition = f"bus bandwidth over {size(limit.bytes_per_s)}/s: {limit.why}. Switches can exceed it"
@@ -371,13 +379,10 @@ def _trainings(view: Selection) -> Iterator[Figure]:
 
 def _optimizers(view: Selection) -> Iterator[Figure]:
     """Yield how long the optimizer's step takes, where a log of DeepSpeed prints it beside the iteration."""
-    samples = _readings(view)
-    samples = samples[_is_chosen(samples, view)]
-    medians = samples.pivot_table(index="rank", columns="metric", values="value", aggfunc="median")
-    logs = len(medians)
-    medians = medians.reindex(columns=["step_ns", "iteration_ns"]).dropna()
-    for rank, step, whole in medians[medians["iteration_ns"] > 0].itertuples(name=None):
-        suffix, of = _apart(rank, logs)
+    medians = _medians(view)[1]
+    timed = medians[["step_ns", "iteration_ns"]].dropna().query("iteration_ns > 0")
+    for rank, step, whole in timed.itertuples(name=None):
+        suffix, of = _apart(rank, len(medians))
         share, definition = min(step / whole, 1.0), "median time of the optimizer's step, after both passes"
         yield Figure(f"baseline_optimizer_ns{suffix}", f"Optimizer step{of}", float(step), "ns", definition, "SAMPLES")
         definition = "share of the iteration's time that the optimizer's step takes"
@@ -427,12 +432,13 @@ def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what benchmarks of communication and logs of trainings show."""
     yield from _bandwidth(known)
     nothing = Gain(1.0, math.inf, OF_LINKS)
-    if share := known.get(TCP):
-        title = f"NCCL runs {share.text} of its network connections over TCP instead of InfiniBand or RoCE"
-        yield tell("network_tcp", title, "high", f"{share.label}: {share.definition}.", (share,), nothing)
-    if share := known.get(BY_HOST):
-        title = f"NCCL runs {share.text} of its network connections by way of host memory (no GPUDirect RDMA)"
-        yield tell("network_by_host", title, "medium", f"{share.label}: {share.definition}.", (share,), nothing)
+    for id, rule, level, how in (
+        (TCP, "network_tcp", "high", "over TCP instead of InfiniBand or RoCE"),
+        (BY_HOST, "network_by_host", "medium", "by way of host memory (no GPUDirect RDMA)"),
+    ):
+        if share := known.get(id):
+            title = f"NCCL runs {share.text} of its network connections {how}"
+            yield tell(rule, title, level, f"{share.label}: {share.definition}.", (share,), nothing)
     for name, share in known.items():
         if name.startswith(MFU):
             yield from _training(share)
@@ -454,15 +460,13 @@ def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
     others = f"; {len(rates) - len(low)} other operations reach more" if len(rates) > len(low) else ""
     text = f"Bus bandwidth of the largest messages: {listed}{others}. {slowest.label}: {slowest.definition}."
     level = "high" if slowest.value < POOR_RATE else "medium"
-    gain = Gain(1.0, math.inf, OF_LINKS)
     evidence = tuple(dict.fromkeys(figure for pair in zip(low, reached, strict=True) for figure in pair))
-    yield tell("bus_bandwidth", title, level, text, evidence, gain)
+    yield tell("bus_bandwidth", title, level, text, evidence, Gain(1.0, math.inf, OF_LINKS))
 
 
 def _training(share: Figure) -> Iterator[Finding]:
     text = f"{share.label}: {share.definition}."
-    of = share.label.partition(", ")[2]
-    whose = f" of {of}" if of else ""
+    whose = f" of {of}" if (of := share.label.partition(", ")[2]) else ""
     if share.value > SUSPICIOUS_MFU:
         title = f"An MFU{whose} of {share.text} is more than any published training reaches"
         gain = Gain(1.0, 1.0, "the figure is doubtful, not the program: the right peak or count makes the figure lower")

@@ -296,8 +296,8 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
         for finding, step in ((f, step) for f in ordered for step in f.advice.get(horizon, ())):
             if step not in seen:
                 seen.add(step)
-                is_known = LEAST <= finding.gain.high < math.inf
-                reason = theme(finding.rule) + (f", {finding.gain.text}" if is_known else "")
+                is_told = finding.gain.is_known and finding.gain.high >= LEAST
+                reason = theme(finding.rule) + (f", {finding.gain.text}" if is_told else "")
                 told.setdefault(horizon, []).append(Advised(step, reason, finding.place, snippets().get(step, "")))
     return told
 
@@ -367,7 +367,7 @@ def gains(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Sele
     rows: list[tuple[str, ...]] = [
         (f.title, f.gain.likely, f.gain.best, saved(f.gain, figures), _shortly(f.gain.reason))
         for f in findings
-        if LEAST <= f.gain.high < math.inf or f.gain.low >= LEAST
+        if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)
     ]
     combined = together(findings, figures, view) if len(rows) > 1 else None
     if combined:

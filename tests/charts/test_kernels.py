@@ -16,7 +16,7 @@ from frames import kernels
 import perfkit
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.charts import kernels as charts_kernels
-from perfkit.charts.kernels import bars, formats, stalled_kernels, stalls
+from perfkit.charts.kernels import bars, formats, of_peak, stalled_kernels, stalls
 from perfkit.errors import SchemaError
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -42,6 +42,22 @@ def test_longest_first_and_the_rest_in_one_bar(checked: Check) -> None:
     assert [("a", 60, "60.0 %", 2), ("b", 25, "25.0 %", 2), ("2 other kernels", 15, "15.0 %", 4)] == drawn
     assert "a takes 60.0 % of GPU kernel time" == spec["title"]["text"]
     assert "GPU time (µs)" == spec["layer"][0]["encoding"]["x"]["title"]
+
+
+def test_throughput_of_a_kernel_is_the_mean_over_its_time(checked: Check) -> None:
+    """Launches of 30 and 10 µs at 20 and 60 % of the compute peak reach 30 % together; what was not measured is not."""
+    nan = float("nan")
+    rows = [
+        ("gemm", 30_000, 0.2, 0.5),
+        ("gemm", 10_000, 0.6, 0.5),
+        ("copy<", 50_000, nan, 0.9),
+        ("none", 9e9, nan, nan),
+    ]
+    spec = checked(of_peak(pd.DataFrame(rows, columns=["name", "dur_ns", "sm_frac", "memory_frac"]), top=2))
+    drawn = [(row["label"], row["unit"], row["told"], row["time"]) for row in _rows(spec)]
+    assert [("gemm", "compute", "30.0 %", "40.0 µs")] == drawn[:1]
+    assert {("copy<", "memory", "90.0 %", "50.0 µs"), ("gemm", "memory", "50.0 %", "40.0 µs")} == set(drawn[1:])
+    assert "copy< reaches 90.0 % of the memory peak" == spec["title"]["text"]
 
 
 def test_one_kernel_left_over(checked: Check) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from perfkit.analysis import llm_operations
 from perfkit.analysis.scaling import scaling
-from perfkit.charts.machine import LINE, iterations, roofline, scaling_efficiency
+from perfkit.charts.machine import LINE, iterations, phases, roofline, scaling_efficiency
 from perfkit.charts.roofline import HEIGHT
 from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
@@ -123,6 +123,17 @@ def test_points_in_time_and_their_median(checked: Check) -> None:
     assert spec["title"]["text"] == "The median iteration takes 310 ms, the first 900 ms"
     assert "(ms)" in points(spec)["encoding"]["y"]["title"]
     assert "(s)" in points(spec)["encoding"]["x"]["title"]
+
+
+def test_phases_share_an_iteration(checked: Check) -> None:
+    """Of 400 ms the forward pass takes 100 and the backward pass 300; a phase of no time has no part."""
+    frame = pd.DataFrame({"rank": 0, "phase": ["forward pass", "backward pass", "optimizer step"]})
+    spec = checked(phases(frame.assign(median_ns=[100 * MS, 300 * MS, 0.0])))
+    drawn = [(row["phase"], row["begin"], row["end"], row["told"]) for row in spec["layer"][0]["rows"]]
+    assert [("forward pass", 0, 0.25, "100 ms"), ("backward pass", 0.25, 1, "300 ms")] == drawn
+    assert "The backward pass takes 75.0 % of the iteration" == spec["title"]["text"]
+    two = pd.concat([frame.assign(median_ns=1.0), frame.assign(rank=1, median_ns=[1.0, 1.0, 8.0])])
+    assert "The optimizer step takes 80.0 % of the iteration of log 1" == checked(phases(two))["title"]["text"]
 
 
 def test_iterations_outside_the_window_are_fainter(checked: Check) -> None:

@@ -35,6 +35,19 @@ def peaks(folder: Path, tflops: float) -> str:
     return str(path)
 
 
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        (FLOPS_PROFILER, [76.67, 108.02, 0.03409, 184.73 - 76.67 - 108.02 - 0.03409]),
+        (MEGATRON, []),
+    ],
+)
+def test_phases_are_those_that_the_log_prints(profiles: Path, name: str, parts: list[float]) -> None:
+    """Passes, optimizer and iteration in ms, read in the file; Megatron prints iterations alone."""
+    found = diagnosis.machine.phases(perfkit.select(perfkit.load(profiles / "monitor" / name)))
+    assert pytest.approx(parts, abs=1e-6) == (found["median_ns"] / 1e6).tolist()
+
+
 def all_reduce(folder: Path, *rates: float) -> Path:
     """A log of eight H100 SXM on one node: messages of 2, 4, 8 ... GiB at these bus bandwidths, GB/s."""
     rows = []

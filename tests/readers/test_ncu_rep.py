@@ -283,6 +283,7 @@ def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, with_code: Any) -
                 over.wait(2)  # Python drops an interrupt that comes while it runs a destructor: then once more
 
     thread = threading.Thread(target=interrupt)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -290,6 +291,7 @@ def test_an_interrupt_leaves_no_process_behind(tmp_path: Path, with_code: Any) -
     finally:
         over.set()
         thread.join()
+        signal.signal(signal.SIGINT, before)
     assert_gone(path)
 
 

@@ -19,7 +19,7 @@ from perfkit.diagnosis.finding import Figure, Finding, Gain
 from perfkit.diagnosis.headline import _who, achievable, headline, ranked, saved, speaking
 from perfkit.report import pages
 from perfkit.report.blocks import FIRST, plan
-from perfkit.report.notebooks import sample
+from perfkit.report.notebooks import presentable, recorded, sample
 from perfkit.report.pages import BROWSERS
 
 WORDS, PIXELS = 900, 4500
@@ -37,6 +37,10 @@ KINDS = {
     "monitor/lessizzmore__create-a3mega__nccl_test_2node_h100.txt": ("337 GB/s", ("All-reduce",)),
     "monitor/deepspeed_flops_profiler_bert_large.txt": ("185 ms", ("Step time", "Throughput")),
 }
+
+
+# Connections have no time and no speed: their tiles are the picture.
+WITHOUT_PICTURE = ["monitor/nccl_debug_info_h20_issue1189.txt"]
 
 
 class Words(HTMLParser):
@@ -141,6 +145,11 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
         "failures": [],
     }
     assert 100 < len(pages.markdown(content).split()) <= WORDS
+    name = "0_executive_summary"
+    executed = outputs([name], {"profile": str(profiles / path)}, done=lambda _: None)[name]
+    kept = presentable(executed, recorded(view.run))
+    drawn = [output.data for cell in kept.cells for output in cell.get("outputs", [])]
+    assert sum(any("vega" in mime for mime in data) for data in drawn) == (path not in WITHOUT_PICTURE)
 
 
 def test_only_gpus_that_worked_are_counted(profiles: Path) -> None:
@@ -160,6 +169,8 @@ def test_findings_rank_by_the_time_they_save() -> None:
     """2x saves 50 % of the time, so 1 to 2x 25 %, 1.5 to 1.6x 35 %; what is doubted comes last, unknown saves none."""
     given = [finding("a", 1, 2), finding("b", 1.5, 1.6), finding("c", 5, 6, "low"), finding("d", 1, math.inf)]
     assert ["b", "a", "d", "c"] == [f.rule for f in ranked(given)]
+    told = report.blocks.gains([*given, finding("e", 1, 19.8)], {})
+    assert ["b", "a", "c"] == told["finding"].tolist(), "a bound of 19.8x is not known either"
     assert achievable(Gain(1.5, 1.6, "")) == pytest.approx((1 / 3 + 0.375) / 2)
 
 

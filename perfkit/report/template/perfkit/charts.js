@@ -1,7 +1,7 @@
 const lines = (text, size, width) =>
   (text.match(new RegExp(`.{1,${Math.max(Math.floor(width / size), 20)}}(\\s|$)`, "g")) ?? [text]).map((line) => line.trim());
 
-// Breaks long titles, and gives legends no more columns than there is room for.
+// Breaks long titles, gives legends no more columns than there is room for, and labels less of a narrow screen.
 function fitted(spec, width, isWhole) {
   if (isWhole && typeof spec.title === "string") spec.title = { text: spec.title };
   for (const [part, size] of [["text", 8.4], ["subtitle", 6.4]]) {
@@ -10,6 +10,7 @@ function fitted(spec, width, isWhole) {
   }
   for (const [name, value] of Object.entries(spec)) {
     if (name === "legend" && value?.columns) value.columns = Math.max(1, Math.min(value.columns, Math.floor(width / 170)));
+    else if (name === "labelLimit" && width < 600) spec[name] = Math.min(value, 0.4 * width);
     else if (name !== "data" && name !== "datasets" && value && typeof value === "object") fitted(value, width, false);
   }
 }
