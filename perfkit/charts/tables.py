@@ -148,14 +148,16 @@ def card(frame: pd.DataFrame, *, caption: str = "") -> Shown:
 
 
 def _html(made: list[Cells], caption: str, total: int, rows: int) -> str:
+    label = escape(printable(caption or "Table", LONG))
+    if not total:
+        return f"<p>{label}: no rows.</p>"
     head = "".join(f'<th scope="col"{align(c)}>{escape(c.header)}</th>' for c in made)
     body = "".join(
         "<tr>" + "".join(f"<td{align(c)}>{cell}</td>" for c, cell in zip(made, cells, strict=True)) + "</tr>"
         for cells in zip(*(c.cells for c in made), strict=True)
     )
-    label = escape(printable(caption or "Table", LONG))
     named = f"<caption>{label}</caption>" if caption else ""
-    note = f"<p>{total - rows:,} more rows are not shown.</p>" if total > rows else "" if total else "<p>No rows.</p>"
+    note = f"<p>{total - rows:,} more rows are not shown.</p>" if total > rows else ""
     return (
         f'<div class="perfkit-table" role="region" aria-label="{label}" tabindex="0"><style>{STYLE}</style>'
         f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{note}</div>"
@@ -311,6 +313,9 @@ def again() -> str:
 
 
 def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, total: int) -> str:
+    label = escape(printable(caption or "Table", LONG))
+    if not total:
+        return f"<p>{label}: no rows.</p>"
     names = [escape(str(name)) for name in seen]  # by which a click on a row finds the time that it leads to
     heads = (
         f'<th scope="col"{align(c)} data-column="{n}">{escape(c.header)}' for c, n in zip(made, names, strict=True)
@@ -318,7 +323,6 @@ def _searchable_html(seen: pd.DataFrame, made: Sequence[Cells], caption: str, to
     head = "".join(f"{each}</th>" for each in heads)
     columns = [_cells(seen.iloc[:, place], cells) for place, cells in enumerate(made)]
     body = "".join(f"<tr>{''.join(cells)}</tr>" for cells in zip(*columns, strict=True))
-    label = escape(printable(caption or "Table", LONG))
     named = f'<div class="perfkit-caption">{label}</div>' if caption else ""
     left_out = f"{total - len(seen):,} more rows are neither in the table nor in the CSV"
     # the dot goes where the link goes: a printed page has neither

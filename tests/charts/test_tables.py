@@ -143,7 +143,7 @@ def test_commands_are_not_cut() -> None:
 
 def test_an_empty_frame_says_so() -> None:
     """No rows is an answer, not an empty box."""
-    assert "No rows." in show(pd.DataFrame({"a_ns": pd.Series([], dtype="int64")})).html
+    assert "<p>Table: no rows.</p>" == show(pd.DataFrame({"a_ns": pd.Series([], dtype="int64")})).html
 
 
 def test_the_table_has_a_name_for_screen_readers() -> None:
@@ -171,7 +171,7 @@ def test_a_card_shows_the_first_row_with_units() -> None:
     html = card(frame, caption="Kernel").html
     assert "<td>name</td><td>&lt;b&gt;</td>" in html
     assert "<td>total (ms)</td><td>2.50</td>" in html
-    assert "No rows." in card(frame.head(0)).html
+    assert "<p>Table: no rows.</p>" == card(frame.head(0)).html
 
 
 HOSTILE = ["<script>alert(1)</script>", "<img src=x onerror=alert(1)>&amp;", '"><svg onload=alert(1)>']
@@ -283,13 +283,15 @@ def test_rows_beyond_the_limit_of_a_searchable_table_are_counted() -> None:
     assert "more rows" not in searchable(pd.DataFrame({"count": range(7)})).html
 
 
-def test_an_empty_table_has_its_header() -> None:
-    """Nothing to show is no mistake."""
+def test_an_empty_table_is_a_sentence() -> None:
+    """Nothing to show is no mistake, and no box of headers."""
     empty = pd.DataFrame({"name": pd.Series(dtype="category"), "total_ns": pd.Series(dtype="int64")})
     made = searchable(empty, caption="K")
-    assert ["name", "total (ns)"] == [text for text, _ in _Page(made.html).cells]
-    assert "K: 0 rows of name, total (ns)" == repr(made)
-    assert "name,total_ns\n" == csv(made.html)
+    assert "<p>K: no rows.</p>" == made.html
+    assert ("K: 0 rows of name, total (ns)", ["name", "total_ns"]) == (
+        repr(made),
+        list(empty if made.data is None else made.data),
+    )
 
 
 def test_the_table_can_be_read_without_its_scripts() -> None:
