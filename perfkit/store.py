@@ -159,11 +159,14 @@ def _check_version(mark: Path) -> None:
 
 
 def _tasks(paths: Sequence[Path], out: Path, rank_regex: str) -> list[_Task]:
-    """Return the files to read in a fixed order, also files that look like the others and are no profiles."""
+    """Return the files to read in a fixed order, also files of a given folder that look like its profiles and are none.
+
+    The folder around a file that was named itself is not searched: what else lies there was not asked for.
+    """
     ranked = pattern(rank_regex)
     found, _ = discovered(paths, deep=True)
     tasks = [_Task(str(out), str(one.path), one.reader, rank_in(one.path, ranked)) for one in found]
-    shapes = {(Path(task.path).parent, _shape(task.path)) for task in tasks}
+    shapes = {(one.path.parent, _shape(str(one.path))) for one in found if not one.is_given}
     read = {task.path for task in tasks}
     for folder in sorted({folder for folder, _ in shapes}):
         broken = (str(p) for p in sorted(folder.iterdir()) if p.name.endswith(TRACES) and str(p) not in read)

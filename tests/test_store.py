@@ -139,6 +139,17 @@ def test_broken_ranks_are_named_and_a_second_ingest_completes_the_store(tmp_path
     assert (list(range(6)), []) == (run.capture["rank"].tolist(), [n for n in run.notes if "refused" in n])
 
 
+def test_files_that_were_not_named_are_not_refused(tmp_path: Path) -> None:
+    """Two of five files are named: the store holds these two, and nothing says that the other three are broken."""
+    files = folder(tmp_path / "job", 5)
+    (files / "rank7_trace.json.gz").write_bytes(b"")
+    named = [files / f"rank{rank}_trace.json.gz" for rank in (1, 3)]
+    assert Ingested(2, 0, []) == store.ingest(named, tmp_path / "store", workers=1)
+    run = perfkit.load(tmp_path / "store")
+    assert ([1, 3], []) == (run.capture["rank"].tolist(), [note for note in run.notes if "refused" in note])
+    assert ["rank7_trace.json.gz"] == names(store.ingest([files], tmp_path / "all", workers=1))
+
+
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranks before it stay, the others are refused, and the next ingest completes the store."""
     files, out = folder(tmp_path / "job", 3), tmp_path / "store"
