@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.ranks import common, extents, reach
 from perfkit.errors import PerfkitError
 from perfkit.names.families import FAMILIES, family
 from perfkit.names.parsing import matching
@@ -61,16 +62,14 @@ class Selection:
         """The time over which GPUs are measured: the window, else that of each of several ranks, else None.
 
         Ranks on one clock are measured from the first to the last operation of all chosen GPUs, but no rank before
-        its first or after its last recorded event. None: each rank over its own operations.
+        its first or after its last recorded event (`analysis.ranks.extents`). None: each rank over its own operations.
         """
-        operations = (self.all_kernels, self.copies)
-        ranks = sorted({int(rank) for frame in operations for rank in frame["rank"].unique()})
+        ranks = {int(rank) for frame in (self.all_kernels, self.copies) for rank in frame["rank"].unique()}
         if self.window is not None or len(ranks) < 2 or not self.run.is_on_one_clock:
             return self.window
-        seen = _extents((*operations, self.api_calls, self.ranges, self.ops))
-        run = _extents(operations)
-        first, last = int(run["first"].min()), int(run["last"].max())
-        return {r: (max(first, int(seen["first"][r])), min(last, int(seen["last"][r]))) for r in ranks}
+        of_ranks = (self._on_ranks(frame) for frame in (self.run.kernels, self.run.copies))
+        recorded = extents(*of_ranks, self.api_calls, self.ranges, self.ops)
+        return common(reach((self.all_kernels, self.copies)).join(recorded[["seen_first", "seen_last"]]))
 
     @property
     def filtered(self) -> bool:
@@ -186,12 +185,6 @@ def select(
     if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
     return chosen
-
-
-def _extents(frames: Iterable[pd.DataFrame]) -> pd.DataFrame:
-    """Return when the first row of each rank in any of the tables starts and the last one ends, ns."""
-    times = pd.concat([f[["rank", "start_ns"]].assign(last=f["start_ns"] + f["dur_ns"]) for f in frames])
-    return times.groupby("rank").agg(first=("start_ns", "min"), last=("last", "max"))
 
 
 def _without_slack(launches: pd.DataFrame) -> pd.DataFrame:

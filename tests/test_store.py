@@ -19,8 +19,9 @@ from readers import nsys_files
 from readers import torch_files as made
 
 import perfkit
+import perfkit.selection
 from perfkit import cache, store
-from perfkit.analysis import ranks
+from perfkit.analysis import ranks, timeline
 from perfkit.cli import main
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.store import Ingested
@@ -267,6 +268,45 @@ def test_the_rank_worth_opening_has_a_reason() -> None:
     assert [(9, "idle_frac", 0.5, 0.05)] == list(
         found[["rank", "figure", "value_frac", "median_frac"]].itertuples(index=False, name=None)
     )
+
+
+def uneven(path: Path) -> Path:
+    """A folder of ten ranks that work for 20 steps of 1 ms, in step 19 without the last collective.
+
+    The recording of rank 3 ends after 12 steps, the file of rank 5 is cut within its kernels, as Kineto writes them
+    behind all calls, and rank 7 does nothing but wait from step 10 on: only its CPU works.
+    """
+    path.mkdir()
+    for rank in range(10):
+        calls, kernels = [], []
+        for step in range(12 if rank == 3 else 20):
+            at = 1000.0 * step
+            calls += [made.event("user_annotation", f"ProfilerStep#{step}", at, 990.0)]
+            if rank != 7 or step < 10:
+                calls += [made.call("cudaLaunchKernel", at, 5.0, step)]
+                kernels += [made.kernel("gemm", at + 100, 850.0, step)]
+        stated = {"backend": "nccl", "rank": rank, "world_size": 10}
+        header = {"distributedInfo": stated, "baseTimeNanoseconds": made.BASE, "schemaVersion": 1}
+        text = json.dumps({**header, "deviceProperties": [made.DEVICE], "traceEvents": [*calls, *kernels]})
+        if rank == 5:  # of 20 kernels the first 8 are left
+            text = text[: text.index(json.dumps(kernels[8])) + 9]
+        (path / f"rank{rank}_trace.json").write_text(text)
+    return path
+
+
+def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
+    """Rank 7 is idle from its last kernel on; of ranks 3 and 5 perfkit says that their recording is shorter.
+
+    By hand: GPUs are compared from 0.1 ms to 19.95 ms. Rank 7 works 10 x 0.85 ms of that, so 57.2 % are idle, the
+    others 14.4 %. Rank 3 is recorded to 11.99 ms, 11.89 ms of 19.85 (59.9 %). Rank 5 launches a kernel at 8 ms that
+    its file does not hold: 7.9 ms (39.8 %).
+    """
+    view = perfkit.selection.select(perfkit.load(uneven(tmp_path / "job")))
+    found = ranks.worth_opening(timeline.breakdown(view.kernels, view.copies, window=view.measured))
+    assert [7, 5, 3] == found["rank"].tolist()
+    assert ["idle_frac", ranks.CUT, ranks.CUT] == found["figure"].tolist()
+    assert [0.572, 0.398, 0.599] == found["value_frac"].round(3).tolist()
+    assert [0.144, 1.0, 1.0] == found["median_frac"].round(3).tolist()
 
 
 LAYOUTS = {

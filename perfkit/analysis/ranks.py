@@ -13,6 +13,7 @@ whole, so no order of merging and no number of workers changes a bit. What is ke
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -20,6 +21,7 @@ import pandas as pd
 
 from perfkit.analysis import communication, timeline
 from perfkit.analysis import steps as iterations
+from perfkit.analysis.causes import GRAPH_LAUNCH_CALLS, LAUNCH_CALLS
 from perfkit.analysis.intervals import Int
 from perfkit.tables import COPIES, KERNELS, RANGES
 
@@ -33,6 +35,8 @@ DEVICES = (
 STEPS = ("rank", "step", "start_ns", "dur_ns")
 FIVE = 5  # ranks worth opening
 UNUSUAL = 0.05  # of the median over the ranks; less is even (convention)
+CUT = "recorded_frac"
+CUT_REASON = "is recorded for a shorter time than the others, so its shares are not compared"
 # Figures by which a rank can stand out, as shares of its span, and what a high value says.
 REASONS = {
     "computation_frac": "computes longer than the others, so they wait for it",
@@ -162,18 +166,64 @@ def _edges(bucket: int) -> tuple[int, int]:
     return low, low + (1 << shift) - 1
 
 
+def extents(
+    kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame, *others: pd.DataFrame
+) -> pd.DataFrame:
+    """Return from when to when the GPUs of each rank worked and were recorded, ns: one row per rank with operations.
+
+    Columns `first` and `last` (start of the first, end of the last operation), `seen_first` and `seen_last` (those of
+    any event in the tables). A kernel launch after the last operation has no kernel in the file: the recording of the
+    GPU ended there, though that of the CPU went on, as in a file that is cut. `seen_last` is then that launch.
+    """
+    worked = reach((kernels, copies))
+    table = worked.join(reach((kernels, copies, api_calls, *others)).add_prefix("seen_"))
+    launches = api_calls[api_calls["name"].isin(LAUNCH_CALLS - GRAPH_LAUNCH_CALLS)]
+    lost = launches[launches["start_ns"] > launches["rank"].map(worked["last"])].groupby("rank")["start_ns"].min()
+    for rank, first in lost.items():
+        table.loc[rank, "seen_last"] = min(int(table.loc[rank, "seen_last"]), int(first))
+    return table
+
+
+def reach(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Return when the first row of each rank in any of the tables starts and the last one ends, ns."""
+    each = []
+    for frame in frames:
+        times = frame[["rank"]].assign(first=frame["start_ns"], last=frame["start_ns"] + frame["dur_ns"])
+        each.append(times.groupby("rank").agg({"first": "min", "last": "max"}))
+    return pd.concat(each).groupby(level="rank").agg({"first": "min", "last": "max"})
+
+
+def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
+    """Return the span over which the GPUs of each rank are compared, ns, from `extents` of ranks on one clock.
+
+    It lasts from the first to the last operation of all ranks: a rank that starts late or ends early is idle at that
+    time. No rank is measured before its first or after its last recorded event.
+    """
+    first, last = int(extents["first"].min()), int(extents["last"].max())
+    begin, end = extents["seen_first"].clip(lower=first), extents["seen_last"].clip(upper=last)
+    return dict(zip(extents.index.tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True))
+
+
 def worth_opening(devices: pd.DataFrame) -> pd.DataFrame:
     """Return the ranks that differ most from the others, at most FIVE, and why: start with these.
 
-    `devices` is what `Reduction.by_device` returns. Compared is the share of each part of the time in the span of a
-    GPU with the median over all GPUs; a difference below UNUSUAL is even and names no rank.
+    `devices` is what `Reduction.by_device` or `timeline.breakdown` returns. Compared is the share of each part of the
+    time in the span of a GPU with the median over all GPUs; a difference below UNUSUAL is even and names no rank. A GPU
+    whose span is shorter than the median span by more than UNUSUAL was not recorded for as long as the others. Its
+    shares are of another time, so they are not compared: it has a reason of its own, behind all other ranks.
 
-    One row per rank, the largest difference first: `rank`, `gpu`, `figure` (its name in REASONS), `value_frac`,
-    `median_frac`, `reason`. Empty for fewer than three GPUs.
+    One row per rank, the largest difference first: `rank`, `gpu`, `figure` (its name in REASONS, or CUT),
+    `value_frac`, `median_frac`, `reason`. The values of CUT are spans as a share of the median span. Empty for fewer
+    than three GPUs.
     """
     columns = ["rank", "gpu", "figure", "value_frac", "median_frac", "reason"]
     if len(devices) < 3:
         return pd.DataFrame(columns=columns)
+    recorded = devices["span_ns"] / devices["span_ns"].median()
+    is_cut = recorded < 1 - UNUSUAL
+    cut = devices[["rank", "gpu"]].assign(figure=CUT, value_frac=recorded, median_frac=1.0, reason=CUT_REASON)
+    cut = cut[is_cut].sort_values(["value_frac", "rank", "gpu"])
+    devices = devices[~is_cut]
     span = devices["span_ns"].where(devices["span_ns"] > 0)
     rows = []
     for figure, reason in REASONS.items():
@@ -184,4 +234,5 @@ def worth_opening(devices: pd.DataFrame) -> pd.DataFrame:
     excess = table["value_frac"] - table["median_frac"]
     table = table.assign(excess=excess)[excess > UNUSUAL]
     table = table.sort_values(["excess", "rank", "gpu"], ascending=[False, True, True])
+    table = pd.concat([table, cut]) if len(cut) else table
     return table.drop_duplicates("rank").head(FIVE)[columns].reset_index(drop=True)
