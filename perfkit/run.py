@@ -177,16 +177,21 @@ class Run:
     def reduced(self) -> Reduction:
         """The figures of all ranks without their events, merged exactly (`perfkit.analysis.ranks`).
 
-        A store has them already; else each file is read once, and released before the next.
+        A store has them already; else each file is read once, and released before the next. GPUs are measured over the
+        same span as on the page (`Selection.measured`). Of several readers only the first with kernels counts.
         """
-        numbers = [partial(_numbered, place, _ranks_inside(place)) for place in self._placed[0]]
-        parts = list(zip(self.profiles, numbers, strict=True))
+        holders = ordered(p.reader for p in self.profiles if "KERNELS" in p.loaders)[:1]
+        placed = zip(self.profiles, self._placed[0], strict=True)
+        parts = [(p, partial(_numbered, at, _ranks_inside(at))) for p, at in placed if p.reader in holders]
         result = map_reduce(
-            parts, lambda part: with_ranks(reduction(part[0]), part[1]), lambda made: made, ranks.merged
+            parts,
+            lambda part: with_ranks(reduction(part[0]), part[1], self._shifts[id(part[0])]),
+            lambda made: made,
+            ranks.merged,
         )
         if result.refused:
             raise ReadError(result.refused[0].reason)
-        return result.value or Reduction()
+        return (result.value or Reduction()).over_ranks(is_on_one_clock=self.is_on_one_clock)
 
     @cached_property
     def recorded(self) -> tuple[Recorded, ...]:

@@ -42,10 +42,12 @@ from perfkit.schema import Checked
 from perfkit.tables import TABLES
 
 MARK = "perfkit-store.json"
-VERSION = 1  # of the layout; a store of another one is refused
+VERSION = 2  # of the layout; a store of another one is refused
 ROWS = 1 << 17  # of a row group
 FIXED_BYTES = 250 << 20  # of a worker: Python and its libraries
 PER_BYTE, PER_PACKED_BYTE = 2, 40  # memory per byte of a file: measured 1 and 20 on traces
+REDUCED = ("KERNELS", "COPIES", "RANGES", "API_CALLS", "OPS")  # tables that `ranks.reduced` takes
+TIMES = ["rank", "name", "start_ns", "dur_ns"]  # all that it takes of the last two
 TRACES = (".json", ".json.gz", ".sqlite", ".nsys-rep")
 
 
@@ -247,10 +249,10 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
         content = cache.parquet(checked.frame, row_group_size=ROWS, write_statistics=True)
         (folder / f"{name}.parquet").write_bytes(content)
         rows[name], doubts[name] = len(checked.frame), list(checked.notes)
-        if name in ("KERNELS", "COPIES", "RANGES"):
-            tables[name] = checked.frame
+        if name in REDUCED:
+            tables[name] = checked.frame[TIMES] if name in REDUCED[3:] else checked.frame
         profile.forget(name)
-    used = (tables.get(name, TABLES[name].empty()) for name in ("KERNELS", "COPIES", "RANGES"))
+    used = (tables.get(name, TABLES[name].empty()) for name in REDUCED)
     (folder / "reduction.json").write_bytes(msgspec.json.encode(ranks.reduced(*used)))
     capture = profile.capture.astype(object).where(profile.capture.notna(), None).iloc[0]
     stated: dict[str, Any] = {name: capture[name] for name in ("tool", "tool_version", "t0_unix_ns", "dur_ns")}
@@ -333,13 +335,18 @@ def reduction(profile: Profile) -> Reduction:
     for loader in profile.loaders.values():
         if isinstance(loader, _Stored):
             return loader.reduction()
-    made = ranks.reduced(*(profile.table(name) for name in ("KERNELS", "COPIES", "RANGES")))
+    made = ranks.reduced(*(profile.table(name) for name in REDUCED))
     for name in profile.loaders:
         profile.release(name)
     return made
 
 
-def with_ranks(figures: Reduction, number: Callable[[int], int]) -> Reduction:
-    """Return figures whose ranks are those of a run."""
+def with_ranks(figures: Reduction, number: Callable[[int], int], shift_ns: int) -> Reduction:
+    """Return figures whose ranks and times are those of a run."""
     devices = [(number(rank), *rest) for rank, *rest in figures.devices]
-    return replace(figures, devices=devices, steps=[(number(row[0]), *row[1:]) for row in figures.steps])
+    steps = [(number(rank), step, start + shift_ns, dur) for rank, step, start, dur in figures.steps]
+    extents = [
+        (number(rank), first + shift_ns, last + shift_ns, seen_first + shift_ns, seen_last + shift_ns)
+        for rank, first, last, seen_first, seen_last in figures.extents
+    ]
+    return replace(figures, devices=devices, steps=steps, extents=extents)

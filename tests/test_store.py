@@ -309,6 +309,26 @@ def test_a_rank_whose_recording_was_cut_is_not_idle(tmp_path: Path) -> None:
     assert [0.144, 1.0, 1.0] == found["median_frac"].round(3).tolist()
 
 
+def test_a_store_and_the_page_measure_ranks_over_one_span(tmp_path: Path) -> None:
+    """A rank has one idle time, whoever asks: the span all ranks share, not that of its own operations.
+
+    Rank 7 works for 10 steps, then only its CPU does. Over its own operations (0.1 to 9.95 ms) it is busy as all
+    others are, so the time for which they work without it would be lost: by hand 19.85 - 8.5 = 11.35 ms are idle.
+    """
+    files = uneven(tmp_path / "job")
+    store.ingest([files], tmp_path / "store", workers=1)
+    for path in (files, tmp_path / "store"):
+        run = perfkit.load(path)
+        view = perfkit.selection.select(run)
+        page = timeline.breakdown(view.kernels, view.copies, window=view.measured).set_index(["rank", "gpu"])
+        found = run.reduced.by_device().set_index(["rank", "gpu"])
+        both = [name for name in page if name in found]
+        pd.testing.assert_frame_equal(page[both], found[both], check_index_type=False)
+        assert (19_850_000, 11_350_000) == (found.loc[(7, 0), "span_ns"], found.loc[(7, 0), "idle_ns"])
+        worth = (ranks.worth_opening(frame.reset_index()) for frame in (page, found))
+        pd.testing.assert_frame_equal(*worth, check_dtype=False)
+
+
 LAYOUTS = {
     "torchtitan": [f"profile_traces/iteration_{i}/rank{r}_trace.json" for i in (10, 20) for r in range(3)],
     "Megatron-LM": [f"torch_profile/rank-{r}.json.gz" for r in range(3)],
@@ -333,7 +353,12 @@ def test_layouts_of_programs(program: str, stated: bool, tmp_path: Path) -> None
     rank_of = dict(zip(run.capture["path"], run.capture["rank"], strict=True))
     assert {str(tmp_path / "job" / name): n % 3 for n, name in enumerate(LAYOUTS[program])} == rank_of
     store.ingest([tmp_path / "job"], tmp_path / "store", workers=1)
-    assert run.reduced.by_device().equals(perfkit.load(tmp_path / "store").reduced.by_device())
+    devices = run.reduced.by_device()
+    assert devices.equals(perfkit.load(tmp_path / "store").reduced.by_device())
+    view = perfkit.selection.select(run)
+    page = timeline.breakdown(view.kernels, view.copies, window=view.measured)
+    assert page["span_ns"].tolist() == devices["span_ns"].tolist()
+    assert page["idle_ns"].tolist() == devices["idle_ns"].tolist()
 
 
 def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ A `Reduction` holds the figures of any number of ranks without their events. Mer
 whole, so no order of merging and no number of workers changes a bit. What is kept, and how it merges:
 
 - `devices`: per rank and GPU counts, sums, extremes and unions of intervals; the rows are put together.
+- `extents`: per rank from when to when its GPUs worked and were recorded; the rows are put together. `over_ranks` takes
+  from them the span over which all ranks are compared, which no rank knows alone.
 - `steps`: start and duration of each iteration of each rank; the rows are put together.
 - `kernels`: count, sum and extremes of each name. Of more than MOST names those with the largest sums stay;
   `dropped_ns` is then the most that any name lost.
@@ -14,7 +16,7 @@ whole, so no order of merging and no number of workers changes a bit. What is ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,7 @@ DEVICES = (
     *("computation_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"),
 )
 STEPS = ("rank", "step", "start_ns", "dur_ns")
+EXTENTS = {"first": "min", "last": "max", "seen_first": "min", "seen_last": "max"}  # and how two of a rank merge
 FIVE = 5  # ranks worth opening
 UNUSUAL = 0.05  # of the median over the ranks; less is even (convention)
 CUT = "recorded_frac"
@@ -55,14 +58,36 @@ class Reduction:
     kernels: dict[str, tuple[int, int, int, int]] = field(default_factory=dict)
     durations: dict[int, int] = field(default_factory=dict)
     dropped_ns: int = 0
+    extents: list[tuple[int, int, int, int, int]] = field(default_factory=list)
 
     def by_device(self) -> pd.DataFrame:
         """Return one row per rank and GPU, ascending: the columns of DEVICES, int64.
 
-        Times are ns as in `timeline.breakdown`; `communication_ns` is the union of all communication, hidden or not.
+        Times are ns as in `timeline.breakdown`, in `Run.reduced` over the span of `over_ranks`. `communication_ns` is
+        the union of all communication, hidden or not.
         """
         table = pd.DataFrame(np.array(self.devices, np.int64).reshape(-1, len(DEVICES)), columns=list(DEVICES))
         return table.sort_values(["rank", "gpu"], ignore_index=True)
+
+    def over_ranks(self, *, is_on_one_clock: bool) -> Reduction:
+        """Return the figures with one row of `devices` per rank and GPU, all measured over the span of `common`.
+
+        Each file knows the span of its own operations only. Idle time is what the longer span holds besides work.
+        Recordings of a rank one after the other become one. Ranks without a common clock keep spans of their own.
+        """
+        ranks = pd.DataFrame(self.extents, columns=["rank", *EXTENTS], dtype=np.int64).groupby("rank").agg(EXTENTS)
+        is_common = is_on_one_clock and len(ranks) > 1
+        spans = (
+            common(ranks)
+            if is_common
+            else dict(zip(ranks.index, zip(ranks["first"], ranks["last"], strict=True), strict=True))
+        )
+        how = {name: {"shortest_ns": "min", "longest_ns": "max"}.get(name, "sum") for name in DEVICES[2:]}
+        table = self.by_device().groupby(["rank", "gpu"], as_index=False).agg(how)
+        table["span_ns"] = [spans[rank][1] - spans[rank][0] for rank in table["rank"]]
+        busy = table["computation_ns"] + table["exposed_communication_ns"] + table["exposed_copy_ns"]
+        table = table.assign(idle_ns=table["span_ns"] - busy)
+        return replace(self, devices=list(zip(*(table[name].tolist() for name in DEVICES), strict=True)))
 
     def by_step(self) -> pd.DataFrame:
         """Return one row per step of each rank: the columns of STEPS, int64, times in ns."""
@@ -96,17 +121,21 @@ class Reduction:
         return (low + high) / 2, float(low), float(high)
 
 
-def reduced(kernels: pd.DataFrame, copies: pd.DataFrame, ranges: pd.DataFrame) -> Reduction:
-    """Return the figures of the ranks in KERNELS, COPIES and RANGES."""
+def reduced(
+    kernels: pd.DataFrame, copies: pd.DataFrame, ranges: pd.DataFrame, api_calls: pd.DataFrame, ops: pd.DataFrame
+) -> Reduction:
+    """Return the figures of the ranks in KERNELS, COPIES and RANGES; of API_CALLS and OPS only when they were."""
     KERNELS.check(kernels), COPIES.check(copies), RANGES.check(ranges)
     found = iterations.detect(ranges, kernels)
     steps = list(zip(*(found[name].tolist() for name in STEPS), strict=True))
     by_name = kernels.groupby("name", observed=True)["dur_ns"].agg(["count", "sum", "min", "max"])
-    rows = zip(by_name.index.astype(str), *(by_name[name].tolist() for name in by_name), strict=True)
+    found_names = zip(by_name.index.astype(str), *(by_name[name].tolist() for name in by_name), strict=True)
     buckets, counts = np.unique(_buckets(kernels["dur_ns"].to_numpy()), return_counts=True)
     durations = dict(zip(buckets.tolist(), counts.tolist(), strict=True))
-    names, dropped_ns = _largest({name: (count, total, low, high) for name, count, total, low, high in rows})
-    return Reduction(_devices(kernels, copies), steps, names, durations, dropped_ns)
+    names, dropped_ns = _largest({name: (count, total, low, high) for name, count, total, low, high in found_names})
+    recorded = extents(kernels, copies, api_calls, ranges, ops)
+    rows = list(zip(recorded.index.tolist(), *(recorded[name].tolist() for name in EXTENTS), strict=True))
+    return Reduction(_devices(kernels, copies), steps, names, durations, dropped_ns, rows)
 
 
 def _devices(kernels: pd.DataFrame, copies: pd.DataFrame) -> list[tuple[int, ...]]:
@@ -132,7 +161,8 @@ def merged(one: Reduction, other: Reduction) -> Reduction:
         durations[bucket] = durations.get(bucket, 0) + count
     kept, dropped_ns = _largest(kernels)
     lost_ns = one.dropped_ns + other.dropped_ns + dropped_ns
-    return Reduction(one.devices + other.devices, one.steps + other.steps, kept, durations, lost_ns)
+    rows = (one.devices + other.devices, one.steps + other.steps)
+    return Reduction(*rows, kept, durations, lost_ns, one.extents + other.extents)
 
 
 def _largest(kernels: dict[str, tuple[int, int, int, int]]) -> tuple[dict[str, tuple[int, int, int, int]], int]:
@@ -179,9 +209,8 @@ def extents(
     table = worked.join(reach((kernels, copies, api_calls, *others)).add_prefix("seen_"))
     launches = api_calls[api_calls["name"].isin(LAUNCH_CALLS - GRAPH_LAUNCH_CALLS)]
     lost = launches[launches["start_ns"] > launches["rank"].map(worked["last"])].groupby("rank")["start_ns"].min()
-    for rank, first in lost.items():
-        table.loc[rank, "seen_last"] = min(int(table.loc[rank, "seen_last"]), int(first))
-    return table
+    ends = lost.reindex(table.index, fill_value=np.iinfo(np.int64).max)
+    return table.assign(seen_last=np.minimum(table["seen_last"], ends))
 
 
 def reach(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
