@@ -286,7 +286,7 @@ def opened(path: Path, name: str) -> Profile:
     if profile is None:
         profile = source.profile()
         missing = [asdict(m) for m in profile.missing]
-        stated = {"rank": profile.rank, "node": profile.node}
+        stated = {"rank": profile.rank, "node": profile.node, "world_size": profile.world_size}
         description = {"tables": list(profile.loaders), "missing": missing, "notes": profile.notes, **stated}
         store(source.place, "CAPTURE", profile.capture, json.dumps(description))
     copies = {table: _Copy(source, table) for table in profile.loaders}
@@ -306,14 +306,14 @@ def _recalled(source: Source) -> Profile | None:
         described = json.loads(copy[1])
         missing = tuple(Missing(**m) for m in described["missing"])
         notes = tuple(str(note) for note in described["notes"])
-        rank = None if described["rank"] is None else int(described["rank"])
+        rank, world_size = (None if described[n] is None else int(described[n]) for n in ("rank", "world_size"))
         node, tables = str(described["node"]), [table for table in described["tables"] if table in TABLES]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     # It may be stored under another name of the file.
     capture = copy[0].assign(path=pd.array([shown(source.path)] * len(copy[0]), dtype="string"))
     loaders = {table: _Copy(source, table) for table in tables}
-    return Profile(source.reader, source.path, capture, loaders, missing, notes, rank, node)
+    return Profile(source.reader, source.path, capture, loaders, missing, notes, rank, node, world_size)
 
 
 def shown(path: Path) -> str:

@@ -48,7 +48,8 @@ class Profile:
     the values that cannot be (`Table.checked`), unless it says by a Checked that this was done. Ranks and clocks
     are the reader's own (rank 0, time 0 at the start of this capture): `perfkit.load` sets them. ``rank`` is
     the rank that the file itself states, None where it does not, and ``node`` what `node_of` returns for the host on
-    which it was recorded, empty where the file states none or several.
+    which it was recorded, empty where the file states none or several. ``world_size`` is the number of ranks of the job
+    that the file states.
     """
 
     reader: str
@@ -59,6 +60,7 @@ class Profile:
     notes: tuple[str, ...] = ()
     rank: int | None = None
     node: str = ""
+    world_size: int | None = None
     _read: dict[str, Checked] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def table(self, name: str) -> pd.DataFrame:

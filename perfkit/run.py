@@ -37,6 +37,7 @@ from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
 from perfkit.joining import devices, distinct, members, stacked
+from perfkit.notes import absent
 from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered, reader
@@ -233,6 +234,8 @@ class Run:
         profiles = self.profiles  # opening them adds notes
         notes = [*self._notes, *(f"{p.path.name}: {n}" for p in profiles for n in (*p.notes, *p.doubts))]
         if len(self.profiles) > 1:
+            if not self._whole:
+                notes += absent(self.profiles, self._placed[0], self.job)
             notes += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
             notes += distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]

@@ -59,6 +59,7 @@ class Manifest(msgspec.Struct):
     state: str
     rank: int | None
     node: str
+    world_size: int | None
     tool: str
     tool_version: str
     t0_unix_ns: int | None
@@ -258,6 +259,7 @@ def _write(source: cache.Source, task: _Task, folder: Path) -> None:
     stated: dict[str, Any] = {name: capture[name] for name in ("tool", "tool_version", "t0_unix_ns", "dur_ns")}
     stated["rank"] = task.rank if profile.rank is None else profile.rank
     stated |= {"path": cache.shown(source.path), "reader": task.reader, "state": source.state, "node": profile.node}
+    stated["world_size"] = profile.world_size
     missing = [asdict(one) for one in profile.missing]
     manifest = Manifest(tables=rows, doubts=doubts, missing=missing, notes=list(profile.notes), **stated)
     source.check()
@@ -327,7 +329,8 @@ def _profile(folder: Path, stored: Manifest) -> Profile:
     path = Path(stored.path)
     capture = capture_table(path, stored.tool, stored.tool_version, stored.t0_unix_ns, stored.dur_ns)
     missing = tuple(Missing(**one) for one in stored.missing)
-    return Profile(stored.reader, path, capture, loaders, missing, tuple(stored.notes), stored.rank, stored.node)
+    header = (stored.rank, stored.node, stored.world_size)
+    return Profile(stored.reader, path, capture, loaders, missing, tuple(stored.notes), *header)
 
 
 def reduction(profile: Profile) -> Reduction:

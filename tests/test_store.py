@@ -151,6 +151,35 @@ def test_files_that_were_not_named_are_not_refused(tmp_path: Path) -> None:
     assert ["rank7_trace.json.gz"] == names(store.ingest([files], tmp_path / "all", workers=1))
 
 
+def test_missing_ranks_are_named_once(tmp_path: Path) -> None:
+    """Rank 7 of 8 is missing, an eighth of the GPUs; of a complete job, and of one rank alone, no note says so."""
+    files = folder(tmp_path / "job", 8)
+    assert not [note for note in perfkit.load(files).notes if "missing" in note]
+    (files / "rank7_trace.json.gz").unlink()
+    store.ingest([files], tmp_path / "store", workers=1)
+    for path in (files, tmp_path / "store"):
+        run = perfkit.load(path)
+        assert ["rank 7 is missing: the files state a world size of 8, and 1 of 8 GPUs (12.5 %) have no file"] == [
+            note for note in run.notes if "missing" in note
+        ]
+        assert not [note for note in run.on_rank(3).notes if "missing" in note]
+    for rank in (1, 2, 4):
+        (files / f"rank{rank}_trace.json.gz").unlink()
+    (note,) = (note for note in perfkit.load(files).notes if "missing" in note)
+    assert (
+        note
+        == "ranks 1 to 2, 4 and 7 are missing: the files state a world size of 8, and 4 of 8 GPUs (50.0 %) have no file"
+    )
+
+
+def test_a_world_size_without_end_is_told_in_a_line(tmp_path: Path) -> None:
+    """Three ranks of a stated thousand millions: three runs by number, the others counted, at once."""
+    for rank in (3, 5, 10, 12):
+        made.packed(tmp_path / f"rank{rank}_trace.json.gz", trace(rank, 10**9))
+    (note,) = (note for note in perfkit.load(tmp_path).notes if "missing" in note)
+    assert note.startswith("ranks 0 to 2, 4, 6 to 9 and 999,999,988 more are missing")
+
+
 def test_a_full_disk_leaves_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ranks before it stay, the others are refused, and the next ingest completes the store."""
     files, out = folder(tmp_path / "job", 3), tmp_path / "store"

@@ -147,6 +147,7 @@ def read(path: Path) -> Profile:
         missing=tuple(Missing(table, *remedy) for table, remedy in REMEDIES.items() if table not in loaders),
         notes=notes(reading, frames),
         rank=reading.header.rank,
+        world_size=reading.header.world_size,
     )
 
 

@@ -1,0 +1,73 @@
+"""Notes on a run of many ranks: which ranks are missing, and each note once, however many files share it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from perfkit.discovery import Place
+from perfkit.format import percent
+from perfkit.job import Job
+from perfkit.profile import Profile
+
+LISTED = 3  # runs of ranks, and files, in a note
+ALONE = 16  # files left out of a run, each with a note of its own; each may have a reason of its own
+
+
+def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> list[str]:
+    """Return a note on the ranks of which there is no file, and on their share of the GPUs; none if all are there.
+
+    The files state the world size, or else the user does (`Job.world_size`). The ranks must be stated too: numbers that
+    follow from the order of the names do not tell which ranks are missing.
+    """
+    stating = [
+        (profile, place.first) for profile, place in zip(profiles, placed, strict=True) if profile.rank is not None
+    ]
+    size = max((profile.world_size or 0 for profile, _ in stating), default=0)
+    who = "the files state" if size else "you gave"
+    size = size or job.world_size
+    present = sorted({rank for _, rank in stating if rank < size})
+    if not present or len(present) == size:
+        return []
+    gaps = [(low + 1, high - 1) for low, high in zip([-1, *present], [*present, size], strict=False) if high - low > 1]
+    missing = size - len(present)
+    share = f"{missing:,} of {size:,} GPUs ({percent(missing / size)})"
+    ranks = f"rank{'s' * (missing > 1)} {_listed(gaps)}"
+    return [
+        f"{ranks} {'are' if missing > 1 else 'is'} missing: {who} a world size of {size:,}, and {share} have no file"
+    ]
+
+
+def _listed(gaps: Sequence[tuple[int, int]]) -> str:
+    """Return runs of ranks in words, the first few by their numbers.
+
+    >>> _listed([(3, 3), (5, 9)]), _listed([(1, 2), (4, 4), (6, 6), (8, 30)])
+    ('3 and 5 to 9', '1 to 2, 4, 6 and 23 more')
+    """
+    words = [f"{low}" if low == high else f"{low} to {high}" for low, high in gaps[:LISTED]]
+    if more := sum(high - low + 1 for low, high in gaps[LISTED:]):
+        words.append(f"{more:,} more")
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def once(notes: Iterable[str], most: int = LISTED) -> list[str]:
+    """Return notes that begin with the name of a file, one for all files if more than `most` share it.
+
+    Two notes are the same if they differ in numbers only; the numbers are then those of the first file.
+
+    >>> once([f"rank{i}: {i + 1} events are left out" for i in range(1000)])
+    ['rank0 and 999 more files: 1 events are left out (numbers of the first file)']
+    """
+    alike: dict[str, list[tuple[str, str]]] = {}
+    for note in notes:
+        name, _, text = note.partition(": ")
+        alike.setdefault(re.sub(r"\d+", "#", text.replace(name, "")) or note, []).append((name, note))
+    shown = []
+    for same in alike.values():
+        (name, first), texts = same[0], {note.partition(": ")[2] for _, note in same}
+        if len(same) <= most:
+            shown += [note for _, note in same]
+        else:
+            numbers = " (numbers of the first file)" if len(texts) > 1 else ""
+            shown.append(f"{name} and {len(same) - 1:,} more files: {first.partition(': ')[2]}{numbers}")
+    return shown
