@@ -37,7 +37,7 @@ from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
 from perfkit.joining import devices, distinct, members, stacked
-from perfkit.notes import absent
+from perfkit.notes import ALONE, absent, once
 from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered, reader
@@ -232,17 +232,18 @@ class Run:
     def notes(self) -> tuple[str, ...]:
         """What a reader of the figures should know about the files; tables that no cache holds yet are read for it."""
         profiles = self.profiles  # opening them adds notes
-        notes = [*self._notes, *(f"{p.path.name}: {n}" for p in profiles for n in (*p.notes, *p.doubts))]
+        of_files = (f"{p.path.name}: {n}" for p in profiles for n in (*p.notes, *p.doubts))
+        notes = [*once(self._notes, ALONE), *once(of_files)]
         if len(self.profiles) > 1:
             if not self._whole:
                 notes += absent(self.profiles, self._placed[0], self.job)
-            notes += [*self._placed[1], *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
+            notes += [*once(self._placed[1]), *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
             notes += distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
                 notes += self._sampled[1]
             clockless = dict.fromkeys(p.path.name for p in self.profiles if TIMED & set(p.loaders) and not p.span)
-            notes += [f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless]
+            notes += once(f"{name}: no wall clock, taken to start with the earliest profile" for name in clockless)
         return tuple(notes)
 
     @cached_property

@@ -172,6 +172,22 @@ def test_missing_ranks_are_named_once(tmp_path: Path) -> None:
     )
 
 
+def test_a_note_that_all_ranks_share_is_told_once(tmp_path: Path) -> None:
+    """Five traces without shapes, each with another number of events without a table: as many notes as of one rank."""
+    for rank in range(5):
+        odd = [made.event("odd", "what", 10.0 * i, 5.0) for i in range(rank + 1)]
+        stated = {"distributedInfo": {"rank": rank, "world_size": 5}, "baseTimeNanoseconds": made.BASE}
+        operators = [made.op("aten::mm", 1.0, 2.0)]
+        made.packed(tmp_path / f"rank{rank}.json.gz", made.trace(*events(rank), *operators, *odd, **stated))
+    run = perfkit.load(tmp_path)
+    single = {note.partition(": ")[2] for note in perfkit.load(tmp_path / "rank0.json.gz").notes}
+    assert len(run.notes) == len(single) >= 2
+    assert all(note.startswith("rank0.json.gz and 4 more files: ") for note in run.notes)
+    assert 1 == sum("(1 odd) (numbers of the first file)" in note for note in run.notes)
+    assert 1 == sum("no shapes of operators" in note for note in run.notes)
+    assert not [note for note in run.notes if "rank3" in note]
+
+
 def test_a_world_size_without_end_is_told_in_a_line(tmp_path: Path) -> None:
     """Three ranks of a stated thousand millions: three runs by number, the others counted, at once."""
     for rank in (3, 5, 10, 12):
