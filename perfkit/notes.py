@@ -15,7 +15,7 @@ ALONE = 16  # files left out of a run, each with a note of its own; each may hav
 
 
 def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> list[str]:
-    """Return a note on the ranks of which there is no file, and on their share of the GPUs; none if all are there.
+    """Return a note on the ranks without a file and their share of the GPUs; none if every rank has one.
 
     The files state the world size, or else the user does (`Job.world_size`). The ranks must be stated too: numbers that
     follow from the order of the names do not tell which ranks are missing.

@@ -336,7 +336,7 @@ def _stall_segments(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def of_peak(launches: pd.DataFrame, *, top: int = 6, title: str = "") -> alt.LayerChart:
-    """Draw what each measured kernel reaches of its GPU's peaks, those that took most time first.
+    """Draw what each measured kernel reaches of its GPU's peaks, the kernels with most time first.
 
     `launches`: LAUNCHES: columns name, dur_ns, sm_frac and memory_frac (0..1, throughput of the busiest unit over its
     peak, NaN where not measured). Launches of one kernel are averaged, each by its time. `top`: kernels, at least 1.

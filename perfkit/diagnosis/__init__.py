@@ -113,7 +113,7 @@ def findings(run: Run | Selection, *, peaks: str = "") -> list[Finding]:
     told |= {cause: told.get(cause, 0.0) + share for cause, share in uneven.items()}
     unsorted = [
         *launching.launch_findings(view, by_id),
-        *system.findings(view, by_id, told),
+        *system.findings(view, by_id, told, warming.start_up(view)[0]),
         *warming.findings(view, by_id),
         *launching.checkpoint_findings(view),
         *transfers.copy_findings(view, by_id),

@@ -432,13 +432,12 @@ def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what benchmarks of communication and logs of trainings show."""
     yield from _bandwidth(known)
     nothing = Gain(1.0, math.inf, OF_LINKS)
-    for id, rule, level, how in (
-        (TCP, "network_tcp", "high", "over TCP instead of InfiniBand or RoCE"),
-        (BY_HOST, "network_by_host", "medium", "by way of host memory (no GPUDirect RDMA)"),
-    ):
-        if share := known.get(id):
-            title = f"NCCL runs {share.text} of its network connections {how}"
-            yield tell(rule, title, level, f"{share.label}: {share.definition}.", (share,), nothing)
+    if share := known.get(TCP):
+        title = f"NCCL runs {share.text} of its network connections over TCP instead of InfiniBand or RoCE"
+        yield tell("network_tcp", title, "high", f"{share.label}: {share.definition}.", (share,), nothing)
+    if share := known.get(BY_HOST):
+        title = f"NCCL runs {share.text} of its network connections by way of host memory (no GPUDirect RDMA)"
+        yield tell("network_by_host", title, "medium", f"{share.label}: {share.definition}.", (share,), nothing)
     for name, share in known.items():
         if name.startswith(MFU):
             yield from _training(share)

@@ -56,13 +56,20 @@ CAUSES = {
 NOTABLE_THROUGHPUT, IDLE_PIPE, BOUND, SATURATED, HALF = 0.1, 0.1, 0.6, 0.8, 0.5
 
 
-def findings(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]) -> Iterator[Finding]:
-    """Yield what the figures show, rule by rule; `told`: shares of the span that other findings cover, by cause."""
-    yield from _idle(view, figures, told)
+def findings(
+    view: Selection, figures: dict[str, Figure], told: Mapping[str, float], once: Mapping[str, float]
+) -> Iterator[Finding]:
+    """Yield what the figures show, rule by rule.
+
+    `told`: shares of the span that other findings cover, by cause; `once`: those that are paid once, which is no gain.
+    """
+    yield from _idle(view, figures, told, once)
     yield from _computation(view, figures)
 
 
-def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]) -> Iterator[Finding]:
+def _idle(
+    view: Selection, figures: dict[str, Figure], told: Mapping[str, float], once: Mapping[str, float]
+) -> Iterator[Finding]:
     idle = figures.get("idle_frac")
     if idle is None or idle.value < NOTABLE:
         return
@@ -76,7 +83,8 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
         return
     for cause, part in idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
-        rest = share.value - told.get(str(cause), 0.0)
+        covered, loaded = (shares.get(str(cause), 0.0) for shares in (told, once))
+        rest = share.value - covered - loaded
         if rest >= NOTABLE:
             title = _who(view, str(cause), rest)
             rows = found[part > 0].assign(part_ns=part)
@@ -85,9 +93,10 @@ def _idle(view: Selection, figures: dict[str, Figure], told: Mapping[str, float]
                 text += _inside_calls(view, rows, str(cause))
             if rest < share.value:
                 text += f" In all, this cause takes {share.text} of the time."
-                text += f" Another finding covers {percent(share.value - rest)} of the time."
+                text += f" Another finding covers {percent(covered)} of the time." if covered else ""
+                text += f" Loading kernels, which a process does once, takes {percent(loaded)}." if loaded else ""
             yield replace(
-                _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value),
+                _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value, loaded),
                 place=_range(rows),
             )
 
@@ -141,13 +150,17 @@ def _inside_calls(view: Selection, rows: pd.DataFrame, cause: str) -> str:
     return f" The CPU spent most of {which} in {printable(by_call.idxmax(), 80)}." if len(by_call) else ""
 
 
-def _finding(rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float) -> Finding:
+def _finding(
+    rule: str, title: str, evidence: tuple[Figure, ...], text: str, share: float, idle: float, once: float = 0.0
+) -> Finding:
     reason = (
         "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
     )
     reason += "" if rules()[rule].change else NOT_REPLAYED
     level = "low" if rule == "idle_edge" else severity(share)
-    gain = removing(evidence[0].value, reason, idle=idle)  # of the whole cause, also where another finding tells a part
+    gain = removing(
+        evidence[0].value - once, reason, idle=idle
+    )  # of the whole cause, also where another finding tells a part
     return tell(rule, title, level, text, evidence, replace(gain, share=share))
 
 

@@ -5,19 +5,26 @@ after its range: the GPU's steps then do not show what the CPU did before the fi
 with the calls that launched the kernels, and only the time in which the GPU was idle counts as cost. A first step that
 tries several kernels or loads them repeats nothing: what runs before the repeated sequences is such a step where it
 runs almost all of their kernels, about once.
+
+Start-up: the first launch of a kernel in a process loads the kernel into the GPU (lazy loading), and may compile it. It
+is paid once, however long the run lasts, so no rule counts it as a gain, and no replay takes it away. A first launch
+counts if its call lasts FIRST_TIMES as long as the median of the later launches, and 0.1 ms at least (conventions): in
+recordings of A100 and H100 such calls last 0.2 to 700 ms, and others 3 to 20 µs. Calls that load modules always count.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from perfkit.analysis import steps
-from perfkit.analysis.causes import started_by
-from perfkit.analysis.intervals import intersect, union
+from perfkit.analysis.causes import THREAD, numbered_together, started_by, where
+from perfkit.analysis.intervals import Int, intersect, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import busy, detected, idle_gaps
@@ -27,6 +34,8 @@ from perfkit.selection import Selection
 NOTABLE = 0.1
 IN_WARM_UP = "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
 FIRST_PASS = "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
+FIRST_TIMES, FIRST_NS, SEVERE = 10, 100_000, 0.3
+LOAD_CALL = re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)")
 ALIKE, ONCE = 0.9, 2.0  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
 
 
@@ -119,8 +128,92 @@ def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series)
     return int((both.end - both.start).sum())
 
 
+def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return the launch calls that load their kernel: of API_CALLS their `row` (position), and `usual_ns`.
+
+    `usual_ns` is the median length of the later launches, or what a launch costs at most where there are none, 10 µs.
+    """
+    call = started_by(kernels, api_calls)
+    launched, calls = kernels[call >= 0], api_calls.iloc[call[call >= 0]]
+    of = {name: calls[name].to_numpy() for name in ("process", "start_ns", "dur_ns")}
+    each = pd.DataFrame({"row": call[call >= 0], "rank": launched["rank"].to_numpy(), **of})
+    each["name"] = launched["full_name"].to_numpy()
+    each = each.sort_values("start_ns", kind="stable")
+    is_first = ~each.duplicated(["rank", "process", "name"])
+    usual = each.loc[~is_first, "dur_ns"].median() if not is_first.all() else FIRST_NS / FIRST_TIMES
+    slow = each[is_first & (each["dur_ns"] >= max(FIRST_TIMES * usual, FIRST_NS))]
+    return slow.drop_duplicates("row")[["row"]].assign(usual_ns=usual)
+
+
+def loaded_before(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return API_CALLS in which loading kernels is work of the CPU before the call: no change of calls removes it."""
+    first = first_launches(kernels, api_calls)
+    if first.empty:
+        return api_calls
+    keys = ["rank", "process", "correlation"]  # of one launch an export may hold two calls, one inside the other
+    loading, call = numbered_together([api_calls.iloc[first["row"]], api_calls], keys)
+    row = np.flatnonzero(np.isin(call, loading))
+    start, length = (api_calls[name].to_numpy(copy=True) for name in ("start_ns", "dur_ns"))
+    begun = kernels.groupby(keys)["start_ns"].min().reindex(pd.MultiIndex.from_frame(api_calls[keys].iloc[row]))
+    extra = np.minimum(length[row] - int(first["usual_ns"].iloc[0]), begun.to_numpy(np.int64) - start[row])
+    start[row] += extra.clip(min=0)
+    length[row] -= extra.clip(min=0)
+    moved = api_calls.assign(start_ns=start, dur_ns=length)
+    return moved.sort_values([*THREAD, "start_ns"], kind="stable", ignore_index=True)
+
+
+@kept
+def start_up(view: Selection) -> tuple[dict[str, float], int]:
+    """Return the share of the span in which the GPU is idle while kernels load, by cause, and how many calls load them.
+
+    Causes are launch (first launches) and cuda_call (calls that load modules), as far as their thread was waited for.
+    """
+    gaps, span, calls = idle_gaps(view), int(busy(view)["span_ns"].sum()), view.api_calls
+    if gaps is None or not span:
+        return {}, 0
+    first = calls.iloc[first_launches(view.all_kernels, calls)["row"]]
+    loads = calls[where(calls["name"], LOAD_CALL.match)]
+    shares = {"launch": 0.0, "cuda_call": 0.0}
+    for cause, found in (("launch", first), ("cuda_call", loads)):
+        for _, waits in gaps[gaps[f"{cause}_ns"] > 0].groupby("gpu"):  # a thread may launch on several
+            of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
+            both = intersect(*(union(*_ends(frame), number) for frame, number in of_thread))
+            shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
+    return shares, len(first) + len(loads)
+
+
+def _ends(frame: pd.DataFrame) -> tuple[Int, Int]:
+    start = frame["start_ns"].to_numpy(np.int64)
+    return start, start + frame["dur_ns"].to_numpy(np.int64)
+
+
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
-    """Yield the first steps where they take a tenth of the time."""
+    """Yield the first steps, or else the loading of kernels, where they take a tenth of the time."""
+    by_cause, count = start_up(view)
+    value = sum(by_cause.values())
+    early = list(_warm_up(view, known))
+    if value < NOTABLE or "idle_frac" not in known:
+        yield from early
+        return
+    definition = "share of the span: idle time of the GPU while the CPU is in calls that load kernels"
+    share = Figure("start_up_frac", "Loading kernels", value, "1", definition, "gaps.idle_gaps")
+    calls = Figure("start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps")
+    text = (
+        f"{count:,} calls load kernels into the GPU, or compile them: first launches that take over {FIRST_TIMES} "
+        "times as long as later ones, and loads of modules. A process pays this once, so a longer run has less of it."
+    )
+    for finding in early:  # the same time, told once
+        told = f"{finding.explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
+        yield replace(finding, explanation=told, evidence=(*finding.evidence, share, calls))
+    if early:
+        return
+    gain = Gain(1.0, 1.0, "a program loads its kernels once: no step gets faster")
+    title = f"Loading kernels at their first launch keeps the GPU idle {share.text} of the time"
+    level = "medium" if value >= SEVERE else "low"
+    yield tell("start_up", title, level, text, (share, calls), gain)
+
+
+def _warm_up(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     # Steps are those of a rank, whose GPUs are seen over one span.
     found, span = warming(view), int(busy(view).groupby("rank")["span_ns"].max().sum())
     if found.early.empty or "span_ns" not in known or found.spent_ns < NOTABLE * span:

@@ -25,6 +25,7 @@ from perfkit import diagnosis, report, tables
 from perfkit.diagnosis import confidence, evidence, replayed, system
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, SEVERITIES, SPOKEN, Finding
 from perfkit.diagnosis.rules import rules, table
+from perfkit.report.notebooks import sample
 
 MS = 1_000_000
 IDS = sorted(rules())
@@ -127,7 +128,8 @@ PRODUCED: dict[str, Found] = {
     "unified_memory": real("nsys/NTHU-SC__ISC25-ICON-C__gpu.sqlite"),
     "gpu_unused": lambda *_: (beside(1), ""),
     "idle_memory": real("nsys/extra-p__extrap__profile1.sqlite"),
-    "idle_launch": real("torch/HTA__trace_file_list__inference_rank_1.json.gz"),
+    "idle_launch": lambda *_: (perfkit.select(perfkit.load(sample("bert_a100_optimised"))), ""),
+    "start_up": real("nsys/extra-p__extrap__ex-gpu.s10.sqlite"),
     "idle_cuda_call": real("nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite"),
     "idle_mpi": real("nsys/openhackathons-org__gpubootcamp__mpi_report1.sqlite"),
     "idle_system": real("nsys/openhackathons-org__AI-Profiler__baseline.sqlite"),
