@@ -1,6 +1,7 @@
 """Rules at the level of the system: idle time and its cause, computation, tensor cores, memory bandwidth.
 
-Idle time that another rule tells of more precisely is not told twice: only the rest of its cause is a finding here.
+Idle time that another rule tells of more precisely is not told twice: only the rest of its cause is a finding here, if
+it is a tenth of the time, or half of an idle time of a tenth (conventions).
 Samples are held against the time in which kernels run, not against the span. A tensor pipe that works for under a tenth
 of the time in which matrix work runs hardly works (convention; the guide's target for matrix kernels is 85 %). The
 memory bounds the kernels from 60 % of its bandwidth on (Nsight Compute, rule SOLBottleneck), and is saturated at 80 %
@@ -85,7 +86,7 @@ def _idle(
         share = figures[f"idle_{cause}_frac"]
         covered, loaded = (shares.get(str(cause), 0.0) for shares in (told, once))
         rest = share.value - covered - loaded
-        if rest >= NOTABLE:
+        if rest >= NOTABLE or rest >= HALF * idle.value:  # half of an idle time that is worth a look
             title = _who(view, str(cause), rest)
             rows = found[part > 0].assign(part_ns=part)
             text = _described(rows)

@@ -197,7 +197,9 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         return
     definition = "share of the span: idle time of the GPU while the CPU is in calls that load kernels"
     share = Figure("start_up_frac", "Loading kernels", value, "1", definition, "gaps.idle_gaps")
-    calls = Figure("start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps")
+    calls = Figure(
+        "start_up_count", "Calls that load kernels", count, "count", "number of these calls", "gaps.idle_gaps"
+    )
     text = (
         f"{count:,} calls load kernels into the GPU, or compile them: first launches that take over {FIRST_TIMES} "
         "times as long as later ones, and loads of modules. A process pays this once, so a longer run has less of it."
