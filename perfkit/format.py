@@ -7,6 +7,7 @@ quantity from small to large; a value is shown in the largest unit it fills.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -138,3 +139,14 @@ class Shown:
 
     def __repr__(self) -> str:
         return self.text
+
+
+def several(texts: Iterable[str], most: int = 16) -> str:
+    """Return texts side by side, of many the first and how many more there are.
+
+    >>> several(map(str, range(4)), most=2)
+    '0, 1 and 2 more'
+    """
+    every = list(texts)
+    more = f" and {len(every) - most:,} more" if len(every) > most else ""
+    return ", ".join(every[:most]) + more

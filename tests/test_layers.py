@@ -15,7 +15,7 @@ import pytest
 import perfkit
 from perfkit.profile import KINDS
 from perfkit.readers import READERS
-from perfkit.report.notebooks import BASELINE, JOB, NEEDS, NOTEBOOKS, folder
+from perfkit.report.notebooks import BASELINE, JOB, NEEDS, NOTEBOOKS, RANKS, folder
 from perfkit.tables import TABLES
 
 ROOT = Path(perfkit.__file__).parent
@@ -107,13 +107,13 @@ def test_no_part_but_readers_names_a_reader() -> None:
 
 
 def test_tags_of_cells_name_tables_and_kinds() -> None:
-    """What a notebook or a cell needs is a table, a kind of a capture, or a baseline: any reader can bring it."""
+    """What a notebook or a cell needs is a table, a kind of a capture, several ranks, or a baseline."""
     named = {need for needs in NOTEBOOKS.values() for need in needs}
     for notebook in folder().rglob("*.ipynb"):
         for cell in nbformat.read(notebook, as_version=4).cells:
             tags = [tag.removeprefix(NEEDS) for tag in cell.metadata.get("tags", []) if tag.startswith(NEEDS)]
             named |= {need for tag in tags for need in tag.split("|")}
-    assert named <= {*TABLES, *KINDS, BASELINE, JOB}
+    assert named <= {*TABLES, *KINDS, BASELINE, JOB, RANKS, RANKS}
 
 
 LONGEST = 500  # lines of a module

@@ -47,7 +47,7 @@ TIME_COLOURS = {
     **{TIME_NAMES[n]: shade for n, shade in (theme.CAUSE_COLOURS | theme.DETAIL_COLOURS).items() if n in TIME_NAMES},
 }
 TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *theme.DETAIL_COLOURS)]
-MOST_DEVICES = 8
+MOST_DEVICES, MOST_BARS = 8, 24
 NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL = 0.055  # of the span: a narrower part has no room for its figure
 LABEL_WIDTH = 320  # pixels
@@ -81,16 +81,17 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how the time of each device splits into work and idleness.
 
     `breakdown`: columns rank, gpu, span_ns, computation_ns, exposed_communication_ns, other_kernels_ns,
-    exposed_copy_ns, idle_ns: one row per device. Raises ValueError if the parts of a device do not sum to its span.
+    exposed_copy_ns, idle_ns: one row per device. Of many devices the MOST_BARS that are idle longest are drawn, which
+    the chart says. Raises ValueError if the parts of a device do not sum to its span.
     """
     seen = worked(breakdown)
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
-    drawn = _device_segments(seen)
+    drawn = _device_segments(_idlest(seen, MOST_BARS))
     return layered(
         _bars(drawn.drop(columns="key"), colours(KIND_COLOURS, KIND_NAMES, drawn["key"])),
         title or _idle_title(seen),
-        "Communication and copies count only where no computation hides them.",
+        f"Communication and copies count only where no computation hides them.{_few(seen, MOST_BARS)}",
         picture=f"Stacked bar per GPU of {', '.join(drawn['part'].unique())}",
         size=(WIDTH, alt.Step(34)),
     )
@@ -106,8 +107,7 @@ def time(breakdown: pd.DataFrame, by_cause: pd.DataFrame, *, title: str = "") ->
     if seen.empty:
         return nothing(title or "No activity", NO_WORK)
     need(by_cause, "rank", "gpu", "cause", "detail", "total_ns")
-    idle = seen["idle_ns"] / seen["span_ns"]
-    shown = seen.loc[idle.sort_values(ascending=False).index[:MOST_DEVICES]].sort_values(["rank", "gpu"])
+    shown = _idlest(seen, MOST_DEVICES)
     work = shown.melt(["rank", "gpu", "span_ns"], list(PART_OF)[:-1], var_name="key", value_name="ns")
     causes = by_cause.assign(key=by_cause["detail"].astype("string").fillna(by_cause["cause"].astype("string")))
     rest = causes.groupby(["rank", "gpu"])["total_ns"].sum().rename("known_ns").reset_index()
@@ -124,11 +124,10 @@ def time(breakdown: pd.DataFrame, by_cause: pd.DataFrame, *, title: str = "") ->
     names = [name for key, name in TIME_NAMES.items() if key in set(long["key"])]
     shades = alt.Scale(domain=names, range=[TIME_COLOURS[name] for name in names])
     tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"))
-    few = f" The {MOST_DEVICES} GPUs with the largest idle share of {len(seen)}." if len(seen) > len(shown) else ""
     return layered(
         [bars(drawn, "part", shades, axis="share of the time", shown=tips), figures(drawn, "part", TIME_DARK)],
         title or _idle_title(seen),
-        f"Communication and copies count only while no computation runs.{few}",
+        f"Communication and copies count only while no computation runs.{_few(seen, MOST_DEVICES)}",
         picture=f"Stacked bar per GPU of {', '.join(names)}",
         size=(WIDTH, alt.Step(34)),
     )
@@ -141,6 +140,16 @@ def worked(breakdown: pd.DataFrame) -> pd.DataFrame:
     if len(wrong):
         raise ValueError(f"breakdown: the parts of {wrong.iloc[0].to_dict()} do not sum to span_ns")
     return breakdown[breakdown["span_ns"] > 0]
+
+
+def _idlest(seen: pd.DataFrame, most: int) -> pd.DataFrame:
+    """Return the devices with the largest idle share, in the order of their ranks."""
+    idle = seen["idle_ns"] / seen["span_ns"]
+    return seen.loc[idle.sort_values(ascending=False, kind="stable").index[:most]].sort_values(["rank", "gpu"])
+
+
+def _few(seen: pd.DataFrame, most: int) -> str:
+    return f" The {most} GPUs with the largest idle share of {len(seen):,}." if len(seen) > most else ""
 
 
 def _device_segments(breakdown: pd.DataFrame) -> pd.DataFrame:

@@ -26,7 +26,7 @@ TICK = (
     "datum.value >= 1e3 ? format(datum.value / 1e3, ',') + ' µs' : format(datum.value, ',') + ' ns'"
 )
 DEVICE, STREAM = ["rank", "gpu"], ["rank", "gpu", "stream"]
-MOST_GPUS, MOST_LANES = 24, 40
+MOST_GPUS, MOST_LANES, MOST_PANELS = 24, 24, 8
 TALL = 40  # pixels of a single lane
 MOST_TICKS = 10  # so that labels of seven digits stay apart
 FILL = 0.86  # of a lane's height, so that neighbours stay apart
@@ -312,6 +312,8 @@ def _columns(drawn: pd.DataFrame, scale: Unit) -> alt.Chart:
 def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.VConcatChart:
     """Draw what each device's idle time was spent waiting for, longest first; one panel per device.
 
+    Of many devices the MOST_PANELS that are idle longest are drawn, which the chart says.
+
     `by_cause`: columns rank, gpu, cause, detail (missing unless cause is host_wait), count, total_ns, share_frac (0..1,
     of the device's idle time): one row per device, cause and detail.
     """
@@ -322,6 +324,9 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     filled = by_cause[by_cause["total_ns"] > 0]
     if filled.empty:
         return nothing(title or "No idle time", NO_GAP)
+    idle = filled.groupby(DEVICE)["total_ns"].sum().sort_values(ascending=False, kind="stable")
+    few = f"The {MOST_PANELS} of {len(idle):,} GPUs that are idle longest." if len(idle) > MOST_PANELS else ""
+    filled = filled[pd.MultiIndex.from_frame(filled[DEVICE]).isin(idle.index[:MOST_PANELS])]
     scale = unit(float(filled["total_ns"].max()), TIME)
     drawn = _longest_first(filled, scale)
     first = drawn.iloc[drawn["time"].argmax()]
@@ -333,7 +338,8 @@ def causes(by_cause: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.V
     if len(panels) == 1:
         return panels[0].properties(title=title, description=f"{title}. {panels[0].description}")
     whole: alt.VConcatChart = alt.VConcatChart(vconcat=panels, spacing=14).properties(
-        title=title, description=f"{title}. Bars of idle time by cause, one panel per GPU."
+        title=alt.TitleParams(text=title, subtitle=few) if few else title,
+        description=f"{title}. Bars of idle time by cause, one panel per GPU. {few}".rstrip(),
     )
     return whole
 

@@ -82,11 +82,12 @@ def _idle(
         if rest >= NOTABLE:
             yield _finding("idle", title, (idle,), f"The recording does not show the cause: {why}", rest, idle.value)
         return
+    recurring = idle.value - sum(once.values())
     for cause, part in idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
         covered, loaded = (shares.get(str(cause), 0.0) for shares in (told, once))
         rest = share.value - covered - loaded
-        if rest >= NOTABLE or rest >= HALF * idle.value:  # half of an idle time that is worth a look
+        if rest >= NOTABLE or rest >= HALF * recurring >= HALF * NOTABLE:
             title = _who(view, str(cause), rest)
             rows = found[part > 0].assign(part_ns=part)
             text = _described(rows)
@@ -109,7 +110,8 @@ def _who(view: Selection, cause: str, rest: float) -> str:
         return f"{keeps} the GPU idle {percent(rest)} of the time"
     (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
     if most - least < NOTABLE:
-        return f"{keeps} each of {len(gpus)} GPUs idle {percent(least)} to {percent(most)} of the time"
+        reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
+        return f"{keeps} each of {len(gpus)} GPUs idle {reach} of the time"
     return f"{keeps} {most_of} idle {percent(most)} of the time ({least_of}: {percent(least)})"
 
 

@@ -131,7 +131,7 @@ def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series)
 def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the launch calls that load their kernel: of API_CALLS their `row` (position), and `usual_ns`.
 
-    `usual_ns` is the median length of the later launches, or what a launch costs at most where there are none, 10 µs.
+    `usual_ns` is the median length of the later launches; where there are none a call that loads lasts 1 ms at least.
     """
     call = started_by(kernels, api_calls)
     launched, calls = kernels[call >= 0], api_calls.iloc[call[call >= 0]]
@@ -140,7 +140,7 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     each["name"] = launched["full_name"].to_numpy()
     each = each.sort_values("start_ns", kind="stable")
     is_first = ~each.duplicated(["rank", "process", "name"])
-    usual = each.loc[~is_first, "dur_ns"].median() if not is_first.all() else FIRST_NS / FIRST_TIMES
+    usual = each.loc[~is_first, "dur_ns"].median() if not is_first.all() else FIRST_NS
     slow = each[is_first & (each["dur_ns"] >= max(FIRST_TIMES * usual, FIRST_NS))]
     return slow.drop_duplicates("row")[["row"]].assign(usual_ns=usual)
 

@@ -25,7 +25,7 @@ from perfkit.diagnosis.headline import headline, ranked, saved, speaking, theme
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
 from perfkit.errors import PerfkitError
-from perfkit.format import Shown, duration, number, percent, printable
+from perfkit.format import Shown, duration, number, percent, printable, several
 from perfkit.names.families import Decoded
 from perfkit.report import links
 from perfkit.selection import Selection
@@ -111,13 +111,13 @@ def name(path: str) -> str:
 def about(view: Selection, *, folded: bool = False) -> Shown:
     """Return what was read: files, tools, GPUs, the part that is looked at, and remarks; `folded` under one line."""
     lines = [
-        ("Run", ", ".join(name(path) for path in view.run.capture["path"])),
+        ("Run", several(name(path) for path in view.run.capture["path"])),
         (
             "Recorded with",
             ", ".join(sorted({f"{c.tool} {c.tool_version}".strip() for c in view.run.capture.itertuples()})),
         ),
-        ("Recorded for", ", ".join(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded"),
-        ("GPUs", ", ".join(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
+        ("Recorded for", several(duration(ns) for ns in view.run.capture["dur_ns"] if ns) or "not recorded"),
+        ("GPUs", several(f"GPU {d.gpu}: {d.name}" for d in view.devices.itertuples()) or "not recorded"),
         ("Selection", view.description),
         ("Report made", f"{datetime.now():%Y-%m-%d %H:%M} by perfkit {version('perfkit')}"),
         *(("Note", text) for text in remarks(view.run.notes)),

@@ -51,7 +51,7 @@ class Recorded:
 
 
 BASELINE = "baseline"
-JOB = "job"  # recorded where the user said anything of it
+JOB, RANKS = "job", "ranks"
 # Notebook, and the tables or kinds of captures of which the run must hold at least one for it to have an answer;
 # BASELINE where an earlier run must have been given.
 NOTEBOOKS: dict[str, tuple[str, ...]] = {
@@ -310,8 +310,14 @@ def _installed(name: str) -> Path:
 
 
 def recorded(run: Run) -> set[str]:
-    """Return the names of the tables that the profiles of a run hold, and the kinds of these captures."""
-    return {*run.kinds, *([JOB] if run.job else []), *(name for profile in run.profiles for name in profile.loaders)}
+    """Return the tables that the profiles of a run hold and the kinds of these captures; JOB, and RANKS if several."""
+    is_several = len(run.profiles) > 1 and len(set(run.capture["rank"])) > 1
+    also = {JOB: bool(run.job), RANKS: is_several}
+    return {
+        *run.kinds,
+        *(name for name in also if also[name]),
+        *(name for profile in run.profiles for name in profile.loaders),
+    }
 
 
 def answering(run: Run, baseline: Run | None = None) -> list[str]:

@@ -16,7 +16,7 @@ import perfkit
 from perfkit.analysis import calltree
 from perfkit.charts import shares
 from perfkit.charts.kernels import launch_efficiency
-from perfkit.charts.shares import gpu_time, host_and_gpu
+from perfkit.charts.shares import PART_OF, gpu_time, host_and_gpu, parts
 from perfkit.errors import SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE
 
@@ -217,3 +217,16 @@ def test_the_real_capture(profiles: Path, checked: Check) -> None:
     assert f"Copies take {100 * share:.1f} % of the GPU's time" == spec["title"]["text"]
     said = checked(launch_efficiency(calltree.kernels(run.calltree, run.call_metrics)))["title"]["text"]
     assert "6,100 of 7,400 launches (82.4 %) are of kernels shorter than 10 µs on average" == said
+
+
+def test_of_many_gpus_the_idlest_have_a_bar(checked: Check) -> None:
+    """Of 1,000 GPUs 24 are drawn, in the order of their ranks; the title is of all."""
+    part = dict.fromkeys(PART_OF, 0)
+    rows = [
+        {"rank": r, "gpu": 0, "span_ns": 2_000, **part, "computation_ns": 2_000 - r, "idle_ns": r} for r in range(1_000)
+    ]
+    spec = checked(parts(pd.DataFrame(rows)))
+    drawn = list(dict.fromkeys(row["device"] for row in spec["layer"][0]["rows"]))
+    assert (24, "rank 976", "rank 999") == (len(drawn), drawn[0][:8], drawn[-1][:8])
+    assert "The 1000 GPUs are idle 0 % to 50.0 % of the time" == spec["title"]["text"]
+    assert "The 24 GPUs with the largest idle share of 1,000." in spec["title"]["subtitle"][0]

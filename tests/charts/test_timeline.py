@@ -87,10 +87,10 @@ def test_too_many_steps_are_left_out(checked: Check) -> None:
 
 
 def test_of_many_streams_the_busiest_are_drawn(checked: Check) -> None:
-    """41 streams, the first the least busy: 40 are drawn, and the chart says so."""
-    spec = checked(lanes(_bins(*((0, 0, stream, "copy", 0, 10, 0.1 + stream / 100) for stream in range(41)))))
-    assert set(range(1, 41)) == {int(row["lane"].split()[-1]) for row in _fills(spec)}
-    assert "These are the busiest 40 of 41 streams." in spec["title"]["subtitle"][0]
+    """25 streams, the first the least busy: 24 are drawn, and the chart says so."""
+    spec = checked(lanes(_bins(*((0, 0, stream, "copy", 0, 10, 0.1 + stream / 100) for stream in range(25)))))
+    assert set(range(1, 25)) == {int(row["lane"].split()[-1]) for row in _fills(spec)}
+    assert "These are the busiest 24 of 25 streams." in spec["title"]["subtitle"][0]
 
 
 def test_an_empty_window_says_so(checked: Check) -> None:
@@ -295,3 +295,13 @@ def test_wrong_frames_are_refused() -> None:
         causes(_causes((0, "edge", None, 10)).assign(share_frac=1.5))
     with pytest.raises(SchemaError, match="detail"):
         causes(_causes((0, "edge", None, 10)).drop(columns="detail"))
+
+
+def test_of_many_gpus_the_idlest_have_a_panel(checked: Check) -> None:
+    """Of 1,000 GPUs eight are drawn, those of the last ranks here, and the chart says so."""
+    rows = _causes(*((rank, "host_wait", "sync", 1_000 * (rank + 1)) for rank in range(1_000)))
+    rows = rows.assign(rank=range(1_000), gpu=0)
+    spec = checked(causes(rows))
+    drawn = [panel["title"]["text"] for panel in spec["vconcat"]]
+    assert [f"rank {rank}" for rank in range(992, 1_000)] == [title[:8] for title in drawn]
+    assert "The 8 of 1,000 GPUs that are idle longest." == spec["title"]["subtitle"]
