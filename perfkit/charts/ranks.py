@@ -6,6 +6,8 @@ whatever the operation and the number of ranks; 1 GB/s is 1e9 bytes/s.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import altair as alt
 import pandas as pd
 
@@ -24,7 +26,7 @@ from perfkit.charts.theme import (
     need,
     nothing,
 )
-from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, size, unit
+from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, several, size, unit
 
 OPERATION_COLOURS = {
     "all_reduce": "#1F77D4",
@@ -56,6 +58,9 @@ LONGEST_GROUP = 40  # characters
 FADED = 0.08  # opacity of what is not chosen in the legend
 EVEN = 0.05  # of the median rank's time: less is even, as in `perfkit.analysis.ranks`
 MOST_CELLS = 4000  # of a map of rank by step
+MOST_ROWS = 200  # of that map, 2 pixels each
+MOST_NAMED = 10  # ranks in a note
+NOT_RECORDED, DARK = "not recorded", "#3A2A55"
 MOST_DASHES = 8  # process groups that dashes can tell apart
 TICK = (
     "datum.value >= 1e9 ? format(datum.value / 1e9, ',') + ' GB' : "
@@ -219,38 +224,65 @@ def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
 def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how long each step took on each rank, against the median of all ranks, as a map of rank by step.
 
-    `steps`: columns rank, step, dur_ns, a row per rank and step. A cell is the mean of some steps where ranks and
-    steps are more than MOST_CELLS. SchemaError if a column is missing.
+    `steps`: columns rank, step, dur_ns, a row per rank and step. A cell is the average of some steps where rows and
+    steps are more than MOST_CELLS. A row is one rank, or of more than MOST_ROWS ranks the one furthest behind of some
+    neighbours. Steps that other ranks have and a rank lacks are dark. SchemaError if a column is missing.
     """
     need(steps, "rank", "step", "dur_ns")
     if steps.empty:
         return nothing(title or "No steps", "perfkit found no steps in this selection.")
-    many = -(-steps["rank"].nunique() * steps["step"].nunique() // MOST_CELLS)
-    cells = steps.assign(step=steps["step"] // many * many).groupby(["rank", "step"])["dur_ns"].mean().reset_index()
-    cells["apart"] = cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1
+    ranks = sorted(set(steps["rank"]))
+    each = -(-len(ranks) // MOST_ROWS)
+    many = -(-len(ranks[::each]) * steps["step"].nunique() // MOST_CELLS)
+    row_of = {rank: ranks[place // each * each] for place, rank in enumerate(ranks)}
+    taken = steps.assign(step=steps["step"] // many * many).pivot_table(values="dur_ns", index="rank", columns="step")
+    cells = taken.reset_index().melt(id_vars="rank", value_name="dur_ns").sort_values(["rank", "step"])
+    absent, cells = cells[cells["dur_ns"].isna()], cells.dropna()
+    cells = cells.assign(apart=cells["dur_ns"] / cells.groupby("step")["dur_ns"].transform("median") - 1)
     worst = cells.iloc[int(cells["apart"].to_numpy().argmax())]
     most = max(float(cells["apart"].abs().max()), 0.01)
+    cells, absent = (frame.assign(row=frame["rank"].map(row_of)) for frame in (cells, absent))
+    cells = cells.sort_values("apart", kind="stable").drop_duplicates(["row", "step"], keep="last").sort_index()
     drawn = cells.assign(time=cells["dur_ns"].map(duration), against=cells["apart"].map(percent)).drop(columns="dur_ns")
-    shade = alt.Color(
-        "apart:Q",
-        scale=alt.Scale(domain=[-most, 0, most], range=["#1F77D4", "#BBBBBB", "#D55E00"]),
-        legend=alt.Legend(title="longer than the median rank", format="+.0%", titleLimit=WIDTH),
-    )
+    limit = max(most, EVEN)  # an even run stays grey
+    name, ends = "longer than the median rank", [-limit, 0.0, limit]
+    legend = alt.Legend(title=name, format="+.0%", values=ends, titleLimit=WIDTH, orient="top")
+    colours_of = alt.Scale(domain=ends, range=["#1F77D4", "#BBBBBB", "#D55E00"])
+    shade = alt.Color("apart:Q", scale=colours_of, legend=legend)
     bands = alt.Scale(paddingInner=0.05 if len(cells) < MOST_CELLS // 10 else 0)
     x = alt.X("step:O", title="step", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True))
-    y = alt.Y("rank:O", title="rank", scale=bands, axis=alt.Axis(labelOverlap=True))
-    shown = hover("rank", "step", "time", ("against", "longer than the median rank"))
+    y = alt.Y("row:O", title="rank", scale=bands, axis=alt.Axis(labelOverlap=True))
+    shown = hover("rank", "step", "time", ("against", name))
     behind = f"{percent(worst['apart'])} over the median in step {worst['step']:.0f}"
     said = f"Rank {worst['rank']:.0f} is furthest behind: {behind}"
     if most < EVEN:
         said = f"All ranks take each step in the same time, within {percent(most)}"
-    return layered(
-        [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)],
+    layers = [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)]
+    if len(absent):
+        missing = absent.drop_duplicates(["row", "step"])[["rank", "row", "step"]].assign(what=NOT_RECORDED)
+        dark = alt.Color("what:N", scale=alt.Scale(range=[DARK]), legend=alt.Legend(title=None, orient="top"))
+        layers += [alt.Chart(inline(missing)).mark_rect().encode(x, y, dark, hover("rank", "step", ("what", "time")))]
+    chart = layered(
+        layers,
         title or said,
-        "" if many == 1 else f"A cell is the mean of {many} steps.",
-        picture=f"A map of {cells['rank'].nunique()} ranks by {cells['step'].nunique()} steps",
-        size=(WIDTH, min(max(18 * cells["rank"].nunique(), 60), 400)),
+        _of_cells(many, each, sorted(set(absent["rank"])), len(ranks)),
+        picture=f"A map of {len(ranks)} ranks by {cells['step'].nunique()} steps",
+        size=(WIDTH, min(max(18 * len(ranks), 60), 400)),
     )
+    made: alt.LayerChart = chart.resolve_scale(color="independent")
+    return made
+
+
+def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[str]:
+    """Say what a cell is, and which ranks lack steps."""
+    words = f"the average of {many} steps" if many > 1 else ""
+    if each > 1:
+        words += f"{' of ' if words else ''}the rank furthest behind of {each} neighbours"
+    notes = [f"A cell is {words}."] if words else []
+    if short:
+        listed = several(map(str, short), MOST_NAMED)
+        notes.append(f"{len(short):,} of {ranks:,} ranks lack steps that other ranks recorded: {listed}.")
+    return notes
 
 
 def _most_different(seen: pd.DataFrame) -> str:

@@ -65,8 +65,43 @@ def test_a_map_of_steps_shows_who_is_behind(checked: Check) -> None:
     )
     spec = checked(step_times(many))
     cells = drawn(spec["layer"][0], "rank", "step")
-    assert (5 * 800, {"A cell is the mean of 2 steps."}) == (len(cells), {*spec["title"]["subtitle"]})
+    assert (5 * 800, {"A cell is the average of 2 steps."}) == (len(cells), {*spec["title"]["subtitle"]})
     assert spec["title"]["text"] == "All ranks take each step in the same time, within 1.0 %"
+
+
+def test_the_legend_of_a_map_tells_its_ends_apart(checked: Check) -> None:
+    """Of ranks that differ by a thousandth and by a half the three labels differ, and an even run is grey."""
+    for dur_ns, label in ((10.01e6, 5), (15e6, 50)):
+        rows = [(rank, step, dur_ns if rank == 2 else 10e6) for rank in range(5) for step in range(2)]
+        spec = checked(step_times(pd.DataFrame(rows, columns=["rank", "step", "dur_ns"])))
+        colour = spec["layer"][0]["encoding"]["color"]
+        assert [-label, 0, label] == [round(100 * value) for value in colour["legend"]["values"]]
+        assert colour["scale"]["domain"] == colour["legend"]["values"]
+        assert 1 == len(spec["layer"])
+
+
+def test_a_map_of_steps_shows_which_ranks_were_cut(checked: Check) -> None:
+    """Ranks 1 and 2 of 4 end after steps 0 and 1 of 3: three dark cells, and a sentence that names both."""
+    rows = [(rank, step, 10e6) for rank in range(4) for step in range(3) if rank not in (1, 2) or step < rank]
+    spec = checked(step_times(pd.DataFrame(rows, columns=["rank", "step", "dur_ns"])))
+    assert [(1, 1), (1, 2), (2, 2)] == drawn(spec["layer"][1], "rank", "step")
+    assert {"not recorded"} == {what for (what,) in drawn(spec["layer"][1], "what")}
+    assert ["2 of 4 ranks lack steps that other ranks recorded: 1, 2."] == spec["title"]["subtitle"]
+
+
+def test_a_map_of_a_thousand_ranks_keeps_the_one_that_is_behind(checked: Check) -> None:
+    """Five ranks share a row, drawn as the slowest of them; rank 503 is cut, which its row shows."""
+    slow, cut = (42, 3), (503, 5)
+    cells = [(r, s) for r in range(1000) for s in range(10) if r != cut[0] or s < cut[1]]
+    rows = [(*cell, 20e6 if cell == slow else 10e6) for cell in cells]
+    spec = checked(step_times(pd.DataFrame(rows, columns=["rank", "step", "dur_ns"])))
+    assert [(40, 42, 3, 1.0)] == [cell for cell in drawn(spec["layer"][0], "row", "rank", "step", "apart") if cell[3]]
+    assert [(500, step) for step in range(5, 10)] == drawn(spec["layer"][1], "row", "step")
+    assert (200, 2000) == (len({*drawn(spec["layer"][0], "row")}), len(spec["layer"][0]["rows"]))
+    assert spec["title"]["subtitle"] == [
+        "A cell is the rank furthest behind of 5 neighbours.",
+        "1 of 1,000 ranks lack steps that other ranks recorded: 503.",
+    ]
 
 
 @pytest.mark.parametrize(
