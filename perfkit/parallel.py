@@ -12,13 +12,14 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from perfkit.errors import PerfkitError
@@ -28,6 +29,7 @@ Source = TypeVar("Source")
 Read = TypeVar("Read")
 Part = TypeVar("Part")
 LOCAL = "local"  # instead of the address of a scheduler: one is started here
+ASK_S, PATIENCE_S = 5, 60  # between two looks at a cluster's workers, and how long it may have none
 AHEAD = 2  # sources handed out per worker, so that none waits for the next
 LONGEST = 300  # characters of a reason
 KILLED = "its worker was killed, perhaps for its memory. Use fewer --workers, or a machine with more memory"
@@ -71,7 +73,8 @@ def map_reduce(
     if dask:
         answers = _by_dask(work, sources, dask, workers)
     else:
-        answers = _in_processes(work, sources, workers) if workers > 1 else enumerate(map(work, sources))
+        several = workers > 1 and _can_start_processes()
+        answers = _in_processes(work, sources, workers) if several else enumerate(map(work, sources))
     for number, (index, (part, reason)) in enumerate(answers, start=1):
         if reason:
             refused[index] = Refused(sources[index], reason)
@@ -169,6 +172,12 @@ def _in_processes(work: Callable[[Source], Any], sources: Sequence[Source], work
             yield index, answer
 
 
+def _can_start_processes() -> bool:
+    """Tell whether processes can read the program that runs: not one from standard input, which serves itself alone."""
+    program = getattr(sys.modules["__main__"], "__file__", None)
+    return program is None or Path(program).exists()
+
+
 @contextmanager
 def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """Start processes that share nothing with this one, whose threads a fork would break; drop them on an error."""
@@ -188,7 +197,7 @@ def _by_dask(work: Callable[[Source], Any], sources: Sequence[Source], address: 
     """Yield index and answer of each source as the workers of a Dask scheduler finish them."""
     if not find_spec("distributed"):
         raise PerfkitError("--dask: the package distributed is missing. Install perfkit[dask].")
-    from distributed import Client, LocalCluster, as_completed
+    from distributed import Client, LocalCluster, wait
     from distributed.scheduler import KilledWorker
 
     here = {"n_workers": workers, "threads_per_worker": 1, "dashboard_address": None}
@@ -197,17 +206,30 @@ def _by_dask(work: Callable[[Source], Any], sources: Sequence[Source], address: 
         client = Client(cluster or address)
     except (OSError, ValueError) as e:
         raise PerfkitError(f"--dask {address}: no scheduler answers ({e}). Start one with `dask scheduler`.") from e
+    lost = f"--dask {address}: the scheduler was lost. Run again: what is done is kept."
     try:
-        futures = client.map(work, sources, pure=False)
-        index_of = {future.key: index for index, future in enumerate(futures)}
-        for future in as_completed(futures):
-            index = index_of[future.key]
-            if future.status == "finished":
-                yield index, future.result()
-            elif future.status == "error" and isinstance(future.exception(), KilledWorker):
-                yield index, (None, KILLED)
-            else:
-                raise PerfkitError(f"--dask {address}: the scheduler was lost. Run again: what is done is kept.")
+        left, worked_at = (
+            dict(zip(client.map(work, sources, pure=False), range(len(sources)), strict=True)),
+            monotonic(),
+        )
+        while left:
+            with suppress(TimeoutError):
+                wait(list(left), timeout=ASK_S, return_when="FIRST_COMPLETED")
+            for future in [future for future in left if future.status != "pending"]:
+                index = left.pop(future)
+                if future.status == "finished":
+                    yield index, future.result()
+                elif future.status == "error" and isinstance(future.exception(), KilledWorker):
+                    yield index, (None, KILLED)
+                else:
+                    raise PerfkitError(lost)
+            if client.scheduler_info(n_workers=1)["workers"]:
+                worked_at = monotonic()
+            elif left and monotonic() - worked_at > PATIENCE_S:
+                problem = f"no worker for {PATIENCE_S} s, and {len(left):,} of {len(sources):,} files are not read"
+                raise PerfkitError(f"--dask {address}: {problem}. Start workers, and run again: what is done is kept.")
+    except (OSError, CancelledError) as e:  # of distributed: CommClosedError, FutureCancelledError
+        raise PerfkitError(lost) from e
     finally:
         client.close()
         if cluster:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from functools import partial
 from importlib.util import find_spec
@@ -99,6 +101,28 @@ def test_a_source_that_kills_its_worker_is_named(tmp_path: Path) -> None:
     assert [(5, KILLED)] == [(refused.source, refused.reason) for refused in result.refused]
     again = map_reduce(range(12), partial(killing_once, tmp_path / "mark"), same, added, workers=2)
     assert (sum(range(12)), ()) == (again.value, again.refused)
+
+
+def test_a_program_from_standard_input_reads_in_its_own_process() -> None:
+    """Other processes could not read that program: all of them would end, as if something had killed them."""
+    program = "from perfkit.parallel import map_reduce; print(map_reduce(range(6), float, float, max, workers=2))"
+    done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "Result(value=5.0, refused=())"
+
+
+@needs_dask
+@pytest.mark.filterwarnings("ignore")
+def test_a_cluster_without_workers_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No worker ever comes, or all are gone: an error instead of waiting for ever."""
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("perfkit.parallel.ASK_S", 1)
+    monkeypatch.setattr("perfkit.parallel.PATIENCE_S", 3)
+    with (
+        LocalCluster(n_workers=0, dashboard_address=None) as cluster,
+        pytest.raises(PerfkitError, match=r"no worker for 3 s, and 4 of 4 files are not read\. Start workers"),
+    ):
+        map_reduce(range(4), same, same, added, dask=cluster.scheduler_address)
 
 
 def test_the_pool_fits_the_memory() -> None:
