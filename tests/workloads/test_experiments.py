@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import statistics
 from dataclasses import asdict
@@ -147,7 +148,8 @@ def test_a_pair_with_repeats(tiny: None, tmp_path: Path, capsys: pytest.CaptureF
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
     told = CliRunner().invoke(perfkit_command, command[1:])
     assert 0 == told.exit_code, told.output
-    assert "The median step takes " in told.output
+    # On a busy machine steps of some 1 ms may differ so much that perfkit refuses to compare them; it names both then.
+    assert re.search(r"(The|A) median step (takes|took) ", told.output)
     assert "not between runs of one program" not in told.output
     found = trials("measuring", tmp_path)
     assert [3, 3] == [len(trial.every) for trial in found.values()]
