@@ -22,7 +22,7 @@ from perfkit.analysis.whatif.replay import Stretch
 from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, kept, severity
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps
-from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before
+from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
 from perfkit.errors import PerfkitError
 from perfkit.format import duration, percent
 from perfkit.selection import Selection
@@ -192,7 +192,7 @@ def _prepared(whole: Selection) -> Prepared | str:
     window = part.window if part else whole.window
     tables = whole.all_kernels, whole.copies, whole.api_calls, whole.ranges
     kernels, copies, api_calls, ranges = whatif.around(*tables, window) if window else tables
-    api_calls = loaded_before(kernels, api_calls)
+    api_calls = loaded_before(loading(whole), kernels, api_calls)
     try:
         return whatif.prepared(kernels, copies, api_calls, window=window, ranges=ranges)
     except PerfkitError as e:

@@ -34,7 +34,8 @@ from perfkit.selection import Selection
 NOTABLE = 0.1
 IN_WARM_UP = "of this time lies in warm-up steps"  # what speaks against a finding whose cost is paid once
 FIRST_PASS = "a kernel runs less than twice on average: this may be a first pass, and all of it warm-up"
-FIRST_TIMES, FIRST_NS, SEVERE = 10, 100_000, 0.3
+FIRST_TIMES, FIRST_NS, SEVERE, HALF = 10, 100_000, 0.3, 0.5
+LAUNCH = ["rank", "process", "correlation"]  # of one launch an export may hold two calls, one inside the other
 LOAD_CALL = re.compile(r"(?:cu|hip|cuda)(?:Module|Library)(?:Load|Get)")
 ALIKE, ONCE = 0.9, 2.0  # share of a step's kernels that a first step runs, and how often, less than this (conventions)
 
@@ -129,7 +130,7 @@ def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series)
 
 
 def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the launch calls that load their kernel: of API_CALLS their `row` (position), and `usual_ns`.
+    """Return the launch calls that load their kernel: `row` (position) and LAUNCH of API_CALLS, and `usual_ns`.
 
     `usual_ns` is the median length of the later launches; where there are none a call that loads lasts 1 ms at least.
     """
@@ -137,25 +138,33 @@ def first_launches(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFra
     launched, calls = kernels[call >= 0], api_calls.iloc[call[call >= 0]]
     of = {name: calls[name].to_numpy() for name in ("process", "start_ns", "dur_ns")}
     each = pd.DataFrame({"row": call[call >= 0], "rank": launched["rank"].to_numpy(), **of})
-    each["name"] = launched["full_name"].to_numpy()
+    each = each.assign(correlation=launched["correlation"].to_numpy(), name=launched["full_name"].cat.codes.to_numpy())
     each = each.sort_values("start_ns", kind="stable")
     is_first = ~each.duplicated(["rank", "process", "name"])
     usual = each.loc[~is_first, "dur_ns"].median() if not is_first.all() else FIRST_NS
     slow = each[is_first & (each["dur_ns"] >= max(FIRST_TIMES * usual, FIRST_NS))]
-    return slow.drop_duplicates("row")[["row"]].assign(usual_ns=usual)
+    return slow.drop_duplicates("row")[["row", *LAUNCH]].assign(usual_ns=usual)
 
 
-def loaded_before(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return API_CALLS in which loading kernels is work of the CPU before the call: no change of calls removes it."""
-    first = first_launches(kernels, api_calls)
-    if first.empty:
+@kept
+def loading(view: Selection) -> pd.DataFrame:
+    """Return `first_launches` of a selection, whatever its window: what ran before it is loaded."""
+    return first_launches(view.all_kernels, view.api_calls)
+
+
+def loaded_before(first: pd.DataFrame, kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
+    """Return API_CALLS in which loading kernels is work of the CPU before the call: no change of calls removes it.
+
+    `first`: the calls that load, of `first_launches` of the whole run; KERNELS and API_CALLS may be a part of it.
+    """
+    of_first, call = numbered_together([first, api_calls], LAUNCH)
+    row = np.flatnonzero(np.isin(call, of_first))
+    if not len(row):
         return api_calls
-    keys = ["rank", "process", "correlation"]  # of one launch an export may hold two calls, one inside the other
-    loading, call = numbered_together([api_calls.iloc[first["row"]], api_calls], keys)
-    row = np.flatnonzero(np.isin(call, loading))
     start, length = (api_calls[name].to_numpy(copy=True) for name in ("start_ns", "dur_ns"))
-    begun = kernels.groupby(keys)["start_ns"].min().reindex(pd.MultiIndex.from_frame(api_calls[keys].iloc[row]))
-    extra = np.minimum(length[row] - int(first["usual_ns"].iloc[0]), begun.to_numpy(np.int64) - start[row])
+    begun = kernels.groupby(LAUNCH)["start_ns"].min().reindex(pd.MultiIndex.from_frame(api_calls[LAUNCH].iloc[row]))
+    until = begun.fillna(np.inf).to_numpy() - start[row]  # the kernel of a call at the edge may lie outside
+    extra = np.minimum(length[row] - int(first["usual_ns"].iloc[0]), until).astype(np.int64)
     start[row] += extra.clip(min=0)
     length[row] -= extra.clip(min=0)
     moved = api_calls.assign(start_ns=start, dur_ns=length)
@@ -163,15 +172,15 @@ def loaded_before(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFram
 
 
 @kept
-def start_up(view: Selection) -> tuple[dict[str, float], int]:
-    """Return the share of the span in which the GPU is idle while kernels load, by cause, and how many calls load them.
+def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
+    """Return the share of the span in which the GPU is idle while kernels load, by cause, and the calls that load them.
 
     Causes are launch (first launches) and cuda_call (calls that load modules), as far as their thread was waited for.
     """
     gaps, span, calls = idle_gaps(view), int(busy(view)["span_ns"].sum()), view.api_calls
     if gaps is None or not span:
-        return {}, 0
-    first = calls.iloc[first_launches(view.all_kernels, calls)["row"]]
+        return {}, calls.head(0)
+    first = calls.iloc[loading(view)["row"]]
     loads = calls[where(calls["name"], LOAD_CALL.match)]
     shares = {"launch": 0.0, "cuda_call": 0.0}
     for cause, found in (("launch", first), ("cuda_call", loads)):
@@ -179,7 +188,14 @@ def start_up(view: Selection) -> tuple[dict[str, float], int]:
             of_thread = zip((waits, found), numbered_together([waits, found], THREAD), strict=True)
             both = intersect(*(union(*_ends(frame), number) for frame, number in of_thread))
             shares[cause] += min(int((both.end - both.start).sum()), int(waits[f"{cause}_ns"].sum())) / span
-    return shares, len(first) + len(loads)
+    return shares, pd.concat([first, loads])
+
+
+def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
+    """Tell whether half of the calls' time lies in these steps."""
+    loads, steps = (union(*_ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
+    both = intersect(loads, steps)
+    return bool((both.end - both.start).sum() >= HALF * (loads.end - loads.start).sum())
 
 
 def _ends(frame: pd.DataFrame) -> tuple[Int, Int]:
@@ -189,12 +205,13 @@ def _ends(frame: pd.DataFrame) -> tuple[Int, Int]:
 
 def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield the first steps, or else the loading of kernels, where they take a tenth of the time."""
-    by_cause, count = start_up(view)
-    value = sum(by_cause.values())
+    by_cause, loads = start_up(view)
+    value, count = sum(by_cause.values()), len(loads)
     early = list(_warm_up(view, known))
     if value < NOTABLE or "idle_frac" not in known:
         yield from early
         return
+    is_same = bool(early) and _in_steps(loads, warming(view).early)
     definition = "share of the span: idle time of the GPU while the CPU is in calls that load kernels"
     share = Figure("start_up_frac", "Loading kernels", value, "1", definition, "gaps.idle_gaps")
     calls = Figure(
@@ -204,11 +221,11 @@ def findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
         f"{count:,} calls load kernels into the GPU, or compile them: first launches that take over {FIRST_TIMES} "
         "times as long as later ones, and loads of modules. A process pays this once, so a longer run has less of it."
     )
-    for finding in early:  # the same time, told once
-        told = f"{finding.explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
-        yield replace(finding, explanation=told, evidence=(*finding.evidence, share, calls))
-    if early:
+    if is_same:  # the same time, told once
+        told = f"{early[0].explanation} Loading kernels keeps the GPU idle {share.text} of the time: {text}"
+        yield replace(early[0], explanation=told, evidence=(*early[0].evidence, share, calls))
         return
+    yield from early
     gain = Gain(1.0, 1.0, "a program loads its kernels once: no step gets faster")
     title = f"Loading kernels at their first launch keeps the GPU idle {share.text} of the time"
     level = "medium" if value >= SEVERE else "low"

@@ -7,6 +7,7 @@ from contextlib import closing
 from itertools import accumulate
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from diagnosis.test_diagnosis import _view
 from diagnosis.test_gpus import told
@@ -15,7 +16,7 @@ from frames import api_calls, kernels, ranges
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis.replayed import saving
-from perfkit.diagnosis.warming import first_launches
+from perfkit.diagnosis.warming import _in_steps, first_launches, loaded_before
 from perfkit.report.notebooks import sample
 
 MS = 1_000_000
@@ -141,6 +142,27 @@ def test_loading_is_no_gain(first_ns: int, share: float | None) -> None:
     if share:
         assert found["start_up"].evidence[0].value == pytest.approx(share, rel=1e-3)
         assert (1.0, 1.0) == (found["start_up"].gain.low, found["start_up"].gain.high)
+
+
+def test_what_ran_before_a_window_is_loaded() -> None:
+    """Of a kernel's two launches of 2 ms only the first of the recording loads it, though a window begins between."""
+    view = launching(2_000_000, again=1)
+    calls = view.api_calls.assign(dur_ns=view.api_calls["dur_ns"].where(view.api_calls.index != 10, 2_000_000))
+    first = first_launches(view.all_kernels, calls)
+    part = loaded_before(first, view.all_kernels.iloc[10:], calls.iloc[10:])
+    pd.testing.assert_frame_equal(calls.iloc[10:], part)
+    whole = loaded_before(first, view.all_kernels, calls)
+    assert [10_000] * 10 + [2_000_000] + [10_000] * 9 == whole["dur_ns"].tolist()
+    assert (whole["start_ns"] + whole["dur_ns"]).tolist() == (calls["start_ns"] + calls["dur_ns"]).tolist()
+
+
+def test_loading_after_the_warm_up_is_told_apart() -> None:
+    """Calls of which less than half lies in the slow steps are another cost."""
+    steps = pd.DataFrame({"rank": [0], "start_ns": [0], "dur_ns": [10 * MS]})
+    calls = pd.DataFrame({"rank": [0, 0], "start_ns": [5 * MS, 20 * MS], "dur_ns": [5 * MS, 4 * MS]})
+    assert _in_steps(calls, steps)
+    assert not _in_steps(calls.assign(dur_ns=[4 * MS, 5 * MS]), steps)
+    assert not _in_steps(calls.assign(rank=1), steps)
 
 
 def test_a_replay_keeps_the_time_that_loading_takes(profiles: Path) -> None:
