@@ -225,8 +225,8 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw how long each step took on each rank, against the median of all ranks, as a map of rank by step.
 
     `steps`: columns rank, step, dur_ns, a row per rank and step. A cell is the average of some steps where rows and
-    steps are more than MOST_CELLS. A row is one rank, or of more than MOST_ROWS ranks the one furthest behind of some
-    neighbours. Steps that other ranks have and a rank lacks are dark. SchemaError if a column is missing.
+    steps are more than MOST_CELLS. A row is one rank, or of more than MOST_ROWS ranks the one furthest from the median
+    of some neighbours. Steps that other ranks have and a rank lacks are dark. SchemaError if a column is missing.
     """
     need(steps, "rank", "step", "dur_ns")
     if steps.empty:
@@ -242,7 +242,9 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     worst = cells.iloc[int(cells["apart"].to_numpy().argmax())]
     most = max(float(cells["apart"].abs().max()), 0.01)
     cells, absent = (frame.assign(row=frame["rank"].map(row_of)) for frame in (cells, absent))
-    cells = cells.sort_values("apart", kind="stable").drop_duplicates(["row", "step"], keep="last").sort_index()
+    cells = (
+        cells.sort_values("apart", key=abs, kind="stable").drop_duplicates(["row", "step"], keep="last").sort_index()
+    )
     drawn = cells.assign(time=cells["dur_ns"].map(duration), against=cells["apart"].map(percent)).drop(columns="dur_ns")
     limit = max(most, EVEN)  # an even run stays grey
     name, ends = "longer than the median rank", [-limit, 0.0, limit]
@@ -277,7 +279,7 @@ def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[st
     """Say what a cell is, and which ranks lack steps."""
     words = f"the average of {many} steps" if many > 1 else ""
     if each > 1:
-        words += f"{' of ' if words else ''}the rank furthest behind of {each} neighbours"
+        words += f"{' of ' if words else ''}the rank furthest from the median of {each} neighbours"
     notes = [f"A cell is {words}."] if words else []
     if short:
         listed = several(map(str, short), MOST_NAMED)

@@ -99,7 +99,7 @@ def test_a_map_of_a_thousand_ranks_keeps_the_one_that_is_behind(checked: Check) 
     assert [(500, step) for step in range(5, 10)] == drawn(spec["layer"][1], "row", "step")
     assert (200, 2000) == (len({*drawn(spec["layer"][0], "row")}), len(spec["layer"][0]["rows"]))
     assert spec["title"]["subtitle"] == [
-        "A cell is the rank furthest behind of 5 neighbours.",
+        "A cell is the rank furthest from the median of 5 neighbours.",
         "1 of 1,000 ranks lack steps that other ranks recorded: 503.",
     ]
 
