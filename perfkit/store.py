@@ -32,11 +32,11 @@ import pyarrow as pa
 from perfkit import cache
 from perfkit.analysis import ranks
 from perfkit.analysis.ranks import Reduction
-from perfkit.discovery import discovered, pattern, rank_in
+from perfkit.discovery import Found, discovered, pattern, rank_in
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.parallel import map_reduce, workers_for
 from perfkit.profile import Missing, Profile
-from perfkit.readers import reader, unrecognised
+from perfkit.readers import claimants, reader, unrecognised
 from perfkit.readers.text import capture_table
 from perfkit.schema import Checked
 from perfkit.tables import TABLES
@@ -167,14 +167,27 @@ def _tasks(paths: Sequence[Path], out: Path, rank_regex: str) -> list[_Task]:
     The folder around a file that was named itself is not searched: what else lies there was not asked for.
     """
     ranked = pattern(rank_regex)
-    found, _ = discovered(paths, deep=True)
+    found, unread = _discovered(paths)
     tasks = [_Task(str(out), str(one.path), one.reader, rank_in(one.path, ranked)) for one in found]
     shapes = {(one.path.parent, _shape(str(one.path))) for one in found if not one.is_given}
+    tasks += [_Task(str(out), str(path), "") for path in unread]
     read = {task.path for task in tasks}
     for folder in sorted({folder for folder, _ in shapes}):
         broken = (str(p) for p in sorted(folder.iterdir()) if p.name.endswith(TRACES) and str(p) not in read)
         tasks += [_Task(str(out), p, "") for p in broken if (folder, _shape(p)) in shapes]
     return tasks
+
+
+def _discovered(paths: Sequence[Path]) -> tuple[list[Found], list[Path]]:
+    """Return the profiles at these paths, and the named files that are none; ReadError if none of them is one."""
+    try:
+        return discovered(paths, deep=True)[0], []
+    except ReadError:
+        is_read = [not path.is_file() or bool(claimants(path)) for path in paths]
+        if all(is_read) or not any(is_read):
+            raise
+        known = [path for path, known in zip(paths, is_read, strict=True) if known]
+        return discovered(known, deep=True)[0], [path for path in paths if path not in {*known}]
 
 
 def _shape(path: str) -> str:

@@ -98,6 +98,18 @@ def test_engines_and_parts_give_the_same_bits(tmp_path: Path) -> None:
     assert 1 == len({repr(perfkit.load(tmp_path / name).reduced) for name in stores})
 
 
+def test_a_broken_file_that_was_named_stops_no_other(tmp_path: Path) -> None:
+    """As a shell's *.json.gz names it: the others are read, and it is refused by name. A path that is not there is."""
+    files = sorted(folder(tmp_path / "job", 3).iterdir())
+    files[1].write_bytes(b"")
+    made = store.ingest(files, tmp_path / "store", workers=1)
+    assert (2, ["rank1_trace.json.gz"]) == (made.read, names(made))
+    with pytest.raises(ReadError, match="no such file"):
+        store.ingest([*files, tmp_path / "absent.json"], tmp_path / "store", workers=1)
+    with pytest.raises(ReadError, match="rank1_trace"):
+        store.ingest([files[1]], tmp_path / "other", workers=1)
+
+
 def test_parts_that_begin_at_the_same_moment_make_one_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever one part sees of a store that another part is making, it takes the store and refuses other folders."""
     files, out = folder(tmp_path / "job", 2), tmp_path / "store"
