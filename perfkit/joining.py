@@ -8,7 +8,7 @@ does not state contradicts nothing, and small differences are left to the notes 
 
 A profile of a folder that does not belong is left out with a note. One that was given by its own path is refused.
 
-`stacked`, `distinct` and `devices` put the tables of those that belong together, and count nothing twice.
+`stacked`, `distinct` and `devices` put together the tables of profiles that belong together, and count nothing twice.
 """
 
 from __future__ import annotations

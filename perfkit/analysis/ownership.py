@@ -250,7 +250,7 @@ def _first(frames: pd.DataFrame, layers: list[Int], moments: list[pd.DataFrame])
 def _paths(frames: pd.DataFrame, row: Int, there: Placed | None) -> tuple[_Paths, Int]:
     """Return the paths of names that lead to the frames in `row`, and the number of each one's path; -1 for no frame.
 
-    Frames lie in those that are `there`; without these nothing nests.
+    `there`: the frames that others lie in; without them nothing nests.
     """
     used = _distinct(row[row >= 0])
     up = np.full(len(used), -1)

@@ -62,7 +62,7 @@ def findings(
 ) -> Iterator[Finding]:
     """Yield what the figures show, rule by rule.
 
-    `told`: shares of the span that other findings cover, by cause; `once`: those that are paid once, which is no gain.
+    `told`: shares of the span that other findings cover, by cause; `once`: shares that are paid once, which is no gain.
     """
     yield from _idle(view, figures, told, once)
     yield from _computation(view, figures)

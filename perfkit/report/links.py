@@ -23,7 +23,7 @@ from nbformat import NotebookNode
 
 from perfkit.diagnosis import finding
 from perfkit.diagnosis.finding import Figure, Finding
-from perfkit.format import Shown, printable
+from perfkit.format import Shown, printable, several
 from perfkit.report import notebooks
 from perfkit.report.notebooks import LIVE
 from perfkit.selection import Selection
@@ -167,10 +167,9 @@ class _Trail:
         """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
         figures = self.led[anchor].values()
         back = [f'<a href="index.html#{led.anchor}">{escape(led.known.label)}</a>' for led in figures if led.anchor]
-        more = f" and {len(back) - MOST} more" if len(back) > MOST else ""
         files = {table: path for led in figures for table, path in led.files.items()}
         data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for name, path in files.items()]
-        parts = [f"↑ In the summary: {', '.join(back[:MOST])}{more}"] if back else []
+        parts = [f"↑ In the summary: {several(back, MOST)}"] if back else []
         return " · ".join([*parts, *([f"Data: {', '.join(data)}"] if data else [])])
 
 

@@ -32,6 +32,7 @@ from types import MappingProxyType
 from typing import Any
 
 from perfkit.errors import PerfkitError
+from perfkit.format import several
 
 MARKER = ".perfkit.json"
 VERSION = version("perfkit")  # asked once: a process that gave up its rights later may not see where perfkit lies
@@ -187,8 +188,7 @@ def _check_content(target: Path, out: Path, made_by: str | None) -> None:
     elif any(earlier <= names for earlier in EARLIER):
         what = f"looks like a report of an earlier perfkit, but holds no list of perfkit's files ({MARKER})"
     else:
-        listed = ", ".join(sorted(names)[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
-        what = f"holds files that perfkit did not write ({listed})"
+        what = f"holds files that perfkit did not write ({several(sorted(names), NAMED)})"
     raise PerfkitError(f"{out}: {what}. Choose another --out, or remove it.")
 
 
