@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -50,6 +51,19 @@ def test_cells_are_short_and_define_nothing(notebook: nbformat.NotebookNode) -> 
     code = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert [] == [source for source in code if len(source.splitlines()) > 12]
     assert [] == [source for source in code if re.search(r"^\s*(def|class|for|while|!|%) ?", source, re.M)]
+
+
+def test_what_follows_the_explorer_reads_names_of_its_own_cell(notebook: nbformat.NotebookNode) -> None:
+    """A later choice calls such a function again, and which finds its names then: no name is given in two cells."""
+    given: dict[str, set[str]] = {}
+    asked: list[str] = []
+    for cell in (cell for cell in notebook.cells if cell.cell_type == "code"):
+        nodes = list(ast.walk(ast.parse(cell.source)))
+        for node in nodes:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                given.setdefault(node.id, set()).add(cell.id)
+        asked += [n.id for f in nodes if isinstance(f, ast.Lambda) for n in ast.walk(f.body) if isinstance(n, ast.Name)]
+    assert [] == [name for name in asked if len(given.get(name, ())) > 1]
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)

@@ -26,7 +26,10 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
     """
     prepare(page.lab.folder, None)
     page.run(name)
+    page.idle()
     assert [] == page.errors()
+    told = page.tab.locator(".perfkit-sentence").all_inner_texts()
+    assert [] == [text for text in told if "are missing. It has" in text], "what a view failed with is a sentence"
     assert 0 < page.tab.locator(".jp-OutputArea-output table, .jp-OutputArea-output canvas").count()
     if page.tab.locator(BOX).count():
         page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)  # a page that is left earlier complains
