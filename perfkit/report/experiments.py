@@ -70,8 +70,12 @@ class Trial:
 
     @property
     def step_ns(self) -> float:
-        """Median steady step, ns, of repeats the mean of their medians; NaN without steps."""
-        return float(np.mean([each.steps.loc[each.steps["steady"], "dur_ns"].median() for each in self.every]))
+        """Median steady step of the last phase, ns, of repeats the mean of their medians; NaN without steps.
+
+        These are the steps that `compared` compares, so that both tell one time.
+        """
+        steady = [steps.last_phase(steps.steady(each.steps)) for each in self.every]
+        return float(np.mean([frame["dur_ns"].median() for frame in steady]))
 
     @property
     def busy_frac(self) -> float:

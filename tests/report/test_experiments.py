@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import statistics
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_half_an_experiment_is_refused(recorded: Path) -> None:
     shutil.rmtree(recorded / "batch" / "after")
     with pytest.raises(PerfkitError, match=r"batch: the run 'after' is missing.*experiment batch --device cpu --out"):
         experiments.trials("batch", recorded)
+
+
+def test_a_step_is_told_once(kept: Path, recorded: Path) -> None:
+    """Steps that become half as long for good count from there on, in the overview as in the comparison."""
+    found = experiments.trials("batch", recorded)
+    frame = found["after"].steps.copy()
+    frame.loc[frame.index[: len(frame) // 2], "dur_ns"] *= 2
+    last = replace(found["after"])
+    vars(last)["steps"] = frame
+    ledger = experiments.by_sample({"before": found["before"], "after": last}).iloc[1]
+    assert last.step_ns == pytest.approx(frame["dur_ns"].iloc[len(frame) // 2 :].median())
+    assert ledger["step_ns"] == pytest.approx(last.step_ns / last.batch_count, abs=1)
 
 
 def test_timings_that_cannot_be_read(recorded: Path) -> None:

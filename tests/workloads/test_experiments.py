@@ -161,7 +161,7 @@ def test_a_pair_with_repeats(tiny: None, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def _median(found: pd.DataFrame) -> float:
-    return float(statistics.median(found.loc[found["steady"], "dur_ns"]))
+    return float(statistics.median(steps.last_phase(steps.steady(found))["dur_ns"]))
 
 
 def _every(found: dict[str, Trial]) -> list[tuple[Trial, ...]]:
