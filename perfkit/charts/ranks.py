@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from perfkit.charts import roofline, theme
+from perfkit.charts import roofline, tables, theme
 from perfkit.charts.shares import NO_WORK, PART_OF, worked
 from perfkit.charts.theme import (
     KIND_COLOURS,
@@ -26,7 +26,7 @@ from perfkit.charts.theme import (
     need,
     nothing,
 )
-from perfkit.format import BYTES, TIME, Unit, duration, number, percent, printable, several, size, unit
+from perfkit.format import BYTES, TIME, Shown, Unit, duration, number, percent, printable, several, size, unit
 
 OPERATION_COLOURS = {
     "all_reduce": "#1F77D4",
@@ -51,6 +51,10 @@ SHAPES = {
     "gather": "triangle-right",
     "scatter": "arrow",
 }
+LOSSES = {"group": "process group", "span": "where", "ranks_count": "ranks", "count": "collectives"}
+LOSSES |= {"transfer_ns": "transfer", "skew_ns": "arrival skew", "dispatch_ns": "host dispatch", "verdict": "verdict"}
+CLOCKS = {"rank": "rank", "count": "collectives", "offset_ns": "ahead", "drift": "drift (µs/s)"}
+CLOCKS |= {"error_ns": "error", "verdict": "verdict"}
 PICTURE = "Bus bandwidth over message size, a line for each operation, logarithmic in the size"
 RATES = ("bus_bytes_per_s", "min_bus_bytes_per_s", "max_bus_bytes_per_s")
 UNKNOWN = "unknown group"
@@ -169,6 +173,23 @@ def waits(stragglers: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     without = f"Left out: {left_out:,} kernels of collectives that do not match or never held all ranks at once."
     notes += [without] if left_out else []
     return theme.together(pictures, title or _latest(met), notes, picture="Columns for each rank")
+
+
+def losses(lost: pd.DataFrame) -> list[Shown]:
+    """Show what collectives lose by process group, of `analysis.clocks.losses`; nothing for none."""
+    caption = "What collectives take, by process group: transfer, and waits for the last rank"
+    return [tables.show(lost, columns=LOSSES, caption=caption)] if len(lost) else []
+
+
+def clocks(found: pd.DataFrame) -> list[Shown | str]:
+    """Say that the clocks agree, or show which are moved or not known, of `analysis.clocks.offsets`."""
+    apart = found[found["moved"] | found["error_ns"].isna()]
+    if len(found) and apart.empty:
+        most = duration(found["error_ns"].max())
+        return [f"The clocks of {len(found)} ranks agree within {most}, as the ends of their collectives show."]
+    caption = "Clocks against the lowest rank's, by the ends of collectives; only this section uses the moved times"
+    made = apart.assign(drift=apart["drift_frac"] * 1e6)
+    return [tables.searchable(made, columns=CLOCKS, caption=caption)] if len(apart) else []
 
 
 def _latest(met: pd.DataFrame) -> str:

@@ -247,8 +247,12 @@ def _nsys(view: Selection) -> str:
 
 @kept
 def _ncu(view: Selection) -> str:
-    """Return the command that measures the longest kernels of the timeline, past the warm-up where steps are known."""
+    """Return the command that measures the longest kernels of the timeline, past the warm-up where steps are known.
+
+    Kernels of collectives are left out: ncu repeats a kernel of one rank, and it then waits for the others for ever.
+    """
     kernels = cut(view.kernels, view.window)
+    kernels = kernels[kernels["family"] != "communication"]
     by_name = kernels.groupby("full_name", observed=True)["dur_ns"].sum().nlargest(4 * LONGEST)
     functions = list(dict.fromkeys(base(str(name)) for name in by_name.index))
     functions = [function for function in functions if PLAIN.fullmatch(function)][:LONGEST]

@@ -73,8 +73,8 @@ RECORD = {
 OPERATOR_COLUMNS = ["name", "count", "cpu_self_ns", "gpu_self_ns", "gpu_total_ns", "kernel_count", "gpu_share_frac"]
 ALONE = f"The run has one rank and no collective. To compare ranks, record every rank: {RECORD['COLLECTIVES']}."
 UNMATCHED = (
-    "perfkit cannot tell which rank waits: this needs collectives of several ranks, recorded over the same steps "
-    "with their message sizes. Choose all ranks, or record them."
+    "perfkit cannot tell which rank waits: this needs collectives of several ranks, recorded over the same steps. "
+    "Choose all ranks, or record them."
 )
 PATH_COLUMNS = ["depth", "name", "kind", "inclusive", "unit", "share_frac"]
 NO_GPU = "No GPU operation was recorded. What records them: hpcrun -e gpu=nvidia,pc."
@@ -238,22 +238,33 @@ def _ranks(view: Selection) -> list[Part]:
     if len(worth := analysis.ranks.worth_opening(parts)):
         caption = "Ranks that differ most from the others: open these first"
         made.append(charts.tables.show(worth.drop(columns="figure"), caption=caption))
+    if len(rates) or cut(traced.all_kernels, traced.window)["family"].eq("communication").any():
+        made += _waits(traced)
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
         is_measured = (rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)).any()
-        made += [_waits(held, traced.run), *([charts.ranks.bandwidth(rates)] if is_measured else [])]
+        made += [charts.ranks.bandwidth(rates)] if is_measured else []
         made += [charts.tables.searchable(rates, caption=caption)]
     return made
 
 
-def _waits(held: pd.DataFrame, run: Run) -> Part:
-    if not run.is_on_one_clock:
-        return f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(run.profiles))}."
+def _waits(view: Selection) -> list[Part]:
+    """Show who comes last to collectives, what these lose by process group, and how far apart the clocks are."""
+    if not view.run.is_on_one_clock:
+        return [f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(view.run.profiles))}."]
+    told = analysis.clocks.of_ranks(view.collectives, view.all_kernels)
+    found = analysis.clocks.offsets(told)
+    held = analysis.clocks.aligned(told, found)
+    if view.window is not None:
+        is_inside = held["start_ns"].between(*view.window, inclusive="left").astype(bool)
+        told, held = told[is_inside], held[is_inside]
     try:
         late = analysis.communication.stragglers(held)
     except PerfkitError as e:  # the clocks of the ranks do not agree
-        return f"perfkit cannot tell which rank waits: {e}"
-    return charts.ranks.waits(late) if late["count"].any() else UNMATCHED
+        return [f"perfkit cannot tell which rank waits: {e}", *charts.ranks.clocks(found)]
+    per_node = analysis.clocks.per_node(view.run.devices)
+    lost = charts.ranks.losses(analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node))
+    return [charts.ranks.waits(late) if late["count"].any() else UNMATCHED, *lost, *charts.ranks.clocks(found)]
 
 
 def call_paths(source: Selection | Explorer) -> Shown | Live:

@@ -16,6 +16,7 @@ from sampled import devices, samples, together
 
 from perfkit.analysis import (
     access,
+    clocks,
     communication,
     dossier,
     efficiency,
@@ -98,7 +99,7 @@ MORE: dict[Any, dict[str, Any]] = {
 ASKED: list[Callable[..., pd.DataFrame]] = [
     *(access.checks, access.target_checks),
     *(communication.overlap, communication.bandwidth, communication.summary, communication.plateau),
-    *(communication.matched, communication.skew, communication.stragglers),
+    *(communication.matched, communication.skew, communication.stragglers, clocks.of_ranks, clocks.offsets),
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
     *(kernel_times.summary, kernel_times.precision),

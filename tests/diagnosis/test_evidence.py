@@ -129,13 +129,17 @@ def test_call_paths_get_the_commands_of_their_vendor(vendor: str, banned: str, p
 
 
 def test_ncu_is_told_the_longest_kernels_past_the_warm_up() -> None:
-    """Of two kernels in ten steps the command names both, the longer first; hostile names stay out of a shell."""
+    """Of two kernels in ten steps the command names both, the longer first; hostile names stay out of a shell.
+
+    A collective is not among them: ncu would repeat it on one rank, and wait for the others for ever.
+    """
     rows = []
     for step in range(10):
         at = step * 10 * MS
         rows += [
             {"start_ns": at, "dur_ns": 2 * MS, "name": "short", "full_name": "void app::short_one<float>(int)"},
             {"start_ns": at + 3 * MS, "dur_ns": 5 * MS, "name": "long", "full_name": "long_one(float*)"},
+            {"start_ns": at + 8 * MS, "dur_ns": 6 * MS, "family": "communication", "name": "ncclDevKernel_AllReduce"},
             {"start_ns": at + 9 * MS, "dur_ns": 5000, "name": "x", "full_name": "x'; rm -rf $HOME #"},
         ]
     command = evidence.commands(_view(kernels=kernels(*rows)), "{ncu}")

@@ -295,6 +295,15 @@ def test_ranks_whose_clocks_disagree() -> None:
     assert said.startswith("perfkit cannot tell which rank waits: stragglers: in none of 1 collectives all ranks")
 
 
+def test_ranks_are_compared_by_kernels_without_sizes(profiles: Path) -> None:
+    """Eight real ranks of a trace from before PyTorch 2.4: who comes last, what it costs, and that the clocks agree."""
+    folder = profiles / "torch" / "facebookresearch__param__dlrm_kineto"
+    view = still(views.ranks(chosen(perfkit.load(folder))))
+    (said,) = sentences(view)
+    assert said.startswith("The clocks of 8 ranks agree within 2.97 µs")
+    assert any("Rank 7 comes last to 62.5 % of 8 collectives" in title(spec) for spec in specs(view))
+
+
 def test_ranks_of_a_run_of_one(mlp: Run) -> None:
     """One rank is compared with none, and told how to record more."""
     (said,) = sentences(still(views.ranks(chosen(mlp))))

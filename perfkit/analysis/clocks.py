@@ -1,0 +1,306 @@
+"""How far apart are the clocks of the ranks, and what do their collectives lose once the clocks agree?
+
+No rank leaves an all-reduce, all-gather, reduce-scatter, all-to-all or barrier before all have come, and then all leave
+it together: on eight V100 of a node the ends lie 1 to 7 µs apart, the starts up to 7.6 ms (tests/analysis/
+test_clocks.py). So the difference of the ends on two ranks is the difference of their clocks. `offsets` fits a line to
+it, `aligned` moves the times of a table by it, and nothing else in perfkit moves a time. The error is how far the ends
+of one collective scatter around the line. The recordings must begin with the same collective: ranks with different
+numbers of them are refused, as are ends that lie farther apart than the transfer lasted.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from perfkit.analysis.communication import matched, with_start
+from perfkit.analysis.grouping import numbered
+from perfkit.analysis.intervals import ends, union
+from perfkit.schema import Column, Table
+from perfkit.tables import COLLECTIVES, KERNELS, RANK
+
+CLOCKS = Table(
+    "CLOCKS",
+    "the clock of a rank, against that of the lowest rank with collectives",
+    (
+        RANK,
+        Column("count", "int64", "collectives that compare it with another rank"),
+        Column("offset_ns", "float64", "by which it is ahead at time 0 of the run, ns; NaN when not known"),
+        Column("drift_frac", "float64", "by which it runs fast, s/s; 0 where no drift is seen, NaN when not known"),
+        Column("error_ns", "float64", "by which the offset can be wrong, ns; NaN when not known"),
+        Column("moved", "bool", "whether `aligned` moves its times: the offset exceeds its error"),
+        Column("verdict", "category", "what follows, in words"),
+    ),
+    ("rank",),
+)
+LOSSES = Table(
+    "LOSSES",
+    "where the time of a process group's collectives goes",
+    (
+        Column("group", "category", "process group; missing when not recorded"),
+        Column("span", "category", "within a node, across nodes, or not known"),
+        Column("ranks_count", "int64", "ranks of the group"),
+        Column("count", "int64", "collectives that all of them recorded, and in which all were at one moment"),
+        Column("transfer_ns", "float64", "sum of the transfers: the shortest duration over the ranks, ns"),
+        Column("skew_ns", "float64", "sum of what the first rank waited for the last, whose GPU worked for longer, ns"),
+        Column("dispatch_ns", "float64", "the same where the GPU of the last rank had nothing to do for longer, ns"),
+        Column("error_ns", "float64", "by which each wait can be wrong: the error of the clocks, ns; NaN not known"),
+        Column("verdict", "category", "transfer, arrival skew, host dispatch, mixed or inconclusive"),
+    ),
+    ("group", "span"),
+)
+LEAVE_TOGETHER = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "barrier"}
+BY_NAME = {
+    "all_reduce": "all_?reduce",
+    "all_gather": "all_?gather",
+    "reduce_scatter": "reduce_?scatter",
+    "all_to_all": "all_?to_?all|send_?recv",
+}
+FEWEST = 5  # collectives that tell an offset (convention)
+BINS = 100  # medians of equally many collectives, through which the line goes
+LAGS = 3  # by which collectives one of two recordings may begin later
+BETTER = 0.7  # of the scatter, below which a later beginning fits better
+SEEN = 2.0  # standard errors that a drift must exceed
+MOST_DRIFT = 2e-4  # s/s: crystals of computers stay below 100e-6, and step times do not
+POSSIBLE = 0.9  # of the collectives must end as near to each other as the transfer allows
+MOST_OF = 0.6  # of the time in collectives is what the verdict names (convention)
+NORMAL = 1.4826  # standard deviations in a median absolute deviation of a normal distribution
+
+
+class Clock(NamedTuple):
+    """A clock against another: ahead by offset_ns + drift_frac * time, give or take error_ns; or why nobody knows."""
+
+    offset_ns: float = np.nan
+    drift_frac: float = np.nan
+    error_ns: float = np.nan
+    compared: int = 0  # collectives
+    reason: str = ""
+
+
+Ends = NDArray[np.float64]  # of the collectives of a process group on one rank, and below them their durations, ns
+
+
+def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
+    """Return the COLLECTIVES that can be matched over ranks: with their sizes, else kernels by their names.
+
+    Nsight Systems and PyTorch before 2.4 record no sizes and no process groups: their rows have 0 bytes, and are empty
+    where the ranks have different numbers of an operation. Never compute a bandwidth from them.
+    """
+    timed, every = with_start(collectives), KERNELS.check(kernels)
+    if len(set(timed["rank"])) > 1:
+        return COLLECTIVES.make(timed)
+    rows = every[every["family"] == "communication"]
+    names = rows["full_name"].astype("category").cat
+    found = [next((o for o, text in BY_NAME.items() if re.search(text, n, re.I)), None) for n in names.categories]
+    rows = rows.assign(operation=np.array([*found, None], object)[names.codes.to_numpy()])
+    counts = rows.groupby(["operation", "rank", "gpu"]).size().groupby(level=0).agg(["min", "max", "size"])
+    same = counts[counts["min"].eq(counts["max"]) & counts["size"].eq(rows.groupby(["rank", "gpu"]).ngroups)]
+    rows = rows[rows["operation"].isin(same.index)].assign(bytes=0, ranks=None, source="trace")
+    unknown = dict.fromkeys(("dtype", "algorithm", "protocol", "placement", "group"))
+    return COLLECTIVES.make(rows.assign(**unknown)[list(COLLECTIVES.column_names)])
+
+
+def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
+    """Return how far ahead the clock of each rank is: CLOCKS, one row per rank with collectives; empty for one rank.
+
+    Ranks that share no process group with the lowest rank are compared over ranks in between; their errors add up, as
+    independent errors do. Of a rank with several GPUs the first one counts.
+
+    References
+    ----------
+    Becker, Rabenseifner, Wolf: Implications of non-constant clock drifts for the timestamps of concurrent events,
+    CLUSTER 2008 (linear interpolation, and the clock condition that no message arrives before it was sent).
+    """
+    timed = with_start(collectives)
+    timed = timed[timed["gpu"] == timed.groupby("rank")["gpu"].transform("min")]
+    timed = timed[timed["operation"].isin(LEAVE_TOGETHER)]
+    every = [int(rank) for rank in np.unique(timed["rank"])]
+    if len(every) < 2:
+        return CLOCKS.empty()
+    clocks = {every[0]: Clock(0.0, 0.0, 0.0)}
+    reasons: dict[int, str] = {}
+    teams = sorted(_teams(timed), key=_length, reverse=True)
+    while team := next((team for team in teams if clocks.keys() & team.keys()), None):
+        teams = [other for other in teams if other is not team]
+        via = min(clocks.keys() & team.keys(), key=lambda rank: (clocks[rank].error_ns, rank))
+        for rank in sorted(team.keys() - clocks.keys()):
+            clock = _compared(team[via], team[rank])
+            if clock.reason:
+                reasons.setdefault(rank, clock.reason)
+            else:
+                clocks[rank] = _added(clocks[via], clock)
+    end = int((timed["start_ns"] + timed["dur_ns"].fillna(0)).max())
+    unknown = "not known: it shares no collectives, in equal number, with a rank whose clock is known"
+    rows = [(rank, *_row(clocks.get(rank) or Clock(reason=reasons.get(rank, unknown)), end)) for rank in every]
+    return CLOCKS.make(pd.DataFrame(rows, columns=list(CLOCKS.column_names)))
+
+
+def _teams(timed: pd.DataFrame) -> list[dict[int, Ends]]:
+    """Return the collectives of each process group by rank; what its ranks have in different numbers is left out."""
+    kinds, kind = numbered(timed, ["group", "operation", "bytes", "ranks"])
+    timed = timed.assign(kind=kind, end_ns=timed["start_ns"] + timed["dur_ns"])
+    timed = timed.sort_values(["kind", "start_ns"], kind="stable")
+    counts = timed.groupby(["kind", "rank"]).size().groupby(level=0).agg(["min", "max", "size"])
+    _, group = numbered(kinds, ["group"])
+    members = timed.groupby(group[timed["kind"]])["rank"].nunique().to_numpy()[group]  # of the group of each kind
+    is_one = ~(kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members)  # else several groups share the name
+    usable = counts["min"].eq(counts["max"]).to_numpy() & (counts["size"].to_numpy() == members) & is_one
+    timed = timed[usable[timed["kind"]]]
+    teams: list[dict[Any, pd.DataFrame]] = [
+        dict(iter(of.groupby("rank"))) for _, of in timed.groupby(group[timed["kind"]])
+    ]
+    return [{rank: of[["end_ns", "dur_ns"]].to_numpy(np.float64).T for rank, of in t.items()} for t in teams]
+
+
+def _length(team: dict[int, Ends]) -> int:
+    return len(next(iter(team.values()))[0])
+
+
+def _compared(reference: Ends, other: Ends) -> Clock:
+    """Return a clock against a reference, from when the same collectives end on both."""
+    known = ~np.isnan(reference[0] + other[0])
+    time, later, transfer = reference[0][known], other[0][known], np.minimum(reference[1], other[1])[known]
+    count = len(later)
+    if count < FEWEST:
+        return Clock(reason=f"not known: fewer than {FEWEST} collectives in common")
+    ahead = later - time
+    drift = _slope(time, ahead)
+    error = _scatter(ahead - drift * time)
+    if abs(drift) * np.ptp(time) <= SEEN * error * np.sqrt(12 / count):  # error of a slope through even points
+        drift = 0.0
+    offset = float(np.median(ahead - drift * time))
+    resolution = float(np.gcd.reduce(np.concatenate([time, later]).astype(np.int64)))
+    error = max(_scatter(ahead - drift * time), resolution)
+    shifted = [_scatter(later[k:] - time[: count - k] - drift * time[: count - k]) for k in range(1, LAGS + 1)]
+    shifted += [_scatter(later[: count - k] - time[k:] - drift * time[k:]) for k in range(1, LAGS + 1)]
+    if min(shifted) < BETTER * error:
+        return Clock(reason="not known: the ends fit better to collectives before or after. Are these the same steps?")
+    if abs(drift) > MOST_DRIFT:
+        return Clock(reason="not known: the times drift apart faster than clocks do. Are these the same steps?")
+    if np.mean(np.abs(ahead - drift * time - offset) <= transfer + 2 * resolution) < POSSIBLE:
+        return Clock(reason="not known: ends lie farther apart than the transfers last. Are these the same steps?")
+    return Clock(offset, drift, 2 * error, count)  # twice a standard deviation of one collective
+
+
+def _slope(time: NDArray[np.float64], ahead: NDArray[np.float64]) -> float:
+    """Return the median slope between all pairs of bins (Theil and Sen); a bin is at its medians."""
+    order = np.argsort(time, kind="stable")
+    bins = np.array_split(order, min(BINS, len(time)))
+    at, value = (np.array([np.median(values[of]) for of in bins]) for values in (time, ahead))
+    first, second = np.triu_indices(len(at), 1)
+    apart = at[second] - at[first]
+    slopes = (value[second] - value[first])[apart > 0] / apart[apart > 0]
+    return float(np.median(slopes)) if len(slopes) else 0.0
+
+
+def _scatter(values: NDArray[np.float64]) -> float:
+    return NORMAL * float(np.median(np.abs(values - np.median(values))))
+
+
+def _added(base: Clock, clock: Clock) -> Clock:
+    offset_ns, drift_frac = base.offset_ns + clock.offset_ns, base.drift_frac + clock.drift_frac
+    return Clock(offset_ns, drift_frac, float(np.hypot(base.error_ns, clock.error_ns)), clock.compared)
+
+
+def _row(clock: Clock, end: int) -> tuple[int, float, float, float, bool, str]:
+    """Return a row of CLOCKS but its rank; `end` is the last time of the run."""
+    most = max(abs(clock.offset_ns), abs(clock.offset_ns + clock.drift_frac * end))
+    moved = most > clock.error_ns  # False where nothing is known
+    verdict = "moved" if moved else "agrees within the error" if clock.compared else "the reference"
+    return (clock.compared, *clock[:3], moved, clock.reason or verdict)
+
+
+def aligned(frame: pd.DataFrame, clocks: pd.DataFrame) -> pd.DataFrame:
+    """Return a table with `rank` and `start_ns` whose times are on the clock of the lowest rank.
+
+    `clocks` is what `offsets` returned; ranks that it does not move stay as they are. Durations stay.
+    """
+    moved = CLOCKS.check(clocks)[clocks["moved"]].set_index("rank")
+    offset, drift = (frame["rank"].map(moved[name]).fillna(0.0) for name in ("offset_ns", "drift_frac"))
+    ahead = (offset + drift * frame["start_ns"].astype("Float64")).round().fillna(0).astype("int64")
+    return frame.assign(start_ns=frame["start_ns"] - ahead)
+
+
+def per_node(devices: pd.DataFrame) -> int:
+    """Return how many GPUs each rank lists, which are those of its node; 0 where it may see its own only."""
+    least = devices.groupby("rank").size().min() if len(devices) else 0
+    return int(least) if least > 1 else 0
+
+
+def losses(
+    collectives: pd.DataFrame, kernels: pd.DataFrame, clocks: pd.DataFrame, *, gpus_per_node: int = 0
+) -> pd.DataFrame:
+    """Return where the time of collectives goes, by process group: LOSSES; empty where no ranks were together.
+
+    The *transfer* is the time after the last rank came. What the first rank waited before is *host dispatch* as far as
+    the GPU of the last rank was idle for longer than its own since the collective before, and else *arrival skew*. A
+    verdict names what is MOST_OF the time. It is inconclusive for fewer than FEWEST collectives, where a clock is not
+    known, and where waits are shorter than the errors of the clocks.
+
+    Parameters
+    ----------
+    collectives, kernels
+        As recorded; the clocks are applied to the collectives here.
+    clocks
+        What `offsets` returned.
+    gpus_per_node
+        Ranks are counted node by node, so many to each; 0 when not known, and then `span` is not known.
+    """
+    timed = with_start(collectives)
+    timed = timed.assign(idle_ns=_idle_between(timed, kernels))
+    moved = aligned(timed, clocks)
+    rows = matched(COLLECTIVES.make(moved.drop(columns="idle_ns")))
+    keys = ["rank", "gpu", "start_ns"]
+    rows = rows[rows["together"]].merge(moved[[*keys, "idle_ns"]].drop_duplicates(keys), on=keys, how="left")
+    rows = rows.assign(
+        node=rows["rank"] // gpus_per_node if gpus_per_node > 1 else 0,
+        error_ns=rows["rank"].map(clocks.set_index("rank")["error_ns"]).fillna(np.inf),
+    )
+    of = rows.sort_values(["collective", "wait_ns"], kind="stable").groupby("collective")  # the last to come is first
+    each = of.agg(
+        group=("group", "first"),
+        nodes=("node", "nunique"),
+        ranks_count=("rank", "nunique"),
+        transfer_ns=("dur_ns", "min"),
+        wait_ns=("wait_ns", "max"),
+        last_idle_ns=("idle_ns", "first"),
+        first_idle_ns=("idle_ns", "last"),
+        error_ns=("error_ns", "max"),
+    )
+    spans = np.where(each["nodes"] > 1, "across nodes", "within a node") if gpus_per_node > 1 else "not known"
+    dispatch = (each["last_idle_ns"] - each["first_idle_ns"]).clip(0, each["wait_ns"])
+    each = each.assign(span=spans, dispatch_ns=dispatch, skew_ns=each["wait_ns"] - dispatch, count=1)
+    sums = dict.fromkeys(("count", "transfer_ns", "skew_ns", "dispatch_ns"), "sum")
+    of_group = each.astype({"group": object}).groupby(["group", "span"], dropna=False, as_index=False)
+    table = of_group.agg({"ranks_count": "max", **sums, "error_ns": "max"})
+    table["error_ns"] = table["error_ns"].replace(np.inf, np.nan)
+    return LOSSES.make(table.assign(verdict=[_verdict(row) for _, row in table.iterrows()]))
+
+
+def _verdict(row: pd.Series) -> str:
+    parts = {"transfer": row["transfer_ns"], "arrival skew": row["skew_ns"], "host dispatch": row["dispatch_ns"]}
+    name, most = max(parts.items(), key=lambda item: item[1])
+    unsure = name != "transfer" and not most / row["count"] > row["error_ns"]
+    if row["count"] < FEWEST or np.isnan(row["error_ns"]) or unsure or not most:
+        return "inconclusive"
+    return name if most >= MOST_OF * sum(parts.values()) else "mixed"
+
+
+def _idle_between(timed: pd.DataFrame, kernels: pd.DataFrame) -> pd.Series:
+    """Return how long the GPU of each collective ran nothing since the one before it started, ns."""
+    idle = pd.Series(0, timed.index)
+    of_gpu = dict(iter(KERNELS.check(kernels).groupby(["rank", "gpu"])))
+    for key, rows in timed.sort_values("start_ns", kind="stable").groupby(["rank", "gpu"]):
+        if key in of_gpu:
+            begin, end = ends(of_gpu[key], None)
+            work = union(begin, end, np.zeros(len(begin), np.int64))
+            busy = np.append(0, np.cumsum(work.end - work.start))
+            at = np.append(work.start[0], rows["start_ns"].to_numpy())
+            place = np.searchsorted(work.start, at, side="right")
+            until = busy[place] - np.maximum(np.append(0, work.end)[place] - at, 0)
+            idle[rows.index] = np.diff(at) - np.diff(until)
+    return idle
