@@ -8,7 +8,19 @@ from weakref import WeakValueDictionary
 
 import pandas as pd
 
-from perfkit.analysis.compare.resampling import BETTER, CHANGED, GONE, NEW, SEVERAL, UNKNOWN, UNSEEN, UNTESTED, WORSE
+from perfkit.analysis.compare.resampling import (
+    BETTER,
+    CHANGED,
+    GONE,
+    MATTERS,
+    NEW,
+    SEVERAL,
+    TOLERANCE,
+    UNKNOWN,
+    UNSEEN,
+    UNTESTED,
+    WORSE,
+)
 from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side, spoken_ends
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
 from perfkit.format import duration, number
@@ -25,6 +37,19 @@ ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
+TESTED = f"the 95 % interval is more than {number(100 * MATTERS)} % away from 1 (block bootstrap: Politis, Romano 1992)"
+DECIDED = {
+    BETTER: "Keep the change, and look for the next bottleneck",
+    WORSE: "Undo the change",
+    UNSEEN: "Record more steps, or undo the change",
+}
+COMPARABLE = "Record runs whose steps do the same work"
+PARTS = {
+    "idle": "See in 3_system why the GPU waits",
+    "computation": "See in 4_kernels which kernels moved",
+    "exposed copy": "See the copies in 3_system",
+    "exposed communication": "See collectives and ranks in 3_system",
+}
 SIDE_COLUMNS = ["id", "figure", "before", "after", "ratio", "better", "verdict"]
 ABOUT = ("run", "recorded with", "GPUs", "recorded for", "selection")
 # How a sampled metric's name ends, and the unit of a figure that is; longer endings first.
@@ -147,6 +172,53 @@ def main_rows(found: Comparison, most: int = 8) -> pd.DataFrame:
     rest = rows.drop(index=[*first[0].index, *first[1].index])
     rest = rest[~rest["verdict"].isin([UNSEEN, UNKNOWN])]
     return pd.concat([*first, rest.head(max(most - sum(map(len, first)), 0))], ignore_index=True)
+
+
+def decisions(found: Comparison) -> pd.DataFrame:
+    """Return what to decide after a change: a row of text per question that both runs can answer.
+
+    Columns `question`, `figure`, `threshold` with its source, `what it means`, `next step`; no rows where nothing was
+    compared.
+    """
+    rows = [] if found.figures.empty else [*_likeness(found), *_decided_steps(found), *_decided_kernels(found)]
+    return pd.DataFrame(rows, columns=["question", "figure", "threshold", "what it means", "next step"])
+
+
+def _likeness(found: Comparison) -> Iterator[tuple[str, ...]]:
+    doubts = "; ".join(found.cautions)
+    yield (
+        "Did only the change change?",
+        f"confidence {found.confidence}",
+        "same GPU, profiler, number of GPUs and work of a step (convention)",
+        doubts or "perfkit found no other difference",
+        "Record both runs with the same program, input, GPU and profiler" if doubts else "",
+    )
+
+
+def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
+    for row in found.steps.head(1).to_dict("records"):
+        ratio = spoken_ratio(row["ratio"], row["ratio_low"], row["ratio_high"])
+        yield "Did the steps get faster?", ratio, TESTED, row["verdict"], DECIDED.get(row["verdict"], COMPARABLE)
+        enough = min(found.repeats) >= SEVERAL
+        yield (
+            "Is this more than two runs of one program differ?",
+            f"{found.repeats[0]} before, {found.repeats[1]} after",
+            f"{SEVERAL} runs of each (convention)",
+            "the interval is between runs" if enough else "not known: the interval is between steps of one run",
+            "" if enough else f"Record {SEVERAL} runs before and {SEVERAL} after",
+        )
+    for row in found.parts.assign(size=found.parts["difference_ns"].abs()).nlargest(1, "size").to_dict("records"):
+        moved = f"{row['part']}: {duration(row['before_ns'])} before, {duration(row['after_ns'])} after"
+        yield "Which part of a step changed most?", moved, TESTED, row["verdict"], PARTS.get(row["part"], "")
+
+
+def _decided_kernels(found: Comparison) -> Iterator[tuple[str, ...]]:
+    largest = found.kernels.assign(size=found.kernels["difference_ns"].abs()).nlargest(1, "size")
+    for row in largest.to_dict("records"):
+        moved = f"{row['name']}: {duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
+        step = "Look for the new kernel of its family" if row["status"] == GONE else "Open its dossier in 4_kernels"
+        threshold = f"total or count by more than {number(100 * TOLERANCE)} % (convention)"
+        yield "Which kernel changed most?", moved, threshold, row["status"], step
 
 
 def sample_rows(found: Comparison) -> pd.DataFrame:

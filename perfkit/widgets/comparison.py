@@ -78,6 +78,10 @@ def _figures(both: Comparison) -> list[Part]:
     return [charts.tables.searchable(verdict.side_rows(both), columns=FIGURES, caption="Figures before and after")]
 
 
+def _decisions(both: Comparison) -> list[Part]:
+    return [charts.tables.show(verdict.decisions(both), caption="Decisions")]
+
+
 def _per(both: Comparison) -> str:
     """Return what kernel times are of."""
     return "step" if len(both.steps) else "run"
@@ -92,6 +96,7 @@ PARTS = {
     "paths": View("paths", "call paths", comparison.question("calltree"), _paths),
     "samples": View("samples", "sampled metrics", comparison.question("samples"), _samples),
     "figures": View("figures", "figures", verdict.QUESTION, _figures),
+    "decisions": View("figures", "decisions", verdict.QUESTION, _decisions),
 }
 VERDICT, RUNS = "verdict", "runs"
 COMPARING = "The two runs are being compared. What changed follows here."
@@ -159,9 +164,9 @@ def compare(
 
     Ranks, GPUs, kernels and families are chosen in both runs, the window in this one alone. `baseline`: the earlier
     run; a Selection of it is taken as it is; without one, a sentence. `part`: ``verdict``, ``runs``, ``steps``,
-    ``families``, ``kernels``, ``launches`` (kernels under counters), ``paths``, ``samples`` or ``figures``; all when
-    empty. `peaks`: a CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report
-    itself.
+    ``families``, ``kernels``, ``launches`` (kernels under counters), ``paths``, ``samples``, ``figures`` or
+    ``decisions``; all when empty. `peaks`: a CSV file of peaks, see `perfkit.hardware.load_peaks`; empty for the GPU's
+    data sheet or the report itself.
     """
     names = [VERDICT, RUNS, *PARTS]
     if part and part not in names:

@@ -149,3 +149,17 @@ def test_the_sentence_counts_the_rows(profiles: Path) -> None:
         told = "The runs share no steps. Of {} figures, {} are better, {} are worse and {} changed without a test."
         assert verdict.sentence(found).startswith(told.format(*count))
         assert count[3] == facts(found)["compare_untested_count"].value
+
+
+@pytest.mark.parametrize(("after", "means", "step"), [(8, "better", "Keep"), (12, "worse", "Undo"), (10, "no", "or")])
+def test_decisions(after: float, means: str, step: str) -> None:
+    """The ratio and verdict are those of the steps' table; one run of each leaves the noise between runs open."""
+    found = verdict.attempted(training(), training(after, seed=1))
+    table = verdict.decisions(found).set_index("question")
+    faster = table.loc["Did the steps get faster?"]
+    assert faster["figure"].startswith(f"{after / 10:.1f}"[:3] if after != 10 else ("0.99", "1.0"))
+    assert faster["what it means"].startswith(means)
+    assert step in faster["next step"]
+    assert "not known" in table.loc["Is this more than two runs of one program differ?", "what it means"]
+    assert table["threshold"].str.contains(r"\(").all(), "each threshold has its source"
+    assert verdict.decisions(comparison.nothing(verdict.NO_BASELINE)).empty

@@ -18,7 +18,7 @@ from perfkit.widgets import comparison as view_of_two
 from perfkit.widgets import views
 from perfkit.widgets.live import Live, Shown, bundle
 
-PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures")
+PARTS = ("verdict", "runs", "steps", "families", "kernels", "launches", "paths", "samples", "figures", "decisions")
 
 
 def two(names: dict[str, int]) -> Run:
