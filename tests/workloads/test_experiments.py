@@ -115,7 +115,11 @@ def test_commands_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Both runs load, have steps enough for an interval, and the command that is printed compares them."""
+    """Both runs load, have all their steps, and the command that is printed compares them.
+
+    On a busy machine steps of 1 ms differ so much that perfkit may refuse a verdict; intervals are those of
+    tests/report/test_experiments.py, whose runs are made.
+    """
     assert 0 == main(["experiment", "sync", "--device", "cpu", "--out", str(tmp_path), "--repeats", "1"])
     command = shlex.split(capsys.readouterr().out.splitlines()[-1])
     paths = [str(tmp_path / "sync" / label) for label in ("before", "after")]
@@ -123,11 +127,10 @@ def test_a_pair_is_recorded_and_compared(tiny: None, tmp_path: Path, capsys: pyt
     runs = [perfkit.load(path) for path in paths]
     found = [steps.detect(run.ranges, run.kernels) for run in runs]
     assert [TINY.traced] * 2 == [len(each) for each in found]
-    assert "cannot tell" not in compare.steps(*found)["verdict"].tolist()
     told = CliRunner().invoke(perfkit_command, command[1:])
     assert 0 == told.exit_code
     (row,) = [line for line in told.output.splitlines() if line.startswith("Median step")]
-    assert ", interval " in row
+    assert re.search(r", interval |cannot tell", row)
     assert "not between runs of one program" in told.output
 
 
