@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ import pandas as pd
 from perfkit.analysis.causes import Axis, members, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, tiles
+from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, GPU, RANK, SAMPLES
@@ -108,6 +110,36 @@ def fragmentation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.
     table = _at_peak(levels)[[*_DEVICE, "frac"]].rename(columns={"frac": "peak_frac"})
     mean = (sums["part"] / sums["weight"].where(sums["weight"] > 0)).rename("mean_frac")
     return table.join(mean, on=_DEVICE).join(levels.groupby(_DEVICE)["frac"].max().rename("max_frac"), on=_DEVICE)
+
+
+def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
+    """Return by how much the memory that each device never gives back grows from one step to the next.
+
+    That is the least that is allocated in a step: what lives for one operator or one backward pass is gone then. A
+    program that keeps something in each step, such as a loss with its graph, or a key-value cache, grows every time.
+
+    `steps` is what `analysis.steps.detect` returned, of which the steady ones count. One row per device with memory in
+    two steps or more: `rank`, `gpu`; `steps_count`; `growth_bytes` float64, the median difference of two steps;
+    `grew_frac`, the share of differences above 0; `total_bytes`, the last step's least less the first one's.
+    """
+    levels = timeline(samples)
+    spans: dict[Any, pd.DataFrame] = dict(iter(STEPS.check(steps)[steps["steady"]].groupby("rank")))
+    rows = []
+    for (rank, gpu), of in levels.groupby(_DEVICE):
+        if rank not in spans:
+            continue
+        begin, length = (spans[rank][name].to_numpy() for name in ("start_ns", "dur_ns"))
+        first = np.searchsorted(of["time_ns"].to_numpy(), begin, side="right") - 1  # what holds when the step starts
+        last = np.searchsorted(of["time_ns"].to_numpy(), begin + length)
+        known = (first >= 0) & (last > first)
+        least = np.array(
+            [of["allocated_bytes"].to_numpy()[i:j].min() for i, j in zip(first[known], last[known], strict=True)]
+        )
+        if len(least) > 1:
+            more = np.diff(least)
+            rows.append((rank, gpu, len(least), float(np.median(more)), float((more > 0).mean()), least[-1] - least[0]))
+    table = pd.DataFrame(rows, columns=[*_DEVICE, "steps_count", "growth_bytes", "grew_frac", "total_bytes"])
+    return table.astype({"rank": "int32", "gpu": "int32", "steps_count": "int64", "total_bytes": "int64"})
 
 
 def _idle_frac(levels: pd.DataFrame) -> pd.Series:

@@ -31,7 +31,7 @@ from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, sev
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps, span_ns, unrecorded
 from perfkit.errors import PerfkitError
-from perfkit.format import percent, printable
+from perfkit.format import percent, printable, size
 from perfkit.selection import Selection
 from perfkit.tables import API_CALLS, COLLECTIVES
 
@@ -49,6 +49,9 @@ NOTABLE = 0.1
 SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
+FEWEST_STEPS, NEARLY_ALL, LITTLE = 8, 0.9, 0.01  # steady steps; share of them; of the peak in all (conventions)
+GROWTH = "SAMPLES, RANGES; memory.growth"
+NO_TIME = "memory costs no time until it is full; then the program fails"
 UNSEEN = "the recording lacks some operations of graphs, so their share of the time is unknown"
 
 
@@ -149,6 +152,9 @@ def _memory(view: Selection) -> Iterator[Figure]:
         definition = "largest amount of memory that the framework's allocator held on one GPU"
         held = float(peak["max_reserved_bytes"].max())
         yield Figure("memory_reserved_bytes", "Peak reserved memory", held, "bytes", definition, "memory.peak")
+    for row in memory_growth(view).head(1).to_dict("records"):
+        definition = f"median growth of the least allocated memory from one steady step to the next, GPU {row['gpu']}"
+        yield Figure("memory_growth_bytes", "Memory growth per step", row["growth_bytes"], "bytes", definition, GROWTH)
     try:
         unused = memory.fragmentation(view.samples, window=view.window)
     except PerfkitError:  # more allocated than reserved
@@ -157,6 +163,34 @@ def _memory(view: Selection) -> Iterator[Figure]:
     if pd.notna(share):
         definition = "share of the reserved memory that no tensor occupied at the peak of allocation; the worst GPU"
         yield Figure("memory_unused_frac", "Reserved but unused", share, "1", definition, "memory.fragmentation")
+
+
+@kept
+def memory_growth(view: Selection) -> pd.DataFrame:
+    """Return `memory.growth` of the GPUs with FEWEST_STEPS steady steps or more, the fastest growth first."""
+    found = memory.growth(view.samples, detected(view))
+    found = found[found["gpu"].ge(0) & found["steps_count"].ge(FEWEST_STEPS)]
+    return found.sort_values("growth_bytes", ascending=False, ignore_index=True)
+
+
+def _memory_growth(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
+    """Memory that no step gives back: a leak, or a cache that grows by design."""
+    figure = known.get("memory_growth_bytes")
+    for row in memory_growth(view).head(1).to_dict("records"):
+        of = memory.peak(view.samples).set_index(["rank", "gpu"]).loc[(row["rank"], row["gpu"])]
+        if figure is None or row["grew_frac"] < NEARLY_ALL or row["total_bytes"] < LITTLE * of["allocated_bytes"]:
+            return
+        sheet = view.devices[view.devices["rank"].eq(row["rank"]) & view.devices["gpu"].eq(row["gpu"])]
+        capacity = int(sheet["memory_bytes"].fillna(0).max()) if len(sheet) else 0
+        left = int((capacity - float(of["allocated_bytes"])) / row["growth_bytes"])
+        full = f" After about {left:,} more steps its memory of {size(capacity)} is full." if left > 0 else ""
+        text = (
+            f"In {percent(row['grew_frac'])} of {row['steps_count']:,} steady steps, more memory stayed allocated than "
+            f"in the step before: {size(row['total_bytes'])} in all.{full} A key-value cache grows by design. "
+            "Otherwise the program keeps tensors that it no longer needs."
+        )
+        title = f"Each step keeps {figure.text} more of the GPU's memory"
+        yield tell("memory_growth", title, "medium", text, (figure,), Gain(1.0, math.inf, NO_TIME))
 
 
 def _arithmetic(view: Selection, spent: pd.DataFrame, peaks: str, span: int) -> Iterator[Figure]:
@@ -232,6 +266,7 @@ def findings(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     yield from _waiting_for_input(view, known)
     yield from _attention(view, known)
     yield from _low_precision(view, known)
+    yield from _memory_growth(view, known)
     if not unrecorded(view):
         busy, lead = timeline.busy(view.all_kernels, view.copies, window=view.window), int(_lead_ns(view).sum())
         idle = 1 - float(busy["device_busy_ns"].sum() / (busy["span_ns"].sum() + lead or math.nan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +11,19 @@ import pandas as pd
 import pytest
 from frames import api_calls, copies
 
+import perfkit
 from perfkit.analysis.memory import (
     COPY_KEYS,
     bins,
     copied,
     fragmentation,
+    growth,
     pageable_async,
     peak,
     small_copies,
     timeline,
 )
+from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
 from perfkit.tables import COPIES, SAMPLES
 
@@ -55,6 +59,41 @@ def test_peak_by_hand() -> None:
     """Most is allocated from 10 on, 8 of 10 reserved; later 20 are reserved."""
     found = peak(samples(*LEVELS)).iloc[0]
     assert (8, 10, 10, 20) == tuple(found[["allocated_bytes", "time_ns", "reserved_bytes", "max_reserved_bytes"]])
+
+
+def steps(*spans: tuple[int, int], steady: bool = True) -> pd.DataFrame:
+    """STEPS of rank 0 with start and end."""
+    rows = [{"rank": 0, "step": i, "name": "s", "start_ns": a, "dur_ns": b - a} for i, (a, b) in enumerate(spans)]
+    return STEPS.make(pd.DataFrame(rows).assign(steady=steady, how="nvtx"))
+
+
+def test_growth_by_hand() -> None:
+    """Least in [0, 10), [10, 20) and [20, 30): 2, 3 and 6; peaks within a step do not count, warm-up neither."""
+    levels = samples((0, 2, 90), (3, 50, 90), (8, 3, 90), (12, 70, 90), (18, 6, 90), (25, 80, 90), (29, 9, 90))
+    spans = (0, 10), (10, 20), (20, 30)
+    (row,) = growth(levels, steps(*spans)).to_dict("records")
+    assert (3, 2.0, 1.0, 4) == tuple(row[n] for n in ("steps_count", "growth_bytes", "grew_frac", "total_bytes"))
+    assert growth(levels, steps(*spans, steady=False)).empty
+    assert growth(levels, steps((0, 10))).empty, "one step does not grow"
+    before = growth(samples((15, 7, 90)), steps(*spans))
+    assert before.empty, "no level is known before 15"
+
+
+def test_growth_of_what_a_real_program_keeps(torch: Any, tmp_path: Path) -> None:
+    """PyTorch on the CPU: steps that keep a tensor of 1 MiB each grow by that, steps that give it back do not grow."""
+    for kept in (True, False):
+        held = []
+        with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
+            for _ in range(12):
+                with torch.profiler.record_function("ProfilerStep#0"):
+                    made = torch.ones(2**18) + 1
+                    held += [made] if kept else []
+        profiler.export_chrome_trace(str(tmp_path / f"{kept}.pt.trace.json"))
+        run = perfkit.load(tmp_path / f"{kept}.pt.trace.json")
+        spans = run.ranges[run.ranges["name"].eq("ProfilerStep#0")][["rank", "start_ns", "dur_ns"]]
+        found = STEPS.make(spans.assign(step=range(len(spans)), name="step", steady=True, how="profiler"))
+        (row,) = growth(run.samples, found).to_dict("records")
+        assert (2**20 if kept else 0) == row["growth_bytes"]
 
 
 def test_fragmentation_by_hand() -> None:

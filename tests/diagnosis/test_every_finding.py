@@ -15,6 +15,7 @@ from diagnosis.test_case_studies import CASES
 from diagnosis.test_diagnosis import _view
 from diagnosis.test_gpus import beside, late, meeting
 from diagnosis.test_speed import clocked, few
+from diagnosis.traces import leaking
 from frames import api_calls, copies, kernels
 from planted.causes import planted
 from planted.test_causes import RULES, run
@@ -143,6 +144,7 @@ PRODUCED: dict[str, Found] = {
     "log_power": real("monitor/rocm-smi_json__mi100_rocm571.json"),
     "log_utilisation": logged(utilization__gpu=["20 %"] * 5),
     "log_memory": logged(memory__used=["80000 MiB"] * 5, memory__total=["81920 MiB"] * 5),
+    "memory_growth": lambda *_: (perfkit.select(leaking(100)), ""),
     "paths_gpu_idle": real("hpctoolkit/hpctoolkit-dlrm-gpu-database"),
     "paths_launches": real("hpctoolkit/hpctoolkit-dlrm-gpu-database"),
     "paths_copies": real("hpctoolkit/hpctoolkit-leo-nvidia-database"),

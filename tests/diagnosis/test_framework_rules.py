@@ -12,6 +12,7 @@ from diagnosis.traces import (
     MS,
     US,
     in_turn,
+    leaking,
     micro_kernels,
     of_tables,
     reading_values,
@@ -44,6 +45,17 @@ def share(of: Run, rule: str) -> float:
     part = found(of)[rule].gain.share
     assert part is not None
     return part
+
+
+def test_memory_that_no_step_gives_back() -> None:
+    """100 bytes more in each of 12 steps, of which the first is not steady: (10,000 - 2,600) / 100 more until full."""
+    told = found(leaking(100))["memory_growth"]
+    assert "Each step keeps 100 B more of the GPU's memory" == told.title
+    assert "After about 74 more steps its memory of 10.0 kB is full." in told.explanation
+    assert not told.gain.is_known
+    for quiet in (leaking(0), leaking(-50), leaking(1)):
+        assert "memory_growth" not in found(quiet), "nothing, less, or under 1 % of the peak in all"
+    assert "memory_growth" in found(leaking(100, but=5)), "one step of ten may differ"
 
 
 def test_input_is_told_once() -> None:

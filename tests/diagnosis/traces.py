@@ -133,6 +133,23 @@ def tokenising(**others: Any) -> Run:
     return run(*works, python_calls=python_calls(*calls), **others)
 
 
+def leaking(kept: int, *, but: int = -1) -> Run:
+    """Twelve steps of 100 ms that hold 1,000 bytes, 500 more for a while, and keep some, but in one step."""
+    works, levels, base = [], [(0, 1_000, 2_000)], 1_000
+    for i in range(12):
+        at = i * 100 * MS
+        works.append(work("aten::mm", at + US, at + 10 * US, 99 * MS, **GEMM))
+        levels.append((at + 10 * MS, base + 500, 4_000))
+        base += kept if i != but else 0
+        levels.append((at + 90 * MS, base, 4_000))
+    card = DEVICES.make(
+        pd.DataFrame([{"rank": 0, "gpu": 0, "name": "A100", "memory_bytes": 10_000}])
+        .reindex(columns=DEVICES.column_names)
+        .fillna({"compute_capability": ""})
+    )
+    return run(*works, ranges=ranges(*steps(12)), samples=samples(*levels), devices=card)
+
+
 def reading_values(until_us: int, **more: Any) -> Run:
     """Ten kernels of 50 us every 100 us, each waited for from its launch to `until_us`, for a value that is read."""
     works, calls = [], []
