@@ -8,7 +8,7 @@ kernels, over all streams and processes. Memsets are not in KERNELS and hide not
 Bandwidths are those of nccl-tests, 1 GB/s being 1e9 bytes/s. The algorithm bandwidth is size over time; the bus
 bandwidth is that times a factor per operation and number of ranks, so that it can be compared with the speed of the
 links whatever the number of ranks. The duration of a kernel on a timeline includes the wait for the slowest rank: a
-bandwidth from it is a lower bound, and closest to the truth on the rank that came last (see `skew`).
+bandwidth from it is a lower bound, and closest to the truth on the rank that came last.
 
 A collective is the k-th of its process group, operation and size on every rank that has it, in order of start. Ranks
 that recorded different numbers of them are matched from the first on, as far as all go. The clocks of the ranks must
@@ -170,36 +170,6 @@ def plateau(collectives: pd.DataFrame) -> pd.DataFrame:
 def _text(column: pd.Series) -> pd.Series:
     """Return what a column is sorted by: names by their text, not by the order in which they were met."""
     return column.astype("string") if isinstance(column.dtype, pd.CategoricalDtype) else column
-
-
-def skew(collectives: pd.DataFrame) -> pd.DataFrame:
-    """Return how far apart the ranks came to each collective, and how long it took once all were there.
-
-    The skew is the last start less the first. The latency is the shortest duration over the ranks, that of the rank
-    that waited least; it is what the collective itself costs, and what of a bandwidth is to be computed from.
-
-    One row per collective: `collective`, `group`, `operation`, `bytes` as in MATCHED; `ranks_count` int64,
-    ranks that recorded it; `start_ns`, the first start; `skew_ns` int64, at least 0; `latency_ns` float64,
-    NaN without durations; `last_rank` int32, the lowest of the ranks that came last, -1 where all came at once;
-    `together` bool, False where skew and last_rank tell nothing.
-
-    References
-    ----------
-    AMD-AGI/TraceLens, NcclAnalyser.
-    """
-    rows = matched(collectives)
-    first = firsts(rows["collective"].to_numpy())
-    table = rows.take(first)[["collective", "group", "operation", "bytes", "start_ns", "wait_ns", "together"]]
-    late = rows["wait_ns"].to_numpy() == 0
-    rank = np.where(late, rows["rank"].to_numpy(), np.iinfo("int32").max)
-    table = table.rename(columns={"wait_ns": "skew_ns"}).assign(
-        ranks_count=np.diff(first, append=len(rows)),
-        latency_ns=np.fmin.reduceat(rows["dur_ns"].to_numpy(), first) if len(first) else np.zeros(0),
-        last_rank=np.minimum.reduceat(rank, first) if len(first) else rank,
-    )
-    table["last_rank"] = table["last_rank"].where(table["skew_ns"] > 0, -1).astype("int32")
-    columns = ["collective", "group", "operation", "bytes", "ranks_count", "start_ns", "skew_ns", "latency_ns"]
-    return table[[*columns, "last_rank", "together"]].reset_index(drop=True)
 
 
 def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:

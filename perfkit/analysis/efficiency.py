@@ -120,23 +120,6 @@ def peak_flops(peaks: Peaks | None, precision: str, *, what: str) -> float:
     return peaks.flops(precision)
 
 
-def expected_tokens_per_s(
-    *, mfu_frac: float, flops_per_token: float, gpus: int, peaks: Peaks | None, precision: str
-) -> float:
-    """Return the tokens per second of all GPUs at a share of the peak: mfu x GPUs x dense peak / FLOP per token.
-
-    The step time of 16384 tokens at 45 %, s:
-
-    >>> h100 = Peaks("H100", {"bf16_tensor": 989e12})
-    >>> run = {"flops_per_token": 6 * 70e9, "gpus": 1, "peaks": h100, "precision": "bf16_tensor"}
-    >>> round(16384 / expected_tokens_per_s(mfu_frac=0.45, **run), 4)
-    15.4618
-    """
-    positive(mfu_frac=mfu_frac, flops_per_token=flops_per_token, gpus=gpus)
-    credible(mfu_frac, what="mfu_frac", gpus=gpus)
-    return mfu_frac * gpus * peak_flops(peaks, precision, what="expected_tokens_per_s") / flops_per_token
-
-
 def implied_peak_ratio(*, speedup: float, before_frac: float, after_frac: float) -> float:
     """Return by how much peak over FLOP per token must have grown for two shares of the peak to fit a speed-up.
 
@@ -213,28 +196,6 @@ def positive(**arguments: float) -> None:
             raise ValueError(f"{name}: {value} is not a number above 0")
 
 
-def active_parameters(*, parameters: float, in_experts: float, experts: int, experts_per_token: int) -> float:
-    """Return the parameters that a token passes through: parameters - in_experts x (1 - experts_per_token / experts).
-
-    `parameters` are all of the model, `in_experts` those of them in experts, of all layers and experts together;
-    `experts` are per layer, and a token is sent to `experts_per_token` of them. ValueError if there are more in the
-    experts, or more experts per token, than there are.
-
-    Mixtral 8x7B: 46.7e9 parameters, 8 experts of 3 x 4096 x 14336 in each of 32 layers, 2 of them per token.
-
-    >>> experts = 32 * 8 * 3 * 4096 * 14336
-    >>> active = active_parameters(parameters=46.7e9, in_experts=experts, experts=8, experts_per_token=2)
-    >>> round(active / 1e9, 1)
-    12.9
-    """
-    positive(parameters=parameters, experts=experts, experts_per_token=experts_per_token)
-    if not 0 <= in_experts <= parameters:
-        raise ValueError(f"in_experts: {in_experts} is not within 0 and the parameters, {parameters}")
-    if experts_per_token > experts:
-        raise ValueError(f"experts_per_token: {experts_per_token} is more than the experts, {experts}")
-    return parameters - in_experts * (1 - experts_per_token / experts)
-
-
 def flops_per_token(
     *, parameters: float, layers: int = 0, heads: int = 0, head_size: int = 0, sequence: int = 0
 ) -> float:
@@ -244,7 +205,7 @@ def flops_per_token(
     mask leaves out. Nothing that is computed a second time is in it.
 
     `parameters`: N, parameters that a token passes through: without embeddings that are only looked up; of a
-    mixture-of-experts model the active ones (`active_parameters`).
+    mixture-of-experts model the active ones.
     `layers`, `heads`, `head_size`, `sequence`: L, H, Q (size of a head) and T (tokens of a sequence) of the attention.
     Without them the attention is left out: 8 % of the operations of a model of 70e9 parameters at 4096 tokens, 16 % of
     one of 7e9.

@@ -13,7 +13,7 @@ nothing *inside* a graph, after the launch call returned and before one of the r
 one another within microseconds. In both cases the GPU worked, and its idle time is not known.
 
 A kernel is joined to the call that launched it on (rank, process, correlation); all nodes of a graph have the one call
-that launched the graph. Kernels without a call are left out, as Nsight Systems does, and counted by `unlaunched`.
+that launched the graph. Kernels without a call are left out, as Nsight Systems does.
 
 quantities of one launch, ns
     api     the call: its end - its start
@@ -275,13 +275,6 @@ def latency_summary(latency: pd.DataFrame, *, by: str = "name") -> pd.DataFrame:
             table[f"{quantity}_{statistic}_ns"] = statistics[statistic]
     table.insert(7, "queue_count", table.pop("queue_count"))
     return table.sort_values("total_mean_ns", ascending=False, kind="stable", ignore_index=True)
-
-
-def unlaunched(kernels: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
-    """Return how many kernels of each device (rank, gpu, count) have no launch call: cut off, or not recorded."""
-    lacking = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls)) < 0
-    index, (device,) = devices(kernels)
-    return index.assign(count=np.bincount(device[lacking], minlength=len(index)))
 
 
 def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:

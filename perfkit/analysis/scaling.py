@@ -1,17 +1,15 @@
 """How long does a training take, at least, and how does it scale over GPUs?
 
-All times are float ns. A number that is not above 0 raises ValueError. Source: Amdahl: Validity of the single processor
-approach to achieving large scale computing capabilities, 1967. NVIDIA/nccl-tests, doc/PERFORMANCE.md (ring all-reduce).
+All times are float ns. A number that is not above 0 raises ValueError. Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md
+(ring all-reduce).
 """
 
 from __future__ import annotations
 
 import math
-from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from perfkit.analysis.efficiency import positive
 from perfkit.errors import PerfkitError
@@ -28,21 +26,16 @@ RUNS = Table(
     ),
     ("gpus",),
 )
-FEWEST = 3
-_MODELS = {"serial": ("serial",), "communication": ("communication",), "both": ("serial", "communication")}
 
 
 def training_time(*, tokens: float, tokens_per_s: float) -> float:
     """Return the time to train on a number of tokens, ns: tokens / tokens per second of all GPUs.
 
-    The rate is measured, or of `expected_tokens_per_s` for a share of the peak. Interruptions are not in it.
+    The rate is measured, or a share of the peak over the FLOP per token. Interruptions are not in it.
 
     70e9 parameters, 2e12 tokens, 2048 H100 at 50 % of 989e12 FLOP/s, in seconds and days:
 
-    >>> from perfkit.analysis.efficiency import expected_tokens_per_s
-    >>> h100 = Peaks("H100", {"bf16_tensor": 989e12})
-    >>> run = {"flops_per_token": 6 * 70e9, "gpus": 2048, "peaks": h100, "precision": "bf16_tensor"}
-    >>> time = training_time(tokens=2e12, tokens_per_s=expected_tokens_per_s(mfu_frac=0.5, **run))
+    >>> time = training_time(tokens=2e12, tokens_per_s=0.5 * 2048 * 989e12 / (6 * 70e9))
     >>> round(time / 1e9), round(time / 86400e9, 1)
     (829436, 9.6)
     """
@@ -156,75 +149,3 @@ def _checked(runs: pd.DataFrame) -> pd.DataFrame:
         row = wrong.iloc[0]
         raise ValueError(f"runs: {row['throughput_per_s']} per second on {row['gpus']:.0f} GPUs are not both above 0")
     return runs
-
-
-def scaling_fit(runs: pd.DataFrame) -> pd.DataFrame:
-    """Return the shares that explain the throughputs best, of three models, each with its residual.
-
-    The time N / T(N) that a GPU spends per unit of work is taken for a (1 + s (N - 1)), with the serial share s of
-    Amdahl's law, a (1 + c (N - 1) / N), with a ring all-reduce that takes c times the computation on many GPUs, or the
-    sum of both, which needs one run more. The coefficients are those of least squares of the relative error, none of
-    them below 0. A model that would need a serial share above 1 is left out. A fit describes the runs it was made from.
-    A residual as large as the efficiency that is lost says that the model does not explain it: topology that changes
-    from one number of GPUs to the next, for example, is in none of them.
-
-    A row per model, the smallest residual first: `model` category, serial, communication or both;
-    `gpu_throughput_per_s` float64, 1 / a, what one GPU would do alone; `serial_frac`, the share s of one GPU's work
-    that all of them wait for, 0 where the model has none; `communication_frac`, the share of the time on the largest
-    number of GPUs in which they communicate and do not compute, 0 where the model has none; `residual_frac`, root mean
-    square of (fitted - measured) / measured throughput; `runs_count` int64. PerfkitError if there are fewer than three
-    different numbers of GPUs: two runs fit any of the models.
-
-    >>> gpus = np.array([1, 2, 4, 8])
-    >>> amdahl = pd.DataFrame({"gpus": gpus, "throughput_per_s": 100 / (0.1 + 0.9 / gpus)})
-    >>> scaling_fit(amdahl)[["model", "serial_frac"]].round(9).to_numpy().tolist()[0]
-    ['serial', 0.1]
-    """
-    runs = _checked(runs)
-    distinct = runs["gpus"].nunique()
-    if distinct < FEWEST:
-        raise PerfkitError(
-            f"scaling_fit: runs on {distinct} different numbers of GPUs explain nothing, any model fits them. Measure "
-            f"at least {FEWEST}."
-        )
-    models = [name for name, terms in _MODELS.items() if distinct > len(terms) + 1]
-    table = pd.DataFrame([_fit(runs, name) for name in models])
-    table["model"] = pd.Categorical(table["model"], list(_MODELS))
-    table = table[table["serial_frac"] <= 1]
-    # Residuals that differ by rounding alone are equal; the simpler model comes first then.
-    return table.sort_values("residual_frac", key=lambda r: r.round(9), kind="stable").reset_index(drop=True)
-
-
-def _fit(runs: pd.DataFrame, model: str) -> dict[str, object]:
-    gpus, throughput = (runs[name].to_numpy("float64") for name in RUNS.column_names)
-    time = gpus / throughput
-    curves = {"one": np.ones(len(gpus)), "serial": gpus - 1, "communication": (gpus - 1) / gpus}
-    terms = ("one", *_MODELS[model])
-    shares = dict(zip(terms, _least_squares(np.stack([curves[term] / time for term in terms], axis=1)), strict=True))
-    fitted = gpus / sum(shares[term] * curves[term] for term in terms)
-    alone, serial, ring = shares["one"], shares.get("serial", 0.0), shares.get("communication", 0.0)
-    exchange, most = ring * curves["communication"].max(), gpus.max() - 1
-    return {
-        "model": model,
-        "gpu_throughput_per_s": 1 / alone,
-        "serial_frac": serial / alone,
-        "communication_frac": exchange / (alone + serial * most + exchange),
-        "residual_frac": float(np.sqrt(np.mean((fitted / throughput - 1) ** 2))),
-        "runs_count": len(runs),
-    }
-
-
-def _least_squares(columns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the coefficients, none below 0 and the first always there, whose sum of columns is nearest to 1."""
-    target = np.ones(len(columns))
-    rest = range(1, columns.shape[1])
-    best, least = np.zeros(columns.shape[1]), np.inf
-    for used in (chosen for number in range(len(rest) + 1) for chosen in combinations(rest, number)):
-        terms = [0, *used]
-        scale = columns[:, terms].max(axis=0)
-        coefficients = np.linalg.lstsq(columns[:, terms] / scale, target, rcond=None)[0] / scale
-        error = float(np.sum((columns[:, terms] @ coefficients - target) ** 2))
-        if (coefficients >= 0).all() and error < least:
-            best, least = np.zeros(columns.shape[1]), error
-            best[terms] = coefficients
-    return best

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from frames import kernels
 
-from perfkit.analysis.communication import bandwidth, imbalance, matched, overlap, plateau, skew, stragglers, summary
+from perfkit.analysis.communication import bandwidth, imbalance, matched, overlap, plateau, stragglers, summary
 from perfkit.analysis.timeline import breakdown
 from perfkit.errors import PerfkitError
 from perfkit.readers import torch_trace
@@ -220,16 +220,6 @@ def test_each_collective_on_each_rank() -> None:
     assert found["together"].all()
 
 
-def test_skew_and_latency() -> None:
-    """30 - 10 = 20 and 125 - 100 = 25; the shortest durations are 52 - 30 = 22 and 140 - 125 = 15."""
-    found = skew(THREE_RANKS)
-    assert [20, 25] == found["skew_ns"].tolist()
-    assert [22.0, 15.0] == found["latency_ns"].tolist()
-    assert [2, 0] == found["last_rank"].tolist()
-    assert [3, 3] == found["ranks_count"].tolist()
-    assert [10, 100] == found["start_ns"].tolist()
-
-
 def test_who_keeps_the_others_waiting() -> None:
     """Ranks 0 and 2 came last once each of two; rank 1 waited 10 + 20 of its 31 + 36 ns."""
     found = stragglers(THREE_RANKS)
@@ -242,14 +232,13 @@ def test_who_keeps_the_others_waiting() -> None:
 
 
 def test_nobody_is_late_where_all_come_at_once() -> None:
-    """Equal starts: no skew, no last rank; of two that come last at once each is last."""
+    """Equal starts: no last rank; of two that come last at once each is last."""
     found = on_ranks((0, 10, 20, {}), (1, 10, 20, {}), (0, 30, 50, {}), (1, 40, 50, {}), (2, 40, 50, {}))
     pair = found[found["start_ns"] < 30].reset_index(drop=True)
-    assert (0, -1) == tuple(skew(pair)[["skew_ns", "last_rank"]].iloc[0])
+    assert [0, 0] == matched(pair)["wait_ns"].tolist()
     assert [0, 0] == stragglers(pair)["last_count"].tolist()
     three = found[found["start_ns"] >= 30].reset_index(drop=True)
     assert {0: 0, 1: 1, 2: 1} == stragglers(three).set_index("rank")["last_count"].to_dict()
-    assert 1 == skew(three)["last_rank"].iloc[0]
 
 
 def test_groups_operations_and_sizes_are_matched_apart() -> None:
@@ -259,9 +248,9 @@ def test_groups_operations_and_sizes_are_matched_apart() -> None:
         (rank, at, at + 50, more) for at, more in zip(range(200, 700, 100), between, strict=True) for rank in (0, 1)
     ]
     whole = pd.concat([THREE_RANKS, on_ranks(*rows[::-1])], ignore_index=True)
-    found = skew(COLLECTIVES.make(whole))
+    found = matched(COLLECTIVES.make(whole)).drop_duplicates("collective")  # who came first waited longest
     assert 7 == len(found)
-    assert [20, 25] + [0] * 5 == found["skew_ns"].tolist()
+    assert [20, 25] + [0] * 5 == found["wait_ns"].tolist()
     assert found["group"].isna().tolist() == [False] * 3 + [True] + [False] * 3
 
 
@@ -286,16 +275,16 @@ def test_a_rank_that_met_nobody() -> None:
 def test_groups_that_share_a_name_are_not_matched() -> None:
     """Four ranks cannot be in a group of two: there are two groups of that name, and who belongs where is unknown."""
     rows = [(rank, 10 * rank, 100, {"ranks": 2, "group": "tp"}) for rank in range(4)]
-    assert skew(on_ranks(*rows)).empty
+    assert matched(on_ranks(*rows)).empty
     assert [1] * 4 == stragglers(on_ranks(*rows))["unmatched_count"].tolist()
     unknown = on_ranks(*((rank, at, end, more | {"ranks": None}) for rank, at, end, more in rows))
-    assert [30] == skew(unknown)["skew_ns"].tolist()
+    assert [30, 20, 10, 0] == matched(unknown)["wait_ns"].tolist()
 
 
 def test_collectives_that_do_not_overlap_tell_nothing() -> None:
     """Rank 0 was done at 20 when rank 1 came at 30: not together, kept out of the counts, and counted as apart."""
     apart = on_ranks((0, 10, 20, {}), (1, 30, 40, {}), (0, 110, 140, {}), (1, 120, 140, {}))
-    assert [False, True] == skew(apart)["together"].tolist()
+    assert [False, False, True, True] == matched(apart)["together"].tolist()
     found = stragglers(apart).set_index("rank")
     assert {0: [1, 0, 10, 1], 1: [1, 1, 0, 1]} == {
         rank: found.loc[rank, ["count", "last_count", "wait_ns", "apart_count"]].tolist() for rank in (0, 1)
@@ -313,7 +302,7 @@ def test_one_rank_has_nobody_to_wait_for() -> None:
     """A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer."""
     alone = THREE_RANKS[THREE_RANKS["rank"] == 0].reset_index(drop=True)
     benchmark = on_ranks((0, None, 10, {}), (1, None, 10, {}))
-    for of in (matched, skew, stragglers):
+    for of in (matched, stragglers):
         for few in (alone, benchmark):
             assert 0 == len(found := of(few))
             assert of(THREE_RANKS).dtypes.astype(str).tolist() == found.dtypes.astype(str).tolist()

@@ -99,11 +99,11 @@ MORE: dict[Any, dict[str, Any]] = {
 ASKED: list[Callable[..., pd.DataFrame]] = [
     *(access.checks, access.target_checks),
     *(communication.overlap, communication.bandwidth, communication.summary, communication.plateau),
-    *(communication.matched, communication.skew, communication.stragglers, clocks.of_ranks, clocks.offsets),
+    *(communication.matched, communication.stragglers, clocks.of_ranks, clocks.offsets),
     *(dossier.kernels, efficiency.reported_mfu, gaps.idle_gaps, gaps.idle_by_cause, gaps.histogram),
     *(host.calls, host.spans, host.synchronisations, host.input_wait, host.recorded),
     *(kernel_times.summary, kernel_times.precision),
-    *(host.latency, host.latency_summary, host.unlaunched, host.queue_depth),
+    *(host.latency, host.latency_summary, host.queue_depth),
     *(llm_operations.attainable, scaling.scaling, steps.detect, steps.steady),
     *(memory.timeline, memory.peak, memory.fragmentation, memory.bins),
     *(memory.copied, memory.pageable_async, memory.small_copies),

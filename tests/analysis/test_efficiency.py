@@ -11,9 +11,7 @@ from sampled import samples, together
 import perfkit
 from perfkit import hardware
 from perfkit.analysis.efficiency import (
-    active_parameters,
     credible,
-    expected_tokens_per_s,
     flops_per_token,
     hfu,
     implied_peak_ratio,
@@ -37,13 +35,6 @@ def test_the_attention_adds_8_percent_to_70e9_parameters() -> None:
     attention = flops_per_token(**GUIDE_70B) - flops_per_token(parameters=70e9)
     assert attention == 32_212_254_720
     assert attention / 420e9 == pytest.approx(0.0767, abs=5e-5)
-
-
-def test_active_parameters_of_a_dense_model_are_all() -> None:
-    """With as many experts per token as there are, or no parameters in experts, nothing is left out."""
-    assert 7e9 == active_parameters(parameters=7e9, in_experts=5e9, experts=8, experts_per_token=8)
-    assert 7e9 == active_parameters(parameters=7e9, in_experts=0, experts=8, experts_per_token=1)
-    assert 1e9 + 5e9 / 4 == active_parameters(parameters=6e9, in_experts=5e9, experts=8, experts_per_token=2)
 
 
 def test_samples_and_tokens_per_second() -> None:
@@ -109,14 +100,6 @@ def test_the_hardware_share_is_refused_on_its_own() -> None:
         hfu(tokens_per_s=16384 / 8.5, **RUN, recomputed_frac=1)
 
 
-def test_throughput_and_share_are_each_others_inverse() -> None:
-    """The share at the throughput that is expected at a share is that share."""
-    for share in (0.1, 0.45, 1.0):
-        rate = expected_tokens_per_s(mfu_frac=share, **RUN)
-        assert mfu(tokens_per_s=rate, **RUN)["mfu_frac"].item() == pytest.approx(share, rel=1e-12)
-    assert 16384 / expected_tokens_per_s(mfu_frac=0.45, **RUN) == pytest.approx(15.4618, abs=5e-5)
-
-
 def test_the_notes_shares_do_not_fit_their_speed_up() -> None:
     """22 to 58 % is 2.64 times, the throughput 45/12 = 3.75: only a peak 1.42 times as high fits; 82.5 % would."""
     assert implied_peak_ratio(speedup=3.75, before_frac=0.22, after_frac=0.58) == pytest.approx(3.75 * 22 / 58)
@@ -136,17 +119,14 @@ def test_all_of_the_peak_is_suspicious_but_possible() -> None:
         credible(float(np.nextafter(1, 2)), what="mfu")
 
 
-@pytest.mark.parametrize(
-    "of", [lambda **run: mfu(tokens_per_s=1, **run), lambda **run: expected_tokens_per_s(mfu_frac=1, **run)]
-)
-def test_without_a_peak_there_is_no_share(of: object) -> None:
+def test_without_a_peak_there_is_no_share() -> None:
     """An unknown GPU, a precision it lacks and one that does not exist are told apart."""
     with pytest.raises(PerfkitError, match=r"no peak is known\. Pass peaks=hardware\.peaks"):
-        of(**{**RUN, "peaks": hardware.peaks("NVIDIA H100")})
+        mfu(tokens_per_s=1, **{**RUN, "peaks": hardware.peaks("NVIDIA H100")})
     with pytest.raises(PerfkitError, match="peaks of H100: fp8_tensor is not known"):
-        of(**{**RUN, "precision": "fp8_tensor"})
+        mfu(tokens_per_s=1, **{**RUN, "precision": "fp8_tensor"})
     with pytest.raises(ValueError, match="precision: 'bf16' is not one of"):
-        of(**{**RUN, "precision": "bf16"})
+        mfu(tokens_per_s=1, **{**RUN, "precision": "bf16"})
 
 
 @pytest.mark.parametrize(
@@ -156,22 +136,11 @@ def test_without_a_peak_there_is_no_share(of: object) -> None:
         (mfu, {"tokens_per_s": np.nan, **RUN}, "tokens_per_s: nan is not"),
         (mfu, {"tokens_per_s": 1, **RUN, "gpus": 0}, "gpus: 0 is not"),
         (hfu, {"tokens_per_s": 1, **RUN, "recomputed_frac": 1.1}, "recomputed_frac: 1.1 is not within 0 and 1"),
-        (expected_tokens_per_s, {"mfu_frac": -1, **RUN}, "mfu_frac: -1 is not"),
         (flops_per_token, {"parameters": 0}, "parameters: 0 is not"),
         (flops_per_token, {"parameters": 1, "layers": 2}, "heads: 0 is not"),
         (tokens_per_s, {"global_batch": 1, "sequence": 1, "step_ns": 0}, "step_ns: 0 is not"),
         (samples_per_s, {"global_batch": -1, "step_ns": 1}, "global_batch: -1 is not"),
         (implied_peak_ratio, {"speedup": 2, "before_frac": 0, "after_frac": 1}, "before_frac: 0 is not"),
-        (
-            active_parameters,
-            {"parameters": 1, "in_experts": 2, "experts": 2, "experts_per_token": 1},
-            "in_experts: 2 is not within 0 and the parameters, 1",
-        ),
-        (
-            active_parameters,
-            {"parameters": 3, "in_experts": 2, "experts": 2, "experts_per_token": 3},
-            "experts_per_token: 3 is more than the experts, 2",
-        ),
     ],
 )
 def test_arguments_that_cannot_be(of: object, arguments: dict[str, float], message: str) -> None:

@@ -15,7 +15,7 @@ from real import CUT_DOWN, SQLITE
 
 import perfkit
 from perfkit.analysis.causes import LAUNCH_CALLS, is_launch
-from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth, unlaunched
+from perfkit.analysis.host import LATENCY, latency, latency_summary, queue_depth
 from perfkit.tables import API_CALLS
 
 STATISTICS = {"mean": statistics.mean, "median": statistics.median, "min": min, "max": max, "std": statistics.stdev}
@@ -67,12 +67,11 @@ def test_without_any_call_there_is_no_latency() -> None:
     assert latency_summary(LATENCY.check(latency(kernels(span(1, 2, 1)), API_CALLS.empty()))).empty
 
 
-def test_kernels_without_call_are_left_out_and_counted() -> None:
+def test_kernels_without_call_are_left_out() -> None:
     """Of three kernels of GPU 0 one has its call; GPU 1 lacks none."""
     work = kernels(span(5, 6, 1), span(7, 8), span(9, 10, 99), span(9, 10, 2, gpu=1))
     calls = api_calls(span(0, 1, 1), span(1, 2, 2))
     assert latency(work, calls)["correlation"].tolist() == [1, 2]
-    assert unlaunched(work, calls).to_numpy().tolist() == [[0, 0, 2], [0, 1, 0]]
 
 
 def test_all_kernels_of_a_graph_have_its_launch() -> None:
@@ -265,7 +264,7 @@ def test_latency_of_real_captures(profiles: Path, capture: str) -> None:
     expected = json.loads(truth.read_text())["launch"]
     rows = LATENCY.check(latency(run.kernels, run.api_calls))
     assert expected["kernels_with_api_row"] == len(rows)
-    assert expected["kernels_without"] == unlaunched(run.kernels, run.api_calls)["count"].sum()
+    assert expected["kernels_without"] == len(run.kernels) - len(rows)
     delay = rows["delay_ns"]
     from_start = {"mean": delay.mean(), "median": delay.median(), "max": delay.max()}
     assert pytest.approx(expected["from_api_start"], rel=1e-12) == from_start
@@ -278,6 +277,6 @@ def test_every_queue_of_a_whole_capture_ends_empty(profiles: Path, capture: str)
     run = perfkit.load(profiles / "nsys" / capture)
     steps = queue_depth(run.kernels, run.api_calls)
     last = steps.groupby(["gpu", "process", "stream"])[["depth", "complete"]].last()
-    lacking = int(unlaunched(run.kernels, run.api_calls)["count"].sum())
+    lacking = len(run.kernels) - len(latency(run.kernels, run.api_calls))
     assert -lacking == last["depth"].sum()
     assert (lacking == 0) == last["complete"].all()
