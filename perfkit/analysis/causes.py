@@ -1,7 +1,5 @@
 """What was a device waiting for when it did nothing?
 
-Conventions
------------
 The *launch call* of a gap is that of the operation which ends it. A gap is divided by what the thread of that call did,
 moment by moment; the parts add up to the gap, and the largest one names its cause and detail.
 
@@ -23,9 +21,7 @@ moment by moment; the parts add up to the gap, and the largest one names its cau
 All threads lie end to end on one `Axis`, so that one sorted array answers for all of them. Runtime (cuda), driver (cu)
 and HIP (hip) calls count alike. A correlation id is unique within a (rank, process) only; -1 never matches.
 
-References
-----------
-Holistic Trace Analysis, ``get_idle_time_breakdown``.
+Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
 """
 
 from __future__ import annotations
@@ -77,8 +73,6 @@ class Axis:
     def over(cls, groups: int, *times: Int) -> Axis:
         """Return the axis that holds the times of groups 0 .. groups-1, or raise PerfkitError if int64 cannot.
 
-        Examples
-        --------
         >>> Axis.over(2, np.array([100, 140]), np.array([190]))
         Axis(low=100, span=91)
         """
@@ -143,12 +137,9 @@ def attributed(
     launch call in `api_calls`; -1 where none is recorded, and at an edge. `touched`: no call but the host's access to a
     page ends the gap, in the thread of `call`, which came before.
 
-    Returns
-    -------
-    dict of columns
-        cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and range (names from the
-        tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; PARTS,
-        int64 ns, which add up to the gap, all 0 of an edge or an unattributed gap.
+    Columns: cause (of CAUSES); detail (of DETAILS), missing unless the cause is host_wait; api and range (names of the
+    tables), missing where the thread was in none; process and thread of the call, int64, -1 without one; PARTS, int64
+    ns, which add up to the gap, all 0 of an edge or an unattributed gap.
     """
     ends = (np.where(touched, end, np.append(times, 0)[call]) for times in _ends(api_calls))
     called, returned = (np.clip(times, start, end) for times in ends)
@@ -283,8 +274,6 @@ def determinable(
 def judged(operations: int, without_call: int, graphs: int, without_operation: int) -> Determinable:
     """Return the answer of `determinable` for counts of operations and graph launches, and of launches without a part.
 
-    Examples
-    --------
     >>> judged(10, 3, 0, 0).why
     '3 of 10 operations have no launch call'
     """
@@ -314,8 +303,6 @@ def placed(frame: pd.DataFrame, group: Int, axis: Axis) -> Placed:
 def covered(cover: Intervals, first: Int, last: Int) -> Int:
     """Return how much of each wait the disjoint intervals cover, ns.
 
-    Examples
-    --------
     >>> cover = Intervals(np.array([10, 40]), np.array([20, 60]), np.array([0, 0]))
     >>> covered(cover, np.array([0, 15]), np.array([50, 40])).tolist()
     [20, 5]
@@ -332,8 +319,6 @@ def _covered_before(cover: Intervals, time: Int) -> Int:
 def longest(intervals: Placed, first: Int, last: Int) -> Int:
     """Return the table row of the interval that covers most of each wait, the first of equals; -1 where there is none.
 
-    Examples
-    --------
     >>> calls = Placed(np.array([0, 30]), np.array([20, 90]), np.array([7, 8]))
     >>> longest(calls, np.array([10, 5, 20]), np.array([50, 33, 30])).tolist()
     [8, 7, -1]
@@ -356,8 +341,6 @@ def longest(intervals: Placed, first: Int, last: Int) -> Int:
 def members(first: Int, count: Int) -> tuple[Int, Int]:
     """Return the run and the row of each member of runs of `count` consecutive rows that begin at `first`.
 
-    Examples
-    --------
     >>> [a.tolist() for a in members(np.array([5, 9]), np.array([2, 1]))]
     [[0, 0, 1], [5, 6, 9]]
     """
@@ -370,8 +353,6 @@ def innermost(intervals: Placed, first: Int, last: Int) -> Int:
 
     Intervals of a thread are expected to nest; where two overlap in part, the later is taken for the inner one.
 
-    Examples
-    --------
     >>> ranges = Placed(np.array([0, 10]), np.array([100, 40]), np.array([3, 4]))
     >>> innermost(ranges, np.array([12, 30]), np.array([60, 60])).tolist()
     [4, 3]
@@ -416,8 +397,6 @@ def is_graph_launch(name: str) -> bool:
 def is_sync(name: str) -> bool:
     """Tell whether a call waits for the GPU: a synchronisation or a copy that is not asynchronous.
 
-    Examples
-    --------
     >>> [is_sync(name) for name in ("cuCtxSynchronize", "cudaMemcpy", "cudaMemcpyAsync", "cudaEventQuery")]
     [True, True, False, False]
     """

@@ -1,7 +1,5 @@
 """How fast is communication between GPUs, what does computation hide of it, and which rank keeps the others waiting?
 
-Conventions
------------
 Communication is the union of the kernels of family "communication" on a device, computation the union of all other
 kernels, over all streams and processes. Memsets are not in KERNELS and hide nothing here.
 
@@ -59,14 +57,9 @@ def overlap(kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     With COMM the communication kernels and COMP the others, overlapped is |COMM and COMP| and
     overlap |COMM and COMP| / |COMM|: 1 is fully hidden, 0 fully exposed.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank and gpu of `kernels`, ascending: communication_ns, overlapped_ns, overlap_frac.
+    One row per rank and gpu of `kernels`, ascending: communication_ns, overlapped_ns, overlap_frac.
 
-    References
-    ----------
-    facebookresearch/HolisticTraceAnalysis, `get_comm_comp_overlap`.
+    Source: facebookresearch/HolisticTraceAnalysis, `get_comm_comp_overlap`.
     """
     index, (group,) = devices(KERNELS.check(kernels))
     start, end = ends(kernels, window)
@@ -91,10 +84,8 @@ def bandwidth(collectives: pd.DataFrame) -> pd.DataFrame:
     is 0 or unknown; `bus_bytes_per_s`, also NaN for an unknown number of ranks and for other operations (a barrier
     moves nothing). With one rank nothing crosses the bus: its all-reduce has 0.
 
-    References
-    ----------
-    NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the bus bandwidth can exceed the
-    speed of the links (nccl-tests, issue 212).
+    Source: NVIDIA/nccl-tests, doc/PERFORMANCE.md. With reduction in the switch (NVLS, SHARP) the bus bandwidth can
+    exceed the speed of the links (nccl-tests, issue 212).
     """
     seconds = COLLECTIVES.check(collectives)["dur_ns"].where(collectives["dur_ns"] > 0) / 1e9
     algorithm = collectives["bytes"] / seconds
@@ -182,7 +173,6 @@ def stragglers(collectives: pd.DataFrame) -> pd.DataFrame:
     each of several did that came last at once; `last_frac`, last_count over count; `wait_ns` int64,
     from its starts to the last ones; `wait_frac`, wait_ns over its time in them; both fractions NaN
     for no collective; `apart_count` int64, matched but not together; `unmatched_count` int64, not matched.
-
     """
     rows = matched(collectives)
     if len(rows) and not rows["together"].any():
@@ -223,29 +213,18 @@ def imbalance(frame: pd.DataFrame, *, value: str) -> pd.DataFrame:
     0 is even. It is the share of the mean by which the ranks would be done earlier with the same work spread evenly,
     if the figure is a time that all wait for.
 
-    Parameters
-    ----------
-    frame
-        One row per rank, with columns `rank` and `value`, such as ``timeline.breakdown`` of one GPU per rank.
-    value
-        Name of a column of numbers, none negative; ranks for which it is missing are left out.
+    `frame` has one row per rank, with columns `rank` and `value`, such as ``timeline.breakdown`` of one GPU per rank;
+    `value` names a column of numbers, none negative; ranks for which it is missing are left out. ValueError if a column
+    is missing, a rank has several rows, or a value is negative.
 
     One row, none if no rank has a value: `ranks_count` int64; `mean_<value>`, `max_<value>` float64, in the unit
     of the figure; `max_rank` int32, the lowest rank that has the largest; `imbalance_frac` float64, 0..ranks - 1,
     NaN where all are 0.
 
-    Raises
-    ------
-    ValueError
-        If a column is missing, a rank has several rows, or a value is negative.
+    Source: Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load balance algorithms, ICS
+    2012, "percent imbalance". (Cray's tools divide (max - mean) / max by (n - 1) / n instead: DeRose et al., Euro-Par
+    2007.)
 
-    References
-    ----------
-    Pearce, Gamblin, de Supinski, Schulz, Amato: Quantifying the effectiveness of load balance algorithms, ICS 2012,
-    "percent imbalance". (Cray's tools divide (max - mean) / max by (n - 1) / n instead: DeRose et al., Euro-Par 2007.)
-
-    Examples
-    --------
     >>> ranks = pd.DataFrame({"rank": [0, 1], "kernel_busy_ns": [30, 10]})
     >>> imbalance(ranks, value="kernel_busy_ns").iloc[0].to_dict()["imbalance_frac"]
     0.5

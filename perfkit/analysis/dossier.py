@@ -1,7 +1,5 @@
 """What is known of each kernel: its time on the timeline, its counters, who launches it, and what is missing?
 
-Conventions
------------
 Time is the timeline's; counters were measured in another execution, often under another clock, and never replace
 it. Counters of several launches of a kernel are means over launches; fractions are weighted by the launches'
 durations. A duration measured under another clock is scaled by the ratio of the clocks for display only: memory does
@@ -66,29 +64,20 @@ def kernels(
 ) -> pd.DataFrame:
     """Return one row per kernel name: time, counters, main stall, operator, call path, and what is missing.
 
-    Parameters
-    ----------
-    launches, stalls
-        LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.kernels` says.
-    ops, api_calls, python_calls
-        OPS, API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS of one execution.
-    devices
-        DEVICES, for the clock of the GPU on the timeline.
-    traced
-        KERNELS that the operators launched, if not `kernels` themselves (joined by name).
+    `launches`, `stalls`: LAUNCHES and STALLS, of one report; joined as `perfkit.analysis.kernels` says.
+    `ops`, `api_calls`, `python_calls`: OPS, API_CALLS, which lead from a kernel to its operator, and PYTHON_CALLS of
+    one execution.
+    `devices`: DEVICES, for the clock of the GPU on the timeline.
+    `traced`: KERNELS that the operators launched, if not `kernels` themselves (joined by name).
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `total_ns`. `name`, `full_name` (of the most time), `family` string; `count`, `total_ns` int64;
-        `share_frac` of all kernels' time; `matched_by` category: full_name, name, base or none;
-        `measured_count` int64, launches that the counters stem from; `same_grid_frac`, the part
-        of total_ns in launches whose grid and block were measured; `dur_ns` float64, mean duration under the
-        counters' clock; `clock_hz` that clock; `clock_ratio` it over the clock in `devices`; `other_clock` bool,
-        whether they differ by over 2 %; `scaled_dur_ns` dur_ns x clock_ratio; `flops`, `dram_bytes` per launch;
-        `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac`; `main_stall`
-        string and `main_stall_frac`; `operator`, `python` (the line that led to the launch), `call_path` string;
-        `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
+    By falling `total_ns`. `name`, `full_name` (of the most time), `family` string; `count`, `total_ns` int64;
+    `share_frac` of all kernels' time; `matched_by` category: full_name, name, base or none; `measured_count` int64,
+    launches that the counters stem from; `same_grid_frac`, the part of total_ns in launches whose grid and block were
+    measured; `dur_ns` float64, mean duration under the counters' clock; `clock_hz` that clock; `clock_ratio` it over
+    the clock in `devices`; `other_clock` bool, whether they differ by over 2 %; `scaled_dur_ns` dur_ns x clock_ratio;
+    `flops`, `dram_bytes` per launch; `achieved_occupancy_frac`, `theoretical_occupancy_frac`, `sm_frac`, `memory_frac`;
+    `main_stall` string and `main_stall_frac`; `operator`, `python` (the line that led to the launch), `call_path`
+    string; `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
     """
     LAUNCHES.check(launches := LAUNCHES.empty() if launches is None else launches)
     timeline = _timeline(KERNELS.check(kernels))
@@ -124,8 +113,6 @@ def covered(dossier: pd.DataFrame) -> float:
 
     `dossier` is what `kernels` returned; a kernel counts with all its launches, also those of other grids.
 
-    Examples
-    --------
     >>> covered(pd.DataFrame({"total_ns": [60, 40], "matched_by": ["name", "none"]}))
     0.6
     """

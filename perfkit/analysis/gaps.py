@@ -1,7 +1,5 @@
 """When does a GPU do nothing, and what was it waiting for?
 
-Conventions
------------
 A gap is a maximal interval of the window in which no kernel, copy or memset of any process runs on the device; without
 a window each device is seen over the span of its operations, and has no edges. Operations are cut at the window: a gap
 that none of them ends inside it is an edge. The operation that starts at a gap's end decides the cause, through its
@@ -89,9 +87,7 @@ def idle_gaps(
     edge. `at_least_ns` is the shortest gap to return, 0 or more, else ValueError; without `window` each device is seen
     over the span of the operations of all devices of its rank.
 
-    References
-    ----------
-    Holistic Trace Analysis, ``get_idle_time_breakdown``.
+    Source: Holistic Trace Analysis, ``get_idle_time_breakdown``.
     """
     if at_least_ns < 0:
         raise ValueError(f"at_least_ns: {at_least_ns} is negative. Give 0 or more.")
@@ -173,12 +169,9 @@ def _keys(tables: list[pd.DataFrame], row: Int) -> pd.DataFrame:
 def idle_by_cause(gaps: pd.DataFrame) -> pd.DataFrame:
     """Return how much of each device's idle time each cause accounts for; the parts of a gap count apart.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling
-        total_ns within a device: count (gaps with a part of this cause), total_ns, max_ns (the longest part) and
-        share_frac, the part of the device's idle time in `gaps`.
+    One row per rank, gpu, cause and detail that occur (detail missing unless host_wait), by falling total_ns within a
+    device: count (gaps with a part of this cause), total_ns, max_ns (the longest part) and share_frac, the part of the
+    device's idle time in `gaps`.
     """
     table, device = numbered(GAPS.check(gaps), ["rank", "gpu"])
     length, cause = gaps["dur_ns"].to_numpy(), gaps["cause"].astype(object).to_numpy()
@@ -216,11 +209,8 @@ def histogram(gaps: pd.DataFrame) -> pd.DataFrame:
 
     Bins are half open, with edges at 1, 2 and 5 times powers of ten ns, from the shortest to the longest gap.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause,
-        count (gaps, may be 0), total_ns.
+    One row per bin and cause that occurs, by lower_ns, then cause: lower_ns, upper_ns, cause, count (gaps, may be 0),
+    total_ns.
     """
     length = GAPS.check(gaps)["dur_ns"].to_numpy()
     edges = np.array([step * 10**power for power in range(18) for step in (1, 2, 5)])

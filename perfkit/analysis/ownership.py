@@ -59,15 +59,12 @@ class _Paths(NamedTuple):
 class Owners:
     """Who owns each kernel, joined once: then any window and any kernels are quick.
 
-    Parameters
-    ----------
-    by
-        ``range`` (RANGES but marks), ``operator`` (OPS), ``module`` (nn.Module frames of PYTHON_CALLS), ``line`` (the
-        program's own frames of PYTHON_CALLS, any frame where there is none) or ``phase`` (`PHASES`); else ValueError.
-    together
-        Whether ranges whose names differ in their numbers only are one: ``step N`` for ``step 1`` and ``step 2``.
-    ranges, ops, python_calls
-        RANGES, OPS, PYTHON_CALLS; empty when omitted. OPS also link the backward pass to modules and lines.
+    `by`: ``range`` (RANGES but marks), ``operator`` (OPS), ``module`` (nn.Module frames of PYTHON_CALLS), ``line`` (the
+    program's own frames of PYTHON_CALLS, any frame where there is none) or ``phase`` (`PHASES`); else ValueError.
+    `together`: Whether ranges whose names differ in their numbers only are one: ``step N`` for ``step 1`` and ``step
+    2``.
+    `ranges`, `ops`, `python_calls`: RANGES, OPS, PYTHON_CALLS; empty when omitted. OPS also link the backward pass to
+    modules and lines.
     """
 
     def __init__(

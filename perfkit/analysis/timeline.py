@@ -1,7 +1,5 @@
 """Where does the time of each GPU go?
 
-Conventions
------------
 Time is the union over all streams and processes of a device: what runs at once is counted once. With a window,
 operations are cut at its edges and every device of the tables is seen over the whole window, worked or not; without
 one, from the start of the first to the end of the last operation of any device of its rank; a mapping gives each rank
@@ -49,11 +47,8 @@ def busy(
 ) -> pd.DataFrame:
     """Return |kernels| and |kernels U others U copies| of each device, and both as fractions of its span.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns, device_busy_ns
-        (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
+    One row per rank and gpu, ascending: start_ns and span_ns of what was looked at, kernel_busy_ns, device_busy_ns
+    (int64, 0..span_ns), kernel_busy_frac, device_busy_frac.
     """
     frames = _checked(kernels, copies, others)
     index, groups = devices(*frames)
@@ -78,15 +73,10 @@ def breakdown(
     `others` and COPY the copies: computation is |COMP|, exposed communication |COMM - COMP|, other
     kernels |OTHER - COMP - COMM|, exposed copy |COPY - COMP - COMM - OTHER|, idle the rest.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank and gpu, ascending: span_ns, computation_ns, exposed_communication_ns,
-        other_kernels_ns (0 without `others`), exposed_copy_ns, idle_ns (int64, 0..span_ns).
+    One row per rank and gpu, ascending: span_ns, computation_ns, exposed_communication_ns, other_kernels_ns (0 without
+    `others`), exposed_copy_ns, idle_ns (int64, 0..span_ns).
 
-    References
-    ----------
-    AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
+    Source: AMD-AGI/TraceLens, `GPUEventAnalyser`: the split and memset as computation. OTHER is perfkit's.
     """
     frames = _checked(kernels, copies, others)
     index, groups = devices(*frames)
@@ -130,11 +120,8 @@ def bins(
     most 1 ns. There are `bins`, at least 1 (else ValueError), and no more than the window has nanoseconds. Busy is the
     exact overlap with the union of the stream's operations.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu, stream, kind (category: computation, communication, copy) and bin with busy time, sorted
-        by these: start_ns, dur_ns of the bin, busy_ns (1..dur_ns), busy_frac (above 0).
+    One row per rank, gpu, stream, kind (category: computation, communication, copy) and bin with busy time, sorted by
+    these: start_ns, dur_ns of the bin, busy_ns (1..dur_ns), busy_frac (above 0).
     """
     if bins < 1:
         raise ValueError(f"bins: {bins} is not at least 1")
@@ -167,11 +154,8 @@ def samples_mean(samples: pd.DataFrame, *, window: Window | None = None) -> pd.D
 
     Every reading weighs the same and NaN readings are left out. Percentiles interpolate linearly between readings.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu and metric read, sorted by these: count (without NaN), mean, p5, p50, p95, max (float64,
-        in the metric's unit, NaN where count is 0).
+    One row per rank, gpu and metric read, sorted by these: count (without NaN), mean, p5, p50, p95, max (float64, in
+    the metric's unit, NaN where count is 0).
     """
     SAMPLES.check(samples)
     if window is not None:

@@ -1,7 +1,5 @@
 """Where do CPU and GPU time go along the calls of a program: which entry, function, Python line and kernel?
 
-Conventions
------------
 CALLTREE, CALL_METRICS and STALLS are those of one call-path profile (HPCToolkit), in any order and maybe empty, with
 metrics under the tool's names; another table raises SchemaError. An inclusive value contains everything called: it adds
 up over the roots only, one per entry point, and that sum over *all* entry points is the total. An exclusive value
@@ -9,9 +7,7 @@ belongs to a context alone and adds up over all contexts. A metric without a row
 where a rank has it nowhere. Times are sums over threads or streams, never added to each other and never taken for wall
 time. Shares are 0..1.
 
-References
-----------
-HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
+Source: HPCToolkit, FORMATS.md and metrics/default.yaml, in every database; Hatchet (llnl-hatchet), GraphFrame.
 """
 
 from __future__ import annotations
@@ -122,21 +118,13 @@ def gpu_summary(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, by: str =
     kernel_mean_ns = kernel_ns / launch_count; copy_frac = copy_ns / (kernel_ns + copy_ns); coverage_frac = samples
     taken / expected. Times are sums over operations: those of several streams may overlap.
 
-    Parameters
-    ----------
-    by
-        "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else ValueError.
+    `by`: "rank": the whole program, one row per rank; "entry": a row per rank and entry point; else ValueError.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns`
-        all operations, and `host_ns` CPU time of all threads, else the next of HOST. A metric that the rank has nowhere
-        is NaN, and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
+    By `rank` int32 (and `entry` category): COLUMNS, float64, where `copy_ns` are explicit copies, `operation_ns` all
+    operations, and `host_ns` CPU time of all threads, else the next of HOST. A metric that the rank has nowhere is NaN,
+    and so is what is made of it; one that the rank has, but not below an entry point, is 0 there.
 
-    References
-    ----------
-    HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP, GSAMP.
+    Source: HPCToolkit, metrics/default.yaml of a database, descriptions of GKER, GXCOPY, GPUOP, GSAMP.
     """
     if by not in BY:
         raise ValueError(f"by: {by!r} is not one of {list(BY)}")
@@ -308,17 +296,12 @@ def tree_sums(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     per ancestor, and Hatchet's reader knows the main thread alone, so what other threads launched is missing. The true
     figures are the sums over the entry points.
 
-    Returns
-    -------
-    pandas.DataFrame
-        TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was not recorded.
-        Among the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the summary called utilisation and
-        which is none, `copy_share` = copy_time / (kernel_time + copy_time), `launch_overhead` = 5 us x launches /
-        kernel_time, which is none either, and `stall_<reason>`, the reason's share of all stalls, largest first.
+    TREE_SUMS, a row per figure that was recorded, in the order of the summary; NaN where a part was not recorded. Among
+    the figures `gpu_share` = gpu_time / (host_time + gpu_time), which the summary called utilisation and which is none,
+    `copy_share` = copy_time / (kernel_time + copy_time), `launch_overhead` = 5 us x launches / kernel_time, which is
+    none either, and `stall_<reason>`, the reason's share of all stalls, largest first.
 
-    References
-    ----------
-    yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
+    Source: yuninxia/dlrm, workloads/hatchet_analysis.py, and the executive summary made with it.
     """
     sums = _sums(CALLTREE.check(calltree), CALL_METRICS.check(call_metrics))
     figures = {**_times_and_counts(sums), **_stalls(sums)}

@@ -322,11 +322,8 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     functions and their lines and instructions, by `analysis.warps.stall_shares`; a negative one raises PerfkitError.
     Samples outside of kernels count for none.
 
-    Returns
-    -------
-    pandas.DataFrame
-        TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the launch site with
-        the most time.
+    TREE_KERNELS, by falling `total_ns`, ties by name; `python`, `site` and `path` are those of the launch site with the
+    most time.
     """
     sites = _named(launched(calltree, call_metrics))
     kernel = sites.groupby("full_name", sort=False)
@@ -373,11 +370,8 @@ def _with_most(contexts: pd.DataFrame) -> pd.DataFrame:
 def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
     """Return the share of each stall reason in each kernel's stalls: of samples, not of time.
 
-    Returns
-    -------
-    pandas.DataFrame
-        KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value
-        raises PerfkitError.
+    KERNEL_STALLS, by name, the largest share first. Samples outside of kernels are left out; a negative value raises
+    PerfkitError.
     """
     contexts = _named(launched(calltree, call_metrics))
     waiting = _waiting(calltree, parents(calltree), contexts, STALLS.check(stalls))

@@ -129,11 +129,8 @@ def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     Inclusive values count what is called from a context in it again: their only right sum is over the roots
     (HPCToolkit, FORMATS.md: metric scope "execution").
 
-    Returns
-    -------
-    pandas.DataFrame
-        TOTALS, entries of one name summed; `share_frac` of the metric's sum over the entries of the rank, NaN where
-        that is 0. An entry has no row for a metric that was not recorded below it.
+    TOTALS, entries of one name summed; `share_frac` of the metric's sum over the entries of the rank, NaN where that is
+    0. An entry has no row for a metric that was not recorded below it.
     """
     roots = CALLTREE.check(calltree).loc[calltree["parent"].isna(), ["rank", "node", "entry"]]
     near = np.isin(CALL_METRICS.check(call_metrics)["node"].to_numpy(), roots["node"].to_numpy())
@@ -193,19 +190,12 @@ def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str,
     times_mean = value / mean over the threads of its rank (and entry) that did something; the largest of them is the
     imbalance, maximum over mean.
 
-    Parameters
-    ----------
-    metric
-        A metric of `thread_metrics`, else ValueError.
-    by
-        "thread": a row per thread, those too that did nothing; "entry": a row per thread and entry point below which it
-        did something; else ValueError.
+    `metric`: A metric of `thread_metrics`, else ValueError.
+    `by`: "thread": a row per thread, those too that did nothing; "entry": a row per thread and entry point below which
+    it did something; else ValueError.
 
-    Returns
-    -------
-    pandas.DataFrame
-        BY_THREAD, by rank, then falling value; `share_frac` of the rank's (and entry's) sum, NaN, as `times_mean`,
-        where nothing was recorded at all.
+    BY_THREAD, by rank, then falling value; `share_frac` of the rank's (and entry's) sum, NaN, as `times_mean`, where
+    nothing was recorded at all.
     """
     if by not in ("thread", "entry"):
         raise ValueError(f"by: {by!r} is not one of ['thread', 'entry']")
@@ -313,8 +303,6 @@ def described(calltree: pd.DataFrame, parent: Int, rows: Int, own: Iterable[str]
 def called(name: str) -> str:
     """Return a host function's name without template arguments, parameters and library; the library if that is all.
 
-    Examples
-    --------
     >>> called("at::native::add<float>(at::Tensor&) [libtorch_cuda.so]")
     'at::native::add'
     >>> called("<unknown procedure> 0x98fa80 [libcublas.so.12]")

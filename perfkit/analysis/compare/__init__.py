@@ -1,7 +1,5 @@
 """Is the run after a change faster than the one before, where did the time move, and is the difference one?
 
-Conventions
------------
 `before` and `after` are one table of each run, or a sequence of tables, one per repeat; they may be empty; another
 table raises SchemaError. A difference is after less before, a ratio after over before: below 1 is faster. Kernel times
 are per step wherever kernels carry a step (`in_steps`): runs are recorded for different lengths; ValueError if only one
@@ -350,17 +348,12 @@ def steps(
     A step that several ranks take lasts as long as on the slowest of them. Steps that follow each other are alike: they
     are resampled in blocks; of three repeats or more the repeats are (`resampling`).
 
-    Parameters
-    ----------
-    before, after
-        What `analysis.steps.detect` returned; steps that are not steady are left out, and repeats without steady steps.
+    `before`, `after`: What `analysis.steps.detect` returned; steps that are not steady are left out, and repeats
+    without steady steps.
 
-    Returns
-    -------
-    pandas.DataFrame
-        COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
-        time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after / before,
-        its interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
+    COMPARED_STEPS: a row for the median, which is the verdict on the usual step, and one for the mean, on which the
+    time of the whole run depends; empty where a side has no steady steps. Times float64 ns; `ratio` after / before, its
+    interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
     """
     old, new = series(before), series(after)
     how = Resampling("median", confidence, resamples, seed).checked()

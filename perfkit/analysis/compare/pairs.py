@@ -111,14 +111,11 @@ def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float
     among the launches of that grid in its step; else, and for "order" without steps, ValueError. `tolerance` is the
     relative difference of total or count up to which a kernel is "same".
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling size of the difference, ties by name. The key columns, and `name` and `family` category, the family
-        missing where a name has several; `count_before`, `count_after`, `total_before_ns`, `total_after_ns` float64, 0
-        where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches, NaN there;
-        `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after over before, NaN for new
-        kernels, the second for gone ones too; `status` category: changed, same, new or gone.
+    By falling size of the difference, ties by name. The key columns, and `name` and `family` category, the family
+    missing where a name has several; `count_before`, `count_after`, `total_before_ns`, `total_after_ns` float64, 0
+    where a run has no such kernel; `median_before_ns`, `median_after_ns` float64 over the launches, NaN there;
+    `difference_ns` float64, of the totals; `ratio` and `median_ratio` float64, after over before, NaN for new kernels,
+    the second for gone ones too; `status` category: changed, same, new or gone.
     """
     _known(by, MATCHED_BY)
     old, new = stepwise(before), stepwise(after)
@@ -247,17 +244,10 @@ def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFr
     A kernel belongs to the step in which the call that launched it began, where the steps are spans on the host and the
     call was recorded: the GPU may run it later. Else it belongs to the step in which it began itself.
 
-    Parameters
-    ----------
-    steps
-        What `analysis.steps.detect` returned; may be empty.
-    api_calls
-        API_CALLS of the same run; without it every kernel counts by its own start.
+    `steps`: What `analysis.steps.detect` returned; may be empty.
+    `api_calls`: API_CALLS of the same run; without it every kernel counts by its own start.
 
-    Returns
-    -------
-    pandas.DataFrame
-        The rows of KERNELS that belong to a steady step, with `step` int64, its number in the rank.
+    The rows of KERNELS that belong to a steady step, with `step` int64, its number in the rank.
     """
     STEPS.check(steps)
     start = KERNELS.check(kernels)["start_ns"].to_numpy()
@@ -293,19 +283,12 @@ def families(
     The time of a family in a step is the sum of the durations of its kernels; kernels that run at once count in full.
     Means add up: the differences of all families sum to that of all kernel time.
 
-    Parameters
-    ----------
-    before, after
-        What `in_steps` returned, or KERNELS: without steps the time is that of the whole run, which says nothing where
-        runs were recorded for different lengths, and has an interval from three repeats on.
-    statistic
-        "mean" or "median" over the steps.
+    `before`, `after`: What `in_steps` returned, or KERNELS: without steps the time is that of the whole run, which says
+    nothing where runs were recorded for different lengths, and has an interval from three repeats on.
+    `statistic`: "mean" or "median" over the steps.
 
-    Returns
-    -------
-    pandas.DataFrame
-        FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new"
-        and "gone".
+    FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new" and
+    "gone".
     """
     how = Resampling(statistic, confidence, resamples, seed).checked()
     old, new = stepwise(before), stepwise(after)

@@ -1,7 +1,5 @@
 """By how much could a median or mean be off, and is a difference better, worse, or none that is seen?
 
-Conventions
------------
 A group is one or several runs, each a series of values in their order of time. Its value is the mean over its runs of
 each run's median or mean. The interval comes from resampling: of one or two runs the values, in blocks, because
 neighbouring steps are alike; of three runs or more the runs, because what differs between runs shows in no single one.
@@ -120,14 +118,10 @@ def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
     Each run has at least one value, at least 0. The ratio is NaN where before is 0; low and high are NaN below six
     values in a run and three runs, 0 and infinity where resamples are 0, so that nothing is known.
 
-    References
-    ----------
-    Politis, Romano: A circular block-resampling procedure for stationary data, 1992. Hesterberg: What teachers should
-    know about the bootstrap, 2015 (widening for few values). Kalibera, Jones: Rigorous benchmarking in reasonable time,
-    2013 (runs as the unit).
+    Source: Politis, Romano: A circular block-resampling procedure for stationary data, 1992. Hesterberg: What teachers
+    should know about the bootstrap, 2015 (widening for few values). Kalibera, Jones: Rigorous benchmarking in
+    reasonable time, 2013 (runs as the unit).
 
-    Examples
-    --------
     >>> found = ratio([np.array([9.0, 10, 11] * 4)], [np.array([18.0, 20, 22] * 4)], Resampling())
     >>> found.ratio, bool(1.7 < found.low < 2 < found.high < 2.3)
     (2.0, True)

@@ -168,20 +168,12 @@ def roofline(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     up. Sums come before quotients. Operators without a kernel on the timeline are counted and left out: their work was
     done elsewhere (on the CPU, in a graph, outside the recording).
 
-    Parameters
-    ----------
-    gpu_time
-        GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels, api_calls)`` with
-        ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators, which count in full.
+    `gpu_time`: GPU_TIME, each kernel once; such as ``operators.kernels_of(ops, kernels, api_calls)`` with
+    ``gpu_ns=kernels["dur_ns"]``. The kernels of a window choose the operators, which count in full.
 
-    Returns
-    -------
-    pandas.DataFrame
-        OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is unknown or 0.
+    OPERATOR_POINTS, by rank, name, model and type; rates and intensity NaN where a part of them is unknown or 0.
 
-    References
-    ----------
-    Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
+    Source: Williams, Waterman, Patterson: Roofline, Communications of the ACM 52(4), 2009.
     """
     with_model = counted(ops)
     work, gpu_ns = with_model.work, spent(ops, with_model, gpu_time)
@@ -271,19 +263,14 @@ def mfu(
     the precision of the operators, such as ``hardware.peaks(name).flops("bf16_tensor")``: there is no default.
     `span_ns` is the wall time in which the kernels ran, such as that of some whole steps.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU;
-        `mfu_frac`, `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators'
-        FLOP are known; `note` string, what to check where `hfu_frac` is above 0.7, else empty.
+    One row: `flops` float64, FLOP; `span_ns` int64; `gpus` int64; `peak_flops_per_s` float64, of one GPU; `mfu_frac`,
+    `hfu_frac` float64, 0..1; `coverage_frac` float64, 0..1, share of the kernel time whose operators' FLOP are known;
+    `note` string, what to check where `hfu_frac` is above 0.7, else empty.
 
     PerfkitError if no peak is known, no operator has both FLOP and GPU time, or the result is above 1, which cannot be;
     ValueError if the span is not positive, there is no GPU, or more is recomputed than there is.
 
-    References
-    ----------
-    Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
+    Source: Chowdhery et al.: PaLM, arXiv 2204.02311, appendix B.
     """
     OPERATOR_POINTS.check(points)
     flops = float(points["flops"].sum())

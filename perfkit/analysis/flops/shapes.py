@@ -22,8 +22,6 @@ costs as much as the convolution itself. The bias is not counted. The size of th
 recorded stride, padding and dilation there is no model of a convolution, and without the recorded list of what is
 wanted none of its gradients.
 
-References
-----------
 PyTorch's torch.utils.flop_counter counts the same, but not the causal mask, and the gradient of grouped filters
 `groups` times. Dao et al.: FlashAttention, NeurIPS 2022, and FlashAttention-2, ICLR 2024, section 4.1, which also
 halves for a causal mask. Positions of the arguments: PyTorch's native_functions.yaml, flash-attention's
@@ -306,8 +304,6 @@ def copied(given: Inputs) -> Work | None:
 def broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...] | None:
     """Return the shape of two shapes together, None where they do not fit.
 
-    Examples
-    --------
     >>> broadcast((8, 1), (4,)), broadcast((8, 2), (4,))
     ((8, 4), None)
     """

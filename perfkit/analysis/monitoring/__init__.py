@@ -1,7 +1,5 @@
 """What does the log of the GPUs say: were they busy, full, throttled, and evenly so?
 
-Conventions
------------
 `samples` is SAMPLES, in any order. `window` selects the readings in it. A result has one row per rank and gpu that has
 what is asked for, ascending.
 

@@ -133,8 +133,6 @@ def _holds(time: Int, first: Int) -> tuple[Int, Int]:
 def means(found: Readings, value: Float | NDArray[np.bool_] | None = None) -> Float:
     """Return the time-weighted mean of each series, of `value` where that is given instead of the readings' own.
 
-    Examples
-    --------
     >>> frame = pd.DataFrame({"rank": 0, "gpu": 0, "time_ns": [0, 10, 40], "metric": "power_w", "value": [1.0, 2.0, 9]})
     >>> means(readings(SAMPLES.make(frame))).tolist()
     [3.2]
@@ -195,16 +193,12 @@ def throttling(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Dat
     Event reasons (throttled_..._frac), their counters (throttled_..._ns), violations as shares (..._violation_frac) and
     as counters (..._violation_ns) count, nothing else does.
 
-    Returns
-    -------
-    pandas.DataFrame
-        Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than these and
-        idleness), `throttled_frac` (any of them; counters do not say when, so with them the greatest share of a cause),
-        float64, NaN where not recorded; `source` string, the metrics that were, empty where there are none.
+    Of every device of `samples` `power_frac`, `thermal_frac`, `other_frac` (another reason than these and idleness),
+    `throttled_frac` (any of them; counters do not say when, so with them the greatest share of a cause), float64, NaN
+    where not recorded; `source` string, the metrics that were, empty where there are none.
 
-    References
-    ----------
-    NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which count ns.
+    Source: NVML, nvmlClocksEventReasons, nvmlPerfPolicyType_t and nvmlViolationTime_t; DCGM fields 240 and 241, which
+    count ns.
     """
     found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
     table, (_, of_series) = devices(samples, found.series)
@@ -263,13 +257,10 @@ def at_limit(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | N
     other default. At the limit is from 95 % of power and memory on, within 5 degrees of the temperature. Power above
     1.1 times the data sheet's limit says that the log is of another GPU, or its limit was raised: shares are NaN.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of which value and
-        limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or degrees Celsius,
-        worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and above, NaN for
-        temperatures; `at_limit_frac`, share of the time. `source` string, where the limit is from.
+    One row per rank, gpu and quantity (category: power, memory, temperature, temperature_margin) of which value and
+    limit are known, in this order; float64: `mean`, `worst`, `limit` (the last one) in W, bytes or degrees Celsius,
+    worst being the highest, of a margin the lowest; `mean_frac`, `worst_frac` of the limit, 0 and above, NaN for
+    temperatures; `at_limit_frac`, share of the time. `source` string, where the limit is from.
     """
     DEVICES.check(devices)
     tables = [

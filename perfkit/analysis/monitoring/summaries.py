@@ -46,9 +46,8 @@ def periods(samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", window: Win
     Columns: `period_ns` Int64, NA where there is none; `correlation` float64, the autocorrelation at that lag, 0.3..1,
     NaN where there is none; `step_ns` int64, the grid, which is the precision of the period.
 
-    References
-    ----------
-    Box, Jenkins: Time Series Analysis, 1976, chapter 2 (autocorrelation, and Bartlett's standard deviation of it).
+    Source: Box, Jenkins: Time Series Analysis, 1976, chapter 2 (autocorrelation, and Bartlett's standard deviation of
+    it).
     """
     found = readings(samples, metric, window=window)
     rows = [_period(*_gridded(found, number)) for number in range(len(found.first))]
@@ -103,11 +102,8 @@ def dips(
     A stretch reaches from its first low reading to the next reading that is not low. `below` is that share, above 0, at
     most 1, else ValueError.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings; `lowest`,
-        `median` float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
+    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings; `lowest`, `median`
+    float64, of the stretch and of the device, in the metric's unit. None where the median is 0.
     """
     if not 0 < below <= 1:
         raise ValueError(f"below: {below} is not within 0 and 1")
@@ -154,13 +150,10 @@ def imbalance(
 ) -> pd.DataFrame:
     """Return by how much the time-weighted means of the devices differ, for each of `metrics`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per metric (category) that two devices at least have, in the order of `metrics`: `devices` int64, how
-        many; `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
-        `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, NaN where the highest
-        is 0.
+    One row per metric (category) that two devices at least have, in the order of `metrics`: `devices` int64, how many;
+    `lowest`, `mean`, `highest` float64, over the devices, in the metric's unit; `lowest_rank`, `lowest_gpu`,
+    `highest_rank`, `highest_gpu` int32; `spread_frac` float64, (highest - lowest) / highest, NaN where the highest is
+    0.
     """
     found = readings(samples, *metrics, window=window)
     mean = wide(found, means(found), metrics)
@@ -185,12 +178,9 @@ def summary(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     The percentile p is the least value at or below which the metric was for the share p of the time. In a regular log
     (nine of ten intervals within a quarter of the usual one) longer intervals are missing readings.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac` float64, share
-        of the ticks between the first and the last reading that have none, NaN where the log is not regular or has
-        fewer than three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
+    One row per rank, gpu and metric (category): `count` int64, readings without NaN; `missing_frac` float64, share of
+    the ticks between the first and the last reading that have none, NaN where the log is not regular or has fewer than
+    three readings; `mean`, `p5`, `p50`, `p95`, `min`, `max` float64, in the unit of the metric's suffix.
     """
     return statistics(readings(samples, window=window))
 
@@ -239,18 +229,13 @@ def utilisation(samples: pd.DataFrame, *, window: Window | None = None) -> pd.Da
 
     Over the same time the first is at least the second and the second at least the third and the fourth.
 
-    Returns
-    -------
-    pandas.DataFrame
-        float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a
-        warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident warps over the most there can be;
-        `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked. `busy_metric`, `pipe` string: the metric
-        the first and the last come from, missing where there is none; `note` string, which of them contradict each
-        other by more than 0.05, else empty.
+    float64, NaN where not recorded: `gpu_busy_frac`, time with at least one kernel; `sm_active_frac`, cycles with a
+    warp on an SM, mean over the SMs; `sm_occupancy_frac`, resident warps over the most there can be;
+    `pipe_active_frac`, cycles in which the busiest arithmetic pipe worked. `busy_metric`, `pipe` string: the metric the
+    first and the last come from, missing where there is none; `note` string, which of them contradict each other by
+    more than 0.05, else empty.
 
-    References
-    ----------
-    NVML, nvmlUtilization_t; DCGM fields 203, 1001 to 1004, 1006 to 1008.
+    Source: NVML, nvmlUtilization_t; DCGM fields 203, 1001 to 1004, 1006 to 1008.
     """
     metrics = (*BUSY, "sm_active_frac", "sm_occupancy_frac", *PIPES)
     found = readings(samples, *metrics, window=window)

@@ -1,7 +1,5 @@
 """What do the framework's operators cost, on the CPU and on the GPU, and which of them should not be there?
 
-Conventions
------------
 `ops`, `kernels`, `api_calls` and the like are OPS, KERNELS, API_CALLS of one execution and may be empty; another table
 raises SchemaError. `window` is (start_ns, end_ns), everything when omitted; ValueError if it does not end after it
 starts. Shares are 0..1.
@@ -33,9 +31,7 @@ gap: nothing is counted twice. At most that is saved without the synchronisation
 before it launches again. Where graph launches have no recorded kernels (`perfkit.analysis.causes.determinable`) gaps
 are an artefact, and so is this.
 
-References
-----------
-PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
+Source: PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as its "External id".
 """
 
 from __future__ import annotations
@@ -194,12 +190,9 @@ def unexpected(
 
     In a window operators count with the part inside.
 
-    Returns
-    -------
-    pandas.DataFrame
-        In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator; `count`
-        int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that
-        they and operators nested in them launched, whole; `why`, `instead` string.
+    In the order of `CHECKS`, then by falling `cpu_total_ns`: `check` string; `name` category, the operator; `count`
+    int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that they
+    and operators nested in them launched, whole; `why`, `instead` string.
     """
     parent = parents(OPS.check(ops))
     traits, gpu = _traits(ops, parent, KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
@@ -264,24 +257,16 @@ def many_small(
 ) -> pd.DataFrame:
     """Return the operators whose kernels have a median duration below `below_ns`, by falling number of launches.
 
-    Parameters
-    ----------
-    below_ns
-        Median from which on an operator's kernels are not short, ns, above 0, else ValueError.
-    steps
-        What `perfkit.analysis.steps.detect` returned, for launches per step.
-    window
-        Only kernels that start in it; none is cut.
+    `below_ns`: Median from which on an operator's kernels are not short, ns, above 0, else ValueError.
+    `steps`: What `perfkit.analysis.steps.detect` returned, for launches per step.
+    `window`: Only kernels that start in it; none is cut.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `count`, ties by name: `name` category, of the operator that launches, missing for kernels without
-        one; `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations; `count_frac`,
-        `share_frac` float64, count and total_ns over those of all kernels (share_frac NaN where these take no time);
-        `interval_ns` float64, median time from the operator's launch calls to the next of the same thread, NaN where
-        there is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN
-        without steps.
+    By falling `count`, ties by name: `name` category, of the operator that launches, missing for kernels without one;
+    `count` int64, kernels; `total_ns` int64, `mean_ns`, `median_ns` float64, of their durations; `count_frac`,
+    `share_frac` float64, count and total_ns over those of all kernels (share_frac NaN where these take no time);
+    `interval_ns` float64, median time from the operator's launch calls to the next of the same thread, NaN where there
+    is none; `per_step_count` float64, kernels that start in a step over the number of steps of all ranks, NaN without
+    steps.
     """
     if below_ns <= 0:
         raise ValueError(f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}.")
@@ -339,10 +324,7 @@ def synchronisations(
     begins, as PyTorch records it: of the innermost frame that is not PyTorch's or the standard library's, else the
     innermost.
 
-    Returns
-    -------
-    pandas.DataFrame
-        SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
+    SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
     parent = parents(OPS.check(ops))
     python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
@@ -389,12 +371,9 @@ def synchronisation_summary(synchronisations: pd.DataFrame) -> pd.DataFrame:
 
     All ranks and threads are taken together.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line` category,
-        as in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of those
-        known; `idle_count` int64, how many are known.
+    By falling `idle_ns`, ties by falling count, then keys: `api`, `kind`, `operator`, `outermost`, `line` category, as
+    in SYNCHRONISATIONS; `count` int64; `total_ns`, `max_ns` int64, of the calls; `idle_ns` int64, sum of those known;
+    `idle_count` int64, how many are known.
     """
     table, group = numbered(SYNCHRONISATIONS.check(synchronisations), list(KEYS))
     spent, idle = (synchronisations[column].groupby(group) for column in ("dur_ns", "idle_ns"))

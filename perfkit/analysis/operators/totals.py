@@ -125,8 +125,6 @@ def parents(ops: pd.DataFrame) -> Int:
 def enclosing(parent: Int, row: Int) -> Iterator[tuple[Int, Int]]:
     """Yield which of the `row` still lie in an operator, and that operator: first themselves, then level by level.
 
-    Examples
-    --------
     >>> [(who.tolist(), at.tolist()) for who, at in enclosing(np.array([-1, 0]), np.array([1, 0, -1]))]
     [([0, 1], [1, 0]), ([0], [0])]
     """
@@ -194,12 +192,9 @@ def kernels_of(
 
     With a window only kernels that start in it.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in its rank, -1
-        where there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no
-        operator; "none", no launch call is recorded.
+    One row per kernel, with the index of `kernels`: `rank` int32; `op` int64, as in OPS, unique in its rank, -1 where
+    there is none; `how` category: "launch", launched in that operator; "outside", the launch call lies in no operator;
+    "none", no launch call is recorded.
     """
     call, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     how = np.select([row >= 0, call >= 0], [0, 1], 2)
@@ -259,30 +254,21 @@ def summary(
     Totals sum over instances as PyTorch's do, with one difference: an operator nested in one of its own group, at any
     depth, adds nothing to the totals of that group. PyTorch leaves it out only if it is the outer one's only child.
 
-    Parameters
-    ----------
-    by
-        One or more of name, shapes, dtypes, strides, rank, process, thread; else ValueError.
-    window
-        Operators count with the part that the CPU spends in it, kernels with the part that the GPU does, whenever they
-        were launched.
+    `by`: One or more of name, shapes, dtypes, strides, rank, process, thread; else ValueError.
+    `window`: Operators count with the part that the CPU spends in it, kernels with the part that the GPU does, whenever
+    they were launched.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling count, then keys.
-        The key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators,
-        calls of the CUDA API included; `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns`
-        int64, time of the kernels launched in the operators or in those nested in them; `gpu_self_ns` int64 and
-        `kernel_count` int64, of the kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the
-        time of all kernels, NaN where that is 0. Kernels without an operator count where name, shapes, dtypes and
-        strides are missing and thread is -1 (by name a row of their own, with count 0): gpu_self_ns, kernel_count and
-        gpu_share_frac add up to those of all kernels. In a window count is also 0 for operators that launched before it
-        what runs in it.
+    By falling `gpu_total_ns`, where no kernel took time by falling `cpu_self_ns`; ties by falling count, then keys. The
+    key columns as in OPS; `count` int64; `cpu_total_ns` int64; `cpu_self_ns` int64, without child operators, calls of
+    the CUDA API included; `cpu_self_mean_ns` float64, per operator, NaN where count is 0; `gpu_total_ns` int64, time of
+    the kernels launched in the operators or in those nested in them; `gpu_self_ns` int64 and `kernel_count` int64, of
+    the kernels they launched themselves; `gpu_share_frac` float64, gpu_self_ns over the time of all kernels, NaN where
+    that is 0. Kernels without an operator count where name, shapes, dtypes and strides are missing and thread is -1 (by
+    name a row of their own, with count 0): gpu_self_ns, kernel_count and gpu_share_frac add up to those of all kernels.
+    In a window count is also 0 for operators that launched before it what runs in it.
 
-    References
-    ----------
-    PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of Calls.
+    Source: PyTorch, ``torch.profiler``: ``key_averages``, columns Self CPU, CPU total, Self CUDA, CUDA total, # of
+    Calls.
     """
     keys = checked(by)
     parent = parents(OPS.check(ops))
@@ -356,14 +342,10 @@ def backward(
 
     In a window kernels count with the part inside.
 
-    Returns
-    -------
-    pandas.DataFrame
-        By falling `backward_ns`, ties by falling count, then names: `operator` category, missing where a node has no
-        number (AccumulateGrad) or its forward operator is not recorded; `node` category; `count` int64, nodes run;
-        `forward_ns`, `backward_ns` int64, time of the kernels launched in them or in operators they call, without that
-        of other nodes run in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or
-        forward_ns is 0.
+    By falling `backward_ns`, ties by falling count, then names: `operator` category, missing where a node has no number
+    (AccumulateGrad) or its forward operator is not recorded; `node` category; `count` int64, nodes run; `forward_ns`,
+    `backward_ns` int64, time of the kernels launched in them or in operators they call, without that of other nodes run
+    in a node; `ratio` float64, backward_ns over forward_ns, NaN where there is no operator or forward_ns is 0.
     """
     parent = parents(OPS.check(ops))
     time = gpu_self(ops, parent, KERNELS.check(kernels), API_CALLS.check(api_calls), window)

@@ -5,8 +5,6 @@ parts, for several answers about one run. `stretch` chooses the steps that stand
 whole, `around` the rows that a replay of a window looks at. Tables may be empty; one that is not what its name says
 raises SchemaError.
 
-Conventions
------------
 The program is what its threads called, with the CPU's work between the calls, and the operations that the calls
 started. Streams work in order; an operation starts after its launch, after its predecessor and after what it waits for
 in other streams and on other ranks; calls that wait return when what they wait for is done. Of all this only calls and

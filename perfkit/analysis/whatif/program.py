@@ -1,7 +1,5 @@
 """What did the program do: which calls did its threads make in order, and what did they start?
 
-Conventions
------------
 Calls made inside another call (the driver's inside the runtime's) are part of it: only the outermost are kept, and what
 a nested call started or waited for is theirs. Queries of events in a row, at most `POLL_NS` apart and together longer
 than the GPU's own delay, are one call that waits. Operations (kernels, copies, memsets) are in the order of their
@@ -281,8 +279,6 @@ def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
 def predecessor(stream: Int, among: Bool | None = None) -> Int:
     """Return for each row, in order of streams, the row before it (of those `among`) in its stream; else -1.
 
-    Examples
-    --------
     >>> predecessor(np.array([0, 0, 0, 1])).tolist()
     [-1, 0, 1, -1]
     >>> predecessor(np.array([0, 0, 0, 1]), np.array([True, False, True, True])).tolist()
