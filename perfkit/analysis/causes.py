@@ -29,6 +29,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -199,11 +200,11 @@ def _explained(
     `of_wait` is the thread of each wait; `around` has the rows of API_CALLS, RANGES and OS_CALLS with theirs.
     """
     tables, groups = zip(*around, strict=True)
-    begins = [frame["start_ns"].to_numpy() for frame in tables]
-    ends = [begin + frame["dur_ns"].to_numpy() for begin, frame in zip(begins, tables, strict=True)]
     threads = 1 + int(max(of_wait.max(), *(group.max(initial=0) for group in groups)))
-    axis = Axis.over(threads, start, returned, *begins, *ends)
-    on_cpu, named, in_system = (placed(frame, group, axis) for frame, group in zip(tables, groups, strict=True))
+    axis = Axis.over(threads, start, returned, *chain(*map(_ends, tables)))
+    on_cpu, named, in_system = (
+        placed(*(axis.at(group, times) for times in _ends(frame))) for frame, group in zip(tables, groups, strict=True)
+    )
     first, last, until = axis.at(of_wait, start), axis.at(of_wait, called), axis.at(of_wait, returned)
     api, name = (frame["name"] for frame in tables[:2])
     # What is inside the first, the first or second, the first to third, ... of the details.
@@ -288,16 +289,28 @@ def judged(operations: int, without_call: int, graphs: int, without_operation: i
     return Determinable(True)
 
 
-def placed(frame: pd.DataFrame, group: Int, axis: Axis) -> Placed:
-    """Return the rows of a table with start_ns and dur_ns that are not empty as intervals on the axis."""
-    row = np.flatnonzero(frame["dur_ns"].to_numpy() > 0)
-    start = axis.at(group, frame["start_ns"].to_numpy())[row]
-    end = start + frame["dur_ns"].to_numpy()[row]
+def placed(start: Int, end: Int) -> Placed:
+    """Return the intervals of rows on an axis that are not empty, in order."""
+    row = np.flatnonzero(end > start)
+    start, end = start[row], end[row]
     step = np.diff(start)
     if not ((step > 0) | ((step == 0) & (end[1:] <= end[:-1]))).all():
         order = np.lexsort((-end, start))
         row, start, end = row[order], start[order], end[order]
     return Placed(start, end, row)
+
+
+def on_one_axis(frames: Sequence[pd.DataFrame], columns: Sequence[str]) -> list[tuple[Int, Int]]:
+    """Return start and end of the rows of several tables on an axis of the groups that `columns` tell apart."""
+    groups, times = numbered_together(frames, columns), [_ends(frame) for frame in frames]
+    axis = Axis.over(1 + int(max(group.max(initial=0) for group in groups)), *chain(*times))
+    return [(axis.at(group, start), axis.at(group, end)) for group, (start, end) in zip(groups, times, strict=True)]
+
+
+def covered_by(stretches: pd.DataFrame, spans: pd.DataFrame, columns: Sequence[str] = ("rank",)) -> Int:
+    """Return how much of each stretch the spans of its group cover, ns."""
+    (first, last), (start, end) = on_one_axis([stretches, spans], columns)
+    return covered(union(start, end), first, last)
 
 
 def covered(cover: Intervals, first: Int, last: Int) -> Int:

@@ -26,16 +26,16 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import (
     COPY_CALL,
     DATA_LOADING,
-    Axis,
-    covered,
+    THREAD,
+    covered_by,
     is_launch,
     longest,
-    numbered_together,
+    on_one_axis,
     placed,
     where,
 )
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.intervals import Int, Window, union
+from perfkit.analysis.intervals import Int, Window
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, COPIES, DUR, GPU, OS_CALLS, PYTHON_CALLS, RANGES, RANK, START
 
@@ -56,7 +56,6 @@ CHECKPOINTS = Table(
     ),
     ("rank", "gpu", "start_ns"),
 )
-THREAD = ["rank", "process", "thread"]
 WITNESSES = ("range", "file", "copies")
 # ns and bytes; conventions, as above.
 SHORTEST_NS = 1_000_000
@@ -105,12 +104,12 @@ def detect(
     others = _named(functions, lambda name: DATA_LOADING.search(name) or EVALUATING.search(name))
     pauses = pauses.assign(
         bytes=_bytes(COPIES.check(copies), pauses),
-        named_ns=_within(pauses, saving),
-        written_ns=_within(pauses, writing),
+        named_ns=covered_by(pauses, saving),
+        written_ns=covered_by(pauses, writing),
         step=_steps(steps, pauses),
     )
     dur = pauses["dur_ns"].to_numpy()
-    free = 2 * _within(pauses, others) < dur
+    free = 2 * covered_by(pauses, others) < dur
     by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
     witness = np.select([by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1)
     found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)), name=_names(pauses, saving))
@@ -132,39 +131,20 @@ def _launching(spans: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     return spans.merge(threads, on=THREAD) if len(threads) else spans
 
 
-def _within(stretches: pd.DataFrame, spans: pd.DataFrame) -> Int:
-    """Return how much of each stretch the spans of its rank cover, ns."""
-    of_stretch, of_span = numbered_together([stretches, spans], ["rank"])
-    first, start = (frame["start_ns"].to_numpy() for frame in (stretches, spans))
-    last, end = first + stretches["dur_ns"].to_numpy(), start + spans["dur_ns"].to_numpy()
-    ranks = 1 + int(max(of_stretch.max(initial=0), of_span.max(initial=0)))
-    axis = Axis.over(ranks, first, last, start, end)
-    cover = union(axis.at(of_span, start), axis.at(of_span, end))
-    return covered(cover, axis.at(of_stretch, first), axis.at(of_stretch, last))
-
-
 def _mostly_one(spans: pd.DataFrame, pauses: pd.DataFrame) -> NDArray[np.bool_]:
     """Tell of which spans at least half lies in one pause of their rank."""
-    of_span, of_pause = numbered_together([spans, pauses], ["rank"])
-    start, dur, begin = spans["start_ns"].to_numpy(), spans["dur_ns"].to_numpy(), pauses["start_ns"].to_numpy()
-    finish = begin + pauses["dur_ns"].to_numpy()
-    ranks = 1 + int(max(of_span.max(initial=0), of_pause.max(initial=0)))
-    axis = Axis.over(ranks, start, start + dur, begin, finish)
-    first, last = axis.at(of_span, start), axis.at(of_span, start + dur)
-    most = longest(placed(pauses, of_pause, axis), first, last)
-    inside = np.minimum(axis.at(of_pause, finish)[most], last) - np.maximum(axis.at(of_pause, begin)[most], first)
-    return np.asarray((most >= 0) & (2 * inside >= dur))
+    (first, last), (begin, finish) = on_one_axis([spans, pauses], ["rank"])
+    most = longest(placed(begin, finish), first, last)
+    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
+    return np.asarray((most >= 0) & (2 * inside >= last - first))
 
 
 def _bytes(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     """Return the bytes of the copies to the host that run in each pause; of several pauses the last has the copy."""
     to_host = copies[copies["direction"] == "D2H"]
-    of_copy, of_pause = numbered_together([to_host, pauses], ["rank", "gpu"])
-    start, first = to_host["start_ns"].to_numpy(), pauses["start_ns"].to_numpy()
-    end, last = start + to_host["dur_ns"].to_numpy(), first + pauses["dur_ns"].to_numpy()
-    axis = Axis.over(1 + int(max(of_copy.max(initial=0), of_pause.max(initial=0))), start, end, first, last)
-    place = np.searchsorted(axis.at(of_pause, first), axis.at(of_copy, end), side="left") - 1
-    inside = (place >= 0) & (axis.at(of_copy, start) < np.append(axis.at(of_pause, last), 0)[place])
+    (start, end), (first, last) = on_one_axis([to_host, pauses], ["rank", "gpu"])
+    place = np.searchsorted(first, end, side="left") - 1
+    inside = (place >= 0) & (start < np.append(last, 0)[place])
     return np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64)
 
 

@@ -40,7 +40,7 @@ from perfkit.analysis.causes import (
     DATA_LOADING,
     KERNEL_WAIT_NS,
     Axis,
-    covered,
+    covered_by,
     is_graph_launch,
     numbered_together,
     started_by,
@@ -48,7 +48,7 @@ from perfkit.analysis.causes import (
 )
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
-from perfkit.analysis.intervals import Int, Intervals, Window, bounds, cut, devices, total, union
+from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
 from perfkit.schema import Column, Table
@@ -162,9 +162,7 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     """
     spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
-    of_span, of_step = numbered_together([spans, table], ["rank"])
-    wait = _covered(spans, of_span, table, of_step)
-    unrecorded = ~np.isin(of_step, of_span)
+    wait, unrecorded = covered_by(table, spans), ~table["rank"].isin(spans["rank"]).to_numpy()
     table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
     length = table["dur_ns"].to_numpy()
     table["wait_frac"] = np.divide(wait, length, out=np.full(len(table), np.nan), where=~unrecorded & (length > 0))
@@ -178,15 +176,6 @@ def _of_one_thread(spans: pd.DataFrame) -> pd.DataFrame:
     threads["time"] = total(union(start, start + spans["dur_ns"].to_numpy(), thread), len(threads))
     most = threads.sort_values("time", ascending=False, kind="stable").drop_duplicates("rank").index
     return spans[np.isin(thread, most)].reset_index(drop=True)
-
-
-def _covered(spans: pd.DataFrame, of_span: np.ndarray, steps: pd.DataFrame, of_step: np.ndarray) -> np.ndarray:
-    """Return how much of each step the spans of its rank cover, ns."""
-    edges = [(frame["start_ns"].to_numpy(), frame["dur_ns"].to_numpy()) for frame in (spans, steps)]
-    (begin, end), (first, last) = ((start, start + dur) for start, dur in edges)
-    axis = Axis.over(1 + int(max(of_span.max(initial=0), of_step.max(initial=0))), begin, end, first, last)
-    waiting: Intervals = union(axis.at(of_span, begin), axis.at(of_span, end))
-    return covered(waiting, axis.at(of_step, first), axis.at(of_step, last))
 
 
 def recorded(

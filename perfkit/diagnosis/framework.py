@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from perfkit import hardware
 from perfkit.analysis import communication, flops, host, memory, operators, steps, timeline
 from perfkit.analysis import kernels as analysis_kernels
-from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, Axis, is_launch, is_memory, numbered_together, where
+from perfkit.analysis.causes import COPY_CALL, DATA_LOADING, is_launch, is_memory, on_one_axis, where
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Intervals, cut, devices, intersect, subtract, total, union
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
@@ -421,12 +421,8 @@ def _launching(named: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_
     """Tell in which of the functions or ranges their thread launches a kernel."""
     kernel = where(api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
     launches = api_calls[kernel]
-    of_named, of_launch = numbered_together([named, launches], PLACE)
-    begin, at = named["start_ns"].to_numpy(), launches["start_ns"].to_numpy()
-    end = begin + named["dur_ns"].to_numpy()
-    axis = Axis.over(1 + int(max(of_named.max(initial=0), of_launch.max(initial=0))), begin, end, at)
-    moments = np.sort(axis.at(of_launch, at))
-    first, last = (np.searchsorted(moments, axis.at(of_named, edge)) for edge in (begin, end))
+    edges, (moments, _) = on_one_axis([named, launches], PLACE)
+    first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
     return np.asarray(first < last)
 
 

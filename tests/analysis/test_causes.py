@@ -145,8 +145,7 @@ def test_axis_that_does_not_fit_raises() -> None:
 
 def test_placed_rows_are_in_order_with_the_longest_first() -> None:
     """Of rows that start together the longer comes first; empty rows are left out; rows keep their number."""
-    frame = pd.DataFrame({"start_ns": [5, 5, 7, 0], "dur_ns": [2, 9, 0, 3]})
-    got = placed(frame, ints(0, 0, 0, 1), Axis(0, 20))
+    got = placed(ints(5, 5, 7, 20), ints(7, 14, 7, 23))
     assert [a.tolist() for a in got] == [[5, 5, 20], [14, 7, 23], [1, 0, 3]]
 
 

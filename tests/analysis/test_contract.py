@@ -107,9 +107,9 @@ ASKED: list[Callable[..., pd.DataFrame]] = [
     *(llm_operations.attainable, scaling.scaling, steps.detect, steps.steady),
     *(memory.timeline, memory.peak, memory.fragmentation, memory.bins),
     *(memory.copied, memory.pageable_async, memory.small_copies),
-    *(monitoring.summary, monitoring.utilisation, monitoring.energy, monitoring.dips, monitoring.idle),
-    *(monitoring.periods, monitoring.imbalance, monitoring.at_limit, monitoring.throttling, monitoring.checks),
-    *(monitoring.clock_drops, monitoring.clock_under_kernels, monitoring.throttled_kernels, binned_samples),
+    *(monitoring.summary, monitoring.utilisation, monitoring.dips, monitoring.idle),
+    *(monitoring.imbalance, monitoring.at_limit, monitoring.throttling, monitoring.checks),
+    *(monitoring.clock_under_kernels, binned_samples),
     *(roofline.points, roofline.bound, warps.occupancy, warps.stall_shares, warps.main_stall),
     *(timeline.busy, timeline.breakdown, timeline.bins, timeline.samples_mean),
 ]

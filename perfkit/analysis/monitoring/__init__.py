@@ -23,7 +23,7 @@ import pandas as pd
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Window
-from perfkit.analysis.monitoring.alignment import clock_drops, clock_under_kernels, throttled_kernels
+from perfkit.analysis.monitoring.alignment import clock_under_kernels
 from perfkit.analysis.monitoring.readings import (
     CAUSES,
     COUNTED,
@@ -39,11 +39,9 @@ from perfkit.analysis.monitoring.readings import readings as log_readings
 from perfkit.analysis.monitoring.summaries import (
     BUSY,
     dips,
-    energy,
     idle,
     imbalance,
     percentiles,
-    periods,
     summary,
     utilisation,
 )
@@ -199,15 +197,11 @@ VERDICTS = ("ok", "attention", "cannot tell")
 __all__ = [
     "at_limit",
     "checks",
-    "clock_drops",
     "clock_under_kernels",
     "dips",
-    "energy",
     "idle",
     "imbalance",
-    "periods",
     "summary",
-    "throttled_kernels",
     "throttling",
     "utilisation",
 ]

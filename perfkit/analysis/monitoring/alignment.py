@@ -15,20 +15,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, covered, members, placed
-from perfkit.analysis.intervals import Int, Intervals, Window, devices, ends, intersect, share, total, union
-from perfkit.analysis.monitoring.readings import (
-    CAUSES,
-    DEVICE,
-    Float,
-    Readings,
-    as_of,
-    held,
-    of_each,
-    over,
-    readings,
-    stretches,
-)
+from perfkit.analysis.causes import Axis, covered
+from perfkit.analysis.intervals import Int, Intervals, Window, devices, ends, intersect, total, union
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, held, of_each, over, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.tables import KERNELS
@@ -36,12 +25,11 @@ from perfkit.tables import KERNELS
 
 @dataclass(frozen=True)
 class Aligned:
-    """Readings and kernels with their devices; `both` numbers the devices with readings and kernels."""
+    """Readings with their devices, and when kernels ran; `both` numbers the devices with readings and kernels."""
 
     index: pd.DataFrame
     both: Int
     of_reading: Int
-    of_kernel: Int
     busy: Intervals
     axis: Axis
 
@@ -78,64 +66,6 @@ def clock_under_kernels(
     return table.join(of_device).reset_index(drop=True)
 
 
-def clock_drops(
-    samples: pd.DataFrame, kernels: pd.DataFrame, *, below: float = BELOW, window: Window | None = None
-) -> pd.DataFrame:
-    """Return the stretches of consecutive readings with a low SM clock, each taken while a kernel ran.
-
-    A stretch reaches from its first low reading to the next reading that is not low; arguments as in
-    `clock_under_kernels`.
-
-    One row per stretch, by rank, gpu and `start_ns` int64; `dur_ns` int64; `count` int64, readings;
-    `lowest_clock_hz`, `max_clock_hz` float64; `kernel_busy_ns` int64, time with a kernel, above 0; `name` category
-    of KERNELS, the kernel with the most time in the stretch, and `kernel_ns` int64, that time, over all launches.
-    """
-    found, most, _ = _clocks(samples, below, window)
-    joined = aligned(found, kernels, window)
-    low = stretches(found, running(found, joined) & (found.value < below * most))
-    first, last = found.time[low.first], found.time[low.stop - 1] + found.hold[low.stop - 1]
-    device = joined.of_reading[low.first]
-    begin, end = joined.axis.at(device, first), joined.axis.at(device, last)
-    name, spent = _most_time(kernels, joined, begin, end)
-    return (
-        joined.index.take(device)
-        .reset_index(drop=True)
-        .assign(
-            start_ns=first,
-            dur_ns=last - first,
-            count=low.stop - low.first,
-            lowest_clock_hz=over(np.minimum, found.value, low.first, low.stop),
-            max_clock_hz=most[low.first],
-            kernel_busy_ns=covered(on(joined.axis, joined.busy), begin, end),
-            name=name,
-            kernel_ns=spent,
-        )
-    )
-
-
-def throttled_kernels(samples: pd.DataFrame, kernels: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return the time in which kernels ran under a lowered clock, by cause.
-
-    Causes and their metrics are those of `throttling`; a reading holds until the next one.
-
-    int64 ns: `kernel_busy_ns`, time with a kernel for which a cause was recorded, `power_ns`, `thermal_ns`, `other_ns`
-    of it, `throttled_ns`, any of them; `throttled_frac` float64 of `kernel_busy_ns`, NaN where that is 0.
-    """
-    found = readings(samples, *(metric for metrics in CAUSES.values() for metric in metrics), window=window)
-    joined = aligned(found, kernels, window)
-    metric = found.series["metric"].astype(object)
-
-    def under(metrics: tuple[str, ...], above: float) -> Int:
-        rows = np.flatnonzero(metric.isin(metrics).to_numpy()[found.row_series] & (found.value > above))
-        return total(intersect(held(found, joined.of_reading, rows), joined.busy), len(joined.index))
-
-    table = joined.index.assign(kernel_busy_ns=under(tuple(metric), -np.inf))
-    for name, metrics in {**CAUSES, "throttled": tuple(metric)}.items():
-        table[f"{name}_ns"] = under(metrics, 0.0)
-    table["throttled_frac"] = share(table["throttled_ns"].to_numpy(), table["kernel_busy_ns"].to_numpy())
-    return table.iloc[joined.both].reset_index(drop=True)
-
-
 def _clocks(samples: pd.DataFrame, below: float, window: Window | None) -> tuple[Readings, Float, NDArray[np.bool_]]:
     """Return the readings of the SM clock, the maximum at each of them, and whether that was recorded."""
     if not 0 < below <= 1:
@@ -148,21 +78,6 @@ def _clocks(samples: pd.DataFrame, below: float, window: Window | None) -> tuple
     return found, np.where(np.isnan(most), highest, most), ~np.isnan(most)
 
 
-def _most_time(kernels: pd.DataFrame, joined: Aligned, begin: Int, end: Int) -> tuple[pd.Series, Int]:
-    """Return the name of the kernel with the most time in each stretch [begin, end) of the axis, and that time."""
-    intervals = placed(kernels[["start_ns", "dur_ns"]], joined.of_kernel, joined.axis)
-    lowest = np.searchsorted(np.maximum.accumulate(intervals.end), begin, side="right")
-    above = np.searchsorted(intervals.start, end, side="left")
-    stretch, at = members(lowest, np.maximum(above - lowest, 0))
-    inside = np.minimum(intervals.end[at], end[stretch]) - np.maximum(intervals.start[at], begin[stretch])
-    row = intervals.row[at]
-    code = kernels["name"].cat.codes.to_numpy()[row]
-    pairs = pd.DataFrame({"stretch": stretch, "code": code, "spent": inside, "row": row})[inside > 0]
-    spent = pairs.groupby(["stretch", "code"]).agg(spent=("spent", "sum"), row=("row", "first")).reset_index()
-    most = spent.sort_values(["stretch", "spent"], ascending=[True, False], kind="stable").drop_duplicates("stretch")
-    return kernels["name"].take(most["row"].to_numpy()).reset_index(drop=True), most["spent"].to_numpy(np.int64)
-
-
 def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Aligned:
     """Return which device each reading and kernel belongs to, or raise PerfkitError if none has both at one time."""
     index, (of_series, of_kernel) = devices(found.series, KERNELS.check(kernels))
@@ -173,7 +88,7 @@ def aligned(found: Readings, kernels: pd.DataFrame, window: Window | None) -> Al
     both = np.intersect1d(of_series, of_kernel)
     if len(of_series) and len(busy.start) and not _meet(found, of_reading, busy, len(index)):
         raise PerfkitError(_apart(found, busy))
-    return Aligned(index, both, of_reading, of_kernel, busy, axis)
+    return Aligned(index, both, of_reading, busy, axis)
 
 
 def _meet(found: Readings, of_reading: Int, busy: Intervals, count: int) -> bool:
@@ -201,8 +116,7 @@ def _apart(found: Readings, busy: Intervals) -> str:
 
 def on(axis: Axis, covering: Intervals) -> Intervals:
     """Return a set of intervals as positions on the axis."""
-    begin, end = (axis.at(covering.group, time) for time in (covering.start, covering.end))
-    return Intervals(begin, end, np.zeros_like(begin))
+    return union(*(axis.at(covering.group, time) for time in (covering.start, covering.end)))
 
 
 def running(found: Readings, joined: Aligned) -> NDArray[np.bool_]:

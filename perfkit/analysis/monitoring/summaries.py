@@ -1,4 +1,4 @@
-"""Does the work repeat, and how often?"""
+"""How high were the metrics of a log on average, how evenly over the devices, and when were they low?"""
 
 from __future__ import annotations
 
@@ -20,11 +20,6 @@ from perfkit.analysis.monitoring.readings import (
     wide,
 )
 
-POINTS = 2**17  # of the grid on which a period is looked for, at most
-FEWEST_PERIODS = 3
-# Autocorrelation of a period, and by how much it must rise above what lies before: a slow trend correlates too.
-LEAST, RISE, AS_GOOD = 0.3, 0.3, 0.9
-NOISE = 4.0  # standard deviations of the autocorrelation of white noise, 1 / sqrt(points)
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 BUSY = ("gpu_busy_frac", "graphics_active_frac")
 PIPES = ("tensor_active_frac", "fp64_active_frac", "fp32_active_frac", "fp16_active_frac")
@@ -33,65 +28,6 @@ SAMPLING_ERROR = 0.05
 # A log is regular if at least this share of three intervals or more lies so near to the usual one.
 REGULAR, EVEN, FEWEST = 0.9, 0.25, 3
 COMPARED = ("gpu_busy_frac", "sm_active_frac", "tensor_active_frac", "power_w", "memory_used_bytes", "sm_clock_hz")
-
-
-def periods(samples: pd.DataFrame, *, metric: str = "gpu_busy_frac", window: Window | None = None) -> pd.DataFrame:
-    """Return the period with which a metric of each device repeats, where it does, from its autocorrelation.
-
-    The readings are averaged over a grid of their usual interval (coarser beyond 131,072 points). The period is the
-    shortest lag, of at most a third of the span, at which the autocorrelation peaks within a tenth of its highest peak.
-    There is none where that peak is below 0.3, or below four standard deviations of white noise (4 / sqrt(points)), or
-    does not rise by 0.3 above what lies before it.
-
-    Columns: `period_ns` Int64, NA where there is none; `correlation` float64, the autocorrelation at that lag, 0.3..1,
-    NaN where there is none; `step_ns` int64, the grid, which is the precision of the period.
-
-    Source: Box, Jenkins: Time Series Analysis, 1976, chapter 2 (autocorrelation, and Bartlett's standard deviation of
-    it).
-    """
-    found = readings(samples, metric, window=window)
-    rows = [_period(*_gridded(found, number)) for number in range(len(found.first))]
-    table = pd.DataFrame(rows, columns=["period_ns", "correlation", "step_ns"])
-    table = table.astype({"period_ns": "Int64", "correlation": "float64", "step_ns": "int64"})
-    return pd.concat([found.series[DEVICE], table], axis=1)
-
-
-def _gridded(found: Readings, number: int) -> tuple[Float, int]:
-    """Return the mean of a series in each step of a grid, and the step, ns."""
-    rows = slice(found.first[number], found.stop[number])
-    time, hold = found.time[rows], found.hold[rows]
-    span = int(time[-1] + hold[-1] - time[0])
-    step = max(int(found.usual[number]), -(-span // POINTS), 1)
-    edges = np.arange(span // step + 1) * step
-    reached = np.append(0, np.cumsum(hold))
-    integral = np.append(0.0, np.cumsum(found.value[rows] * hold))
-    return np.diff(np.interp(edges, reached, integral)) / step, step
-
-
-def _period(value: Float, step: int) -> tuple[int | None, float, int]:
-    """Return the period, its autocorrelation and the step; None and NaN where there is none."""
-    correlation = _autocorrelation(value)
-    before = np.minimum.accumulate(correlation)
-    inner = correlation[1:-1]
-    peak = np.flatnonzero((inner > correlation[:-2]) & (inner >= correlation[2:])) + 1
-    least = max(LEAST, NOISE / np.sqrt(max(len(value), 1)))
-    peak = peak[(correlation[peak] >= least) & (correlation[peak] - before[peak] >= RISE)]
-    if not len(peak):
-        return None, np.nan, step
-    lag = peak[correlation[peak] >= AS_GOOD * correlation[peak].max()][0]
-    return int(lag) * step, float(correlation[lag]), step
-
-
-def _autocorrelation(value: Float) -> Float:
-    """Return the autocorrelation at lags 0 and up to a third of the length; nothing for what does not vary."""
-    above = value - value.mean() if len(value) else value
-    lags = len(value) // FEWEST_PERIODS + 1
-    power = float(np.mean(above**2)) if len(value) else 0.0
-    if lags < 3 or power <= 1e-24 * float(np.max(value**2)):
-        return np.zeros(2)
-    spectrum = np.fft.rfft(above, 2 ** int(2 * len(value) - 1).bit_length())
-    products = np.fft.irfft(np.abs(spectrum) ** 2)[:lags]
-    return np.asarray(products / (len(value) - np.arange(lags)) / power, np.float64)
 
 
 def dips(
@@ -263,30 +199,3 @@ def _contradictions(table: pd.DataFrame) -> pd.Series:
         note = f"{part}_frac exceeds {whole}_frac, which cannot be: check what was recorded. "
         notes = notes.mask(exceeds, notes + note)
     return notes.str.strip()
-
-
-def energy(samples: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
-    """Return the energy of each device: the counter's last reading less its first, or the integral of the power.
-
-    Power is taken to change linearly between readings (trapezoid). A counter that goes back was reset and is passed
-    over.
-
-    Columns: `energy_j` float64, J; `span_ns` int64, from first to last reading; `power_w` float64, energy over span, W;
-    NaN where there are not two readings at different times. `source` category: energy_j or power_w.
-    """
-    found = readings(samples, "energy_j", "power_w", window=window)
-    last = found.stop - 1
-    span = found.time[last] - found.time[found.first]
-    counted = (found.series["metric"] == "energy_j").to_numpy()
-    back = found.row_series[1:][(np.diff(found.value) < 0) & (np.diff(found.row_series) == 0)]
-    reset = counted & np.isin(np.arange(len(last)), back)
-    within = np.diff(found.row_series, append=-1) == 0
-    area = (found.value + np.append(found.value[1:], 0)) / 2 * (np.where(within, found.hold, 0) / 1e9)
-    integral = of_each(np.add, found, area)
-    worth = np.where(counted, found.value[last] - found.value[found.first], integral)
-    worth = np.where(reset | (span == 0), np.nan, worth)
-    table = found.series[DEVICE].assign(energy_j=worth, span_ns=span)
-    table["power_w"] = table["energy_j"] / table["span_ns"].where(span > 0) * 1e9
-    table["source"] = found.series["metric"]
-    first = table.iloc[np.argsort(np.isnan(worth), kind="stable")].drop_duplicates(DEVICE)
-    return first.sort_values(DEVICE, ignore_index=True)

@@ -43,14 +43,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, is_graph_launch, is_memory, numbered_together, started_by, where
+from perfkit.analysis.causes import THREAD as THREAD_KEYS
+from perfkit.analysis.causes import Axis, is_graph_launch, is_memory, numbered_together, on_one_axis, started_by, where
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import BLOCKING
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans
 from perfkit.analysis.operators.totals import (
     HOW,
-    THREAD_KEYS,
     Operators,
     backward,
     enclosing,
@@ -301,12 +301,9 @@ def _intervals(api_calls: pd.DataFrame, call: Int) -> Int:
 
 def _in_a_step(kernels: pd.DataFrame, steps: pd.DataFrame) -> NDArray[np.bool_]:
     """Tell which kernels start in one of the steps, which do not overlap within a rank."""
-    rank, of_step = numbered_together([kernels, steps], ["rank"])
-    start, begin = kernels["start_ns"].to_numpy(), steps["start_ns"].to_numpy()
-    axis = Axis.over(1 + int(max(rank.max(initial=0), of_step.max(initial=0))), start, begin)
-    at = np.searchsorted(axis.at(of_step, begin), axis.at(rank, start), side="right") - 1
-    end = np.append(begin + steps["dur_ns"].to_numpy(), np.iinfo(np.int64).min)
-    return np.asarray((np.append(of_step, -1)[at] == rank) & (start < end[at]))
+    (start, _), (begin, end) = on_one_axis([kernels, steps], ["rank"])
+    at = np.searchsorted(begin, start, side="right") - 1
+    return np.asarray((at >= 0) & (start < np.append(end, 0)[at]))
 
 
 def synchronisations(

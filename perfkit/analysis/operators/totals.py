@@ -28,12 +28,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import Axis, Placed, numbered_together, placed, started_by, where
+from perfkit.analysis.causes import THREAD, Placed, numbered_together, on_one_axis, placed, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
-THREAD_KEYS = ["rank", "process", "thread"]
 HOW = ("launch", "outside", "none")
 _NOT_A_LINE = re.compile(r"<(?:built-in|frozen|string)\b|nn\.Module: |(?:.*/)?torch/")
 _MODULE = re.compile(r"(\w+)(?:/|\.py\()")
@@ -86,11 +85,8 @@ class Operators:
 
 def placed_with(frames: pd.DataFrame, moments: pd.DataFrame) -> tuple[Placed, Int]:
     """Return what ran on threads as intervals on one axis, and the moments (rank, process, thread, start_ns) on it."""
-    of_frame, of_moment = numbered_together([frames, moments], THREAD_KEYS)
-    start, at = frames["start_ns"].to_numpy(), moments["start_ns"].to_numpy()
-    threads = 1 + int(max(of_frame.max(initial=0), of_moment.max(initial=0)))
-    axis = Axis.over(threads, start, start + frames["dur_ns"].to_numpy(), at)
-    return placed(frames, of_frame, axis), axis.at(of_moment, at)
+    intervals, (at, _) = on_one_axis([frames, moments[[*THREAD, "start_ns"]].assign(dur_ns=0)], THREAD)
+    return placed(*intervals), at
 
 
 def open_at(frames: pd.DataFrame, moments: pd.DataFrame) -> Int:

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import DATA_LOADING, Axis, covered, numbered_together, where
-from perfkit.analysis.intervals import Int, union
+from perfkit.analysis.causes import DATA_LOADING, THREAD, covered_by, where
+from perfkit.analysis.intervals import Int
 from perfkit.analysis.whatif.program import (
     EVENT_SYNC,
     HIGH,
@@ -265,15 +265,10 @@ def _alter_host(plan: Plan, change: Host, tables: Tables) -> int:
 
 def _covered(plan: Plan, tables: Tables, pattern: str) -> Int:
     """Return how much of the work before each call lies in ranges of its thread whose name matches, ns."""
-    calls = plan.program.calls
+    calls, gap = plan.program.calls, plan.gap.clip(0)
     named = tables.ranges[where(tables.ranges["name"], re.compile(pattern, re.IGNORECASE).search)]
-    of_call, of_range = numbered_together([tables.api_calls, named], ["rank", "process", "thread"])
-    thread = of_call[calls.row]
-    first, last = calls.start - plan.gap.clip(0), calls.start
-    start, end = named["start_ns"].to_numpy(), (named["start_ns"] + named["dur_ns"]).to_numpy()
-    axis = Axis.over(1 + int(max(of_call.max(initial=0), of_range.max(initial=0))), first, last, start, end)
-    cover = union(axis.at(of_range, start), axis.at(of_range, end))
-    return covered(cover, axis.at(thread, first), axis.at(thread, last))
+    work = tables.api_calls[THREAD].take(calls.row).assign(start_ns=calls.start - gap, dur_ns=gap)
+    return covered_by(work, named, THREAD)
 
 
 def _alter_synchronisations(plan: Plan, change: Synchronisations, api_calls: pd.DataFrame) -> int:

@@ -100,15 +100,6 @@ def test_the_readings_of_a_training_are_weighted_by_time(
     assert found["missing_frac"] == pytest.approx(1 - 2619 * 1.003 / (lines[-1][0] + 1.003), abs=0.01)
 
 
-def test_the_energy_of_a_training(training: perfkit.Run, lines: list[tuple[float, float, float]]) -> None:
-    """805.9 kJ in 48 minutes, as the trapezoids of the lines; 280 W on average."""
-    watts = sum((b[0] - a[0]) * (a[2] + b[2]) / 2 for a, b in pairwise(lines))
-    found = monitoring.energy(training.samples).iloc[0]
-    assert found["energy_j"] == pytest.approx(watts, rel=1e-9)
-    assert 805_871 == round(found["energy_j"])
-    assert 2_880_454_000_000 == found["span_ns"]
-
-
 def test_the_dips_of_a_training(training: perfkit.Run, lines: list[tuple[float, float, float]]) -> None:
     """25 stretches below 45 %, which hold as many readings as the file has such lines; 23 of them idle."""
     found = monitoring.dips(training.samples)
@@ -126,11 +117,6 @@ def test_the_checks_of_a_training(training: perfkit.Run) -> None:
     assert 0.67 == round(found.loc["utilisation", "value"], 3)
     assert 0.621 == round(found.loc["power", "value"], 3)
     assert found.loc["memory", "reason"].startswith("18.5 GB are in use, of how much is not recorded")
-
-
-def test_a_training_without_a_steady_step_has_no_period(training: perfkit.Run) -> None:
-    """Its strongest correlation, 0.34 at 12 s, is not above what comes before it by enough to be called one."""
-    assert monitoring.periods(training.samples)["period_ns"].isna().all()
 
 
 @pytest.mark.parametrize(("state", "power", "verdicts"), [("load", 631.95, "ok"), ("idle", 69.85, "attention")])

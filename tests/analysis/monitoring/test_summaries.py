@@ -1,4 +1,4 @@
-"""Means, percentiles, energy, dips, periods and imbalance of a log of the GPUs."""
+"""Means, percentiles, dips and imbalance of a log of the GPUs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import pandas as pd
 import pytest
 from sampled import SECOND, samples, together
 
-from perfkit.analysis.monitoring import summaries
-from perfkit.analysis.monitoring.summaries import dips, energy, idle, imbalance, periods, summary, utilisation
+from perfkit.analysis.monitoring.summaries import dips, idle, imbalance, summary, utilisation
 from perfkit.analysis.timeline import samples_mean
 from perfkit.tables import SAMPLES
 
@@ -143,33 +142,7 @@ def test_an_impossible_dashboard_is_noted() -> None:
     assert 0.95 == found["pipe_active_frac"].iloc[0]
 
 
-def test_energy_is_the_integral_of_the_power() -> None:
-    """100 W rising to 200 in 2 s, then falling to 0 in 1 s: 300 + 100 = 400 J in 3 s."""
-    found = energy(samples(at=[0, 2 * SECOND, 3 * SECOND], power_w=[100, 200, 0])).iloc[0]
-    assert 400 == found["energy_j"]
-    assert found["power_w"] == pytest.approx(400 / 3, rel=1e-15)
-    assert (3 * SECOND, "power_w") == tuple(found[["span_ns", "source"]])
-
-
-def test_a_counter_of_energy_is_preferred_unless_it_went_back() -> None:
-    """Last less first reading; after a reset of the driver the power tells, and without it nothing does."""
-    counted = samples(energy_j=[10, 25, 40], power_w=[1, 1, 1])
-    reset = samples(gpu=1, energy_j=[10, 2, 40], power_w=[1, 1, 1])
-    alone = samples(gpu=2, energy_j=[10, 2, 40])
-    found = energy(together(counted, reset, alone))
-    assert [30, 2] == found["energy_j"].iloc[:2].tolist()
-    assert np.isnan(found["energy_j"].iloc[2])
-    assert ["energy_j", "power_w", "energy_j"] == found["source"].tolist()
-
-
-def test_one_reading_has_no_energy() -> None:
-    """Power without a time is no energy."""
-    found = energy(samples(power_w=[300])).iloc[0]
-    assert 0 == found["span_ns"]
-    assert found[["energy_j", "power_w"]].isna().all()
-
-
-@pytest.mark.parametrize("of", [summary, utilisation, energy])
+@pytest.mark.parametrize("of", [summary, utilisation])
 def test_a_window_without_readings(of: object) -> None:
     """No rows, with the types of a full answer."""
     drawn = samples(power_w=[1, 2, 3], gpu_busy_frac=[0, 1, 1])
@@ -232,62 +205,6 @@ def test_idle_by_the_graphics_engine_where_there_is_no_other() -> None:
         samples(gpu_busy_frac=[0, 1], graphics_active_frac=[0, 0]), samples(gpu=1, graphics_active_frac=[0])
     )
     assert [0.5, 1.0] == idle(drawn)["idle_frac"].tolist()
-
-
-def wave(period: int, length: int, busy: int, noise: float = 0.0) -> list[float]:
-    """Utilisation of 0.95 for `busy` of every `period` readings, else 0.1, with noise."""
-    random = np.random.default_rng(1)
-    return [(0.95 if t % period < busy else 0.1) + noise * float(random.normal()) for t in range(length)]
-
-
-@pytest.mark.parametrize(("period", "busy"), [(7, 6), (10, 5), (24, 20), (60, 3)])
-@pytest.mark.parametrize("noise", [0.0, 0.05])
-def test_a_period_is_found(period: int, busy: int, noise: float) -> None:
-    """The shortest that repeats, not a multiple of it, whatever the share of the work in it."""
-    found = periods(samples(every=SECOND // 2, gpu_busy_frac=wave(period, 300, busy, noise))).iloc[0]
-    assert (period * SECOND // 2, SECOND // 2) == tuple(found[["period_ns", "step_ns"]])
-    assert 0.6 < found["correlation"] < 1 + 1e-9
-
-
-def test_the_correlation_of_an_exact_wave_is_1() -> None:
-    """Over whole periods, at a lag of one: every reading meets its like."""
-    found = periods(samples(gpu_busy_frac=wave(10, 100, 5))).iloc[0]
-    assert found["correlation"] == pytest.approx(1, abs=1e-9)
-
-
-def test_a_late_log_keeps_its_period() -> None:
-    """Readings left out now and then do not shift the period: the grid is time, not the number of the reading."""
-    whole = wave(20, 400, 15)
-    kept = [t for t in range(400) if t % 17]
-    found = periods(samples(at=[t * SECOND for t in kept], gpu_busy_frac=[whole[t] for t in kept])).iloc[0]
-    assert 20 * SECOND == found["period_ns"]
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        [0.9] * 100,
-        np.random.default_rng(0).random(300).tolist(),
-        np.linspace(0, 1, 200).tolist(),
-        [0.0] * 30 + [0.95] * 270,
-        np.cumsum(np.random.default_rng(3).normal(size=500)).tolist(),
-        [0.0, 1.0],
-        [0.5],
-    ],
-    ids=["constant", "noise", "ramp", "start-up", "walk", "two", "one"],
-)
-def test_where_nothing_repeats_there_is_no_period(values: list[float]) -> None:
-    """A constant, noise, a trend, a start-up, a random walk, too few readings."""
-    found = periods(samples(gpu_busy_frac=values))
-    assert found[["period_ns", "correlation"]].isna().all(axis=None)
-
-
-def test_a_long_log_has_a_coarser_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    """3000 readings of 1 ms on at most 1100 points: a step of 3 ms, rounded up, and the period to that precision."""
-    monkeypatch.setattr(summaries, "POINTS", 1100)
-    found = periods(samples(every=10**6, gpu_busy_frac=wave(100, 3000, 70))).iloc[0]
-    assert -(-3000 * 10**6 // 1100) == found["step_ns"]
-    assert abs(found["period_ns"] - 100 * 10**6) <= found["step_ns"]
 
 
 def test_imbalance_by_hand() -> None:
