@@ -142,11 +142,6 @@ def _axis(*sets: Intervals) -> _Axis:
     return _Axis(low, span)
 
 
-def clip(a: Intervals, start: int, end: int) -> Intervals:
-    """Return the part of the set inside [start, end)."""
-    return union(np.maximum(a.start, start), np.minimum(a.end, end), a.group)
-
-
 def total(a: Intervals, groups: int) -> Int:
     """Return the length of the set in each of the groups 0 .. groups-1, ns, exact int64.
 

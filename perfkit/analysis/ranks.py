@@ -10,7 +10,7 @@ whole, so no order of merging and no number of workers changes a bit. What is ke
 - `kernels`: count, sum and extremes of each name. Of more than MOST names those with the largest sums stay;
   `dropped_ns` is then the most that any name lost.
 - `durations`: a histogram of kernel durations whose buckets are at most 1/128 of the duration wide. Counts are added,
-  so a quantile over all ranks is off by at most 0.4 %, and never a median of medians.
+  so a quantile over all ranks is off by at most 0.4 % (2**-8, half a bucket), and never a median of medians.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from perfkit.tables import COPIES, KERNELS, RANGES
 
 MOST = 4000  # names of kernels
 BITS = 7  # of a duration, after its highest, that tell its bucket
-QUANTILE_ERROR = 2.0 ** -(BITS + 1)  # the middle of a bucket is at most so far from any duration in it, relative
 DEVICES = (
     *("rank", "gpu", "kernels_count", "kernels_ns", "shortest_ns", "longest_ns", "copies_bytes", "span_ns"),
     *("computation_ns", "communication_ns", "exposed_communication_ns", "exposed_copy_ns", "idle_ns"),

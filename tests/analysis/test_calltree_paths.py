@@ -8,6 +8,7 @@ from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, toy_metrics,
 from frames import tuples
 
 from perfkit.analysis import calltree as paths
+from perfkit.analysis.calltree.paths import launched
 from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.warps import main_stall, stall_words
 from perfkit.errors import PerfkitError, SchemaError
@@ -129,10 +130,11 @@ def test_python_line_and_operator() -> None:
         {"name": "at::_ops::add__Tensor::redispatch(at::Tensor&)", "module": "/lib/libtorch_cpu.so"},
         {"name": "at::native::gpu_kernel<F>(at::TensorIteratorBase&)", "module": "/lib/libtorch_cuda.so"},
     )
-    (row,) = paths.launch_sites(tree, CALL_METRICS.empty()).to_dict("records")
-    assert ("sgd.py:446 sgd", "sgd", "/x/sgd.py", 446, "at::_ops::add__Tensor") == tuple(
-        row[name] for name in ("python", "function", "file", "line", "site")
+    (row,) = launched(tree, CALL_METRICS.empty()).to_dict("records")
+    assert ("sgd", "/x/sgd.py", 446, "at::_ops::add__Tensor") == tuple(
+        row[name] for name in ("function", "file", "line", "site")
     )
+    assert ["sgd.py:446 sgd"] == paths.kernels(tree, CALL_METRICS.empty())["python"].tolist()
     assert [
         "main thread > sgd > add_ > at::_ops::add__Tensor::call > at::_ops::add__Tensor::redispatch > "
         "at::native::gpu_kernel > k"
@@ -142,8 +144,9 @@ def test_python_line_and_operator() -> None:
 def test_a_line_of_a_script_has_no_function() -> None:
     """A line right below the entry point is module-level code: file and line are known."""
     tree = launching({"name": "run.py:7", "kind": "line", "file": "/x/run.py", "line": 7})
-    (row,) = paths.launch_sites(tree, CALL_METRICS.empty()).to_dict("records")
-    assert ("run.py:7", 7) == (row["python"], row["line"])
+    (row,) = launched(tree, CALL_METRICS.empty()).to_dict("records")
+    assert ("/x/run.py", 7) == (row["file"], row["line"])
+    assert ["run.py:7"] == paths.kernels(tree, CALL_METRICS.empty())["python"].tolist()
     assert pd.isna(row["function"])
 
 
@@ -155,15 +158,16 @@ def test_calls_of_the_runtime_are_no_site() -> None:
         {"name": "cudaLaunchKernel<char>"},
         {"name": "cuLaunch"},
     )
-    assert ["work"] == paths.launch_sites(tree, CALL_METRICS.empty())["site"].tolist()
+    assert ["work"] == launched(tree, CALL_METRICS.empty())["site"].tolist()
 
 
 def test_launch_sites_by_hand() -> None:
     """The toy's kernel is launched from train.py:12 and from the worker's backward pass, half of the time each."""
-    found = paths.launch_sites(TREE, METRICS)
-    assert [(WORKER, pd.NA, "backward", 100.0, 0.5), (MAIN, "train.py:12 train", "at::mm", 100.0, 0.5)] == tuples(
-        found, "entry", "python", "site", "launch_count", "share_frac"
+    found = launched(TREE, METRICS).sort_values("entry")
+    assert [(WORKER, pd.NA, "backward", 100.0), (MAIN, 12, "at::mm", 100.0)] == tuples(
+        found, "entry", "line", "site", "launch_count"
     )
+    assert len(set(found["total_ns"])) == 1
 
 
 def test_main_stall_by_hand() -> None:
@@ -175,17 +179,6 @@ def test_main_stall_by_hand() -> None:
     assert pytest.approx(8 / 14, rel=1e-12) == row["main_stall_frac"]
     (row,) = paths.kernels(tree, METRICS, stalls((6, "hid", 9.0), (6, "gmem", 1.0))).to_dict("records")
     assert ("gmem", 0.1) == (row["main_stall"], row["main_stall_frac"])
-
-
-def test_stalls_of_the_program_by_hand() -> None:
-    """gmem 6 + 1 of 10 in all, 6 of 9 below the main thread and all of the 1 elsewhere; a total is not added."""
-    samples = stalls((6, "gmem", 6.0), (6, "idep", 3.0), (13, "gmem", 1.0), (6, "any", 9.0))
-    found = paths.stall_shares(TREE, samples)
-    assert [("gmem", 7.0, 0.7, 1), ("idep", 3.0, 0.3, 2)] == tuples(found, "reason", "value", "share_frac", "place")
-    by_entry = paths.stall_shares(TREE, samples, by="entry")
-    assert [(WORKER, "gmem", 1.0), (MAIN, "gmem", 6 / 9), (MAIN, "idep", 3 / 9)] == tuples(
-        by_entry, "entry", "reason", "share_frac"
-    )
 
 
 def test_stalls_of_each_kernel_by_hand() -> None:
@@ -234,8 +227,7 @@ def test_empty_tables() -> None:
     for full, empty in (
         (paths.kernels(TREE, METRICS, samples), paths.kernels(*nothing, STALLS.empty())),
         (paths.kernels(TREE, METRICS, samples), paths.kernels(*nothing)),
-        (paths.launch_sites(TREE, METRICS), paths.launch_sites(*nothing)),
-        (paths.stall_shares(TREE, samples), paths.stall_shares(CALLTREE.empty(), STALLS.empty(), by="entry")),
+        (launched(TREE, METRICS), launched(*nothing)),
     ):
         assert (0, full.dtypes.astype(str).to_dict()) == (len(empty), empty.dtypes.astype(str).to_dict())
     assert paths.kernels(TREE, METRICS).dtypes.equals(paths.kernels(TREE, METRICS, STALLS.empty()).dtypes)
@@ -246,13 +238,9 @@ def test_wrong_arguments_and_tables() -> None:
     with pytest.raises(SchemaError, match="CALLTREE"):
         paths.kernels(METRICS, METRICS)
     with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.launch_sites(TREE, TREE)
+        launched(TREE, TREE)
     with pytest.raises(SchemaError, match="STALLS"):
         paths.kernels(TREE, METRICS, METRICS)
-    with pytest.raises(SchemaError, match="STALLS"):
-        paths.stall_shares(TREE, METRICS)
-    with pytest.raises(ValueError, match=r"by: 'node' is not one of .'rank', 'entry'"):
-        paths.stall_shares(TREE, STALLS.empty(), by="node")
     with pytest.raises(PerfkitError, match="below 0"):
         paths.kernels(TREE, METRICS, stalls((6, "gmem", -1.0)))
     with pytest.raises(SchemaError, match="CALLTREE"):

@@ -11,6 +11,7 @@ from callpaths import MAIN, PYTHON, WORKER, call_metrics, calltree, thread_metri
 from frames import tuples
 
 from perfkit.analysis import calltree as paths
+from perfkit.analysis.calltree.paths import launched
 from perfkit.analysis.calltree.totals import described, nearest, parents, rows_of
 from perfkit.errors import SchemaError
 from perfkit.tables import CALL_METRICS, CALLTREE, THREAD_METRICS, THREADS
@@ -288,10 +289,12 @@ def test_kernels_and_their_python_lines_equal_a_loop(seed: int) -> None:
             line = next((place(way[i:]) for i in range(len(way)) if place(way[i:])), "")
             wanted[str(row["name"]), line] += own[int(str(row["node"]))] * 1e9
     kernels = {node: value for node, value in own.items() if str(climbed(rows, node)[0]["name"])[0] == "k"}
-    found = paths.launch_sites(calltree(*rows), metrics_of(rows, kernels, "GKER"))
+    found = launched(calltree(*rows), metrics_of(rows, kernels, "GKER"))
     seen: Counter[tuple[str, str]] = Counter()
     for each in found.to_dict("records"):
-        seen[each["name"], "" if pd.isna(each["python"]) else each["python"]] += each["total_ns"]
+        function = "" if pd.isna(each["function"]) else each["function"]
+        python = "" if pd.isna(each["file"]) else f"{each['file']}:{each['line']} {function}".strip()
+        seen[each["full_name"], python] += each["total_ns"]
     assert wanted == seen
 
 

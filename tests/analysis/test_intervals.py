@@ -11,7 +11,6 @@ from perfkit.analysis.intervals import (
     Intervals,
     binned,
     bounds,
-    clip,
     cut,
     devices,
     ends,
@@ -147,14 +146,6 @@ def test_what_int64_cannot_hold_is_reported() -> None:
     """Ten groups of 1e18 ns end to end exceed 9.2e18 ns."""
     with pytest.raises(PerfkitError, match=r"10 groups of 1000000000000000001 ns each do not fit into int64"):
         union(np.array([0, 0]), np.array([10**18, 5]), np.array([0, 9]))
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_clip_equals_intersection_with_the_window(seed: int) -> None:
-    """What lies inside [-20, 50) is the intersection with that interval in every group."""
-    a = union(*some(seed))
-    window = union(np.full(GROUPS, -20), np.full(GROUPS, 50), np.arange(GROUPS))
-    assert rows(intersect(a, window)) == rows(clip(a, -20, 50))
 
 
 @pytest.mark.parametrize("seed", range(4))

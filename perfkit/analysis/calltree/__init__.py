@@ -17,20 +17,20 @@ import re
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.calltree.paths import MPI, hot_path, kernel_stalls, kernels, launch_sites, mpi_calls, stall_shares
+from perfkit.analysis.calltree.paths import MPI, hot_path, kernel_stalls, kernels, mpi_calls
 from perfkit.analysis.calltree.totals import (
     Bool,
     Floats,
     called,
     exclusive,
     inclusive,
-    labelled,
     nearest,
     parents,
     recorded,
     rows_of,
     threads,
 )
+from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import total, union
 from perfkit.analysis.warps import ISSUING, TOTALS
@@ -103,9 +103,7 @@ __all__ = [
     "kernel_stalls",
     "kernels",
     "launch_cost",
-    "launch_sites",
     "mpi_calls",
-    "stall_shares",
     "threads",
     "tree_sums",
     "utilisation",
@@ -257,8 +255,7 @@ def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) ->
     )
     before = (rows["start_ns"] + rows["dur_ns"]).groupby([rows["rank"], rows["thread"]]).shift()
     rows["certain"] = rows["ended"] & ~(rows["start_ns"] - before <= 1)
-    names = calltree["name"]
-    idle = nearest(parents(calltree), labelled(names, [name in IDLE for name in names.cat.categories]))
+    idle = nearest(parents(calltree), where(calltree["name"], IDLE.__contains__))
     at = rows_of(calltree, rows["rank"].to_numpy(np.int64), rows["node"].to_numpy())
     rows = rows[np.append(idle, -1)[at] < 0]  # an operation that is not in the tree counts as work
     device, group = numbered(rows, ["rank", "gpu"])

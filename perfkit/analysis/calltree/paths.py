@@ -20,7 +20,6 @@ from perfkit.analysis.calltree.totals import (
     Floats,
     called,
     described,
-    labelled,
     measured,
     nearest,
     of_kind,
@@ -30,9 +29,10 @@ from perfkit.analysis.calltree.totals import (
     text,
     within,
 )
+from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.warps import stall_shares as shares_of_stalls
+from perfkit.analysis.warps import stall_shares
 from perfkit.schema import Column, Table
 from perfkit.tables import CALL_METRICS, CALLTREE, NODE, RANK, STALLS
 
@@ -71,29 +71,8 @@ class Found(NamedTuple):
     placeholder: Int
 
 
-REASON = Column("reason", "category", "stall reason")
-SAMPLES = Column("value", "float64", "samples, or cycles estimated from them, as the source counts them")
-PLACE = Column("place", "Int64", "1 for the largest stall; NA for what is no stall")
-STALL_SHARES = Table(
-    "STALL_SHARES",
-    "a stall reason of all kernels",
-    (
-        RANK,
-        Column("entry", "string", "entry point; NA for all together"),
-        REASON,
-        SAMPLES,
-        Column("share_frac", "float64", "share of the sum over the reasons"),
-        PLACE,
-    ),
-    ("rank", "entry"),
-)
 NAME = Column("name", "string", "short name for people")
 FULL_NAME = Column("full_name", "string", "demangled name; '<gpu kernel>' for kernels without one")
-LAUNCH_COUNT = Column("launch_count", "float64", "launches; NaN not recorded")
-TOTAL = Column("total_ns", "float64", "sum of the launches' durations, ns; NaN not recorded")
-SHARE = Column("share_frac", "float64", "share of all kernels' time")
-PYTHON_LINE = Column("python", "string", "nearest Python line above, as 'file:line function'; NA without one")
-SITE = Column("site", "string", "nearest PyTorch operator above, else function; NA without one")
 TREE_KERNELS = Table(
     "TREE_KERNELS",
     "a kernel",
@@ -101,35 +80,17 @@ TREE_KERNELS = Table(
         NAME,
         FULL_NAME,
         Column("family", "category", "kind of work, from the name"),
-        LAUNCH_COUNT,
-        TOTAL,
+        Column("launch_count", "float64", "launches; NaN not recorded"),
+        Column("total_ns", "float64", "sum of the launches' durations, ns; NaN not recorded"),
         Column("mean_ns", "float64", "total_ns over launch_count"),
-        SHARE,
+        Column("share_frac", "float64", "share of all kernels' time"),
         Column("main_stall", "string", "largest stall reason; NA not sampled"),
         Column("main_stall_frac", "float64", "its share of the kernel's stalls"),
-        PYTHON_LINE,
-        SITE,
+        Column("python", "string", "nearest Python line above, as 'file:line function'; NA without one"),
+        Column("site", "string", "nearest PyTorch operator above, else function; NA without one"),
         Column("path", "string", "calls from the root down to the kernel"),
     ),
     ("full_name",),
-)
-LAUNCH_SITES = Table(
-    "LAUNCH_SITES",
-    "a kernel and the place it was launched from",
-    (
-        NAME,
-        FULL_NAME,
-        Column("entry", "string", "entry point"),
-        PYTHON_LINE,
-        Column("function", "string", "the Python function; NA at module level and without one"),
-        Column("file", "string", "its source file"),
-        Column("line", "Int64", "line of the call in it"),
-        SITE,
-        LAUNCH_COUNT,
-        TOTAL,
-        SHARE,
-    ),
-    ("full_name", "entry", "file", "line", "function", "site"),
 )
 MPI_CALLS = Table(
     "MPI_CALLS",
@@ -149,10 +110,10 @@ KERNEL_STALLS = Table(
     (
         NAME,
         FULL_NAME,
-        REASON,
-        SAMPLES,
+        Column("reason", "category", "stall reason"),
+        Column("value", "float64", "samples, or cycles estimated from them, as the source counts them"),
         Column("share_frac", "float64", "share of the sum over the kernel's reasons"),
-        PLACE,
+        Column("place", "Int64", "1 for the largest stall; NA for what is no stall"),
     ),
     ("full_name",),
 )
@@ -225,7 +186,7 @@ def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
     parent = parents(calltree)
     total = inclusive[parent < 0].sum()
     column = calltree["name"]
-    calls = of_kind(calltree, "function") & labelled(column, [bool(MPI.match(str(n))) for n in column.cat.categories])
+    calls = of_kind(calltree, "function") & where(column, MPI.match)
     outer = np.flatnonzero(calls & (np.append(nearest(parent, calls), -1)[parent] < 0) & (inclusive > 0))
     outer = outer[np.argsort(-inclusive[outer], kind="stable")]
     place = nearest(parent, of_kind(calltree, "line", "loop"))[outer]
@@ -269,7 +230,7 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
 
 def _contexts(calltree: pd.DataFrame, parent: Int) -> Found:
     """Return the contexts of kernels: what is below placeholders, and placeholders that have not one kernel."""
-    holds = labelled(calltree["name"], calltree["name"].cat.categories == KERNEL)
+    holds = where(calltree["name"], KERNEL.__eq__)
     below = np.flatnonzero(np.append(holds, False)[parent])
     children = np.bincount(parent[below], minlength=len(parent))
     row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
@@ -290,8 +251,7 @@ def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sit
 def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict[str, pd.Series]:
     """Return file, line and function of the nearest line of Python at or above each row of `start`."""
     module, file = calltree["module"], calltree["file"]
-    frame = labelled(module, module.cat.categories == PYTHON)
-    script = labelled(file, [str(name).endswith(".py") for name in file.cat.categories])
+    frame, script = where(module, PYTHON.__eq__), where(file, lambda name: name.endswith(".py"))
     line = of_kind(calltree, "line") & (script | np.append(frame, False)[owner])
     at = nearest(parent, line)[start]
     function = np.where(at >= 0, np.append(owner, -1)[at], -1)
@@ -305,10 +265,10 @@ def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict
 
 def _sites(calltree: pd.DataFrame, parent: Int, start: Int) -> pd.Series:
     """Return what launched, for each row of `start`."""
-    column, module = calltree["name"], calltree["module"]
-    host = of_kind(calltree, "function") & ~labelled(module, module.cat.categories == PYTHON)
-    operator = host & labelled(column, [str(name).startswith(OPERATOR) for name in column.cat.categories])
-    other = host & ~labelled(column, [bool(_LAUNCHING.match(str(name))) for name in column.cat.categories])
+    column = calltree["name"]
+    host = of_kind(calltree, "function") & ~where(calltree["module"], PYTHON.__eq__)
+    operator = host & where(column, lambda name: name.startswith(OPERATOR))
+    other = host & ~where(column, _LAUNCHING.match)
     at = nearest(parent, operator)[start]
     at = np.where(at >= 0, at, nearest(parent, other)[start])
     site = text(column, at)
@@ -336,17 +296,8 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     site = _with_most(sites)
     site["path"] = described(calltree, parent, site["row"].to_numpy(), site["name"])
     table = table.join(site.set_index("full_name")[["python", "site", "path"]]).reset_index()
-    return _by_time(TREE_KERNELS.make(table[TREE_KERNELS.column_names]))
-
-
-def launch_sites(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per kernel, entry point, Python line and operator: LAUNCH_SITES, by falling `total_ns`."""
-    contexts = _named(launched(calltree, call_metrics))
-    keys, group = numbered(contexts, ["name", "full_name", "entry", "python", "function", "file", "line", "site"])
-    for value in ("launch_count", "total_ns"):
-        keys[value] = np.bincount(group, contexts[value].to_numpy(), len(keys)).astype(np.float64, copy=False)
-    keys["share_frac"] = keys["total_ns"] / (keys["total_ns"].sum() or np.nan)
-    return _by_time(LAUNCH_SITES.make(keys))
+    made = TREE_KERNELS.make(table[TREE_KERNELS.column_names])
+    return made.sort_values("total_ns", ascending=False, kind="stable").reset_index(drop=True)
 
 
 def _named(contexts: pd.DataFrame) -> pd.DataFrame:
@@ -389,7 +340,10 @@ def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls
     row = rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
     enclosing = np.append(nearest(parent, at[:-1] >= 0), -1)[row]
     inside = enclosing >= 0
-    table = summed(of_node[inside], at[enclosing[inside]])
+    keys, of = numbered(of_node[inside].assign(kernel=at[enclosing[inside]]), ["kernel", "reason"])
+    value = np.bincount(of, of_node["value"].to_numpy()[inside], len(keys))
+    frame = {"rank": 0, "launch": -1, "node": keys["kernel"], "reason": keys["reason"], "value": value}
+    table = stall_shares(STALLS.make(pd.DataFrame(frame)), by="node")
     return table.assign(full_name=pd.Series(names_of.to_numpy()[table["node"].to_numpy()], dtype="string"))
 
 
@@ -399,33 +353,3 @@ def _main_stall(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, sta
     largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
     named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
     return named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"})
-
-
-def _by_time(table: pd.DataFrame) -> pd.DataFrame:
-    return table.sort_values("total_ns", ascending=False, kind="stable").reset_index(drop=True)
-
-
-def stall_shares(calltree: pd.DataFrame, stalls: pd.DataFrame, *, by: str = "rank") -> pd.DataFrame:
-    """Return the share of each stall reason in all kernels' stalls: of samples, not of time.
-
-    share = value summed over all contexts / sum over the reasons, totals and the rows of launches left out. `by` is
-    "rank", the whole program, or "entry", per entry point; else ValueError. STALL_SHARES is by rank (and entry), the
-    largest value first. A negative value raises PerfkitError.
-    """
-    if by not in ("rank", "entry"):
-        raise ValueError(f"by: {by!r} is not one of ['rank', 'entry']")
-    CALLTREE.check(calltree)
-    of_node = STALLS.check(stalls)[stalls["node"].ge(0)]
-    at = rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
-    of_node = of_node.assign(entry=text(calltree["entry"], at if by == "entry" else np.full(len(at), -1)).to_numpy())
-    keys, group = numbered(of_node, ["rank", "entry"])
-    stall_table = summed(of_node, group)
-    return STALL_SHARES.make(stall_table.join(keys, on="node").drop(columns="node"))
-
-
-def summed(stalls: pd.DataFrame, group: Int) -> pd.DataFrame:
-    """Return the shares of the reasons in each group's stalls; the group is in column `node`."""
-    keys, of = numbered(stalls.assign(group=group), ["group", "reason"])
-    value = np.bincount(of, stalls["value"].to_numpy(), len(keys))
-    frame = {"rank": 0, "launch": -1, "node": keys["group"], "reason": keys["reason"], "value": value}
-    return shares_of_stalls(STALLS.make(pd.DataFrame(frame)), by="node").drop(columns="rank")

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int
 from perfkit.names.parsing import qualified
@@ -106,7 +107,7 @@ def recorded(metrics: pd.DataFrame) -> list[str]:
 
 def of_metric(metrics: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the rows of one metric; ValueError if values were recorded, but none of this metric."""
-    wanted = labelled(metrics["metric"], metrics["metric"].cat.categories == metric)
+    wanted = where(metrics["metric"], metric.__eq__)
     if len(metrics) and not wanted.any():
         raise ValueError(f"metric: {metric!r} is not one of {recorded(metrics)}")
     rows: pd.DataFrame = metrics[wanted]
@@ -259,12 +260,7 @@ def nearest(parent: Int, wanted: Bool) -> Int:
 
 def of_kind(calltree: pd.DataFrame, *kinds: str) -> Bool:
     """Whether each context is of one of the `kinds`."""
-    return labelled(calltree["kind"], [kind in kinds for kind in calltree["kind"].cat.categories])
-
-
-def labelled(column: pd.Series, which: Iterable[bool]) -> Bool:
-    """Whether `which` marks the category of each row; a missing category is never marked."""
-    return np.array([*which, False], bool)[column.cat.codes.to_numpy()]
+    return where(calltree["kind"], kinds.__contains__)
 
 
 def text(column: pd.Series, at: Int) -> pd.Series:
