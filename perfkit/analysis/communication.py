@@ -263,7 +263,7 @@ def matched(collectives: pd.DataFrame) -> pd.DataFrame:
     by_start = np.argsort(timed["start_ns"].to_numpy(), kind="stable")
     pair = (kind * len(members) + member)[by_start]
     pairs, of, recorded = np.unique(pair, return_inverse=True, return_counts=True)
-    position = _position(of, recorded)
+    position = pd.Series(of).groupby(of).cumcount().to_numpy()
     seen = np.bincount(pairs // max(len(members), 1), minlength=len(kinds))
     common = np.full(len(kinds), len(timed))
     np.minimum.at(common, pairs // max(len(members), 1), recorded)
@@ -272,14 +272,6 @@ def matched(collectives: pd.DataFrame) -> pd.DataFrame:
     number = pd.factorize(kind[by_start][kept] * len(timed) + position[kept])[0]
     together = np.argsort(number, kind="stable")
     return MATCHED.make(_compared(timed.take(by_start[kept][together]), number[together]))
-
-
-def _position(of: Int, count: Int) -> Int:
-    """Return how many of the same group come before each, for groups of so many."""
-    order = np.argsort(of, kind="stable")
-    position = np.empty(len(of), np.int64)
-    position[order] = np.arange(len(of)) - np.repeat(np.cumsum(count) - count, count)
-    return position
 
 
 def _compared(rows: pd.DataFrame, number: Int) -> pd.DataFrame:

@@ -114,6 +114,14 @@ def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:
     return integers.rename(columns={name: f"{name}_{unit}" for name in integers if name != "count"})
 
 
+def totals(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """Return count, statistics and share of the `dur_ns` of the rows by their keys, the largest sum first."""
+    table, group = numbered(frame, keys)
+    table = table.join(in_unit(grouped(frame["dur_ns"].to_numpy(), group, len(table)), "ns"))
+    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
+    return ranked(table, "total_ns", keys)
+
+
 def numbered(frame: pd.DataFrame, keys: list[str]) -> tuple[pd.DataFrame, Int]:
     """Return the distinct combinations of the columns `keys`, and for each row of `frame` the row of its combination.
 

@@ -47,7 +47,7 @@ from perfkit.analysis.causes import (
     where,
 )
 from perfkit.analysis.gaps import idle_gaps
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
 from perfkit.analysis.intervals import spans as extent
 from perfkit.analysis.steps import STEPS
@@ -105,7 +105,7 @@ def calls(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFr
     `min_ns`, `max_ns`, `std_ns` (of a sample, NaN for one call), `share_frac`, total_ns over the sum of this table.
     Source: The vendor's `cuda_api_sum`.
     """
-    return _summed(cut(API_CALLS.check(api_calls), window), ["name"])
+    return totals(cut(API_CALLS.check(api_calls), window), ["name"])
 
 
 def spans(
@@ -120,15 +120,7 @@ def spans(
     if not keys or not set(keys) <= set(SPAN_KEYS):
         raise ValueError(f"by: {keys} is not one or more of {list(SPAN_KEYS)}")
     inside = cut(RANGES.check(ranges), window)
-    return _summed(inside[inside["kind"] != "mark"], keys)
-
-
-def _summed(frame: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    names, group = numbered(frame, keys)
-    figures = in_unit(grouped(frame["dur_ns"].to_numpy(), group, len(names)), "ns")
-    table = pd.concat([names, figures], axis=1)
-    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
-    return ranked(table, "total_ns", keys)
+    return totals(inside[inside["kind"] != "mark"], keys)
 
 
 def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:

@@ -228,15 +228,15 @@ def devices(*frames: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:
     """Number the (rank, gpu) pairs of several tables: pairs, ascending, and the number of each row of each frame."""
     pairs = [(f["rank"].to_numpy(), f["gpu"].to_numpy()) for f in frames]
     heads = [stretches(pair, len(f)) for pair, f in zip(pairs, frames, strict=True)]
-    keys = [_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, heads, strict=True)]
+    keys = [device_key(rank[at], gpu[at]) for (rank, gpu), at in zip(pairs, heads, strict=True)]
     distinct = np.unique(np.concatenate(keys))
     index = pd.DataFrame({"rank": distinct >> 32, "gpu": (distinct & 0xFFFFFFFF) - 2**31}, dtype="int32")
     lengths = [np.diff(at, append=len(f)) for at, f in zip(heads, frames, strict=True)]
     return index, [np.repeat(np.searchsorted(distinct, k), n) for k, n in zip(keys, lengths, strict=True)]
 
 
-def _key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
-    """One integer per pair that sorts like the pair, gpu -1 before gpu 0."""
+def device_key(rank: NDArray[np.integer], gpu: NDArray[np.integer]) -> Int:
+    """Return one integer per pair that sorts like the pair, gpu -1 before gpu 0."""
     return (rank.astype(np.int64) << 32) | (gpu.astype(np.int64) + 2**31)
 
 

@@ -154,12 +154,8 @@ def _timed(launches: pd.DataFrame) -> pd.DataFrame:
 def _numbered(kernels: pd.DataFrame) -> pd.DataFrame:
     """Add `nth`: the place of each launch among those of its kernel and grid in its step on its GPU, from 0."""
     group = numbered(kernels, ["rank", "gpu", "step", *KEYS["grid"]])[1]
-    order = np.argsort(group, kind="stable")  # the kernels of a GPU are in the order of their starts
-    first = np.flatnonzero(np.diff(group[order], prepend=-1))
-    place = np.arange(len(group)) - np.repeat(first, np.diff(first, append=len(group)))
-    nth = np.empty(len(group), np.int64)
-    nth[order] = place
-    return kernels.assign(nth=nth)
+    # The kernels of a GPU are in the order of their starts.
+    return kernels.assign(nth=pd.Series(group).groupby(group).cumcount().to_numpy(np.int64))
 
 
 def _totals(frames: Sequence[pd.DataFrame], keys: list[str]) -> pd.DataFrame:

@@ -23,7 +23,7 @@ from perfkit.analysis.flops import shapes
 from perfkit.analysis.flops.shapes import Inputs, Work, parsed
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int, share
-from perfkit.analysis.operators.totals import enclosing, parents, sums
+from perfkit.analysis.operators.totals import enclosing, parents, rows_of, sums
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
 from perfkit.tables import OPS, RANK
@@ -220,7 +220,8 @@ def coverage(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
 
 def spent(ops: pd.DataFrame, with_model: Counted, gpu_time: pd.DataFrame) -> Int:
     """Return the time of the kernels launched in each counted operator, or in those it calls, ns."""
-    launching = _rows(ops, GPU_TIME.check(gpu_time))
+    of_kernels = GPU_TIME.check(gpu_time)
+    launching = rows_of(ops, of_kernels["rank"].to_numpy(np.int64), of_kernels["op"].to_numpy())
     own = sums(gpu_time["gpu_ns"].to_numpy()[launching >= 0], launching[launching >= 0], len(ops))
     place = np.full(len(ops), -1)
     place[with_model.row] = np.arange(len(with_model.row))
@@ -230,17 +231,6 @@ def spent(ops: pd.DataFrame, with_model: Counted, gpu_time: pd.DataFrame) -> Int
         here = place[at] >= 0
         np.add.at(time, place[at[here]], own[launched[who[here]]])
     return time
-
-
-def _rows(ops: pd.DataFrame, named: pd.DataFrame) -> Int:
-    """Return the row in `ops` of each operator that `named` has by rank and op, -1 where it is not there."""
-    pairs = [(frame["rank"].to_numpy(np.int64), frame["op"].to_numpy()) for frame in (ops, named)]
-    span = max(int(op.max(initial=0)) for _, op in pairs) + 1
-    key, wanted = (rank * span + op for rank, op in pairs)
-    order = np.argsort(key, kind="stable")
-    place = np.searchsorted(key[order], wanted)
-    there = (np.append(key[order], -1)[place] == wanted) & (pairs[1][1] >= 0)
-    return np.where(there, np.append(order, -1)[place], -1)
 
 
 def mfu(

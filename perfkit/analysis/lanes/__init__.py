@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from perfkit.analysis.causes import CAUSES, PARTS, Determinable, is_graph_launch, judged, migrated, started_by, where
 from perfkit.analysis.gaps import GAPS, idle_gaps
 from perfkit.analysis.grouping import ranked
-from perfkit.analysis.intervals import Int, Window, bounds, devices, share, tiles
+from perfkit.analysis.intervals import Int, Window, bounds, device_key, devices, share, tiles
 from perfkit.analysis.intervals import spans as spans_of
 from perfkit.analysis.lanes.lane import Bool, Columns, Key, Lane, Works, lanes
 from perfkit.analysis.timeline import KINDS
@@ -251,7 +251,8 @@ class Idle:
         # What lies before and after all work of a device depends on which others are chosen with it.
         self._gaps = gaps[gaps["cause"] != "edge"].reset_index(drop=True)
         self._start = self._gaps["start_ns"].to_numpy()
-        self._bounds = np.searchsorted(_pairs(self._gaps), np.append(_pairs(self._devices), np.iinfo(np.int64).max))
+        gap, device = (device_key(f["rank"].to_numpy(), f["gpu"].to_numpy()) for f in (self._gaps, self._devices))
+        self._bounds = np.searchsorted(gap, np.append(device, np.iinfo(np.int64).max))
         self._count_calls(frames, groups, API_CALLS.check(api_calls))
 
     def _count_calls(self, frames: list[pd.DataFrame], groups: list[Int], api_calls: pd.DataFrame) -> None:
@@ -450,9 +451,3 @@ def _order(group: Int, start: Int) -> NDArray[np.integer] | None:
 def _ordered(group: Int, start: Int) -> bool:
     step = np.diff(group)
     return bool(((step > 0) | ((step == 0) & (np.diff(start) >= 0))).all())
-
-
-def _pairs(frame: pd.DataFrame) -> Int:
-    """Return one integer per rank and GPU that sorts like the pair."""
-    rank, gpu = (frame[column].to_numpy(np.int64) for column in ("rank", "gpu"))
-    return np.asarray(rank * 2**32 + gpu, np.int64)

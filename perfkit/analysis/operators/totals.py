@@ -29,7 +29,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import THREAD, Placed, numbered_together, on_one_axis, placed, started_by, where
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.grouping import numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, last_open, maxima
 from perfkit.tables import API_CALLS, KERNELS, OPS
 
@@ -110,12 +110,18 @@ def launching(ops: pd.DataFrame, operations: pd.DataFrame, api_calls: pd.DataFra
 
 def parents(ops: pd.DataFrame) -> Int:
     """Return the row of the operator that encloses each operator, -1 at the top or where it is not in the table."""
-    rank, op, parent = (ops[column].to_numpy(np.int64) for column in ("rank", "op", "parent"))
-    span = int(max(op.max(initial=0), parent.max(initial=0))) + 1
-    order = np.argsort(rank * span + op, kind="stable")
-    key, wanted = (rank * span + op)[order], rank * span + parent
-    place = np.minimum(np.searchsorted(key, wanted), len(key) - 1)
-    return np.where((parent >= 0) & (key[place] == wanted), order[place], -1)
+    return rows_of(ops, ops["rank"].to_numpy(np.int64), ops["parent"].to_numpy(np.int64))
+
+
+def rows_of(ops: pd.DataFrame, rank: Int, op: Int) -> Int:
+    """Return the row in OPS of each operator (`rank`, `op`), -1 where it is not there."""
+    ranks, numbers = (ops[column].to_numpy(np.int64) for column in ("rank", "op"))
+    span = int(max(numbers.max(initial=0), op.max(initial=0))) + 1
+    key, wanted = ranks * span + numbers, rank * span + op
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], wanted)
+    there = (np.append(key[order], -1)[place] == wanted) & (op >= 0)
+    return np.where(there, np.append(order, -1)[place], -1)
 
 
 def enclosing(parent: Int, row: Int) -> Iterator[tuple[Int, Int]]:
@@ -212,10 +218,7 @@ def launched(
     """
     _, row = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = cut(kernels.rename(columns={"name": "kernel"}).assign(operator=named(ops, row)), window)
-    names, group = numbered(inside, ["operator", "kernel"])
-    table = names.join(in_unit(grouped(inside["dur_ns"].to_numpy(), group, len(names)), "ns"))
-    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
-    return ranked(table, "total_ns", ["operator", "kernel"])
+    return totals(inside, ["operator", "kernel"])
 
 
 def lines(python_calls: pd.DataFrame, moments: pd.DataFrame) -> pd.Categorical:
