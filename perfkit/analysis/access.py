@@ -21,6 +21,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit import names
+from perfkit.analysis.causes import where
 from perfkit.analysis.kernels import Float, first, wide
 from perfkit.analysis.roofline import speed_of_light
 from perfkit.analysis.warps import main_stall
@@ -161,23 +162,17 @@ def _over(part: Float, whole: Float) -> Float:
 
 
 TARGET_VERDICTS = ("met", "missed", "not applicable", "not measured")
-TARGETS = {
-    "sm_throughput": 0.80,
-    "tensor_use": 0.85,
-    "dram_throughput": 0.75,
-    "l2_hit": 0.50,
-    "occupancy": 0.50,
-    "largest_stall": 0.30,  # CPIStall of Nsight Compute
+# Each with the section of Nsight Compute that measures it.
+_TARGETS = {
+    "sm_throughput": (0.80, "SpeedOfLight"),
+    "tensor_use": (0.85, "ComputeWorkloadAnalysis"),
+    "dram_throughput": (0.75, "SpeedOfLight"),
+    "l2_hit": (0.50, "MemoryWorkloadAnalysis"),
+    "occupancy": (0.50, "Occupancy"),
+    "largest_stall": (0.30, "WarpStateStats"),  # CPIStall of Nsight Compute
 }
+TARGETS = {name: target for name, (target, _) in _TARGETS.items()}
 NAMES = list(TARGETS)
-RECORD = {
-    "sm_throughput": "ncu --section SpeedOfLight",
-    "tensor_use": "ncu --section ComputeWorkloadAnalysis",
-    "dram_throughput": "ncu --section SpeedOfLight",
-    "l2_hit": "ncu --section MemoryWorkloadAnalysis",
-    "occupancy": "ncu --section Occupancy",
-    "largest_stall": "ncu --section WarpStateStats",
-}
 MATRIX_PRODUCTS = ("gemm", "convolution")
 _WAVES = "launch__waves_per_multiprocessor"
 _PLAUSIBLE = 1.1  # counters of several passes may pass 100 % by a little
@@ -263,17 +258,18 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
 
 def _applies(launches: pd.DataFrame, limit: Objects) -> Bools:
     """Return for each launch and check whether its target is meant for that launch."""
-    family = {name: names.family(str(name)) for name in launches["full_name"].cat.categories}
     applies = np.ones((len(launches), len(NAMES)), bool)
-    product = launches["full_name"].astype("object").map(family).isin(MATRIX_PRODUCTS)
-    applies[:, NAMES.index("tensor_use")] = product.to_numpy()
+    is_product = where(launches["full_name"], lambda name: names.family(name) in MATRIX_PRODUCTS)
+    applies[:, NAMES.index("tensor_use")] = is_product
     applies[:, NAMES.index("dram_throughput")] = np.isin(limit.astype(str), ["memory", "not measured"])
     return applies
 
 
 def _details(verdict: NDArray[np.str_], limit: Objects, reason: pd.Series) -> Objects:
     """Return what a person asks next: which stall, why not, or how to measure it."""
-    details = np.where(verdict == "not measured", [f"record with `{command}`" for command in RECORD.values()], "")
+    details = np.where(
+        verdict == "not measured", [f"record with `ncu --section {section}`" for _, section in _TARGETS.values()], ""
+    )
     details = details.astype(object)
     stall, tensor, dram = (NAMES.index(name) for name in ("largest_stall", "tensor_use", "dram_throughput"))
     details[:, stall] = np.where(reason == "", details[:, stall], reason)

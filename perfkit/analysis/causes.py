@@ -218,7 +218,8 @@ def _explained(
         (named, name, MPI.match),
         (in_system, tables[2]["name"], bool),
     ):
-        of_detail = _cover(intervals, names, fulfils)
+        keep = where(names, fulfils)[intervals.row]
+        of_detail = union(intervals.start[keep], intervals.end[keep])
         cover = merge(cover, of_detail)
         inside.append(covered(cover, first, last) if len(of_detail.start) else inside[-1])
     parts = np.diff(np.vstack([*inside, called - start]), axis=0)
@@ -241,12 +242,6 @@ def _between(frame: pd.DataFrame, thread: Int, low: int, high: int, near: Window
     start, dur = (np.asarray(columns[name]) for name in ("start_ns", "dur_ns"))
     rows = np.flatnonzero((start < near[1]) & (start + dur > near[0]))
     return pd.DataFrame({name: column.take(rows) for name, column in columns.items()}), thread[part][rows] - low
-
-
-def _cover(intervals: Placed, names: pd.Series, fulfils: Callable[[str], object]) -> Intervals:
-    """Return the time covered by the intervals whose name fulfils a condition."""
-    keep = where(names, fulfils)[intervals.row]
-    return union(intervals.start[keep], intervals.end[keep])
 
 
 def migrated(copies: pd.DataFrame) -> pd.Series:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -106,6 +106,12 @@ def _of_sorted(values: Values, count: Int) -> dict[str, Values]:
     low, high = values[first + (count - 1) // 2], values[first + count // 2]
     middle = {"mean": total / count, "median": low + (high - low) / 2}
     return {"total": total, **middle, "min": values[first], "max": values[last], "std": std}
+
+
+def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[Any]:
+    """Return values[first:stop] joined by `how` for each of these ranges; of an empty range anything."""
+    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
+    return np.asarray(how.reduceat(np.append(values, 0), np.stack([first, stop], axis=1).ravel())[::2])
 
 
 def in_unit(statistics: pd.DataFrame, unit: str) -> pd.DataFrame:

@@ -267,7 +267,9 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     """
     call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     (stream,) = numbered_together([kernels], STREAM_KEYS)
-    leading = _first_of_launch(kernels, call)
+    device = devices(kernels)[1][0]
+    again = pd.Index(device * (int(call.max(initial=0)) + 1) + call).duplicated()
+    leading = np.flatnonzero((call < 0) | ~again)  # the first of its launch on its device, or without a call
     launched = leading[call[leading] >= 0]
     time = np.r_[api_calls["start_ns"].to_numpy()[call[launched]], kernels["start_ns"].to_numpy()[leading]]
     step = np.repeat([1, -1], [len(launched), len(leading)])
@@ -278,13 +280,6 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     row[stream] = np.arange(len(stream))
     steps = kernels[STREAM_KEYS].take(row[of]).reset_index(drop=True)
     return _within(steps.assign(time_ns=time, depth=depth, complete=~negative[of]), of, window)
-
-
-def _first_of_launch(kernels: pd.DataFrame, call: Int) -> Int:
-    """Return the rows of the kernels that are the first of their launch on their device, or have no call."""
-    device = devices(kernels)[1][0]
-    again = pd.Index(device * (int(call.max(initial=0)) + 1) + call).duplicated()
-    return np.flatnonzero((call < 0) | ~again)
 
 
 def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:

@@ -24,7 +24,7 @@ import numpy as np
 import pandas as pd
 
 from perfkit.analysis.causes import Axis, members, started_by, where
-from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked
+from perfkit.analysis.grouping import grouped, in_unit, numbered, over, ranked
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, tiles
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
@@ -191,11 +191,11 @@ def bins(timeline: pd.DataFrame, *, bins: int = 500, window: Window | None = Non
     index, (group,) = devices(levels)
     device, at, begin, end = _runs(group, time, edges)
     allocated, reserved = levels["allocated_bytes"].to_numpy(), levels["reserved_bytes"].to_numpy("int64", na_value=-1)
-    most = _over(np.maximum, reserved, begin, end)
+    most = over(np.maximum, reserved, begin, end)
     table = index.take(device).reset_index(drop=True).assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
     return table.assign(
-        min_allocated_bytes=_over(np.minimum, allocated, begin, end),
-        max_allocated_bytes=_over(np.maximum, allocated, begin, end),
+        min_allocated_bytes=over(np.minimum, allocated, begin, end),
+        max_allocated_bytes=over(np.maximum, allocated, begin, end),
         max_reserved_bytes=pd.arrays.IntegerArray(most, most < 0),
     )
 
@@ -211,12 +211,6 @@ def _runs(group: Int, time: Int, edges: Int) -> tuple[Int, Int, Int, Int]:
     # The level before the bin holds in it, unless another one begins with the bin.
     replaced = (begin < end) & (np.append(time, 0)[begin] == edges[at])
     return device, at, begin - ((wanted > lowest[device]) & ~replaced), end
-
-
-def _over(extreme: np.ufunc, values: Int, begin: Int, end: Int) -> Int:
-    """Return the extreme of values[begin:end] for each of these ranges, none of them empty."""
-    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
-    return np.asarray(extreme.reduceat(np.append(values, 0), np.stack([begin, end], axis=1).ravel())[::2], np.int64)
 
 
 def copied(

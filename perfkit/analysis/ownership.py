@@ -87,7 +87,8 @@ class Owners:
         python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
         launches = np.flatnonzero(np.bincount(call[call >= 0], minlength=len(api_calls)))
         calls = api_calls[PLACE[:4]].take(launches)
-        moments = [calls, calls if by == "operator" else _main(calls)]
+        # On Linux the number of the main thread is that of the process.
+        moments = [calls, calls if by == "operator" else calls.assign(thread=calls["process"])]
         if by in ("module", "line"):
             moments.insert(1, _forward(ops, calls))
         frames, layers = _frames(by, ranges, ops, python_calls)
@@ -176,11 +177,6 @@ class Owners:
             "inclusive_ns": np.r_[whole[some], lost[1]],
         }
         return pd.DataFrame(columns)
-
-
-def _main(calls: pd.DataFrame) -> pd.DataFrame:
-    """Return the same moments on the main thread: on Linux its number is that of the process."""
-    return calls.assign(thread=calls["process"])
 
 
 def _forward(ops: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:

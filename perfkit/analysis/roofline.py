@@ -218,7 +218,10 @@ def flops(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
     parts = _parts(launches, counters)
     total = parts.sum(axis=1)
     split = parts.div(total.where(total > 0), axis=0).mul(counted, axis=0).fillna(0.0)
-    named = _operand_precision(launches).where(~(total > 0) & (counted > 0))
+    # A kernel's name tells the type where no counter does: `tensor` if it tells none that has a tensor peak.
+    decoded = {name: f"{names.decode(str(name)).precision}_tensor" for name in launches["full_name"].cat.categories}
+    known = {name: roof for name, roof in decoded.items() if roof in PRECISIONS}
+    named = launches["full_name"].astype("object").map(known).fillna(UNKNOWN).where(~(total > 0) & (counted > 0))
     for precision in sorted(named.dropna().unique()):
         of_name = counted.where(named == precision, 0.0)
         split[precision] = of_name + split[precision] if precision in split else of_name
@@ -233,13 +236,6 @@ def _parts(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
             values = wide(launches, counters, [metric for each in recorded.values() for metric in each]).fillna(0.0)
             return pd.DataFrame({name: values[list(each)].sum(axis=1) for name, each in recorded.items()})
     return pd.DataFrame(index=launches.index)
-
-
-def _operand_precision(launches: pd.DataFrame) -> pd.Series:
-    """Return the precision that each kernel's name tells, `tensor` where it tells none that has a tensor peak."""
-    decoded = {name: f"{names.decode(str(name)).precision}_tensor" for name in launches["full_name"].cat.categories}
-    precision = {name: roof for name, roof in decoded.items() if roof in PRECISIONS}
-    return launches["full_name"].astype("object").map(precision).fillna(UNKNOWN)
 
 
 def points(launches: pd.DataFrame, counters: pd.DataFrame | None = None, *, by: str = "launch") -> pd.DataFrame:

@@ -32,7 +32,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import members, started_by, where
-from perfkit.analysis.grouping import grouped, numbered
+from perfkit.analysis.grouping import grouped, numbered, over
 from perfkit.analysis.intervals import Int, Window, cut, total, union
 from perfkit.schema import Column, Table
 from perfkit.tables import API_CALLS, DUR, KERNELS, RANGES, RANK, START
@@ -352,7 +352,7 @@ def bounds(start: Int, end: Int, first: Int, stop: Int) -> tuple[Int, Int]:
     if not len(first):
         return first, stop
     begin = start[first]
-    finish = np.maximum.reduceat(np.append(end, 0), np.c_[first, stop].ravel())[::2]
+    finish = over(np.maximum, end, first, stop)
     finish[:-1] = np.where(stop[:-1] == first[1:], begin[1:], np.minimum(finish[:-1], begin[1:]))
     return begin, finish
 

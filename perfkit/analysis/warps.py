@@ -215,7 +215,10 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     table["resident_blocks"] = smallest
     table["limiter"] = _limiter(of_sm, smallest)
     waves = _float(launches["grid_blocks"]) / _positive(smallest * offered["sms"].to_numpy())
-    table["waves"] = _waves(waves, metrics["launch__waves_per_multiprocessor"].to_numpy())
+    # The measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing.
+    printed = metrics["launch__waves_per_multiprocessor"].to_numpy()
+    same = (np.abs(waves - printed) <= _ROUNDED) | np.isnan(printed)
+    table["waves"] = np.where(same, waves, _positive(printed))
     table["tail_frac"] = np.ceil(table["waves"]) - table["waves"]
     return table
 
@@ -279,12 +282,6 @@ def _limiter(of_sm: pd.DataFrame, smallest: Float) -> pd.Series:
         at = of_sm[limit].to_numpy() == smallest
         named[at] += np.where(named[at] == "", "", ", ") + str(limit).replace("_", " ")
     return pd.Series(named, dtype="string").mask(np.isnan(smallest))
-
-
-def _waves(computed: Float, measured: Float) -> Float:
-    """Return the measured waves, with all their digits where the rule gives the same; a printed 0.00 says nothing."""
-    same = np.abs(computed - measured) <= _ROUNDED
-    return np.where(same | np.isnan(measured), computed, _positive(measured))
 
 
 def _positive(values: Float) -> Float:

@@ -16,8 +16,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis.causes import Axis, covered
+from perfkit.analysis.grouping import over
 from perfkit.analysis.intervals import Int, Intervals, Window, devices, ends, intersect, total, union
-from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, held, of_each, over, readings
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, as_of, held, of_each, readings
 from perfkit.errors import PerfkitError
 from perfkit.format import duration
 from perfkit.tables import KERNELS

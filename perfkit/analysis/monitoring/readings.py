@@ -146,12 +146,6 @@ def of_each(over: np.ufunc, found: Readings, value: NDArray[Any]) -> NDArray[Any
     return np.asarray(over.reduceat(value, found.first) if len(found.first) else value)
 
 
-def over(how: np.ufunc, values: NDArray[Any], first: Int, stop: Int) -> NDArray[Any]:
-    """Return values[first:stop] joined by `how` for each of these ranges; of an empty range anything."""
-    # reduceat answers for what lies between two ranges as well; 0 stands behind the last value for its end.
-    return np.asarray(how.reduceat(np.append(values, 0), np.stack([first, stop], axis=1).ravel())[::2])
-
-
 def wide(found: Readings, values: Float, metrics: tuple[str, ...]) -> pd.DataFrame:
     """Return a value per series with one row per device (index rank, gpu) and one column per metric, NaN where none."""
     table = found.series.astype({"metric": object}).assign(value=values)

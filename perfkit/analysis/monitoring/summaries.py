@@ -7,18 +7,9 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
+from perfkit.analysis.grouping import over
 from perfkit.analysis.intervals import Int, Window
-from perfkit.analysis.monitoring.readings import (
-    DEVICE,
-    Float,
-    Readings,
-    means,
-    of_each,
-    over,
-    readings,
-    stretches,
-    wide,
-)
+from perfkit.analysis.monitoring.readings import DEVICE, Float, Readings, means, of_each, readings, stretches, wide
 
 PERCENTILES = {"p5": 0.05, "p50": 0.5, "p95": 0.95}
 BUSY = ("gpu_busy_frac", "graphics_active_frac")
