@@ -315,12 +315,11 @@ def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", DATABASES)
-@pytest.mark.parametrize("by", ["function", "module", "file", "kind"])
-def test_functions_add_up_to_the_roots(profiles: Path, name: str, by: str) -> None:
+def test_functions_add_up_to_the_roots(profiles: Path, name: str) -> None:
     """Exclusive values by function are the total again, for every metric of the database."""
     run, truth = opened(profiles, name)
     for metric, total in truth["total"].items():
-        found = paths.exclusive(run.calltree, run.call_metrics, metric=metric.partition(" (")[0], by=by)
+        found = paths.exclusive(run.calltree, run.call_metrics, metric=metric.partition(" (")[0])
         assert pytest.approx(total, rel=1e-9) == found["exclusive"].sum(), metric
 
 

@@ -73,12 +73,6 @@ def test_lines_loops_and_instructions_belong_to_their_function() -> None:
     metrics = call_metrics(*((node, "GPUOP", "s", below[node], own.get(node, 0.0)) for node in below))
     found = paths.exclusive(tree, metrics, metric="GPUOP")
     assert [("f", 9.0, 3), ("<gpu copy>", 1.0, 1)] == values(found, "name", "exclusive", "count")
-    by_file = paths.exclusive(tree, metrics, metric="GPUOP", by="file")
-    assert [("f.c", 7.0), ("g.h", 2.0), (pd.NA, 1.0)] == values(by_file, "name", "exclusive")
-    by_kind = paths.exclusive(tree, metrics, metric="GPUOP", by="kind")
-    assert [("instruction", 4.0), ("loop", 3.0), ("line", 2.0), ("gpu_operation", 1.0)] == values(
-        by_kind, "name", "exclusive"
-    )
 
 
 def test_functions_of_one_name_in_two_places_stay_apart() -> None:
@@ -127,9 +121,6 @@ def test_threads_by_hand() -> None:
         found, "thread", "entry", "value", "share_frac", "times_mean"
     )[:2]
     assert [3, 0.0, 0.0] == found.loc[2, ["thread", "value", "times_mean"]].tolist()
-    per_entry = paths.threads(who, did, metric="CPUTIME", by="entry").set_index(["entry", "thread"])
-    assert 1.0 == per_entry.loc[(MAIN, 2), "times_mean"]
-    assert 2 / 1.5 == per_entry.loc[(WORKER, 1), "times_mean"]
 
 
 def test_a_second_rank_changes_nothing_in_the_first() -> None:
@@ -181,14 +172,10 @@ def test_wrong_arguments() -> None:
     """What is not one of the legal values is refused with them."""
     with pytest.raises(ValueError, match=r"metric: 'time' is not one of .'CPUTIME', 'GKER'"):
         paths.exclusive(TREE, METRICS, metric="time")
-    with pytest.raises(ValueError, match=r"by: 'node' is not one of .'function', 'module', 'file', 'kind'"):
-        paths.exclusive(TREE, METRICS, metric="GKER", by="node")
     with pytest.raises(ValueError, match=r"entry: 'main' is not one of .'application thread', 'main thread'"):
         paths.hot_path(TREE, METRICS, metric="GKER", entry="main")
     with pytest.raises(ValueError, match="at_least: 50 is not within 0 to 1"):
         paths.hot_path(TREE, METRICS, metric="GKER", at_least=50)
-    with pytest.raises(ValueError, match=r"by: 'rank' is not one of .'thread', 'entry'"):
-        paths.threads(THREADS.empty(), THREAD_METRICS.empty(), metric="GKER", by="rank")
 
 
 def test_wrong_tables() -> None:
@@ -319,10 +306,7 @@ def test_the_order_of_numbers_does_not_matter(seed: int) -> None:
     ]
     new = {int(numbers[node]): value for node, value in own.items()}
     one, other = (calltree(*rows), metrics_of(rows, own)), (calltree(*renamed), metrics_of(renamed, new))
-    for by in ("function", "file"):
-        pd.testing.assert_frame_equal(
-            paths.exclusive(*one, metric="CPUTIME", by=by), paths.exclusive(*other, metric="CPUTIME", by=by)
-        )
+    pd.testing.assert_frame_equal(paths.exclusive(*one, metric="CPUTIME"), paths.exclusive(*other, metric="CPUTIME"))
     pd.testing.assert_frame_equal(paths.inclusive(*one), paths.inclusive(*other))
 
 

@@ -60,14 +60,14 @@ TOTALS = Table(
 )
 EXCLUSIVE = Table(
     "EXCLUSIVE",
-    "a metric in a function, module, source file or kind of context alone",
+    "a metric in a function alone",
     (
         RANK,
-        Column("name", "string", "function, module, file or kind; NA where unknown"),
-        Column("kind", "category", "function, gpu_operation or entry; missing unless by function"),
-        Column("file", "string", "source file of the function; NA where unknown and unless by function"),
-        Column("line", "Int64", "line where the function is defined; NA where unknown and unless by function"),
-        Column("module", "string", "load module of the function; NA where unknown and unless by function"),
+        Column("name", "string", "function; NA where unknown"),
+        Column("kind", "category", "function, gpu_operation or entry"),
+        Column("file", "string", "source file of the function; NA where unknown"),
+        Column("line", "Int64", "line where the function is defined; NA where unknown"),
+        Column("module", "string", "load module of the function; NA where unknown"),
         UNIT,
         Column("count", "int64", "contexts with a value"),
         Column("exclusive", "float64", "sum of their exclusive values"),
@@ -90,12 +90,7 @@ BY_THREAD = Table(
     ),
     ("rank", "thread", "entry"),
 )
-BY = {
-    "function": ["rank", "kind", "name", "file", "line", "module"],
-    "module": ["rank", "module"],
-    "file": ["rank", "file"],
-    "kind": ["rank", "kind"],
-}
+FUNCTION = ["rank", "kind", "name", "file", "line", "module"]
 
 
 def recorded(metrics: pd.DataFrame) -> list[str]:
@@ -143,25 +138,21 @@ def inclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFram
     return TOTALS.make(keys.assign(share_frac=_share(keys["inclusive"].to_numpy(), total)))
 
 
-def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str, by: str = "function") -> pd.DataFrame:
+def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return where a metric's values arose: in each function itself, without what it calls.
 
     exclusive = sum of the exclusive values of the function's contexts and of the lines, loops and instructions in them.
-    The sum over all rows is the total at the roots. `by` is "function"; "module" of the function; "file": a context's
-    own source file, else its function's; or "kind" of the context itself. ValueError for another one, or a metric that
-    `call_metrics` lacks.
+    The sum over all rows is the total at the roots. ValueError for a metric that `call_metrics` lacks.
 
     EXCLUSIVE is by rank, then falling value, ties by name; `count` is of contexts with a value other than 0;
     `share_frac` of the total at the roots of the rank, NaN where that is 0.
     """
-    if by not in BY:
-        raise ValueError(f"by: {by!r} is not one of {list(BY)}")
     values = measured(calltree, call_metrics, metric)
     parent = parents(calltree)
-    owner = within(calltree, parent)[values.row] if by in ("function", "module") else values.row
+    owner = within(calltree, parent)[values.row]
     count = np.bincount(owner, values.exclusive != 0, len(parent)).astype(np.int64)
     used = np.flatnonzero(count)
-    keys, group = _labelled(calltree, parent, used, by)
+    keys, group = numbered(calltree[FUNCTION].iloc[used].reset_index(drop=True), FUNCTION)
     keys["count"] = np.bincount(group, count[used], len(keys)).astype(np.int64)
     own = np.bincount(owner, values.exclusive, len(parent))[used]
     keys["exclusive"] = np.bincount(group, own, len(keys)).astype(np.float64, copy=False)
@@ -173,44 +164,24 @@ def exclusive(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
     return table.sort_values(["rank", "exclusive"], ascending=[True, False], kind="stable").reset_index(drop=True)
 
 
-def _labelled(calltree: pd.DataFrame, parent: Int, rows: Int, by: str) -> tuple[pd.DataFrame, Int]:
-    """Return what the values of `rows` are summed by, as columns of EXCLUSIVE, and the group of each row."""
-    labels = calltree[BY[by]].iloc[rows].reset_index(drop=True)
-    if by == "file":
-        inside = text(calltree["file"], within(calltree, parent)[rows])
-        labels = labels.assign(file=labels["file"].astype("string").fillna(inside))
-    keys, group = numbered(labels, BY[by])
-    if by != "function":
-        keys = keys.rename(columns={by: "name"})
-    return keys.reindex(columns=EXCLUSIVE.column_names), group
-
-
-def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str, by: str = "thread") -> pd.DataFrame:
+def threads(threads: pd.DataFrame, thread_metrics: pd.DataFrame, *, metric: str) -> pd.DataFrame:
     """Return how much of a metric each thread did, and how uneven that is.
 
-    times_mean = value / mean over the threads of its rank (and entry) that did something; the largest of them is the
-    imbalance, maximum over mean.
+    times_mean = value / mean over the threads of its rank that did something; the largest of them is the imbalance,
+    maximum over mean. `metric` is one of `thread_metrics`, else ValueError.
 
-    `metric`: A metric of `thread_metrics`, else ValueError.
-    `by`: "thread": a row per thread, those too that did nothing; "entry": a row per thread and entry point below which
-    it did something; else ValueError.
-
-    BY_THREAD, by rank, then falling value; `share_frac` of the rank's (and entry's) sum, NaN, as `times_mean`, where
-    nothing was recorded at all.
+    BY_THREAD, a row per thread, those too that did nothing, by rank, then falling value; `share_frac` of the rank's
+    sum, NaN, as `times_mean`, where nothing was recorded at all.
     """
-    if by not in ("thread", "entry"):
-        raise ValueError(f"by: {by!r} is not one of ['thread', 'entry']")
     THREADS.check(threads)
     values = of_metric(THREAD_METRICS.check(thread_metrics), metric).astype({"entry": "string"})
-    keys, together = ["rank", "thread"], ["rank"] if by == "thread" else ["rank", "entry"]
+    keys = ["rank", "thread"]
     parts = values.groupby([*keys, "entry"], as_index=False)[["inclusive"]].sum().rename(columns={"inclusive": "value"})
-    if by == "thread":
-        largest = parts.sort_values("value", ascending=False, kind="stable").drop_duplicates(keys)[[*keys, "entry"]]
-        parts = parts.groupby(keys, as_index=False)[["value"]].sum().merge(largest, on=keys)
-    labels = threads[[*keys, "kind", "name"]]
-    table = labels.merge(parts, on=keys, how="left" if by == "thread" else "inner")
+    largest = parts.sort_values("value", ascending=False, kind="stable").drop_duplicates(keys)[[*keys, "entry"]]
+    parts = parts.groupby(keys, as_index=False)[["value"]].sum().merge(largest, on=keys)
+    table = threads[[*keys, "kind", "name"]].merge(parts, on=keys, how="left")
     table["value"] = table["value"].astype("float64").fillna(0.0)
-    did = table["value"].where(table["value"] != 0).groupby([table[key] for key in together])
+    did = table["value"].where(table["value"] != 0).groupby(table["rank"])
     table["share_frac"] = _share(table["value"].to_numpy(), did.transform("sum").to_numpy("float64"))
     table["times_mean"] = _share(table["value"].to_numpy(), did.transform("mean").to_numpy("float64"))
     table = BY_THREAD.make(table)
