@@ -321,7 +321,6 @@ def _bar(label: str) -> Iterator[Callable[[int, int, str], None]]:
 
 
 def _left(begun: float, done: int, of: int) -> str:
-    """Return the time that is left, from the time that the steps took so far."""
     passed = time.monotonic() - begun
     return f"{passed:.0f} s, about {passed / done * (of - done):.0f} s left" if done < of else f"{passed:.0f} s in all"
 
@@ -452,7 +451,6 @@ def record_prometheus(url: str, start: float, end: float | None, step: float, ma
 
 
 def _fail(problem: str) -> NoReturn:
-    """Print a problem and exit with status 2."""
     with suppress(OSError):  # a terminal that is closed
         if problem:
             click.echo(f"perfkit: {elided(problem, LONGEST)}", err=True)

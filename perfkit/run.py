@@ -183,7 +183,7 @@ class Run:
         """
         holders = ordered(p.reader for p in self.profiles if "KERNELS" in p.loaders)[:1]
         placed = zip(self.profiles, self._placed[0], strict=True)
-        parts = [(p, partial(_numbered, at, _ranks_inside(at))) for p, at in placed if p.reader in holders]
+        parts = [(p, partial(_numbered, at, "KERNELS" in at.ranked)) for p, at in placed if p.reader in holders]
         result = map_reduce(
             parts,
             lambda part: with_ranks(reduction(part[0]), part[1], self._shifts[id(part[0])]),
@@ -321,10 +321,6 @@ class Run:
 def _numbered(place: Place, is_inside: bool, rank: int) -> int:
     """Return the rank of the run for a rank inside a file."""
     return rank + place.shift if is_inside else place.first
-
-
-def _ranks_inside(place: Place) -> bool:
-    return "KERNELS" in place.ranked
 
 
 def _renumbered(parts: list[pd.DataFrame]) -> list[pd.DataFrame]:

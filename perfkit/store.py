@@ -253,7 +253,6 @@ def _written(task: _Task) -> bool:
 
 
 def _write(source: cache.Source, task: _Task, folder: Path) -> None:
-    """Write the tables of a file, its figures, and last its manifest."""
     profile = source.profile()
     rows: dict[str, int] = {}
     doubts: dict[str, list[str]] = {}

@@ -271,13 +271,10 @@ def _again(module: ModuleType, path: Path) -> Iterator[str]:
     before = _contents(path.parent)
     first, second = (_attempt(lambda: _frames(module.read(path))) for _ in range(2))
     if isinstance(first, dict) and isinstance(second, dict):
-        yield from (f"{name} differs when it is read again" for name in first if not _same(first, second, name))
+        differing = (name for name, frame in first.items() if not frame.equals(second.get(name)))
+        yield from (f"{name} differs when it is read again" for name in differing)
     if before != _contents(path.parent):
         yield "reading changes the file, its time stamp, or leaves a file next to it"
-
-
-def _same(first: dict[str, pd.DataFrame], second: dict[str, pd.DataFrame], name: str) -> bool:
-    return name in second and first[name].equals(second[name])
 
 
 def _frames(profile: Profile) -> dict[str, pd.DataFrame]:
@@ -285,12 +282,10 @@ def _frames(profile: Profile) -> dict[str, pd.DataFrame]:
 
 
 def _told(profile: Profile) -> tuple[dict[str, pd.DataFrame], set[str]]:
-    """Return the tables of a profile and its notes."""
     return _frames(profile), {*profile.notes, *profile.doubts}
 
 
 def _contents(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return time stamp and a hash of every file in a folder."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     return {str(path): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest()) for path in files}
 

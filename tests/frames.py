@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from perfkit.tables import API_CALLS, COPIES, KERNELS, OS_CALLS, RANGES
@@ -75,3 +76,9 @@ def ranges(*spans: dict[str, Any]) -> pd.DataFrame:
 def tuples(frame: pd.DataFrame, *columns: str) -> list[tuple[Any, ...]]:
     """The rows of some columns as tuples."""
     return list(frame[[*columns]].itertuples(index=False, name=None))
+
+
+def unpacked(part: dict[str, Any]) -> pd.DataFrame:
+    """The columns that travel as bytes."""
+    values = np.frombuffer(part["data"], np.float64).reshape(len(part["columns"]), -1)
+    return pd.DataFrame(dict(zip(part["columns"], values, strict=True)))

@@ -61,7 +61,6 @@ def families(frame: pd.DataFrame, *, per: str = "step", title: str = "") -> alt.
 
 
 def _moved(before: float, after: float, per: str) -> str:
-    """Say how the kernel time of all families changed."""
     times = f"from {duration(before)} to {duration(after)}"
     if before <= 0 or abs(after / before - 1) < 0.005:
         return f"Kernel time per {per} stays at {duration(after)}" if before else f"Kernel time per {per}: {times}"
@@ -126,14 +125,12 @@ def _ranges(rows: pd.DataFrame, label: str) -> pd.DataFrame:
 
 
 def _spoken(ratio: float, low: float, high: float) -> str:
-    """Return a ratio and its interval as text."""
     if math.isnan(low):
         return f"{number(ratio)} (no interval)"
     return f"{number(ratio)} ({number(low)} to {'∞' if math.isinf(high) else number(high)})"
 
 
 def _marks(drawn: pd.DataFrame) -> list[alt.Chart]:
-    """Return a line at 1, the intervals, the ratios, and both in words."""
     reach = max(drawn["high"].max(), 1 / drawn["low"].min(), 1.02)
     scale = alt.Scale(type="log", domain=[reach**-1.08, reach**2.2], nice=False)
     axis = alt.Axis(format="~r", tickCount=6)
@@ -176,7 +173,6 @@ def steps(ledger: pd.DataFrame, *, of: str = WHOLE, title: str = "") -> alt.Laye
 
 
 def _whole(runs: pd.DataFrame) -> str:
-    """Say what all changes did together."""
     first, last = float(runs["step_ns"].iloc[0]), float(runs["step_ns"].iloc[-1])
     if len(runs) == 1:
         return f"One run, whose steps take {duration(first)}"
@@ -221,7 +217,6 @@ def _labels(labels: pd.Series) -> list[str]:
 
 
 def _bars(drawn: pd.DataFrame, of: str) -> list[alt.Chart]:
-    """Return the bars, the intervals of the times, and the figures."""
     drawn = drawn.assign(verdict=drawn["verdict"].replace(WHOLE, of))
     room = alt.Scale(domain=[0, 1.45 * float(drawn["right"].max())], nice=False)
     title = f"{of} ({drawn['symbol'].iloc[0]})"
@@ -276,7 +271,6 @@ def _shares(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _stacks(drawn: pd.DataFrame, what: str) -> list[alt.Chart]:
-    """Return the bars and their figures."""
     scale = alt.Scale(domain=[0, 1.3], nice=False)
     axis = alt.Axis(format="%", values=[0, 0.2, 0.4, 0.6, 0.8, 1])
     begin, end = (alt.X(f"{side}:Q", title=f"{what} (%)", scale=scale, axis=axis) for side in ("begin", "end"))

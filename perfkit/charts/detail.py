@@ -174,18 +174,11 @@ def _packed(columns: dict[str, Any]) -> Drawing:
     }
 
 
-def unpacked(part: Drawing) -> pd.DataFrame:
-    """Return the columns that travel as bytes."""
-    values = np.frombuffer(part["data"], np.float64).reshape(len(part["columns"]), -1)
-    return pd.DataFrame(dict(zip(part["columns"], values, strict=True)))
-
-
 def _milli(values: NDArray[np.float64]) -> _NUMBERS:
     return np.rint(values * MILLI).astype(np.int64)
 
 
 def _line(lane: int, rows: pd.DataFrame, first: int) -> Drawing:
-    """Return a metric over time, and the value at the top of its lane."""
     columns = {"s": rows["start_ns"] - first, "low": rows["min"], "mean": rows["mean"], "high": rows["max"]}
     return {"lane": lane, "top": float(rows["max"].max()), "points": _packed(columns)}
 
@@ -214,7 +207,6 @@ def _stacked(bins: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
 
 
 def _spans(spans: pd.DataFrame, first: int, names: _Names) -> dict[str, Any]:
-    """Return the operations as rectangles; nested ones lie below the one around them."""
     return {
         "s": spans["start_ns"].to_numpy(np.int64) - first,
         "d": spans["dur_ns"].to_numpy(np.int64),

@@ -262,7 +262,6 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
 
 
 def _names(bars: pd.DataFrame, context: pd.DataFrame, *, several: bool) -> list[str]:
-    """Return full names; roots with their rank where there are several."""
     names = context["name"].astype(str)
     rows = zip(names, context["kind"], context["rank"], bars["context"], bars["contexts"], strict=True)
     return [
@@ -279,7 +278,6 @@ def _label(name: str, kind: str) -> str:
 
 
 def _places(bars: pd.DataFrame, context: pd.DataFrame) -> list[str]:
-    """Return the file and line of each bar's context; empty where unknown."""
     place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(context["line"].gt(0), "")
     return [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")]
 

@@ -146,12 +146,10 @@ def _labels(ends: pd.DataFrame, roofs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _text(rows: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> alt.Chart:
-    """Return text above and left of its place."""
     return theme.words(rows, *axes, alt.Text("label:N"), dx=-4, dy=-8, align="right")
 
 
 def _operations(drawn: pd.DataFrame, axes: tuple[alt.X, alt.Y]) -> list[alt.Chart]:
-    """Return the points, their names, and a line from each to its name."""
     data, (x, y) = inline(drawn), axes
     colour = alt.Color("family:N", scale=colours(FAMILY_COLOURS, {}, drawn["family"]), title=None)
     shown = hover("operation", ("intensity", "FLOP/byte", ",.4~g"), ("rate", "at most"), ("share", "of the peak"))

@@ -233,7 +233,6 @@ def framed(layers: Iterable[alt.Chart], name: str, height: int) -> alt.LayerChar
 
 
 def _said(shown: Panel) -> str:
-    """Return what a panel shows, and how high its limit is."""
     name, present = shown.quantity.name, shown.rows["metric"].unique()
     meaning = METRICS[present[0]] if len(present) == 1 else ""
     meaning = f"{name}: {meaning}" if name and meaning else name or meaning[:1].upper() + meaning[1:]

@@ -165,7 +165,6 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
 
 
 def _steps_notes(drawn: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
-    """Say how many steps there are, and which are not drawn."""
     every, ranks = measured["rank"].nunique(), drawn["rank"].nunique()
     steps = f"{duration(float(measured['dur_ns'].sum()))} in {len(measured):,} step{'s' * (len(measured) > 1)}"
     of_ranks = f" of {every} ranks" if every > 1 else ""
@@ -176,7 +175,6 @@ def _steps_notes(drawn: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
 
 
 def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:
-    """Return two rectangles per step, the wait below."""
     drawn = pd.DataFrame({"step": rows["step"], "share": rows["wait_frac"].map(percent)})
     wait = rows["wait_ns"]
     ends = [
@@ -192,7 +190,6 @@ def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:
 
 
 def _shares(rows: pd.DataFrame, scale: Unit) -> alt.Chart:
-    """Return the waiting share of each step above its column."""
     columns = {"step": rows["step"], "end": rows["dur_ns"] / scale.size, "share": rows["wait_frac"].map(percent)}
     return theme.words(pd.DataFrame(columns), _place(), alt.Y("end:Q"), alt.Text("share:N"), align="center", dy=-7)
 

@@ -193,7 +193,6 @@ def clocks(found: pd.DataFrame) -> list[Shown | str]:
 
 
 def _latest(met: pd.DataFrame) -> str:
-    """Say who comes last most often."""
     if not met["last_count"].any():
         return "All ranks come to every collective at once"
     row = met.iloc[met["last_frac"].argmax()]
@@ -226,7 +225,6 @@ def parts(breakdown: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 
 
 def _segments(seen: pd.DataFrame, scale: Unit) -> pd.DataFrame:
-    """Return one row per column and part that is not empty, one on the other."""
     ends = seen[list(PART_OF)].cumsum(axis=1)
     rows = [
         seen[["place", "name"]].assign(
@@ -297,7 +295,6 @@ def step_times(steps: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
 
 
 def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[str]:
-    """Say what a cell is, and which ranks lack steps."""
     words = f"the average of {many} steps" if many > 1 else ""
     if each > 1:
         words += f"{' of ' if words else ''}the rank furthest from the median of {each} neighbours"
@@ -309,7 +306,6 @@ def _of_cells(many: int, each: int, short: Sequence[int], ranks: int) -> list[st
 
 
 def _most_different(seen: pd.DataFrame) -> str:
-    """Say in which part the rows differ most."""
     spread = seen[list(PART_OF)].max() - seen[list(PART_OF)].min()
     column = str(spread.idxmax())
     part = KIND_NAMES[PART_OF[column]]

@@ -88,7 +88,6 @@ def _placed(points: pd.DataFrame, level: str) -> pd.DataFrame:
 
 
 def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
-    """Say how many rows are not drawn and why."""
     refused = int((points["bound"] == "refused").sum()) if "bound" in points else 0
     rest = len(points) - len(placed) - refused
     reasons = [f"{rest} without FLOP or bytes"] if rest else []
@@ -106,7 +105,6 @@ def _title(placed: pd.DataFrame) -> str:
 
 
 def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:
-    """Return what is drawn of each point, and what its tooltip says."""
     by_bound = "bound" in placed
     group = placed["bound" if by_bound else "family"].astype("string")
     lacking = pd.Series(np.nan, placed.index)

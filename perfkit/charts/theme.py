@@ -282,7 +282,6 @@ def width(rows: pd.DataFrame) -> int:
 
 
 def _counted(rows: pd.DataFrame) -> str:
-    """Return what tells the columns apart."""
     if not rows["rank"].duplicated().any():
         return "rank"
     return "rank · GPU" if (rows["rank"] != rows["rank"].iloc[0]).any() else "GPU"

@@ -206,7 +206,6 @@ def compared(
 
 
 def _step_ends(one: Side, how: Resampling) -> dict[str, Ends]:
-    """Return the intervals of the step times of one side, by the figure's id."""
     runs = compare.series(one.steps)
     ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
     return {f"step_{name}_ns": (low, high) for name, (low, high) in ends.items()}
@@ -375,7 +374,6 @@ OF_STEPS = ("step_*_ns", "part_*_ns", "family_*_ns")  # kernels in both runs are
 
 
 def _of_steps(figures: pd.DataFrame) -> pd.Series:
-    """Say which figures of COMPARED_FIGURES are of steps."""
     return figures["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in OF_STEPS)).astype(bool)
 
 

@@ -125,7 +125,6 @@ def _graphs(view: Selection) -> bool:
 
 
 def _python(view: Selection) -> bool:
-    """Call paths with Python's frames, or PyTorch."""
     return PYTHON in view.run.calltree["module"].cat.categories or _pytorch(view)
 
 
@@ -143,7 +142,6 @@ def _fused_attention(view: Selection) -> bool:
 
 
 def _one_gpu(view: Selection) -> bool:
-    """One GPU was recorded, and no collective."""
     gpus = view.run.kernels[["rank", "gpu"]].drop_duplicates()
     return len(gpus) == 1 and view.run.collectives.empty
 

@@ -310,7 +310,6 @@ def _late(view: Selection) -> Iterator[Finding]:
 
 
 def _why(view: Selection, found: Spread) -> str:
-    """Say in which cause of idle time the late GPU spends most."""
     if idle_gaps(view) is None or (found.rank, found.gpu) not in idle_of_gpus(view).index:
         return ""
     of_gpu = idle_of_gpus(view).loc[[(found.rank, found.gpu)]].sum()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from perfkit import hardware
 from perfkit.analysis import efficiency, scaling
 from perfkit.diagnosis.finding import Figure, Refusal
 from perfkit.diagnosis.machine import machine
@@ -64,9 +63,9 @@ def _throughput(job: Job, step: Figure, tables: str) -> Iterator[Figure]:
 
 
 def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | str:
-    """Return the MFU, or why it is not known."""
     job, step = view.run.job, next((known[id] for id in STEPS if id in known), None)
-    lacking = [f"--{name}" for name, value in _needed(job).items() if not value]
+    needed = {"params": job.parameters, "tokens-per-step": job.tokens_per_step, "dtype": job.dtype}
+    lacking = [f"--{name}" for name, value in needed.items() if not value]
     if lacking:
         return f"perfkit does not know how much work the model needs. Please give: {', '.join(lacking)}"
     if step is None:
@@ -76,20 +75,12 @@ def _mfu(view: Selection, known: Mapping[str, Figure], peaks: str) -> float | st
             tokens_per_s=efficiency.samples_per_s(global_batch=job.tokens_per_step, step_ns=step.value),
             flops_per_token=efficiency.flops_per_token(parameters=job.parameters),
             gpus=_gpus(view),
-            peaks=_peaks(view, peaks),
+            peaks=machine(view, peaks=peaks).peaks,
             precision=DTYPES[job.dtype],
         )
     except PerfkitError as e:
         return str(e).rstrip(".")
     return float(row["mfu_frac"].iloc[0])
-
-
-def _needed(job: Job) -> dict[str, object]:
-    return {"params": job.parameters, "tokens-per-step": job.tokens_per_step, "dtype": job.dtype}
-
-
-def _peaks(view: Selection, peaks: str) -> hardware.Peaks | None:
-    return machine(view, peaks=peaks).peaks
 
 
 def _costs(job: Job, gpus: int, known: Mapping[str, Figure]) -> Iterator[Figure]:

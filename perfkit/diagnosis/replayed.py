@@ -173,7 +173,6 @@ def _part(view: Selection) -> Stretch | PerfkitError | None:
 
 @kept
 def _replayed(view: Selection, *, changes: tuple[Change, ...]) -> Replay | str:
-    """Return the replay, or why there is none."""
     run = _prepared(_whole(view))
     if isinstance(run, str):
         return run

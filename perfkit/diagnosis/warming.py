@@ -119,7 +119,6 @@ def _cost(view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bo
 
 
 def _idle_ns(view: Selection, rank: pd.Series, start: pd.Series, end: pd.Series) -> int:
-    """Return the idle time of the GPU in intervals of a rank."""
     gaps = idle_gaps(view)
     if gaps is None:
         return 0
@@ -192,7 +191,6 @@ def start_up(view: Selection) -> tuple[dict[str, float], pd.DataFrame]:
 
 
 def _in_steps(calls: pd.DataFrame, early: pd.DataFrame) -> bool:
-    """Tell whether half of the calls' time lies in these steps."""
     loads, steps = (union(*_ends(frame), frame["rank"].to_numpy(np.int64)) for frame in (calls, early))
     both = intersect(loads, steps)
     return bool((both.end - both.start).sum() >= HALF * (loads.end - loads.start).sum())

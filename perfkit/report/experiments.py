@@ -251,7 +251,6 @@ def _root() -> Path:
 
 @functools.cache
 def _temporary() -> Path:
-    """Return a folder that is gone when Python ends."""
     folder = tempfile.mkdtemp(prefix="perfkit-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -259,7 +258,6 @@ def _temporary() -> Path:
 
 @functools.cache
 def _code() -> str:
-    """Return a digest of the modules that simulate."""
     package = Path(simulated.__file__).parent
     return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))).hexdigest()[:16]
 

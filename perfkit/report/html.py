@@ -252,7 +252,6 @@ def _script_json(value: object) -> str:
 
 
 def _alternative(output: Mapping[str, Any]) -> str:
-    """Return what a picture shows, in words, escaped for an attribute."""
     said = output["data"].get(MIME, {}).get("description") or output.get("metadata", {}).get("alt")
     return escape(str(said or "a picture without description"))
 
@@ -422,7 +421,6 @@ def _is_text(type: pa.DataType) -> bool:
 
 
 def _changes(column: pa.ChunkedArray, machine: _Machine) -> dict[str, str]:
-    """Return the new text of each text of a column that names this machine."""
     is_dictionary = pa.types.is_dictionary(column.type)
     values = (chunk.dictionary for chunk in column.chunks) if is_dictionary else [pc.unique(column)]
     texts = {text for each in values for text in each.to_pylist() if text is not None}

@@ -24,6 +24,7 @@ from perfkit.errors import PerfkitError
 from perfkit.format import Shown, printable
 from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.report.notebooks import NOTEBOOKS, START, answering, folder, sample, title
+from perfkit.report.output import is_same
 from perfkit.run import Run
 
 FOLDER = Path("perfkit-lab")  # holds a folder per run; earlier versions put the notebooks of one run into it
@@ -107,7 +108,7 @@ def form(answer: Any, example: Any) -> None:
 def description(place: Path, profile: Path | None) -> list[str]:
     """Return lines for the person: the folder and its run, and the notebooks there that read another one."""
     run = (profile or sample()).absolute()
-    others = ((name, other) for name, other in _profiles(place) if not _is_same(run, other))
+    others = ((name, other) for name, other in _profiles(place) if not is_same(run, other))
     return [
         f"{_path(place)}: notebooks of {_path(run)}",
         *(f"note: the parameters cell of {name}.ipynb names another run: {_path(other)}" for name, other in others),
@@ -118,7 +119,7 @@ def _own(run: Path) -> Path:
     """Return the folder of a run in `perfkit-lab`, or a name that is free."""
     inside = sorted(path for path in FOLDER.iterdir() if path.is_dir()) if FOLDER.is_dir() else []
     for place in (FOLDER, *inside):
-        if any(_is_same(run, other) for _, other in islice(_profiles(place), 1)):
+        if any(is_same(run, other) for _, other in islice(_profiles(place), 1)):
             return place
     name = "".join(c if c.isalnum() or c in "._-" else "_" for c in run.resolve().name).lstrip(".")[:LONGEST] or "run"
     places = (FOLDER / (name if number == 1 else f"{name}-{number}") for number in count(1))
@@ -129,7 +130,7 @@ def _chosen(target: Path, run: Path) -> Path:
     """Return the folder that the person named, unless its notebooks are of another run."""
     if any((target / f"{name}.ipynb").exists() for name in NAMES):
         found = next((profile for _, profile in _profiles(target)), None)
-        if found is None or not _is_same(run, found):
+        if found is None or not is_same(run, found):
             raise PerfkitError(
                 f"{_path(target)}: holds notebooks of {_path(found) if found else 'no run'}, "
                 f"not of {_path(run)}. Choose another --folder, or leave --folder out: each run then has its own."
@@ -177,14 +178,6 @@ def _parameters(notebook: Path) -> str:
             source = cell.get("source")
             return "".join(map(str, source)) if isinstance(source, str | list) else ""
     return ""
-
-
-def _is_same(run: Path, other: Path) -> bool:
-    """Return whether two paths lead to the same file or folder."""
-    try:
-        return os.path.samefile(run, other)
-    except (OSError, ValueError):
-        return run == other
 
 
 def _path(path: Path) -> str:

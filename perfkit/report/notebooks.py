@@ -354,7 +354,6 @@ def execute(names: list[str], parameters: dict[str, Any], *, done: Callable[[str
 
 
 def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Executed:
-    """Run a notebook in a kernel of its own."""
     import papermill
     from jupyter_client.kernelspec import NoSuchKernel
     from nbclient.exceptions import DeadKernelError
@@ -390,7 +389,6 @@ def _executed(name: str, parameters: dict[str, Any], kernels: _Kernels) -> Execu
 
 
 def _imported(name: str) -> list[str]:
-    """Return the parts of perfkit that a notebook imports."""
     code = [cell.source for cell in nbformat.read(folder() / f"{name}.ipynb", as_version=4).cells]
     return [part.strip() for source in code for line in _IMPORTED.findall(source) for part in line.split(",")]
 

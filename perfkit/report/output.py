@@ -197,7 +197,7 @@ def _holds(folder: Path, path: Path) -> bool:
     if not folder.exists():
         return False
     places = {Path(os.path.abspath(path)), Path(os.path.realpath(path))}
-    return any(_is_same(folder, each) for place in places for each in (place, *place.parents))
+    return any(is_same(folder, each) for place in places for each in (place, *place.parents))
 
 
 def _is_part(target: Path, path: str | bytes | int) -> bool:
@@ -211,10 +211,11 @@ def _is_part(target: Path, path: str | bytes | int) -> bool:
     )
 
 
-def _is_same(one: Path, other: Path) -> bool:
+def is_same(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same file or folder."""
     try:
         return os.path.samefile(one, other)
-    except OSError:  # one of them is not there
+    except (OSError, ValueError):  # one of them is not there, or no path
         return one == other
 
 
@@ -240,7 +241,6 @@ def _content(file: Path) -> dict[str, Any]:
 
 
 def _mark(folder: Path, made_by: str) -> None:
-    """Write a folder's marker."""
     files = {
         name: {"bytes": (folder / name).stat().st_size, "sha256": _digest(folder / name)}
         for name in _names(folder)

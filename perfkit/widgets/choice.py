@@ -111,7 +111,6 @@ class Explorer(traitlets.HasTraits):
     selection: Any = traitlets.Any()
     problem = traitlets.Unicode("")
     arranged: Any = traitlets.Dict()
-    pointed: Any = traitlets.Tuple()
 
     def __init__(
         self, source: Run | Selection, *, show: str = "timeline", baseline: str | Path = "", peaks: str | Path = ""
@@ -192,16 +191,6 @@ class Explorer(traitlets.HasTraits):
             elif "family" in values:
                 self.kernels = unescape(values["name"])
 
-    def look_at(self, start_ns: int, dur_ns: int, name: str = "") -> None:
-        """Move timeline and window to an interval, such as a row of a table: with as much before and after it.
-
-        Without a timeline the window is the interval, at least 1 ns of it.
-        """
-        if not self._trait_notifiers.get("pointed"):
-            self.window = int(start_ns), int(start_ns) + max(int(dur_ns), 1)
-        self.pointed = ()
-        self.pointed = int(start_ns), int(dur_ns), name
-
     @traitlets.validate("ranks", "gpus", "families")
     def _listed(self, proposal: Any) -> tuple[Any, ...]:
         name, legal = proposal["trait"].name, getattr(self.offer, proposal["trait"].name)
@@ -248,7 +237,6 @@ class Explorer(traitlets.HasTraits):
             store_choice(self.run, self.parameters)
 
     def _settle(self) -> None:
-        """Look up what the choice leaves."""
         self._settled = self.parameters
         try:
             chosen, problem = self._chosen(), ""

@@ -340,7 +340,8 @@ def gaps(source: Selection | Explorer, view: Selection) -> tuple[pd.DataFrame, D
         )
     run = view.run
     tables = (run.kernels, run.copies, run.api_calls)
-    index = _index_of(_IDLE, run, lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls), "idle times")
+    later = _IDLE.setdefault(run, Later(lambda: Idle(*tables, ranges=run.ranges, os_calls=run.os_calls)))
+    index = index_of(later, run, "idle times", at_once=len(run.kernels) <= MANY)
     devices = {"ranks": view.ranks, "gpus": view.gpus}
     return index.gaps(window=view.window, **devices), index.determinable(**devices)
 
@@ -351,20 +352,20 @@ def operators(source: Selection | Explorer, view: Selection, *, by: str | Sequen
     if isinstance(source, Selection):
         return of_operators.summary(traced.ops, traced.kernels, traced.api_calls, by=by, window=traced.window)
     run = traced.run
-    index = _index_of(_OPERATORS, view.run, lambda: Operators(run.ops, run.kernels, run.api_calls), "operators")
-    rows = {"ops": _rows(traced.ops, run.ops), "kernels": _rows(traced.kernels, run.kernels)}
+    later = _OPERATORS.setdefault(view.run, Later(lambda: Operators(run.ops, run.kernels, run.api_calls)))
+    index = index_of(later, view.run, "operators", at_once=len(view.run.kernels) <= MANY)
+    rows = {"ops": positions(traced.ops, run.ops), "kernels": positions(traced.kernels, run.kernels)}
     return index.summary(by=by, window=traced.window, **rows)
 
 
-def _rows(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
+def positions(chosen: pd.DataFrame, every: pd.DataFrame) -> Int | None:
     """Return the positions of chosen rows of a table, None for all of them."""
     return None if chosen is every else np.flatnonzero(every.index.isin(chosen.index))
 
 
-def _index_of(indexes: WeakKeyDictionary[Run, Later[T]], run: Run, make: Callable[[], T], what: str) -> T:
-    """Return the index of a run."""
-    later = indexes.setdefault(run, Later(make))
-    index = later.now() if len(run.kernels) <= MANY else later.soon()
+def index_of(later: Later[T], run: Run, what: str, *, at_once: bool) -> T:
+    """Return the index of a run; Pending where a person waits for it and it is not made `at_once`."""
+    index = later.now() if at_once else later.soon()
     if later.failed:
         raise later.failed
     if index is None:
@@ -469,8 +470,7 @@ class LiveMonitor:
         window = first if span is None else max(first, until - span), until + 1  # half open
         drawn = monitor_lines.strips(bins(self._seen, bins=BINS, window=window), window=window, tops=self._tops)
         text = str(drawn["description"])
-        output = {"output_type": "display_data", "data": {MIME: drawn, "text/plain": text}, "metadata": {}}
-        self.picture.outputs = (output,)
+        self.picture.outputs = (_output({MIME: drawn, "text/plain": text}),)
         self._say()
 
     def _say(self, _: Any = None) -> None:

@@ -198,7 +198,6 @@ class Overview:
         explorer.observe(self._changed, CHOICES)
 
     def _choice(self) -> Any:
-        """What the strips depend on."""
         chosen = self.explorer.parameters
         return [chosen[name] for name in ("ranks", "gpus", "kernels", "families")]
 
@@ -353,7 +352,6 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self._say()
 
     def _copied(self, _: Any) -> None:
-        """Show or hide the text."""
         self.parameters.layout.display = "flex" if self.parameters.layout.display == "none" else "none"
         self._say()
 

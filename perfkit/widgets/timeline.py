@@ -117,7 +117,6 @@ class Levels:
 
     @cached_property
     def _busy(self) -> pd.DataFrame:
-        """The busy time of each stream and kind."""
         return self.lanes.busy(bins=1)
 
     def _sorted(self, name: str) -> Source:
@@ -255,7 +254,6 @@ class Zoomable:
             toggle.observe(self._draw, "value")
             toggle.observe(self._arranged, "value")
         self.picture.observe(self._arranged, "arranged")
-        explorer.observe(lambda change: self.jump(*change["new"]) if change["new"] else None, ["pointed"])
         self.picture.listen(self.heard)
         self._draw()
 
@@ -293,11 +291,6 @@ class Zoomable:
         """Keep which lanes are switched on, hidden, closed and pinned."""
         shown = [name for name, toggle in self.beside.items() if toggle.value]
         self.explorer.arranged = {**self.picture.arranged, "shown": shown}
-
-    def jump(self, start_ns: int, dur_ns: int, name: str = "") -> None:
-        """Move the explorer's window to an interval, with as much before and after it, and mark it in the picture."""
-        self._look(start_ns - max(dur_ns, 500), start_ns + dur_ns + max(dur_ns, 500))
-        self.picture.chosen = {"start": start_ns - self.whole[0], "took": dur_ns, "name": name, "id": None}
 
     def _look(self, first: int, last: int) -> None:
         """Set the explorer's window, as far as it lies in the recording."""

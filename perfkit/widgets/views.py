@@ -6,15 +6,16 @@ A `source` is a `perfkit.Selection` or an explorer. Where nothing was recorded, 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Concatenate, ParamSpec
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import pandas as pd
 
 from perfkit import analysis, charts, diagnosis
 from perfkit import run as perfkit_run
-from perfkit.analysis.intervals import Int, cut
+from perfkit.analysis.intervals import cut
 from perfkit.analysis.ownership import Owners
 from perfkit.charts.icicle import OWNED
 from perfkit.charts.theme import CAUSE_NAMES, DETAIL_NAMES
@@ -52,6 +53,7 @@ __all__ = [
     "transfers",
 ]
 
+P = ParamSpec("P")
 NSYS = "nsys profile --trace=cuda,nvtx PROGRAM"
 TORCH = "torch.profiler.profile, with the lines that `perfkit record torch` prints"
 NCCL_TESTS = "all_reduce_perf -b 8 -e 8G -f 2 -g 8 of nccl-tests, or NCCL_DEBUG=INFO PROGRAM"
@@ -117,6 +119,22 @@ def some(rows: pd.DataFrame, view: Selection, table: str, what: str, *, recorded
     raise PerfkitError(f"No {what} were recorded. What records them: {(own or [RECORD[table]])[0]}.")
 
 
+def _follows(
+    make: Callable[Concatenate[Selection, P], list[Part]],
+) -> Callable[Concatenate[Selection | Explorer, P], Shown | Live]:
+    """Return a view: what `make` makes of a Selection, or again at each choice of an explorer."""
+
+    @wraps(make)
+    def view(source: Selection | Explorer, *args: P.args, **options: P.kwargs) -> Shown | Live:
+        return shown(source, lambda chosen: make(chosen, *args, **options))
+
+    first, *others = signature(make).parameters.values()
+    of_source = first.replace(name="source", annotation="Selection | Explorer")
+    told = signature(make).replace(parameters=[of_source, *others], return_annotation="Shown | Live")
+    view.__signature__ = told  # type: ignore[attr-defined]  # what help() shows
+    return view  # type: ignore[return-value]  # mypy allows no named argument before those of P
+
+
 def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) -> Shown | Live:
     """Show where the time goes by operator: CPU and GPU time as bars, all operators in a table.
 
@@ -128,9 +146,15 @@ def operators(source: Selection | Explorer, *, by: str = "name", top: int = 12) 
     return shown(source, lambda view: _operators(source, view, by, top))
 
 
-def memory(source: Selection | Explorer) -> Shown | Live:
+@_follows
+def memory(view: Selection) -> list[Part]:
     """Show how much memory tensors occupied and the framework's allocator held, over time."""
-    return shown(source, lambda view: _memory(view.framework))
+    view = view.framework
+    readings = analysis.memory.timeline(view.samples, window=view.window)
+    held = analysis.memory.timeline(view.run.samples)
+    some(readings, view, "SAMPLES.memory", "readings of the allocator's memory", recorded=bool(len(held)))
+    peaks = analysis.memory.peak(view.samples, window=view.window)
+    return [charts.operators.memory(analysis.memory.bins(readings), peaks)]
 
 
 def _operators(source: Selection | Explorer, view: Selection, by: str, top: int) -> list[Part]:
@@ -143,14 +167,6 @@ def _operators(source: Selection | Explorer, view: Selection, by: str, top: int)
         rows = live.operators(source, view, by=("name", "shapes"))
         caption = f"Operators and shapes of their inputs by {time}, with what they call"
     return [charts.operators.bars(summary, top=top), charts.tables.searchable(rows, columns=columns, caption=caption)]
-
-
-def _memory(view: Selection) -> list[Part]:
-    readings = analysis.memory.timeline(view.samples, window=view.window)
-    held = analysis.memory.timeline(view.run.samples)
-    some(readings, view, "SAMPLES.memory", "readings of the allocator's memory", recorded=bool(len(held)))
-    peaks = analysis.memory.peak(view.samples, window=view.window)
-    return [charts.operators.memory(analysis.memory.bins(readings), peaks)]
 
 
 def ownership(source: Selection | Explorer, *, part: str = "range") -> Shown | Live:
@@ -169,7 +185,7 @@ def _ownership(source: Selection | Explorer, view: Selection, part: str) -> list
     what, table, is_framework = OWNERS[part]
     traced = view.framework if is_framework else view
     some(traced.run.table(table), view, table, what)
-    rows, window = None if traced.kernels is traced.run.kernels else _places(traced), traced.window
+    rows, window = live.positions(traced.kernels, traced.run.kernels), traced.window
     index = _owners(source, traced.run, part)
     summary = index.summary(window=window, kernels=rows)
     if summary.empty:
@@ -191,23 +207,13 @@ def _ownership(source: Selection | Explorer, view: Selection, part: str) -> list
     ]
 
 
-def _places(view: Selection) -> Int:
-    """Return the positions of the chosen kernels in KERNELS."""
-    return np.flatnonzero(view.run.kernels.index.isin(view.kernels.index))
-
-
 def _owners(source: Selection | Explorer, run: Run, by: str) -> Owners:
     """Return the index of a run; Pending where a person waits for a large one."""
     tables = {"ranges": run.ranges, "ops": run.ops, "python_calls": run.python_calls}
     made: live.Later[Owners] = live.Later(lambda: Owners(run.kernels, run.api_calls, by=by, together=True, **tables))
     later = _OWNERS.setdefault(run, {}).setdefault(by, made)
-    size = len(run.kernels) + max(map(len, tables.values()))
-    index = later.now() if isinstance(source, Selection) or size <= live.MANY else later.soon()
-    if later.failed:
-        raise later.failed
-    if index is None:
-        raise live.Pending(later, f"The owners of {len(run.kernels):,} kernels are being looked for. They follow here.")
-    return index
+    is_small = len(run.kernels) + max(map(len, tables.values())) <= live.MANY
+    return live.index_of(later, run, "owners", at_once=is_small or isinstance(source, Selection))
 
 
 def after(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Shown | Live:
@@ -215,12 +221,9 @@ def after(source: Selection | Explorer, make: Callable[[Selection], Part]) -> Sh
     return shown(source, lambda view: [aside(source, view, make, make, LOOKING)])
 
 
-def ranks(source: Selection | Explorer) -> Shown | Live:
+@_follows
+def ranks(view: Selection) -> list[Part]:
     """Show where the time of each rank goes, who comes last to collectives, and their bandwidth."""
-    return shown(source, _ranks)
-
-
-def _ranks(view: Selection) -> list[Part]:
     if len(set(view.run.capture["rank"])) < 2 and view.run.collectives.empty:
         return [ALONE]
     traced = view.framework
@@ -310,9 +313,12 @@ def timeline(source: Selection | Explorer) -> Shown | Live | ipywidgets.DOMWidge
     return zoomable(source)
 
 
-def kernels(source: Selection | Explorer, *, top: int = 15) -> Shown | Live:
+@_follows
+def kernels(view: Selection, *, top: int = 15) -> list[Part]:
     """Show which kernels take the time: the longest as bars, at most `top` (1 or more), all of them in a table."""
-    return shown(source, lambda view: _kernels(view, top))
+    summary = some(analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels")
+    table = charts.tables.searchable(summary, columns=KERNEL_COLUMNS, caption="Kernels by total time")
+    return [charts.kernels.bars(summary, top=top), table]
 
 
 def gaps(source: Selection | Explorer) -> Shown | Live:
@@ -323,21 +329,26 @@ def gaps(source: Selection | Explorer) -> Shown | Live:
     return shown(source, lambda view: _gaps(view, *live.gaps(source, view)))
 
 
-def transfers(source: Selection | Explorer) -> Shown | Live:
+@_follows
+def transfers(view: Selection) -> list[Part]:
     """Show copies by direction and memory, the small ones, and copies that wait because their memory is pageable."""
-    return shown(source, _transfers)
+    every = some(analysis.memory.copied(view.copies, window=view.window), view, "COPIES", "copies")
+    small = analysis.memory.small_copies(view.copies, window=view.window)
+    small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
+    pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
+    waiting = "Asynchronous copies that wait because their memory is pageable"
+    unpaged = "No asynchronous copy has to wait because its memory is pageable."
+    return [
+        charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
+        charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
+        charts.tables.searchable(pageable, caption=waiting) if len(pageable) else unpaged,
+    ]
 
 
 def _timeline(view: Selection) -> list[Part]:
     bins = analysis.timeline.bins(view.kernels, view.copies, bins=STILL_BINS, window=view.window)
     some(bins, view, "KERNELS", "kernels and copies", recorded=_used(view))
     return [charts.timeline.lanes(bins, steps=analysis.steps.detect(view.ranges, view.all_kernels, window=view.window))]
-
-
-def _kernels(view: Selection, top: int) -> list[Part]:
-    summary = some(analysis.kernels.summary(view.kernels, window=view.window), view, "KERNELS", "kernels")
-    table = charts.tables.searchable(summary, columns=KERNEL_COLUMNS, caption="Kernels by total time")
-    return [charts.kernels.bars(summary, top=top), table]
 
 
 def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part]:
@@ -363,51 +374,18 @@ def _in_words(gaps: pd.DataFrame) -> pd.DataFrame:
     return gaps.assign(cause=detail.map(DETAIL_NAMES).fillna(cause.map(CAUSE_NAMES)))
 
 
-def _transfers(view: Selection) -> list[Part]:
-    every = some(analysis.memory.copied(view.copies, window=view.window), view, "COPIES", "copies")
-    small = analysis.memory.small_copies(view.copies, window=view.window)
-    small, none = small[small["count"] > 0], "No copy is of 64 KiB or less."
-    pageable = analysis.memory.pageable_async(cut(view.copies, view.window), view.api_calls)
-    waiting = "Asynchronous copies that wait because their memory is pageable"
-    unpaged = "No asynchronous copy has to wait because its memory is pageable."
-    return [
-        charts.tables.show(every, columns=COPY_COLUMNS, caption="Copies by direction and memory"),
-        charts.tables.show(small, caption="Copies of at most 64 KiB") if len(small) else none,
-        charts.tables.searchable(pageable, caption=waiting) if len(pageable) else unpaged,
-    ]
-
-
 def _used(view: Selection) -> bool:
     """Say whether anything ran on a GPU in the run, chosen or not."""
     return not (view.run.kernels.empty and view.run.copies.empty)
 
 
-def machine(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
+@_follows
+def machine(view: Selection, *, peaks: str = "") -> list[Part]:
     """Show the ceilings of the GPU, and what they leave of typical operations.
 
     Ceilings are of one kind of GPU: where a run has several, choose. `peaks` is a CSV file of `perfkit baseline`, or of
     one's own; empty for the data sheet alone.
     """
-    return shown(source, lambda view: _machine(view, peaks))
-
-
-def collectives(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
-    """Show how fast the GPUs communicate: bus bandwidth by message size, its plateau, the line rate, and the paths.
-
-    `peaks` as in `machine`. A benchmark is of all its GPUs: ranks choose its log, a window does not apply.
-    """
-    return shown(source, lambda view: _collectives(view, peaks))
-
-
-def training(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
-    """Show how fast a training runs: its iterations, their medians, the share of the peak, and how it scales.
-
-    `peaks` as in `machine`. Ranks choose among logs, a window among the iterations of a log.
-    """
-    return shown(source, lambda view: _training(view, peaks))
-
-
-def _machine(view: Selection, peaks: str) -> list[Part]:
     gpu = diagnosis_machine.machine(view, peaks=peaks)
     parts: list[Part] = [f"{gpu.why[:1].upper()}{gpu.why[1:]}." if gpu.why else f"The GPU is {gpu.name}."]
     if len(gpu.ceilings):
@@ -417,7 +395,12 @@ def _machine(view: Selection, peaks: str) -> list[Part]:
     return parts
 
 
-def _collectives(view: Selection, peaks: str) -> list[Part]:
+@_follows
+def collectives(view: Selection, *, peaks: str = "") -> list[Part]:
+    """Show how fast the GPUs communicate: bus bandwidth by message size, its plateau, the line rate, and the paths.
+
+    `peaks` as in `machine`. A benchmark is of all its GPUs: ranks choose its log, a window does not apply.
+    """
     rates = analysis.communication.summary(view.collectives)
     every = view.run.links
     links = every[every["rank"].isin(view.ranks)] if view.ranks else every
@@ -436,7 +419,12 @@ def _collectives(view: Selection, peaks: str) -> list[Part]:
     return made
 
 
-def _training(view: Selection, peaks: str) -> list[Part]:
+@_follows
+def training(view: Selection, *, peaks: str = "") -> list[Part]:
+    """Show how fast a training runs: its iterations, their medians, the share of the peak, and how it scales.
+
+    `peaks` as in `machine`. Ranks choose among logs, a window among the iterations of a log.
+    """
     iterations = diagnosis_machine.iterations(view)
     medians = diagnosis_machine.trainings(view)
     is_missed = len(iterations) and not iterations["chosen"].any()
@@ -459,16 +447,13 @@ def _share(view: Selection, peaks: str) -> Part:
     return charts.tables.show(table, columns=SHARE, caption=caption)
 
 
-def roofline(source: Selection | Explorer, *, peaks: str = "") -> Shown | Live:
+@_follows
+def roofline(view: Selection, *, peaks: str = "") -> list[Part]:
     """Show where the measured launches lie under the roofs of their GPU, and what bounds them.
 
     A window does not apply: counters are measured in runs of their own. `peaks` is a CSV file of peaks, see
     `perfkit.hardware.load_peaks`; empty for the GPU's data sheet or the report itself.
     """
-    return shown(source, lambda view: _roofline(view, peaks))
-
-
-def _roofline(view: Selection, peaks: str) -> list[Part]:
     some(view.launches, view, "LAUNCHES", "launches with counters")
     roof = diagnosis.roof(view, peaks=peaks)
     picture = charts.roofline.roofline(roof.points, roof.ceilings) if roof.ceilings is not None else roof.source
@@ -480,13 +465,9 @@ def _roofline(view: Selection, peaks: str) -> list[Part]:
     ]
 
 
-def monitor(source: Selection | Explorer) -> Shown | Live:
+@_follows
+def monitor(view: Selection) -> list[Part]:
     """Show the metrics of each GPU over time and the verdicts on utilisation, memory, power, throttling and traffic."""
-    return shown(source, _monitor)
-
-
-def _monitor(view: Selection) -> list[Part]:
-    # The allocator's memory is not drawn, and may have been recorded at another time: it would stretch the bins.
     drawn = view.samples["metric"].isin([*charts.monitor.DRAWN_METRICS, *charts.monitor.BESIDE])
     bins = analysis.monitoring.alignment.bins(view.samples[drawn], window=view.window)
     is_recorded = bool(view.run.samples["metric"].isin(charts.monitor.DRAWN_METRICS).any())

@@ -6,8 +6,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from frames import unpacked
 
-from perfkit.charts.detail import BINS, COLOURS, LOOKED, NAMES, SPANS, Canvas, timeline, unpacked
+from perfkit.charts.detail import BINS, COLOURS, LOOKED, NAMES, SPANS, Canvas, timeline
 from perfkit.errors import SchemaError
 
 NO_BINS = pd.DataFrame(columns=[*BINS])

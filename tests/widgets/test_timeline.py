@@ -9,14 +9,14 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from frames import api_calls, kernels, ranges
+from frames import api_calls, kernels, ranges, unpacked
 from widgets.explored import HOSTILE, MS, run_of
 from widgets.zoomed import Chooser, gesture, labels, looked, opened, operations, rows, table, title
 
 import perfkit
 from perfkit.analysis import dossier
 from perfkit.analysis.lanes import Lanes, Launching
-from perfkit.charts.detail import CLICKED, FILTER, FIND, SEARCH, unpacked
+from perfkit.charts.detail import CLICKED, FILTER, FIND, SEARCH
 from perfkit.charts.theme import MOST_ROWS
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
@@ -85,14 +85,6 @@ def test_a_gesture_sets_the_window(tmp_path: Path) -> None:
     assert (9 * MS, 9 * MS + 1) == chooser.window
     looked(view, 0, 99 * MS)
     assert () == chooser.window
-
-
-def test_a_jump_shows_an_interval_with_what_is_around_it(tmp_path: Path) -> None:
-    """4 ms from 12 ms on: 8 ms to 20 ms are seen."""
-    chooser, view = opened(tmp_path, table())
-    view.jump(12 * MS, 4 * MS)
-    assert (8 * MS, 20 * MS) == chooser.window
-    assert {"start": 10 * MS, "took": 4 * MS, "name": "", "id": None} == view.picture.chosen
 
 
 def test_lanes_can_be_switched_on(tmp_path: Path) -> None:
@@ -340,9 +332,7 @@ def test_dossiers_agree_with_the_analysis() -> None:
     pd.testing.assert_frame_equal(kept, pd.concat(found, ignore_index=True))
 
 
-def test_lanes_are_kept_and_a_row_leads_to_the_timeline(
-    run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_lanes_are_kept(run: perfkit.Run, watched: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Another explorer of the run begins with the same lanes; what is stored otherwise is nothing."""
     monkeypatch.setenv("PERFKIT_CACHE", str(tmp_path / "cache"))
     explorer = Explorer(run, show="")
@@ -351,8 +341,6 @@ def test_lanes_are_kept_and_a_row_leads_to_the_timeline(
     view.picture.arranged = {"hidden": ["GPU 1 · stream 7"], "closed": [], "pinned": []}
     again = zoomable(Explorer(run, show=""))
     assert (True, ["GPU 1 · stream 7"]) == (again.beside["steps"].value, again.picture.arranged["hidden"])
-    explorer.look_at(40 * MS, MS, "softmax")
-    assert ((39 * MS, 42 * MS), "softmax") == (explorer.window, view.picture.chosen["name"])
     (stored,) = (tmp_path / "cache").rglob("*.lanes")
     stored.write_text('{"hidden": 3}')
     assert {} == Explorer(run, show="").arranged

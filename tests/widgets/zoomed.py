@@ -7,13 +7,13 @@ from typing import Any
 
 import pandas as pd
 import traitlets
-from frames import api_calls, copies, kernels, ranges
+from frames import api_calls, copies, kernels, ranges, unpacked
 from widgets.explored import MS, run_of
 
 import perfkit
 from perfkit.analysis import steps
 from perfkit.analysis.lanes import Lanes
-from perfkit.charts.detail import LOOKED, unpacked
+from perfkit.charts.detail import LOOKED
 from perfkit.errors import PerfkitError
 from perfkit.selection import select
 from perfkit.widgets.timeline import Zoomable, zoomable
