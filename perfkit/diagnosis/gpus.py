@@ -26,7 +26,7 @@ from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, sev
 from perfkit.diagnosis.rules import tell
 from perfkit.diagnosis.system import CAUSES
 from perfkit.diagnosis.timeline import breakdown, busy, idle_gaps, idle_of_gpus, named, span_ns, unrecorded
-from perfkit.format import number, percent, printable
+from perfkit.format import number, percent, printable, several
 from perfkit.selection import Selection
 
 GPU = ["rank", "gpu"]
@@ -324,7 +324,7 @@ def _unused(view: Selection) -> Iterator[Finding]:
     if of["most_ns"] < HALF * of["span_ns"]:
         return
     names = [named(int(rank), int(gpu), ranks) for rank, gpu in found[GPU].itertuples(index=False)]
-    listed = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    listed = several(names, 8)
     value = 1 - float(found["device_busy_ns"].sum() / found["span_ns"].sum())
     total = int(found["span_ns"].sum() + busy(view)["span_ns"].max() * (len(busy(view)) - len(found)))
     share = float((found["span_ns"] - found["device_busy_ns"]).sum() / total)

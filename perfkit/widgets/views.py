@@ -270,17 +270,13 @@ def _waits(view: Selection) -> list[Part]:
     return [charts.ranks.waits(late) if late["count"].any() else UNMATCHED, *lost, *charts.ranks.clocks(found)]
 
 
-def call_paths(source: Selection | Explorer) -> Shown | Live:
+@_follows
+def call_paths(view: Selection) -> list[Part]:
     """Show the hot path, the tree of GPU time and that of CPU time, and functions by their own time.
 
     Of the GPU's time, or of the CPU's where no GPU was recorded, as sums over the whole run: choices do not apply.
     """
-    return shown(source, _of_run)
-
-
-def _of_run(view: Selection) -> list[Part]:
-    """Make the parts once per run: what is chosen of it changes nothing."""
-    if view.run not in _MADE:
+    if view.run not in _MADE:  # made once per run, since no choice changes it
         _MADE[view.run] = _call_paths(view)
     return _MADE[view.run]
 
