@@ -1,4 +1,4 @@
-"""Does a launch use the memory system well, and does it meet the targets of the performance guide?
+"""Does a launch use the memory system and its warps well, and does it meet the targets of the performance guide?
 
 A warp's access to memory is a request; it moves sectors of 32 bytes. Perfectly coalesced, 32 threads that read 4 bytes
 each need 4 sectors per request, 8 bytes each need 8, 16 bytes each need 16. The verdict compares with the target: met
@@ -36,6 +36,7 @@ _WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
 _SECTORS = "memory_l2_theoretical_sectors_global"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 _L1_HIT, _L2_HIT = "l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"
+_LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
 _TABLES = "ncu --section MemoryWorkloadAnalysis_Tables"
 Rule = Callable[[pd.DataFrame], tuple[Float, NDArray[np.bool_]]]
 
@@ -133,6 +134,17 @@ _CHECKS = (
         _TABLES,
     ),
     _Check(
+        "active_lanes_frac",
+        (_LANES,),
+        _share(_LANES, 32),
+        0.75,
+        True,
+        "Most instructions run in nearly all 32 threads of a warp.",
+        "Instructions run in part of a warp's 32 threads: the threads take different branches or leave early, or the "
+        "block is no multiple of 32. Let neighbouring threads take the same branch.",
+        "ncu --section WarpStateStats",
+    ),
+    _Check(
         "l1_hit_frac", (_L1_HIT,), _share(_L1_HIT, 100), np.nan, True, "", "", "ncu --section MemoryWorkloadAnalysis"
     ),
     _Check(
@@ -181,14 +193,15 @@ Objects = NDArray[np.object_]
 
 
 def checks(launches: pd.DataFrame, counters: pd.DataFrame) -> pd.DataFrame:
-    """Return each launch's memory accesses held against their targets.
+    """Return each launch's memory accesses and active lanes held against their targets.
 
     Sectors per request = sectors / requests; bank conflicts = conflicts / wavefronts of shared memory; excess =
-    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; hit rates as measured. A row per
-    launch and check, in this order. `rank` int32, `launch` int64, `name` category, `check` string, `value` float64
-    (sectors, or a fraction where the check ends in _frac), NaN where unused or not measured; `target` float64, an upper
-    bound but for sector use and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence` string;
-    `measure` string, the options that measure it.
+    (sectors - ideal sectors) / sectors; sector use = bytes used per sector / 32; active lanes = threads per executed
+    instruction / 32, of which 0.75 is a convention; hit rates as measured. A row per launch and check, in this order.
+    `rank` int32, `launch` int64, `name` category, `check` string, `value` float64 (sectors, or a fraction where the
+    check ends in _frac), NaN where unused or not measured; `target` float64, an upper bound but for sector use, active
+    lanes and hit rates, NaN without one; `verdict` category, one of VERDICTS; `sentence` string; `measure` string, the
+    options that measure it.
 
     Source: Nsight Compute, Kernel Profiling Guide, "Memory Tables", and its rules SharedMemoryConflicts (10 %) and
     UncoalescedGlobalAccess. L2 hit rate above 50 % is the target of the performance guide.

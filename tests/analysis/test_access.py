@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 from counted import counters, launches, stalls
 
+import perfkit
 from perfkit.analysis.access import TARGET_VERDICTS, TARGETS, VERDICTS, checks, target_checks
 from perfkit.errors import PerfkitError
 from perfkit.tables import COUNTERS
@@ -83,12 +85,34 @@ def test_launches_are_judged_on_their_own() -> None:
     """A second launch, of another rank or without counters, does not change the first one's rows."""
     table = launches({}, {"rank": 0}, {"rank": 1, "launch": 0})
     found = checks(table, counters(loads(4, 1)))
-    assert 3 * 7 == len(found)
+    assert 3 * 8 == len(found)
     measured = found[found["verdict"].ne("not measured")]
     assert [(0, 0, "load_sectors_per_request")] == list(
         measured[["rank", "launch", "check"]].itertuples(index=False, name=None)
     )
-    pd.testing.assert_frame_equal(checks(table.iloc[:1], counters(loads(4, 1))), found.iloc[:7])
+    pd.testing.assert_frame_equal(checks(table.iloc[:1], counters(loads(4, 1))), found.iloc[:8])
+
+
+@pytest.mark.parametrize(("threads", "verdict"), [(32, "met"), (24, "met"), (23.9, "missed"), (1, "missed")])
+def test_active_lanes_by_hand(threads: float, verdict: str) -> None:
+    """24 of 32 threads are the target; one thread per instruction is a warp of which 31 wait."""
+    found = judged(**{"smsp__thread_inst_executed_per_inst_executed.ratio": threads})
+    assert (threads / 32, verdict) == tuple(found.loc["active_lanes_frac", ["value", "verdict"]])
+
+
+@pytest.mark.parametrize("name", ["thedavidchu__speedy_scan__profile", "eschnett__IndexSpaces.jl__profile"])
+def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
+    """By NVIDIA's own module: threads per instruction over 32."""
+    vendor = pytest.importorskip("ncu_report")
+    file = profiles / "ncu" / f"{name}.ncu-rep"
+    every = [action for of in vendor.load_report(str(file)) for action in of]
+    metric = "smsp__thread_inst_executed_per_inst_executed.ratio"
+    raw = [action.metric_by_name(metric).as_double() / 32 for action in every]
+    run = perfkit.load(file)
+    found = checks(run.launches, run.counters)
+    lanes = found[found["check"] == "active_lanes_frac"]
+    assert lanes["value"].tolist() == pytest.approx(raw)
+    assert lanes["verdict"].tolist() == ["met" if value >= 0.75 else "missed" for value in raw]
 
 
 def test_sectors_per_request_equal_a_loop() -> None:

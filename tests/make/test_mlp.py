@@ -255,10 +255,10 @@ def test_limits_are_the_rules(run: perfkit.Run, ncu: dict[str, Any]) -> None:
 
 
 def test_every_check_of_memory_access_has_its_counters(run: perfkit.Run) -> None:
-    """Sectors, conflicts and hit rates are measured; excess sectors and sector use are not."""
+    """Sectors, conflicts and hit rates are measured; excess sectors, sector use and active lanes are not."""
     found = access.checks(run.launches, run.counters)
     absent = found.loc[found["verdict"].eq("not measured"), "check"].unique().tolist()
-    assert ["excess_sectors_frac", "sector_use_frac"] == absent
+    assert ["excess_sectors_frac", "sector_use_frac", "active_lanes_frac"] == absent
     assert not found["verdict"].eq("contradictory").any()
 
 
