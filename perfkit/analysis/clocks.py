@@ -4,14 +4,15 @@ No rank leaves an all-reduce, all-gather, reduce-scatter, all-to-all or barrier 
 it together: on eight V100 of a node the ends lie 1 to 7 µs apart, the starts up to 7.6 ms (tests/analysis/
 test_clocks.py). So the difference of the ends on two ranks is the difference of their clocks. `offsets` fits a line to
 it, `aligned` moves the times of a table by it, and nothing else in perfkit moves a time. The error is how far the ends
-of one collective scatter around the line. The recordings must begin with the same collective: ranks with different
-numbers of them are refused, as are ends that lie farther apart than the transfer lasted.
+of one collective scatter around the line. The recordings must begin with the same collective. A clock is not known
+where the ends fit better to collectives before or after, or lie farther apart than the transfer lasted. Ranks with
+different numbers of collectives are matched from the first on, if their ends fit to no others.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -81,7 +82,12 @@ class Clock(NamedTuple):
     reason: str = ""
 
 
-Ends = NDArray[np.float64]  # of the collectives of a process group on one rank, and below them their durations, ns
+class Recorded(NamedTuple):
+    """When the collectives of a process group end on a rank and how long they last, ns, and how many it recorded."""
+
+    end_ns: NDArray[np.float64]
+    dur_ns: NDArray[np.float64]
+    recorded: int
 
 
 def of_ranks(collectives: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
@@ -123,7 +129,7 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
         return CLOCKS.empty()
     clocks = {every[0]: Clock(0.0, 0.0, 0.0)}
     reasons: dict[int, str] = {}
-    teams = sorted(_teams(timed), key=_length, reverse=True)
+    teams = sorted(_teams(timed), key=lambda team: -max(of.recorded for of in team.values()))
     while team := next((team for team in teams if clocks.keys() & team.keys()), None):
         teams = [other for other in teams if other is not team]
         via = min(clocks.keys() & team.keys(), key=lambda rank: (clocks[rank].error_ns, rank))
@@ -134,37 +140,39 @@ def offsets(collectives: pd.DataFrame) -> pd.DataFrame:
             else:
                 clocks[rank] = _added(clocks[via], clock)
     end = int((timed["start_ns"] + timed["dur_ns"].fillna(0)).max())
-    unknown = "not known: it shares no collectives, in equal number, with a rank whose clock is known"
+    unknown = "not known: it shares no process group with a rank whose clock is known"
     rows = [(rank, *_row(clocks.get(rank) or Clock(reason=reasons.get(rank, unknown)), end)) for rank in every]
     return CLOCKS.make(pd.DataFrame(rows, columns=list(CLOCKS.column_names)))
 
 
-def _teams(timed: pd.DataFrame) -> list[dict[int, Ends]]:
-    """Return the collectives of each process group by rank; what its ranks have in different numbers is left out."""
+def _teams(timed: pd.DataFrame) -> list[dict[int, Recorded]]:
+    """Return the collectives of each process group by rank, of each kind as many as all of its ranks have."""
     kinds, kind = numbered(timed, ["group", "operation", "bytes", "ranks"])
-    timed = timed.assign(kind=kind, end_ns=timed["start_ns"] + timed["dur_ns"])
+    _, team = numbered(kinds, ["group"])
+    timed = timed.assign(kind=kind, team=team[kind], end_ns=timed["start_ns"] + timed["dur_ns"])
     timed = timed.sort_values(["kind", "start_ns"], kind="stable")
-    counts = timed.groupby(["kind", "rank"]).size().groupby(level=0).agg(["min", "max", "size"])
-    _, group = numbered(kinds, ["group"])
-    members = timed.groupby(group[timed["kind"]])["rank"].nunique().to_numpy()[group]  # of the group of each kind
+    counts = timed.groupby(["kind", "rank"]).size().groupby(level=0).agg(["min", "size"])
+    members = timed.groupby("team")["rank"].nunique().to_numpy()[team]  # of the group of each kind
     is_one = ~(kinds["ranks"].to_numpy(np.float64, na_value=np.nan) < members)  # else several groups share the name
-    usable = counts["min"].eq(counts["max"]).to_numpy() & (counts["size"].to_numpy() == members) & is_one
-    timed = timed[usable[timed["kind"]]]
-    teams: list[dict[Any, pd.DataFrame]] = [
-        dict(iter(of.groupby("rank"))) for _, of in timed.groupby(group[timed["kind"]])
-    ]
-    return [{rank: of[["end_ns", "dur_ns"]].to_numpy(np.float64).T for rank, of in t.items()} for t in teams]
+    usable = (counts["size"].to_numpy() == members) & is_one
+    place = timed.groupby(["kind", "rank"]).cumcount().to_numpy()
+    kept = timed[usable[timed["kind"]] & (place < counts["min"].to_numpy()[timed["kind"]])]
+    every = timed.groupby(["team", "rank"]).size()
+    teams: dict[int, dict[int, Recorded]] = {}
+    for (number, rank), of in kept.groupby(["team", "rank"]):
+        end, dur = of[["end_ns", "dur_ns"]].to_numpy(np.float64).T
+        teams.setdefault(number, {})[rank] = Recorded(end, dur, int(every[number, rank]))
+    return list(teams.values())
 
 
-def _length(team: dict[int, Ends]) -> int:
-    return len(next(iter(team.values()))[0])
+def _compared(reference: Recorded, other: Recorded) -> Clock:
+    """Return a clock against a reference, from when the same collectives end on both.
 
-
-def _compared(reference: Ends, other: Ends) -> Clock:
-    """Return a clock against a reference, from when the same collectives end on both."""
-    known = ~np.isnan(reference[0] + other[0])
-    time, later, transfer = reference[0][known], other[0][known], np.minimum(reference[1], other[1])[known]
-    count = len(later)
+    Of recordings with different numbers these ends must fit clearly better than those before or after.
+    """
+    known = ~np.isnan(reference.end_ns + other.end_ns)
+    time, later = reference.end_ns[known], other.end_ns[known]
+    transfer, count = np.minimum(reference.dur_ns, other.dur_ns)[known], len(later)
     if count < FEWEST:
         return Clock(reason=f"not known: fewer than {FEWEST} collectives in common")
     ahead = later - time
@@ -175,10 +183,10 @@ def _compared(reference: Ends, other: Ends) -> Clock:
     offset = float(np.median(ahead - drift * time))
     resolution = float(np.gcd.reduce(np.concatenate([time, later]).astype(np.int64)))
     error = max(_scatter(ahead - drift * time), resolution)
-    shifted = [_scatter(later[k:] - time[: count - k] - drift * time[: count - k]) for k in range(1, LAGS + 1)]
-    shifted += [_scatter(later[: count - k] - time[k:] - drift * time[k:]) for k in range(1, LAGS + 1)]
-    if min(shifted) < BETTER * error:
-        return Clock(reason="not known: the ends fit better to collectives before or after. Are these the same steps?")
+    shifted = [_scatter(later[k:] - (1 + drift) * time[: count - k]) for k in range(1, LAGS + 1)]
+    shifted += [_scatter(later[: count - k] - (1 + drift) * time[k:]) for k in range(1, LAGS + 1)]
+    if min(shifted) < error * (BETTER if reference.recorded == other.recorded else 1 / BETTER):
+        return Clock(reason="not known: the ends fit as well to collectives before or after. Are these the same steps?")
     if abs(drift) > MOST_DRIFT:
         return Clock(reason="not known: the times drift apart faster than clocks do. Are these the same steps?")
     if np.mean(np.abs(ahead - drift * time - offset) <= transfer + 2 * resolution) < POSSIBLE:
