@@ -317,6 +317,18 @@ def test_the_bound_on_dropped_kernels_holds(monkeypatch: pytest.MonkeyPatch) -> 
     assert max(ns - int(top.get(name, 0)) for name, ns in exact.items()) <= whole.dropped_ns
 
 
+def test_nodes_by_hand() -> None:
+    """Four ranks, two to a node: shares of both spans together; the second node idles for 30 of 200."""
+    rows = {"rank": [0, 1, 2, 3], "gpu": [0, 1, 0, 1], "span_ns": [100] * 4, "computation_ns": [90, 80, 70, 75]}
+    rows |= {"exposed_communication_ns": [10, 20, 5, 20], "exposed_copy_ns": [0] * 4, "idle_ns": [0, 0, 25, 5]}
+    found = ranks.by_node(pd.DataFrame(rows), gpus_per_node=2)
+    assert [(0, 0, 1, 0, 2, 0.85, 0.0, 0.15, 0.0), (1, 2, 3, 3, 2, 0.725, 0.15, 0.125, 0.0)] == [
+        tuple(row) for row in found.to_numpy().tolist()
+    ]
+    for alone in (0, 4):
+        assert ranks.by_node(pd.DataFrame(rows), gpus_per_node=alone).empty
+
+
 def test_the_rank_worth_opening_has_a_reason() -> None:
     """One GPU of ten that is idle for half of its time is named, the others are not."""
     rows = [(rank, 0, 1, 1, 1, 1, 0, 1000, 900, 50, 50, 0, 50) for rank in range(9)]

@@ -232,6 +232,29 @@ def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
     return dict(zip(extents.index.tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True))
 
 
+def by_node(devices: pd.DataFrame, *, gpus_per_node: int) -> pd.DataFrame:
+    """Return where the time of each node goes: a slow node, unlike a slow rank, points to its host, links or cooling.
+
+    `devices` is what `Reduction.by_device` or `timeline.breakdown` returns; ranks are counted node by node, so many to
+    each. One row per node: `node` int64, from 0; `first_rank`, `last_rank` and `longest_rank`, which computes longest;
+    `gpus_count`; the shares of REASONS in the spans of its GPUs added up, NaN where they are 0. Empty where all ranks
+    are on one node, or `gpus_per_node` is 0: not known.
+    """
+    figures = {figure: figure.replace("_frac", "_ns") for figure in REASONS}
+    columns = ["node", "first_rank", "last_rank", "longest_rank", "gpus_count", *figures]
+    node = devices["rank"] // max(gpus_per_node, 1)
+    if gpus_per_node < 1 or len(set(node)) < 2:
+        return pd.DataFrame(columns=columns)
+    of = devices.assign(node=node).groupby("node")
+    sums = of[["span_ns", *figures.values()]].sum()
+    longest = devices.loc[of["computation_ns"].idxmax(), "rank"].to_numpy()
+    first, last, count = (of["rank"].agg(how) for how in ("min", "max", "size"))
+    table = pd.DataFrame({"first_rank": first, "last_rank": last, "longest_rank": longest, "gpus_count": count})
+    for figure, name in figures.items():
+        table[figure] = sums[name] / sums["span_ns"].where(sums["span_ns"] > 0)
+    return table.reset_index()
+
+
 def worth_opening(devices: pd.DataFrame) -> pd.DataFrame:
     """Return the ranks that differ most from the others, at most FIVE, and why: start with these.
 

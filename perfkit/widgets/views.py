@@ -241,8 +241,12 @@ def ranks(view: Selection) -> list[Part]:
     if len(worth := analysis.ranks.worth_opening(parts)):
         caption = "Ranks that differ most from the others: open these first"
         made.append(charts.tables.show(worth.drop(columns="figure"), caption=caption))
+    per_node = analysis.clocks.per_node(traced.run.devices)
+    if len(nodes := analysis.ranks.by_node(parts, gpus_per_node=per_node)):
+        caption = f"Nodes of {per_node} GPUs, ranks counted node by node: shares of their time"
+        made.append(charts.tables.searchable(nodes, caption=caption))
     if len(rates) or cut(traced.all_kernels, traced.window)["family"].eq("communication").any():
-        made += _waits(traced)
+        made += _waits(traced, per_node)
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
         is_measured = (rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)).any()
@@ -251,7 +255,7 @@ def ranks(view: Selection) -> list[Part]:
     return made
 
 
-def _waits(view: Selection) -> list[Part]:
+def _waits(view: Selection, per_node: int) -> list[Part]:
     """Show who comes last to collectives, what these lose by process group, and how far apart the clocks are."""
     if not view.run.is_on_one_clock:
         return [f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(view.run.profiles))}."]
@@ -265,7 +269,6 @@ def _waits(view: Selection) -> list[Part]:
         late = analysis.communication.stragglers(held)
     except PerfkitError as e:  # the clocks of the ranks do not agree
         return [f"perfkit cannot tell which rank waits: {e}", *charts.ranks.clocks(found)]
-    per_node = analysis.clocks.per_node(view.run.devices)
     lost = charts.ranks.losses(analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node))
     return [charts.ranks.waits(late) if late["count"].any() else UNMATCHED, *lost, *charts.ranks.clocks(found)]
 
