@@ -1,4 +1,4 @@
-"""Notes on a run of many ranks: which ranks are missing, and each note once, however many files share it."""
+"""Notes on a run: which ranks are missing, which logs miss the timeline, and each note once for all its files."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from perfkit.profile import Profile
 
 LISTED = 3  # runs of ranks, and files, in a note
 ALONE = 16  # files left out of a run, each with a note of its own; each may have a reason of its own
+QUARTER = 900 * 10**9  # ns
+OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
+ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
+RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`)"
 
 
 def absent(profiles: Sequence[Profile], placed: Sequence[Place], job: Job) -> list[str]:
@@ -71,3 +75,27 @@ def once(notes: Iterable[str], most: int = LISTED) -> list[str]:
             numbers = " (numbers of the first file)" if len(texts) > 1 else ""
             shown.append(f"{name} and {len(same) - 1:,} more files: {first.partition(': ')[2]}{numbers}")
     return shown
+
+
+def astray(profiles: Sequence[Profile]) -> list[str]:
+    """Return notes on logs of local times that would meet the timeline with a clock's offset; nothing is shifted."""
+    spans = [p.span for p in profiles if "KERNELS" in p.loaders and p.span]
+    notes = []
+    for profile in profiles:
+        local = any(ZONELESS in note for note in profile.notes) and "KERNELS" not in profile.loaders
+        if not spans or not local or not profile.span:
+            continue
+        start, end = profile.span
+        met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
+        if met and 0 not in met:
+            clock = f"at {_zone(met[0])}" if len(met) == 1 else f"between {_zone(met[0])} and {_zone(met[-1])}"
+            notes.append(
+                f"{profile.path.name}: its times, taken as UTC, miss the timeline; as those of a clock {clock} they "
+                f"would meet it. They are left as they are: {RECORD}"
+            )
+    return notes
+
+
+def _zone(quarters: int) -> str:
+    hours, rest = divmod(abs(quarters), 4)
+    return f"UTC{'-' if quarters < 0 else '+'}{hours}:{15 * rest:02d}"

@@ -37,11 +37,11 @@ from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
 from perfkit.joining import devices, distinct, members, stacked
-from perfkit.notes import ALONE, absent, once
+from perfkit.notes import ALONE, absent, astray, once
 from perfkit.parallel import map_reduce
 from perfkit.profile import Missing, Profile
 from perfkit.readers import kind, ordered, reader
-from perfkit.store import is_store, reduction, with_ranks
+from perfkit.store import is_store, is_stored, reduction, with_ranks
 from perfkit.tables import TABLES
 
 if TYPE_CHECKING:
@@ -51,11 +51,8 @@ EVENTS = ("KERNELS", "COPIES", "API_CALLS", "RANGES", "OPS")
 TRACED = set(EVENTS)
 APART_NS = 60 * 10**9  # between captures that do not share a clock (convention)
 LISTED = 3  # names in a note
+LARGE = 5_000_000  # kernels; with their calls some GB of memory in each process of a report (convention)
 MANY = 16  # files of a folder from which on they are opened when asked for
-QUARTER = 900 * 10**9  # ns
-OFFSETS = range(-12 * 4, 14 * 4 + 1)  # of the time zones there are, in quarters of an hour
-ZONELESS = "taken as UTC"  # so says a reader's note on a log of local times
-RECORD = "record in UTC (`TZ=UTC nvidia-smi ...`)"
 # Tables to which each reader adds rows of its own: captures, metrics sampled, stalls of launches and of call paths.
 SHARED = ("CAPTURE", "SAMPLES", "STALLS")
 TIMED = {name for name, table in TABLES.items() if {"start_ns", "time_ns"} & set(table.column_names)}
@@ -90,6 +87,7 @@ class Run:
         self._notes = notes
         self._files = files
         self._whole: Run | None = None  # the run whose clock is used
+        self.all_ranks: Run | None = None  # the run of which these are some ranks
         self._tables: dict[str, pd.DataFrame] = {}
 
     @cached_property
@@ -139,6 +137,29 @@ class Run:
     def _part_of(self, profiles: Sequence[Profile]) -> Run:
         part = Run(profiles, job=self.job)
         part._whole = self._whole or self
+        return part
+
+    @cached_property
+    def is_large(self) -> bool:
+        """Whether this is a store of many ranks with more kernels than one process should hold (LARGE)."""
+        if len(self.profiles) < MANY or not all(p.rank is not None and is_stored(p) for p in self.profiles):
+            return False
+        return int(self.reduced.by_device()["kernels_count"].sum()) > LARGE
+
+    def on_ranks(self, chosen: Sequence[int]) -> Run:
+        """Return some ranks of a large store, on the clock of this run; its `all_ranks` is this run, for `reduced`.
+
+        PerfkitError if one of them was not recorded.
+        """
+        every = [at.first for at in self._placed[0]]
+        if unknown := sorted(set(chosen) - set(every)):
+            missing = ", ".join(map(str, unknown))
+            raise PerfkitError(f"ranks: the run has no rank {missing}. Choose from {min(every)} to {max(every)}.")
+        part = self._part_of([p for p, rank in zip(self.profiles, every, strict=True) if rank in set(chosen)])
+        part.all_ranks = self
+        listed = ", ".join(map(str, sorted(set(chosen))))
+        only = f"perfkit opened ranks {listed} of {len(set(every)):,}: all of them would not fit into memory"
+        part._notes = [*self._notes, *absent(self.profiles, self._placed[0], self.job), only]
         return part
 
     def headers(self) -> pd.DataFrame:
@@ -468,27 +489,3 @@ def recorded(profile: Profile, shift: int, *, events: bool) -> Recorded | None:
             start = min(start, int(frame["start_ns"].min()))
             end = max(end, int((frame["start_ns"] + frame["dur_ns"]).max()))
     return Recorded(profile.path.name, start + shift, end + shift) if end > start else None
-
-
-def astray(profiles: Sequence[Profile]) -> list[str]:
-    """Return notes on logs of local times that would meet the timeline with a clock's offset; nothing is shifted."""
-    spans = [p.span for p in profiles if "KERNELS" in p.loaders and p.span]
-    notes = []
-    for profile in profiles:
-        local = any(ZONELESS in note for note in profile.notes) and "KERNELS" not in profile.loaders
-        if not spans or not local or not profile.span:
-            continue
-        start, end = profile.span
-        met = [n for n in OFFSETS if any(start - n * QUARTER <= e and s <= end - n * QUARTER for s, e in spans)]
-        if met and 0 not in met:
-            clock = f"at {_zone(met[0])}" if len(met) == 1 else f"between {_zone(met[0])} and {_zone(met[-1])}"
-            notes.append(
-                f"{profile.path.name}: its times, taken as UTC, miss the timeline; as those of a clock {clock} they "
-                f"would meet it. They are left as they are: {RECORD}"
-            )
-    return notes
-
-
-def _zone(quarters: int) -> str:
-    hours, rest = divmod(abs(quarters), 4)
-    return f"UTC{'-' if quarters < 0 else '+'}{hours}:{15 * rest:02d}"

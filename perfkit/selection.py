@@ -177,6 +177,8 @@ def select(
     that was not recorded would be wrong, not zero.
     """
     check_families(families)
+    if len(ranks) and run.is_large:
+        run = run.on_ranks(ranks)
     check_ranks(run, ranks)
     kept = tuple(int(rank) for rank in ranks), tuple(int(gpu) for gpu in gpus)
     chosen = Selection(run, *kept, checked_window(run, window), kernels, tuple(families))

@@ -345,6 +345,11 @@ def _profile(folder: Path, stored: Manifest) -> Profile:
     return Profile(stored.reader, path, capture, loaders, missing, tuple(stored.notes), *header)
 
 
+def is_stored(profile: Profile) -> bool:
+    """Tell whether a profile is one of a store, which has its figures without its events."""
+    return any(isinstance(loader, _Stored) for loader in profile.loaders.values())
+
+
 def reduction(profile: Profile) -> Reduction:
     """Return the figures of a profile, from its store or else from its tables."""
     for loader in profile.loaders.values():

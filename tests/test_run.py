@@ -21,9 +21,10 @@ from sampled import SECOND, samples
 
 import perfkit
 from perfkit.errors import ReadError
+from perfkit.notes import ZONELESS, astray
 from perfkit.profile import Missing, Profile
 from perfkit.readers import READERS, deepspeed, nccl
-from perfkit.run import ZONELESS, Run, astray, devices, distinct
+from perfkit.run import Run, devices, distinct
 from perfkit.tables import CAPTURE, DEVICES, SAMPLES, TABLES
 
 LATER = 5000  # ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +18,16 @@ import pytest
 from click.testing import CliRunner
 from readers import nsys_files
 from readers import torch_files as made
+from widgets.viewed import specs, still
 
 import perfkit
 import perfkit.selection
-from perfkit import cache, store
+from perfkit import cache, report, store
 from perfkit.analysis import ranks, timeline
 from perfkit.cli import main
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.store import Ingested
+from perfkit.widgets import views
 
 STEPS = 4
 
@@ -441,3 +444,50 @@ def test_ranks_in_names_of_nsys_reports(tmp_path: Path) -> None:
     assert [0, 2, 10] == perfkit.load(tmp_path / "store").capture["rank"].tolist()
     with pytest.raises(PerfkitError, match="put the digits of the rank"):
         perfkit.load(tmp_path / "job", rank_regex="report")
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of eight ranks with more kernels than may be opened at once, of which rank 5 computes longest."""
+    files = folder(tmp_path / "job", 7)
+    late = [{**event, "dur": 90.0} if str(event["name"]).startswith("gemm") else event for event in events(7)]
+    stated = {"backend": "nccl", "rank": 7, "world_size": 8}
+    made.packed(files / "rank7_trace.json.gz", made.trace(*late, distributedInfo=stated, baseTimeNanoseconds=made.BASE))
+    store.ingest([files], tmp_path / "store", workers=1)
+    monkeypatch.setattr("perfkit.run.LARGE", 10)
+    monkeypatch.setattr("perfkit.run.MANY", 8)
+    return tmp_path / "store"
+
+
+def test_chosen_ranks_of_a_large_store_are_opened_alone(large: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rows as those of the whole run, its clock, and the figures of all ranks."""
+    run = perfkit.load(large)
+    view = perfkit.select(run, ranks=[2, 7])
+    assert [2, 7] == view.run.capture["rank"].tolist()
+    assert any("opened ranks 2, 7 of 8" in note for note in view.run.notes)
+    monkeypatch.setattr("perfkit.run.LARGE", 10**9)
+    whole = perfkit.select(perfkit.load(large), ranks=[2, 7])
+    assert 8 == len(whole.run.profiles)
+    for name in ("kernels", "api_calls", "ranges", "collectives"):
+        pd.testing.assert_frame_equal(
+            getattr(view, name).reset_index(drop=True), getattr(whole, name).reset_index(drop=True)
+        )
+    assert view.run.all_ranks is run
+    with pytest.raises(perfkit.PerfkitError, match=r"no rank 12\. Choose from 0 to 7"):
+        perfkit.select(run, ranks=[1, 12])
+
+
+def test_a_report_of_a_large_store_looks_at_a_few_ranks(large: Path, tmp_path: Path) -> None:
+    """Those worth opening and a typical one; the pictures of section 7 show all ranks all the same."""
+    run = perfkit.load(large)
+    chosen = ranks.to_open(run.reduced.by_device())
+    assert 7 in chosen
+    assert 1 < len(chosen) < 8
+    view = perfkit.select(run, ranks=chosen)
+    shown = still(views.ranks(view))
+    parts = next(spec for spec in specs(shown) if "rank" in json.dumps(spec))
+    assert {f"rank {rank}" for rank in range(8)} <= set(re.findall(r"rank \d", json.dumps(parts)))
+    said: list[str] = []
+    page = report.build(large, tmp_path / "report", note=said.append)
+    assert any("8 ranks are too many to open" in each for each in said)
+    assert f"ranks = {chosen}" in (page.parent / "notebooks" / "3_system.ipynb").read_text()

@@ -232,6 +232,16 @@ def common(extents: pd.DataFrame) -> dict[int, tuple[int, int]]:
     return dict(zip(extents.index.tolist(), zip(begin.tolist(), end.tolist(), strict=True), strict=True))
 
 
+def to_open(devices: pd.DataFrame) -> list[int]:
+    """Return the ranks to look at where all are too many: those of `worth_opening`, and one that is typical.
+
+    Typical is the GPU whose computing time is nearest to the median of all; of equal ones that of the lowest rank.
+    """
+    apart = (devices["computation_ns"] - devices["computation_ns"].median()).abs()
+    typical = int(devices["rank"].to_numpy()[int(apart.to_numpy().argmin())])
+    return sorted({typical, *map(int, worth_opening(devices)["rank"])})
+
+
 def by_node(devices: pd.DataFrame, *, gpus_per_node: int) -> pd.DataFrame:
     """Return where the time of each node goes: a slow node, unlike a slow rank, points to its host, links or cooling.
 

@@ -21,6 +21,7 @@ import nbformat
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from perfkit.analysis.ranks import to_open
 from perfkit.diagnosis.finding import Refusal
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
@@ -86,7 +87,11 @@ def build(
     out = Path(out).absolute()
     given = [Path(path) for path in (profile, baseline, peaks, published) if path]
     output.check(out, MADE_BY, inputs=given, note=note)
-    view = select(load(profile, job=job), ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
+    run = load(profile, job=job)
+    if not ranks and run.is_large:
+        ranks = tuple(to_open(run.reduced.by_device()))
+        note(f"{run.reduced.by_device()['rank'].nunique():,} ranks are too many to open: the report looks at {ranks}.")
+    view = select(run, ranks=ranks, gpus=gpus, window=window, kernels=kernels, families=families)
     earlier = load(baseline) if baseline else None
     if peaks:
         load_peaks(peaks)

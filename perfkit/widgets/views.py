@@ -229,13 +229,16 @@ def ranks(view: Selection) -> list[Part]:
     traced = view.framework
     seen = (traced.kernels, traced.copies)
     parts = analysis.timeline.breakdown(*seen, window=traced.measured, others=traced.other_kernels)
-    held = traced.collectives
+    every = view.run.all_ranks  # where all are too many to open
+    held = traced.collectives if every is None else every.collectives
     if traced.window is not None:  # collectives that began in it; a benchmark's have no time of day
         held = held[held["start_ns"].between(*traced.window, inclusive="left").fillna(False).astype(bool)]
     rates = analysis.communication.summary(held)
     some(parts if len(parts) else rates, view, "KERNELS", "kernels")
-    made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
     steps = diagnosis.timeline.detected(view)
+    if every is not None:  # their figures, without their events
+        parts, steps = every.reduced.by_device().assign(other_kernels_ns=0), every.reduced.by_step()
+    made: list[Part] = [charts.ranks.parts(parts)] if len(parts) else []
     if len(set(steps["rank"])) > 2 and len(set(steps["step"])) > 1:
         made.append(charts.ranks.step_times(steps))
     if len(worth := analysis.ranks.worth_opening(parts)):
@@ -246,7 +249,7 @@ def ranks(view: Selection) -> list[Part]:
         caption = f"Nodes of {per_node} GPUs, ranks counted node by node: shares of their time"
         made.append(charts.tables.searchable(nodes, caption=caption))
     if len(rates) or cut(traced.all_kernels, traced.window)["family"].eq("communication").any():
-        made += _waits(traced, per_node)
+        made += _waits(traced, per_node, every)
     if len(rates):
         caption = "Collectives: algorithm and bus bandwidth as in nccl-tests"
         is_measured = (rates["bus_bytes_per_s"].notna() & rates["bytes"].gt(0)).any()
@@ -255,11 +258,14 @@ def ranks(view: Selection) -> list[Part]:
     return made
 
 
-def _waits(view: Selection, per_node: int) -> list[Part]:
+def _waits(view: Selection, per_node: int, every: Run | None) -> list[Part]:
     """Show who comes last to collectives, what these lose by process group, and how far apart the clocks are."""
     if not view.run.is_on_one_clock:
         return [f"perfkit cannot tell which rank waits: {'; '.join(perfkit_run.distant(view.run.profiles))}."]
-    told = analysis.clocks.of_ranks(view.collectives, view.all_kernels)
+    if every is None:
+        told = analysis.clocks.of_ranks(view.collectives, view.all_kernels)
+    else:  # collectives of all ranks; their kernels are not open, and could not stand for collectives without sizes
+        told = analysis.clocks.of_ranks(every.collectives, view.all_kernels.iloc[:0])
     found = analysis.clocks.offsets(told)
     held = analysis.clocks.aligned(told, found)
     if view.window is not None:
@@ -269,7 +275,9 @@ def _waits(view: Selection, per_node: int) -> list[Part]:
         late = analysis.communication.stragglers(held)
     except PerfkitError as e:  # the clocks of the ranks do not agree
         return [f"perfkit cannot tell which rank waits: {e}", *charts.ranks.clocks(found)]
-    lost = charts.ranks.losses(analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node))
+    lost = []
+    if every is None:
+        lost = charts.ranks.losses(analysis.clocks.losses(told, view.all_kernels, found, gpus_per_node=per_node))
     return [charts.ranks.waits(late) if late["count"].any() else UNMATCHED, *lost, *charts.ranks.clocks(found)]
 
 
