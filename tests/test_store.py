@@ -22,7 +22,7 @@ from widgets.viewed import specs, still
 
 import perfkit
 import perfkit.selection
-from perfkit import cache, report, store
+from perfkit import cache, report, store, widgets
 from perfkit.analysis import ranks, timeline
 from perfkit.cli import main
 from perfkit.errors import PerfkitError, ReadError
@@ -477,7 +477,7 @@ def test_chosen_ranks_of_a_large_store_are_opened_alone(large: Path, monkeypatch
         perfkit.select(run, ranks=[1, 12])
 
 
-def test_a_report_of_a_large_store_looks_at_a_few_ranks(large: Path, tmp_path: Path) -> None:
+def test_a_report_and_a_notebook_of_a_large_store_look_at_a_few_ranks(large: Path, tmp_path: Path) -> None:
     """Those worth opening and a typical one; the pictures of section 7 show all ranks all the same."""
     run = perfkit.load(large)
     chosen = ranks.to_open(run.reduced.by_device())
@@ -487,6 +487,8 @@ def test_a_report_of_a_large_store_looks_at_a_few_ranks(large: Path, tmp_path: P
     shown = still(views.ranks(view))
     parts = next(spec for spec in specs(shown) if "rank" in json.dumps(spec))
     assert {f"rank {rank}" for rank in range(8)} <= set(re.findall(r"rank \d", json.dumps(parts)))
+    seen = widgets.explorer(run)
+    assert chosen == list(seen.ranks) == sorted(seen.run.capture["rank"])
     said: list[str] = []
     page = report.build(large, tmp_path / "report", note=said.append)
     assert any("8 ranks are too many to open" in each for each in said)

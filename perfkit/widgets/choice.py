@@ -32,6 +32,7 @@ import traitlets
 from perfkit import cache, selection
 from perfkit.analysis import steps
 from perfkit.analysis.lanes import Lanes
+from perfkit.analysis.ranks import to_open
 from perfkit.charts import timeline
 from perfkit.discovery import discovered
 from perfkit.errors import PerfkitError, ReadError
@@ -50,14 +51,19 @@ def explorer(
     Where nobody can use controls (papermill, nbconvert, a program), the Selection itself: the views take either.
     `source`: a run, or a Selection to begin with. `show`: the name of the view below the controls; none when empty.
     `baseline`, `peaks`: paths of the earlier run and of the CSV file of peaks that the notebook was given, for the
-    buttons *Copy as parameters* and *Report this window*. Raises ValueError if no view has the name.
+    buttons *Copy as parameters* and *Report this window*. Raises ValueError if no view has the name. Of a store that is
+    too large to open whole, the ranks worth opening and a typical one are chosen, unless you chose ranks.
     """
+    view = source if isinstance(source, Selection) else select(source)
+    if view.run.is_large and not view.ranks:
+        ranks = tuple(to_open(view.run.reduced.by_device()))
+        view = Selection(view.run.on_ranks(ranks), ranks, view.gpus, view.window, view.pattern, view.families)
     if is_watched():
-        return Explorer(source, show=show, baseline=baseline, peaks=peaks)
+        return Explorer(view, show=show, baseline=baseline, peaks=peaks)
     from perfkit.widgets.page import maker
 
     maker(show)
-    return source if isinstance(source, Selection) else select(source)
+    return view
 
 
 _LANES: WeakKeyDictionary[Run, Lanes] = WeakKeyDictionary()  # a cell that is run again does not sort again
