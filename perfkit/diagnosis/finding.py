@@ -84,7 +84,7 @@ SOURCES: dict[str, Source] = {
             ("STALLS", "LAUNCHES"): ("warps.stall_shares",),
             TRACED: ("flops.coverage", "flops.mfu", "flops.roofline", "operators.kernels_of", "operators.many_small"),
             ("framework/RANGES",): ("host.input_wait",),
-            ("framework/SAMPLES",): ("memory.peak", "memory.fragmentation"),
+            ("framework/SAMPLES",): ("memory.peak", "memory.fragmentation", "memory.growth"),
             ("SAMPLES", "DEVICES"): ("monitoring.at_limit",),
             ("SAMPLES",): (
                 *("monitoring.checks", "monitoring.idle", "monitoring.throttling", "monitoring.utilisation"),

@@ -50,7 +50,7 @@ SOFTMAX = re.compile(r"aten::_?(?:masked_)?softmax(?:_backward(?:_data)?)?")
 PRODUCT = re.compile(r"aten::(?:bmm|baddbmm)")
 AT_MOST = "best case: the run saves all of this time; worst case: none, because the GPU then waits for something else"
 FEWEST_STEPS, NEARLY_ALL, LITTLE = 8, 0.9, 0.01  # steady steps; share of them; of the peak in all (conventions)
-GROWTH = "SAMPLES, RANGES; memory.growth"
+
 NO_TIME = "memory costs no time until it is full; then the program fails"
 UNSEEN = "the recording lacks some operations of graphs, so their share of the time is unknown"
 
@@ -154,7 +154,9 @@ def _memory(view: Selection) -> Iterator[Figure]:
         yield Figure("memory_reserved_bytes", "Peak reserved memory", held, "bytes", definition, "memory.peak")
     for row in memory_growth(view).head(1).to_dict("records"):
         definition = f"median growth of the least allocated memory from one steady step to the next, GPU {row['gpu']}"
-        yield Figure("memory_growth_bytes", "Memory growth per step", row["growth_bytes"], "bytes", definition, GROWTH)
+        yield Figure(
+            "memory_growth_bytes", "Memory growth per step", row["growth_bytes"], "bytes", definition, "memory.growth"
+        )
     try:
         unused = memory.fragmentation(view.samples, window=view.window)
     except PerfkitError:  # more allocated than reserved

@@ -16,6 +16,7 @@ from typing import Any
 import nbformat
 import pytest
 from cells import outputs, unlinked
+from diagnosis.traces import leaking
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 import perfkit
@@ -48,6 +49,11 @@ CAPTURES = (
 def test_every_figure_of_a_run_has_a_cell_and_a_table(name: str, profiles: Path) -> None:
     """No figure of a run, nor of a finding's evidence, is without a cell of its report and a table that it holds."""
     assert [] == unlinked(perfkit.select(perfkit.load(profiles / name)))
+
+
+def test_memory_that_grows_has_a_cell() -> None:
+    """No real capture at hand has this figure."""
+    assert [] == unlinked(perfkit.select(leaking(100)))
 
 
 def test_every_figure_of_a_comparison_has_a_cell() -> None:
