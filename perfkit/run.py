@@ -144,6 +144,8 @@ class Run:
         """Whether this is a store of many ranks with more kernels than one process should hold (LARGE)."""
         if len(self.profiles) < MANY or not all(p.rank is not None and is_stored(p) for p in self.profiles):
             return False
+        if any("KERNELS" in at.ranked for at in self._placed[0]):  # several ranks in a file
+            return False
         return int(self.reduced.by_device()["kernels_count"].sum()) > LARGE
 
     def on_ranks(self, chosen: Sequence[int]) -> Run:

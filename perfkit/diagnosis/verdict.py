@@ -23,7 +23,7 @@ from perfkit.analysis.compare.resampling import (
 )
 from perfkit.diagnosis.comparison import Comparison, Given, common, compared, lacking, nothing, side, spoken_ends
 from perfkit.diagnosis.finding import SPOKEN, Figure, Refusal, kept
-from perfkit.format import duration, number
+from perfkit.format import duration, elided, number
 from perfkit.run import Run
 from perfkit.selection import Selection
 
@@ -37,11 +37,12 @@ ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
-TESTED = f"the 95 % interval is more than {number(100 * MATTERS)} % away from 1 (block bootstrap: Politis, Romano 1992)"
+TESTED = f"95 % interval {number(100 * MATTERS)} % away from 1 (Politis, Romano 1992)"
+NAME = 30  # characters of a kernel's in the table
 DECIDED = {
-    BETTER: "Keep the change, and look for the next bottleneck",
-    WORSE: "Undo the change",
-    UNSEEN: "Record more steps, or undo the change",
+    BETTER: "Keep it; look for the next bottleneck",
+    WORSE: "Undo it",
+    UNSEEN: "Record more steps, or undo it",
 }
 COMPARABLE = "Record runs whose steps do the same work"
 PARTS = {
@@ -189,7 +190,7 @@ def _likeness(found: Comparison) -> Iterator[tuple[str, ...]]:
     yield (
         "Did only the change change?",
         f"confidence {found.confidence}",
-        "same GPU, profiler, number of GPUs and work of a step (convention)",
+        "same GPUs, profiler and work (convention)",
         doubts or "perfkit found no other difference",
         "Record both runs with the same program, input, GPU and profiler" if doubts else "",
     )
@@ -201,10 +202,10 @@ def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
         yield "Did the steps get faster?", ratio, TESTED, row["verdict"], DECIDED.get(row["verdict"], COMPARABLE)
         enough = min(found.repeats) >= SEVERAL
         yield (
-            "Is this more than two runs of one program differ?",
+            "Is it more than noise between runs?",
             f"{found.repeats[0]} before, {found.repeats[1]} after",
             f"{SEVERAL} runs of each (convention)",
-            "the interval is between runs" if enough else "not known: the interval is between steps of one run",
+            "tested between runs" if enough else "not known: tested between steps",
             "" if enough else f"Record {SEVERAL} runs before and {SEVERAL} after",
         )
     for row in found.parts.assign(size=found.parts["difference_ns"].abs()).nlargest(1, "size").to_dict("records"):
@@ -215,9 +216,10 @@ def _decided_steps(found: Comparison) -> Iterator[tuple[str, ...]]:
 def _decided_kernels(found: Comparison) -> Iterator[tuple[str, ...]]:
     largest = found.kernels.assign(size=found.kernels["difference_ns"].abs()).nlargest(1, "size")
     for row in largest.to_dict("records"):
-        moved = f"{row['name']}: {duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
+        times = f"{duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
+        moved = f"{elided(row['name'], NAME)}: {times}"
         step = "Look for the new kernel of its family" if row["status"] == GONE else "Open its dossier in 4_kernels"
-        threshold = f"total or count by more than {number(100 * TOLERANCE)} % (convention)"
+        threshold = f"{number(100 * TOLERANCE)} % of time or count (convention)"
         yield "Which kernel changed most?", moved, threshold, row["status"], step
 
 

@@ -160,6 +160,6 @@ def test_decisions(after: float, means: str, step: str) -> None:
     assert faster["figure"].startswith(f"{after / 10:.1f}"[:3] if after != 10 else ("0.99", "1.0"))
     assert faster["what it means"].startswith(means)
     assert step in faster["next step"]
-    assert "not known" in table.loc["Is this more than two runs of one program differ?", "what it means"]
+    assert "not known" in table.loc["Is it more than noise between runs?", "what it means"]
     assert table["threshold"].str.contains(r"\(").all(), "each threshold has its source"
     assert verdict.decisions(comparison.nothing(verdict.NO_BASELINE)).empty
