@@ -37,7 +37,7 @@ ORDER = (WORSE, BETTER, UNTESTED, UNKNOWN, NEW, GONE, UNSEEN)
 STEP, PART = "step_", "part_"  # begin the ids of what is told of steps first
 NONE, UNRECORDED = "none", "not recorded"
 SIDES = ("before", "after")
-TESTED = f"95 % interval {number(100 * MATTERS)} % away from 1 (Politis, Romano 1992)"
+TESTED = f"95 % interval {100 * MATTERS:g} % away from 1 (Politis, Romano 1992)"
 NAME = 30  # characters of a kernel's in the table
 DECIDED = {
     BETTER: "Keep it; look for the next bottleneck",
@@ -219,7 +219,7 @@ def _decided_kernels(found: Comparison) -> Iterator[tuple[str, ...]]:
         times = f"{duration(row['total_before_ns'])} before, {duration(row['total_after_ns'])} after"
         moved = f"{elided(row['name'], NAME)}: {times}"
         step = "Look for the new kernel of its family" if row["status"] == GONE else "Open its dossier in 4_kernels"
-        threshold = f"{number(100 * TOLERANCE)} % of time or count (convention)"
+        threshold = f"{100 * TOLERANCE:g} % of time or count (convention)"
         yield "Which kernel changed most?", moved, threshold, row["status"], step
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
+from html import escape
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -15,6 +16,7 @@ from perfkit import charts
 from perfkit.diagnosis import comparison, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.errors import PerfkitError
+from perfkit.format import Shown as Cell
 from perfkit.run import Run
 from perfkit.selection import Selection
 from perfkit.widgets.live import Later, Live, Part, Pending, Shown, shown
@@ -79,7 +81,10 @@ def _figures(both: Comparison) -> list[Part]:
 
 
 def _decisions(both: Comparison) -> list[Part]:
-    return [charts.tables.show(verdict.decisions(both), caption="Decisions")]
+    wrapped = verdict.decisions(both).map(
+        lambda text: Cell(f'<div class="t" style="min-width:12em">{escape(text)}</div>', text)
+    )
+    return [charts.tables.show(wrapped, caption="Decisions")]
 
 
 def _per(both: Comparison) -> str:
