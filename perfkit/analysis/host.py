@@ -43,6 +43,7 @@ from perfkit.analysis.causes import (
     covered_by,
     is_graph_launch,
     numbered_together,
+    on_one_axis,
     started_by,
     where,
 )
@@ -145,12 +146,14 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     return ranked(table, "total_ns", keys)
 
 
-def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
-    """Return how long the training thread of each step waits for data.
+def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return how long the training thread of each step waits for data, and how much data reaches the GPUs.
 
     `steps` is what `steps.detect` returned. The share of a run is the sum of wait_ns over the sum of dur_ns, best of
     the steady steps. A row per step, in their order: `rank`; `step`, `start_ns`, `dur_ns` int64; `wait_ns` Int64,
-    within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all.
+    within the step; `wait_frac`, wait_ns over dur_ns. NA and NaN where the rank records no data loading at all. With
+    `copies` also `input_bytes` int64: what the rank's copies from the CPU to its GPUs move that start in the step. Over
+    dur_ns it is the rate at which the loader delivers; files may hold fewer bytes, since images are compressed there.
     """
     spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
@@ -158,6 +161,12 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
     table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
     length = table["dur_ns"].to_numpy()
     table["wait_frac"] = np.divide(wait, length, out=np.full(len(table), np.nan), where=~unrecorded & (length > 0))
+    if copies is not None:
+        sent = COPIES.check(copies)[copies["direction"] == "H2D"]
+        (first, last), (at, _) = on_one_axis([table, sent[["rank", "start_ns"]].assign(dur_ns=0)], ["rank"])
+        order = np.argsort(at, kind="stable")
+        before = np.r_[0, np.cumsum(sent["bytes"].to_numpy()[order])]
+        table["input_bytes"] = np.diff(before[np.searchsorted(at[order], [first, last])], axis=0)[0]
     return table
 
 

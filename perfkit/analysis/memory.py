@@ -16,6 +16,7 @@ PyTorch, "CUDA semantics", memory management: memory_allocated and memory_reserv
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -26,10 +27,11 @@ import pandas as pd
 from perfkit.analysis.causes import Axis, members, started_by, where
 from perfkit.analysis.grouping import grouped, in_unit, numbered, over, ranked
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, tiles
+from perfkit.analysis.operators.totals import named, open_at
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
 from perfkit.schema import Column, Table
-from perfkit.tables import API_CALLS, COPIES, GPU, RANK, SAMPLES
+from perfkit.tables import API_CALLS, COPIES, GPU, OPS, RANK, SAMPLES
 
 TIMELINE = Table(
     "TIMELINE",
@@ -140,6 +142,39 @@ def growth(samples: pd.DataFrame, steps: pd.DataFrame) -> pd.DataFrame:
             rows.append((rank, gpu, len(least), float(np.median(more)), float((more > 0).mean()), least[-1] - least[0]))
     table = pd.DataFrame(rows, columns=[*_DEVICE, "steps_count", "growth_bytes", "grew_frac", "total_bytes"])
     return table.astype({"rank": "int32", "gpu": "int32", "steps_count": "int64", "total_bytes": "int64"})
+
+
+def by_operator(samples: pd.DataFrame, ops: pd.DataFrame, *, window: Window | None = None) -> pd.DataFrame:
+    """Return how much memory each operator allocates and releases itself: what changed while it was the innermost one.
+
+    The profiler tells when memory changed, not on which thread. A change while operators of several threads run is no
+    operator's, as is one while none runs, such as the release of gradients. The first level of a device has nothing
+    before it, so its change is not known; what an operator releases, another one may have allocated.
+
+    A window selects the changes in it. By falling `allocated_bytes`, then `gpu` (-1 the host) and `name`: `name`,
+    category, missing where no one operator ran; `gpu`; `count` of the changes; `allocated_bytes`, `released_bytes` and
+    `net_bytes`, their difference, int64. Source: net_bytes is `self_cuda_memory_usage` of PyTorch's profiler for the
+    GPUs, which takes all operators that run at the time, and `self_cpu_memory_usage` for the host.
+    """
+    levels = timeline(samples)
+    change = levels.groupby(_DEVICE)["allocated_bytes"].diff()
+    first, last = (-math.inf, math.inf) if window is None else bounds(window)
+    changes = levels[change.notna() & levels["time_ns"].between(first, last, inclusive="left")]
+    moments = changes[["rank"]].assign(start_ns=changes["time_ns"])
+    row, threads = np.full(len(moments), -1), np.zeros(len(moments), int)
+    _, of_op = numbered(OPS.check(ops), ["process", "thread"])
+    for place in (np.flatnonzero(of_op == number) for number in range(of_op.max(initial=-1) + 1)):
+        there = ops.take(place)
+        found = open_at(there, moments.assign(process=there["process"].iloc[0], thread=there["thread"].iloc[0]))
+        threads += found >= 0
+        row = np.where(found >= 0, place[found], row)
+    table = changes[["gpu"]].assign(name=named(ops, np.where(threads == 1, row, -1)), change=change[changes.index])
+    table = table.assign(allocated_bytes=table["change"].clip(lower=0), released_bytes=-table["change"].clip(upper=0))
+    groups = table.groupby(["name", "gpu"], observed=True, dropna=False)
+    sums = groups[["allocated_bytes", "released_bytes"]].sum().astype("int64")
+    sums.insert(0, "count", groups.size())
+    sums["net_bytes"] = sums["allocated_bytes"] - sums["released_bytes"]
+    return ranked(sums.reset_index(), "allocated_bytes", ["gpu", "name"])
 
 
 def _idle_frac(levels: pd.DataFrame) -> pd.Series:

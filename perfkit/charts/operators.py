@@ -7,6 +7,7 @@ occupy, reserved what the caching allocator has taken from the driver.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from typing import Any, NamedTuple
 
@@ -140,7 +141,8 @@ def steps(input_wait: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     """Draw the time of each step and how much of it the training thread waits for data.
 
     `input_wait`: columns rank, step, dur_ns, wait_ns, wait_frac (0..1), one row per step; steps without a wait are left
-    out. At most 200 steps and 8 ranks (the ones that wait most) are drawn; the chart says what is left out.
+    out. At most 200 steps and 8 ranks (the ones that wait most) are drawn; the chart says what is left out. Where there
+    is a column input_bytes, it also says how many bytes per second copies bring to the GPU.
     """
     need(input_wait, "rank", "step", "dur_ns", "wait_ns", "wait_frac")
     theme.fraction(input_wait, "wait_frac")
@@ -170,8 +172,10 @@ def _steps_notes(drawn: pd.DataFrame, measured: pd.DataFrame) -> list[str]:
     of_ranks = f" of {every} ranks" if every > 1 else ""
     limits = [f"the first {MOST_STEPS} steps"] if measured.groupby("rank").size().max() > MOST_STEPS else []
     limits += [f"the {ranks} ranks that wait most"] if ranks < every else []
-    note = f"Time of the training thread in the data loader, in % of each step; {steps}{of_ranks}."
-    return [note, f"Drawn are {' of '.join(limits)}."] if limits else [note]
+    notes = [f"Time of the training thread in the data loader, in % of each step; {steps}{of_ranks}."]
+    if rate := measured.get("input_bytes", pd.Series(0)).sum() / (measured["dur_ns"].sum() or math.inf) * 1e9:
+        notes.append(f"Copies bring {size(rate)}/s from the CPU to the {'GPUs of each rank' if every > 1 else 'GPU'}.")
+    return [*notes, f"Drawn are {' of '.join(limits)}."] if limits else notes
 
 
 def _columns(rows: pd.DataFrame, scale: Unit, longest: float) -> alt.Chart:

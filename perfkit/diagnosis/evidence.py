@@ -19,6 +19,7 @@ from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import cut
 from perfkit.analysis.kernels import MATRIX_FAMILIES, mixed
 from perfkit.analysis.memory import SMALL_BYTES
+from perfkit.analysis.operators.totals import ENGINE, NODE
 from perfkit.diagnosis.finding import HORIZONS, kept
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.paths import mpi
@@ -141,6 +142,12 @@ def _fused_attention(view: Selection) -> bool:
     return bool(cut(view.kernels, view.window)["family"].eq("attention").any())
 
 
+def _inference(view: Selection) -> bool:
+    """PyTorch's operators are recorded, and autograd ran none of them in a backward pass."""
+    names = view.framework.ops["name"].cat.remove_unused_categories().cat.categories
+    return len(names) > 0 and not any(NODE.fullmatch(name.removeprefix(ENGINE)) for name in names)
+
+
 def _one_gpu(view: Selection) -> bool:
     gpus = view.run.kernels[["rank", "gpu"]].drop_duplicates()
     return len(gpus) == 1 and view.run.collectives.empty
@@ -179,6 +186,7 @@ FACTS: dict[str, Callable[[Selection], bool]] = {
     "python": _python,
     "pytorch": _pytorch,
     "fused_attention": _fused_attention,
+    "inference": _inference,
     "one_gpu": _one_gpu,
     "far_card": _far_card,
     "links": lambda view: bool(view.run.links["transport"].notna().any()),

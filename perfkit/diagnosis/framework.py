@@ -73,11 +73,16 @@ def figures(view: Selection, *, peaks: str = "") -> Iterator[Figure]:
         definition = "share of the kernel time that kernels launched inside an operator take"
         yield Figure("op_kernel_frac", "Kernel time with operator", share, "1", definition, "operators.kernels_of")
     yield from _precision(view)
-    waits = host.input_wait(view.ranges, steps.steady(detected(view))).dropna(subset=["wait_frac"])
+    waits = host.input_wait(view.ranges, steps.steady(detected(view)), view.copies).dropna(subset=["wait_frac"])
     if total := int(waits["dur_ns"].sum()):
         definition = "share of the steady steps' time that the training thread spends in the data loader"
         share = float(waits["wait_ns"].sum() / total)
         yield Figure("input_wait_frac", "Waiting for input", share, "1", definition, "host.input_wait")
+        if rate := waits["input_bytes"].sum() / total * 1e9:
+            definition = (
+                "bytes that copies from the CPU to the GPU move in the steady steps, over their time (mean rank)"
+            )
+            yield Figure("input_bytes_per_s", "Input of the GPU", rate, "bytes/s", definition, "host.input_wait")
     yield from _arithmetic(view, spent, peaks, span)
 
 

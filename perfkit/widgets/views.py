@@ -154,7 +154,11 @@ def memory(view: Selection) -> list[Part]:
     held = analysis.memory.timeline(view.run.samples)
     some(readings, view, "SAMPLES.memory", "readings of the allocator's memory", recorded=bool(len(held)))
     peaks = analysis.memory.peak(view.samples, window=view.window)
-    return [charts.operators.memory(analysis.memory.bins(readings), peaks)]
+    shown: list[Part] = [charts.operators.memory(analysis.memory.bins(readings), peaks)]
+    if len(changes := analysis.memory.by_operator(view.run.samples, view.run.ops, window=view.window)):
+        caption = "Memory that operators allocate and release themselves; without a name: outside of a single operator"
+        shown.append(charts.tables.searchable(changes, caption=caption))
+    return shown
 
 
 def _operators(source: Selection | Explorer, view: Selection, by: str, top: int) -> list[Part]:

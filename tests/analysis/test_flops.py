@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from frames import kernels
 
-from perfkit.analysis.flops import GPU_TIME, OPERATOR_POINTS, coverage, mfu, operators, roofline
+from perfkit.analysis.flops import GPU_TIME, OPERATOR_POINTS, coverage, fusible, mfu, operators, roofline
 from perfkit.analysis.operators.totals import kernels_of
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import peaks
@@ -181,6 +181,36 @@ def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
 
 POINTS = roofline(ops(MM), gpu_time((0, 0, 60)))
 COVERED = coverage(ops(MM), gpu_time((0, 0, 60), (0, -1, 40)))
+
+
+def test_fusing_saves_the_intermediate_results() -> None:
+    """mul and gelu write 4 x 5 x 4 bytes each for the next: 2 x 160 of 480 bytes. What breaks the sequence saves 0."""
+    a, b = [4, 5], [5, 4]
+    chain = ("mul", [a, a]), ("gelu", [a]), ("add", [a, a]), ("mm", [a, b]), ("relu", [[4, 4]]), ("tanh", [b])
+    rows = [{"name": f"aten::{name}", "given": given} for name, given in chain]
+    frame = ops(*rows, {"name": "aten::relu", "given": [b], "rank": 1}, {"name": "aten::relu", "given": [b], "rank": 1})
+    times = gpu_time(*[(0, op, 7) for op in range(6)], (1, 6, 7))  # the last one launched no kernel
+    (row,) = fusible(frame, times).to_dict("records")
+    assert {"rank": 0, "name": "aten::mul > aten::gelu > aten::add", "count": 1, "gpu_ns": 21} == {
+        key: row[key] for key in ("rank", "name", "count", "gpu_ns")
+    }
+    assert (80 * 3 + 80 * 2 + 80 * 3, 2 * 80 * 2) == (row["bytes"], row["saved_bytes"])
+    assert fusible(frame, gpu_time()).empty
+
+
+def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
+    """Qwen1.5-0.5B has 24 layers with two RMS norms, and one at the end: x / rms, to 16 bits, times a weight.
+
+    By the raw file a norm works on 16 x 559 x 1024 elements: add and rsqrt write a number per row in 4 bytes, mul each
+    element in 4 bytes, the copy each in 2. A fused kernel would neither write nor read these.
+    """
+    run = torch_trace.read(profiles / "torch" / "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
+    frames = [run.table(name) for name in ("OPS", "KERNELS", "API_CALLS")]
+    time = kernels_of(*frames).assign(gpu_ns=frames[1]["dur_ns"])
+    norm = fusible(frames[0], time).iloc[0]
+    assert "aten::add > aten::rsqrt > aten::mul > aten::copy_ > aten::mul" == norm["name"]
+    rows = 16 * 559
+    assert (2 * 24 + 1, 49 * 2 * rows * (4 + 4 + 1024 * (4 + 2))) == (norm["count"], norm["saved_bytes"])
 
 
 def test_share_of_the_peak() -> None:

@@ -196,6 +196,15 @@ def test_wait_is_cut_at_the_step() -> None:
     assert [10, 30] == input_wait(ranges(loading(90, 130)), steps((0, 100), (100, 200)))["wait_ns"].tolist()
 
 
+def test_input_of_a_step_is_what_copies_bring_that_start_in_it() -> None:
+    """Two copies start in the first step, one in the second at its very start; none of D2H or of rank 1 counts."""
+    sent = [(0, 7), (99, 20), (100, 400), (200, 5000)]
+    rows = [{"start_ns": at, "dur_ns": 30, "bytes": size} for at, size in sent]
+    others = {"start_ns": 50, "dur_ns": 1, "bytes": 9}
+    moved = copies(*rows, {**others, "direction": "D2H"}, {**others, "rank": 1})
+    assert [27, 400] == input_wait(RANGES.empty(), steps((0, 100), (100, 200)), moved)["input_bytes"].tolist()
+
+
 def test_nested_ranges_count_once() -> None:
     """A range "Data loading" around the loader's covers 30 ns with it."""
     found = input_wait(ranges(loading(0, 30, "Data loading"), loading(5, 25, depth=1)), steps((0, 100)))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ import perfkit
 from perfkit.analysis.memory import (
     COPY_KEYS,
     bins,
+    by_operator,
     copied,
     fragmentation,
     growth,
@@ -25,7 +29,7 @@ from perfkit.analysis.memory import (
 )
 from perfkit.analysis.steps import STEPS
 from perfkit.errors import PerfkitError
-from perfkit.tables import COPIES, SAMPLES
+from perfkit.tables import COPIES, OPS, SAMPLES
 
 
 def samples(*levels: tuple[int, int, int | None], gpu: int = 0, rank: int = 0) -> pd.DataFrame:
@@ -381,6 +385,53 @@ def test_small_copies_in_a_window() -> None:
     frame = copies(copy(0, 10, 100), copy(8, 10, 200), copy(50, 5, 10))
     found = small_copies(frame, at_most_bytes=150, window=(5, 20))
     assert found.to_numpy().tolist() == [["H2D", 1, 100, 5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz",
+        "mi300__gaunernst_bert-small-uncased__1016001.json.gz",
+        "perf_model__normalization__normalization_layer_test.json.gz",
+    ],
+)
+def test_memory_of_operators_is_that_of_the_raw_events(name: str, profiles: Path) -> None:
+    """In the file each change has its thread and its bytes, which SAMPLES have not; only each first one is unknown."""
+    path = profiles / "torch" / f"TraceLens__{name}"
+    events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
+    on_thread = defaultdict(list)
+    for e in events:
+        if e.get("cat") == "cpu_op":
+            on_thread[e["tid"]].append((float(e["ts"]), float(e["ts"]) + float(e["dur"]), e["name"]))
+    told: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    seen = set()
+    for e in events:
+        if e["name"] == "[memory]":
+            change, gpu = e["args"]["Bytes"], e["args"]["Device Id"] if e["args"]["Device Type"] else -1
+            running = [op for op in on_thread[e["tid"]] if op[0] <= float(e["ts"]) < op[1]]
+            if gpu in seen:
+                told[(max(running)[2] if running else "none", gpu)][change < 0] += abs(change)
+            seen.add(gpu)
+    view = perfkit.load(path)
+    found = by_operator(view.samples, view.ops)
+    rows = found.assign(name=found["name"].astype(object).fillna("none")).set_index(["name", "gpu"])
+    assert {k: v for k, v in told.items() if any(v)} == {
+        k: [row["allocated_bytes"], row["released_bytes"]]
+        for k, row in rows.iterrows()
+        if row["allocated_bytes"] or row["released_bytes"]
+    }
+
+
+def test_memory_while_two_threads_run_operators_is_nobodys() -> None:
+    """Of changes at 5, 15, 25 and 35 the first is unknown; they are of mm, of either operator, and of none."""
+    ops = [(1, 0, 30, "aten::mm"), (2, 20, 10, "aten::add")]
+    frame = pd.DataFrame(
+        [{"thread": t, "op": t, "start_ns": s, "dur_ns": d, "self_ns": d, "name": n} for t, s, d, n in ops]
+    ).assign(rank=0, process=1, parent=-1, sequence=-1)
+    levels = samples((5, 4, None), (15, 10, None), (25, 30, None), (35, 1, None))
+    found = by_operator(levels, OPS.make(frame.assign(shapes=None, dtypes=None, strides=None, concrete=None)))
+    assert [(20, 29), (6, 0)] == list(found[["allocated_bytes", "released_bytes"]].itertuples(index=False, name=None))
+    assert [True, False] == found["name"].isna().tolist()
 
 
 @pytest.mark.parametrize("by", [[], ["direction", "name"]])

@@ -17,7 +17,7 @@ from frames import copies, kernels
 import perfkit
 from perfkit import diagnosis
 from perfkit.diagnosis import evidence
-from perfkit.diagnosis.rules import Step
+from perfkit.diagnosis.rules import Step, rules
 from perfkit.diagnosis.warming import FIRST_PASS
 
 # Capture, finding, what its advice must not say, and the fact of the recording that disproves it.
@@ -217,6 +217,27 @@ def test_matrix_work_in_16_bits_is_not_told_to_use_them(profiles: Path) -> None:
         said = _steps(view)
         assert not {"precision", "tensor_cores"} & set(said)
         assert [] == [steps for steps in said.values() if re.search(MIX, steps)]
+
+
+@pytest.mark.parametrize(
+    ("capture", "inference"),
+    [
+        ("TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz", True),
+        ("TraceLens__mi300__resnet_act_checkpoint", False),
+    ],
+)
+def test_only_a_forward_pass_is_told_how_to_serve(capture: str, inference: bool, profiles: Path) -> None:
+    """By its own names a chat model has no backward pass: it may store weights in 8 bits, and has no gradients."""
+    (path,) = (profiles / "torch").glob(f"{capture}*")
+    assert inference is (b"Backward" not in gzip.decompress(path.read_bytes()))
+    view = perfkit.select(perfkit.load(path))
+    assert inference is evidence.holds(view, fact="inference")
+    serving, training = r"4 bits.*continuous batching|continuous batching.*4 bits", r"powerSGD_hook.*pipeline stages"
+    for rule, words, wanted in (
+        ("memory_bandwidth", serving, inference and not evidence.holds(view, fact="no_matrix")),
+        ("exposed_communication", training, not inference),
+    ):
+        assert wanted is bool(re.search(words, str(evidence.advice(view, rules()[rule].advice))))
 
 
 def test_hidden_stalls_of_amd_are_no_stall(profiles: Path) -> None:

@@ -116,7 +116,8 @@ def test_views_return_their_frame_and_causes_in_the_words_of_the_chart(mlp: Run)
     assert set(view.data["cause"].dropna()) <= set(values(causes, "cause")["cause"])
     live = views.kernels(Chooser(selection=chosen(mlp)))
     assert live.data["total_ns"].sum() == mlp.kernels["dur_ns"].sum()
-    assert still(views.memory(chosen(mlp))).data is None
+    assert {"name", "gpu", "net_bytes"} <= set(still(views.memory(chosen(mlp))).data)
+    assert still(views.timeline(chosen(mlp))).data is None
 
 
 def test_gaps_without_launch_calls_have_lengths_and_no_cause() -> None:

@@ -281,16 +281,24 @@ def embedding(given: Inputs) -> Work | None:
     return Work("embedding", table.dtype, None, rows.nbytes + 2 * stored(rows.elements * table.shape[1], table.dtype))
 
 
-def elementwise(given: Inputs) -> Work | None:
-    """Return the traffic of an operator on every element of tensors of one type: all are read, the result written."""
-    tensors = [t for i in range(len(given.shapes)) if (t := given.tensor(i)) is not None and t.shape]
+def operands(given: Inputs) -> list[Tensor]:
+    """Return the tensors that have dimensions."""
+    return [t for i in range(len(given.shapes)) if (t := given.tensor(i)) is not None and t.shape]
+
+
+def result(tensors: list[Tensor]) -> Tensor | None:
+    """Return what an operator on every element of tensors of one type writes, None where they do not fit together."""
     out: tuple[int, ...] | None = ()
     for tensor in tensors:
         out = None if out is None else broadcast(out, tensor.shape)
-    if not tensors or out is None or len({tensor.dtype for tensor in tensors}) > 1:
-        return None
-    moved = sum(tensor.nbytes for tensor in tensors) + stored(math.prod(out), tensors[0].dtype)
-    return Work("elementwise", tensors[0].dtype, None, moved)
+    return Tensor(out, tensors[0].dtype) if out and len({tensor.dtype for tensor in tensors}) == 1 else None
+
+
+def elementwise(given: Inputs) -> Work | None:
+    """Return the traffic of an operator on every element of tensors of one type: all are read, the result written."""
+    tensors = operands(given)
+    out = result(tensors)
+    return Work("elementwise", out.dtype, None, sum(t.nbytes for t in tensors) + out.nbytes) if out else None
 
 
 def copied(given: Inputs) -> Work | None:
