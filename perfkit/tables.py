@@ -251,6 +251,21 @@ SAMPLES = Table(
 )
 LAUNCH = Column("launch", "int64", "number of the launch in the report")
 ALLOWED = "resident warps the launch configuration allows, over maximum"
+MODULES = Table(
+    "MODULES",
+    "a module of a model, with its forward pass",
+    (
+        RANK,
+        Column("module", "int64", "number of the module in the order of the report"),
+        Column("parent", "int64", "module that holds it; -1 at the top", fallback=-1),
+        Column("name", "category", "attributes that lead to it, such as bert.encoder.layer.0; empty at the top"),
+        Column("kind", "category", "class of the module"),
+        Column("parameters_count", "float64", "parameters with those of its modules", least=0),
+        Column("forward_flops", "float64", "operations of the forward pass, two per multiply-accumulate", least=0),
+        Column("forward_ns", "int64", "time of the forward pass with its modules, on the CPU's clock, ns", least=0),
+    ),
+    ("rank", "module"),
+)
 LAUNCHES = Table(
     "LAUNCHES",
     "a kernel launch measured by counters",
@@ -415,7 +430,19 @@ LINKS = Table(
 TABLES: dict[str, Table] = {
     table.name: table
     for table in (
-        *(CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES, OPS, PYTHON_CALLS, SAMPLES, LAUNCHES),
-        *(COUNTERS, STALLS, RULES, CALLTREE, CALL_METRICS, THREADS, THREAD_METRICS, TRACE, COLLECTIVES, LINKS),
+        *(CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES, OPS, PYTHON_CALLS, SAMPLES, MODULES),
+        *(
+            LAUNCHES,
+            COUNTERS,
+            STALLS,
+            RULES,
+            CALLTREE,
+            CALL_METRICS,
+            THREADS,
+            THREAD_METRICS,
+            TRACE,
+            COLLECTIVES,
+            LINKS,
+        ),
     )
 }

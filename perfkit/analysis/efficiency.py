@@ -24,9 +24,10 @@ import math
 import pandas as pd
 
 from perfkit.analysis.causes import where
+from perfkit.analysis.grouping import ranked
 from perfkit.errors import PerfkitError
 from perfkit.hardware import Peaks
-from perfkit.tables import SAMPLES
+from perfkit.tables import MODULES, SAMPLES
 
 SUSPICIOUS_ABOVE = 0.7
 # Published dense training of language models in BF16 on A100 and H100: Llama 3 405B 38-43 %, Megatron-LM 41-48 %,
@@ -164,6 +165,26 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
     highest = table[list(shares)].max(axis=1)
     table["note"] = pd.array([credible(share, what="reported_mfu") for share in highest], "string")
     return table.reset_index().astype({"rank": "int32", "gpu": "int32", **dict.fromkeys(shares, "float64")})
+
+
+def modules(modules: pd.DataFrame) -> pd.DataFrame:
+    """Return the time of the forward pass by class of module: which layers of the model take it.
+
+    Own time is that of a module without the modules in it that the report lists; the classes' own times add up to the
+    forward pass. By falling `self_ns`: `rank`; `kind`; `count`; `parameters_count`, `forward_flops` float64 and
+    `forward_ns` int64, sums with what the modules hold, so that a class inside of itself counts twice; `self_ns` int64,
+    at least 0 (the report rounds to three digits); `share_frac` of the rank's forward pass, NaN where that is 0.
+    """
+    frame = MODULES.check(modules)
+    inner = frame.groupby(["rank", "parent"])["forward_ns"].sum().rename("inner_ns")
+    own = frame.join(inner, on=["rank", "module"])
+    own["self_ns"] = (own["forward_ns"] - own.pop("inner_ns").fillna(0).astype("int64")).clip(lower=0)
+    whole = frame[frame["parent"] < 0].groupby("rank")["forward_ns"].sum().astype("float64")
+    amounts = ["parameters_count", "forward_flops", "forward_ns", "self_ns"]
+    kinds = own.groupby(["rank", "kind"], observed=True)
+    table = kinds[amounts].sum().assign(count=kinds.size()).reset_index()
+    table["share_frac"] = table["self_ns"] / table["rank"].map(whole.where(whole > 0))
+    return ranked(table[["rank", "kind", "count", *amounts, "share_frac"]], "self_ns", ["rank", "kind"])
 
 
 def credible(share: float, *, what: str, gpus: int = 1) -> str:

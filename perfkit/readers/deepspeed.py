@@ -5,8 +5,10 @@ configuration and keep what the program prints (or set ``"output_file"``); Megat
 ``--log-interval`` steps, with the rate for ``--log-throughput``. Tried with reports of DeepSpeed 0.3 to 0.16 and lines
 of Megatron-DeepSpeed and Megatron-LM. All figures but samples and tokens per second are per GPU.
 
-A report has lines ``label:   value unit``; labels and units differ between versions. Its modules are not read: rates of
-short ones exceed what the GPU can do, since their operations are estimated. Iteration lines are ``iteration 1/ 5 |
+A report has lines ``label:   value unit``; labels and units differ between versions. The tree of modules below them
+holds ``(name): Class(`` with ``1.05 M = 0.31% Params, 10.74 GMACs = 0.34% MACs, 182.39 us = 0.24% latency``, in
+older versions with commas. Rates of modules are not read: those of short ones exceed what the GPU can do, since the
+profiler estimates their operations. Iteration lines are ``iteration 1/ 5 |
 consumed samples: 2048 | elapsed time per iteration (ms): 76015.3 | ... | TFLOPs: 147.61 |`` with more or fewer fields,
 some with a time stamp; the settings stand before them.
 """
@@ -32,7 +34,7 @@ from perfkit.readers.text import capture_table, content, lines
 
 __all__ = ["KIND", "VERSION", "read", "sniff"]
 
-VERSION = 2
+VERSION = 3
 KIND = "training"
 LARGEST = 4 * 10**9
 LOOKED_AT = 200_000  # bytes at the start and at the end: programs print much before their first iteration
@@ -70,6 +72,14 @@ RATES = {  # labels that divide by a time after their "="
     "bwd flops per gpu": "backward_flops_per_s",
     "fwd+bwd flops per gpu": "training_flops_per_s",
 }
+
+# A module: its indentation, attribute and class; what follows begins with its figures, or they stand on the next line.
+MODULE = re.compile(r"( *)(?:\(([^()]{1,200})\): )?([A-Za-z_]\w{0,200})\((.*)")
+OF_MODULE = re.compile(
+    r"\s*(\d{1,15}(?:\.\d{1,9})?) ?([KkMGBT]?)(?:,| =) \S+% Params, "
+    r"(\d{1,15}(?:\.\d{1,9})?) ?([KkMGTP]?)MACs(?:,| =) \S+% MACs, "
+    r"(\d{1,6}(?:\.\d{1,9})?) ?([mun]?)s(?:,| =) \S+% latency,"
+)
 
 # Lines of Megatron
 ITERATION = re.compile(
@@ -115,7 +125,7 @@ def read(path: Path) -> Profile:
 
     SAMPLES with gpu -1: per iteration line `iteration_ns`, `samples_per_s`, `tokens_per_s` where the sequence length is
     known, and `training_flops_per_s`, at the line's time stamp or, where lines have none, at the time their iterations
-    took since the first line; at time 0 what the last report says beside these.
+    took since the first line; at time 0 what the last report says beside these. MODULES are those of the last report.
     """
     printed, notes = lines(content(path).decode("utf-8-sig", errors="replace"), path)
     training = _training(printed)
@@ -129,12 +139,14 @@ def read(path: Path) -> Profile:
         )
     frame = pd.DataFrame(rows, columns=["time_ns", "metric", "value"])
     samples = tables.SAMPLES.make(frame.assign(rank=0, gpu=-1))
-    reported = bool(_titles(printed))
+    reported = bool(titles := _titles(printed))
+    modules = _modules(printed[titles[-1] :]) if titles else tables.MODULES.empty()
     notes += _training_notes(training)
     missing = (NO_BACKWARD,) if reported and not samples["metric"].eq("backward_ns").any() else ()
     tool = "DeepSpeed" if reported else "Megatron"
     capture = capture_table(path, tool, t0_unix_ns=training.start_ns, dur_ns=samples["time_ns"].max())
-    return Profile("deepspeed", path, capture, {"SAMPLES": samples.copy}, missing, tuple(notes))
+    loaders = {"SAMPLES": samples.copy, **({"MODULES": modules.copy} if len(modules) else {})}
+    return Profile("deepspeed", path, capture, loaders, missing, tuple(notes))
 
 
 def _report_rows(printed: list[str], notes: list[str]) -> list[Row]:
@@ -171,10 +183,8 @@ def _titles(printed: Sequence[str]) -> list[int]:
 
 def _last_report(printed: Sequence[str]) -> Report:
     """Return what the report that begins with the first of these lines says."""
-    title = TITLE.search(printed[0])
-    before = printed[0][: title.start()] if title else ""
     report = Report()
-    for label, value in _pairs(printed[1:], before, report):
+    for label, value in _pairs(printed[1:], _prefix(printed[0]), report):
         metric = _metric(label)
         if metric is None:
             continue
@@ -185,9 +195,14 @@ def _last_report(printed: Sequence[str]) -> Report:
     return report
 
 
-def _pairs(printed: Iterable[str], before: str, report: Report) -> Iterable[tuple[str, Decimal]]:
+def _prefix(title: str) -> re.Pattern[str]:
+    """Return what a launcher writes before each line, by the line of the title; its numbers may change."""
+    found = TITLE.search(title)
+    return re.compile(re.sub(r"\d+", r"\\d+", re.escape(title[: found.start()] if found else "")))
+
+
+def _pairs(printed: Iterable[str], prefix: re.Pattern[str], report: Report) -> Iterable[tuple[str, Decimal]]:
     """Yield label and value in base units, up to the end of the summary."""
-    prefix = re.compile(re.sub(r"\d+", r"\\d+", re.escape(before)))
     for line in printed:
         if SUMMARY_END.search(line) or TITLE.search(line):
             report.whole = True
@@ -201,6 +216,29 @@ def _pairs(printed: Iterable[str], before: str, report: Report) -> Iterable[tupl
         elif ":" in line:
             label = line[begin:].partition(":")[0].strip()
             report.unreadable += [label] if _metric(label) else []
+
+
+def _modules(printed: Sequence[str]) -> pd.DataFrame:
+    """Return the modules of the report that begins with the first of these lines, MODULES; without figures: no row."""
+    prefix = _prefix(printed[0])
+    rows: list[dict[str, object]] = []
+    around: list[tuple[int, int, str]] = []  # indentation, number and name of the modules around
+    texts = [line[match.end() :] for line in printed if (match := prefix.match(line))]
+    for text, below in zip(texts, [*texts[1:], ""], strict=True):
+        if not (found := MODULE.fullmatch(text)):
+            continue
+        while around and around[-1][0] >= len(found[1]):
+            around.pop()
+        parent, outer = around[-1][1:] if around else (-1, "")
+        name = ".".join(filter(None, (outer, found[2])))
+        figures = OF_MODULE.match(found[4]) or OF_MODULE.match(below)
+        around.append((len(found[1]), len(rows) if figures else parent, name))
+        if figures:
+            count, macs, time = (Decimal(figures[i]).scaleb(POWERS[figures[i + 1]]) for i in (1, 3, 5))
+            place = {"rank": 0, "module": len(rows), "parent": parent, "name": name, "kind": found[3]}
+            work = {"parameters_count": float(count), "forward_flops": float(2 * macs)}
+            rows.append({**place, **work, "forward_ns": int(time.scaleb(NANO))})
+    return tables.MODULES.make(pd.DataFrame(rows, columns=tables.MODULES.column_names))
 
 
 def _value(number: str, unit: str) -> Decimal | None:

@@ -445,7 +445,14 @@ def training(view: Selection, *, peaks: str = "") -> list[Part]:
     rows, work = diagnosis_machine.scaling(view)
     scaling = charts.machine.scaling_efficiency(rows, work=work) if len(set(rows["gpus"])) > 1 else ONE_SIZE
     caption = "Each log of a training: medians over its iterations"
-    return [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), scaling]
+    shown = [*drawn, charts.tables.show(medians, caption=caption), _share(view, peaks), scaling]
+    listed = view.run.table("MODULES")
+    if len(layers := analysis.efficiency.modules(listed[listed["rank"].isin(medians["rank"])])):
+        caption = (
+            "Modules by class: own time in the forward pass, with the time of modules that the report does not list"
+        )
+        shown.append(charts.tables.searchable(layers, caption=caption))
+    return shown
 
 
 def _share(view: Selection, peaks: str) -> Part:

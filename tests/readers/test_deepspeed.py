@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pandas as pd
 import pytest
 from readers import deepspeed_files as files
 
+from perfkit.analysis import efficiency
 from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import deepspeed, recognise
@@ -219,6 +221,47 @@ def test_the_report_of_bert_is_its_truth(profiles: Path) -> None:
     both = found["forward_ns"] + found["backward_ns"]
     assert rates[2] == pytest.approx(3 * found["forward_flops"] / both * 1e9, rel=1e-4)
     assert found["samples_per_s"] == pytest.approx(80 / found["iteration_ns"] * 1e9, rel=1e-4)
+
+
+@pytest.mark.parametrize(("name", "depths"), [(REPORT, 4), ("deepspeed_flops_profiler_megatron_gpt.txt", 4)])
+def test_modules_are_those_of_the_aggregated_profile(name: str, depths: int, profiles: Path) -> None:
+    """The same file lists the longest classes by depth; below these depths it leaves layers out."""
+    text = (profiles / "monitor" / name).read_text("utf-8")
+    modules = deepspeed.read(profiles / "monitor" / name).table("MODULES")
+    depth = modules["name"].map(lambda path: path.count(".") + (path != ""))
+    unit = {"s": 1e9, "ms": 1e6, "us": 1e3}
+    seen = 0
+    for at, listed in re.findall(r"depth (\d):\n.*\n.*\n +fwd latency - (.*)", text)[:depths]:
+        for kind, value, of in re.findall(r"'(\w+)': '([\d.]+) (\w+)'", listed):
+            here = modules[(depth == int(at)) & (modules["kind"] == kind)]
+            if len(here):  # BERT's report leaves two branches out
+                assert here["forward_ns"].sum() == pytest.approx(float(value) * unit[of])
+                seen += 1
+    assert seen == depths
+    assert [-1] == modules.loc[modules["name"] == "", "parent"].tolist()
+
+
+def test_modules_in_the_format_of_later_versions(tmp_path: Path) -> None:
+    """Figures stand after "=" and behind a launcher's prefix; the classes' own times add up to the forward pass."""
+    tree = [
+        "GPTModel(",
+        "  2.39 B = 100% Params, 55.48 TMACs = 100% MACs, 1.17 s = 100% latency, 95.06 TFLOPS",
+        "  (layers): ModuleList(",
+        "    (0): Layer(1.2 B = 50% Params, 20 TMACs = 36% MACs, 400 ms = 34% latency, 100 TFLOPS, bias=True)",
+        "    (1): Layer(1.2 B = 50% Params, 0 MACs = 0% MACs, 500 us = 0% latency, 0 FLOPS)",
+        "    (2): Broken(1.2 B = 50% Params, many MACs = 0% MACs, 500 us = 0% latency, 0 FLOPS)",
+        "  )",
+        ")",
+    ]
+    modules = read(tmp_path, [*files.report(), *tree], "worker-3: ").table("MODULES")
+    # The list and the broken module have no figures, and no row.
+    places = list(modules[["name", "parent"]].itertuples(index=False, name=None))
+    assert [("", -1), ("layers.0", 0), ("layers.1", 0)] == places
+    assert [2.39e9, 1.2e9, 1.2e9] == modules["parameters_count"].tolist()
+    assert [110.96e12, 40e12, 0] == modules["forward_flops"].tolist()
+    own = efficiency.modules(modules)
+    assert [("GPTModel", 769_500_000), ("Layer", 400_500_000)] == list(zip(own["kind"], own["self_ns"], strict=True))
+    assert 1 == pytest.approx(own["share_frac"].sum())
 
 
 @pytest.mark.parametrize("value", ["2 parsecs", "two ms", "2 2 ms", "1e999 ms"])
