@@ -123,12 +123,13 @@ def time(breakdown: pd.DataFrame, by_cause: pd.DataFrame, *, title: str = "") ->
     drawn = pd.DataFrame({"label": theme.devices(long), "begin": begin, "end": end, **texts})
     names = [name for key, name in TIME_NAMES.items() if key in set(long["key"])]
     shades = alt.Scale(domain=names, range=[TIME_COLOURS[name] for name in names])
+    told = {name: percent(long.loc[texts["part"] == name, "ns"].sum() / shown["span_ns"].sum()) for name in names}
     tips = hover(("label", "device"), ("part", "part of the time"), "share", ("told", "time"))
     return layered(
         [bars(drawn, "part", shades, axis="share of the time", shown=tips), figures(drawn, "part", TIME_DARK)],
         title or _idle_title(seen),
         f"Communication and copies count only while no computation runs.{_few(seen, MOST_DEVICES)}",
-        picture=f"Stacked bar per GPU of {', '.join(names)}",
+        picture=f"Stacked bar per GPU of {', '.join(f'{name} {told[name]}' for name in names)}",
         size=(WIDTH, alt.Step(34)),
     )
 

@@ -455,6 +455,12 @@ def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:
     return recorded
 
 
+def pictures(notebook: nbformat.NotebookNode) -> list[str]:
+    """Return what the charts of a notebook show, in words."""
+    outputs = [o.get("data", {}) for cell in notebook.cells for o in cell.get("outputs", [])]
+    return [data["text/plain"].removeprefix("chart: ") for data in outputs if any("vegalite" in kind for kind in data)]
+
+
 def presentable(notebook: nbformat.NotebookNode, tables: Collection[str]) -> nbformat.NotebookNode:
     """Return the notebook as a reader wants it: without cells that only record, ``live``, or lack their tables."""
     shown: nbformat.NotebookNode = nbformat.from_dict(notebook)

@@ -160,6 +160,8 @@ def _write(
         content = nbformat.writes(links.beside(notebook, linked)) + "\n"
         (made / "notebooks" / f"{name}.ipynb").write_text(content, **TEXT)
     found = collect(executed.items())
+    if found.summary:
+        found.summary["pictures"] = notebooks.pictures(kept["0_executive_summary"])
     why = {name: str(failure) for name, failure in failures.items()}
     write_summary(made, summary_inputs(view, parameters), found, linked, why)
     parts = links.pages(kept, linked, ((id, figure["source"]) for id, figure in found.figures.items()))

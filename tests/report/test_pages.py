@@ -100,6 +100,15 @@ def test_hostile_names_are_text_in_the_page_and_the_summary(built: Path) -> None
     assert SCRIPT not in markdown
 
 
+def test_the_picture_is_told_in_words(built: Path) -> None:
+    """A reader of the Markdown learns the shares that the bars of the two GPUs show; they are the whole time."""
+    section = (built / "summary.md").read_text(encoding="utf-8").partition("## What the picture shows")[2]
+    (told,) = re.findall(r"(?m)^- .*Stacked bar per GPU of (.*?)\. Communication", section.partition("## ")[0])
+    shares = {part.rsplit(" ", 2)[0]: float(part.split(" ")[-2]) for part in told.split(", ")}
+    assert {"computation", "copies"} <= set(shares)
+    assert 100 == pytest.approx(sum(shares.values()), abs=0.1 * len(shares))
+
+
 def test_hostile_names_are_text_in_the_notebooks(built: Path) -> None:
     """What a notebook shows as HTML holds no tag from a profile."""
     for path in (built / "notebooks").glob("*.ipynb"):
