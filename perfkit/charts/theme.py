@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
+from textwrap import wrap
 from typing import Any
 
 import altair as alt
@@ -82,6 +83,17 @@ DETAIL_NAMES: dict[str, str] = {
 Size = tuple[int, int | alt.Step]  # width and height, pixels
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
+LEAST, ROOM, LOOK_MS = 400, 500, 400  # a chart that follows its cell, and a narrow cell, pixels; between two looks
+CELL = ":is(.jp-RenderedVegaCommon5, .perfkit-explorer) :is(.vega-embed, .vega-embed .chart-wrapper)"
+# Of a chart whose width is "container", for Vega-Embed: JupyterLab draws a chart before it is on the page, when its
+# cell has no width yet, and tells it nothing of a new width. So it looks again and again.
+WIDE = f"containerSize()[0] > 100 ? containerSize()[0] : {WIDTH + LABEL_WIDTH}"
+LOOKS = [{"source": "window", "type": "resize"}, {"type": "timer", "throttle": LOOK_MS}]
+FOLLOW = {
+    "op": "replace",
+    "path": "/signals/0",
+    "value": {"name": "width", "init": WIDE, "on": [{"events": LOOKS, "update": WIDE}]},
+}
 
 
 @cache
@@ -92,8 +104,36 @@ def register() -> None:
     alt.theme.register("perfkit", enable=True)(_theme)
 
 
-def _bundle(spec: dict[str, Any], **_: object) -> dict[str, Any]:
-    return {MIME: spec, "text/plain": f"chart: {spec.get('description', 'no description')}"}
+def follow_cells() -> str:
+    """Let charts shown from now on take the width of their notebook cell, and follow it; return the style they need."""
+    register()
+    alt.renderers.enable("perfkit", follow=True)
+    return f"<style>{CELL}{{display:block;width:100%}}</style>"
+
+
+def _bundle(spec: dict[str, Any], follow: bool = False, **_: object) -> dict[str, Any]:
+    words = f"chart: {spec.get('description', 'no description')}"
+    return {MIME: following(spec) if follow else spec, "text/plain": words}
+
+
+def following(spec: dict[str, Any]) -> dict[str, Any]:
+    """Return a single picture as wide as its cell, with title and legend (changed in place) in lines that fit."""
+    several = {"vconcat", "hconcat", "concat", "facet", "repeat"} & set(spec)
+    if several or not isinstance(width := spec.get("width", WIDTH), int) or width < LEAST:
+        return spec
+    title = spec.get("title") or ""
+    title = dict(title) if isinstance(title, dict) else {"text": title}
+    for part, longest in (("text", 60), ("subtitle", 80)):
+        told = title.get(part) or []
+        title[part] = [line for text in ([told] if isinstance(told, str) else told) for line in wrap(text, longest)]
+    colours = [layer.get("encoding", {}).get("color", {}) for layer in spec.get("layer", [spec])]
+    names = [str(name) for colour in colours for name in (colour.get("scale") or {}).get("domain", [])]
+    columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
+    for own in (colour["legend"] for colour in colours if (colour.get("legend") or {}).get("columns", 0) > columns):
+        own["columns"] = columns
+    legend = {**spec["config"]["legend"], "columns": columns}
+    look = {"config": {**spec["config"], "legend": legend}, "usermeta": {"embedOptions": {"patch": [FOLLOW]}}}
+    return {**spec, "width": "container", "title": title, **look}
 
 
 def config() -> dict[str, Any]:

@@ -74,7 +74,7 @@ TILES = """
 .perfkit-tile :is(span, small) { font-size: .82rem; line-height: 1.3; opacity: .8; }
 """
 FIRST = {"immediate": 4, "medium-term": 3, "long-term": 2}  # steps that the first page shows
-QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em"
+QUIET = "font-size:.87em;line-height:1.4;opacity:.75;margin:.15em 0 .5em;overflow-wrap:anywhere"
 LIMIT = 400  # characters of a text from outside
 PERCENT = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*%")
 FACTOR = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*x\s*$", re.IGNORECASE)

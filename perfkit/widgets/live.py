@@ -30,7 +30,7 @@ from perfkit.analysis.monitoring.alignment import bins
 from perfkit.analysis.operators.totals import Operators
 from perfkit.charts import monitor, monitor_lines, tables
 from perfkit.charts.tables import Searchable
-from perfkit.charts.theme import MIME
+from perfkit.charts.theme import MIME, following
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import Shown as Table
 from perfkit.format import duration, printable
@@ -157,9 +157,9 @@ class Shown:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        scripts = tables.loader() if is_watched() else ""
+        scripts = tables.loader() if (watched := is_watched()) else ""
         for part in self.parts:
-            display(bundle(part, scripts=scripts), raw=True)
+            display(bundle(part, scripts=scripts, follow=watched), raw=True)
             if scripts and isinstance(part, Searchable):
                 scripts = tables.again()
 
@@ -243,7 +243,7 @@ class Live:
         places = list(self.view.children[2 : 2 + len(self._answer)])
         places += [ipywidgets.Output() for _ in self._answer[len(places) :]]
         for place, part in zip(places, self._answer, strict=True):
-            place.outputs = (_output(bundle(part, scripts=tables.again())),)
+            place.outputs = (_output(bundle(part, scripts=tables.again(), follow=True)),)
         self.view.children = [self._scripts, self._status, *places]
 
     def _made(self, selection: Selection | None, problem: str) -> tuple[Part, ...]:
@@ -293,8 +293,11 @@ def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> S
     return shown(source, lambda selection: [make(selection)])
 
 
-def bundle(part: Part, *, scripts: str = "") -> dict[str, Any]:
-    """Return a part as the page takes it, by MIME type; `scripts` go with a table that can be searched."""
+def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, Any]:
+    """Return a part as the page takes it, by MIME type; `scripts` go with a table that can be searched.
+
+    `follow`: a chart takes the width of its cell, see `charts.theme.follow_cells`.
+    """
     if isinstance(part, str):
         sentence = printable(part, LONGEST)
         return {"text/html": f'<p class="perfkit-sentence">{escape(sentence)}</p>', "text/plain": sentence}
@@ -302,7 +305,7 @@ def bundle(part: Part, *, scripts: str = "") -> dict[str, Any]:
         html = part.html + scripts if isinstance(part, Searchable) else part.html
         return {"text/html": html, "text/plain": part.text}
     spec = part.to_dict()
-    return {MIME: spec, "text/plain": str(spec.get("description", "a chart"))}
+    return {MIME: following(spec) if follow else spec, "text/plain": str(spec.get("description", "a chart"))}
 
 
 def _output(data: dict[str, Any]) -> dict[str, Any]:

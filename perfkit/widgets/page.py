@@ -19,7 +19,7 @@ import pandas as pd
 import traitlets
 
 from perfkit.charts import timeline
-from perfkit.charts.theme import WIDTH
+from perfkit.charts.theme import follow_cells
 from perfkit.format import TIME, duration, percent, printable, unit
 from perfkit.widgets.choice import CHOICES, arguments, enable_brush, place, texts
 
@@ -187,8 +187,8 @@ MOST_ROWS = 4000  # rows of all GPUs together: what the page draws without delay
 class Overview:
     """One chart for as long as the explorer lives: `chart` is drawn again when something else than its brush chose."""
 
-    def __init__(self, explorer: Explorer, axis: Axis, width: float | str) -> None:
-        self.explorer, self.axis, self.width = explorer, axis, width
+    def __init__(self, explorer: Explorer, axis: Axis) -> None:
+        self.explorer, self.axis = explorer, axis
         enable_brush()
         self._brush: tuple[int, ...] = explorer.window
         self._of: Any = self._choice()
@@ -211,7 +211,7 @@ class Overview:
     def _drawn(self) -> Any:
         axis, window = self.axis, self.explorer.window
         shown = axis.shown(window) if window else None
-        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown, width=self.width)
+        return timeline.activity(self._bins, span=(axis.start, axis.end), shown=shown)
 
     def _watch(self) -> None:
         """Follow the brush: a chart that is drawn anew has a new one."""
@@ -323,11 +323,10 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
     def __init__(self, explorer: Explorer, show: str) -> None:
         super().__init__()
         self.add_class("perfkit-explorer")
-        self.explorer = explorer
+        self.explorer, self._style = explorer, follow_cells()
         axis = Axis(*explorer.offer.span) if explorer.offer.span else None
         self.controls, self.steps = Controls(explorer, axis), Steps(explorer)
-        width: float | str = "container" if show == "timeline" else WIDTH  # the timeline tells charts of a new size
-        self.overview = Overview(explorer, axis, width) if axis and len(explorer.lanes.devices) else None
+        self.overview = Overview(explorer, axis) if axis and len(explorer.lanes.devices) else None
         self.status, self.reporting = ipywidgets.HTML(), Reporting(explorer)
         self.reset = _button("Reset", "Choose everything again", "undo", lambda _: explorer.reset())
         last = explorer.last
@@ -360,7 +359,7 @@ class Page(ipywidgets.VBox):  # type: ignore[misc]
         self.last.disabled = self.explorer.parameters == self.explorer.last
         is_fixed = self.controls.is_empty and not any(self.explorer.parameters.values())
         said = self.explorer.problem or (NOTHING_TO_CHOOSE if is_fixed else _summary(self.explorer))
-        self.status.value = f'<span role="status">{escape(printable(said, LONGEST))}</span>'
+        self.status.value = f'{self._style}<span role="status">{escape(printable(said, LONGEST))}</span>'
         if self.parameters.layout.display != "none":
             self.parameters.value = texts({**self.explorer.parameters, **self.explorer.files}, place(self.explorer.run))
 

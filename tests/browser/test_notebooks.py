@@ -15,6 +15,10 @@ import make
 from perfkit.report.lab import prepare
 from perfkit.report.notebooks import NOTEBOOKS, START
 
+CHARTS_FIT = """() => [...document.querySelectorAll('.jp-RenderedVegaCommon5')].every(one => {
+    const room = one.closest('.jp-OutputArea-output').clientWidth, wide = one.querySelector('canvas, svg')?.clientWidth;
+    return one.scrollWidth <= room && room - wide < 60;
+})"""
 COMPARED = "diagnosis.verdict.against(seen.selection, baseline=before)"
 
 
@@ -35,6 +39,18 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
         page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)  # a page that is left earlier complains
     if shots:
         page.picture(shots / f"{name}.png")
+
+
+def test_charts_are_as_wide_as_their_cells(page: Page) -> None:
+    """On a narrow, a wide and a narrow window again, also in a notebook whose explorer has no timeline."""
+    prepare(page.lab.folder, None)
+    page.run("5_framework")
+    page.idle()
+    for wide in (1000, 1600, 1000):
+        page.tab.set_viewport_size({"width": wide, "height": 900})
+        page.tab.wait_for_function(CHARTS_FIT, timeout=LIMIT)
+    assert 5 < page.tab.locator(".jp-RenderedVegaCommon5").count()
+    assert [] == page.errors()
 
 
 def test_a_click_on_a_row_moves_the_explorer(page: Page) -> None:
