@@ -13,8 +13,10 @@ The guide's targets: SM throughput above 80 %, tensor-core use above 85 % for ma
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -37,13 +39,12 @@ _SECTORS = "memory_l2_theoretical_sectors_global"
 _USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
 _L1_HIT, _L2_HIT = "l1tex__t_sector_hit_rate.pct", "lts__t_sector_hit_rate.pct"
 _LANES = "smsp__thread_inst_executed_per_inst_executed.ratio"
-_TABLES = "ncu --section MemoryWorkloadAnalysis_Tables"
 Rule = Callable[[pd.DataFrame], tuple[Float, NDArray[np.bool_]]]
 
 
 @dataclass(frozen=True)
 class _Check:
-    """A figure, the target it is held against (a lower bound if `above`), and its words."""
+    """A figure and what it is held against; `access.toml` says what the fields mean."""
 
     name: str
     metrics: tuple[str, ...]
@@ -78,87 +79,18 @@ def _share(metric: str, whole: float) -> Rule:
     return lambda found: (found[metric].to_numpy() / whole, np.zeros(len(found), bool))
 
 
-_CHECKS = (
-    _Check(
-        "load_sectors_per_request",
-        (_LOAD.format("sectors"), _LOAD.format("requests")),
-        _per_request(_LOAD),
-        4,
-        False,
-        "Neighbouring threads load neighbouring data: each request moves few sectors.",
-        "A load request moves more sectors than even 16 bytes a thread need: the threads of a warp read addresses that "
-        "lie apart.",
-        _TABLES,
-    ),
-    _Check(
-        "store_sectors_per_request",
-        (_STORE.format("sectors"), _STORE.format("requests")),
-        _per_request(_STORE),
-        4,
-        False,
-        "Neighbouring threads store to neighbouring places: each request moves few sectors.",
-        "A store request moves more sectors than even 16 bytes a thread need: the threads of a warp write to addresses "
-        "that lie apart.",
-        _TABLES,
-    ),
-    _Check(
-        "excess_sectors_frac",
-        (_SECTORS, f"{_SECTORS}_ideal"),
-        _excess,
-        0,
-        False,
-        "Global memory moves no more sectors than the accesses need.",
-        "Global memory moves sectors that a coalesced access would not: let neighbouring threads use "
-        "neighbouring data.",
-        "ncu --section SourceCounters",
-    ),
-    _Check(
-        "sector_use_frac",
-        (_USED,),
-        _share(_USED, 32),
-        0.9,
-        True,
-        "Nearly all bytes of the loaded sectors are used.",
-        "Loaded sectors hold bytes that no thread uses: the accesses are strided or start off a 32-byte boundary.",
-        f"ncu --metrics {_USED}",
-    ),
-    _Check(
-        "bank_conflicts_frac",
-        (_CONFLICTS, _WAVEFRONTS),
-        _conflicts,
-        0.1,
-        False,
-        "Few passes through shared memory are lost to bank conflicts.",
-        "Threads of a warp use different rows of one shared-memory bank and wait for each other: pad the array by one "
-        "column or swizzle the index.",
-        _TABLES,
-    ),
-    _Check(
-        "active_lanes_frac",
-        (_LANES,),
-        _share(_LANES, 32),
-        0.75,
-        True,
-        "Most instructions run in nearly all 32 threads of a warp.",
-        "Instructions run in part of a warp's 32 threads: the threads take different branches or leave early, or the "
-        "block is no multiple of 32. Let neighbouring threads take the same branch.",
-        "ncu --section WarpStateStats",
-    ),
-    _Check(
-        "l1_hit_frac", (_L1_HIT,), _share(_L1_HIT, 100), np.nan, True, "", "", "ncu --section MemoryWorkloadAnalysis"
-    ),
-    _Check(
-        "l2_hit_frac",
-        (_L2_HIT,),
-        _share(_L2_HIT, 100),
-        0.5,
-        True,
-        "The L2 cache serves at least half of what reaches it.",
-        "Most of what reaches the L2 cache goes on to device memory: normal for data used once, else work on "
-        "tiles that fit the cache.",
-        "ncu --section MemoryWorkloadAnalysis",
-    ),
-)
+_RULES: dict[str, tuple[tuple[str, ...], Rule]] = {
+    "load_sectors_per_request": ((_LOAD.format("sectors"), _LOAD.format("requests")), _per_request(_LOAD)),
+    "store_sectors_per_request": ((_STORE.format("sectors"), _STORE.format("requests")), _per_request(_STORE)),
+    "excess_sectors_frac": ((_SECTORS, f"{_SECTORS}_ideal"), _excess),
+    "sector_use_frac": ((_USED,), _share(_USED, 32)),
+    "bank_conflicts_frac": ((_CONFLICTS, _WAVEFRONTS), _conflicts),
+    "active_lanes_frac": ((_LANES,), _share(_LANES, 32)),
+    "l1_hit_frac": ((_L1_HIT,), _share(_L1_HIT, 100)),
+    "l2_hit_frac": ((_L2_HIT,), _share(_L2_HIT, 100)),
+}
+with Path(__file__).with_suffix(".toml").open("rb") as _file:
+    _CHECKS = tuple(_Check(name, *_RULES[name], **words) for name, words in tomllib.load(_file).items())
 _COLUMNS = ("check", "value", "target", "verdict", "sentence", "measure")
 _NO_TARGET = "How much the L1 cache serves; data used once, or kept in shared memory, need not hit."
 _UNUSED = "The launch made no such access."

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import wraps
+from pathlib import Path
 from threading import RLock
 from typing import Any, NamedTuple, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -38,68 +40,16 @@ class Source(NamedTuple):
     analysis: str = ""
 
 
-TIMELINE = ("KERNELS", "COPIES")
-CALLS = (*TIMELINE, "API_CALLS", "RANGES")
-STEPS = ("RANGES", "KERNELS")
-TREE = ("CALLTREE", "CALL_METRICS")
-TRACED = ("framework/OPS", "framework/KERNELS", "framework/API_CALLS")
-BOTH = ("KERNELS", "baseline/KERNELS")
-ALONE = ("DEVICES", "KERNELS", "LAUNCHES", "LINKS", "SAMPLES", "STALLS", "TRACE")
-TOGETHER = (TIMELINE, STEPS, TIMELINE[::-1], ("KERNELS", "DEVICES"), ("KERNELS", "SAMPLES"), ("SAMPLES", "KERNELS"))
-# By the text that a figure has for its source. `framework/KERNELS` is a table of the framework's profiler,
-# `baseline/KERNELS` one of the earlier run.
-SOURCES: dict[str, Source] = {
-    **{name: Source((name,)) for name in ALONE},
-    **{", ".join(tables): Source(tables) for tables in TOGETHER},
-    "OPS": Source(("OPS", "framework/OPS")),
-    "RANGES, PYTHON_CALLS, OPS; gaps.idle_gaps": Source(("RANGES", "PYTHON_CALLS", "OPS"), "gaps.idle_gaps"),
-    "COPIES; memory.copied": Source(("COPIES",), "memory.copied"),
-    "KERNELS; compare.families": Source(("KERNELS",), "compare.families"),
-    "LAUNCHES; roofline.points": Source(("LAUNCHES",), "roofline.points"),
-    "RANGES, KERNELS; compare.steps": Source(STEPS, "compare.steps"),
-    "SAMPLES; timeline.samples_mean": Source(("SAMPLES",), "timeline.samples_mean"),
-    "kernels.precision, SAMPLES": Source(("SAMPLES", *TRACED), "kernels.precision"),
-    "kernels.precision, kernels.mixed": Source(TRACED, "kernels.precision"),
-    **{f"steps.detect ({how})": Source(STEPS, "steps.detect") for how in ("nvtx", "profiler step", "kernel sequence")},
-    **{
-        f"{', '.join(tables)}; {name}": Source(tables, name)
-        for tables in (STEPS, ("SAMPLES",))
-        for name in ("efficiency.mfu", "efficiency.samples_per_s", "scaling.training_time")
-    },
-    **{f"KERNELS, COPIES; {name}": Source(TIMELINE, name) for name in ("timeline.busy", "timeline.breakdown")},
-    **{
-        name: Source(tables, name)
-        for tables, names in {
-            TIMELINE: ("timeline.busy", "timeline.breakdown"),
-            ("KERNELS",): ("communication.overlap",),
-            ("COLLECTIVES",): ("communication.plateau",),
-            ("framework/COLLECTIVES",): ("communication.summary", "communication.imbalance"),
-            CALLS: ("gaps.idle_gaps", "operators.synchronisations"),
-            (*TIMELINE, "RANGES", "OS_CALLS"): ("checkpoints.detect",),
-            STEPS: ("steps.detect",),
-            TREE: ("calltree.gpu_summary", "calltree.exclusive", "calltree.hot_path", "calltree.mpi_calls"),
-            ("TRACE",): ("calltree.utilisation",),
-            ("KERNELS", "LAUNCHES"): ("dossier.covered",),
-            ("LAUNCHES",): ("roofline.bound",),
-            ("STALLS", "LAUNCHES"): ("warps.stall_shares",),
-            TRACED: ("flops.coverage", "flops.mfu", "flops.roofline", "operators.kernels_of", "operators.many_small"),
-            ("framework/RANGES",): ("host.input_wait",),
-            ("framework/SAMPLES",): ("memory.peak", "memory.fragmentation", "memory.growth"),
-            ("SAMPLES", "DEVICES"): ("monitoring.at_limit",),
-            ("SAMPLES",): (
-                *("monitoring.checks", "monitoring.idle", "monitoring.throttling", "monitoring.utilisation"),
-                "efficiency.reported_mfu",
-            ),
-            ("DEVICES",): ("llm_operations.ceilings",),
-            ("RANGES", "baseline/RANGES", *BOTH): ("compare.steps",),
-            ("RANGES", "baseline/RANGES", *BOTH, "COPIES", "baseline/COPIES"): ("compare.parts",),
-            BOTH: ("compare.families", "compare.kernels"),
-            ("LAUNCHES", "baseline/LAUNCHES"): ("compare.launches",),
-            (): ("compare.figures",),
-        }.items()
-        for name in names
-    },
-}
+def _sources() -> dict[str, Source]:
+    """Return what the texts of `sources.toml` stand for."""
+    with Path(__file__).with_name("sources.toml").open("rb") as file:
+        texts = tomllib.load(file)
+    found = {text: Source(tuple(tables)) for text, tables in texts["tables"].items()}
+    found |= {name: Source(tuple(tables), name) for name, tables in texts["analyses"].items()}
+    return found | {text: Source(tuple(of["tables"]), of["analysis"]) for text, of in texts["texts"].items()}
+
+
+SOURCES = _sources()  # by the text that a figure has for its source
 
 
 def source(text: str) -> Source:
