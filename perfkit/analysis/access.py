@@ -185,7 +185,10 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
     value = np.column_stack([sm, tensor, dram, metrics[_L2_HIT].to_numpy() / 100, occupancy, stall["share_frac"]])
     _plausible(value, launches["launch"].to_numpy())
     limit = speed_of_light(launches["sm_frac"], launches["memory_frac"], metrics[_WAVES]).to_numpy()
-    applies = _applies(launches, limit)
+    applies = np.ones((len(launches), len(NAMES)), bool)
+    is_product = where(launches["full_name"], lambda name: names.family(name) in MATRIX_PRODUCTS)
+    applies[:, NAMES.index("tensor_use")] = is_product
+    applies[:, NAMES.index("dram_throughput")] = np.isin(limit.astype(str), ["memory", "not measured"])
     unmeasured = np.isnan(value)
     unmeasured[:, NAMES.index("dram_throughput")] |= limit == "not measured"
     target = np.tile(list(TARGETS.values()), (len(value), 1))
@@ -199,15 +202,6 @@ def target_checks(launches: pd.DataFrame, counters: pd.DataFrame, stalls: pd.Dat
         verdict=pd.Categorical(verdict.ravel(), TARGET_VERDICTS),
         detail=pd.array(_details(verdict, limit, stall["reason"].astype("object").fillna("")).ravel(), "string"),
     )
-
-
-def _applies(launches: pd.DataFrame, limit: Objects) -> Bools:
-    """Return for each launch and check whether its target is meant for that launch."""
-    applies = np.ones((len(launches), len(NAMES)), bool)
-    is_product = where(launches["full_name"], lambda name: names.family(name) in MATRIX_PRODUCTS)
-    applies[:, NAMES.index("tensor_use")] = is_product
-    applies[:, NAMES.index("dram_throughput")] = np.isin(limit.astype(str), ["memory", "not measured"])
-    return applies
 
 
 def _details(verdict: NDArray[np.str_], limit: Objects, reason: pd.Series) -> Objects:

@@ -99,7 +99,11 @@ def detect(
         return CHECKPOINTS.empty()
     functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
     saving = _named(functions, lambda name: SAVING.search(name) and not RECOMPUTING.search(name))
-    saving = saving[_mostly_one(saving, pauses)]
+    # At least half of a span that saves lies in one pause of its rank.
+    (first, last), (begin, finish) = on_one_axis([saving, pauses], ["rank"])
+    most = longest(placed(begin, finish), first, last)
+    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
+    saving = saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
     writing = _launching(_named([OS_CALLS.check(os_calls)], WRITING.match), API_CALLS.check(api_calls))
     others = _named(functions, lambda name: DATA_LOADING.search(name) or EVALUATING.search(name))
     pauses = pauses.assign(
@@ -112,7 +116,12 @@ def detect(
     free = 2 * covered_by(pauses, others) < dur
     by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
     witness = np.select([by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1)
-    found = pauses.assign(witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)), name=_names(pauses, saving))
+    by_rank = {rank: rows.sort_values("dur_ns", ascending=False) for rank, rows in saving.groupby("rank")}
+    places = pauses[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None)
+    found = pauses.assign(
+        witness=pd.Categorical.from_codes(witness, pd.Index(WITNESSES)),
+        name=[_name(by_rank.get(rank), start, start + dur) for rank, start, dur in places],
+    )
     return CHECKPOINTS.make(found[witness >= 0])
 
 
@@ -129,14 +138,6 @@ def _launching(spans: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     kernel = where(api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
     threads = api_calls.loc[kernel, THREAD].drop_duplicates()
     return spans.merge(threads, on=THREAD) if len(threads) else spans
-
-
-def _mostly_one(spans: pd.DataFrame, pauses: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell of which spans at least half lies in one pause of their rank."""
-    (first, last), (begin, finish) = on_one_axis([spans, pauses], ["rank"])
-    most = longest(placed(begin, finish), first, last)
-    inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
-    return np.asarray((most >= 0) & (2 * inside >= last - first))
 
 
 def _bytes(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
@@ -174,13 +175,6 @@ def _alike(pauses: pd.DataFrame, copies: pd.DataFrame, steps: pd.DataFrame) -> N
         if 2 <= much["step"].nunique() <= len(steady) / 2:
             alike[much.index] = True
     return alike
-
-
-def _names(pauses: pd.DataFrame, saving: pd.DataFrame) -> list[str]:
-    """Return the name of the outermost span that saves in each pause, empty where there is none."""
-    by_rank = {rank: rows.sort_values("dur_ns", ascending=False) for rank, rows in saving.groupby("rank")}
-    places = pauses[["rank", "start_ns", "dur_ns"]].itertuples(index=False, name=None)
-    return [_name(by_rank.get(rank), start, start + dur) for rank, start, dur in places]
 
 
 def _name(spans: pd.DataFrame | None, first: int, last: int) -> str:

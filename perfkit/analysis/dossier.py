@@ -80,9 +80,18 @@ def kernels(
     string; `missing` string, empty if nothing. float64 columns are NaN and strings NA where not known.
     """
     LAUNCHES.check(launches := LAUNCHES.empty() if launches is None else launches)
-    timeline = _timeline(KERNELS.check(kernels))
+    kernels = KERNELS.check(kernels)
+    timeline, group = numbered(kernels, ["name", "full_name", "family", *CONFIGURATION])
+    timeline["count"] = np.bincount(group, minlength=len(timeline))
+    time = np.bincount(group, kernels["dur_ns"].to_numpy(), len(timeline))  # exact: below 2**53 ns
+    timeline["total_ns"] = time.astype(np.int64)
+    timeline = ranked(timeline.astype({"name": "string", "full_name": "string"}), "total_ns", ["full_name"])
     match = matched(timeline, launches)
-    table = _rows(timeline).join(_measured(match, launches, timeline, devices), on="name")
+    by_name = timeline.groupby("name", sort=False)
+    table = by_name[["count", "total_ns"]].sum().join(by_name[["full_name", "family"]].first())
+    table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
+    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
+    table = table.join(_measured(match, launches, timeline, devices), on="name")
     table = table.join(_main_stall(match, launches, STALLS.empty() if stalls is None else stalls), on="name")
     table["matched_by"] = pd.Categorical(table["matched_by"].fillna("none"), categories=MATCHED_BY)
     table["measured_count"] = table["measured_count"].fillna(0).astype("int64")
@@ -121,23 +130,6 @@ def covered(dossier: pd.DataFrame) -> float:
         raise ValueError(f"dossier: column {', '.join(absent)} is missing; give what dossier.kernels returned")
     total = int(dossier["total_ns"].sum())
     return float(dossier["total_ns"][dossier["matched_by"].ne("none")].sum() / total) if total else np.nan
-
-
-def _timeline(kernels: pd.DataFrame) -> pd.DataFrame:
-    """Return launches and time per name, full name, grid and block, most time first."""
-    timeline, group = numbered(kernels, ["name", "full_name", "family", *CONFIGURATION])
-    timeline["count"] = np.bincount(group, minlength=len(timeline))
-    time = np.bincount(group, kernels["dur_ns"].to_numpy(), len(timeline))  # exact: below 2**53 ns
-    timeline["total_ns"] = time.astype(np.int64)
-    return ranked(timeline.astype({"name": "string", "full_name": "string"}), "total_ns", ["full_name"])
-
-
-def _rows(timeline: pd.DataFrame) -> pd.DataFrame:
-    by_name = timeline.groupby("name", sort=False)
-    table = by_name[["count", "total_ns"]].sum().join(by_name[["full_name", "family"]].first())
-    table = ranked(table.reset_index().astype({"family": "string"}), "total_ns", ["name"])
-    table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
-    return table
 
 
 def _measured(
@@ -259,17 +251,12 @@ def call_paths(calltree: pd.DataFrame, call_metrics: pd.DataFrame | None = None)
     metrics = CALL_METRICS.empty() if call_metrics is None else call_metrics
     sites = launched(calltree, metrics)[["row", "full_name", "total_ns"]]
     if sites.empty and not calltree["name"].eq(KERNEL).any():
-        sites = _leaves(calltree, metrics)
+        parent = parents(calltree)
+        row = np.setdiff1d(np.arange(len(parent)), parent)
+        timed = metrics[metrics["unit"].isin(_TIMES)].groupby(["rank", "node"])["inclusive"].max().rename("total_ns")
+        table = calltree[["rank", "node", "name"]].rename(columns={"name": "full_name"}).astype({"full_name": "string"})
+        sites = table.iloc[row].assign(row=row).join(timed, on=["rank", "node"])[["row", "full_name", "total_ns"]]
     sites["kernel"] = sites["full_name"].map({name: names.short(name) for name in sites["full_name"].dropna().unique()})
     sites = sites.sort_values("total_ns", ascending=False, kind="stable").drop_duplicates("kernel")
     paths = described(calltree, parents(calltree), sites["row"].to_numpy(), sites["kernel"])
     return pd.Series(paths, sites["kernel"], dtype="string")
-
-
-def _leaves(calltree: pd.DataFrame, metrics: pd.DataFrame) -> pd.DataFrame:
-    """Return what has no callees, with the largest of the times measured there."""
-    parent = parents(calltree)
-    row = np.setdiff1d(np.arange(len(parent)), parent)
-    timed = metrics[metrics["unit"].isin(_TIMES)].groupby(["rank", "node"])["inclusive"].max().rename("total_ns")
-    table = calltree[["rank", "node", "name"]].rename(columns={"name": "full_name"}).astype({"full_name": "string"})
-    return table.iloc[row].assign(row=row).join(timed, on=["rank", "node"])[["row", "full_name", "total_ns"]]

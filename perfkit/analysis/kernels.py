@@ -128,17 +128,14 @@ def _busy(kernels: pd.DataFrame, group: Int, total_ns: Int, window: Window | Non
     if ((step > 0) | ((step == 0) & (start[1:] >= stop[:-1]))).all():
         busy = total_ns  # no kernel runs beside another
     else:
-        busy = _covered(start, stop, device * len(total_ns) + group, (len(index), len(total_ns)))
+        place = device * len(total_ns) + group
+        shape = (len(index), len(total_ns))
+        # The table is sorted by device and start: a stable sort by place alone gives the order that union wants.
+        small = place.astype(np.uint16) if shape[0] * shape[1] <= 1 << 16 else place
+        order = np.argsort(small, kind="stable")
+        covered = union(start[order], stop[order], place[order])
+        busy = np.asarray(total(covered, shape[0] * shape[1]).reshape(shape).sum(axis=0), np.int64)
     return pd.Series(busy / (int((end - begin).sum()) or np.nan))
-
-
-def _covered(start: Int, stop: Int, place: Int, shape: tuple[int, int]) -> Int:
-    """Return the length of the union of each group's intervals, summed over the devices; shape: devices, groups."""
-    # The table is sorted by device and start: a stable sort by place alone gives the order that union wants.
-    small = place.astype(np.uint16) if shape[0] * shape[1] <= 1 << 16 else place
-    order = np.argsort(small, kind="stable")
-    covered = union(start[order], stop[order], place[order])
-    return np.asarray(total(covered, shape[0] * shape[1]).reshape(shape).sum(axis=0), np.int64)
 
 
 def wide(launches: pd.DataFrame, counters: pd.DataFrame, metrics: Iterable[str]) -> pd.DataFrame:

@@ -90,7 +90,10 @@ class Owners:
         # On Linux the number of the main thread is that of the process.
         moments = [calls, calls if by == "operator" else calls.assign(thread=calls["process"])]
         if by in ("module", "line"):
-            moments.insert(1, _forward(ops, calls))
+            # When and where the forward operator ran that made the autograd node around each call.
+            op = forward_of(ops, open_at(ops, calls))
+            of_op = ops[PLACE[:4]].take(np.maximum(op, 0)) if len(ops) else calls
+            moments.insert(1, of_op.assign(rank=np.where(op < 0, -1, of_op["rank"])))
         frames, layers = _frames(by, ranges, ops, python_calls)
         if by == "range" and together:
             frames = frames.assign(name=_without_numbers(frames["name"]))
@@ -177,13 +180,6 @@ class Owners:
             "inclusive_ns": np.r_[whole[some], lost[1]],
         }
         return pd.DataFrame(columns)
-
-
-def _forward(ops: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
-    """Return when and where the forward operator ran that made the autograd node around each call; rank -1 if none."""
-    op = forward_of(ops, open_at(ops, calls))
-    of_op = ops[PLACE[:4]].take(np.maximum(op, 0)) if len(ops) else calls
-    return of_op.assign(rank=np.where(op < 0, -1, of_op["rank"]))
 
 
 def _frames(by: str, ranges: pd.DataFrame, ops: pd.DataFrame, calls: pd.DataFrame) -> tuple[pd.DataFrame, list[Int]]:

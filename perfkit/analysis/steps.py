@@ -165,19 +165,14 @@ def _split(frame: pd.DataFrame, ranks: Int) -> list[pd.DataFrame]:
 
 def _of_rank(ranges: pd.DataFrame, kernels: pd.DataFrame, rank: int) -> pd.DataFrame:
     """Return STEPS of one rank, by the first way that finds any."""
-    steps = _profiler(ranges)
+    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], _PROFILER.match)]
+    marked = marked.iloc[_most(marked, ["process", "thread"])]
+    steps = marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
     if not len(steps):
         steps = iterations(ranges, kernels["start_ns"].to_numpy()).assign(how="nvtx")
     if not len(steps):
         steps = _sequence(kernels)
     return steps.assign(rank=rank, step=np.arange(len(steps)), steady=_settled(steps["dur_ns"].to_numpy()))
-
-
-def _profiler(ranges: pd.DataFrame) -> pd.DataFrame:
-    """Return the steps the profiler marked, on the thread that has the most of them."""
-    marked = ranges[(ranges["kind"] == "step") | where(ranges["name"], _PROFILER.match)]
-    marked = marked.iloc[_most(marked, ["process", "thread"])]
-    return marked[["start_ns", "dur_ns", "name"]].sort_values("start_ns").assign(how="profiler step")
 
 
 def _sequence(kernels: pd.DataFrame) -> pd.DataFrame:

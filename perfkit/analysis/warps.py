@@ -116,7 +116,12 @@ def occupancy(launches: pd.DataFrame, counters: pd.DataFrame, *, sm: Sm = UNKNOW
     Source: CUDA C++ Programming Guide, "Multiprocessor Level", and the occupancy calculator of Nsight Compute.
     """
     metrics = wide(launches, counters, _METRICS)
-    offered = _offered(metrics, sm)
+    # What the SM of each launch offers: measured, else as given.
+    given = asdict(sm)
+    columns = {}
+    for name, names in _ATTRIBUTES.items():
+        columns[name] = first(*(metrics[metric].to_numpy() for metric in names), np.full(len(metrics), given[name]))
+    offered = pd.DataFrame(columns)
     table = launches[["rank", "gpu", "launch", "name"]].copy()
     threads = _float(launches["block_threads"])
     of_sm = _limits(metrics, offered, threads)
@@ -180,15 +185,6 @@ def _limits(metrics: pd.DataFrame, offered: pd.DataFrame, threads: Float) -> pd.
     return pd.DataFrame({c: first(v, computed[c].to_numpy()) if c in computed else v for c, v in measured.items()})
 
 
-def _offered(found: pd.DataFrame, sm: Sm) -> pd.DataFrame:
-    """Return the limits of the SM that each launch ran on: measured, else as given."""
-    given = asdict(sm)
-    columns = {}
-    for name, metrics in _ATTRIBUTES.items():
-        columns[name] = first(*(found[metric].to_numpy() for metric in metrics), np.full(len(found), given[name]))
-    return pd.DataFrame(columns)
-
-
 def _limiter(of_sm: pd.DataFrame, smallest: Float) -> pd.Series:
     """Name the smallest limits of each launch."""
     named = np.full(len(of_sm), "", object)
@@ -223,20 +219,15 @@ def stall_shares(stalls: pd.DataFrame, *, by: str = "launch") -> pd.DataFrame:
     value = frame["value"].to_numpy()
     if (value < 0).any():
         raise PerfkitError(f"stalls: a value is {np.nanmin(value):g}, below 0. Record the counters again.")
-    group = _groups(frame, STALL_KEYS[by])
+    new = np.zeros(len(frame), bool)
+    for key in STALL_KEYS[by]:
+        new[1:] |= np.diff(frame[key].to_numpy()) != 0
+    group = np.cumsum(new)
     total = np.bincount(group, np.nan_to_num(value))
     frame["share_frac"] = value / np.where(total > 0, total, np.nan)[group]
     # STALLS is sorted by reason within a launch, and the sort is stable: ties stay in that order.
     frame = frame.take(np.lexsort([-value, group])).reset_index(drop=True)
     return frame.assign(place=_place(frame, group))
-
-
-def _groups(frame: pd.DataFrame, keys: list[str]) -> Int:
-    """Number the launches (nodes), whose rows stand together in STALLS."""
-    new = np.zeros(len(frame), bool)
-    for key in keys:
-        new[1:] |= np.diff(frame[key].to_numpy()) != 0
-    return np.cumsum(new)
 
 
 def _place(frame: pd.DataFrame, group: Int) -> pd.Series:

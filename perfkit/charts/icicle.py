@@ -312,7 +312,11 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
     ranks = calltree["rank"].to_numpy(np.int64) * (int(calltree["node"].max()) + 1)
     rows = pd.Index(ranks + calltree["node"].to_numpy()).get_indexer(pd.Index(ranks + parent))
     up: Rows = np.where(parent < 0, -1, rows).astype(np.int64)
-    _add_up(calltree, up, value)
+    called = _called(up, value)
+    wrong = np.flatnonzero(called > value + 1e-9 * value.max(initial=0))
+    if len(wrong):
+        node, more, less = calltree["node"].iloc[wrong[0]], called[wrong[0]], value[wrong[0]]
+        raise ValueError(f"call_metrics: what node {node} calls holds {more:g}, more than its own {less:g}")
     script = (kind == "line") & (up >= 0) & (kind[up] == "entry")
     folds = np.isin(kind, list(folding)) & (up >= 0) & ~script
     numbered = (kind == "line") & calltree["line"].gt(0).fillna(False).to_numpy(bool)
@@ -327,15 +331,6 @@ def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], leas
         }
     )
     return _seen(_merged(_without(paths, folds | ~(value > 0)), calltree), least)
-
-
-def _add_up(calltree: pd.DataFrame, up: Rows, value: Values) -> None:
-    """Raise ValueError where the contexts called hold more than their caller by more than rounding."""
-    called = _called(up, value)
-    wrong = np.flatnonzero(called > value + 1e-9 * value.max(initial=0))
-    if len(wrong):
-        node, more, less = calltree["node"].iloc[wrong[0]], called[wrong[0]], value[wrong[0]]
-        raise ValueError(f"call_metrics: what node {node} calls holds {more:g}, more than its own {less:g}")
 
 
 def _kinds(calltree: pd.DataFrame, kind: NDArray[np.object_], up: Rows) -> NDArray[np.object_]:
@@ -411,7 +406,12 @@ def _tuples(rows: list[tuple[int, ...]]) -> pd.Series:
 def shortened(paths: pd.DataFrame, calltree: pd.DataFrame, rows: int, least: float) -> pd.DataFrame:
     """Return paths in at most `rows` rows, if leaving out members of chains can do it: native code first."""
     chain = _chains(paths, least)
-    last = _last(paths, chain, calltree.iloc[paths["context"]])
+    context = calltree.iloc[paths["context"]]
+    # The last function of each chain that has a name, or the last path if none has.
+    named = (context["kind"].eq("function") & ~context["name"].astype(str).str.startswith(UNNAMED)).to_numpy()
+    order = np.lexsort([_level(paths["up"].to_numpy()), named, chain])
+    last = np.zeros(len(chain), bool)
+    last[order[np.append(np.diff(chain[order]) != 0, True)]] = True
     ends = {"ends": (chain == np.arange(len(chain))) | last, "last": last}
     shorter = paths
     for stage in STAGES:
@@ -441,15 +441,6 @@ def _chains(paths: pd.DataFrame, least: float) -> Rows:
         if linked[row] and value[chain[up[row]]] - value[row] < least:
             chain[row] = chain[up[row]]
     return chain
-
-
-def _last(paths: pd.DataFrame, chain: Rows, context: pd.DataFrame) -> Mask:
-    """Whether each path is the last function of its chain that has a name, or the last path if none is."""
-    named = (context["kind"].eq("function") & ~context["name"].astype(str).str.startswith(UNNAMED)).to_numpy()
-    order = np.lexsort([_level(paths["up"].to_numpy()), named, chain])
-    last = np.zeros(len(chain), bool)
-    last[order[np.append(np.diff(chain[order]) != 0, True)]] = True
-    return last
 
 
 def _noted(paths: pd.DataFrame, chain: Rows, last: Mask, gone: Mask) -> pd.DataFrame:

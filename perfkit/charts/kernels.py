@@ -394,8 +394,16 @@ def launch_efficiency(kernels: pd.DataFrame, *, title: str = "") -> alt.LayerCha
     drawn = _launch_rows(seen.sort_values("total_ns", ascending=False, kind="stable"))
     across = (min(drawn["mean"].min(), COST[0]) / 2, max(drawn["mean"].max(), COST[1]) * 2)
     x, y = _axes(across, (drawn["count"].min() / 2, drawn["count"].max() * 3))
+    rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
+    strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
+    text = theme.ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
     return layered(
-        [*_band(x), _points(drawn, x, y), _names(drawn.head(MOST_LABELS), x, y, middle=(across[0] * across[1]) ** 0.5)],
+        [
+            strip.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")),
+            text,
+            _points(drawn, x, y),
+            _names(drawn.head(MOST_LABELS), x, y, middle=(across[0] * across[1]) ** 0.5),
+        ],
         title or _launches_title(seen),
         "A launch costs the host 5 to 10 µs (an order of magnitude; measured calls say it exactly): the GPU may "
         "wait for shorter kernels.",
@@ -443,14 +451,6 @@ def _round(low: float, high: float) -> list[int]:
     """Return the powers of ten within an axis, with their double and their half if they are few."""
     several = [1, 2, 5] if high / low < 1e4 else [1]
     return [step * 10**power for power in range(19) for step in several if low <= step * 10**power <= high]
-
-
-def _band(x: alt.X) -> list[alt.Chart]:
-    """Return the range of what a launch costs the host, over the full height."""
-    rows = inline(pd.DataFrame({"mean": [COST[0]], "end": [COST[1]], "label": ["cost of a launch"]}))
-    strip = alt.Chart(rows).mark_rect(color="#808080", opacity=0.18, tooltip=False)
-    text = theme.ink(rows, dx=3).encode(x, alt.Text("label:N"), y=alt.value(10))
-    return [strip.encode(x, alt.X2("end"), y=alt.value(0), y2=alt.value("height")), text]
 
 
 def _points(drawn: pd.DataFrame, x: alt.X, y: alt.Y) -> alt.Chart:

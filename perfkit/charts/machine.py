@@ -174,10 +174,15 @@ def iterations(frame: pd.DataFrame, *, title: str = "") -> alt.LayerChart | alt.
     ranks = sorted(set(frame["rank"]))
     rows = frame[frame["rank"].isin(ranks[:MOST_LOGS])]
     length = unit(float(rows["most_ns"].max()), TIME)
+    left_out, every = int(rows.loc[~rows["chosen"], "count"].sum()), int(rows["count"].sum())
+    groups = "Points: medians of neighbouring iterations; bars: from the least to the most."
+    notes = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
+    notes += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
+    notes += [f"These are the first {MOST_LOGS} of {len(ranks)} logs."] if len(ranks) > MOST_LOGS else []
     return layered(
         _iteration_layers(_drawn(rows, length), length),
         title or _iterations_title(rows),
-        _iterations_notes(rows, len(ranks)),
+        notes,
         picture=ITERATIONS_PICTURE,
         size=(WIDTH, 200),
     )
@@ -221,14 +226,6 @@ def _iterations_title(rows: pd.DataFrame) -> str:
     if len(medians) > 1:
         return f"The median iteration takes {duration(medians.min())} to {duration(medians.max())}, by log"
     return f"The median iteration takes {duration(medians.iloc[0])}, the first {duration(rows['median_ns'].iloc[0])}"
-
-
-def _iterations_notes(rows: pd.DataFrame, logs: int) -> list[str]:
-    left_out, every = int(rows.loc[~rows["chosen"], "count"].sum()), int(rows["count"].sum())
-    groups = "Points: medians of neighbouring iterations; bars: from the least to the most."
-    notes = [groups if (rows["count"] > 1).any() else "Points: iterations, at the time when their line was written."]
-    notes += [f"Fainter: {left_out:,} of {every:,} iterations lie outside the window."] if left_out else []
-    return [*notes, f"These are the first {MOST_LOGS} of {logs} logs."] if logs > MOST_LOGS else notes
 
 
 def _drawn(rows: pd.DataFrame, length: Unit) -> pd.DataFrame:

@@ -338,17 +338,13 @@ def bandwidth(
     drawn = _rows(rows, scale)
     axes = _axes(drawn, 1.15 * top / scale.size or 1.0, scale)
     layers = [*_line_rate(line_rate_bytes_per_s, axes[1], scale), *_points(drawn, axes, scale)]
-    title = title or _title(rows, line_rate_bytes_per_s)
-    notes = _explained(drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size)
-    return layered(layers, title, notes, picture=PICTURE, size=(theme.WIDTH, 300))
-
-
-def _title(rows: pd.DataFrame, line_rate: float | None) -> str:
     best = rows.iloc[rows["bus_bytes_per_s"].argmax()]
     fastest = float(best["bus_bytes_per_s"])
     reach = f"{OPERATION_NAMES[best['operation']]} reaches {roofline.rate(fastest, roofline.BYTES)}"
-    share = f", {percent(fastest / line_rate)} of the line rate" if line_rate else ""
-    return f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}{share}"
+    share = f", {percent(fastest / line_rate_bytes_per_s)} of the line rate" if line_rate_bytes_per_s else ""
+    title = title or f"{reach[:1].upper()}{reach[1:]} at {size(best['bytes'])}{share}"
+    notes = _explained(drawn, len(summary) - len(rows), (line_rate_bytes_per_s or float("inf")) / scale.size)
+    return layered(layers, title, notes, picture=PICTURE, size=(theme.WIDTH, 300))
 
 
 def _explained(drawn: pd.DataFrame, left_out: int, limit: float) -> list[str]:

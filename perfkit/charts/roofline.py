@@ -62,7 +62,10 @@ def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram
     known(points, "family", FAMILY_COLOURS)
     if "bound" in points:
         known(points, "bound", [*BOUND_COLOURS, "refused"])
-    placed = _placed(points, level)
+    shown = pd.Series(True, points.index)
+    for column in (f"{level}_intensity", "flops_per_s"):
+        shown &= points[column].gt(0) & points[column].lt(np.inf)
+    placed = points[shown & points["bound"].ne("refused")] if "bound" in points else points[shown]
     if placed.empty:
         return nothing(title or "No kernel has a place on the roofline", _left_out(points, placed))
     drawn = _rows(placed, level)
@@ -70,21 +73,17 @@ def roofline(points: pd.DataFrame, ceilings: pd.DataFrame, *, level: str = "dram
     ridges = ridge_layers(roofs)
     frame = frame_of(drawn, roofs, ridges)
     axes = axes_of(frame, LEVELS[level])
+    first = placed.iloc[placed["flops"].argmax()]
+    reach = f"{printable(first['name'], 60)} does {rate(first['flops_per_s'], FLOPS)}"
+    if pd.notna(share := first.get("roof_share_frac")):
+        reach += f", {percent(share)} of its roof"
     return layered(
         [*_roofs(lines(roofs, frame), ridges, axes), _points(drawn, axes)],
-        title or _title(placed),
+        title or reach,
         _left_out(points, placed),
         picture=f"Roofline on logarithmic axes, {len(drawn)} points, roofs {', '.join(roofs['label']) or 'unknown'}",
         size=(WIDTH, HEIGHT),
     )
-
-
-def _placed(points: pd.DataFrame, level: str) -> pd.DataFrame:
-    """Return the rows that logarithmic axes can show and that are not refused."""
-    shown = pd.Series(True, points.index)
-    for column in (f"{level}_intensity", "flops_per_s"):
-        shown &= points[column].gt(0) & points[column].lt(np.inf)
-    return points[shown & points["bound"].ne("refused")] if "bound" in points else points[shown]
 
 
 def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
@@ -95,13 +94,6 @@ def _left_out(points: pd.DataFrame, placed: pd.DataFrame) -> str:
     if reasons:
         return f"Not drawn: {'; '.join(reasons)}."
     return "" if len(points) else "No launch was measured."
-
-
-def _title(placed: pd.DataFrame) -> str:
-    first = placed.iloc[placed["flops"].argmax()]
-    reach = f"{printable(first['name'], 60)} does {rate(first['flops_per_s'], FLOPS)}"
-    share = first.get("roof_share_frac")
-    return reach if share is None or pd.isna(share) else f"{reach}, {percent(share)} of its roof"
 
 
 def _rows(placed: pd.DataFrame, level: str) -> pd.DataFrame:

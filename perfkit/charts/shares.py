@@ -216,7 +216,11 @@ def host_and_gpu(summary: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
         return nothing(title or "No CPU or GPU time", f"{NO_CPU} {NO_GPU}")
     beside = f"{duration(host)} of CPU time and" if host > 0 else "CPU time was not recorded;"
     both = f"{beside} {duration(gpu)} of GPU operations" if gpu > 0 else ""
-    drawn = _series(rows)
+    whole = rows[["host_ns", "operation_ns"]].sum(axis=1)
+    order = rows.iloc[whole.argsort(kind="stable")[::-1]].rename(columns={v: k for k, v in SERIES.items()})
+    drawn = order.melt("label", list(SERIES), var_name="series", value_name="time")
+    drawn = drawn[drawn["time"] > 0]
+    drawn = drawn.assign(told=drawn["time"].map(duration))
     scale = unit(float(drawn["time"].max()), TIME)
     drawn = drawn.assign(time=drawn["time"] / scale.size)
     return layered(
@@ -250,15 +254,6 @@ def _labels(summary: pd.DataFrame) -> list[str]:
     if len(set(ranks)) == 1:
         return entries
     return [f"{rank} · {entry}" for rank, entry in zip(ranks, entries, strict=True)]
-
-
-def _series(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per label and series with time, the label with most time first."""
-    whole = rows[["host_ns", "operation_ns"]].sum(axis=1)
-    order = rows.iloc[whole.argsort(kind="stable")[::-1]].rename(columns={v: k for k, v in SERIES.items()})
-    drawn = order.melt("label", list(SERIES), var_name="series", value_name="time")
-    drawn = drawn[drawn["time"] > 0]
-    return drawn.assign(told=drawn["time"].map(duration))
 
 
 def _lengths(drawn: pd.DataFrame, scale: Unit) -> list[alt.Chart]:

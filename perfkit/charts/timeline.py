@@ -72,8 +72,15 @@ def lanes(
     time = f"time since the start of the capture ({scale.symbol})"
     across = alt.Scale(domain=[first / scale.size, last / scale.size], nice=False, zero=False)
     axis, place = alt.X("start:Q", title=time, scale=across), _lane_axis(labels)
+    edge = (1 - FILL) / 2
+    rows = pd.DataFrame([{"low": number + 1 - edge, "high": number + edge} for number in range(len(labels))])
+    ground = theme.marked(rows, "rect", place, alt.Y2("high"), color="#808080", opacity=0.12, tooltip=False)
     return theme.layered(
-        [_backdrop(place, len(labels)), _fills(drawn, axis, place), *_rules(steps, axis, first, last, scale)],
+        [
+            ground.encode(x=alt.value(0), x2=alt.value("width")),
+            _fills(drawn, axis, place),
+            *_rules(steps, axis, first, last, scale),
+        ],
         title or f"Activity of {streams} over {duration(last - first)}",
         f"A lane filled to the top was busy {percent(full)} of the bin's time; grey is idle.{limit}",
         picture=f"Timeline of {', '.join(labels[:8])}{' and more' if len(labels) > 8 else ''}",
@@ -130,14 +137,6 @@ def _lane_axis(labels: list[str]) -> alt.Y:
     return alt.Y("low:Q", title=None, axis=axis, scale=alt.Scale(domain=[len(labels), 0], nice=False))
 
 
-def _backdrop(place: alt.Y, count: int) -> alt.Chart:
-    edge = (1 - FILL) / 2
-    rows = pd.DataFrame([{"low": number + 1 - edge, "high": number + edge} for number in range(count)])
-    lanes = theme.marked(rows, "rect", place, alt.Y2("high"), color="#808080", opacity=0.12, tooltip=False)
-    wide: alt.Chart = lanes.encode(x=alt.value(0), x2=alt.value("width"))
-    return wide
-
-
 def _fills(drawn: pd.DataFrame, axis: alt.X, place: alt.Y) -> alt.Chart:
     """The outline keeps a bin visible that was busy for less than a pixel's worth."""
     shades = theme.colours(KIND_COLOURS, theme.KIND_NAMES, drawn["key"])
@@ -186,7 +185,10 @@ def activity(
     work = bins.groupby(DEVICE)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
     is_drawn = pd.MultiIndex.from_frame(bins[DEVICE]).isin(work.index[:MOST_GPUS])
     busiest = bins[is_drawn].sort_values([*DEVICE, "start_ns"], kind="stable")
-    drawn = _strips(busiest, scale)
+    streams = busiest.groupby([*DEVICE, "start_ns", "dur_ns", "stream"], sort=False)["busy_frac"].sum().clip(upper=1)
+    of_gpu = streams.groupby(level=[*DEVICE, "start_ns", "dur_ns"], sort=False).max().reset_index()
+    start, end = of_gpu["start_ns"] / scale.size, (of_gpu["start_ns"] + of_gpu["dur_ns"]) / scale.size
+    drawn = pd.DataFrame({"gpu": devices(of_gpu), "start": start, "end": end, "busy": of_gpu["busy_frac"].round(4)})
     count, whole = len(busiest[DEVICE].drop_duplicates()), len(bins[DEVICE].drop_duplicates())
     gpus = f"{whole} GPUs" if whole > 1 else str(drawn["gpu"].iloc[0])
     limit = f" These are the busiest {count} of {whole} GPUs." if count < whole else ""
@@ -197,14 +199,6 @@ def activity(
         title=alt.TitleParams(text=text, subtitle=[explained]),
         description=f"{text}. Strip per GPU. {explained}",
     )
-
-
-def _strips(bins: pd.DataFrame, scale: Unit) -> pd.DataFrame:
-    """Return one row per GPU and bin: the share of its busiest stream, at most 1 where kinds overlap on it."""
-    streams = bins.groupby([*DEVICE, "start_ns", "dur_ns", "stream"], sort=False)["busy_frac"].sum().clip(upper=1)
-    gpus = streams.groupby(level=[*DEVICE, "start_ns", "dur_ns"], sort=False).max().reset_index()
-    start, end = gpus["start_ns"] / scale.size, (gpus["start_ns"] + gpus["dur_ns"]) / scale.size
-    return pd.DataFrame({"gpu": devices(gpus), "start": start, "end": end, "busy": gpus["busy_frac"].round(4)})
 
 
 def _chart(

@@ -191,6 +191,8 @@ def compared(
     unanswered = list(untimed(old, new, tables["steps"]))
     every = side_by_side(old, new, tables, how, peaks=peaks, tolerance=tolerance, matters=matters)
     is_open = _allows_both(every, tolerance) & ~every["id"].str.startswith("part_").astype(bool)
+    runs = compare.series(new.steps)
+    ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
     return Comparison(
         figures=_untold(every, is_open | (_of_steps(every) & bool(unlike))),
         **tables,
@@ -201,14 +203,8 @@ def compared(
         repeats=(len(old.views), len(new.views)),
         other_steps=unlike,
         other_setup=setup,
-        step_ends=_step_ends(new, how),
+        step_ends={f"step_{name}_ns": (low, high) for name, (low, high) in ends.items()},
     )
-
-
-def _step_ends(one: Side, how: Resampling) -> dict[str, Ends]:
-    runs = compare.series(one.steps)
-    ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
-    return {f"step_{name}_ns": (low, high) for name, (low, high) in ends.items()}
 
 
 def nothing(refusal: Refusal) -> Comparison:

@@ -406,7 +406,12 @@ def preparing(view: Selection) -> Figure | None:
     parts = [f.loc[where(f["name"], WORDS.search), columns] for f in (view.ranges, view.python_calls, view.ops)]
     parts = [part.astype({"name": "string"}) for part in parts]
     named = pd.concat([part for part in parts if len(part)]) if any(map(len, parts)) else parts[0]
-    named = named[~_launching(named, view.api_calls)]
+    # Not those in which their thread launches a kernel.
+    kernel = where(view.api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
+    launches = view.api_calls[kernel]
+    edges, (moments, _) = on_one_axis([named, launches], PLACE)
+    first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
+    named = named[first >= last]
     share = _idle_share(view, named, _loaders(view), lead=_lead_ns(view))
     if named.empty or share is None:
         return None
@@ -422,15 +427,6 @@ def preparing(view: Selection) -> Figure | None:
 
 def _loaders(view: Selection) -> pd.DataFrame:
     return view.ranges[where(view.ranges["name"], DATA_LOADING.search)]
-
-
-def _launching(named: pd.DataFrame, api_calls: pd.DataFrame) -> NDArray[np.bool_]:
-    """Tell in which of the functions or ranges their thread launches a kernel."""
-    kernel = where(api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
-    launches = api_calls[kernel]
-    edges, (moments, _) = on_one_axis([named, launches], PLACE)
-    first, last = (np.searchsorted(np.sort(moments), edge) for edge in edges)
-    return np.asarray(first < last)
 
 
 @kept

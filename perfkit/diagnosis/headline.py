@@ -161,7 +161,11 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
     if why := too_few(view):
         return f"{why}. Record more of the program before you optimise it."
-    first = _first(findings)
+    # The cause of over twice as much idle time goes before the first finding.
+    first = ranked(findings)[0]
+    causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
+    most = max(causes, key=lambda f: f.gain.share or 0.0, default=first)
+    first = most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
     reason = rules()[first.rule].reason
     if reason and "idle_frac" in figures:
         share = percent(first.gain.share) if first.gain.share else ""
@@ -173,14 +177,6 @@ def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
         said += " Record steady steps before you optimise the program." if _hides(first) else ""
     is_timed = TIMED & set(figures) or first.gain.high < WIDE
     return f"{said} {_mended(first, best) if is_timed else ''}".strip()
-
-
-def _first(findings: Sequence[Finding]) -> Finding:
-    """Return the finding that the verdict states: the first, or the cause of over twice as much idle time."""
-    first = ranked(findings)[0]
-    causes = [f for f in findings if rules()[f.rule].reason and f.gain.share]
-    most = max(causes, key=lambda f: f.gain.share or 0.0, default=first)
-    return most if first in causes and (most.gain.share or 0.0) > 2 * (first.gain.share or 0.0) else first
 
 
 def _mended(finding: Finding, best: Gain | None) -> str:

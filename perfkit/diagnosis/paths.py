@@ -232,7 +232,10 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     path = calltree.hot_path(tree, metrics, metric=name, entry=entry)
     frames = path[path["module"].eq("<logical python>") & path["kind"].eq("function")]
     if frames.empty:
-        frames = _own_code(path)
+        # Code of the program below `main`; what an MPI call does inside is none.
+        calls = path["name"].astype("string").str.match(calltree.MPI.pattern).fillna(False).cummax()
+        coded = path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
+        frames = path[coded & ~calls & (path["share_frac"] >= HALF)]
     if frames.empty:
         return
     deepest = frames.iloc[-1]
@@ -254,16 +257,6 @@ def _host(view: Selection, known: dict[str, Figure]) -> Iterator[Finding]:
     gain = _of_host(known, share, entry)
     level = "medium" if share >= SEVERE else "low"
     yield tell("paths_host", title, level, text, (figure, own, total), gain, place=_place(path, deepest))
-
-
-def _own_code(path: pd.DataFrame) -> pd.DataFrame:
-    """Return the loops and functions of a hot path below `main` that have a source line and half of its time.
-
-    What an MPI call does inside is no code of the program.
-    """
-    calls = path["name"].astype("string").str.match(calltree.MPI.pattern).fillna(False).cummax()
-    known = path["kind"].isin(["function", "loop"]) & path["line"].notna() & path["name"].ne("main")
-    return path[known & ~calls & (path["share_frac"] >= HALF)]
 
 
 def _place(path: pd.DataFrame, deepest: pd.Series) -> str:

@@ -61,7 +61,12 @@ def warming(view: Selection) -> Warming:
     of_gpu = _slow(found)
     if len(of_gpu) or view.ranges.empty or not found["how"].eq("kernel sequence").all():
         return _cost(view, of_gpu, found)
-    of_host = _of_host(view)
+    # The steps of ranges by when their kernels were launched.
+    call = started_by(view.all_kernels, view.api_calls)
+    launched = view.all_kernels[call >= 0]
+    launched = launched.assign(start_ns=view.api_calls["start_ns"].to_numpy()[call[call >= 0]])
+    by_host = steps.detect(view.ranges, launched.sort_values(["rank", "gpu", "start_ns"]), window=view.window)
+    of_host = by_host[by_host["how"] != "kernel sequence"]
     early = _slow(of_host)
     return _cost(view, early, of_host, host=True) if len(early) else _cost(view, of_gpu, found)
 
@@ -89,15 +94,6 @@ def _slow(found: pd.DataFrame) -> pd.DataFrame:
     steady = steps.steady(found).groupby("rank")
     first, usual = (found["rank"].map(of) for of in (steady["step"].min(), steady["dur_ns"].median()))
     return found[(found["step"] < first) & (found["dur_ns"] > steps.SLOW * usual)]
-
-
-def _of_host(view: Selection) -> pd.DataFrame:
-    """Return the steps of ranges by when their kernels were launched, none without the calls."""
-    call = started_by(view.all_kernels, view.api_calls)
-    launched = view.all_kernels[call >= 0]
-    launched = launched.assign(start_ns=view.api_calls["start_ns"].to_numpy()[call[call >= 0]])
-    found = steps.detect(view.ranges, launched.sort_values(["rank", "gpu", "start_ns"]), window=view.window)
-    return found[found["how"] != "kernel sequence"]
 
 
 def _cost(view: Selection, early: pd.DataFrame, found: pd.DataFrame, *, host: bool = False) -> Warming:

@@ -181,7 +181,14 @@ def _rendered(
     aside = _Aside()
     exporter = _exporter(aside, lowered=0 if leads else 1)
     sections = [_section(exporter, aside, number, *given) for number, given in enumerate(notebooks, start=1)]
-    scripts = _scripts(any(each.charts for each in sections), any(each.tables for each in sections))
+    drawing = (
+        [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")]
+        if any(each.charts for each in sections)
+        else []
+    )
+    scripts = drawing + (
+        [charts_tables.library(), charts_tables.script()] if any(each.tables for each in sections) else []
+    )
     folder = TEMPLATES / "perfkit"
     environment = Environment(loader=FileSystemLoader(folder), autoescape=True, undefined=StrictUndefined)
     return environment.get_template("page.html.j2").render(
@@ -254,11 +261,6 @@ def _script_json(value: object) -> str:
 def _alternative(output: Mapping[str, Any]) -> str:
     said = output["data"].get(MIME, {}).get("description") or output.get("metadata", {}).get("alt")
     return escape(str(said or "a picture without description"))
-
-
-def _scripts(charts: bool, tables: bool) -> list[str]:
-    drawing = [_bundle(), (TEMPLATES / "perfkit" / "charts.js").read_text("utf-8")] if charts else []
-    return drawing + ([charts_tables.library(), charts_tables.script()] if tables else [])
 
 
 @cache

@@ -212,7 +212,12 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     CALLTREE.check(calltree)
     metrics = recorded(CALL_METRICS.check(call_metrics))
     parent = parents(calltree)
-    contexts = _contexts(calltree, parent)
+    # Contexts of kernels: what is below placeholders, and placeholders that have not one kernel.
+    holds = where(calltree["name"], KERNEL.__eq__)
+    below = np.flatnonzero(np.append(holds, False)[parent])
+    children = np.bincount(parent[below], minlength=len(parent))
+    row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
+    contexts = Found(row, np.where(holds[row], row, parent[row]))
     amounts = {m: _amount(calltree, call_metrics, m, contexts) for m in (TIME, LAUNCHES) if m in metrics}
     if amounts:
         did = np.any([amount > 0 for amount in amounts.values()], axis=0)
@@ -226,15 +231,6 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     owner = within(calltree, parent)
     python = _python(calltree, parent, owner, contexts.placeholder)
     return table.assign(site=_sites(calltree, parent, contexts.placeholder), **python)
-
-
-def _contexts(calltree: pd.DataFrame, parent: Int) -> Found:
-    """Return the contexts of kernels: what is below placeholders, and placeholders that have not one kernel."""
-    holds = where(calltree["name"], KERNEL.__eq__)
-    below = np.flatnonzero(np.append(holds, False)[parent])
-    children = np.bincount(parent[below], minlength=len(parent))
-    row = np.union1d(below, np.flatnonzero(holds & (children != 1)))
-    return Found(row, np.where(holds[row], row, parent[row]))
 
 
 def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sites: Found) -> Floats:
@@ -292,7 +288,10 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     table["mean_ns"] = table["total_ns"] / table["launch_count"].where(table["launch_count"] > 0)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
     parent = parents(calltree)
-    table = table.join(_main_stall(calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls)))
+    every = _waiting(calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls))
+    largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
+    named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
+    table = table.join(named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"}))
     site = _with_most(sites)
     site["path"] = described(calltree, parent, site["row"].to_numpy(), site["name"])
     table = table.join(site.set_index("full_name")[["python", "site", "path"]]).reset_index()
@@ -345,11 +344,3 @@ def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls
     frame = {"rank": 0, "launch": -1, "node": keys["kernel"], "reason": keys["reason"], "value": value}
     table = stall_shares(STALLS.make(pd.DataFrame(frame)), by="node")
     return table.assign(full_name=pd.Series(names_of.to_numpy()[table["node"].to_numpy()], dtype="string"))
-
-
-def _main_stall(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls: pd.DataFrame) -> pd.DataFrame:
-    """Return the largest stall of each kernel by its full name."""
-    every = _waiting(calltree, parent, contexts, stalls)
-    largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
-    named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
-    return named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"})

@@ -406,14 +406,11 @@ def ledger(
             change = compared(last, "_ns", matters)
             row |= {"change_ns": change["difference_ns"], **{column.name: change[column.name] for column in COMPARED}}
         row["utilisation_frac"] = used.get(label, math.nan)
-        rows.append(row | _cumulative(first, has_steps=bool(steady)))
+        own = 1.0 if steady else math.nan  # of the first run with itself, where no step was compared
+        whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))
+        speedup = 1 / whole if whole else math.nan
+        rows.append(
+            row | {"cumulative_ratio": whole, "cumulative_low": low, "cumulative_high": high, "speedup": speedup}
+        )
         earlier += [steady] if steady else []
     return LEDGER.make(pd.DataFrame(rows, columns=LEDGER.column_names))
-
-
-def _cumulative(first: Ratio, *, has_steps: bool) -> dict[str, float]:
-    """Return the comparison with the first run; that of the first with itself is 1."""
-    own = 1.0 if has_steps and math.isnan(first.ratio) else math.nan
-    whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))
-    speedup = 1 / whole if whole else math.nan
-    return {"cumulative_ratio": whole, "cumulative_low": low, "cumulative_high": high, "speedup": speedup}

@@ -135,7 +135,11 @@ def ratio(before: Runs, after: Runs, how: Resampling) -> Ratio:
         return Ratio(old.value, new.value, quotient, np.nan, np.nan)
     if old.deviation is None or new.deviation is None:
         return Ratio(old.value, new.value, quotient, 0.0, np.inf)
-    low, high = _limits(new.deviation - old.deviation, _freedom(old, new), how.confidence)
+    # The degrees of freedom of the difference: Welch, Satterthwaite.
+    spread = [float(np.var(part.deviation)) for part in (old, new) if part.deviation is not None]
+    parts = sum(s**2 / (part.independent - 1) for s, part in zip(spread, (old, new), strict=True))
+    freedom = float(sum(spread) ** 2 / parts) if parts else np.inf
+    low, high = _limits(new.deviation - old.deviation, freedom, how.confidence)
     return Ratio(old.value, new.value, quotient, quotient * low, quotient * high)
 
 
@@ -204,13 +208,6 @@ def _of_run(values: Floats, how: Resampling, length: int, rng: np.random.Generat
         return float(values.mean()), away, n / length
     middle = float(np.median(values))
     return middle, np.quantile(values, np.clip(0.5 - away, 0, 1)) - middle, n / length
-
-
-def _freedom(old: _Drawn, new: _Drawn) -> float:
-    """Return the degrees of freedom of a difference (Welch, Satterthwaite)."""
-    spread = [float(np.var(part.deviation)) for part in (old, new) if part.deviation is not None]
-    parts = sum(s**2 / (part.independent - 1) for s, part in zip(spread, (old, new), strict=True))
-    return float(sum(spread) ** 2 / parts) if parts else np.inf
 
 
 def _limits(deviation: Floats, freedom: float, confidence: float) -> tuple[float, float]:

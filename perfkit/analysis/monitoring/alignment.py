@@ -150,21 +150,15 @@ def bins(
     first, last = window or ((int(found.time.min()), int((found.time + hold).max())) if len(hold) else (0, 1))
     finest = min(found.usual[found.usual > 0].tolist(), default=1)
     edges = np.append(np.arange(first, last, max(-(-(last - first) // bins), finest)), last)
-    place = _places(found, edges)
+    place = np.empty((len(found.first), len(edges)), np.int64)
+    for number, (row, length) in enumerate(zip(found.first.tolist(), found.count.tolist(), strict=True)):
+        place[number] = row + np.searchsorted(found.time[row : row + length], edges)
     series, at = np.divmod(np.arange(place[:, 1:].size), len(edges) - 1)
     table = found.series.take(series).reset_index(drop=True)
     table = table.assign(start_ns=edges[at], dur_ns=np.diff(edges)[at])
     begin, stop = place[:, :-1].ravel(), place[:, 1:].ravel()
     table = table.assign(**_figures(found, hold, begin, stop, begin > found.first[series], edges[at], edges[at + 1]))
     return table[table["covered_ns"] > 0].reset_index(drop=True)
-
-
-def _places(found: Readings, edges: Int) -> Int:
-    """Return the first reading from each edge on, a row for each series."""
-    places = np.empty((len(found.first), len(edges)), np.int64)
-    for number, (begin, count) in enumerate(zip(found.first.tolist(), found.count.tolist(), strict=True)):
-        places[number] = begin + np.searchsorted(found.time[begin : begin + count], edges)
-    return places
 
 
 def _figures(

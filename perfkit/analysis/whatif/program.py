@@ -252,7 +252,10 @@ def launch_lags(program: Program, names: pd.Series, blocking: Bool) -> Lags:
     has_call, has_before = ops.call >= 0, before >= 0
     offset = np.where(has_call, ops.start - called, NONE)
     gap = np.where(has_before, ops.start - ended, NONE)
-    alone = has_call & _first_of_call(ops) & (ended <= called) & (ops.start <= returned + SLACK_NS)
+    order = np.lexsort((ops.start, ops.call))
+    first = np.zeros(len(order), bool)
+    first[order] = np.diff(ops.call[order], prepend=-2) != 0
+    alone = has_call & first & (ended <= called) & (ops.start <= returned + SLACK_NS)
     least_offset, usual = _of_kind(offset, _waiting_kinds(program, names), alone)
     slow = np.where(blocking, ended <= called, ended <= returned)
     launch = np.minimum(offset, np.where(slow, np.maximum(usual, returned - called), usual))
@@ -296,14 +299,6 @@ def _waiting_kinds(program: Program, names: pd.Series) -> Int:
     code = np.append(names.cat.codes.to_numpy(np.int64)[calls.row], -1)[ops.call]
     key = (ops.rank * (len(names.cat.categories) + 1) + code + 1) * 2 + ops.is_copy
     return np.asarray(pd.factorize(key)[0], np.int64)
-
-
-def _first_of_call(ops: Operations) -> Bool:
-    """Tell the operations that are the first of their call to start."""
-    order = np.lexsort((ops.start, ops.call))
-    first = np.zeros(len(order), bool)
-    first[order] = np.diff(ops.call[order], prepend=-2) != 0
-    return first
 
 
 def _of_kind(values: Int, kind: Int, counted: Bool) -> tuple[Int, Int]:
