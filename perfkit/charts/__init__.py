@@ -30,7 +30,7 @@ def _import_jsonschema() -> None:
 
 _import_jsonschema()  # before the modules that import altair
 
-from perfkit.charts import (  # noqa: E402
+from perfkit.charts import (  # noqa: E402, F401
     comparison,
     detail,
     icicle,
@@ -44,18 +44,3 @@ from perfkit.charts import (  # noqa: E402
     tables,
     timeline,
 )
-
-__all__ = [
-    "comparison",
-    "detail",
-    "icicle",
-    "kernels",
-    "machine",
-    "monitor",
-    "operators",
-    "ranks",
-    "roofline",
-    "shares",
-    "tables",
-    "timeline",
-]

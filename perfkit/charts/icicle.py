@@ -78,8 +78,6 @@ def tree(
     call_metrics: pd.DataFrame,
     *,
     metric: str = "",
-    search: str = "",
-    entry: str = "",
     depth: int = 24,
     at_least_frac: float = 0.002,
     fold: Collection[str] = ("line", "loop", "instruction"),
@@ -89,8 +87,7 @@ def tree(
 
     A click on a bar spreads it over the whole width, one beside the bars or a double click brings all back. The field
     under the picture finds names: all bars without the text turn grey.
-    `metric`: one of CALL_METRICS; when empty the time with the largest sum, without one the first metric. `search`:
-    text that the field holds at first. `entry`: the entry point to draw; all when empty.
+    `metric`: one of CALL_METRICS; when empty the time with the largest sum, without one the first metric.
     `depth`: most rows, at least 2. Of a deeper tree the middle functions of chains are left out, then what lies below.
     `at_least_frac`: 0 to 1: narrower contexts under one caller become one grey bar. `fold`: kinds of context that count
     in what encloses them, as in CALLTREE. Raises ValueError if contexts hold more than their caller.
@@ -106,23 +103,20 @@ def tree(
     if calltree.empty or not (call_metrics["inclusive"] > 0).any():
         return nothing(title or "No call paths", NO_PATHS)
     metric, symbol = _metric(calltree, call_metrics, metric)
-    shown = calltree[calltree["entry"] == entry].reset_index(drop=True) if entry else calltree
-    if shown.empty:
-        raise ValueError(f"entry: {entry!r} is not one of {sorted(calltree['entry'].astype(str).unique())}")
     rows = call_metrics.loc[call_metrics["metric"] == metric, ["rank", "node", "inclusive"]]
-    measured = shown[["rank", "node"]].merge(rows, how="left", on=["rank", "node"])
+    measured = calltree[["rank", "node"]].merge(rows, how="left", on=["rank", "node"])
     value = measured["inclusive"].fillna(0).to_numpy(float)
-    total = float(value[shown["parent"].isna()].sum())
+    total = float(value[calltree["parent"].isna()].sum())
     if not total > 0:
         return nothing(title or f"No call paths with {spent(metric)}", NO_PATHS)
-    bars, below = _bars(shown, value, depth, at_least_frac * total, fold)
-    scale, drawn = unit_of(total, symbol), labels_of(bars, shown, total, symbol)
+    bars, below = _bars(calltree, value, depth, at_least_frac * total, fold)
+    scale, drawn = unit_of(total, symbol), labels_of(bars, calltree, total, symbol)
     axis = f"{spent(metric)}{', summed over threads' * (metric in THREADS)} ({scale.symbol})"
-    whole = f"{amount(total, symbol)} {f'below {printable(entry, 60)}' if entry else 'in all'}"
+    cut = f" {below} rows below are not drawn." if below else ""
     return layered(
-        _layers(drawn, total / scale.size, axis, search),
+        _layers(drawn, total / scale.size, axis),
         title or title_of(bars, drawn, metric, total),
-        explanation(bars, drawn, search, whole, total, below),
+        f"{amount(total, symbol)} in all, each bar with what it calls. Click: wider; double click: back.{cut}",
         picture=f"Icicle of {len(drawn)} calling contexts, callers above what they call",
         size=(WIDTH + LABEL_WIDTH, int(drawn["row"].max() + 1) * ROW),
     )
@@ -174,7 +168,7 @@ def _bars(
         least *= 2
 
 
-def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[alt.Chart]:
+def _layers(drawn: pd.DataFrame, total: float, axis: str) -> list[alt.Chart]:
     """Return grey bars, the bars that match the search in colour above them, and names as far as they fit."""
     span = alt.Scale(domainMin=alt.ExprRef("left"), domainMax=alt.ExprRef("right"), nice=False, zero=False)
     x = alt.X("begin:Q", title=axis, scale=span, axis=alt.Axis(grid=False))
@@ -193,19 +187,19 @@ def _layers(drawn: pd.DataFrame, total: float, axis: str, search: str) -> list[a
     coloured = rows.mark_rect(clip=True, x2Offset=-1, cursor="pointer", fillOpacity=alt.ExprRef(f"{_MATCHES} ? 1 : 0"))
     return [
         rows.mark_rect(color=COLOURS[OTHER], clip=True, x2Offset=-1, tooltip=False).encode(*places),
-        coloured.encode(*places, colour, shown).add_params(*_params(total, search)),
+        coloured.encode(*places, colour, shown).add_params(*_params(total)),
         rows.mark_text(**_WORDS).encode(x, y, alt.Text("label:N")),
     ]
 
 
-def _params(total: float, search: str) -> list[alt.Parameter]:
+def _params(total: float) -> list[alt.Parameter]:
     """Return the bar that was clicked, the ends of the axis that follow from it, and the text searched for."""
     field = alt.binding(input="text", name="find ", placeholder="part of a name", autocomplete="off")
     return [
         alt.selection_point(name="clicked", fields=["begin", "end"], toggle=False, clear="dblclick"),
         alt.param(name="left", expr="clicked.begin ? clicked.begin[0] : 0"),
         alt.param(name="right", expr=f"clicked.end ? clicked.end[0] : {total!r}"),
-        alt.param(name="search", value=search, bind=field),
+        alt.param(name="search", value="", bind=field),
     ]
 
 
@@ -292,18 +286,6 @@ def title_of(bars: pd.DataFrame, drawn: pd.DataFrame, metric: str, total: float)
     while at >= 0 and not PYTHON_LINE.search(called[at]):
         at = int(up[at])
     return title if at < 0 else f"{title}, called from {printable(called[at], LONGEST_TITLE)}"
-
-
-def explanation(bars: pd.DataFrame, drawn: pd.DataFrame, search: str, whole: str, total: float, below: int) -> str:
-    """Say what the bars with `search` in their names hold, how much the whole is, and what is not drawn."""
-    notes = [f"{whole}, each bar with what it calls.", "Click: wider; double click: back."]
-    if search:
-        text = (drawn["name"] + " " + drawn["hidden"]).str.lower()
-        matches = text.str.contains(search.lower(), regex=False).to_numpy(bool)
-        outermost = matches & (_above(bars["up"].to_numpy(), matches) < 0)
-        share = percent(bars["value"].to_numpy()[outermost].sum() / total)
-        notes.insert(0, f"Names with “{printable(search, LONGEST_TITLE)}” hold {share}.")
-    return " ".join([*notes, *([f"{below} rows below are not drawn."] if below else [])])
 
 
 def folded(calltree: pd.DataFrame, value: Values, folding: Collection[str], least: float) -> pd.DataFrame:

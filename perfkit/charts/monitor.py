@@ -15,8 +15,8 @@ import pandas as pd
 
 from perfkit.charts import monitor_lines, ranks, theme
 from perfkit.charts.monitor_lines import COLOURS, GREY, Axes, Frame, when
-from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, hover, ink, inline, known, need, nothing
-from perfkit.format import TIME, Unit, duration, number, percent, printable, unit
+from perfkit.charts.theme import CAUSE_COLOURS, WIDTH, devices, hover, inline, need, nothing
+from perfkit.format import TIME, Unit, duration, number, percent, unit
 from perfkit.tables import METRICS
 
 PANEL_UNITS = {**ranks.UNITS_OF_SUFFIX, "_hz": (Unit("MHz", 1e6),)}
@@ -105,19 +105,14 @@ DEVICE = ["rank", "gpu"]
 LIMIT = ["label", "start_ns", "dur_ns", "mean"]
 STATISTICS = ["start_ns", "dur_ns", "covered_ns", "count", "mean", "min", "max"]
 THROTTLED = {"power_w", "temperature_c", "sm_clock_hz"}  # where a lowered clock is shaded
-MOST_GPUS, MOST_EVENTS, MOST_WORDS, LONGEST_EVENT = 16, 100, 8, 24
+MOST_GPUS = 16
 DASHBOARD_PICTURE = "Metrics of the GPUs over time, a panel for each"
 NO_SAMPLES = "No metric of a GPU was recorded. Record with `nvidia-smi dmon -s pucvmt -o DT > log.txt`."
 ONE_READING = "Each metric was read once, which is no course over time. Record for as long as the program runs."
 
 
 def dashboard(
-    bins: pd.DataFrame,
-    *,
-    metrics: tuple[str, ...] = DRAWN_METRICS,
-    limits: pd.DataFrame | None = None,
-    events: pd.DataFrame | None = None,
-    title: str = "",
+    bins: pd.DataFrame, *, limits: pd.DataFrame | None = None, title: str = ""
 ) -> alt.VConcatChart | alt.LayerChart:
     """Draw the metrics of all GPUs over time, a panel for each quantity, and when their clock was lowered.
 
@@ -126,17 +121,14 @@ def dashboard(
     `bins`: columns rank, gpu, metric, start_ns, dur_ns, covered_ns, count, mean, min, max, as from
     `analysis.monitoring.alignment.bins`, about 300, or 100 for 16 GPUs. Limits (power_limit_w, ...) and
     causes of a lowered clock (throttled_power_frac, power_violation_frac, ...) among the metrics are drawn too.
-    `metrics`: those drawn, of `METRICS`.
     `limits`: columns rank, gpu, quantity, limit, at_limit_frac, as from `analysis.monitoring.readings.at_limit`: drawn
-    where no limit over time was recorded, and told in the title.
-    `events`: columns start_ns, label: ruled over all panels; the first 100 are drawn. Raises ValueError if a metric has
-    no panel, or there are more rows than a browser draws.
+    where no limit over time was recorded, and told in the title. Raises ValueError if there are more rows than a
+    browser draws.
     """
     need(bins, *DEVICE, "metric", *STATISTICS)
-    known(pd.DataFrame({"metrics": list(metrics)}), "metrics", DRAWN_METRICS)
     if limits is not None:
         need(limits, *DEVICE, "quantity", "limit", "at_limit_frac")
-    drawn = bins[bins["metric"].isin(metrics)]
+    drawn = bins[bins["metric"].isin(DRAWN_METRICS)]
     if drawn["start_ns"].nunique() < 2:
         return nothing(title or "No metrics over time", NO_SAMPLES if drawn.empty else ONE_READING)
     places = drawn[DEVICE].drop_duplicates().sort_values(DEVICE)
@@ -145,15 +137,12 @@ def dashboard(
     first, last = int(drawn["start_ns"].min()), int((drawn["start_ns"] + drawn["dur_ns"]).max())
     frame = Frame(first, last, unit(last - first, TIME), _chosen(rows))
     shown = rows[rows["label"].isin(frame.gpus)]
-    inside = pd.DataFrame({"start_ns": [], "label": []}) if events is None else events
-    need(inside, "start_ns", "label")
-    inside = inside[inside["start_ns"].between(first, last)].sort_values("start_ns", kind="stable")
-    notes = explained(rows, frame)
-    notes += [f"The first {MOST_EVENTS} of {len(inside)} events are drawn."] if len(inside) > MOST_EVENTS else []
     recorded = [(quantity, shown[shown["metric"].isin(quantity.metrics)]) for quantity in QUANTITIES]
     quantities = [Panel(one, rows, _limit(one, shown, limits, frame)) for one, rows in recorded if len(rows)]
-    pictures = _pictures(quantities, stretches(shown), inside, frame)
-    panels = theme.together(pictures, title or title_of(rows, limits), notes, picture=DASHBOARD_PICTURE)
+    pictures = _pictures(quantities, stretches(shown), frame)
+    panels = theme.together(
+        pictures, title or title_of(rows, limits), explained(rows, frame), picture=DASHBOARD_PICTURE
+    )
     apart: alt.VConcatChart = panels.resolve_scale(strokeDash="independent")
     return apart
 
@@ -180,28 +169,16 @@ def _limit(quantity: Quantity, shown: pd.DataFrame, limits: pd.DataFrame | None,
     return pd.concat([recorded, constant.assign(**span)[LIMIT]], ignore_index=True)
 
 
-def _pictures(drawn: list[Panel], lowered: pd.DataFrame, events: pd.DataFrame, frame: Frame) -> list[alt.LayerChart]:
+def _pictures(drawn: list[Panel], lowered: pd.DataFrame, frame: Frame) -> list[alt.LayerChart]:
     """Return the panels, the lanes of a lowered clock if it ever was, and the strip in which to zoom."""
     pictures = []
     for place, one in enumerate(drawn, start=1):
         x = across(frame, labels=place == len(drawn) and lowered.empty)
         shaded = len(frame.gpus) == 1 and len(lowered) and THROTTLED.intersection(one.quantity.metrics)
         behind = shades(lowered, frame, x) if shaded else []
-        pictures.append(panel(one, frame, x, behind=[*behind, *_rules(events, frame, x, words=place == 1)]))
+        pictures.append(panel(one, frame, x, behind=behind))
     lanes = [throttled_lanes(lowered, frame, across(frame, labels=True))] if len(lowered) else []
     return [*pictures, *lanes, overview(drawn[0], frame)]
-
-
-def _rules(events: pd.DataFrame, frame: Frame, x: alt.X, *, words: bool) -> list[alt.Chart]:
-    """Return a rule for each event, with words in the first panel if they are few."""
-    if events.empty:
-        return []
-    labels = [printable(label, LONGEST_EVENT) for label in events["label"]]
-    data = inline(pd.DataFrame({"time": events["start_ns"] / frame.time.size, "said": labels}).head(MOST_EVENTS))
-    rule = alt.Chart(data).mark_rule(color=GREY, strokeDash=[2, 2], clip=True, tooltip=False).encode(x)
-    if not words or len(events) > MOST_WORDS:
-        return [rule]
-    return [rule, ink(data, dx=3, clip=True).encode(x, alt.Text("said:N"), y=alt.value(HEIGHT - 8))]
 
 
 def across(frame: Frame, *, labels: bool) -> alt.X:

@@ -238,20 +238,10 @@ def test_paths_hold_what_a_walk_up_the_tree_says(checked: Check) -> None:
         assert all(end <= begin + 1e-5 for (_, end), (begin, _) in pairwise(spans))
 
 
-def test_search_says_what_it_finds(checked: Check) -> None:
-    """'MM' is in mm, which holds 2 of 4 s; the field holds the text, and no expression does."""
-    spec = checked(icicle.tree(toy_tree(), toy_metrics(), search="MM"))
-    assert spec["title"]["subtitle"][0].startswith("Names with “MM” hold 50.0 %.")
-    params = {param["name"]: param for param in spec["params"]}
-    assert ("MM", "text") == (params["search"]["value"], params["search"]["bind"]["input"])
-    assert "MM" not in json.dumps([spec["layer"], params["left"], params["right"]])
-
-
-def test_what_is_found_inside_what_is_found_counts_once(checked: Check) -> None:
-    """f calls f: the outer 3 s of 4 s hold the inner 2 s."""
-    tree = main_with({"node": 2, "parent": 1, "name": "f"}, {"node": 3, "parent": 2, "name": "f2"})
-    spec = checked(icicle.tree(tree, seconds(n1=4, n2=3, n3=2), search="f"))
-    assert "hold 75.0 %" in spec["title"]["subtitle"][0]
+def test_the_field_for_a_search_is_empty_at_first(checked: Check) -> None:
+    """The text that a person writes is a parameter of the chart."""
+    params = {param["name"]: param for param in checked(icicle.tree(toy_tree(), toy_metrics()))["params"]}
+    assert ("", "text") == (params["search"]["value"], params["search"]["bind"]["input"])
 
 
 def test_names_from_outside_stay_data(checked: Check) -> None:
@@ -276,14 +266,6 @@ def test_a_click_and_a_search_are_signals(version: str) -> None:
     assert "text" == signals["search"]["bind"]["input"]
     across = next(scale for scale in vega["scales"] if scale["name"] == "x")
     assert ({"signal": "left"}, {"signal": "right"}) == (across["domainMin"], across["domainMax"])
-
-
-def test_one_entry_is_a_whole(checked: Check) -> None:
-    """The worker alone: 1 s is all, backward 75 % of it."""
-    spec = checked(icicle.tree(toy_tree(), toy_metrics(), entry="application thread"))
-    assert [(0, "application thread", 0, 1), (1, "backward()", 0, 0.75)] == bars(spec)
-    assert "backward() takes 75.0 % of the CPU time" == spec["title"]["text"]
-    assert spec["title"]["subtitle"][0].startswith("1.00 s below application thread,")
 
 
 def test_ranks_stand_beside_each_other(checked: Check) -> None:
@@ -327,8 +309,6 @@ def test_wrong_arguments_are_refused() -> None:
     tree, metrics = toy_tree(), toy_metrics()
     with pytest.raises(ValueError, match=r"metric: 'TIME' is not one of \['CPUTIME', 'GKER'"):
         icicle.tree(tree, metrics, metric="TIME")
-    with pytest.raises(ValueError, match=r"entry: 'main' is not one of \['application thread', 'main thread'\]"):
-        icicle.tree(tree, metrics, entry="main")
     with pytest.raises(ValueError, match="depth: 1 is not at least 2"):
         icicle.tree(tree, metrics, depth=1)
     with pytest.raises(ValueError, match=r"at_least_frac: 0 is not between 0 and 1"):
@@ -342,7 +322,7 @@ def test_wrong_arguments_are_refused() -> None:
 def test_arguments_are_not_changed() -> None:
     """The tables are read only."""
     tree, metrics = toy_tree(), toy_metrics()
-    icicle.tree(tree, metrics, entry="main thread")
+    icicle.tree(tree, metrics)
     pd.testing.assert_frame_equal(toy_tree(), tree)
     pd.testing.assert_frame_equal(toy_metrics(), metrics)
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 import pytest
 from sampled import SECOND, together
@@ -165,14 +164,11 @@ def test_every_metric_of_a_panel_is_canonical_and_has_a_unit(checked: Check) -> 
     assert 14 == len(spec["vconcat"])
 
 
-def test_only_the_metrics_that_are_asked_for(checked: Check) -> None:
-    """Of power and memory only power is drawn; a metric without a panel is refused."""
+def test_a_metric_without_a_panel_is_left_out(checked: Check) -> None:
+    """Power and memory are drawn, the fan is not."""
     table = bins(samples("power_w", 1, 2), samples("memory_used_bytes", 1, 2), samples("fan_frac", 0, 1))
-    assert ["Power drawn by the board"] == names(checked(dashboard(table, metrics=("power_w",))))[:-1]
     both = ["Device memory in use, of all processes", "Power drawn by the board"]
     assert both == names(checked(dashboard(table)))[:-1]
-    with pytest.raises(ValueError, match=r"metrics: \['fan_frac'\] are not among"):
-        dashboard(table, metrics=("fan_frac",))
 
 
 def test_a_recorded_limit_is_drawn_over_time(checked: Check) -> None:
@@ -304,25 +300,6 @@ def test_one_axis_of_time_that_the_overview_zooms(checked: Check) -> None:
     assert strip["layer"][0]["name"] == params["zoom"]["views"][0]
 
 
-def test_events_are_ruled_over_all_panels(checked: Check) -> None:
-    """Two of three events lie in the picture; their words stand in the first panel, on one line and cut."""
-    events = pd.DataFrame({"start_ns": [3 * S, S, 9 * S], "label": ["x" * 99, "epoch\n<1>", "later"]})
-    spec = checked(dashboard(bins(BUSY, samples("power_w", 1, 2, 3, 4)), events=events))
-    for words in ("GPU busy", "Power"):
-        assert [1, 3] == [row["time"] for row in view(panel(spec, words), "rule")["rows"]]
-    assert ["epoch <1>", "x" * 23 + "…"] == [row["said"] for row in view(panel(spec, "GPU busy"), "text")["rows"]]
-    assert not [layer for layer in panel(spec, "Power") if layer["mark"]["type"] == "text"]
-
-
-def test_many_events_are_ruled_without_words(checked: Check) -> None:
-    """150 events: the first hundred are drawn, which is said."""
-    events = pd.DataFrame({"start_ns": np.arange(150) * S // 50, "label": "step"})
-    spec = checked(dashboard(bins(BUSY), events=events))
-    assert 100 == len(view(panel(spec, "GPU busy"), "rule")["rows"])
-    assert "text" not in [layer["mark"]["type"] for layer in panel(spec, "GPU busy")]
-    assert "The first 100 of 150 events are drawn." == spec["title"]["subtitle"][-1]
-
-
 def test_without_a_course_over_time_the_chart_says_so(checked: Check) -> None:
     """No metric, and metrics that were read once, are sentences that say what to record; a title stays."""
     none = checked(dashboard(bins(samples("fan_frac", 0, 1)), title="Node 3"))
@@ -339,8 +316,6 @@ def test_wrong_frames_are_refused() -> None:
         dashboard(table.drop(columns="covered_ns"))
     with pytest.raises(SchemaError, match="at_limit_frac"):
         dashboard(table, limits=limits("power", 1, 1).drop(columns="at_limit_frac"))
-    with pytest.raises(SchemaError, match="label"):
-        dashboard(table, events=pd.DataFrame({"start_ns": [1]}))
 
 
 def test_causes_are_those_of_the_analysis() -> None:
