@@ -16,7 +16,7 @@ sync_api = pytest.importorskip("playwright.sync_api", reason="Playwright is not 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    """The system's Chromium; nothing is downloaded. CI fails without it.
+    """A session of the system's Chromium; nothing is downloaded. CI fails without it.
 
     It ends with its module: as long as it is there, an event loop runs, which tests of other folders would meet.
     """
@@ -27,7 +27,7 @@ def chromium() -> Iterator[Any]:
         pytest.skip("no Chromium on PATH")
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
+        yield browser.new_context(viewport={"width": 1400, "height": 1000})  # its pages compile JupyterLab once
         browser.close()
 
 
@@ -42,7 +42,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 @pytest.fixture
 def page(chromium: Any, lab: Lab) -> Iterator[Page]:
     """A page that must end without a word on its console, and without a request to another machine."""
-    opened = Page(chromium.new_page(viewport={"width": 1400, "height": 1000}), lab)
+    opened = Page(chromium.new_page(), lab)
     yield opened
     opened.close()
     assert ([], []) == (opened.console, opened.foreign)

@@ -39,7 +39,8 @@ LEAST_CONTRAST = 4.5  # of text and paper: WCAG 2.1, success criterion 1.4.3
 def opened(chromium: Any, lab: Lab) -> Iterator[Page]:
     """A notebook that has run, with an explorer of the capture."""
     make.capture(lab.folder / "two.sqlite", kernels=KERNELS, shape=make.Shape(gpus=2, processes=2))
-    page = Page(chromium.new_page(viewport={"width": 1400, "height": 1300}), lab)
+    page = Page(chromium.new_page(), lab)
+    page.tab.set_viewport_size({"width": 1400, "height": 1300})
     page.run(lab.write("explorer", NOTEBOOK))
     assert [] == page.errors()
     Exploring(page.tab).until_title(WHOLE)

@@ -21,6 +21,8 @@ from labs.submissions import ASSIGNMENTS, LABS, MISTAKE, NOTEBOOKS, assignment, 
 GRADING = Path(__file__).with_name("grading.py")
 COMMENT = "Which of the two clocks"
 PAGE = LABS / "README.md"
+STUDENTS = ("instructor", "blank", "partly")
+CHEATED = "lab1"  # the assignment that cheats hand in by default: what stops them is the same for all
 Scores = dict[str, dict[str, dict[str, list[float]]]]
 
 
@@ -46,11 +48,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def courses(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> dict[str, tuple[Path, Scores]]:
-    """For each assignment, a course with submissions of four kinds; scores by notebook. The longest begins first."""
+    """For each assignment, a course with submissions of three kinds; scores by notebook. The longest begins first."""
     labs = sorted(ASSIGNMENTS, key=lambda lab: -sum(len(read(name).cells) for name in ASSIGNMENTS[lab]))
     roots = {lab: tmp_path_factory.mktemp(f"course-of-{lab}") for lab in labs}
     with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda lab: grade(lab, roots[lab], environment), labs)
+        found = pool.map(lambda lab: grade(lab, roots[lab], environment, *STUDENTS), labs)
         return {lab: (roots[lab], scores) for lab, scores in zip(labs, found, strict=True)}
 
 
@@ -60,9 +62,9 @@ def lab(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def grade(lab: str, root: Path, environment: dict[str, str]) -> Scores:
-    """Let nbgrader grade an assignment, in a process of its own."""
-    command = [sys.executable, str(GRADING), str(root), lab]
+def grade(lab: str, root: Path, environment: dict[str, str], *students: str) -> Scores:
+    """Let nbgrader grade an assignment of these students, in a process of its own."""
+    command = [sys.executable, str(GRADING), str(root), lab, *students]
     done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     scores: Scores = json.loads(done.stdout)
@@ -96,9 +98,20 @@ def test_nbgrader_gives_full_points_to_solutions_alone(courses: dict[str, tuple[
     scores = courses[assignment(lab)][1][lab]
     assert {name: [value, value] for name, value in most.items()} == scores["instructor"]
     nothing = {name: [0, value] for name, value in most.items()}
-    assert nothing == scores["blank"] == scores["constants"] == scores["patched"]
+    assert nothing == scores["blank"]
     assert {name: [value, most[name]] for name, value in reached(lab).items()} == scores["partly"]
     assert 0 < sum(reached(lab).values()) < sum(most.values())
+
+
+@pytest.mark.parametrize(
+    "assigned", [pytest.param(lab, marks=() if lab == CHEATED else pytest.mark.matrix) for lab in ASSIGNMENTS]
+)
+def test_nbgrader_gives_no_point_to_cheats(assigned: str, tmp_path: Path, environment: dict[str, str]) -> None:
+    """The best constants, alone or with comparisons that always agree; test_labs.py tries the first in every lab."""
+    scores = grade(assigned, tmp_path, environment, "constants", "patched")
+    for name in ASSIGNMENTS[assigned]:
+        nothing = {test: [0, value] for test, value in points(read(name)).items()}
+        assert {"constants": nothing, "patched": nothing} == scores[name]
 
 
 def test_instructor_version_runs_without_an_error(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
@@ -109,7 +122,7 @@ def test_instructor_version_runs_without_an_error(courses: dict[str, tuple[Path,
     assert [] == [output for output in outputs if output.output_type == "error"]
 
 
-@pytest.mark.parametrize("student", ["instructor", "blank", "constants", "partly"])
+@pytest.mark.parametrize("student", STUDENTS)
 def test_feedback_shows_the_score_of_every_task(
     courses: dict[str, tuple[Path, Scores]], lab: str, student: str
 ) -> None:
