@@ -9,15 +9,7 @@ import pandas as pd
 
 from perfkit.tables import COUNTERS, LAUNCHES, STALLS
 
-_LAUNCH = {
-    "rank": 0,
-    "gpu": 0,
-    "launch": 0,
-    "name": "work",
-    "full_name": None,
-    "grid_blocks": 1,
-    "block_threads": 128,
-}
+_LAUNCH = {"rank": 0, "gpu": 0, "launch": 0, "name": "work", "full_name": None, "grid_blocks": 1, "block_threads": 128}
 
 
 def launches(*rows: dict[str, Any]) -> pd.DataFrame:

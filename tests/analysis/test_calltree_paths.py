@@ -16,22 +16,7 @@ from perfkit.tables import CALL_METRICS, CALLTREE, STALLS
 
 TREE, METRICS = toy_tree(), toy_metrics()
 KERNEL = "sgemm(float*)"
-REASONS = [
-    "gmem",
-    "idep",
-    "ifet",
-    "cmem",
-    "sync",
-    "pipe",
-    "mthr",
-    "othr",
-    "nsel",
-    "slp",
-    "tmem",
-    "mem",
-    "inv",
-    "hid",
-]
+REASONS = ["gmem", "idep", "ifet", "cmem", "sync", "pipe", "mthr", "othr", "nsel", "slp", "tmem", "mem", "inv", "hid"]
 
 
 def stalls(*rows: tuple[int, str, float]) -> pd.DataFrame:

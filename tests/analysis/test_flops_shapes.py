@@ -29,17 +29,7 @@ CONVOLUTION = PLACES["aten::convolution"]
 
 @pytest.mark.parametrize(
     "text",
-    [
-        None,
-        float("nan"),
-        "",
-        "{}",
-        "[[8,4]",
-        "7",
-        "[" * 10_000,
-        '["' + "x" * 30_000 + '"]',
-        "[" + "9" * 5_000 + "]",
-    ],
+    [None, float("nan"), "", "{}", "[[8,4]", "7", "[" * 10_000, '["' + "x" * 30_000 + '"]', "[" + "9" * 5_000 + "]"],
 )
 def test_text_that_holds_no_shapes(text: object) -> None:
     """Nothing, half a list, a number, deep nesting, too long a text, an endless number: not recorded, no error."""

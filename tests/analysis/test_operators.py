@@ -604,10 +604,7 @@ def test_synchronisations_inside_operators(profiles: Path) -> None:
 
 @pytest.mark.parametrize(
     ("capture", "calls"),
-    [
-        ("hpcgroup__pipit__saxpy-mpi-cuda_nsys_perlmutter0.sqlite", 18),
-        ("extra-p__extrap__ex-gpu.s10.sqlite", 8),
-    ],
+    [("hpcgroup__pipit__saxpy-mpi-cuda_nsys_perlmutter0.sqlite", 18), ("extra-p__extrap__ex-gpu.s10.sqlite", 8)],
 )
 def test_a_call_held_twice_waits_once(capture: str, calls: int, profiles: Path) -> None:
     """These exports hold cudaMemcpy and, inside it, cudaMemcpy_v3020: 36 rows of 18 calls, and 16 of 8.

@@ -7,14 +7,7 @@ import pandas as pd
 import pytest
 
 from perfkit import hardware
-from perfkit.analysis.scaling import (
-    RUNS,
-    all_reduce_time,
-    checkpoint_time,
-    decode_floor,
-    scaling,
-    training_time,
-)
+from perfkit.analysis.scaling import RUNS, all_reduce_time, checkpoint_time, decode_floor, scaling, training_time
 from perfkit.errors import PerfkitError, SchemaError
 from perfkit.hardware import Peaks
 

@@ -51,11 +51,7 @@ def seconds(count: str) -> dict[str, tuple[float, str, float]]:
     questions: dict[str, tuple[Answer, str, Answer]] = {
         "build": (lambda: Lanes(kernels, copies), BINS, lambda: timeline.bins(kernels, copies)),
         "busy": (lanes.busy, BINS, lambda: timeline.bins(kernels, copies)),
-        "busy of a fifth": (
-            lambda: lanes.busy(window=part),
-            BINS,
-            lambda: timeline.bins(kernels, copies, window=part),
-        ),
+        "busy of a fifth": (lambda: lanes.busy(window=part), BINS, lambda: timeline.bins(kernels, copies, window=part)),
         "busy of half the kernels": (
             lambda: lanes.busy(names=half),
             BINS,

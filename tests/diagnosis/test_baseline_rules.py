@@ -36,11 +36,7 @@ def peaks(folder: Path, tflops: float) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "parts"),
-    [
-        (FLOPS_PROFILER, [76.67, 108.02, 0.03409, 184.73 - 76.67 - 108.02 - 0.03409]),
-        (MEGATRON, []),
-    ],
+    ("name", "parts"), [(FLOPS_PROFILER, [76.67, 108.02, 0.03409, 184.73 - 76.67 - 108.02 - 0.03409]), (MEGATRON, [])]
 )
 def test_phases_are_those_that_the_log_prints(profiles: Path, name: str, parts: list[float]) -> None:
     """Passes, optimizer and iteration in ms, read in the file; Megatron prints iterations alone."""

@@ -38,8 +38,7 @@ def _waiting_for_data() -> perfkit.Selection:
             {"start_ns": 90 * MS, "dur_ns": 10 * MS, "correlation": 2},
         ),
         api_calls=api_calls(
-            {"start_ns": 0, "dur_ns": 1000, "correlation": 1},
-            {"start_ns": 89 * MS, "dur_ns": 1000, "correlation": 2},
+            {"start_ns": 0, "dur_ns": 1000, "correlation": 1}, {"start_ns": 89 * MS, "dur_ns": 1000, "correlation": 2}
         ),
         ranges=ranges({"start_ns": 10 * MS, "dur_ns": 78 * MS, "name": "enumerate(DataLoader)"}),
     )
@@ -139,8 +138,7 @@ def test_copies_to_and_from_the_gpu_can_hide_each_other() -> None:
     """40 ms each way and 30 ms of kernels: streams make the run as short as 40 ms, so the link is no bound."""
     there, back = ({"start_ns": at * MS, "dur_ns": 40 * MS, "bytes": 6_000_000} for at in (0, 70))
     view = _view(
-        kernels=kernels({"start_ns": 40 * MS, "dur_ns": 30 * MS}),
-        copies=copies(there, back | {"direction": "D2H"}),
+        kernels=kernels({"start_ns": 40 * MS, "dur_ns": 30 * MS}), copies=copies(there, back | {"direction": "D2H"})
     )
     assert ["copies_serial"] == [f.rule for f in diagnosis.findings(view) if f.rule.startswith("copies_")]
 

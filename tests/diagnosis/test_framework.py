@@ -7,19 +7,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from diagnosis.traces import (
-    BF16,
-    MS,
-    US,
-    collectives,
-    healthy,
-    of_tables,
-    run,
-    samples,
-    steps,
-    waiting_for_input,
-    work,
-)
+from diagnosis.traces import BF16, MS, US, collectives, healthy, of_tables, run, samples, steps, waiting_for_input, work
 from frames import ranges
 from ops import op, ops
 

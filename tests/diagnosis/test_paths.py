@@ -113,7 +113,7 @@ def test_real_dlrm_findings(profiles: Path) -> None:
     """0.139809 s of GPU work in 80.648 s: the idle GPU first, and nothing on the GPU can gain more than 1.002x."""
     found = diagnosis.findings(perfkit.load(profiles / GPU))
     assert ["paths_gpu_idle", *sorted(f.rule for f in found[1:])] == [
-        *("paths_gpu_idle", "paths_copies", "paths_launches", "paths_stall"),
+        *("paths_gpu_idle", "paths_copies", "paths_launches", "paths_stall")
     ]
     assert 80.6480006 / 0.1398088 == pytest.approx(found[0].gain.high, rel=1e-6)
     assert all(f.gain.high < 1.002 for f in found[1:])

@@ -25,18 +25,7 @@ from make.kineto import BASE_STEP_NS
 from make.mlp_run import run as lab_run
 from make.spans import BATCH, IMAGE, LAYERS, annotation
 from make.timeline import Op
-from perfkit.analysis import (
-    access,
-    dossier,
-    flops,
-    host,
-    kernels,
-    memory,
-    operators,
-    steps,
-    timeline,
-    warps,
-)
+from perfkit.analysis import access, dossier, flops, host, kernels, memory, operators, steps, timeline, warps
 
 Connect = Callable[[Path], sqlite3.Connection]
 CAPTURE, TRUTH, COUNTERS = "mlp_a100.nsys.sqlite", "mlp_a100.truth.json", "mlp_a100.inference.ncu.csv"
@@ -66,10 +55,7 @@ def test_windows_are_the_reports(mlp: Path, connect: Connect) -> None:
 
 @pytest.mark.parametrize(
     ("first", "last", "sm", "read", "write"),
-    [
-        (9_644_000_000, 19_448_000_000, "0.17", "0.07", "0.93"),
-        (9_531_400_000, 19_448_000_000, "0.17", "0.09", "0.96"),
-    ],
+    [(9_644_000_000, 19_448_000_000, "0.17", "0.07", "0.93"), (9_531_400_000, 19_448_000_000, "0.17", "0.09", "0.96")],
 )
 def test_samples_have_the_reports_means(
     mlp: Path, connect: Connect, first: int, last: int, sm: str, read: str, write: str

@@ -137,11 +137,7 @@ def test_table_has_one_row_per_distinct_name() -> None:
     """Repeated names are read once, in order of first occurrence; categories and lists give the same."""
     names = pd.Series([SGEMM, "vecAdd(float*)", SGEMM], dtype="category")
     expected = pd.DataFrame(
-        {
-            "full_name": [SGEMM, "vecAdd(float*)"],
-            "name": [SGEMM, "vecAdd(float*)"],
-            "family": ["gemm", "elementwise"],
-        },
+        {"full_name": [SGEMM, "vecAdd(float*)"], "name": [SGEMM, "vecAdd(float*)"], "family": ["gemm", "elementwise"]},
         dtype="string",
     )
 

@@ -166,10 +166,9 @@ def test_a_cut_report_says_so(tmp_path: Path) -> None:
     profile = deepspeed.read(path)
     assert 2e6 == figures(profile)["forward_ns"]
     assert "backward_ns" not in figures(profile)
-    assert (
-        "the report ends within its summary",
-        "the last line is cut and left out",
-    ) == tuple(sorted(profile.notes, reverse=True))
+    assert ("the report ends within its summary", "the last line is cut and left out") == tuple(
+        sorted(profile.notes, reverse=True)
+    )
 
 
 def test_a_title_alone_is_an_error(tmp_path: Path) -> None:

@@ -98,10 +98,7 @@ def test_gpu_operations_are_no_functions(tmp_path: Path) -> None:
 def test_lexical_types_of_later_versions(tmp_path: Path) -> None:
     """A type that does not exist yet is taken for what the context has: a function, a line, an instruction."""
     tree = calltree(
-        tmp_path,
-        Context(2, 9, file="/a.c", line=4),
-        Context(3, 9, module="/lib/x.so", offset=1),
-        Context(4, 9),
+        tmp_path, Context(2, 9, file="/a.c", line=4), Context(3, 9, module="/lib/x.so", offset=1), Context(4, 9)
     )
     assert [("line", "a.c:4"), ("instruction", "x.so@0x1"), ("function", "<unknown function>")] == rows(
         tree.loc[[2, 3, 4]], "kind", "name"
@@ -355,11 +352,9 @@ def test_what_a_gpu_database_lacks(tmp_path: Path) -> None:
     """A metric that is listed and has no value was not recorded: no CPU time; kernels without samples, no stalls."""
     names = ["GKER (sec)", "CPUTIME (sec)", "GINS:STL_GMEM"]
     profile = read(tmp_path, MAIN, metrics=names, threads=[Thread(values={(1, "GKER (sec)"): 1.0})])
-    assert {
-        "CALL_METRICS.CPUTIME": "hpcrun -e CPUTIME",
-        "STALLS": "hpcrun -e gpu=nvidia,pc",
-        "TRACE": "hpcrun -t",
-    } == {m.table: m.record for m in profile.missing}
+    assert {"CALL_METRICS.CPUTIME": "hpcrun -e CPUTIME", "STALLS": "hpcrun -e gpu=nvidia,pc", "TRACE": "hpcrun -t"} == {
+        m.table: m.record for m in profile.missing
+    }
 
 
 def test_what_is_missing_of_a_table_is_said_of_a_run(tmp_path: Path) -> None:

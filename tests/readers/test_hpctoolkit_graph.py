@@ -114,8 +114,7 @@ def test_what_was_not_measured_is_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metrics", "expected"),
-    [(["GPUOP", "CPUTIME", "A"], CPU), (["GPUOP", "A"], GPU), (["B", "A"], "A (inc)")],
+    ("metrics", "expected"), [(["GPUOP", "CPUTIME", "A"], CPU), (["GPUOP", "A"], GPU), (["B", "A"], "A (inc)")]
 )
 def test_the_default_metric_is_there(metrics: list[str], expected: str) -> None:
     """CPU time, else GPU time, else the first by name."""

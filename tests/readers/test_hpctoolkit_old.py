@@ -352,8 +352,7 @@ def test_a_description_that_makes_no_sense_is_refused(before: str, after: str, t
 
 
 @pytest.mark.parametrize(
-    "declared",
-    ['<!ENTITY a "x">', '<!ENTITY % a "x">', '<!ENTITY a SYSTEM "file:///etc/hostname">'],
+    "declared", ['<!ENTITY a "x">', '<!ENTITY % a "x">', '<!ENTITY a SYSTEM "file:///etc/hostname">']
 )
 def test_entities_are_refused(declared: str, tmp_path: Path) -> None:
     """Nothing is expanded or fetched: HPCToolkit declares elements and attributes, never an entity."""

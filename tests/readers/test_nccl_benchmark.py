@@ -457,11 +457,7 @@ def test_binary_data_among_rows_is_an_error(garbage: bytes, tmp_path: Path) -> N
         nccl.read(path)
 
 
-@pytest.mark.parametrize(
-    "cells",
-    [("9" * 400, 2), (8, "9" * 400), (8, 2)],
-    ids=["size", "count", "root"],
-)
+@pytest.mark.parametrize("cells", [("9" * 400, 2), (8, "9" * 400), (8, 2)], ids=["size", "count", "root"])
 def test_numbers_beyond_all_bounds_are_no_rows(cells: tuple[object, object], tmp_path: Path) -> None:
     """Numbers that no test prints do not stop the reading of the others."""
     size, count = cells

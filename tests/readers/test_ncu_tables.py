@@ -78,10 +78,7 @@ NAN = math.nan
         # A type counted under both units is counted once.
         ({f"{unit}__ops_path_tensor_src_fp64.sum": ("", "50") for unit in ("sm", "smsp")}, {"tensor_flops": 50.0}),
         # Traffic under any name: 1500 + 500 bytes, also on Blackwell; 2 GB/s for 1000 ns; 62.5 sectors of 32 bytes.
-        (
-            {"dram__bytes_read.sum": ("Kbyte", "1.5"), "dram__bytes_write.sum": ("byte", "500")},
-            {"dram_bytes": 2000.0},
-        ),
+        ({"dram__bytes_read.sum": ("Kbyte", "1.5"), "dram__bytes_write.sum": ("byte", "500")}, {"dram_bytes": 2000.0}),
         (
             {"dram__bytes_op_read.sum": ("byte", "1,500"), "dram__bytes_op_write.sum": ("byte", "500")},
             {"dram_bytes": 2000.0},
