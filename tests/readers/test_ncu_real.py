@@ -10,11 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import perfkit
-from perfkit.errors import PerfkitError, ReadError
+from perfkit.errors import ReadError
 from perfkit.profile import Profile
 from perfkit.readers import ncu, recognise
-from perfkit.tables import TABLES
 
 REPORTS = [
     "AlpriElse__cs599k__rms-norm-pytorch",
@@ -219,23 +217,6 @@ def test_texts_beside_the_captures_are_not_claimed(profiles: Path) -> None:
     others = [p for p in profiles.glob("*/*") if p.parent.name in ("nsys", "torch", "monitor")]
     assert others
     assert [] == [p.name for p in [*others, *(profiles / "ncu").glob("*.txt")] if ncu.sniff(p)]
-
-
-@pytest.mark.parametrize("kind", ["ncu_csv", "ncu_rep"])
-def test_broken_files_are_read_or_refused_by_name(kind: str, profiles: Path) -> None:
-    """Each mutated file on which perfkit once raised or died gives tables, or an error that begins with its path."""
-    if kind == "ncu_rep":
-        pytest.importorskip("ncu_report", reason="needs NVIDIA's module: pip install perfkit[ncu]")
-    paths = [p for p in sorted(profiles.glob(f"broken/{kind}--*/*")) if p.name != "INFO.txt"]
-    assert paths
-    refusals = {}
-    for path in paths:
-        try:
-            run = perfkit.load(path)
-            assert all(isinstance(getattr(run, name.lower()), pd.DataFrame) for name in TABLES)
-        except PerfkitError as e:
-            refusals[path] = str(e)
-    assert {} == {path: error for path, error in refusals.items() if not error.startswith(f"{path}: ")}
 
 
 def test_a_cell_of_another_column_does_not_change_the_numbers(profiles: Path, tmp_path: Path) -> None:

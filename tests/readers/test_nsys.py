@@ -20,7 +20,7 @@ from readers import nsys_files as made
 from readers.nsys_files import Write, every_form
 
 import perfkit
-from perfkit.errors import PerfkitError, ReadError
+from perfkit.errors import ReadError
 from perfkit.readers import nsys
 from perfkit.readers.nsys import sqlite as sqlite_form
 from perfkit.tables import TABLES
@@ -475,33 +475,6 @@ def test_a_file_of_200_gb_without_content_is_refused(tmp_path: Path, head: bytes
     assert nsys.sniff(path)
     with pytest.raises(ReadError, match=rf"{path}: the database is damaged"):
         nsys.read(path).table("KERNELS")
-
-
-BROKEN = sorted(folder.name for folder in Path(os.environ.get("PERFKIT_PROFILES", "?"), "broken").glob("nsys_*"))
-
-
-@pytest.mark.parametrize("name", BROKEN or ["nsys_*"])
-def test_a_broken_export_is_read_or_refused_by_name(name: str, profiles: Path) -> None:
-    """Mutated exports that once crashed the reader give tables, or an error that starts with their path."""
-    folder = profiles / "broken" / name
-    if not folder.is_dir():
-        pytest.skip(f"{folder}: no such folder among the captures")
-    (path,) = (item for item in folder.iterdir() if item.name != "INFO.txt")
-    outcomes: list[object] = []
-    try:
-        run = perfkit.load(path)
-    except PerfkitError as error:
-        outcomes.append(error)
-    else:
-        for table in TABLES:
-            try:
-                outcomes.append(TABLES[table].check(run.table(table)))
-            except PerfkitError as error:
-                outcomes.append(error)
-    for error in (outcome for outcome in outcomes if isinstance(outcome, PerfkitError)):
-        assert isinstance(error, ReadError)
-        assert str(error).startswith(str(path))
-        assert str(error).isprintable()
 
 
 def test_ids_with_all_bits_set_are_none_in_parquet(tmp_path: Path) -> None:
