@@ -17,9 +17,9 @@ from perfkit.diagnosis.finding import Finding
 from perfkit.report.notebooks import sample
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def view() -> perfkit.Selection:
-    """The sample run: timeline and counters."""
+    """The sample run: timeline and counters, read and diagnosed once."""
     return perfkit.select(perfkit.load(sample()))
 
 

@@ -9,7 +9,8 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from html import unescape
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +22,7 @@ from labs.submissions import ASSIGNMENTS, LABS, MISTAKE, NOTEBOOKS, assignment, 
 GRADING = Path(__file__).with_name("grading.py")
 COMMENT = "Which of the two clocks"
 PAGE = LABS / "README.md"
-STUDENTS = ("instructor", "blank", "partly")
+STUDENTS, CHEATS = ("instructor", "blank", "partly"), ("constants", "patched")
 CHEATED = "lab1"  # the assignment that cheats hand in by default: what stops them is the same for all
 Scores = dict[str, dict[str, dict[str, list[float]]]]
 
@@ -47,13 +48,22 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def courses(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]) -> dict[str, tuple[Path, Scores]]:
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Two threads, each of which waits for what it lets nbgrader do."""
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def courses(
+    tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], pool: ThreadPoolExecutor, walk: Future[Path]
+) -> dict[str, tuple[Path, Scores]]:
     """For each assignment, a course with submissions of three kinds; scores by notebook. The longest begins first."""
     labs = sorted(ASSIGNMENTS, key=lambda lab: -sum(len(read(name).cells) for name in ASSIGNMENTS[lab]))
     roots = {lab: tmp_path_factory.mktemp(f"course-of-{lab}") for lab in labs}
-    with ThreadPoolExecutor(2) as pool:
-        found = pool.map(lambda lab: grade(lab, roots[lab], environment, *STUDENTS), labs)
-        return {lab: (roots[lab], scores) for lab, scores in zip(labs, found, strict=True)}
+    students = {lab: (*STUDENTS, *(CHEATS if lab == CHEATED else ())) for lab in labs}
+    found = pool.map(lambda lab: grade(lab, roots[lab], environment, *students[lab]), labs)
+    return {lab: (roots[lab], scores) for lab, scores in zip(labs, found, strict=True)}
 
 
 @pytest.fixture(params=sorted(NOTEBOOKS))
@@ -106,12 +116,14 @@ def test_nbgrader_gives_full_points_to_solutions_alone(courses: dict[str, tuple[
 @pytest.mark.parametrize(
     "assigned", [pytest.param(lab, marks=() if lab == CHEATED else pytest.mark.matrix) for lab in ASSIGNMENTS]
 )
-def test_nbgrader_gives_no_point_to_cheats(assigned: str, tmp_path: Path, environment: dict[str, str]) -> None:
+def test_nbgrader_gives_no_point_to_cheats(
+    assigned: str, courses: dict[str, tuple[Path, Scores]], tmp_path: Path, environment: dict[str, str]
+) -> None:
     """The best constants, alone or with comparisons that always agree; test_labs.py tries the first in every lab."""
-    scores = grade(assigned, tmp_path, environment, "constants", "patched")
+    scores = courses[assigned][1] if assigned == CHEATED else grade(assigned, tmp_path, environment, *CHEATS)
     for name in ASSIGNMENTS[assigned]:
         nothing = {test: [0, value] for test, value in points(read(name)).items()}
-        assert {"constants": nothing, "patched": nothing} == scores[name]
+        assert [nothing, nothing] == [scores[name][student] for student in CHEATS]
 
 
 def test_instructor_version_runs_without_an_error(courses: dict[str, tuple[Path, Scores]], lab: str) -> None:
@@ -166,8 +178,13 @@ def blocks() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def walked(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str], blocks: dict[str, str]) -> Path:
-    """A course in which all commands of the page were typed, and what a student types between them."""
+def walk(
+    tmp_path_factory: pytest.TempPathFactory,
+    environment: dict[str, str],
+    pool: ThreadPoolExecutor,
+    blocks: dict[str, str],
+) -> Future[Path]:
+    """A course in which all commands of the page are typed, and what a student types between them."""
     root = tmp_path_factory.mktemp("page")
     exchange, student = root / "exchange", root / "student"
     student.mkdir()
@@ -187,11 +204,20 @@ def walked(tmp_path_factory: pytest.TempPathFactory, environment: dict[str, str]
             script.append(f"mkdir handed-in && cp {root / 'ada.ipynb'} handed-in/\n")
     script.append(f"nbgrader release_feedback lab2 --student={getpass.getuser()}\n")
     script.append(f"(cd {student} && {inline[2]})\n")
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", "".join(script)], cwd=root, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return root
+    command = ["bash", "-euo", "pipefail", "-c", "".join(script)]
+
+    def typed() -> Path:
+        done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return root
+
+    return pool.submit(typed)
+
+
+@pytest.fixture(scope="module")
+def walked(walk: Future[Path]) -> Path:
+    """That course, when all is typed."""
+    return walk.result()
 
 
 def test_commands_of_the_page_grade_whoever_handed_in(walked: Path) -> None:
