@@ -123,7 +123,7 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
         return spec
     title = spec.get("title") or ""
     title = dict(title) if isinstance(title, dict) else {"text": title}
-    for part, longest in (("text", 60), ("subtitle", 80)):
+    for part, longest in (("text", 52), ("subtitle", 76)):
         told = title.get(part) or []
         title[part] = [line for text in ([told] if isinstance(told, str) else told) for line in wrap(text, longest)]
     colours = [layer.get("encoding", {}).get("color", {}) for layer in spec.get("layer", [spec])]
