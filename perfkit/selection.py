@@ -133,7 +133,10 @@ class Selection:
     @cached_property
     def launches(self) -> pd.DataFrame:
         """LAUNCHES of the chosen GPUs whose name was chosen, without the shares above 1 that a tool may write."""
-        every = _without_slack(self._on_gpus(self.run.launches))
+        launches = self._on_gpus(self.run.launches)
+        bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
+        above = {name: launches[name] > most for name, most in bounds.items()}
+        every = launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})
         return every[self._named(every)] if self.filtered else every
 
     @cached_property
@@ -187,13 +190,6 @@ def select(
     if chosen.filtered and not len(chosen.kernels) and not len(chosen.launches):
         raise no_kernel(run, kernels, families)
     return chosen
-
-
-def _without_slack(launches: pd.DataFrame) -> pd.DataFrame:
-    """Return LAUNCHES with what no figure may use as missing."""
-    bounds = {column.name: column.most for column in LAUNCHES.columns if column.slack}
-    above = {name: launches[name] > most for name, most in bounds.items()}
-    return launches.assign(**{name: launches[name].mask(wrong) for name, wrong in above.items() if wrong.any()})
 
 
 def extent(run: Run) -> tuple[int, int]:

@@ -235,6 +235,7 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
     hidden = [", ".join(_label(calltree["name"].iloc[row], "function") for row in rows) for rows in bars["hidden"]]
     label = [_label(text, kind) for text, kind in zip(name, context["kind"], strict=True)]
     lines = calltree["name"].iloc[bars["site"].clip(lower=0)].astype(str)  # that call each bar's largest context
+    place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(context["line"].gt(0), "")
     return pd.DataFrame(
         {
             "row": bars["row"],
@@ -249,7 +250,7 @@ def labels_of(bars: pd.DataFrame, calltree: pd.DataFrame, total: float, symbol: 
                 "" if row < 0 else printable(line, LONGEST_PLACE) + " and other lines" * (count > 1)
                 for line, row, count in zip(lines, bars["site"], bars["sites"], strict=True)
             ],
-            "place": _places(bars, context),
+            "place": [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")],
             "hidden": [elided(text, LONGEST_NAME) for text in hidden],
         }
     )
@@ -269,11 +270,6 @@ def _label(name: str, kind: str) -> str:
     if kind != "function" or name.startswith("<"):
         return printable(name, LONGEST_LABEL)
     return printable(SCOPES.sub("", short(LIBRARY.sub("", name))), LONGEST_LABEL)
-
-
-def _places(bars: pd.DataFrame, context: pd.DataFrame) -> list[str]:
-    place = context["file"].astype("string") + (":" + context["line"].astype("string")).where(context["line"].gt(0), "")
-    return [elided(text, LONGEST_PLACE) for text in place.where(bars["context"].ge(0).to_numpy()).fillna("")]
 
 
 def title_of(bars: pd.DataFrame, drawn: pd.DataFrame, metric: str, total: float) -> str:

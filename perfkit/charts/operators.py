@@ -275,19 +275,15 @@ def memory(bins: pd.DataFrame, peaks: pd.DataFrame, *, title: str = "") -> alt.L
     for peak in shown.to_dict("records"):
         layers = [*_levels(_memory_rows(rows[rows["label"] == peak["label"]], frame), frame), *_peak_marks(peak, frame)]
         pictures.append(theme.panel(layers, str(peak["label"]), picture=MEMORY_PICTURE, size=(WIDTH, height)))
-    notes = _memory_notes(rows, len(shown), len(highest))
-    first, reserved = highest.iloc[0], highest["max_reserved_bytes"].iloc[0]
-    beside = "" if pd.isna(reserved) else f", at most {size(reserved)} reserved"
-    title = title or f"At most {size(first['allocated_bytes'])} allocated on {first['label']}{beside}"
-    return theme.together(pictures, title, notes, picture=MEMORY_PICTURE)
-
-
-def _memory_notes(rows: pd.DataFrame, shown: int, every: int) -> list[str]:
     is_lacking = rows["max_reserved_bytes"].isna().all()
     line = "Reserved memory was not recorded." if is_lacking else "Line: reserved by the caching allocator."
     length = duration(float(rows["dur_ns"].max()))
     notes = [f"Filled: held by tensors, fainter up to the most within each {length}. {line}"]
-    return [*notes, f"These are the highest {shown} of {every} peaks."] if shown < every else notes
+    notes += [f"These are the highest {len(shown)} of {len(highest)} peaks."] if len(shown) < len(highest) else []
+    first, reserved = highest.iloc[0], highest["max_reserved_bytes"].iloc[0]
+    beside = "" if pd.isna(reserved) else f", at most {size(reserved)} reserved"
+    title = title or f"At most {size(first['allocated_bytes'])} allocated on {first['label']}{beside}"
+    return theme.together(pictures, title, notes, picture=MEMORY_PICTURE)
 
 
 def _memory_rows(rows: pd.DataFrame, frame: _Frame) -> pd.DataFrame:

@@ -442,7 +442,12 @@ def findings(known: Mapping[str, Figure]) -> Iterator[Finding]:
         if name.startswith(MFU):
             yield from _training(share)
         if name.startswith(OPTIMIZER) and share.value >= NOTABLE:
-            yield _optimizer(share, known[name.replace("_frac", "_ns")])
+            time = known[name.replace("_frac", "_ns")]
+            of = share.label.partition(", ")[2]
+            title = f"The optimizer step takes {share.text} of an iteration{f' of {of}' if of else ''}"
+            text = f"{time.label}: {time.text}. The forward and the backward pass do the GPU's arithmetic."
+            gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
+            yield tell("training_optimizer", title, severity(share.value), text, (share, time), gain)
 
 
 def _bandwidth(known: Mapping[str, Figure]) -> Iterator[Finding]:
@@ -477,14 +482,6 @@ def _training(share: Figure) -> Iterator[Finding]:
     reason = f"good trainings of dense models reach {percent(GOOD_MFU)}; worst case: this training cannot get faster"
     gain = removing(1 - share.value / GOOD_MFU, reason)
     yield tell("training_mfu", title, level, text, (share,), gain)
-
-
-def _optimizer(share: Figure, time: Figure) -> Finding:
-    of = share.label.partition(", ")[2]
-    title = f"The optimizer step takes {share.text} of an iteration{f' of {of}' if of else ''}"
-    text = f"{time.label}: {time.text}. The forward and the backward pass do the GPU's arithmetic."
-    gain = removing(share.value, "best case: the run saves the whole step of the optimizer")
-    return tell("training_optimizer", title, severity(share.value), text, (share, time), gain)
 
 
 def growing(view: Selection) -> str:

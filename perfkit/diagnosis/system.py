@@ -97,9 +97,11 @@ def _idle(
                 text += f" In all, this cause takes {share.text} of the time."
                 text += f" Another finding covers {percent(covered)} of the time." if covered else ""
                 text += f" Loading kernels, which a process does once, takes {percent(loaded)}." if loaded else ""
+            by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
+            is_most = len(by_range) and by_range.max() >= HALF * rows["part_ns"].sum()
             yield replace(
                 _finding(f"idle_{cause}", title, (share, idle), text, rest, idle.value, loaded),
-                place=_range(rows),
+                place=f"range “{printable(by_range.idxmax(), 100)}”" if is_most else "",
             )
 
 
@@ -113,13 +115,6 @@ def _who(view: Selection, cause: str, rest: float) -> str:
         reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
         return f"{keeps} each of {len(gpus)} GPUs idle {reach} of the time"
     return f"{keeps} {most_of} idle {percent(most)} of the time ({least_of}: {percent(least)})"
-
-
-def _range(rows: pd.DataFrame) -> str:
-    """Return the range of the program in which most of the waiting happened, empty if that is under half of it."""
-    by_range = rows["part_ns"].groupby(rows["range"], observed=True).sum()
-    is_most = len(by_range) and by_range.max() >= HALF * rows["part_ns"].sum()
-    return f"range “{printable(by_range.idxmax(), 100)}”" if is_most else ""
 
 
 def _described(rows: pd.DataFrame) -> str:

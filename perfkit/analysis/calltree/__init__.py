@@ -224,7 +224,11 @@ def utilisation(
     context = streams["name"].astype("string").str.replace(r"[ ,]*stream.*", "", regex=True)
     streams = streams.assign(gpu=streams["mpi_rank"].astype("string").fillna("") + " " + context)
     table["wall_ns"] = _wall(trace, wall_ns) if len(table) else np.nan
-    table["gpus"] = _gpus(table["rank"], streams, gpus)
+    traced = table["rank"].map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
+    count = traced if gpus is None else pd.Series(gpus, table.index)
+    if (count < 1).any():
+        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}, or give gpus=.")
+    table["gpus"] = count.astype("int64")
     table["denominator_ns"] = table["wall_ns"] * table["gpus"]
     busy = _busy(calltree, trace, streams)
     for end in ("low", "high"):
@@ -238,14 +242,6 @@ def _wall(trace: pd.DataFrame, wall_ns: float | None) -> float:
     if wall_ns is None or not wall_ns > 0:
         raise PerfkitError(f"wall_ns: the length of the run is not known, found {wall_ns}. {RECORD}, or give wall_ns=.")
     return float(wall_ns)
-
-
-def _gpus(rank: pd.Series, streams: pd.DataFrame, gpus: int | None) -> pd.Series:
-    traced = rank.map(streams.groupby("rank")["gpu"].nunique()).fillna(0)
-    count = traced if gpus is None else pd.Series(gpus, rank.index)
-    if (count < 1).any():
-        raise PerfkitError(f"gpus: {count.min():g} GPUs are known. {RECORD}, or give gpus=.")
-    return count.astype("int64")
 
 
 def _busy(calltree: pd.DataFrame, trace: pd.DataFrame, streams: pd.DataFrame) -> pd.DataFrame:

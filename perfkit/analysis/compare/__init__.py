@@ -264,21 +264,18 @@ def in_parts(
     others = kernels.iloc[:0] if others is None else others
     frames = [KERNELS.check(kernels), COPIES.check(copies), KERNELS.check(others)]
     index, groups = devices(*frames)
-    layers = list(accumulate(_layers(frames, groups), merge))
+    of_kernels, of_copies, of_others = ((*ends(f, None), group) for f, group in zip(frames, groups, strict=True))
+    talks = (frames[0]["family"] == "communication").to_numpy()
+    sets = (frames[1]["direction"] == "memset").to_numpy()
+    computing = merge(_where(of_kernels, ~talks), _where(of_copies, sets))
+    # Each counts where none before it does.
+    sorts = [computing, _where(of_kernels, talks), union(*of_others), _where(of_copies, ~sets)]
+    layers = list(accumulate(sorts, merge))
     of_rank = dict(iter(steady.groupby("rank")))
     made = [_device(layers, place, of_rank[rank]) for place, rank in enumerate(index["rank"]) if rank in of_rank]
     if not made:
         return STEP_PARTS.empty()
     return STEP_PARTS.make(pd.concat(made).groupby("step", as_index=False).mean())
-
-
-def _layers(frames: Sequence[pd.DataFrame], groups: Sequence[Int]) -> list[Intervals]:
-    """Return computing, communication, other kernels and copies: each counts where none before it does."""
-    kernels, copies, others = ((*ends(f, None), group) for f, group in zip(frames, groups, strict=True))
-    talks = (frames[0]["family"] == "communication").to_numpy()
-    sets = (frames[1]["direction"] == "memset").to_numpy()
-    computing = merge(_where(kernels, ~talks), _where(copies, sets))
-    return [computing, _where(kernels, talks), union(*others), _where(copies, ~sets)]
 
 
 def _where(operations: tuple[Int, Int, Int], rows: NDArray[np.bool_]) -> Intervals:
