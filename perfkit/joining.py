@@ -84,11 +84,8 @@ def _long_apart(profile: Profile, others: Sequence[Profile]) -> str:
     if gaps[nearest] <= (OF_ANOTHER_RUN_NS if is_log else LONG_NS):
         return ""
     order = "after" if start > ended else "before"
-    return f"it was recorded {_days(gaps[nearest])} {order} {printable(other.path.name, 80)}"
-
-
-def _days(ns: int) -> str:
-    return f"{ns / DAY_NS:,.0f} days" if ns >= 2 * DAY_NS else duration(ns)
+    gap = f"{gaps[nearest] / DAY_NS:,.0f} days" if gaps[nearest] >= 2 * DAY_NS else duration(gaps[nearest])
+    return f"it was recorded {gap} {order} {printable(other.path.name, 80)}"
 
 
 def _of_another_gpu(profile: Profile, others: Sequence[Profile]) -> str:

@@ -20,7 +20,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -123,7 +123,9 @@ def ingest(
     tasks = _tasks([Path(path) for path in paths], out, rank_regex)[part[0] - 1 :: part[1]]
     need = max((_need_bytes(Path(task.path)) for task in tasks), default=0)
     count = workers if dask and workers else workers_for(need, workers)
-    _sweep(out, tasks)
+    # What killed workers left of these files; other parts of a job array work on other files.
+    for left in (left for task in tasks for left in (out / "ranks").glob(f".{_key(task.path)}.*")):
+        shutil.rmtree(left, ignore_errors=True)
     result = map_reduce(tasks, _written, _count, _sum, workers=count, dask=dask, done=lambda n: done(n, len(tasks)))
     refused = [Refusal(r.source.path, r.reason) for r in result.refused]
     for refusal in refused:
@@ -207,13 +209,6 @@ def _key(path: str) -> str:
     """Return the name of a file's folder: the end of its own name, and what tells its path from others."""
     stem = re.sub(r"[^\w-]+", "-", Path(path).name.partition(".")[0])[-40:]
     return f"{stem}-{hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()[:12]}"
-
-
-def _sweep(out: Path, tasks: Iterable[_Task]) -> None:
-    """Remove what killed workers left of the files to read now; other parts of a job array work on other files."""
-    for task in tasks:
-        for left in (out / "ranks").glob(f".{_key(task.path)}.*"):
-            shutil.rmtree(left, ignore_errors=True)
 
 
 def _count(is_read: bool) -> tuple[int, int]:

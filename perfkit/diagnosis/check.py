@@ -25,14 +25,13 @@ import math
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from perfkit.analysis.compare.resampling import SEVERAL, TOLERANCE, WORSE, of_interval, of_values
-from perfkit.diagnosis.comparison import Comparison, Given, compared, side, spoken_ends
+from perfkit.diagnosis.comparison import Comparison, Given, compared, matching, side, spoken_ends
 from perfkit.diagnosis.finding import SPOKEN
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import number, percent, printable
@@ -184,14 +183,10 @@ def _chosen(found: Comparison, budget: Budget) -> list[dict[str, Any]]:
     table = found.figures
     named = table["id"].map(lambda name: "tolerance" in budget.figures.get(name, {})).astype(bool)
     ignored = table["id"].map(lambda name: bool(budget.figures.get(name, {}).get("ignore"))).astype(bool)
-    certain = table["ratio_low"].notna() & _matching(table, TIMES) & ~_small(table)
+    certain = table["ratio_low"].notna() & matching(table, TIMES) & ~_small(table)
     if not certain.any():
-        certain = table[["before", "after"]].notna().all(axis=1) & _matching(table, WITHOUT_INTERVAL) & ~_small(table)
+        certain = table[["before", "after"]].notna().all(axis=1) & matching(table, WITHOUT_INTERVAL) & ~_small(table)
     return _records(table[((certain & table["better"].notna()) | named) & ~ignored])
-
-
-def _matching(table: pd.DataFrame, patterns: tuple[str, ...]) -> pd.Series:
-    return table["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)).astype(bool)
 
 
 def _records(rows: pd.DataFrame) -> list[dict[str, Any]]:

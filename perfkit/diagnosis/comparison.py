@@ -194,7 +194,7 @@ def compared(
     runs = compare.series(new.steps)
     ends = {name: interval(runs, how._replace(statistic=name))[1:] for name in STATISTICS if enough(runs)}
     return Comparison(
-        figures=_untold(every, is_open | (_of_steps(every) & bool(unlike))),
+        figures=_untold(every, is_open | (matching(every, OF_STEPS) & bool(unlike))),
         **tables,
         paths_metric=metric,
         confidence=sureness(doubts, unanswered),
@@ -369,8 +369,9 @@ def _gpus(one: Side) -> list[str]:
 OF_STEPS = ("step_*_ns", "part_*_ns", "family_*_ns")  # kernels in both runs are matched launch by launch
 
 
-def _of_steps(figures: pd.DataFrame) -> pd.Series:
-    return figures["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in OF_STEPS)).astype(bool)
+def matching(figures: pd.DataFrame, patterns: Sequence[str]) -> pd.Series:
+    """Tell which figures have an id of one of the patterns."""
+    return figures["id"].map(lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)).astype(bool)
 
 
 def _untold(frame: pd.DataFrame, rows: pd.Series | None = None) -> pd.DataFrame:

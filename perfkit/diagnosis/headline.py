@@ -249,11 +249,11 @@ def _tiles(
             known.append(Tile(label, rate, remark, figure))
     known = known or [*_connected(view)]
     is_priced = "job_idle_cost_per_h" in figures  # then the loss stands in the verdict alone
-    losses = [
-        Tile("Largest loss", percent(f.gain.share or 0.0), theme(f.rule), f.evidence[0])
-        for f in _losses(findings)
-        if not is_priced
-    ]
+    costly = max((f for f in findings if f.gain.share and f.evidence), key=lambda f: f.gain.share or 0.0, default=None)
+    losses = []
+    if costly and not is_priced:
+        share = percent(costly.gain.share or 0.0)
+        losses.append(Tile("Largest loss", share, theme(costly.rule), costly.evidence[0]))
     gains = [Tile("Possible gain", *_gain(gain))] if gain and gain.high >= LEAST else []
     room = MOST_TILES - len(losses) - len(gains)
     yield from known[:room]
@@ -285,12 +285,6 @@ def theme(rule: str) -> str:
     """
     words = rule.removeprefix("idle_").removeprefix("paths_").replace("_", " ")
     return re.sub(r"\b(gpu|mfu|cuda)\b", lambda found: found[1].upper(), words)
-
-
-def _losses(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the finding that costs the largest share of the time of the run, if one does."""
-    costly = [f for f in findings if f.gain.share and f.evidence]
-    return [max(costly, key=lambda f: f.gain.share or 0.0)] if costly else []
 
 
 def _gain(gain: Gain) -> tuple[str, str]:

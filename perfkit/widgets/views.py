@@ -373,16 +373,12 @@ def _gaps(view: Selection, gaps: pd.DataFrame, cause: Determinable) -> list[Part
     causes = (
         charts.timeline.causes(by_cause) if cause.yes else f"perfkit cannot tell why the GPU was idle: {cause.why}."
     )
-    longest = _in_words(analysis.gaps.longest(gaps, charts.tables.MOST))
+    longest = analysis.gaps.longest(gaps, charts.tables.MOST)
+    of_cause, of_detail = longest["cause"].astype("string"), longest["detail"].astype("string")
+    longest = longest.assign(cause=of_detail.map(DETAIL_NAMES).fillna(of_cause.map(CAUSE_NAMES)))
     caption = "Idle gaps, the longest first, and the range and call they fall in"
     table = charts.tables.searchable(longest, columns=GAP_COLUMNS, caption=caption, total=len(gaps))
     return [causes, charts.timeline.histogram(analysis.gaps.histogram(gaps)), table]
-
-
-def _in_words(gaps: pd.DataFrame) -> pd.DataFrame:
-    """Return gaps whose causes have the words of the chart."""
-    cause, detail = (gaps[column].astype("string") for column in ("cause", "detail"))
-    return gaps.assign(cause=detail.map(DETAIL_NAMES).fillna(cause.map(CAUSE_NAMES)))
 
 
 def _used(view: Selection) -> bool:

@@ -368,15 +368,7 @@ def series(given: Frames) -> Runs:
     return [run.to_numpy(np.float64) for run in slowest if len(run)]
 
 
-def ledger(
-    runs: Mapping[str, Frames],
-    *,
-    utilisation: Mapping[str, float] | None = None,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
-    seed: int = 0,
-    matters: float = MATTERS,
-) -> pd.DataFrame:
+def ledger(runs: Mapping[str, Frames], *, utilisation: Mapping[str, float] | None = None) -> pd.DataFrame:
     """Return a series of runs, each with one more change: step time, and change against the run before and the first.
 
     `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of the changes;
@@ -390,7 +382,7 @@ def ledger(
         raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
     if outside := {label: share for label, share in used.items() if not 0 <= share <= 1}:
         raise ValueError(f"utilisation: {outside} is not between 0 and 1")
-    how = Resampling("median", confidence, resamples, seed).checked()
+    how = Resampling("median", CONFIDENCE, RESAMPLES, 0)
     rows: list[dict[str, Any]] = []
     earlier: list[Runs] = []
     for place, (label, frames) in enumerate(runs.items()):
@@ -400,7 +392,7 @@ def ledger(
         change = dict.fromkeys(column.name for column in COMPARED)
         row = {"place": place, "label": label, "count": sum(map(len, steady)), **step, "change_ns": None, **change}
         if earlier and steady:
-            change = compared(last, "_ns", matters)
+            change = compared(last, "_ns", MATTERS)
             row |= {"change_ns": change["difference_ns"], **{column.name: change[column.name] for column in COMPARED}}
         row["utilisation_frac"] = used.get(label, math.nan)
         own = 1.0 if steady else math.nan  # of the first run with itself, where no step was compared
