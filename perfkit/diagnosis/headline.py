@@ -22,6 +22,8 @@ from perfkit.format import duration, number, percent, printable
 from perfkit.selection import Selection
 
 MOST_TILES = 6
+# What a reader who does not know NCCL learns from the first part of a transport's name.
+WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
 FIELD = re.compile(r"{(\w+)}")
 TIMED = {"span_ns", "paths_wall_ns"}  # of a run whose time is known
 CLOSE = 1.1  # a range this narrow is one number
@@ -194,8 +196,10 @@ def _only_recorded(view: Selection) -> str:
     links = view.run.links
     if len(links):
         ranks = len({*links["from_rank"], *links["to_rank"]})
-        listed = ", ".join(f"{percent(float(share))} use {name}" for name, share in _transports(view).items())
-        return f"NCCL connected {ranks} ranks" + (f": of the connections, {listed}." if listed else ".")
+        used = _transports(view)
+        listed = ", ".join(f"{count:,} {_explained(str(name))}" for name, count in used.items())
+        of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
+        return f"NCCL connected {ranks} ranks{of}"
     if len(view.ops):
         return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
@@ -254,7 +258,7 @@ def _tiles(
     if costly and not is_priced:
         share = percent(costly.gain.share or 0.0)
         losses.append(Tile("Largest loss", share, theme(costly.rule), costly.evidence[0]))
-    gains = [Tile("Possible gain", *_gain(gain))] if gain and gain.high >= LEAST else []
+    gains = [Tile("Possible gain", *_gain(gain))] if gain and gain.is_known and gain.high >= LEAST else []
     room = MOST_TILES - len(losses) - len(gains)
     yield from known[:room]
     yield from [*losses, *gains]
@@ -267,14 +271,25 @@ def _connected(view: Selection) -> Iterator[Tile]:
         return
     yield Tile("Ranks", str(len({*links["from_rank"], *links["to_rank"]})), "with connections in the log")
     yield Tile("Connections", f"{len(links):,}", "of all channels")
-    for name, share in _transports(view).head(3).items():
-        yield Tile(str(name), percent(float(share)), "of the connections with a known transport")
+    used = _transports(view)
+    for name, count in used.head(3).items():
+        yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {_explained(str(name))}")
 
 
 def _transports(view: Selection) -> pd.Series:
-    """Return the share of each transport in the connections, the most used first."""
+    """Return how many connections use each transport, the most used first."""
     used = view.run.links["transport"].dropna().astype("string").str.split("/").str[:2].str.join("/")
-    return used.value_counts(normalize=True)
+    return used.value_counts()
+
+
+def _explained(transport: str) -> str:
+    """Return where a connection with one of NCCL's transports runs.
+
+    >>> _explained("NET/IB"), _explained("P2P/CUMEM"), _explained("NVLS")
+    ('cross the network (NET/IB)', 'go from GPU to GPU in a node (P2P/CUMEM)', 'use NVLS')
+    """
+    way = WAYS.get(transport.partition("/")[0])
+    return f"{way} ({transport})" if way else f"use {transport}"
 
 
 def theme(rule: str) -> str:
@@ -289,8 +304,6 @@ def theme(rule: str) -> str:
 
 def _gain(gain: Gain) -> tuple[str, str]:
     """Return the value and the remark of the tile of gains."""
-    if not gain.is_known:
-        return "not known", "the recording does not show it"
     if gain.low < LEAST:
         return f"up to {gain.best}", "best case, all findings fixed"
     return gain.likely, f"likely, all findings fixed; best case {gain.best}"

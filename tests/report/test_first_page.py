@@ -152,6 +152,24 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
     assert sum(any("vega" in mime for mime in data) for data in drawn) == (path not in WITHOUT_PICTURE)
 
 
+def test_an_nccl_log_says_where_its_connections_run(profiles: Path) -> None:
+    """Of five connections three cross the network and two stay in a node: counts, as five have no 60.0 %."""
+    view = perfkit.select(perfkit.load(profiles / "monitor/nccl_debug_info_h20_issue1189.txt"))
+    found = headline(view, diagnosis.figures(view), diagnosis.findings(view))
+    assert found.verdict == (
+        "NCCL connected 4 ranks: of 5 connections with a known transport, 3 cross the network (NET/IB), "
+        "2 go from GPU to GPU in a node (P2P/CUMEM)."
+    )
+    assert ["4", "5", "3 of 5", "2 of 5"] == [tile.value for tile in found.tiles]
+
+
+def test_a_gain_that_nobody_knows_is_no_tile(profiles: Path) -> None:
+    """A monitoring log shows no gain: its tiles are numbers."""
+    view = perfkit.select(perfkit.load(profiles / "monitor/smi_query__rtx4090_training_run.csv"))
+    found = headline(view, diagnosis.figures(view), diagnosis.findings(view))
+    assert ["GPU busy", "Highest power"] == [tile.label for tile in found.tiles]
+
+
 def test_only_gpus_that_worked_are_counted(profiles: Path) -> None:
     """Four A100 are in the node, and CloverLeaf ran on one of them."""
     view = perfkit.select(perfkit.load(profiles / "nsys/hpcgroup__pipit__perlmutter-cloverleaf-cuda.sqlite"))

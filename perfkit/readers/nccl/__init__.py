@@ -56,7 +56,7 @@ _LOG = re.compile(r":\d+:\d+ \[\d+\] (?:\S+ ){0,3}NCCL (?:INFO|WARN) ")
 REMEDIES = {
     "COLLECTIVES": (
         "Which collectives ran, and how fast?",
-        "run `all_reduce_perf -b 8 -e 8G -f 2` of nccl-tests, or record with NCCL_DEBUG=INFO "
+        "all_reduce_perf -b 8 -e 8G -f 2 of nccl-tests, or a program with NCCL_DEBUG=INFO "
         "NCCL_DEBUG_SUBSYS=INIT,COLL,TUNING",
     ),
     "LINKS": (
