@@ -67,9 +67,9 @@ WEEKS = {
 }
 TILES = """
 .perfkit-verdict { font-size: 1.35rem; line-height: 1.35; font-weight: 600; margin: .3em 0 .7em; max-width: 62ch; }
-.perfkit-tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .6rem; }
-.perfkit-tile { border: 1px solid rgba(128, 128, 128, .4); border-radius: 8px; padding: .5rem .8rem; max-width: 22rem; }
-.perfkit-tile > * { display: block; }
+.perfkit-tiles { display: flex; flex-wrap: wrap; gap: .6rem; }
+.perfkit-tile { flex: 1 1 150px; border: 1px solid rgba(128, 128, 128, .4); border-radius: 8px; padding: .5rem .8rem;
+  max-width: 22rem; } .perfkit-tile > * { display: block; }
 .perfkit-tile b { font-size: 1.35rem; line-height: 1.3; } .perfkit-tile a.perfkit-figure { white-space: normal; }
 .perfkit-tile :is(span, small) { font-size: .82rem; line-height: 1.3; opacity: .8; }
 """
