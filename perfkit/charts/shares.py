@@ -186,7 +186,7 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
 
 def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
     """Return the bars and their figures: white on the dark colours, black on the others."""
-    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=5))
     shown = hover("device", "part", "share", "time")
     channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
     marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
@@ -329,7 +329,7 @@ def bars(
     drawn: pd.DataFrame, part: str, shades: alt.Scale, *, axis: str, shown: Sequence[alt.Tooltip], columns: int = 5
 ) -> alt.Chart:
     """Return the segments, coloured by `part`; `axis` names the whole, `columns` are those of the legend."""
-    share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=5))
     colour = alt.Color(f"{part}:N", scale=shades, title=None, legend=alt.Legend(columns=columns))
     channels = (share, alt.X2("end:Q"), _place(drawn), colour, list(shown))
     return theme.marked(drawn, "bar", *channels, height=alt.RelativeBandSize(band=0.76))

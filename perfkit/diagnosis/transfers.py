@@ -149,7 +149,7 @@ def _bound(evidence: tuple[Figure, ...], text: str, told: str) -> Finding:
     """The link bounds the program: computation is too short to hide the copies."""
     alone, computing = evidence[:2]
     times = f"{number(alone.value / computing.value)} times as long as the computation"
-    title = f"Copies take {told}, {times}"
+    title = f"Copies between CPU and GPU take {told}, {times}"
     text += f" The GPU computes for {computing.text} of the time; overlap can hide copies only in this time."
     reason = (
         "best case: the data stay on the GPU, and the run saves all of this time; worst case: none, as all data are new"

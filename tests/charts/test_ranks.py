@@ -271,7 +271,7 @@ def test_points_lines_and_spread_in_one_unit(checked: Check) -> None:
     assert {"line", "rule", "point"} == set(views(spec))
     assert "log" == views(spec)["point"]["encoding"]["x"]["scale"]["type"]
     assert "bus bandwidth (GB/s)" == views(spec)["point"]["encoding"]["y"]["title"]
-    assert "All-reduce reaches 200 GB/s at 1.00 GB" == spec["title"]["text"]
+    assert "All-reduce reaches up to 200 GB/s at 1.00 GB" == spec["title"]["text"]
     assert "group 0, 8 ranks" in spec["title"]["subtitle"][0]
     assert "lower bounds" in spec["title"]["subtitle"][1]
 
@@ -279,7 +279,7 @@ def test_points_lines_and_spread_in_one_unit(checked: Check) -> None:
 def test_a_line_rate_to_compare_with(checked: Check) -> None:
     """200 of 400 GB/s are half of the line rate; its line bears its figure and fits the axis."""
     spec = checked(bandwidth(summary(("all_gather", 10**9, 200.0)), line_rate_bytes_per_s=4e11))
-    assert "All-gather reaches 200 GB/s at 1.00 GB, 50.0 % of the line rate" == spec["title"]["text"]
+    assert "All-gather reaches up to 200 GB/s at 1.00 GB, 50.0 % of the line rate" == spec["title"]["text"]
     assert [(400.0, "line rate 400 GB/s")] == [(r["rate"], r["said"]) for r in views(spec)["text"]["rows"]]
     assert spec["layer"][-1]["encoding"]["y"]["scale"]["domain"][1] > 400
     assert not [line for line in spec["title"]["subtitle"] if "NVLS" in line]
@@ -344,7 +344,7 @@ def test_what_has_no_bandwidth_is_counted(checked: Check) -> None:
 
 def test_nothing_over_the_bus(checked: Check) -> None:
     """The all-reduce of a single rank has a bus bandwidth of 0."""
-    assert "reaches 0 B/s at 8 B" in checked(bandwidth(summary(("all_reduce", 8, 0.0))))["title"]["text"]
+    assert "reaches up to 0 B/s at 8 B" in checked(bandwidth(summary(("all_reduce", 8, 0.0))))["title"]["text"]
 
 
 def test_without_collectives_the_chart_says_so(checked: Check) -> None:
@@ -379,7 +379,7 @@ def test_the_real_capture(profiles: Path, checked: Check) -> None:
     """Two A100s, 31,502,336 B in 2,673,916 ns, the median of three: 11.8 GB/s, the factor of two ranks being 1."""
     run = perfkit.load(profiles / "torch" / A100)
     spec = checked(bandwidth(communication.summary(run.collectives)))
-    assert f"All-reduce reaches {31_502_336 / 2_673_916:.1f} GB/s at 31.5 MB" == spec["title"]["text"]
+    assert f"All-reduce reaches up to {31_502_336 / 2_673_916:.1f} GB/s at 31.5 MB" == spec["title"]["text"]
     assert "group 0, 2 ranks" in spec["title"]["subtitle"][0]
 
 
