@@ -335,3 +335,19 @@ def test_each_name_of_the_captures_is_known_or_refused(profiles: Path) -> None:
         assert (peaks(name) is None) == bool(reason), name
         assert reason in why_unknown(name)
         assert bool(reason) == bool(why_unknown(name))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("Tesla V100-PCIE-32GB", "NVIDIA A10G", "NVIDIA A800-SXM4-80GB", "NVIDIA H800", "NVIDIA H200 NVL"),
+        *("NVIDIA GH200 144G HBM3e", "NVIDIA L40", "NVIDIA L20", "NVIDIA B300 SXM6 AC", "NVIDIA GB300", "NVIDIA L4"),
+        *("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "NVIDIA GeForce RTX 2080", "NVIDIA GeForce RTX 3080"),
+        *("NVIDIA GeForce RTX 4070", "NVIDIA GeForce RTX 4080", "NVIDIA GeForce RTX 5080", "NVIDIA RTX A5000"),
+        *("AMD Instinct MI100", "AMD Instinct MI210", "AMD Instinct MI300A", "AMD Instinct MI325X"),
+        *("AMD Instinct MI355X", "NVIDIA A100-SXM4-40GB MIG 1g.5gb"),
+    ],
+)
+def test_gpus_since_volta_are_known(name: str) -> None:
+    """As nvidia-smi and the driver write them."""
+    assert peaks(name) is not None, why_unknown(name)

@@ -50,6 +50,7 @@ TIME_DARK = [TIME_NAMES[n] for n in ("computation_ns", "other_kernels_ns", *them
 MOST_DEVICES, MOST_BARS = 8, 24
 NO_WORK = "No kernel or copy ran in this window."
 SMALLEST_LABEL = 0.055  # of the span: a narrower part has no room for its figure
+PERCENT = alt.Axis(format="%", tickCount=5)
 LABEL_WIDTH = 320  # pixels
 PARTS = {
     "kernel_ns": "kernels",
@@ -186,7 +187,7 @@ def _idle_title(breakdown: pd.DataFrame) -> str:
 
 def _bars(drawn: pd.DataFrame, shades: alt.Scale) -> list[alt.Chart]:
     """Return the bars and their figures: white on the dark colours, black on the others."""
-    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=5))
+    share = alt.X("begin:Q", title="share of the span (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
     shown = hover("device", "part", "share", "time")
     channels = (alt.Y("device:N", title=None, sort=None), alt.Color("part:N", scale=shades, title=None), shown)
     marks = theme.marked(drawn, "bar", share, alt.X2("end"), *channels, height=alt.RelativeBandSize(band=0.72))
@@ -329,7 +330,7 @@ def bars(
     drawn: pd.DataFrame, part: str, shades: alt.Scale, *, axis: str, shown: Sequence[alt.Tooltip], columns: int = 5
 ) -> alt.Chart:
     """Return the segments, coloured by `part`; `axis` names the whole, `columns` are those of the legend."""
-    share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%", tickCount=5))
+    share = alt.X("begin:Q", title=f"{axis} (%)", scale=alt.Scale(domain=[0, 1]), axis=PERCENT)
     colour = alt.Color(f"{part}:N", scale=shades, title=None, legend=alt.Legend(columns=columns))
     channels = (share, alt.X2("end:Q"), _place(drawn), colour, list(shown))
     return theme.marked(drawn, "bar", *channels, height=alt.RelativeBandSize(band=0.76))

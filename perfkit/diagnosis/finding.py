@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import wraps
 from pathlib import Path
 from threading import RLock
@@ -120,14 +120,14 @@ class Gain:
 
     @property
     def likely(self) -> str:
-        """The speed-up that a replay of the run predicts, "unknown" where nothing was replayed."""
-        return f"{_factor(self.low)}x" if self.low >= LEAST else "unknown" if self.high >= LEAST else self.best
+        """The speed-up that a replay of the run predicts, "not known" where nothing was replayed."""
+        return f"{_factor(self.low)}x" if self.low >= LEAST else "not known" if self.high >= LEAST else self.best
 
     @property
     def best(self) -> str:
         """The speed-up in the best case."""
         if not self.is_known:
-            return "unknown"
+            return "not known"
         return f"{_factor(self.high)}x" if self.high >= LEAST else "below 1 %" if self.high > 1 else "none"
 
     @property
@@ -135,10 +135,10 @@ class Gain:
         """The range as people read it.
 
         >>> [Gain(1.0, high, "").text for high in (2.5, 1.00094, 1.0, 19.8)], Gain(1.5, 1.6, "").text
-        (['up to 2.5x', 'below 1 %', 'none', 'unknown'], '1.5x to 1.6x')
+        (['up to 2.5x', 'below 1 %', 'none', 'not known'], '1.5x to 1.6x')
         """
         if not self.is_known:
-            return "unknown" if self.low < LEAST else f"{_factor(self.low)}x or more"
+            return "not known" if self.low < LEAST else f"{_factor(self.low)}x or more"
         if self.low < LEAST:
             return f"up to {self.best}" if self.high >= LEAST else self.best
         return self.best if self.likely == self.best else f"{self.likely} to {self.best}"
@@ -180,6 +180,7 @@ class Refusal:
 
 LEAST = 1.01  # gains below are not worth a number
 WIDE = 10.0  # a bound above needs a reason
+WIDELY = "The range is wide because nothing recorded says how much of this time the program needs"
 SPREAD = 1.35  # most of the planted causes of tests/adversary free no more than this many times their share
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -210,9 +211,13 @@ def removing(share: float, reason: str, *, idle: float | None = None) -> Gain:
     high = speedup_bounds([min(most, 1.0)], [1.0]).high
     if most > share:
         reason += f". Other waits may get shorter too: up to {percent(most)} of the time in all"
-    if high > WIDE:
-        reason += ". The range is wide because nothing recorded says how much of this time the program needs"
-    return Gain(1.0, high, reason, share)
+    return explained(Gain(1.0, high, reason, share))
+
+
+def explained(gain: Gain) -> Gain:
+    """Return a gain that says why its range is wide, where it ends beyond WIDE."""
+    missing = gain.high > max(WIDE, 2 * gain.low) and WIDELY not in gain.reason
+    return replace(gain, reason=f"{gain.reason}. {WIDELY}") if missing else gain
 
 
 def severity(share: float) -> str:

@@ -114,8 +114,8 @@ def _against_wall(view: Selection, summary: pd.DataFrame, total: pd.Series) -> I
     share = float(total["kernel_ns"] / gpu_time)
     definition = f"share of the wall time of {counted}: sum of kernel durations"
     yield Figure("paths_kernel_wall_frac", "Kernels in wall time", share, "1", definition, source)
-    cost = calltree.launch_cost(summary, wall_ns=wall).sum(numeric_only=True)
-    for end, per in (("low", 5), ("high", 10)):
+    cost = calltree.launch_cost(summary, wall_ns=wall)[["low_frac", "high_frac"]].sum(skipna=False)
+    for end, per in (("low", 5), ("high", 10)) if cost.notna().all() else ():  # the launches of all ranks were counted
         definition = f"share of the wall time: launches x {per} µs on the CPU (estimate; launches overlap with kernels)"
         label = f"Launches at {per} µs each"
         yield Figure(f"paths_launch_{end}_frac", label, float(cost[f"{end}_frac"]), "1", definition, SOURCE)

@@ -19,7 +19,7 @@ from perfkit.analysis.grouping import speedup_bounds
 from perfkit.analysis.whatif import Prepared, Replay
 from perfkit.analysis.whatif.changes import Change
 from perfkit.analysis.whatif.replay import Stretch
-from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, kept, severity
+from perfkit.diagnosis.finding import SEVERITIES, Figure, Finding, Gain, explained, kept, severity
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import STEADY, detected, of_steps
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, loaded_before, loading
@@ -61,7 +61,7 @@ def gains(view: Selection, findings: Iterable[Finding]) -> list[Finding]:
         words, change = CHANGES.get(rules()[finding.rule].change, ("", None))
         if change:
             part = of_steps(view) if finding.gain.whole == STEADY else None
-            gain = _within(part or view, finding.gain, (change,), words)
+            gain = explained(_within(part or view, finding.gain, (change,), words))
             if any(why.endswith((IN_WARM_UP, FIRST_PASS)) for why in finding.against):
                 gain = replace(gain, low=1.0, reason=f"{gain.reason}; warm-up happens once")
             finding = replace(finding, gain=gain)
@@ -222,4 +222,4 @@ def together(findings: Iterable[Finding], figures: Mapping[str, Figure], view: S
     # All together never gain less than one of them alone.
     members = [f.gain for f in found if f.gain.share]
     low, high = (max(getattr(member, end) for member in (gain, *members)) for end in ("low", "high"))
-    return replace(gain, low=low, high=high)
+    return explained(replace(gain, low=low, high=high))

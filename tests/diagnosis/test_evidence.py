@@ -180,6 +180,26 @@ def test_copies_that_are_pinned_and_hide_behind_little(profiles: Path) -> None:
     (finding,) = (f for f in diagnosis.findings(perfkit.load(path)) if f.rule == "copies_bound")
     assert "The GPU computes for 2.3 % of the time; overlap can hide copies only in this time" in finding.explanation
     assert share == pytest.approx(finding.evidence[1].value, rel=1e-2)
+    assert ("not known", "not known", "not known") == (finding.gain.text, finding.gain.likely, finding.gain.best)
+
+
+@pytest.mark.parametrize(
+    "capture",
+    [
+        "torch/kineto__gpu_metrics_input.json",
+        "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
+        "nsys/NVIDIA__Fuser__report1_2025.1.sqlite",
+    ],
+)
+def test_a_gain_above_ten_times_says_why_its_range_is_wide(capture: str, profiles: Path) -> None:
+    """That of one finding and that of all together; one that begins at nothing is not known."""
+    view = perfkit.select(perfkit.load(profiles / capture))
+    found, figures = diagnosis.findings(view), diagnosis.figures(view)
+    gains = [f.gain for f in found] + [gain for gain in [diagnosis.together(found, figures, view)] if gain]
+    large = [gain for gain in gains if gain.high > 10]
+    assert large
+    assert [] == [gain.reason for gain in large if "The range is wide because" not in gain.reason]
+    assert [] == [gain.text for gain in large if gain.low < 1.01 and gain.text != "not known"]
 
 
 @pytest.mark.parametrize("capture", [TIMESFORMER, "nsys/PolPuigPuy__OpenACC_Project_PolPuig__report3.sqlite"])

@@ -187,6 +187,15 @@ def test_the_clock_of_perf_is_time_of_the_host(profiles: Path) -> None:
     assert not [r for r in diagnosis.refusals(database) if "CPU time" in r.question]
 
 
+def test_launches_that_nobody_counted_cost_an_unknown_time(profiles: Path) -> None:
+    """loops-hip-amd has the time of kernels and no number of launches: no figure, where it once was 0 %."""
+    database = perfkit.load(profiles / "hpctoolkit/yuninxia__HPCToolkit__loops-hip-amd-t-database")
+    assert {"GKER", "GPUOP"} == set(database.call_metrics["metric"])
+    figures = diagnosis.figures(database)
+    assert figures["paths_kernel_ns"].value > 0
+    assert [] == [name for name in figures if "launch" in name]
+
+
 def test_a_call_inside_a_call_counts_once() -> None:
     """MPI_Bcast calls PMPI_Send: 3 of 4 s are MPI, all of them of the broadcast; MPIR_Send of a library is no call."""
     tree = calltree(
