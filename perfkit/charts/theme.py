@@ -118,7 +118,7 @@ def _bundle(spec: dict[str, Any], follow: bool = False, **_: object) -> dict[str
 
 def following(spec: dict[str, Any]) -> dict[str, Any]:
     """Return a single picture as wide as its cell, with title and legend (changed in place) in lines that fit."""
-    several = {"vconcat", "hconcat", "concat", "facet", "repeat"} & set(spec)
+    several = {"vconcat", "hconcat", "concat", "facet", "repeat", "row", "column"} & {*spec, *spec.get("encoding", {})}
     if several or not isinstance(width := spec.get("width", WIDTH), int) or width < LEAST:
         return spec
     title = spec.get("title") or ""
@@ -131,8 +131,9 @@ def following(spec: dict[str, Any]) -> dict[str, Any]:
     columns = min(max(ROOM // (7 * max(map(len, names), default=0) + 30), 1), 5)
     for own in (colour["legend"] for colour in colours if (colour.get("legend") or {}).get("columns", 0) > columns):
         own["columns"] = columns
-    legend = {**spec["config"]["legend"], "columns": columns}
-    look = {"config": {**spec["config"], "legend": legend}, "usermeta": {"embedOptions": {"patch": [FOLLOW]}}}
+    config = spec.get("config", {})
+    legend = {**config.get("legend", {}), "columns": columns}
+    look = {"config": {**config, "legend": legend}, "usermeta": {"embedOptions": {"patch": [FOLLOW]}}}
     return {**spec, "width": "container", "title": title, **look}
 
 

@@ -294,10 +294,7 @@ def follow(source: Selection | Explorer, make: Callable[[Selection], Part]) -> S
 
 
 def bundle(part: Part, *, scripts: str = "", follow: bool = False) -> dict[str, Any]:
-    """Return a part as the page takes it, by MIME type; `scripts` go with a table that can be searched.
-
-    `follow`: a chart takes the width of its cell, see `charts.theme.follow_cells`.
-    """
+    """Return a part as the page takes it, by MIME type: a table with `scripts`, a chart as wide as its cell."""
     if isinstance(part, str):
         sentence = printable(part, LONGEST)
         return {"text/html": f'<p class="perfkit-sentence">{escape(sentence)}</p>', "text/plain": sentence}

@@ -207,3 +207,17 @@ def test_charts_take_what_the_analyses_return_for_nothing(name: str, checked: Ch
     """An empty capture is a sentence in every chart."""
     spec = checked(CHARTS[name](KERNELS.iloc[:0], COPIES.iloc[:0]))
     assert "Nothing to draw" in spec["description"]
+
+
+def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced() -> None:
+    """By Vega-Lite's own compiler, with a height of steps, too; several pictures and facets keep their widths."""
+    vl_convert = pytest.importorskip("vl_convert")
+    rows = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "a" * 40], "c": ["host wait", "kernel wait"]})
+    chart = alt.Chart(theme.inline(rows)).mark_bar().encode(x="a:Q", y="b:N", color="c:N")
+    chosen = chart.add_params(alt.param(name="first", value=1, bind=alt.binding_range(max=5)))
+    wide = theme.following(chosen.properties(height=alt.Step(20), title="word " * 30).to_dict())
+    (patch,) = wide["usermeta"]["embedOptions"]["patch"]
+    assert "width" == vl_convert.vegalite_to_vega(wide)["signals"][int(patch["path"].rpartition("/")[2])]["name"]
+    assert 1 < len(wide["title"]["text"])
+    for kept in (chart & chart, chart.facet("c:N"), chart.encode(row="c:N"), chart.properties(width=200)):
+        assert theme.following(spec := kept.to_dict()) == spec
