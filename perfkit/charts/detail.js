@@ -17,6 +17,7 @@ const STYLE = `
     padding: 4px 7px; border: 1px solid #808080; white-space: pre-line; overflow-wrap: anywhere;
     background: var(--jp-layout-color1, Canvas); }
 .perfkit-explorer .widget-slider .widget-readout { max-width: none; min-width: fit-content; }
+.perfkit-explorer .vega-embed { width: 100%; }
 .perfkit-timeline-key { display: inline-block; width: 10px; height: 10px; margin: 0 4px 0 10px; }`;
 
 const table = part => {
@@ -462,9 +463,16 @@ function render({model, el}) {
     model.on("change:found", answered);
     model.on("change:chosen", known);
     model.on("change:arranged", () => { if (drawn) place(); });
-    const sized = new ResizeObserver(() => { if (drawn) place(); });
+    // Charts as wide as their container measure it when the window is resized; JupyterLab's panels do not tell them.
+    const resized = () => dispatchEvent(new Event("resize"));
+    let width = 0;
+    const sized = new ResizeObserver(() => {
+        if (drawn) place();
+        if (width !== (width = el.clientWidth)) setTimeout(resized);
+    });
     sized.observe(el);
-    const themed = new MutationObserver(() => [0, 300, 1200].forEach(wait => setTimeout(paint, wait)));  // colours fade in
+    const settled = () => { paint(); resized(); };  // a theme's colours fade in, and containers are empty meanwhile
+    const themed = new MutationObserver(() => [0, 300, 1200].forEach(wait => setTimeout(settled, wait)));
     themed.observe(document.body, {attributes: true});
     load();
     answered();

@@ -84,7 +84,7 @@ Size = tuple[int, int | alt.Step]  # width and height, pixels
 WIDEST = 60  # pixels of a column
 MOST_ROWS = 20_000
 LEAST, ROOM, LOOK_MS = 400, 500, 400  # a chart that follows its cell, and a narrow cell, pixels; between two looks
-CELL = ":is(.jp-RenderedVegaCommon5, .perfkit-explorer) :is(.vega-embed, .vega-embed .chart-wrapper)"
+CELL = ".jp-RenderedVegaCommon5 :is(.vega-embed, .vega-embed .chart-wrapper)"
 # Of a chart whose width is "container", for Vega-Embed: JupyterLab draws a chart before it is on the page, when its
 # cell has no width yet, and tells it nothing of a new width. So it looks again and again.
 WIDE = f"containerSize()[0] > 100 ? containerSize()[0] : {WIDTH + LABEL_WIDTH}"

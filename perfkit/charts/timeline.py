@@ -167,19 +167,19 @@ def activity(
     span: tuple[int, int],
     shown: tuple[float, float] | None = None,
     title: str = "",
+    width: float | str = WIDTH,
 ) -> alt.Chart | alt.LayerChart:
     """Draw when each GPU was busy: one strip per GPU, the stronger in colour the busier, full at 100 %.
 
     Busy is the share of a bin in which the stream of the GPU that worked most of it worked. Of more than 24 GPUs the
     busiest are shown, which the chart says. `bins`: columns rank, gpu, stream, start_ns, dur_ns, busy_ns, busy_frac
     (0..1), as of `analysis.timeline.bins`. `span`: (start_ns, end_ns) of the axis. `shown`: window that the brush
-    covers, in the axis' unit. The chart is as wide as its container, see `theme.follow_cells`.
+    covers, in the axis' unit. `width`: pixels, or "container", which something on the page must tell of its size.
     """
     need(bins, "rank", "gpu", "stream", "start_ns", "dur_ns", "busy_ns", "busy_frac")
     fraction(bins, "busy_frac")
     if bins.empty:
-        none = nothing(title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran.")
-        return none.properties(width="container")
+        return nothing(title or f"No activity in {duration(span[1] - span[0])}", "Nothing of the choice ran.")
     theme.register()
     scale = unit(span[1] - span[0], TIME)
     work = bins.groupby(DEVICE)["busy_ns"].sum().sort_values(ascending=False, kind="stable")
@@ -195,7 +195,7 @@ def activity(
     text = title or f"When {gpus} worked, over {duration(span[1] - span[0])}"
     explained = f"Full colour: busy 100 % of the time. {GESTURES}{limit}"
     return _chart(drawn, span, scale, shown, count).properties(
-        width="container",
+        width=width,
         title=alt.TitleParams(text=text, subtitle=[explained]),
         description=f"{text}. Strip per GPU. {explained}",
     )
@@ -236,7 +236,7 @@ def brushed(chart: alt.Chart | alt.LayerChart, *, rest_ms: int = 150) -> alt.Jup
     """Return a chart as a widget whose selections reach Python once the gesture has rested for `rest_ms`."""
     ink = dict.fromkeys(("labelColor", "titleColor", "domainColor", "tickColor"), "currentColor")
     config = {"axis": ink, "title": {"color": "currentColor", "subtitleColor": "currentColor"}, "background": None}
-    options = {"actions": False, "renderer": "svg", "config": config, "patch": [theme.FOLLOW]}
+    options = {"actions": False, "renderer": "svg", "config": config}
     return alt.JupyterChart(chart, debounce_wait=rest_ms, max_wait=False, embed_options=options)
 
 

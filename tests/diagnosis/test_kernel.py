@@ -12,7 +12,7 @@ import pytest
 from diagnosis.test_diagnosis import _view
 
 import perfkit
-from perfkit import diagnosis, tables
+from perfkit import diagnosis, hardware, tables
 from perfkit.diagnosis.finding import Finding
 from perfkit.report.notebooks import sample
 
@@ -128,6 +128,29 @@ def test_stalls_below_the_thresholds_are_not_told(launches: tuple[tuple[float, f
         assert "long scoreboard" not in " ".join(f.title for f in rows)
     else:
         assert "kernel_stall" not in {f.rule for f in rows}
+
+
+def test_a_launch_in_two_precisions_has_the_share_of_its_dominant_one() -> None:
+    """80 % of the tensor roof and 0.5 % of that of FP32, in one launch: 80 %, not their mean."""
+    roofs = hardware.peaks("NVIDIA A100-SXM4-40GB")
+    assert roofs
+    work = {"tensor_flops": 0.8 * roofs.flops("fp16_tensor") / 1e3, "fp32_flops": 0.005 * roofs.flops("fp32") / 1e3}
+    row = {
+        "rank": 0,
+        "gpu": 0,
+        "launch": 0,
+        "dur_ns": 1e6,
+        "dram_bytes": 1e6,
+        "memory_frac": 0.2,
+        "sm_frac": 0.8,
+        **work,
+    }
+    name = "ampere_fp16_s16816gemm_fp16_128x128_tn"
+    frame = pd.DataFrame([row]).reindex(columns=tables.LAUNCHES.column_names).assign(name=name, full_name=name)
+    device = {"rank": 0, "gpu": 0, "name": roofs.name, "compute_capability": "8.0"}
+    devices = tables.DEVICES.make(pd.DataFrame([device]).reindex(columns=tables.DEVICES.column_names))
+    figures = diagnosis.figures(_view(launches=tables.LAUNCHES.make(frame), devices=devices))
+    assert 0.8 == pytest.approx(figures["roof_share_frac"].value)
 
 
 def test_no_share_of_a_roof_that_is_not_known(profiles: Path) -> None:

@@ -265,10 +265,13 @@ def fusible(ops: pd.DataFrame, gpu_time: pd.DataFrame) -> pd.DataFrame:
     )
     table["bytes"] = work["bytes"].reindex(launching).to_numpy()
     table = table[follows | np.append(follows[1:], False)]
-    amounts = dict.fromkeys(("gpu_ns", "bytes", "saved_bytes"), partial(pd.Series.sum, skipna=False))
-    each = table.groupby(["rank", "sequence"]).agg({"name": " > ".join, **amounts})
-    groups = each.groupby(["rank", "name"])
-    found = groups.sum(min_count=1).assign(count=groups.size()).reset_index()
+    unknown = table["bytes"].isna().groupby([table["rank"], table["sequence"]]).any().rename("unknown")
+    each = table.groupby(["rank", "sequence"]).agg(
+        {"name": " > ".join, "gpu_ns": "sum", "bytes": "sum", "saved_bytes": "sum"}
+    )
+    groups = each.join(unknown).groupby(["rank", "name"])
+    found = groups.sum().assign(count=groups.size()).reset_index()
+    found[["bytes", "saved_bytes"]] = found[["bytes", "saved_bytes"]].where(found["unknown"] == 0)
     return ranked(found[["rank", "name", "count", "gpu_ns", "bytes", "saved_bytes"]], "saved_bytes", ["rank", "name"])
 
 
