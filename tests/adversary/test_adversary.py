@@ -12,7 +12,8 @@ from adversary.cases import CASES, plan
 
 KNOWN_WRONG = {
     "waits_each_iteration": "the CPU reads a residual in each iteration; no recording says whether the next launch "
-    "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence only"
+    "needs it, so a replay lets the copy wait, and perfkit tells the wait with low confidence, at times behind "
+    "launch_overhead"
 }
 
 

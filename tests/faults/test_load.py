@@ -133,7 +133,10 @@ def test_a_sparse_file_of_200_gb_is_refused_at_once(tmp_path: Path) -> None:
 
 @LINUX
 def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path) -> None:
-    """2 MB of gzip hold 2 GB of blanks: refused or read without holding them."""
+    """2 MB of gzip hold 2 GB of blanks: refused or read without holding them.
+
+    ru_maxrss of a new process begins at the memory of the one that started it; VmHWM is its own.
+    """
     path = tmp_path / "bomb.json.gz"
     blanks = b" " * 2**24
     with igzip.open(path, "wb") as file:
@@ -146,9 +149,9 @@ def test_a_trace_that_expands_to_gigabytes_stays_small_in_memory(tmp_path: Path)
         len(perfkit.load(sys.argv[1]).kernels)
     except perfkit.PerfkitError as e:
         assert "bomb.json.gz" in str(e), e
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    print(open("/proc/self/status").read().partition("VmHWM:")[2].split()[0])
     """
-    assert int(output(python(code, path))) < 10**6  # kB
+    assert int(output(python(code, path))) < 500_000  # kB
 
 
 def test_a_folder_of_10_000_files_is_gone_through(tmp_path: Path) -> None:
