@@ -360,18 +360,7 @@ TABLES: dict[str, Table] = {
     table.name: table
     for table in (
         *(CAPTURE, DEVICES, KERNELS, COPIES, API_CALLS, OS_CALLS, RANGES, OPS, PYTHON_CALLS, SAMPLES, MODULES),
-        *(
-            LAUNCHES,
-            COUNTERS,
-            STALLS,
-            RULES,
-            CALLTREE,
-            CALL_METRICS,
-            THREADS,
-            THREAD_METRICS,
-            TRACE,
-            COLLECTIVES,
-            LINKS,
-        ),
+        *(LAUNCHES, COUNTERS, STALLS, RULES, CALLTREE, CALL_METRICS, THREADS, THREAD_METRICS, TRACE),
+        *(COLLECTIVES, LINKS),
     )
 }

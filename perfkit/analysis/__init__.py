@@ -8,7 +8,7 @@ unless said otherwise; NaN where the denominator is 0 or unknown). `rank` and `g
 kinds categories, means and medians float64.
 """
 
-from perfkit.analysis import (  # noqa: F401
+from perfkit.analysis import (
     access,
     calltree,
     causes,
@@ -37,3 +37,33 @@ from perfkit.analysis import (  # noqa: F401
     warps,
     whatif,
 )
+
+__all__ = [
+    "access",
+    "calltree",
+    "causes",
+    "checkpoints",
+    "clocks",
+    "communication",
+    "compare",
+    "dossier",
+    "efficiency",
+    "flops",
+    "gaps",
+    "grouping",
+    "host",
+    "kernels",
+    "lanes",
+    "llm_operations",
+    "memory",
+    "monitoring",
+    "operators",
+    "ownership",
+    "ranks",
+    "roofline",
+    "scaling",
+    "steps",
+    "timeline",
+    "warps",
+    "whatif",
+]

@@ -167,15 +167,15 @@ def reported_mfu(samples: pd.DataFrame, *, peaks: Peaks | None, precision: str) 
     return table.reset_index().astype({"rank": "int32", "gpu": "int32", **dict.fromkeys(shares, "float64")})
 
 
-def modules(modules: pd.DataFrame) -> pd.DataFrame:
-    """Return the time of the forward pass by class of module: which layers of the model take it.
+def modules(listed: pd.DataFrame) -> pd.DataFrame:
+    """Return the time of the forward pass by class of module, of MODULES: which layers of the model take it.
 
     Own time is that of a module without the modules in it that the report lists; the classes' own times add up to the
     forward pass. By falling `self_ns`: `rank`; `kind`; `count`; `parameters_count`, `forward_flops` float64 and
     `forward_ns` int64, sums with what the modules hold, so that a class inside of itself counts twice; `self_ns` int64,
     at least 0 (the report rounds to three digits); `share_frac` of the rank's forward pass, NaN where that is 0.
     """
-    frame = MODULES.check(modules)
+    frame = MODULES.check(listed)
     inner = frame.groupby(["rank", "parent"])["forward_ns"].sum().rename("inner_ns")
     own = frame.join(inner, on=["rank", "module"])
     own["self_ns"] = (own["forward_ns"] - own.pop("inner_ns").fillna(0).astype("int64")).clip(lower=0)

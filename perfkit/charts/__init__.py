@@ -30,7 +30,7 @@ def _import_jsonschema() -> None:
 
 _import_jsonschema()  # before the modules that import altair
 
-from perfkit.charts import (  # noqa: E402, F401
+from perfkit.charts import (  # noqa: E402
     comparison,
     detail,
     icicle,
@@ -44,3 +44,18 @@ from perfkit.charts import (  # noqa: E402, F401
     tables,
     timeline,
 )
+
+__all__ = [
+    "comparison",
+    "detail",
+    "icicle",
+    "kernels",
+    "machine",
+    "monitor",
+    "operators",
+    "ranks",
+    "roofline",
+    "shares",
+    "tables",
+    "timeline",
+]

@@ -105,9 +105,13 @@ def register() -> None:
 
 
 def follow_cells() -> str:
-    """Let charts shown from now on take the width of their notebook cell, and follow it; return the style they need."""
+    """Let charts shown from now on take the width of their notebook cell, and follow it; return the style they need.
+
+    A renderer that the user enabled stays, as `register` promises.
+    """
     register()
-    alt.renderers.enable("perfkit", follow=True)
+    if alt.renderers.active == "perfkit":
+        alt.renderers.enable("perfkit", follow=True)
     return f"<style>{CELL}{{display:block;width:100%}}</style>"
 
 

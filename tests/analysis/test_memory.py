@@ -100,6 +100,24 @@ def test_growth_of_what_a_real_program_keeps(torch: Any, tmp_path: Path) -> None
         assert (2**20 if kept else 0) == row["growth_bytes"]
 
 
+def test_memory_of_operators_is_what_pytorch_says(torch: Any, tmp_path: Path) -> None:
+    """On the CPU: `self_cpu_memory_usage` of each operator, without the first change of the recording."""
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profiler:
+        before = torch.ones(3)
+        left = [before] + [torch.nn.functional.gelu(torch.ones(2**n) @ torch.ones(2**n, 7)) for n in (5, 9)]
+        left += [torch.cat([left[-1], left[-2]])]
+    profiler.export_chrome_trace(str(tmp_path / "run.pt.trace.json"))
+    run = perfkit.load(tmp_path / "run.pt.trace.json")
+    found = by_operator(run.samples, run.ops)
+    told = {e.key: e.self_cpu_memory_usage for e in profiler.key_averages() if e.key != "[memory]"}
+    first = {"aten::empty": 12}  # the three numbers of `before`, which nothing precedes
+    assert {name: size - first.get(name, 0) for name, size in told.items() if size != first.get(name, 0)} == {
+        row["name"]: row["net_bytes"]
+        for row in found.to_dict("records")
+        if row["net_bytes"] and isinstance(row["name"], str)
+    }
+
+
 def test_fragmentation_by_hand() -> None:
     """(10 - 8) / 10 = 0.2 at the peak, as in the definition; 0.8 for 10 ns, 0.2 for 30, 0.6 for 10: mean 20 / 50."""
     found = fragmentation(samples(*LEVELS)).iloc[0]

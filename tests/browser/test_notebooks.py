@@ -42,7 +42,7 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
 
 
 def test_charts_are_as_wide_as_their_cells(page: Page) -> None:
-    """On a narrow, a wide and a narrow window again, also in a notebook whose explorer has no timeline."""
+    """On a narrow, a wide and a narrow window again."""
     prepare(page.lab.folder, None)
     page.run("5_framework")
     page.idle()

@@ -221,3 +221,11 @@ def test_a_chart_that_follows_its_cell_compiles_to_the_signal_that_is_replaced()
     assert 1 < len(wide["title"]["text"])
     for kept in (chart & chart, chart.facet("c:N"), chart.encode(row="c:N"), chart.properties(width=200)):
         assert theme.following(spec := kept.to_dict()) == spec
+
+
+def test_a_renderer_of_the_user_stays() -> None:
+    """One that was enabled after perfkit's draws the charts, also where they could follow their cells."""
+    theme.register()
+    with alt.renderers.enable("json"):
+        theme.follow_cells()
+        assert "json" == alt.renderers.active

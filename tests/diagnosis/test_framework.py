@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from ops import op, ops
 import perfkit
 from perfkit import diagnosis
 from perfkit.profile import Profile
+from perfkit.report.notebooks import sample
 from perfkit.run import Run
 from perfkit.tables import CAPTURE
 
@@ -95,6 +98,19 @@ def test_no_input_wait_without_a_loader() -> None:
     """Steps without a range of a loader say nothing of the input: absent."""
     works = [work("a", i * 100 * MS + US, i * 100 * MS + MS, MS) for i in range(5)]
     assert "input_wait_frac" not in values(run(*works, ranges=ranges(*steps())))
+
+
+def test_the_rate_of_the_input_is_that_of_the_raw_trace() -> None:
+    """The sample's file: bytes of the copies to the GPU that start in the six steady steps, over their time."""
+    path = sample("mlp_a100") / "mlp_a100.pt.trace.json.gz"
+    events = [e for e in json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] if e.get("ph") == "X"]
+    steps = {e["name"]: e for e in events if e["name"].startswith("ProfilerStep#") and e["cat"] == "user_annotation"}
+    steady = [(float(e["ts"]), float(e["ts"]) + float(e["dur"])) for e in list(steps.values())[2:]]
+    sent = [(float(e["ts"]), e["args"]["bytes"]) for e in events if "HtoD" in e["name"]]
+    moved = sum(size for at, size in sent if any(begin <= at < end for begin, end in steady))
+    figure = diagnosis.figures(perfkit.load(path))["input_bytes_per_s"]
+    assert len(steady) == 6
+    assert moved / sum(end - begin for begin, end in steady) * 1e6 == pytest.approx(figure.value, rel=1e-6)
 
 
 def test_memory() -> None:
