@@ -167,8 +167,8 @@ class _Trail:
         """Return the line under a cell: the summary's numbers that lead there, and the tables behind them."""
         figures = self.led[anchor].values()
         back = [f'<a href="index.html#{led.anchor}">{escape(led.known.label)}</a>' for led in figures if led.anchor]
-        files = {table: path for led in figures for table, path in led.files.items()}
-        data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for name, path in files.items()]
+        files = {path: table for led in figures for table, path in led.files.items()}  # a file may have two names
+        data = [f'<a class="perfkit-data" href="{escape(path)}">{called(name)}</a>' for path, name in files.items()]
         parts = [f"↑ In the summary: {several(back, MOST)}"] if back else []
         return " · ".join([*parts, *([f"Data: {', '.join(data)}"] if data else [])])
 

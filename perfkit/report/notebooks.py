@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import json
 import logging
+import math
 import os
 import re
 import signal
@@ -437,7 +438,17 @@ def record(
         "refusals": [plain(r) for r in refusals],
     }
     counts = ", ".join(f"{len(items)} {kind}" for kind, items in content.items() if items)
-    display({MIME: {**content, "summary": dict(summary)}, "text/plain": f"recorded {counts or 'nothing'}"}, raw=True)
+    told = finite({**content, "summary": dict(summary)})
+    display({MIME: told, "text/plain": f"recorded {counts or 'nothing'}"}, raw=True)
+
+
+def finite(value: Any) -> Any:
+    """Replace numbers that JSON does not know by null."""
+    if isinstance(value, dict):
+        return {k: finite(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def collect(notebooks: Iterable[tuple[str, nbformat.NotebookNode]]) -> Recorded:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import shutil
 import subprocess
 import tempfile
@@ -299,7 +298,7 @@ def write_summary(
         "refusals": found.refusals,
         "failures": [{"notebook": name, "error": error} for name, error in (failures or {}).items()],
     }
-    text = json.dumps(_finite(content), indent=1, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(notebooks.finite(content), indent=1, ensure_ascii=False, allow_nan=False)
     (folder / "summary.json").write_text(text + "\n", **TEXT)
     (folder / "summary.md").write_text(markdown(content), **TEXT)
     (folder / "figures.md").write_text(figures_markdown(content), **TEXT)
@@ -311,15 +310,6 @@ def _figure(id: str, figure: dict[str, Any], linked: Report) -> dict[str, Any]:
     place = {"notebook": cell.notebook, "id": cell.id} if cell else None
     files = list(linked.files(figure["source"]).values())
     return {**{k: v for k, v in figure.items() if k != "id"}, "cell": place, "tables": files}
-
-
-def _finite(value: Any) -> Any:
-    """Replace numbers that JSON does not know by null."""
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_finite(v) for v in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def markdown(content: dict[str, Any]) -> str:

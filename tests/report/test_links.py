@@ -189,6 +189,15 @@ def test_links_of_a_page_lead_to_the_cell_and_back() -> None:
     assert cell.outputs[0]["data"]["text/html"].startswith("50.0 %")  # no link to itself
 
 
+def test_a_table_with_two_names_in_one_file_is_named_once() -> None:
+    """Where no other tool made OPS, the framework's are the run's own."""
+    share = replace(IDLE, source="OPS")
+    given = dict([notebook(SUMMARY, links.figure(share).html), notebook("5_framework", "")])
+    given["5_framework"].cells[1].metadata["perfkit"] = {"shows": ["OPS"]}
+    made = links.pages(given, Report(presented(given, given), frozenset({"OPS"})))
+    assert 1 == made["5_framework"].cells[1].metadata["landing"]["html"].count("tables/ops.parquet")
+
+
 def test_links_of_an_executed_notebook_lead_to_files() -> None:
     """Beside the other notebooks a number leads to one of them, a table to the folder of tables; all else is text."""
     one = links.figure(IDLE).html + links.tables(IDLE).html

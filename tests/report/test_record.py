@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import math
+from typing import Any
+
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from perfkit.report.notebooks import MIME, presentable
+from perfkit.diagnosis import Figure
+from perfkit.report.notebooks import MIME, presentable, record
 
 
 def notebook(*cells: nbformat.NotebookNode) -> nbformat.NotebookNode:
@@ -45,3 +51,15 @@ def test_what_a_person_uses_is_not_on_the_page() -> None:
     about = new_markdown_cell("choose", metadata={"tags": ["live"]})
     made = notebook(about, shown("seen = explorer(view)", "live"), new_markdown_cell("look"), shown("timeline(seen)"))
     assert ["look", "seen = explorer(view)\n\ntimeline(seen)"] == sources(presentable(made, ()))
+
+
+def test_what_has_no_end_is_null_in_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """JupyterLab writes no infinity: a gain without an upper end is null, as the schema of summary.json says."""
+    shown: list[dict[str, Any]] = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **_: shown.append(data))
+    record(
+        [Figure("idle", "Idle", math.nan, "1", "share", "KERNELS")], summary={"gains": [{"high": math.inf, "low": 1.0}]}
+    )
+    (content,) = (data[MIME] for data in shown)
+    assert (None, {"high": None, "low": 1.0}) == (content["figures"][0]["value"], content["summary"]["gains"][0])
+    json.dumps(content, allow_nan=False)
