@@ -16,7 +16,6 @@ const STYLE = `
 .perfkit-timeline-tip { position: absolute; display: none; z-index: 9; pointer-events: none; max-width: 420px;
     padding: 4px 7px; border: 1px solid #808080; white-space: pre-line; overflow-wrap: anywhere;
     background: var(--jp-layout-color1, Canvas); }
-.perfkit-explorer .widget-slider .widget-readout { max-width: none; min-width: fit-content; }
 .perfkit-explorer .vega-embed { width: 100%; }
 .perfkit-timeline-key { display: inline-block; width: 10px; height: 10px; margin: 0 4px 0 10px; }`;
 

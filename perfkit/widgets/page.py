@@ -317,13 +317,17 @@ VIEWS = "perfkit.widgets.views"
 NOTHING_TO_CHOOSE = "Nothing can be chosen: this run has one rank, no GPUs to tell apart, and no course over time."
 
 
+# The window to the nanosecond is longer than the place that a slider gives it.
+READOUT = "<style>.perfkit-explorer .widget-slider .widget-readout{max-width:none;min-width:fit-content}</style>"
+
+
 class Page(ipywidgets.VBox):  # type: ignore[misc]
     """Pickers, overview, buttons and the view of the name `show` from top to bottom; each is an attribute."""
 
     def __init__(self, explorer: Explorer, show: str) -> None:
         super().__init__()
         self.add_class("perfkit-explorer")
-        self.explorer, self._style = explorer, follow_cells()
+        self.explorer, self._style = explorer, follow_cells() + READOUT
         axis = Axis(*explorer.offer.span) if explorer.offer.span else None
         self.controls, self.steps = Controls(explorer, axis), Steps(explorer)
         width: float | str = "container" if show == "timeline" else WIDTH  # the timeline tells charts of a new size

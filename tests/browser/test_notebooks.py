@@ -35,6 +35,10 @@ def test_runs_and_draws(page: Page, name: str, shots: Path | None) -> None:
     told = page.tab.locator(".perfkit-sentence").all_inner_texts()
     assert [] == [text for text in told if "are missing. It has" in text], "what a view failed with is a sentence"
     assert 0 < page.tab.locator(".jp-OutputArea-output table, .jp-OutputArea-output canvas").count()
+    cut = (
+        "[...document.querySelectorAll('.widget-readout')].filter(one => one.scrollWidth > one.clientWidth + 1).length"
+    )
+    assert 0 == page.tab.evaluate(cut), "the window of the explorer is cut"
     if page.tab.locator(BOX).count():
         page.tab.locator(f"{BOX} svg.marks").first.wait_for(timeout=LIMIT)  # a page that is left earlier complains
     if shots:
