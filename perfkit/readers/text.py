@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import csv
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,12 @@ from perfkit.errors import ReadError
 
 NO_TEXT = re.compile(r"[\x01-\x06\x0e-\x1a\x1c-\x1f\ufffd]")  # a bar of progress has \b, colours have \x1b
 CUT = "the last line is cut and left out"
+
+
+def csv_rows(module: str, name: str) -> list[dict[str, str]]:
+    """Return the rows of a CSV file that lies beside a module."""
+    with Path(module).with_name(name).open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def content(path: Path) -> bytes:

@@ -258,8 +258,8 @@ def _temporary() -> Path:
 
 @functools.cache
 def _code() -> str:
-    package = Path(simulated.__file__).parent
-    return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(package.rglob("*.py")))).hexdigest()[:16]
+    files = sorted(file for file in Path(simulated.__file__).parent.iterdir() if file.is_file())
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 
 def copy(name: str, out: str | Path, *, note: Callable[[str], None]) -> Path:

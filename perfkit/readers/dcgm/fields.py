@@ -21,41 +21,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.format import printable
+from perfkit.readers.text import csv_rows
 
-MIB = 2**20
 PERCENT = 0.01
-# DCGM divides a difference in KiB by seconds and by 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp).
-NVLINK = 1000 * 1024
 REASONS = "event reasons"  # stands for the four metrics that `perfkit.readers.dcgm.reasons` makes of one mask
 
 RATIOS = frozenset(range(1001, 1009))
-
-# Names of dcgm-exporter 1, without dcgm_.
-LEGACY = {
-    "gpu_utilization": 203,
-    "mem_copy_utilization": 204,
-    "enc_utilization": 206,
-    "dec_utilization": 207,
-    "gpu_temp": 150,
-    "memory_temp": 140,
-    "sm_clock": 100,
-    "memory_clock": 101,
-    "power_usage": 155,
-    "total_energy_consumption": 156,
-    "power_violation": 240,
-    "thermal_violation": 241,
-    "fb_free": 251,
-    "fb_used": 252,
-    "xid_errors": 230,
-    "pcie_replay_counter": 202,
-    "pcie_tx_throughput": 200,
-    "pcie_rx_throughput": 201,
-    "nvlink_bandwidth_total": 449,
-    "ecc_sbe_volatile_total": 310,
-    "ecc_dbe_volatile_total": 311,
-    "ecc_sbe_aggregate_total": 312,
-    "ecc_dbe_aggregate_total": 313,
-}
 
 SMI = "nvidia_smi_"
 
@@ -88,107 +59,20 @@ class Field(NamedTuple):
     scale: float = 1.0
 
 
-# Where two fields give one metric, the first that was recorded is read. The limit that was asked for (160) is the
-# enforced one unless something lower applies.
-DCGM = (
-    Field(92, "B1USE", ("DEV_BAR1_USED",), "bar1_used_bytes", MIB),
-    Field(1601, "", ("DEV_BAR1_USED_BYTES",), "bar1_used_bytes"),
-    Field(100, "SMCLK", ("DEV_SM_CLOCK",), "sm_clock_hz", 1e6),
-    Field(1603, "", ("DEV_SM_CLOCK_HERTZ",), "sm_clock_hz"),
-    Field(101, "MMCLK", ("DEV_MEM_CLOCK",), "memory_clock_hz", 1e6),
-    Field(1604, "", ("DEV_MEMORY_CLOCK_HERTZ",), "memory_clock_hz"),
-    Field(112, "DVCCTR", ("DEV_CLOCKS_EVENT_REASONS", "DEV_CLOCK_THROTTLE_REASONS"), REASONS),
-    Field(113, "SMMAX", ("DEV_MAX_SM_CLOCK",), "sm_max_clock_hz", 1e6),
-    Field(1608, "", ("DEV_SM_MAX_CLOCK_HERTZ",), "sm_max_clock_hz"),
-    Field(140, "MMTMP", ("DEV_MEMORY_TEMP", "DEV_MEMORY_TEMP_CELSIUS"), "memory_temperature_c"),
-    Field(150, "TMPTR", ("DEV_GPU_TEMP", "DEV_GPU_TEMP_CELSIUS"), "temperature_c"),
-    Field(152, "GGMOT", ("DEV_GPU_MAX_OP_TEMP", "DEV_GPU_MAX_OP_TEMP_CELSIUS"), "temperature_max_c"),
-    Field(153, "GTLIMIT", ("DEV_GPU_TEMP_LIMIT", "DEV_GPU_TEMP_MARGIN_CELSIUS"), "temperature_margin_c"),
-    Field(155, "POWER", ("DEV_POWER_USAGE", "DEV_BOARD_POWER_WATTS"), "power_w"),
-    Field(156, "TOTEC", ("DEV_TOTAL_ENERGY_CONSUMPTION",), "energy_j", 1e-3),
-    Field(1611, "", ("DEV_GPU_ENERGY_JOULES_TOTAL",), "energy_j"),
-    Field(158, "SDTMP", ("DEV_SLOWDOWN_TEMP", "DEV_GPU_TEMP_SLOWDOWN_CELSIUS"), "temperature_slowdown_c"),
-    Field(159, "SHTMP", ("DEV_SHUTDOWN_TEMP", "DEV_GPU_TEMP_SHUTDOWN_CELSIUS"), "temperature_shutdown_c"),
-    Field(164, "EPLMT", ("DEV_ENFORCED_POWER_LIMIT", "DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS"), "power_limit_w"),
-    Field(160, "PMLMT", ("DEV_POWER_MGMT_LIMIT", "DEV_BOARD_POWER_LIMIT_REQUESTED_WATTS"), "power_limit_w"),
-    Field(191, "FANSP", ("DEV_FAN_SPEED",), "fan_frac", PERCENT),
-    Field(1612, "", ("DEV_FAN_SPEED_RATIO",), "fan_frac"),
-    Field(202, "RPCTR", ("DEV_PCIE_REPLAY_COUNTER", "DEV_PCIE_REPLAY_TOTAL"), "pcie_replay_count"),
-    Field(203, "GPUTL", ("DEV_GPU_UTIL", "DEV_GPU_UTIL_RATIO"), "gpu_busy_frac", PERCENT),
-    Field(204, "MCUTL", ("DEV_MEM_COPY_UTIL",), "memory_busy_frac", PERCENT),
-    Field(206, "ECUTL", ("DEV_ENC_UTIL",), "encoder_busy_frac", PERCENT),
-    Field(207, "DCUTL", ("DEV_DEC_UTIL",), "decoder_busy_frac", PERCENT),
-    Field(230, "XIDER", ("DEV_XID_ERRORS", "DEV_XID_ERROR"), "xid_count"),
-    Field(240, "PVIOL", ("DEV_POWER_VIOLATION", "DEV_CLOCKS_EVENT_REASON_SW_POWER_CAP_NS"), "power_violation_ns"),
-    Field(241, "TVIOL", ("DEV_THERMAL_VIOLATION",), "thermal_violation_ns"),
-    Field(250, "FBTTL", ("DEV_FB_TOTAL",), "memory_total_bytes", MIB),
-    Field(251, "FBFRE", ("DEV_FB_FREE",), "memory_free_bytes", MIB),
-    Field(252, "FBUSD", ("DEV_FB_USED",), "memory_used_bytes", MIB),
-    Field(253, "", ("DEV_FB_RESERVED",), "driver_reserved_bytes", MIB),
-    Field(310, "ESVTL", ("DEV_ECC_SBE_VOL_TOTAL",), "ecc_corrected_count"),
-    Field(311, "EDVTL", ("DEV_ECC_DBE_VOL_TOTAL",), "ecc_uncorrected_count"),
-    Field(312, "ESATL", ("DEV_ECC_SBE_AGG_TOTAL",), "ecc_corrected_lifetime_count"),
-    Field(313, "EDATL", ("DEV_ECC_DBE_AGG_TOTAL",), "ecc_uncorrected_lifetime_count"),
-    Field(449, "NBWLT", ("DEV_NVLINK_BANDWIDTH_TOTAL", "DEV_NVLINK_THROUGHPUT_TOTAL"), "nvlink_bytes_per_s", NVLINK),
-    Field(1001, "GRACT", ("PROF_GR_ENGINE_ACTIVE", "PROF_GR_ENGINE_UTIL_RATIO"), "graphics_active_frac"),
-    Field(1002, "SMACT", ("PROF_SM_ACTIVE", "PROF_SM_UTIL_RATIO"), "sm_active_frac"),
-    Field(1003, "SMOCC", ("PROF_SM_OCCUPANCY", "PROF_SM_OCCUPANCY_RATIO"), "sm_occupancy_frac"),
-    Field(1004, "TENSO", ("PROF_PIPE_TENSOR_ACTIVE", "PROF_TENSOR_UTIL_RATIO"), "tensor_active_frac"),
-    Field(1005, "DRAMA", ("PROF_DRAM_ACTIVE", "PROF_DRAM_UTIL_RATIO"), "dram_active_frac"),
-    Field(1006, "FP64A", ("PROF_PIPE_FP64_ACTIVE", "PROF_FP64_UTIL_RATIO"), "fp64_active_frac"),
-    Field(1007, "FP32A", ("PROF_PIPE_FP32_ACTIVE", "PROF_FP32_UTIL_RATIO"), "fp32_active_frac"),
-    Field(1008, "FP16A", ("PROF_PIPE_FP16_ACTIVE", "PROF_FP16_UTIL_RATIO"), "fp16_active_frac"),
-    Field(1009, "PCITX", ("PROF_PCIE_TX_BYTES",), "pcie_tx_bytes_per_s"),
-    Field(1010, "PCIRX", ("PROF_PCIE_RX_BYTES",), "pcie_rx_bytes_per_s"),
-    Field(200, "TXTPT", ("DEV_PCIE_TX_THROUGHPUT",), "pcie_tx_bytes_per_s", 1000),
-    Field(201, "RXTPT", ("DEV_PCIE_RX_THROUGHPUT",), "pcie_rx_bytes_per_s", 1000),
-    Field(1011, "NVLTX", ("PROF_NVLINK_TX_BYTES",), "nvlink_tx_bytes_per_s"),
-    Field(1012, "NVLRX", ("PROF_NVLINK_RX_BYTES",), "nvlink_rx_bytes_per_s"),
-)
+def _field(row: Mapping[str, str]) -> Field:
+    return Field(
+        int(row["number"] or 0), row["dmon"], tuple(row["names"].split()), row["metric"], float(row["scale"] or 1)
+    )
 
 
-# utkuozdemir/nvidia_gpu_exporter: what `nvidia-smi --query-gpu` says, in base units.
-EXPORTED = (
-    Field(0, "", ("utilization_gpu_ratio",), "gpu_busy_frac"),
-    Field(0, "", ("utilization_memory_ratio",), "memory_busy_frac"),
-    Field(0, "", ("utilization_encoder_ratio",), "encoder_busy_frac"),
-    Field(0, "", ("utilization_decoder_ratio",), "decoder_busy_frac"),
-    Field(0, "", ("utilization_jpeg_ratio",), "jpeg_busy_frac"),
-    Field(0, "", ("utilization_ofa_ratio",), "ofa_busy_frac"),
-    Field(0, "", ("power_draw_watts",), "power_w"),
-    Field(0, "", ("enforced_power_limit_watts",), "power_limit_w"),
-    Field(0, "", ("power_limit_watts",), "power_limit_w"),
-    Field(0, "", ("temperature_gpu",), "temperature_c"),
-    Field(0, "", ("temperature_memory",), "memory_temperature_c"),
-    Field(0, "", ("temperature_gpu_tlimit",), "temperature_margin_c"),
-    Field(0, "", ("fan_speed_ratio",), "fan_frac"),
-    Field(0, "", ("clocks_current_sm_clock_hz",), "sm_clock_hz"),
-    Field(0, "", ("clocks_max_sm_clock_hz",), "sm_max_clock_hz"),
-    Field(0, "", ("clocks_current_memory_clock_hz",), "memory_clock_hz"),
-    Field(0, "", ("memory_used_bytes",), "memory_used_bytes"),
-    Field(0, "", ("memory_free_bytes",), "memory_free_bytes"),
-    Field(0, "", ("memory_total_bytes",), "memory_total_bytes"),
-    Field(0, "", ("memory_reserved_bytes",), "driver_reserved_bytes"),
-    Field(0, "", ("clocks_event_reasons_active", "clocks_throttle_reasons_active"), REASONS),
-    Field(0, "", ("ecc_errors_corrected_volatile_total",), "ecc_corrected_count"),
-    Field(0, "", ("ecc_errors_uncorrected_volatile_total",), "ecc_uncorrected_count"),
-    Field(0, "", ("ecc_errors_corrected_aggregate_total",), "ecc_corrected_lifetime_count"),
-    Field(0, "", ("ecc_errors_uncorrected_aggregate_total",), "ecc_uncorrected_lifetime_count"),
-)
-
-
-def _metrics() -> dict[str, Field]:
-    numbered = {field.number: field for field in DCGM}
-    return {
-        **{f"DCGM_FI_{name}": field for field in DCGM for name in field.names},
-        **{f"dcgm_{name}": numbered[number] for name, number in LEGACY.items()},
-        **{f"{SMI}{name}": field for field in EXPORTED for name in field.names},
-    }
-
-
-METRICS: Mapping[str, Field] = _metrics()  # by the name of the Prometheus metric
-BY_COLUMN: Mapping[str, Field] = {field.short: field for field in DCGM if field.short}
-ORDER: Mapping[Field, int] = {field: i for i, field in enumerate((*DCGM, *EXPORTED))}
+# In fields.csv: where two fields give one metric, the first that was recorded is read. The limit that was asked for
+# (160) is the enforced one unless something lower applies. DCGM divides NVLink's difference in KiB by seconds and by
+# 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp). Last are the metrics of utkuozdemir/nvidia_gpu_exporter:
+# what `nvidia-smi --query-gpu` says, in base units.
+FIELDS = tuple(_field(row) for row in csv_rows(__file__, "fields.csv"))
+METRICS: Mapping[str, Field] = {name: field for field in FIELDS for name in field.names}  # by Prometheus metric
+BY_COLUMN: Mapping[str, Field] = {field.short: field for field in FIELDS if field.short}
+ORDER: Mapping[Field, int] = {field: i for i, field in enumerate(FIELDS)}
 
 
 @dataclass(frozen=True)

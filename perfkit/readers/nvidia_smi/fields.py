@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
+from perfkit.readers.text import csv_rows
 
 QUERY = (
     "nvidia-smi --query-gpu=timestamp,index,name,driver_version,utilization.gpu,utilization.memory,"
@@ -35,80 +36,14 @@ QUERY = (
 )
 DMON_COMMAND = "nvidia-smi dmon -s pucvmet -o DT -f LOG"
 
-COUNTERS = "clocks_event_reasons_counters."
-FIELDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "gpu_busy_frac": ("utilization.gpu",),
-        "memory_busy_frac": ("utilization.memory",),
-        "encoder_busy_frac": ("utilization.encoder",),
-        "decoder_busy_frac": ("utilization.decoder",),
-        "jpeg_busy_frac": ("utilization.jpeg",),
-        "ofa_busy_frac": ("utilization.ofa",),
-        "sm_active_frac": ("smutil",),
-        "sm_occupancy_frac": ("smocc",),
-        "power_w": ("power.draw", "power.draw.instant", "power.draw.average"),
-        "power_limit_w": ("enforced.power.limit", "power.limit"),
-        "temperature_c": ("temperature.gpu",),
-        "memory_temperature_c": ("temperature.memory",),
-        "temperature_margin_c": ("temperature.gpu.tlimit",),
-        "temperature_max_c": ("temperature.max",),
-        "temperature_slowdown_c": ("temperature.slowdown",),
-        "temperature_shutdown_c": ("temperature.shutdown",),
-        "fan_frac": ("fan.speed",),
-        "sm_clock_hz": ("clocks.current.sm", "clocks.sm"),
-        "memory_clock_hz": ("clocks.current.memory", "clocks.mem"),
-        "sm_max_clock_hz": ("clocks.max.sm",),
-        "memory_used_bytes": ("memory.used",),
-        "memory_free_bytes": ("memory.free",),
-        "memory_total_bytes": ("memory.total",),
-        "driver_reserved_bytes": ("memory.reserved",),
-        "bar1_used_bytes": ("bar1.used",),
-        "pcie_rx_bytes_per_s": ("pcie.rx",),
-        "pcie_tx_bytes_per_s": ("pcie.tx",),
-        "power_violation_frac": ("pviol",),
-        "thermal_violation_frac": ("tviol",),
-        "throttled_sw_power_ns": (f"{COUNTERS}sw_power_cap",),
-        "throttled_power_brake_ns": (f"{COUNTERS}hw_power_brake_slowdown",),
-        "throttled_sw_thermal_ns": (f"{COUNTERS}sw_thermal_slowdown",),
-        "throttled_hw_thermal_ns": (f"{COUNTERS}hw_thermal_slowdown",),
-        "throttled_sync_boost_ns": (f"{COUNTERS}sync_boost",),
-        "ecc_corrected_count": ("ecc.errors.corrected.volatile.total",),
-        "ecc_uncorrected_count": ("ecc.errors.uncorrected.volatile.total",),
-        "ecc_corrected_lifetime_count": ("ecc.errors.corrected.aggregate.total",),
-        "ecc_uncorrected_lifetime_count": ("ecc.errors.uncorrected.aggregate.total",),
-        "pcie_replay_count": ("pcie.replays",),
-    }
-)
-# dmon's columns and their units, for a log that lost the row of units; `e` are "aggregated" errors, as nvidia-smi's
-# manual says, which NVML counts over the life of the GPU.
-DMON: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {
-        "pwr": ("power.draw", "W"),
-        "gtemp": ("temperature.gpu", "C"),
-        "temp": ("temperature.gpu", "C"),
-        "mtemp": ("temperature.memory", "C"),
-        "sm": ("utilization.gpu", "%"),
-        "mem": ("utilization.memory", "%"),
-        "enc": ("utilization.encoder", "%"),
-        "dec": ("utilization.decoder", "%"),
-        "jpg": ("utilization.jpeg", "%"),
-        "ofa": ("utilization.ofa", "%"),
-        "mclk": ("clocks.current.memory", "MHz"),
-        "pclk": ("clocks.current.sm", "MHz"),
-        "pviol": ("pviol", "%"),
-        "tviol": ("tviol", "bool"),
-        "fb": ("memory.used", "MB"),
-        "bar1": ("bar1.used", "MB"),
-        "sbecc": ("ecc.errors.corrected.aggregate.total", "errs"),
-        "dbecc": ("ecc.errors.uncorrected.aggregate.total", "errs"),
-        "pci": ("pcie.replays", "errs"),
-        "rxpci": ("pcie.rx", "MB/s"),
-        "txpci": ("pcie.tx", "MB/s"),
-        "smutil": ("smutil", "GPM:%"),
-        "smocc": ("smocc", "GPM:%"),
-    }
-)
-METRICS = MappingProxyType({name: metric for metric, names in FIELDS.items() for name in names})
+# By the name of --query-gpu: the metric; the path below a GPU in the text and in the XML of -q, empty where there is
+# none; dmon's column and its unit, for a log that lost the row of units. Of several rows of -q for a column the first
+# that has a value counts. XML's "max" is the threshold that the text calls shutdown. dmon's aggregated errors are
+# those that NVML counts over the life of the GPU, as nvidia-smi's manual says.
+ROWS = csv_rows(__file__, "fields.csv")
+METRICS = {row["column"]: row["metric"] for row in ROWS if row["metric"]}
+FIELDS = {metric: tuple(name for name, of in METRICS.items() if of == metric) for metric in METRICS.values()}
+DMON = {row["dmon"]: (row["column"], row["dmon_unit"]) for row in ROWS if row["dmon"]}
 PERCENT = 0.01
 # By the suffix of the metric: how much one of a printed unit is; the first where none is printed.
 UNITS: Mapping[str, Mapping[str, float]] = MappingProxyType(

@@ -18,54 +18,11 @@ from numpy.typing import NDArray
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.nvidia_smi.fields import COUNTERS, Column, Log, is_missing
+from perfkit.readers.nvidia_smi.fields import ROWS, Column, Log, is_missing
 from perfkit.readers.nvidia_smi.logs import origin, printed, ticks
 from perfkit.readers.text import CUT, content, utf8
 
 MARGIN = "temperature.slowdown.tlimit"
-# Column of --query-gpu, and its path below a GPU in the text and in the XML, empty where there is none. Of several rows
-# for a column the first that has a value counts. XML's "max" is the threshold that the text calls shutdown.
-NAMES = (
-    ("name", "product name", "product_name"),
-    ("uuid", "gpu uuid", "uuid"),
-    ("utilization.gpu", "utilization/gpu", "utilization/gpu_util"),
-    ("utilization.memory", "utilization/memory", "utilization/memory_util"),
-    ("utilization.encoder", "utilization/encoder", "utilization/encoder_util"),
-    ("utilization.decoder", "utilization/decoder", "utilization/decoder_util"),
-    ("utilization.jpeg", "utilization/jpeg", "utilization/jpeg_util"),
-    ("utilization.ofa", "utilization/ofa", "utilization/ofa_util"),
-    ("fan.speed", "fan speed", "fan_speed"),
-    ("memory.total", "fb memory usage/total", "fb_memory_usage/total"),
-    ("memory.reserved", "fb memory usage/reserved", "fb_memory_usage/reserved"),
-    ("memory.used", "fb memory usage/used", "fb_memory_usage/used"),
-    ("memory.free", "fb memory usage/free", "fb_memory_usage/free"),
-    ("bar1.used", "bar1 memory usage/used", "bar1_memory_usage/used"),
-    ("temperature.gpu", "temperature/gpu current temp", "temperature/gpu_temp"),
-    ("temperature.memory", "temperature/memory current temp", "temperature/memory_temp"),
-    ("temperature.gpu.tlimit", "temperature/gpu t.limit temp", "temperature/gpu_temp_tlimit"),
-    ("temperature.gpu.tlimit", "temperature/gpu current t.limit temp", ""),
-    ("temperature.shutdown", "temperature/gpu shutdown temp", "temperature/gpu_temp_max_threshold"),
-    ("temperature.slowdown", "temperature/gpu slowdown temp", "temperature/gpu_temp_slow_threshold"),
-    ("temperature.max", "temperature/gpu max operating temp", "temperature/gpu_temp_max_gpu_threshold"),
-    (
-        "temperature.slowdown.tlimit",
-        "temperature/gpu slowdown t.limit temp",
-        "temperature/gpu_temp_slow_tlimit_threshold",
-    ),
-    ("power.draw", "power readings/power draw", "power_readings/power_draw"),
-    ("power.draw", "gpu power readings/power draw", "gpu_power_readings/power_draw"),
-    ("power.draw.instant", "gpu power readings/instantaneous power draw", "gpu_power_readings/instant_power_draw"),
-    ("power.draw.average", "gpu power readings/average power draw", "gpu_power_readings/average_power_draw"),
-    ("enforced.power.limit", "power readings/enforced power limit", "power_readings/enforced_power_limit"),
-    ("enforced.power.limit", "gpu power readings/current power limit", "gpu_power_readings/current_power_limit"),
-    ("power.limit", "power readings/power limit", "power_readings/power_limit"),
-    ("clocks.current.sm", "clocks/sm", "clocks/sm_clock"),
-    ("clocks.current.memory", "clocks/memory", "clocks/mem_clock"),
-    ("clocks.max.sm", "max clocks/sm", "max_clocks/sm_clock"),
-    ("pcie.rx", "pci/rx throughput", "pci/rx_util"),
-    ("pcie.tx", "pci/tx throughput", "pci/tx_util"),
-    ("pcie.replays", "pci/replays since reset", "pci/replay_counter"),
-)
 # Words for the reasons that lowered the clock, in the text and in the XML.
 REASONS = (
     ("gpu_idle", "idle"),
@@ -79,34 +36,22 @@ REASONS = (
     ("display_clock_setting", "display clock setting"),
     ("display_clocks_setting", ""),
 )
-COUNTED = (
-    ("sw_power_cap", "sw power capping", "sw_power_cap"),
-    ("hw_power_brake_slowdown", "hw power braking", "hw_power_brake"),
-    ("sw_thermal_slowdown", "sw thermal slowdown", "sw_therm_slowdown"),
-    ("hw_thermal_slowdown", "hw thermal slowdown", "hw_therm_slowdown"),
-    ("sync_boost", "sync boost", "sync_boost"),
-)
 KINDS = ("event", "throttle")  # since driver 535, and before
 TEXT_NAMES = {
-    **{path: column for column, path, _ in NAMES if path},
-    **{f"clocks event reasons counters/{path}": f"{COUNTERS}{reason}" for reason, path, _ in COUNTED},
+    **{row["text"]: row["column"] for row in ROWS if row["text"]},
     **{
-        f"clocks {kind} reasons/{path}": f"clocks_event_reasons.{reason}"
+        f"clocks {kind} reasons/{path}": f"clocks_event_reasons.{name}"
         for kind in KINDS
-        for reason, path in REASONS
+        for name, path in REASONS
         if path
     },
 }
 XML_NAMES = {
-    **{path: column for column, _, path in NAMES if path},
+    **{row["xml"]: row["column"] for row in ROWS if row["xml"]},
     **{
-        f"clocks_event_reasons_counters/clocks_event_reasons_counters_{path}": f"{COUNTERS}{reason}"
-        for reason, _, path in COUNTED
-    },
-    **{
-        f"clocks_{kind}_reasons/clocks_{kind}_reason_{reason}": f"clocks_event_reasons.{reason}"
+        f"clocks_{kind}_reasons/clocks_{kind}_reason_{name}": f"clocks_event_reasons.{name}"
         for kind in KINDS
-        for reason, _ in REASONS
+        for name, _ in REASONS
     },
 }
 TITLE = re.compile(r"=+NVSMI LOG=+")
