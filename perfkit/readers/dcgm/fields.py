@@ -59,17 +59,14 @@ class Field(NamedTuple):
     scale: float = 1.0
 
 
-def _field(row: Mapping[str, str]) -> Field:
-    return Field(
-        int(row["number"] or 0), row["dmon"], tuple(row["names"].split()), row["metric"], float(row["scale"] or 1)
-    )
-
-
 # In fields.csv: where two fields give one metric, the first that was recorded is read. The limit that was asked for
 # (160) is the enforced one unless something lower applies. DCGM divides NVLink's difference in KiB by seconds and by
 # 1000 (ReadAndCacheNvLinkBandwidth in DcgmCacheManager.cpp). Last are the metrics of utkuozdemir/nvidia_gpu_exporter:
 # what `nvidia-smi --query-gpu` says, in base units.
-FIELDS = tuple(_field(row) for row in csv_rows(__file__, "fields.csv"))
+FIELDS = tuple(
+    Field(int(row["number"] or 0), row["dmon"], tuple(row["names"].split()), row["metric"], float(row["scale"] or 1))
+    for row in csv_rows(__file__, "fields.csv")
+)
 METRICS: Mapping[str, Field] = {name: field for field in FIELDS for name in field.names}  # by Prometheus metric
 BY_COLUMN: Mapping[str, Field] = {field.short: field for field in FIELDS if field.short}
 ORDER: Mapping[Field, int] = {field: i for i, field in enumerate(FIELDS)}
