@@ -17,22 +17,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
-from perfkit import store
+from perfkit import discovery, store
 from perfkit.analysis import ranks
 from perfkit.analysis.ranks import Reduction
 from perfkit.cache import opened, shown
-from perfkit.discovery import (
-    RANK,
-    Found,
-    Place,
-    discovered,
-    episodes,
-    not_read,
-    pattern,
-    places,
-    rank_in,
-    unlikely,
-)
 from perfkit.errors import PerfkitError, ReadError
 from perfkit.format import duration
 from perfkit.job import Job, known
@@ -80,7 +68,7 @@ class Run:
         profiles: Iterable[Profile] | Callable[[], Iterable[Profile]],
         notes: Sequence[str] = (),
         job: Job | None = None,
-        files: Sequence[Found] = (),
+        files: Sequence[discovery.Found] = (),
     ) -> None:
         self.job = job or Job()
         self._opened = profiles if callable(profiles) else tuple(profiles)
@@ -172,7 +160,7 @@ class Run:
         rows: list[tuple[object, ...]] = []
         for file in self._files:
             head = reader(file.reader).header(file.path)
-            rank = head.rank if head.rank is not None else rank_in(file.path, RANK)
+            rank = head.rank if head.rank is not None else discovery.rank_in(file.path, discovery.RANK)
             rows.append((shown(file.path), rank, head.world_size, ", ".join(dict.fromkeys(head.gpus))))
         for profile, place in zip(() if rows else self.profiles, () if rows else self._placed[0], strict=True):
             gpus = profile.table("DEVICES")["name"].unique() if "DEVICES" in profile.loaders else ()
@@ -260,7 +248,11 @@ class Run:
         if len(self.profiles) > 1:
             if not self._whole:
                 notes += absent(self.profiles, self._placed[0], self.job)
-            notes += [*once(self._placed[1]), *unlikely(self.profiles, self._placed[0]), *astray(self.profiles)]
+            notes += [
+                *once(self._placed[1]),
+                *discovery.unlikely(self.profiles, self._placed[0]),
+                *astray(self.profiles),
+            ]
             notes += distant(self.profiles)
             readers = [p.reader for p in self.profiles if "SAMPLES" in p.loaders]
             if len(set(readers)) < len(readers):
@@ -294,8 +286,8 @@ class Run:
         return graph_frame(calltree, self.table("CALL_METRICS"))
 
     @cached_property
-    def _placed(self) -> tuple[list[Place], list[str]]:
-        return places(self.profiles)
+    def _placed(self) -> tuple[list[discovery.Place], list[str]]:
+        return discovery.places(self.profiles)
 
     @cached_property
     def _sampled(self) -> tuple[list[pd.DataFrame], list[str]]:
@@ -328,7 +320,7 @@ class Run:
             profile.release(name)
         return TABLES[name].make(devices(joined) if name == "DEVICES" else joined)
 
-    def _part(self, profile: Profile, place: Place, name: str) -> pd.DataFrame:
+    def _part(self, profile: Profile, place: discovery.Place, name: str) -> pd.DataFrame:
         """Return one profile's table with the run's ranks and clock, empty if an earlier reader has that table."""
         holders = ordered(p.reader for p in self.profiles if name in p.loaders)
         if name not in SHARED and profile.reader not in holders[:1]:
@@ -341,7 +333,7 @@ class Run:
         return frame.assign(**changes) if changes else frame
 
 
-def _numbered(place: Place, is_inside: bool, rank: int) -> int:
+def _numbered(place: discovery.Place, is_inside: bool, rank: int) -> int:
     """Return the rank of the run for a rank inside a file."""
     return rank + place.shift if is_inside else place.first
 
@@ -387,8 +379,8 @@ def load(
     if beside and is_store(beside):
         stored, notes = store.opened(beside)
         return Run(stored, notes, known(job, beside))
-    ranked = pattern(rank_regex)
-    files, notes = discovered([beside] if beside else [Path(p) for p in path])  # type: ignore[union-attr]
+    ranked = discovery.pattern(rank_regex)
+    files, notes = discovery.discovered([beside] if beside else [Path(p) for p in path])  # type: ignore[union-attr]
     given = {file.path for file in files if file.is_given}
 
     def profiles() -> list[Profile]:
@@ -400,14 +392,14 @@ def load(
     return Run(profiles(), notes, known(job, beside))
 
 
-def _opened(files: list[Found], notes: list[str], ranked: re.Pattern[str] | None = None) -> list[Profile]:
+def _opened(files: list[discovery.Found], notes: list[str], ranked: re.Pattern[str] | None = None) -> list[Profile]:
     """Open profiles; of one of a folder that cannot be read, or not by every reader that claims it, there is a note."""
     profiles: list[Profile] = []
-    refused: dict[Path, tuple[Found, ReadError]] = {}
+    refused: dict[Path, tuple[discovery.Found, ReadError]] = {}
     for file in files:
         try:
             profile = opened(file.path, file.reader)
-            rank = rank_in(file.path, ranked) if profile.rank is None else profile.rank
+            rank = discovery.rank_in(file.path, ranked) if profile.rank is None else profile.rank
             profiles.append(replace(profile, rank=rank))
         except ReadError as e:
             refused.setdefault(file.path, (file, e))
@@ -418,7 +410,7 @@ def _opened(files: list[Found], notes: list[str], ranked: re.Pattern[str] | None
         elif file.is_given or not read:
             raise error
         else:
-            notes.append(not_read(path, error))
+            notes.append(discovery.not_read(path, error))
     return profiles
 
 
@@ -431,7 +423,7 @@ def shifts(profiles: Sequence[Profile]) -> list[int]:
     starts_of = zeros(profiles)
     spans = [profile.span or (0, 0) for profile in profiles]
     shifted = [spans[i][0] - starts_of[i] if i in starts_of else 0 for i in range(len(profiles))]
-    first_of = episodes(profiles)
+    first_of = discovery.episodes(profiles)
     if not first_of or len({profile.reader for profile in profiles}) > 1:
         return shifted
     of_clock = {i: starts_of[first_of.get(i, i)] for i in starts_of}

@@ -23,17 +23,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from perfkit.analysis.causes import (
-    COPY_CALL,
-    DATA_LOADING,
-    THREAD,
-    covered_by,
-    is_launch,
-    longest,
-    on_one_axis,
-    placed,
-    where,
-)
+from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.intervals import Int, Window
 from perfkit.schema import Column, Table
@@ -100,20 +90,20 @@ def detect(
     functions = RANGES.check(ranges), PYTHON_CALLS.check(python_calls)
     saving = _named(functions, lambda name: SAVING.search(name) and not RECOMPUTING.search(name))
     # At least half of a span that saves lies in one pause of its rank.
-    (first, last), (begin, finish) = on_one_axis([saving, pauses], ["rank"])
-    most = longest(placed(begin, finish), first, last)
+    (first, last), (begin, finish) = causes.on_one_axis([saving, pauses], ["rank"])
+    most = causes.longest(causes.placed(begin, finish), first, last)
     inside = np.minimum(finish[most], last) - np.maximum(begin[most], first)
     saving = saving[np.asarray((most >= 0) & (2 * inside >= last - first))]
     writing = _launching(_named([OS_CALLS.check(os_calls)], WRITING.match), API_CALLS.check(api_calls))
-    others = _named(functions, lambda name: DATA_LOADING.search(name) or EVALUATING.search(name))
+    others = _named(functions, lambda name: causes.DATA_LOADING.search(name) or EVALUATING.search(name))
     pauses = pauses.assign(
         bytes=_bytes(COPIES.check(copies), pauses),
-        named_ns=covered_by(pauses, saving),
-        written_ns=covered_by(pauses, writing),
+        named_ns=causes.covered_by(pauses, saving),
+        written_ns=causes.covered_by(pauses, writing),
         step=_steps(steps, pauses),
     )
     dur = pauses["dur_ns"].to_numpy()
-    free = 2 * covered_by(pauses, others) < dur
+    free = 2 * causes.covered_by(pauses, others) < dur
     by_name, by_file = (2 * pauses[column].to_numpy() >= dur for column in ("named_ns", "written_ns"))
     witness = np.select([by_name, by_file & free, free & _alike(pauses, copies, steps)], range(len(WITNESSES)), -1)
     by_rank = {rank: rows.sort_values("dur_ns", ascending=False) for rank, rows in saving.groupby("rank")}
@@ -127,23 +117,25 @@ def detect(
 
 def _named(frames: Iterable[pd.DataFrame], fulfils: Callable[[str], object]) -> pd.DataFrame:
     """Return the rows whose name fulfils a condition."""
-    found = [frame[where(frame["name"], fulfils)] for frame in frames]
-    return pd.concat([rows[[*THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"}) for rows in found])
+    found = [frame[causes.where(frame["name"], fulfils)] for frame in frames]
+    return pd.concat(
+        [rows[[*causes.THREAD, "start_ns", "dur_ns", "name"]].astype({"name": "string"}) for rows in found]
+    )
 
 
 def _launching(spans: pd.DataFrame, api_calls: pd.DataFrame) -> pd.DataFrame:
     """Return the spans of threads that launch kernels; of all where none is known."""
     if spans.empty:
         return spans
-    kernel = where(api_calls["name"], lambda name: is_launch(name) and not COPY_CALL.match(name))
-    threads = api_calls.loc[kernel, THREAD].drop_duplicates()
-    return spans.merge(threads, on=THREAD) if len(threads) else spans
+    kernel = causes.where(api_calls["name"], lambda name: causes.is_launch(name) and not causes.COPY_CALL.match(name))
+    threads = api_calls.loc[kernel, causes.THREAD].drop_duplicates()
+    return spans.merge(threads, on=causes.THREAD) if len(threads) else spans
 
 
 def _bytes(copies: pd.DataFrame, pauses: pd.DataFrame) -> Int:
     """Return the bytes of the copies to the host that run in each pause; of several pauses the last has the copy."""
     to_host = copies[copies["direction"] == "D2H"]
-    (start, end), (first, last) = on_one_axis([to_host, pauses], ["rank", "gpu"])
+    (start, end), (first, last) = causes.on_one_axis([to_host, pauses], ["rank", "gpu"])
     place = np.searchsorted(first, end, side="left") - 1
     inside = (place >= 0) & (start < np.append(last, 0)[place])
     return np.bincount(place[inside], to_host["bytes"].to_numpy()[inside], len(pauses)).astype(np.int64)

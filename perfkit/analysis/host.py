@@ -36,17 +36,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from perfkit.analysis.causes import (
-    DATA_LOADING,
-    KERNEL_WAIT_NS,
-    Axis,
-    covered_by,
-    is_graph_launch,
-    numbered_together,
-    on_one_axis,
-    started_by,
-    where,
-)
+from perfkit.analysis import causes
 from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, in_unit, numbered, ranked, totals
 from perfkit.analysis.intervals import Int, Window, bounds, cut, devices, total, union
@@ -135,7 +125,7 @@ def synchronisations(api_calls: pd.DataFrame, *, window: Window | None = None) -
     inside = cut(API_CALLS.check(api_calls), window)
     threads, thread = numbered(inside, keys[:3])
     first, last = extent([inside], [thread], len(threads), window, own=True)
-    blocking = where(inside["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
+    blocking = causes.where(inside["name"], lambda name: _BLOCKING.fullmatch(_VARIANT.sub("", name)))
     waits = inside[blocking]
     names, group = numbered(waits, keys)
     figures = in_unit(grouped(waits["dur_ns"].to_numpy(), group, len(names)), "ns")
@@ -155,15 +145,15 @@ def input_wait(ranges: pd.DataFrame, steps: pd.DataFrame, copies: pd.DataFrame |
     `copies` also `input_bytes` int64: what the rank's copies from the CPU to its GPUs move that start in the step. Over
     dur_ns it is the rate at which the loader delivers; files may hold fewer bytes, since images are compressed there.
     """
-    spans = _of_one_thread(ranges[where(RANGES.check(ranges)["name"], DATA_LOADING.search)])
+    spans = _of_one_thread(ranges[causes.where(RANGES.check(ranges)["name"], causes.DATA_LOADING.search)])
     table = STEPS.check(steps)[["rank", "step", "start_ns", "dur_ns"]].reset_index(drop=True)
-    wait, unrecorded = covered_by(table, spans), ~table["rank"].isin(spans["rank"]).to_numpy()
+    wait, unrecorded = causes.covered_by(table, spans), ~table["rank"].isin(spans["rank"]).to_numpy()
     table["wait_ns"] = pd.arrays.IntegerArray(wait, unrecorded)
     length = table["dur_ns"].to_numpy()
     table["wait_frac"] = np.divide(wait, length, out=np.full(len(table), np.nan), where=~unrecorded & (length > 0))
     if copies is not None:
         sent = COPIES.check(copies)[copies["direction"] == "H2D"]
-        (first, last), (at, _) = on_one_axis([table, sent[["rank", "start_ns"]].assign(dur_ns=0)], ["rank"])
+        (first, last), (at, _) = causes.on_one_axis([table, sent[["rank", "start_ns"]].assign(dur_ns=0)], ["rank"])
         order = np.argsort(at, kind="stable")
         before = np.r_[0, np.cumsum(sent["bytes"].to_numpy()[order])]
         table["input_bytes"] = np.diff(before[np.searchsorted(at[order], [first, last])], axis=0)[0]
@@ -189,9 +179,9 @@ def recorded(
     the rank's devices of the gaps of at least 30 us that an operation of a graph ends whose launch call had returned
     before they began. Source: AMD-AGI/TraceLens, issue 728: 26 % idle on a GPU that was active for 99 %.
     """
-    calls = api_calls[where(API_CALLS.check(api_calls)["name"], is_graph_launch)]
+    calls = api_calls[causes.where(API_CALLS.check(api_calls)["name"], causes.is_graph_launch)]
     frames = [KERNELS.check(kernels), COPIES.check(copies)]
-    rows = [started_by(frame, calls) for frame in frames]
+    rows = [causes.started_by(frame, calls) for frame in frames]
     empty = np.ones(len(calls) + 1, bool)  # the last for operations of no graph
     for row in rows:
         empty[row] = False
@@ -199,7 +189,7 @@ def recorded(
     table = launches.groupby("rank").agg(launch_count=("empty", "size"), empty_count=("empty", "sum")).astype("int64")
     inside = pd.Series(dtype="int64")
     if not empty[:-1].all():
-        gaps = idle_gaps(kernels, copies, API_CALLS.empty(), at_least_ns=KERNEL_WAIT_NS, window=window)
+        gaps = idle_gaps(kernels, copies, API_CALLS.empty(), at_least_ns=causes.KERNEL_WAIT_NS, window=window)
         inside = _inside(gaps, frames, rows, (calls["start_ns"] + calls["dur_ns"]).to_numpy())
     table["idle_ns"] = inside.reindex(table.index, fill_value=0)
     return table.reset_index()
@@ -224,7 +214,7 @@ def latency(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Window | 
     The rows are in the order of `kernels`; a window selects kernels that start in it and cuts none. delay_ns is below 0
     only if the clocks of host and device disagree.
     """
-    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
+    call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
     inside = True if window is None else kernels["start_ns"].between(*bounds(window), inclusive="left")
     row = np.flatnonzero((call >= 0) & inside)
     call = call[row]
@@ -274,8 +264,8 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
     (int64, up to the next row's time), complete (False for all of a stream whose depth is ever negative: not to be
     plotted). Source: Holistic Trace Analysis, ``get_queue_length_time_series``; `complete` and graphs are our own.
     """
-    call = started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
-    (stream,) = numbered_together([kernels], STREAM_KEYS)
+    call = causes.started_by(KERNELS.check(kernels), API_CALLS.check(api_calls))
+    (stream,) = causes.numbered_together([kernels], STREAM_KEYS)
     device = devices(kernels)[1][0]
     again = pd.Index(device * (int(call.max(initial=0)) + 1) + call).duplicated()
     leading = np.flatnonzero((call < 0) | ~again)  # the first of its launch on its device, or without a call
@@ -293,7 +283,7 @@ def queue_depth(kernels: pd.DataFrame, api_calls: pd.DataFrame, *, window: Windo
 
 def _running(stream: Int, time: Int, step: Int) -> tuple[Int, Int, Int]:
     """Return stream, time and running sum of the steps at each time at which a stream has steps."""
-    position = Axis.over(int(stream.max(initial=-1)) + 1, time).at(stream, time)
+    position = causes.Axis.over(int(stream.max(initial=-1)) + 1, time).at(stream, time)
     order = np.argsort(position, kind="stable")
     position, stream, depth = position[order], stream[order], np.cumsum(step[order])
     begin = np.searchsorted(stream, np.arange(int(stream.max(initial=-1)) + 1))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
 from perfkit.analysis.intervals import cut
+from perfkit.diagnosis import timeline
 from perfkit.diagnosis.evidence import advice, commands
 from perfkit.diagnosis.finding import CONFIDENCES, HORIZONS, Figure, Finding, kept
 from perfkit.diagnosis.gpus import slow, spread, waiting
@@ -29,15 +30,6 @@ from perfkit.diagnosis.machine import growing
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.speed import lowered
 from perfkit.diagnosis.system import matrix_frac, while_running
-from perfkit.diagnosis.timeline import (
-    KERNEL_TIMES,
-    detected,
-    doubted,
-    idle_gaps,
-    idle_parts,
-    impossible_durations,
-    too_few,
-)
 from perfkit.diagnosis.warming import FIRST_PASS, IN_WARM_UP, ONCE, warming
 from perfkit.errors import PerfkitError
 from perfkit.format import number, percent
@@ -55,14 +47,14 @@ Check = Callable[[Selection, Known, Finding], str]
 def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
     """Idle time in the first, slow steps is paid once, and a recording without repeats may be a first step."""
     kernels = cut(view.all_kernels, view.window)
-    if len(kernels) >= MANY and detected(view).empty:
+    if len(kernels) >= MANY and timeline.detected(view).empty:
         times = kernels.groupby(["rank", "gpu", "full_name"], observed=True).size()
         if times.mean() < ONCE:
             return FIRST_PASS
-    gaps = idle_gaps(view)
+    gaps = timeline.idle_gaps(view)
     if gaps is None:
         return ""
-    parts = idle_parts(gaps)
+    parts = timeline.idle_parts(gaps)
     of_finding = parts[[*OF_LAUNCHES.get(finding.rule, {finding.rule.removeprefix("idle_")} & {*parts})]].sum(axis=1)
     total = of_finding.sum()
     share = float(of_finding[_in_warm_up(view)].sum() / total) if total else 0.0
@@ -72,7 +64,7 @@ def _warming_up(view: Selection, _: Known, finding: Finding) -> str:
 @kept
 def _in_warm_up(view: Selection) -> pd.Series:
     """Return which gaps begin in a step that is not steady, by their row."""
-    gaps, steps = idle_gaps(view), detected(view)
+    gaps, steps = timeline.idle_gaps(view), timeline.detected(view)
     assert gaps is not None
     early = steps[~steps["steady"] & (steps["step"] < steps.groupby("rank")["step"].transform("max"))]
     found: NDArray[np.bool_] = np.zeros(len(gaps), bool)
@@ -213,13 +205,13 @@ def weighed(view: Selection, known: Known, finding: Finding) -> Finding:
     """Return a finding with its confidence, what speaks against it, advice for this run, and what to measure next."""
     rule = rules()[finding.rule]
     # No finding can rest on the times of kernels where these contradict each other.
-    why = impossible_durations(view)
-    impossible = [why] if why and any(f.source.startswith(KERNEL_TIMES) for f in finding.evidence) else []
-    impossible += [few] if (few := too_few(view)) else []
+    why = timeline.impossible_durations(view)
+    impossible = [why] if why and any(f.source.startswith(timeline.KERNEL_TIMES) for f in finding.evidence) else []
+    impossible += [few] if (few := timeline.too_few(view)) else []
     against = (*impossible, *filter(None, (CHECKS[check](view, known, finding) for check in rule.against)))
     is_indirect = bool(rule.indirect) or _uncounted(known, finding)
     level = "low" if impossible else CONFIDENCES[min(is_indirect + len(against), len(CONFIDENCES) - 1)]
-    evidence = tuple(doubted(view, {figure.id: figure for figure in finding.evidence}).values())
+    evidence = tuple(timeline.doubted(view, {figure.id: figure for figure in finding.evidence}).values())
     steps = advice(view, rule.advice)
     for horizon, first in finding.advice.items():
         steps[horizon] = (*first, *steps.get(horizon, ()))

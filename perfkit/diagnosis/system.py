@@ -19,19 +19,11 @@ import pandas as pd
 from perfkit.analysis import causes
 from perfkit.analysis import kernels as analysis_kernels
 from perfkit.analysis.intervals import cut
+from perfkit.diagnosis import timeline
 from perfkit.diagnosis.finding import Figure, Finding, Gain, kept, removing, severity
 from perfkit.diagnosis.framework import formats
 from perfkit.diagnosis.rules import rules, tell
-from perfkit.diagnosis.timeline import (
-    breakdown,
-    busy,
-    extremes,
-    idle_gaps,
-    idle_parts,
-    idle_shares,
-    span_ns,
-    unrecorded,
-)
+from perfkit.diagnosis.timeline import busy
 from perfkit.format import duration, percent, printable
 from perfkit.selection import Selection
 
@@ -74,7 +66,7 @@ def _idle(
     idle = figures.get("idle_frac")
     if idle is None or idle.value < NOTABLE:
         return
-    found = idle_gaps(view)
+    found = timeline.idle_gaps(view)
     if found is None:
         why = causes.determinable(view.all_kernels, view.copies, view.api_calls).why
         rest = idle.value - told.get("idle", 0.0)
@@ -83,7 +75,7 @@ def _idle(
             yield _finding("idle", title, (idle,), f"The recording does not show the cause: {why}", rest, idle.value)
         return
     recurring = idle.value - sum(once.values())
-    for cause, part in idle_parts(found).items():
+    for cause, part in timeline.idle_parts(found).items():
         share = figures[f"idle_{cause}_frac"]
         covered, loaded = (shares.get(str(cause), 0.0) for shares in (told, once))
         rest = share.value - covered - loaded
@@ -110,7 +102,7 @@ def _who(view: Selection, cause: str, rest: float) -> str:
     gpus, keeps = busy(view), CAUSES[cause]
     if len(gpus) < 2:
         return f"{keeps} the GPU idle {percent(rest)} of the time"
-    (least_of, least), (most_of, most) = extremes(gpus, idle_shares(view, cause))
+    (least_of, least), (most_of, most) = timeline.extremes(gpus, timeline.idle_shares(view, cause))
     if most - least < NOTABLE:
         reach = " to ".join(dict.fromkeys((percent(least), percent(most))))
         return f"{keeps} each of {len(gpus)} GPUs idle {reach} of the time"
@@ -166,9 +158,9 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
     computing = figures.get("computation_frac")
     if computing is None or computing.value < COMPUTING:
         return
-    title, parts = f"The GPU computes {computing.text} of the time", breakdown(view)
+    title, parts = f"The GPU computes {computing.text} of the time", timeline.breakdown(view)
     if len(parts) > 1:
-        (_, least), (_, most) = extremes(parts, parts["computation_ns"] / parts["span_ns"])
+        (_, least), (_, most) = timeline.extremes(parts, parts["computation_ns"] / parts["span_ns"])
         title = f"{len(parts)} GPUs compute {percent(least)} to {percent(most)} of the time"
     reason = "best case: only the computation remains; saving more needs faster kernels"
     edge = figures["idle_edge_frac"].value if "idle_edge_frac" in figures else 0.0  # a GPU may have no work yet
@@ -179,7 +171,7 @@ def _computation(view: Selection, figures: dict[str, Figure]) -> Iterator[Findin
 
 def throughput_findings(view: Selection, known: Mapping[str, Figure]) -> Iterator[Finding]:
     """Yield what the kernels leave unused or exhaust."""
-    if "kernel_busy_frac" not in known or unrecorded(view):
+    if "kernel_busy_frac" not in known or timeline.unrecorded(view):
         return
     yield from _tensor_cores(view, known)
     yield from _bandwidth(known)
@@ -204,7 +196,7 @@ def _tensor_cores(view: Selection, known: Mapping[str, Figure]) -> Iterator[Find
     """Matrix work on CUDA cores, by the names of the kernels or the samples of the tensor pipe."""
     total, without = matrix(view)
     by_format = formats(view)
-    pipe, span = while_running(known, "tensor_active_frac"), span_ns(view)
+    pipe, span = while_running(known, "tensor_active_frac"), timeline.span_ns(view)
     idle_pipe = pipe is not None and pipe < IDLE_PIPE
     # Samples of an idle pipe say it only where the names do not say that tensor cores are used: a kernel that waits for
     # memory leaves its pipe idle too.

@@ -18,17 +18,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import groupby, pairwise
 
-from perfkit.names.parsing import (
-    Part,
-    base,
-    canonical,
-    is_filler,
-    is_library,
-    library_of,
-    path,
-    qualified,
-    template_names,
-)
+from perfkit.names import parsing
 from perfkit.names.parsing import split as parsing_split
 
 LONGEST = 80
@@ -251,7 +241,7 @@ def split(full_name: str) -> str:
 
 def operation(full_name: str) -> str:
     """Return the collective, the direction of a convolution or pass, the fused operators, or the functor."""
-    name, does = base(full_name), functor(full_name)
+    name, does = parsing.base(full_name), functor(full_name)
     sources: tuple[Callable[[], str], ...] = (
         lambda: _group(_COLLECTIVE, name),
         lambda: _group(_FUSED, name).rstrip("0123456789").strip("_"),
@@ -263,7 +253,7 @@ def operation(full_name: str) -> str:
 
 def beginning(full_name: str) -> str:
     """Return as much of the name as states properties: its beginning, which holds the outer arguments."""
-    return canonical(full_name[:_LONGEST_NAME])
+    return parsing.canonical(full_name[:_LONGEST_NAME])
 
 
 def first_match(ordered: Rules, text: str) -> str:
@@ -286,9 +276,9 @@ def family(full_name: str) -> str:
     >>> family("ampere_sgemm_32x32_sliced1x4_tn"), family("ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     ('gemm', 'communication')
     """
-    if _NCCL.search(base(full_name)):
+    if _NCCL.search(parsing.base(full_name)):
         return "communication"
-    name = "::".join(part.name for part in qualified(full_name))[:_REACH]
+    name = "::".join(part.name for part in parsing.qualified(full_name))[:_REACH]
     text = f"{name} {functor(full_name)[:_REACH]}".rstrip()
     return next((kind for kind, pattern in _COMPILED_FAMILIES if pattern.search(text)), "other")
 
@@ -309,7 +299,7 @@ def short(full_name: str) -> str:
     mark = " #" + blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
     forms = [_written_out(full_name, _Detail(scoped, params=False)) for scoped in (True, False)]
     if does := functor(full_name):
-        *scopes, last = qualified(full_name)
+        *scopes, last = parsing.qualified(full_name)
         called = f"{scopes[-1].name}::{last.name}" if scopes and last.name in HOLLOW else last.name
         forms.insert(len(forms) if last.args else 0, f"{called}[{does}]")
     return next((form for form in forms if len(form) <= _HASHED), forms[-1][: _HASHED - 1] + "…") + mark
@@ -317,25 +307,25 @@ def short(full_name: str) -> str:
 
 def compact(full_name: str) -> str:
     """Return the kernel's name without the parts that never tell two kernels apart."""
-    last = qualified(full_name)[-1]
+    last = parsing.qualified(full_name)[-1]
     tail = "" if last.args or last.params is not None else last.tail  # arguments of a mangled name
     return _written_out(full_name, _Detail()) + tail
 
 
 def functor(full_name: str) -> str:
     """Return the template argument that says what a generic kernel does, or the empty string."""
-    last = qualified(full_name)[-1]
+    last = parsing.qualified(full_name)[-1]
     if last.name not in HOLLOW and not _GENERIC.search(last.name):
         return ""
     if not last.args:
-        return next((name for name in template_names(last.tail) if name not in HOLLOW), "")
+        return next((name for name in parsing.template_names(last.tail) if name not in HOLLOW), "")
     argument = next((arg for arg in last.args if not _says_nothing(arg)), "")
     for _ in range(_DEEPEST):
-        wrapper = next((part for part in path(argument) if part.name in _WRAPPERS), None)
+        wrapper = next((part for part in parsing.path(argument) if part.name in _WRAPPERS), None)
         if wrapper is None or len(wrapper.args) <= _WRAPPERS[wrapper.name]:
             break
         argument = wrapper.args[_WRAPPERS[wrapper.name]]
-    return _rendered(path(argument), _Detail(), library=False, depth=1) if argument else ""
+    return _rendered(parsing.path(argument), _Detail(), library=False, depth=1) if argument else ""
 
 
 def _says_nothing(argument: str) -> bool:
@@ -346,19 +336,22 @@ def _says_nothing(argument: str) -> bool:
 
 def _written_out(full_name: str, detail: _Detail) -> str:
     """Write a kernel's name; CUTLASS's ``Kernel<operation>`` as its operation."""
-    parts = qualified(full_name)
+    parts = parsing.qualified(full_name)
     last = parts[-1]
     if last.name in HOLLOW and len(last.args) == 1 and last.args[0].startswith("cutlass_") and "<" not in last.args[0]:
         return last.args[0]
-    library = library_of(full_name)
+    library = parsing.library_of(full_name)
     if library == "PyTorch" and _GENERIC.search(last.name):
-        parts = (*parts[:-1], replace(last, args=tuple(arg for arg in last.args if path(arg)[-1].name not in _IMPLIED)))
+        parts = (
+            *parts[:-1],
+            replace(last, args=tuple(arg for arg in last.args if parsing.path(arg)[-1].name not in _IMPLIED)),
+        )
     return _rendered(parts, detail, bool(library), depth=0)
 
 
-def _rendered(parts: tuple[Part, ...], detail: _Detail, library: bool, depth: int) -> str:
+def _rendered(parts: tuple[parsing.Part, ...], detail: _Detail, library: bool, depth: int) -> str:
     """Write the parts of a name; of a library without filler namespaces and parameter lists."""
-    library = library or is_library(parts[0].name)
+    library = library or parsing.is_library(parts[0].name)
     if library:
         detail = replace(detail, params=False)
     steps: list[str] = []
@@ -370,12 +363,12 @@ def _rendered(parts: tuple[Part, ...], detail: _Detail, library: bool, depth: in
     return "::".join(steps)
 
 
-def _leading_scopes(parts: tuple[Part, ...], library: bool, detail: _Detail) -> int:
+def _leading_scopes(parts: tuple[parsing.Part, ...], library: bool, detail: _Detail) -> int:
     """Return how many namespaces at the start are left out: a library's fillers, or all."""
     count = 0
     for scope, following in pairwise(parts):
         plain = not scope.args and scope.params is None and not following.name.startswith("{lambda(")
-        if not plain or (detail.scopes and not (library and is_filler(scope.name))):
+        if not plain or (detail.scopes and not (library and parsing.is_filler(scope.name))):
             break
         count += 1
     return count
@@ -389,7 +382,7 @@ def _with_lambda(scope: str, found: re.Match[str], detail: _Detail, depth: int) 
     return f"{scope}{joint}{number}" + (f"({_listed(params, detail, depth)})" if params else "")
 
 
-def _part(part: Part, detail: _Detail, depth: int) -> str:
+def _part(part: parsing.Part, detail: _Detail, depth: int) -> str:
     args = [_argument(arg, detail, depth + 1) for arg in part.args]
     text = part.name + (f"<{', '.join(args)}>" if args else "")
     if part.params is None:
@@ -412,7 +405,7 @@ def _argument(text: str, detail: _Detail, depth: int) -> str:
         return number.group(1)
     if text in ("true", "false"):
         return str(int(text == "true"))
-    return text if depth > _DEEPEST else _rendered(path(text), detail, library=False, depth=depth)
+    return text if depth > _DEEPEST else _rendered(parsing.path(text), detail, library=False, depth=depth)
 
 
 def _listed(params: str, detail: _Detail, depth: int) -> str:

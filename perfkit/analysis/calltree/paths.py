@@ -15,20 +15,8 @@ import numpy as np
 import pandas as pd
 
 from perfkit import names
-from perfkit.analysis.calltree.totals import (
-    PYTHON,
-    Floats,
-    called,
-    described,
-    measured,
-    nearest,
-    of_kind,
-    parents,
-    recorded,
-    rows_of,
-    text,
-    within,
-)
+from perfkit.analysis.calltree import totals
+from perfkit.analysis.calltree.totals import text
 from perfkit.analysis.causes import where
 from perfkit.analysis.grouping import numbered
 from perfkit.analysis.intervals import Int
@@ -133,10 +121,10 @@ def hot_path(
     """
     if not 0 <= at_least <= 1:
         raise ValueError(f"at_least: {at_least} is not within 0 to 1")
-    values = measured(calltree, call_metrics, metric)
+    values = totals.measured(calltree, call_metrics, metric)
     value = np.full(len(calltree), np.nan)
     value[values.row] = values.inclusive
-    parent = parents(calltree)
+    parent = totals.parents(calltree)
     root = _root(calltree, value, entry)
     rows = np.array(list(_down(root, value, _largest_child(parent, value), at_least)), np.int64)
     table = calltree.iloc[rows][["rank", "depth", "node", "kind", "name", "file", "line", "module"]]
@@ -145,7 +133,7 @@ def hot_path(
     )
 
 
-def _root(calltree: pd.DataFrame, value: Floats, entry: str) -> int:
+def _root(calltree: pd.DataFrame, value: totals.Floats, entry: str) -> int:
     """Return the row of the root with the largest value; -1 where none has one above 0."""
     roots = calltree["parent"].isna().to_numpy()
     if entry and len(calltree):
@@ -157,7 +145,7 @@ def _root(calltree: pd.DataFrame, value: Floats, entry: str) -> int:
     return int(candidates[np.argmax(value[candidates])]) if len(candidates) else -1
 
 
-def _largest_child(parent: Int, value: Floats) -> Int:
+def _largest_child(parent: Int, value: totals.Floats) -> Int:
     """Return the row of the child with the largest value of each context, the first of equals; -1 for none."""
     rows = np.flatnonzero((parent >= 0) & ~np.isnan(value))[::-1]
     most = np.full(len(parent), -np.inf)
@@ -168,7 +156,7 @@ def _largest_child(parent: Int, value: Floats) -> Int:
     return largest
 
 
-def _down(row: int, value: Floats, largest: Int, at_least: float) -> Iterator[int]:
+def _down(row: int, value: totals.Floats, largest: Int, at_least: float) -> Iterator[int]:
     while row >= 0:
         yield row
         child = int(largest[row])
@@ -180,21 +168,21 @@ def mpi_calls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, *, metric: str
 
     A call inside another one counts for the outer one, so that the shares add up; MPI_Send and PMPI_Send are one.
     """
-    values = measured(calltree, call_metrics, metric)
+    values = totals.measured(calltree, call_metrics, metric)
     inclusive = np.zeros(len(calltree))
     inclusive[values.row] = np.nan_to_num(values.inclusive)
-    parent = parents(calltree)
+    parent = totals.parents(calltree)
     total = inclusive[parent < 0].sum()
     column = calltree["name"]
-    calls = of_kind(calltree, "function") & where(column, MPI.match)
-    outer = np.flatnonzero(calls & (np.append(nearest(parent, calls), -1)[parent] < 0) & (inclusive > 0))
+    calls = totals.of_kind(calltree, "function") & where(column, MPI.match)
+    outer = np.flatnonzero(calls & (np.append(totals.nearest(parent, calls), -1)[parent] < 0) & (inclusive > 0))
     outer = outer[np.argsort(-inclusive[outer], kind="stable")]
-    place = nearest(parent, of_kind(calltree, "line", "loop"))[outer]
-    name = [called(str(text)).removeprefix("P").removeprefix("p") for text in column.iloc[outer]]
+    place = totals.nearest(parent, totals.of_kind(calltree, "line", "loop"))[outer]
+    name = [totals.called(str(text)).removeprefix("P").removeprefix("p") for text in column.iloc[outer]]
     table = pd.DataFrame(
         {"name": name, "inclusive": inclusive[outer], "share_frac": inclusive[outer] / (total or np.nan)}
     )
-    table = table.assign(path=described(calltree, parent, outer, name), at=text(column, place))
+    table = table.assign(path=totals.described(calltree, parent, outer, name), at=text(column, place))
     sums = table.groupby("name", as_index=False)[["inclusive", "share_frac"]].sum()
     longest = table.drop_duplicates("name")[["name", "path", "at"]]
     made = MPI_CALLS.make(sums.merge(longest, on="name"))
@@ -210,8 +198,8 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     NA without one.
     """
     CALLTREE.check(calltree)
-    metrics = recorded(CALL_METRICS.check(call_metrics))
-    parent = parents(calltree)
+    metrics = totals.recorded(CALL_METRICS.check(call_metrics))
+    parent = totals.parents(calltree)
     # Contexts of kernels: what is below placeholders, and placeholders that have not one kernel.
     holds = where(calltree["name"], KERNEL.__eq__)
     below = np.flatnonzero(np.append(holds, False)[parent])
@@ -228,14 +216,14 @@ def launched(calltree: pd.DataFrame, call_metrics: pd.DataFrame) -> pd.DataFrame
     table = table.reset_index(drop=True).assign(row=contexts.row)
     table["total_ns"] = amounts.get(TIME, unknown) * 1e9
     table["launch_count"] = amounts.get(LAUNCHES, unknown)
-    owner = within(calltree, parent)
+    owner = totals.within(calltree, parent)
     python = _python(calltree, parent, owner, contexts.placeholder)
     return table.assign(site=_sites(calltree, parent, contexts.placeholder), **python)
 
 
-def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sites: Found) -> Floats:
+def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sites: Found) -> totals.Floats:
     """Return a metric's value of each kernel, 0 where none was stored."""
-    values = measured(calltree, call_metrics, metric)
+    values = totals.measured(calltree, call_metrics, metric)
     inclusive, alone = np.zeros((2, len(calltree)))
     inclusive[values.row] = np.nan_to_num(values.inclusive)
     alone[values.row] = np.nan_to_num(values.exclusive)
@@ -247,9 +235,9 @@ def _amount(calltree: pd.DataFrame, call_metrics: pd.DataFrame, metric: str, sit
 def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict[str, pd.Series]:
     """Return file, line and function of the nearest line of Python at or above each row of `start`."""
     module, file = calltree["module"], calltree["file"]
-    frame, script = where(module, PYTHON.__eq__), where(file, lambda name: name.endswith(".py"))
-    line = of_kind(calltree, "line") & (script | np.append(frame, False)[owner])
-    at = nearest(parent, line)[start]
+    frame, script = where(module, totals.PYTHON.__eq__), where(file, lambda name: name.endswith(".py"))
+    line = totals.of_kind(calltree, "line") & (script | np.append(frame, False)[owner])
+    at = totals.nearest(parent, line)[start]
     function = np.where(at >= 0, np.append(owner, -1)[at], -1)
     function[~np.append(frame, False)[function]] = -1
     return {
@@ -262,13 +250,13 @@ def _python(calltree: pd.DataFrame, parent: Int, owner: Int, start: Int) -> dict
 def _sites(calltree: pd.DataFrame, parent: Int, start: Int) -> pd.Series:
     """Return what launched, for each row of `start`."""
     column = calltree["name"]
-    host = of_kind(calltree, "function") & ~where(calltree["module"], PYTHON.__eq__)
+    host = totals.of_kind(calltree, "function") & ~where(calltree["module"], totals.PYTHON.__eq__)
     operator = host & where(column, lambda name: name.startswith(OPERATOR))
     other = host & ~where(column, _LAUNCHING.match)
-    at = nearest(parent, operator)[start]
-    at = np.where(at >= 0, at, nearest(parent, other)[start])
+    at = totals.nearest(parent, operator)[start]
+    at = np.where(at >= 0, at, totals.nearest(parent, other)[start])
     site = text(column, at)
-    return site.map({name: _STEP.sub("", called(name)) for name in site.dropna().unique()}).astype("string")
+    return site.map({name: _STEP.sub("", totals.called(name)) for name in site.dropna().unique()}).astype("string")
 
 
 def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -287,13 +275,13 @@ def kernels(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd.DataF
     table["family"] = [names.family(name) for name in table.index]
     table["mean_ns"] = table["total_ns"] / table["launch_count"].where(table["launch_count"] > 0)
     table["share_frac"] = table["total_ns"] / (table["total_ns"].sum() or np.nan)
-    parent = parents(calltree)
+    parent = totals.parents(calltree)
     every = _waiting(calltree, parent, sites, STALLS.empty() if stalls is None else STALLS.check(stalls))
     largest = every[every["place"].eq(1).fillna(False) & every["value"].gt(0)].set_index("full_name")
     named = largest.rename(columns={"reason": "main_stall", "share_frac": "main_stall_frac"})
     table = table.join(named[["main_stall", "main_stall_frac"]].astype({"main_stall": "string"}))
     site = _with_most(sites)
-    site["path"] = described(calltree, parent, site["row"].to_numpy(), site["name"])
+    site["path"] = totals.described(calltree, parent, site["row"].to_numpy(), site["name"])
     table = table.join(site.set_index("full_name")[["python", "site", "path"]]).reset_index()
     made = TREE_KERNELS.make(table[TREE_KERNELS.column_names])
     return made.sort_values("total_ns", ascending=False, kind="stable").reset_index(drop=True)
@@ -324,7 +312,7 @@ def kernel_stalls(calltree: pd.DataFrame, call_metrics: pd.DataFrame, stalls: pd
     PerfkitError.
     """
     contexts = _named(launched(calltree, call_metrics))
-    waiting = _waiting(calltree, parents(calltree), contexts, STALLS.check(stalls))
+    waiting = _waiting(calltree, totals.parents(calltree), contexts, STALLS.check(stalls))
     names_of = contexts.drop_duplicates("full_name").set_index("full_name")["name"]
     table = waiting.assign(name=waiting["full_name"].map(names_of).astype("string"))
     return KERNEL_STALLS.make(table[list(KERNEL_STALLS.column_names)])
@@ -336,8 +324,8 @@ def _waiting(calltree: pd.DataFrame, parent: Int, contexts: pd.DataFrame, stalls
     at = np.full(len(calltree) + 1, -1, np.int64)
     at[contexts["row"].to_numpy()] = kernel
     of_node = stalls[stalls["node"].ge(0)]
-    row = rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
-    enclosing = np.append(nearest(parent, at[:-1] >= 0), -1)[row]
+    row = totals.rows_of(calltree, of_node["rank"].to_numpy(np.int64), of_node["node"].to_numpy())
+    enclosing = np.append(totals.nearest(parent, at[:-1] >= 0), -1)[row]
     inside = enclosing >= 0
     keys, of = numbered(of_node[inside].assign(kernel=at[enclosing[inside]]), ["kernel", "reason"])
     value = np.bincount(of, of_node["value"].to_numpy()[inside], len(keys))

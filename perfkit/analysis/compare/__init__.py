@@ -24,34 +24,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from perfkit.analysis import monitoring
+from perfkit.analysis.compare import resampling
 from perfkit.analysis.compare.pairs import PATHS, families, in_steps, kernels, launches, paths
-from perfkit.analysis.compare.resampling import (
-    BETTER,
-    COMPARED,
-    CONFIDENCE,
-    FEWEST,
-    HIGH,
-    LOW,
-    MATTERS,
-    RESAMPLES,
-    STATISTICS,
-    TOLERANCE,
-    UNSEEN,
-    UNTESTED,
-    VERDICT,
-    WORSE,
-    Frames,
-    Ratio,
-    Resampling,
-    Runs,
-    compared,
-    direction,
-    interval,
-    listed,
-    of_interval,
-    of_values,
-    ratio,
-)
+from perfkit.analysis.compare.resampling import FEWEST, MATTERS, TOLERANCE, of_interval
 from perfkit.analysis.intervals import Int, Intervals, devices, ends, merge, union
 from perfkit.analysis.steps import STEPS, last_phase, steady
 from perfkit.schema import Column, Table
@@ -67,7 +42,7 @@ COMPARED_STEPS = Table(
         Column("before_ns", "float64", "step time before, ns"),
         Column("after_ns", "float64", "step time after, ns"),
         Column("difference_ns", "float64", "after less before, ns"),
-        *COMPARED,
+        *resampling.COMPARED,
     ),
     (),  # the median first
 )
@@ -83,9 +58,9 @@ LEDGER = Table(
         Column("step_high_ns", "float64", "upper end of its interval, ns; NaN: too few steps"),
         Column("change_ns", "float64", "step time less that of the run before, ns; NaN for the first"),
         Column("ratio", "float64", "step time over that of the run before; NaN for the first"),
-        LOW,
-        HIGH,
-        VERDICT,
+        resampling.LOW,
+        resampling.HIGH,
+        resampling.VERDICT,
         Column("cumulative_ratio", "float64", "step time over that of the first run"),
         Column("cumulative_low", "float64", "lower end of its interval"),
         Column("cumulative_high", "float64", "upper end of its interval"),
@@ -94,7 +69,7 @@ LEDGER = Table(
     ),
     ("place",),
 )
-_NONE = Ratio(*[math.nan] * 5)
+_NONE = resampling.Ratio(*[math.nan] * 5)
 NAMES = ("computation", "exposed_communication", "other_kernels", "exposed_copy", "idle")
 STEP_PARTS = Table(
     "STEP_PARTS",
@@ -113,7 +88,7 @@ PARTS = Table(
         Column("before_ns", "float64", "time before, ns of a GPU per step"),
         Column("after_ns", "float64", "time after, ns of a GPU per step"),
         Column("difference_ns", "float64", "after less before, ns: the time that moved"),
-        *COMPARED,
+        *resampling.COMPARED,
     ),
     (),  # in the order of `NAMES`
 )
@@ -225,18 +200,18 @@ def figures(
         table[column] = [end[i] if end else np.nan for end in ends]
     table["difference"] = table["after"] - table["before"]
     table["ratio"] = table["after"] / table["before"].where(table["before"] != 0)
-    better = [direction(name) for name in every]
+    better = [resampling.direction(name) for name in every]
     table["better"] = [way or None for way in better]
     smallest = [(least or {}).get(name, 0.0) for name in every]
     rows = zip(table["before"], table["after"], table["unit"], better, ends, smallest, strict=True)
     verdicts = []
     for was, now, unit, way, end, at_least in rows:  # by the interval, of figures that could have one
         if end is None or np.isnan(was) or np.isnan(now):
-            verdict = of_values(was, now, better=way, unit=unit, matters=tolerance)
-            verdicts.append(UNTESTED if verdict in (BETTER, WORSE) else verdict)
+            verdict = resampling.of_values(was, now, better=way, unit=unit, matters=tolerance)
+            verdicts.append(resampling.UNTESTED if verdict in (resampling.BETTER, resampling.WORSE) else verdict)
         else:
             seen = abs(now - was) >= at_least
-            verdicts.append(of_interval(*end, better=way, matters=matters) if seen else UNSEEN)
+            verdicts.append(of_interval(*end, better=way, matters=matters) if seen else resampling.UNSEEN)
     return COMPARED_FIGURES.make(table.assign(verdict=verdicts))
 
 
@@ -301,11 +276,11 @@ def _until(covered: Intervals, place: int, time: Int) -> Int:
 
 
 def parts(
-    before: Frames,
-    after: Frames,
+    before: resampling.Frames,
+    after: resampling.Frames,
     *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
+    confidence: float = resampling.CONFIDENCE,
+    resamples: int = resampling.RESAMPLES,
     seed: int = 0,
     matters: float = MATTERS,
 ) -> pd.DataFrame:
@@ -316,27 +291,29 @@ def parts(
     of the step before, since less hardly moves the step. `ratio` is NaN for what was 0 before. There is no row where a
     side has no steps.
     """
-    old, new = ([frame for frame in listed(side) if len(STEP_PARTS.check(frame))] for side in (before, after))
-    how = Resampling("mean", confidence, resamples, seed).checked()
+    old, new = (
+        [frame for frame in resampling.listed(side) if len(STEP_PARTS.check(frame))] for side in (before, after)
+    )
+    how = resampling.Resampling("mean", confidence, resamples, seed).checked()
     if not old or not new:
         return PARTS.empty()
     step_ns = float(np.mean([frame.drop(columns="step").sum(axis=1).mean() for frame in old]))
     rows = []
     for name in NAMES:
         was, now = ([frame[f"{name}_ns"].to_numpy(np.float64) for frame in side] for side in (old, new))
-        row = compared(ratio(was, now, how), "_ns", matters)
+        row = resampling.compared(resampling.ratio(was, now, how), "_ns", matters)
         if abs(row["difference_ns"]) < matters * step_ns:
-            row["verdict"] = UNSEEN
+            row["verdict"] = resampling.UNSEEN
         rows += [{"part": name.replace("_", " "), **row}] if row["before_ns"] or row["after_ns"] else []
     return PARTS.make(pd.DataFrame(rows, columns=PARTS.column_names))
 
 
 def steps(
-    before: Frames,
-    after: Frames,
+    before: resampling.Frames,
+    after: resampling.Frames,
     *,
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
+    confidence: float = resampling.CONFIDENCE,
+    resamples: int = resampling.RESAMPLES,
     seed: int = 0,
     matters: float = MATTERS,
 ) -> pd.DataFrame:
@@ -353,22 +330,26 @@ def steps(
     interval NaN and the verdict "cannot tell" below six steps in a run and three runs.
     """
     old, new = series(before), series(after)
-    how = Resampling("median", confidence, resamples, seed).checked()
+    how = resampling.Resampling("median", confidence, resamples, seed).checked()
     if not old or not new:
         return COMPARED_STEPS.empty()
     count = {"before_count": sum(map(len, old)), "after_count": sum(map(len, new))}
-    ratios = {statistic: ratio(old, new, how._replace(statistic=statistic)) for statistic in STATISTICS}
-    rows = [{"statistic": name, **count, **compared(change, "_ns", matters)} for name, change in ratios.items()]
+    ratios = {
+        statistic: resampling.ratio(old, new, how._replace(statistic=statistic)) for statistic in resampling.STATISTICS
+    }
+    rows = [
+        {"statistic": name, **count, **resampling.compared(change, "_ns", matters)} for name, change in ratios.items()
+    ]
     return COMPARED_STEPS.make(pd.DataFrame(rows))
 
 
-def series(given: Frames) -> Runs:
+def series(given: resampling.Frames) -> resampling.Runs:
     """Return the durations of the steady steps of each run's last phase in order, ns; of several ranks the slowest."""
-    slowest = [last_phase(steady(frame)).groupby("step")["dur_ns"].max() for frame in listed(given)]
+    slowest = [last_phase(steady(frame)).groupby("step")["dur_ns"].max() for frame in resampling.listed(given)]
     return [run.to_numpy(np.float64) for run in slowest if len(run)]
 
 
-def ledger(runs: Mapping[str, Frames], *, utilisation: Mapping[str, float] | None = None) -> pd.DataFrame:
+def ledger(runs: Mapping[str, resampling.Frames], *, utilisation: Mapping[str, float] | None = None) -> pd.DataFrame:
     """Return a series of runs, each with one more change: step time, and change against the run before and the first.
 
     `runs` has, by label, the steps of each run, or of its repeats, as in `steps`, in the order of the changes;
@@ -382,18 +363,21 @@ def ledger(runs: Mapping[str, Frames], *, utilisation: Mapping[str, float] | Non
         raise ValueError(f"utilisation: {strange} are not among {list(runs)}")
     if outside := {label: share for label, share in used.items() if not 0 <= share <= 1}:
         raise ValueError(f"utilisation: {outside} is not between 0 and 1")
-    how = Resampling("median", CONFIDENCE, RESAMPLES, 0)
+    how = resampling.Resampling("median", resampling.CONFIDENCE, resampling.RESAMPLES, 0)
     rows: list[dict[str, Any]] = []
-    earlier: list[Runs] = []
+    earlier: list[resampling.Runs] = []
     for place, (label, frames) in enumerate(runs.items()):
         steady = series(frames)
-        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), interval(steady, how), strict=True))
-        first, last = (ratio(earlier[at], steady, how) if earlier and steady else _NONE for at in (0, -1))
-        change = dict.fromkeys(column.name for column in COMPARED)
+        step = dict(zip(("step_ns", "step_low_ns", "step_high_ns"), resampling.interval(steady, how), strict=True))
+        first, last = (resampling.ratio(earlier[at], steady, how) if earlier and steady else _NONE for at in (0, -1))
+        change = dict.fromkeys(column.name for column in resampling.COMPARED)
         row = {"place": place, "label": label, "count": sum(map(len, steady)), **step, "change_ns": None, **change}
         if earlier and steady:
-            change = compared(last, "_ns", MATTERS)
-            row |= {"change_ns": change["difference_ns"], **{column.name: change[column.name] for column in COMPARED}}
+            change = resampling.compared(last, "_ns", MATTERS)
+            row |= {
+                "change_ns": change["difference_ns"],
+                **{column.name: change[column.name] for column in resampling.COMPARED},
+            }
         row["utilisation_frac"] = used.get(label, math.nan)
         own = 1.0 if steady else math.nan  # of the first run with itself, where no step was compared
         whole, low, high = (own if math.isnan(first.ratio) else end for end in (first.ratio, first.low, first.high))

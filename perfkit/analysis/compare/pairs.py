@@ -11,22 +11,7 @@ import pandas as pd
 from perfkit import names
 from perfkit.analysis.calltree.totals import SEPARATOR, called, measured, nearest, of_kind, parents, text, within
 from perfkit.analysis.causes import started_by
-from perfkit.analysis.compare.resampling import (
-    CHANGED,
-    COMPARED,
-    CONFIDENCE,
-    GONE,
-    MATTERS,
-    NEW,
-    RESAMPLES,
-    TOLERANCE,
-    Floats,
-    Frames,
-    Resampling,
-    compared,
-    listed,
-    ratio,
-)
+from perfkit.analysis.compare import resampling
 from perfkit.analysis.grouping import grouped, numbered
 from perfkit.analysis.intervals import Int
 from perfkit.analysis.kernels import KEYS
@@ -42,12 +27,12 @@ FAMILIES = Table(
         Column("before_ns", "float64", "kernel time before, ns per step of a rank, or per run without steps"),
         Column("after_ns", "float64", "kernel time after, ns per step of a rank, or per run without steps"),
         Column("difference_ns", "float64", "after less before, ns: the time that moved"),
-        *COMPARED,
+        *resampling.COMPARED,
     ),
     (),  # the largest difference first
 )
 SAME = "same"
-STATUS = (CHANGED, SAME, NEW, GONE)
+STATUS = (resampling.CHANGED, SAME, resampling.NEW, resampling.GONE)
 ORDER = [*KEYS["grid"], "nth"]
 MATCHED_BY = {**KEYS, "order": ORDER}
 SIDES = ("before", "after")
@@ -102,7 +87,9 @@ class _Paths(NamedTuple):
         return SEPARATOR.join([*["…"] * (path >= 0), *reversed(steps)])
 
 
-def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float = TOLERANCE) -> pd.DataFrame:
+def kernels(
+    before: resampling.Frames, after: resampling.Frames, *, by: str = "name", tolerance: float = resampling.TOLERANCE
+) -> pd.DataFrame:
     """Return the kernels of two runs side by side: launches, time and median, what changed, what is new or gone.
 
     KERNELS, or what `in_steps` returned: counts and totals are per step of a rank where kernels have a `step`, else per
@@ -127,14 +114,16 @@ def kernels(before: Frames, after: Frames, *, by: str = "name", tolerance: float
     return _side_by_side([_totals(old, MATCHED_BY[by]), _totals(new, MATCHED_BY[by])], MATCHED_BY[by], tolerance)
 
 
-def launches(before: Frames, after: Frames, *, by: str = "grid", tolerance: float = TOLERANCE) -> pd.DataFrame:
+def launches(
+    before: resampling.Frames, after: resampling.Frames, *, by: str = "grid", tolerance: float = resampling.TOLERANCE
+) -> pd.DataFrame:
     """Return the kernels of two reports of counters (LAUNCHES) side by side, as `kernels` does.
 
     Times are those measured under the counters; launches without a duration are left out. `by` is "name", "full_name",
     "family" or "grid", else ValueError.
     """
     _known(by, KEYS)
-    sides = [_totals([_timed(frame) for frame in listed(side)], KEYS[by]) for side in (before, after)]
+    sides = [_totals([_timed(frame) for frame in resampling.listed(side)], KEYS[by]) for side in (before, after)]
     return _side_by_side(sides, KEYS[by], tolerance)
 
 
@@ -213,7 +202,7 @@ def _side_by_side(sides: list[pd.DataFrame], keys: list[str], tolerance: float) 
     old, new = made["count_before"], made["count_after"]
     moved = (new - old).abs() > tolerance * old
     moved |= made["difference_ns"].abs() > tolerance * made["total_before_ns"]
-    status = np.select([old == 0, new == 0, moved], [NEW, GONE, CHANGED], default=SAME)
+    status = np.select([old == 0, new == 0, moved], [resampling.NEW, resampling.GONE, resampling.CHANGED], default=SAME)
     made["status"] = pd.Categorical(status, categories=STATUS)
     made = made.astype(dict.fromkeys(_text([str(name) for name in made]), "category"))
     order = np.lexsort([*(made[key].astype(str) for key in reversed(keys)), -made["difference_ns"].abs()])
@@ -265,14 +254,14 @@ def in_steps(kernels: pd.DataFrame, steps: pd.DataFrame, *, api_calls: pd.DataFr
 
 
 def families(
-    before: Frames,
-    after: Frames,
+    before: resampling.Frames,
+    after: resampling.Frames,
     *,
     statistic: str = "mean",
-    confidence: float = CONFIDENCE,
-    resamples: int = RESAMPLES,
+    confidence: float = resampling.CONFIDENCE,
+    resamples: int = resampling.RESAMPLES,
     seed: int = 0,
-    matters: float = MATTERS,
+    matters: float = resampling.MATTERS,
 ) -> pd.DataFrame:
     """Return the kernel time of each family before and after, per step, with an interval for the ratio.
 
@@ -286,7 +275,7 @@ def families(
     FAMILIES, by falling size of the difference, ties by name; `ratio` NaN for a new family; `verdict` also "new" and
     "gone".
     """
-    how = Resampling(statistic, confidence, resamples, seed).checked()
+    how = resampling.Resampling(statistic, confidence, resamples, seed).checked()
     old, new = stepwise(before), stepwise(after)
     same_unit(old, new)
     spent = [[_per_step(frame) for frame in frames] or [{}] for frames in (old, new)]
@@ -294,18 +283,18 @@ def families(
     for family in sorted({name for side in spent for run in side for name, times in run.items() if times.any()}):
         # Zeros where a run has none of the family.
         was, now = ([run.get(family, np.zeros(max(map(len, run.values()), default=1))) for run in s] for s in spent)
-        row = compared(ratio(was, now, how), "_ns", matters)
+        row = resampling.compared(resampling.ratio(was, now, how), "_ns", matters)
         if not row["before_ns"] > 0 or not row["after_ns"] > 0:
-            row["verdict"] = GONE if row["before_ns"] > 0 else NEW
+            row["verdict"] = resampling.GONE if row["before_ns"] > 0 else resampling.NEW
         rows.append({"family": family, **row})
     table = FAMILIES.make(pd.DataFrame(rows, columns=FAMILIES.column_names))
     order = np.lexsort([table["family"].astype(str), -table["difference_ns"].abs()])
     return table.iloc[order].reset_index(drop=True)
 
 
-def stepwise(given: Frames) -> list[pd.DataFrame]:
+def stepwise(given: resampling.Frames) -> list[pd.DataFrame]:
     """Return the frames of a side, those without a kernel left out."""
-    return [frame for frame in listed(given) if len(KERNELS.check(frame))]
+    return [frame for frame in resampling.listed(given) if len(KERNELS.check(frame))]
 
 
 def same_unit(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame]) -> None:
@@ -314,7 +303,7 @@ def same_unit(old: Sequence[pd.DataFrame], new: Sequence[pd.DataFrame]) -> None:
         raise ValueError("before, after: some have a column step and some have none. Pass all through in_steps.")
 
 
-def _per_step(kernels: pd.DataFrame) -> dict[str, Floats]:
+def _per_step(kernels: pd.DataFrame) -> dict[str, resampling.Floats]:
     """Return the time of each family in each step in order, ns, mean over the ranks; without steps, of the run."""
     family = kernels["family"].astype("category").cat
     count = len(family.categories)
@@ -331,7 +320,7 @@ def _per_step(kernels: pd.DataFrame) -> dict[str, Floats]:
     return dict(zip(family.categories.astype(str), table.T, strict=True))
 
 
-def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TOLERANCE) -> pd.DataFrame:
+def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = resampling.TOLERANCE) -> pd.DataFrame:
     """Return a metric of each call path before and after: paths match by the names of their functions.
 
     Lines, loops and instructions belong to their function: they move with every edit. Template arguments and parameters
@@ -354,7 +343,7 @@ def paths(before: Profile, after: Profile, *, metric: str, tolerance: float = TO
     made["ratio"] = made["after"] / made["before"].where(made["before"] > 0)
     moved = made["difference"].abs() > tolerance * made["before"]
     moved |= (made["inclusive_after"] - made["inclusive_before"]).abs() > tolerance * made["inclusive_before"]
-    made["status"] = np.select([*absent, moved], [NEW, GONE, CHANGED], default=SAME)
+    made["status"] = np.select([*absent, moved], [resampling.NEW, resampling.GONE, resampling.CHANGED], default=SAME)
     made["path"] = [distinct.described(path) for path in made.index]
     made["name"], made["depth"] = ([column[path] for path in made.index] for column in (distinct.name, distinct.depth))
     differences = PATHS.make(made.assign(unit=next(iter(units), "")))

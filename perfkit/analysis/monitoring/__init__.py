@@ -23,18 +23,9 @@ import pandas as pd
 
 from perfkit.analysis.causes import where
 from perfkit.analysis.intervals import Window
+from perfkit.analysis.monitoring import readings
 from perfkit.analysis.monitoring.alignment import clock_under_kernels
-from perfkit.analysis.monitoring.readings import (
-    CAUSES,
-    COUNTED,
-    DEVICE,
-    NEAR_TEMPERATURE_C,
-    QUANTITIES,
-    at_limit,
-    means,
-    throttling,
-    wide,
-)
+from perfkit.analysis.monitoring.readings import at_limit, throttling
 from perfkit.analysis.monitoring.readings import readings as log_readings
 from perfkit.analysis.monitoring.summaries import (
     BUSY,
@@ -60,8 +51,8 @@ LINKS = {
 # A GPU that was monitored has one of these, whatever else the samples hold.
 OF_A_DEVICE = (
     *BUSY,
-    *(metric for metrics in CAUSES.values() for metric in metrics),
-    *COUNTED,
+    *(metric for metrics in readings.CAUSES.values() for metric in metrics),
+    *readings.COUNTED,
     *LINKS,
     *("power_w", "memory_used_bytes", "temperature_c", "temperature_margin_c", "sm_clock_hz"),
     *("sm_active_frac", "tensor_active_frac", "dram_active_frac"),
@@ -158,8 +149,8 @@ def _near_slowdown(fact: Facts) -> list[str]:
     found: list[str] = []
     if fact["temperature_at_limit_frac"] > 0:
         found.append(
-            f"{number(fact['temperature_worst'])} degrees Celsius are within {NEAR_TEMPERATURE_C:.0f} of the slowdown "
-            f"at {number(fact['temperature_limit'])}"
+            f"{number(fact['temperature_worst'])} degrees Celsius are within {readings.NEAR_TEMPERATURE_C:.0f} of "
+            f"the slowdown at {number(fact['temperature_limit'])}"
         )
     if fact["temperature_margin_at_limit_frac"] > 0:
         found.append(f"the margin to the slowdown fell to {number(fact['temperature_margin_worst'])} degrees")
@@ -213,16 +204,16 @@ def facts(samples: pd.DataFrame, devices: pd.DataFrame, *, window: Window | None
     Columns are those of `at_limit` after the quantity and an underscore, of `throttling` after "throttling_", the 95th
     percentile of each metric of LINKS and the mean of power_w and memory_used_bytes under their names, and `busy_...`.
     """
-    lowered = throttling(samples, window=window).set_index(DEVICE)[_CAUSES].add_prefix("throttling_")
+    lowered = throttling(samples, window=window).set_index(readings.DEVICE)[_CAUSES].add_prefix("throttling_")
     limits = at_limit(samples, devices, window=window)
     of_quantity = [
-        limits[limits["quantity"] == quantity].set_index(DEVICE)[_OF_LIMIT].add_prefix(f"{quantity}_")
-        for quantity in QUANTITIES
+        limits[limits["quantity"] == quantity].set_index(readings.DEVICE)[_OF_LIMIT].add_prefix(f"{quantity}_")
+        for quantity in readings.QUANTITIES
     ]
     drawn = log_readings(samples, "power_w", "memory_used_bytes", window=window)
-    means_of = wide(drawn, means(drawn), ("power_w", "memory_used_bytes"))
+    means_of = readings.wide(drawn, readings.means(drawn), ("power_w", "memory_used_bytes"))
     rates = log_readings(samples, *LINKS, window=window)
-    traffic = wide(rates, percentiles(rates, {"p95": 0.95})["p95"], tuple(LINKS))
+    traffic = readings.wide(rates, percentiles(rates, {"p95": 0.95})["p95"], tuple(LINKS))
     table = pd.concat([lowered, *of_quantity, means_of, _busy(samples, window), traffic], axis=1)
     return table.reindex(_monitored(samples))
 
@@ -234,18 +225,18 @@ def _monitored(samples: pd.DataFrame) -> pd.MultiIndex:
     # Readings of a series follow each other in a sorted table: few rows tell all.
     series = samples.take(np.flatnonzero(np.append(True, changed)[: len(samples)]))
     series = series[(series["gpu"] >= 0) & where(series["metric"], OF_A_DEVICE.__contains__)]
-    return pd.MultiIndex.from_frame(series[DEVICE].drop_duplicates().sort_values(DEVICE))
+    return pd.MultiIndex.from_frame(series[readings.DEVICE].drop_duplicates().sort_values(readings.DEVICE))
 
 
 def _busy(samples: pd.DataFrame, window: Window | None) -> pd.DataFrame:
     found = log_readings(samples, *BUSY, window=window)
-    table = found.series[DEVICE].assign(
+    table = found.series[readings.DEVICE].assign(
         busy_count=found.count,
         busy_median=percentiles(found, {"p50": 0.5})["p50"],
-        busy_idle_frac=means(found, found.value == 0),
-        busy_high_frac=means(found, found.value >= HIGH),
+        busy_idle_frac=readings.means(found, found.value == 0),
+        busy_high_frac=readings.means(found, found.value >= HIGH),
     )
-    return table.drop_duplicates(DEVICE).set_index(DEVICE)
+    return table.drop_duplicates(readings.DEVICE).set_index(readings.DEVICE)
 
 
 def checks(
@@ -283,7 +274,7 @@ def checks(
         for device, fact in zip(of_device.index, of_device.to_dict("records"), strict=True)
         for check, answer in _CHECKS.items()
     ]
-    table = pd.DataFrame(rows, columns=[*DEVICE, "check", *Answer._fields])
+    table = pd.DataFrame(rows, columns=[*readings.DEVICE, "check", *Answer._fields])
     choices = {"check": CHECKS, "verdict": VERDICTS, "unit": ("frac", "bytes_per_s")}
     kinds = {"rank": "int32", "gpu": "int32", "value": "float64", "threshold": "float64", "reason": "string"}
     return table.assign(**{name: pd.Categorical(table[name], of) for name, of in choices.items()}).astype(kinds)

@@ -49,24 +49,8 @@ from perfkit.analysis.gaps import idle_gaps
 from perfkit.analysis.grouping import grouped, numbered, ranked
 from perfkit.analysis.host import BLOCKING
 from perfkit.analysis.intervals import Int, Window, cut, devices, spans
-from perfkit.analysis.operators.totals import (
-    HOW,
-    Operators,
-    backward,
-    enclosing,
-    kernels_of,
-    launched,
-    launching,
-    lines,
-    named,
-    open_at,
-    outermost,
-    parents,
-    rolled_up,
-    starts_inside,
-    summary,
-    sums,
-)
+from perfkit.analysis.operators import totals
+from perfkit.analysis.operators.totals import HOW, Operators, backward, kernels_of, launched, summary
 from perfkit.analysis.steps import STEPS
 from perfkit.names import decode
 from perfkit.schema import Column, Table
@@ -194,7 +178,7 @@ def unexpected(
     int64; `cpu_total_ns` int64, time of the CPU in them; `gpu_total_ns` int64, time of the kernels and copies that they
     and operators nested in them launched, whole; `why`, `instead` string.
     """
-    parent = parents(OPS.check(ops))
+    parent = totals.parents(OPS.check(ops))
     traits, gpu = _traits(ops, parent, KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls))
     inside = cut(ops[["start_ns", "dur_ns"]].assign(row=np.arange(len(ops))), window)
     cpu = np.full(len(ops), -1, np.int64)
@@ -209,12 +193,12 @@ def _of_check(
     """Return the rows of one check; `cpu` is negative for operators outside of the window."""
     matches = where(ops["name"], re.compile(check.pattern).fullmatch) & having
     counted = np.flatnonzero(matches)
-    counted = counted[outermost(parent, matches.astype(np.int64), counted) & (cpu[counted] >= 0)]
+    counted = counted[totals.outermost(parent, matches.astype(np.int64), counted) & (cpu[counted] >= 0)]
     table, group = numbered(ops[["name"]].take(counted), ["name"])
     table.insert(0, "check", check.check)
     figures = grouped(cpu[counted], group, len(table))
     table["count"], table["cpu_total_ns"] = figures["count"], figures["total"]
-    table["gpu_total_ns"] = sums(gpu[counted], group, len(table))
+    table["gpu_total_ns"] = totals.sums(gpu[counted], group, len(table))
     table = table.sort_values("cpu_total_ns", ascending=False, kind="stable")
     return table.assign(why=check.why, instead=check.instead)
 
@@ -223,7 +207,7 @@ def _traits(
     ops: pd.DataFrame, parent: Int, kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFrame
 ) -> tuple[dict[str, NDArray[np.bool_]], Int]:
     """Return what each operator does, itself or (cuda, gpu) in those nested in it, and its GPU time with these."""
-    op_of_call = np.append(open_at(ops, api_calls), -1)
+    op_of_call = np.append(totals.open_at(ops, api_calls), -1)
     launches = [op_of_call[started_by(table, api_calls)] for table in (kernels, copies)]
     to_host = (copies["direction"] == "D2H").to_numpy()
     pageable = ((copies["direction"] == "H2D") & (copies["src_memory"] == "pageable")).to_numpy()
@@ -235,15 +219,15 @@ def _traits(
     both = np.concatenate(launches)
     dur = np.concatenate([kernels["dur_ns"].to_numpy(), copies["dur_ns"].to_numpy()])
     traits = {
-        "cuda": rolled_up(count(op_of_call[:-1]), parent) > 0,
-        "gpu": rolled_up(count(both), parent) > 0,
+        "cuda": totals.rolled_up(count(op_of_call[:-1]), parent) > 0,
+        "gpu": totals.rolled_up(count(both), parent) > 0,
         "to_host": count(launches[1][to_host]) > 0,
         "pageable": count(launches[1][pageable]) > 0,
         # Of the operands' types "double" is also said of a Python number, which is computed with in single precision.
         "double": count(launches[0][where(kernels["full_name"], lambda name: decode(name).precision == "fp64")]) > 0,
         "driver_memory": count(op_of_call[:-1][memory]) > 0,
     }
-    return traits, rolled_up(sums(dur[both >= 0], both[both >= 0], len(ops)), parent)
+    return traits, totals.rolled_up(totals.sums(dur[both >= 0], both[both >= 0], len(ops)), parent)
 
 
 def many_small(
@@ -271,9 +255,11 @@ def many_small(
     if below_ns <= 0:
         raise ValueError(f"below_ns: {below_ns} is not positive. Give a duration in ns, such as {SHORT_NS}.")
     steps = STEPS.empty() if steps is None else STEPS.check(steps)
-    call, op = launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
-    launches = kernels[["rank", "start_ns", "dur_ns"]].assign(name=named(ops, op), interval=_intervals(api_calls, call))
-    launches = launches[starts_inside(launches, window)]
+    call, op = totals.launching(OPS.check(ops), KERNELS.check(kernels), API_CALLS.check(api_calls))
+    launches = kernels[["rank", "start_ns", "dur_ns"]].assign(
+        name=totals.named(ops, op), interval=_intervals(api_calls, call)
+    )
+    launches = launches[totals.starts_inside(launches, window)]
     table, group = numbered(launches, ["name"])
     figures = grouped(launches["dur_ns"].to_numpy(), group, len(table))
     table["count"], table["total_ns"] = figures["count"], figures["total"]
@@ -323,20 +309,20 @@ def synchronisations(
 
     SYNCHRONISATIONS; `gpu` -1 where the device waited for is not known, and `idle_ns` NA there.
     """
-    parent = parents(OPS.check(ops))
+    parent = totals.parents(OPS.check(ops))
     python_calls = PYTHON_CALLS.empty() if python_calls is None else PYTHON_CALLS.check(python_calls)
     row = np.flatnonzero(_waiting(KERNELS.check(kernels), COPIES.check(copies), API_CALLS.check(api_calls)))
-    row = row[starts_inside(api_calls.take(row), window)]
+    row = row[totals.starts_inside(api_calls.take(row), window)]
     calls = api_calls.take(row).reset_index(drop=True)
-    op = open_at(ops, calls)
+    op = totals.open_at(ops, calls)
     asked = where(calls["name"], lambda name: "Synchronize" in name) & (op < 0)
     gpu, idle_ns = idle_after(row, kernels, copies, api_calls)
     table = calls.rename(columns={"name": "api"}).assign(
         gpu=gpu,
         kind=pd.Categorical.from_codes(np.where(asked, 0, 1), pd.Index(KINDS)),
-        operator=named(ops, op),
-        outermost=named(ops, _outermost_aten(ops, parent, op)),
-        line=lines(python_calls, calls),
+        operator=totals.named(ops, op),
+        outermost=totals.named(ops, _outermost_aten(ops, parent, op)),
+        line=totals.lines(python_calls, calls),
         idle_ns=idle_ns,
     )
     return SYNCHRONISATIONS.make(table[SYNCHRONISATIONS.column_names])
@@ -358,7 +344,7 @@ def _waiting(kernels: pd.DataFrame, copies: pd.DataFrame, api_calls: pd.DataFram
 def _outermost_aten(ops: pd.DataFrame, parent: NDArray[np.int64], op: NDArray[np.int64]) -> NDArray[np.int64]:
     aten = where(ops["name"], lambda name: name.startswith("aten::"))
     outermost_op = np.full(len(op), -1, np.int64)
-    for who, at in enclosing(parent, op):
+    for who, at in totals.enclosing(parent, op):
         outermost_op[who[aten[at]]] = at[aten[at]]
     return outermost_op
 

@@ -21,19 +21,7 @@ from numpy.typing import NDArray
 
 from perfkit.analysis.causes import DATA_LOADING, THREAD, covered_by, where
 from perfkit.analysis.intervals import Int
-from perfkit.analysis.whatif.program import (
-    EVENT_SYNC,
-    HIGH,
-    LAUNCH,
-    MEMORY,
-    NONE,
-    STREAM_SYNC,
-    Bool,
-    HostWaits,
-    joined,
-    predecessor,
-    usual_launch,
-)
+from perfkit.analysis.whatif import program
 from perfkit.analysis.whatif.replay import FETCHED, GONE, SENT, STAYS, Edges, Plan
 from perfkit.names.families import FAMILIES
 
@@ -185,19 +173,21 @@ def altered(plan: Plan, change: Change, tables: Tables) -> int:
     return _alter_communication(plan, change, tables)
 
 
-def _matching(plan: Plan, tables: Tables, pattern: str) -> Bool:
+def _matching(plan: Plan, tables: Tables, pattern: str) -> program.Bool:
     """Tell the operations that are kernels whose full name matches."""
     return _of_rows(plan, tables, kernels=where(tables.kernels["full_name"], re.compile(pattern).search))
 
 
-def _of_rows(plan: Plan, tables: Tables, *, kernels: Bool | None = None, copies: Bool | None = None) -> Bool:
+def _of_rows(
+    plan: Plan, tables: Tables, *, kernels: program.Bool | None = None, copies: program.Bool | None = None
+) -> program.Bool:
     """Tell the operations whose row of KERNELS or COPIES is chosen."""
     kernels = np.zeros(len(tables.kernels), bool) if kernels is None else kernels
     copies = np.zeros(len(tables.copies), bool) if copies is None else copies
     return np.asarray(np.r_[kernels, copies][plan.program.ops.row], np.bool_)
 
 
-def _scale(plan: Plan, chosen: Bool, factor: float) -> None:
+def _scale(plan: Plan, chosen: program.Bool, factor: float) -> None:
     plan.dur[chosen] = np.rint(plan.dur[chosen] * factor).astype(np.int64)
 
 
@@ -219,7 +209,7 @@ def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
     if change.measure == "removed":
         plan.moved[chosen] = GONE
         plan.dur[chosen] = 0
-        plan.launch[:, chosen & (predecessor(plan.program.ops.stream) >= 0)] = NONE
+        plan.launch[:, chosen & (program.predecessor(plan.program.ops.stream) >= 0)] = program.NONE
         plan.space[:, chosen] = np.minimum(plan.space[:, chosen], 0)
     elif change.measure == "overlapped":
         plan.moved[chosen] = np.where(to_host, SENT, FETCHED)[chosen]
@@ -228,16 +218,18 @@ def _alter_copies(plan: Plan, change: Copies, tables: Tables) -> int:
     return int(chosen.sum())
 
 
-def _drop_waits(plan: Plan, copies: Bool, to_host: Bool) -> None:
+def _drop_waits(plan: Plan, copies: program.Bool, to_host: program.Bool) -> None:
     """Let calls that start only these copies return at once, and leave out a synchronisation that follows for them.
 
     In HIGH the host still waits for copies `to_host`: what it does next may need their data.
     """
     calls, waits = plan.program.calls, plan.host_waits
     own, reads = launching(plan, copies), launching(plan, copies & to_host)
-    plan.cost[own] = np.minimum(plan.cost[own], 0 if (plan.moved[copies] == GONE).any() else usual_launch(plan.program))
+    plan.cost[own] = np.minimum(
+        plan.cost[own], 0 if (plan.moved[copies] == GONE).any() else program.usual_launch(plan.program)
+    )
     follows = np.zeros(len(own), bool)
-    follows[1:] = own[:-1] & (calls.thread[1:] == calls.thread[:-1]) & (calls.kind[1:] == STREAM_SYNC)
+    follows[1:] = own[:-1] & (calls.thread[1:] == calls.thread[:-1]) & (calls.kind[1:] == program.STREAM_SYNC)
     plan.cost[follows] = 0
     reads[1:] |= reads[:-1] & follows[1:]
     dropped = follows[waits.call] | (waits.own & copies[waits.op])
@@ -273,7 +265,7 @@ def _covered(plan: Plan, tables: Tables, pattern: str) -> Int:
 
 def _alter_synchronisations(plan: Plan, change: Synchronisations, api_calls: pd.DataFrame) -> int:
     calls, waits = plan.program.calls, plan.host_waits
-    chosen = where(api_calls["name"], re.compile(change.pattern).search)[calls.row] & (calls.kind >= EVENT_SYNC)
+    chosen = where(api_calls["name"], re.compile(change.pattern).search)[calls.row] & (calls.kind >= program.EVENT_SYNC)
     plan.cost[chosen] = 0
     plan.host_waits = waits.only(~chosen[waits.call])
     return int(chosen.sum())
@@ -286,14 +278,14 @@ def _alter_communication(plan: Plan, change: Communication, tables: Tables) -> i
     return int(chosen.sum())
 
 
-def alter_launches(plan: Plan, change: Launches, kernels: Bool) -> int:
+def alter_launches(plan: Plan, change: Launches, kernels: program.Bool) -> int:
     """Let one call launch what a group of calls did; return how many calls are saved.
 
     `kernels` tells the operations that may be in a group; a graph takes all copies and memsets nobody waits for, too.
     """
     calls, waits = plan.program.calls, plan.host_waits
     members = launching(plan, kernels | (plan.program.ops.is_copy & (change.measure == "graph")))
-    members &= calls.kind == LAUNCH
+    members &= calls.kind == program.LAUNCH
     members[waits.call[waits.own]] = False
     call, first = _groups(plan, change, members)
     follows = np.flatnonzero(first != call)
@@ -311,7 +303,7 @@ def alter_launches(plan: Plan, change: Launches, kernels: Bool) -> int:
     return len(follows)
 
 
-def launching(plan: Plan, ops: Bool) -> Bool:
+def launching(plan: Plan, ops: program.Bool) -> program.Bool:
     """Tell the calls that launch such operations and no others."""
     called = plan.call >= 0
     calls = len(plan.program.calls.start)
@@ -319,10 +311,10 @@ def launching(plan: Plan, ops: Bool) -> Bool:
     return np.asarray((launched > 0) & (launched == meant), np.bool_)
 
 
-def _groups(plan: Plan, change: Launches, members: Bool) -> tuple[Int, Int]:
+def _groups(plan: Plan, change: Launches, members: program.Bool) -> tuple[Int, Int]:
     """Return the calls that are members, in order, and the first of the group of each."""
     calls = plan.program.calls
-    ends_group = ((calls.kind >= LAUNCH) & ~members) | (calls.kind >= MEMORY)
+    ends_group = ((calls.kind >= program.LAUNCH) & ~members) | (calls.kind >= program.MEMORY)
     ends_group[plan.handovers.call] = True
     call = np.flatnonzero(members)
     broken, worked = np.cumsum(ends_group)[call], np.cumsum(plan.gap)[call]
@@ -341,7 +333,7 @@ def _relaunch(plan: Plan, leader: Int, *, fused: bool) -> None:
     plan.call[op] = leader[plan.call[op]]
     held = ops.start[op] - plan.program.calls.start[plan.call[op]]
     for view in range(len(plan.launch)):
-        led = np.flatnonzero((ops.call >= 0) & ~plan.lags.held & (plan.launch[view] > NONE))
+        led = np.flatnonzero((ops.call >= 0) & ~plan.lags.held & (plan.launch[view] > program.NONE))
         latency = np.full(len(leader), np.iinfo(np.int64).max)
         np.minimum.at(latency, ops.call[led], plan.launch[view, led])
         latency[latency == np.iinfo(np.int64).max] = 0
@@ -360,9 +352,9 @@ def moved_edges(plan: Plan, view: int, before: Int) -> list[Edges]:
     order = np.lexsort((ops.start[apart], line))
     line, apart = line[order], apart[order]
     behind = np.flatnonzero(np.diff(line, prepend=-1) == 0)
-    follows = apart[(before[apart] >= 0) & ((moved[apart] == SENT) | (view == HIGH))]
-    needs = np.flatnonzero((moved <= GONE) & (view == HIGH))
-    needed = predecessor(ops.stream)[needs]
+    follows = apart[(before[apart] >= 0) & ((moved[apart] == SENT) | (view == program.HIGH))]
+    needs = np.flatnonzero((moved <= GONE) & (view == program.HIGH))
+    needed = program.predecessor(ops.stream)[needs]
     needs = needs[(needed >= 0) & (np.append(moved, GONE)[needed] > GONE)]
     return [
         Edges(apart[behind], apart[behind - 1], np.zeros(len(behind), np.int64)),
@@ -381,12 +373,12 @@ def _held(plan: Plan, before: Int) -> Edges:
     return Edges(now, was, -plan.dur[was])
 
 
-def waits_under(plan: Plan, view: int) -> HostWaits:
+def waits_under(plan: Plan, view: int) -> program.HostWaits:
     """Return the waits that hold under a view: waits that are not sure hold only in HIGH."""
     ops = plan.program.ops
-    waits = plan.host_waits.only(plan.host_waits.sure | (view == HIGH))
+    waits = plan.host_waits.only(plan.host_waits.sure | (view == program.HIGH))
     moved = plan.moved[waits.op]
-    instead = waits._replace(op=predecessor(ops.stream, plan.moved <= GONE)[waits.op])
+    instead = waits._replace(op=program.predecessor(ops.stream, plan.moved <= GONE)[waits.op])
     replaced = (moved > GONE) & ~waits.own & (instead.op >= 0)
-    kept = (moved <= GONE) | ~ops.is_copy[waits.op] | (view == HIGH)
-    return joined([waits.only(kept), instead.only(replaced)])
+    kept = (moved <= GONE) | ~ops.is_copy[waits.op] | (view == program.HIGH)
+    return program.joined([waits.only(kept), instead.only(replaced)])

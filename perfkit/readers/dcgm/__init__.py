@@ -36,35 +36,7 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import number, printable
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.dcgm.fields import (
-    INDEX,
-    INFO,
-    METRICS,
-    NEEDED,
-    NEVER,
-    ORDER,
-    PERCENT,
-    PREFIXES,
-    RATIOS,
-    REASONS,
-    Device,
-    Field,
-    Series,
-    Values,
-)
-from perfkit.readers.dcgm.forms import (
-    UNREADABLE,
-    Answer,
-    Data,
-    Names,
-    Result,
-    is_answer,
-    is_dmon,
-    is_exposition,
-    read_answer,
-    read_dmon,
-    read_exposition,
-)
+from perfkit.readers.dcgm import fields, forms
 from perfkit.readers.text import by_number, capture_table, content, devices_table, head
 
 __all__ = ["KIND", "VERSION", "fetch", "read", "sniff"]
@@ -74,7 +46,11 @@ KIND = "monitor"
 LARGEST = 4 * 10**9
 RANKED = ("SAMPLES", "DEVICES")  # tables in which hosts of one file are ranks of their own
 HEAD = 1 << 16
-FORMS = ((is_dmon, read_dmon), (is_exposition, read_exposition), (is_answer, read_answer))
+FORMS = (
+    (forms.is_dmon, forms.read_dmon),
+    (forms.is_exposition, forms.read_exposition),
+    (forms.is_answer, forms.read_answer),
+)
 DMON = "dcgmi dmon -e 112,155,164,203,250,252,1002,1003,1004,1005"
 # Metrics, any of which answers, with what is missing otherwise.
 ASKED = (
@@ -96,7 +72,7 @@ OVERSHOOT = 1.1  # a ratio of two counters that are not read at the same time: N
 # Bits of the event reasons (dcgm_fields.h, the same as nvml.h). A hardware slowdown has its cause in another bit, and
 # is another reason than power and heat where it has none.
 IDLE, POWER, THERMAL, HARDWARE, HARDWARE_CAUSES = 0x1, 0x84, 0x60, 0x8, 0xC0
-Points = tuple[NDArray[np.int64], Values]
+Points = tuple[NDArray[np.int64], fields.Values]
 
 # Asking a Prometheus server
 POINTS = 10_000  # a server refuses more than 11,000 per series and query
@@ -113,7 +89,7 @@ def sniff(path: Path) -> bool:
 def read(path: Path) -> Profile:
     """Read a log; hosts are ranks by name, and without time stamps time 0 is the first tick or the only scrape."""
     beginning = content(path)[:HEAD]
-    log = next((form for claims, form in FORMS if claims(beginning)), read_exposition)(path)
+    log = next((form for claims, form in FORMS if claims(beginning)), forms.read_exposition)(path)
     notes = list(log.notes)
     series = whole_gpus(log.series, notes)
     rank = ranks({s.host for s in series}, notes)
@@ -145,7 +121,7 @@ def _missing(metrics: set[str], named: pd.DataFrame) -> tuple[Missing, ...]:
     return tuple(lacking)
 
 
-def whole_gpus(series: Sequence[Series], notes: list[str]) -> list[Series]:
+def whole_gpus(series: Sequence[fields.Series], notes: list[str]) -> list[fields.Series]:
     """Return the series of whole GPUs and of their MIG instances; of instances alone each is numbered as a GPU."""
     whole = [s for s in series if not s.instance]
     parts = [s for s in series if s.instance]
@@ -176,12 +152,12 @@ def ranks(hosts: set[str], notes: list[str]) -> dict[str, int]:
     return {host: rank for rank, host in enumerate(ordered)}
 
 
-def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) -> pd.DataFrame:
+def samples(series: Sequence[fields.Series], rank: dict[str, int], notes: list[str]) -> pd.DataFrame:
     """Return SAMPLES with the times of the series; of fields that give one metric, the first that has a value."""
     points_of: dict[tuple[int, int, str], list[Points]] = {}
     every = 0
     series = _in_time(series, notes)
-    for field in sorted({s.field for s in series}, key=ORDER.__getitem__):
+    for field in sorted({s.field for s in series}, key=fields.ORDER.__getitem__):
         of_field = [s for s in series if s.field == field]
         for metric, parts in _in_units(field, [s.values for s in of_field], notes).items():
             for one, values in zip(of_field, parts, strict=True):
@@ -196,25 +172,25 @@ def samples(series: Sequence[Series], rank: dict[str, int], notes: list[str]) ->
     return _table({key: _once(points) for key, points in there.items()}, notes)
 
 
-def _in_time(series: Sequence[Series], notes: list[str]) -> Sequence[Series]:
+def _in_time(series: Sequence[fields.Series], notes: list[str]) -> Sequence[fields.Series]:
     """Leave out points without a time, and those more than ten years from most others: their clock was not set."""
     ends = [(int(s.times_ns.min()), int(s.times_ns.max())) for s in series if len(s.times_ns)]
     if not ends or max(last for _, last in ends) - min(first for first, _ in ends) <= TEN_YEARS_NS:
         return series
     times = np.concatenate([s.times_ns for s in series])
-    usual = int(np.median(times[times != NEVER])) if (times != NEVER).any() else 0
-    inside = (times != NEVER) & (np.abs(times - usual) <= TEN_YEARS_NS)
+    usual = int(np.median(times[times != fields.NEVER])) if (times != fields.NEVER).any() else 0
+    inside = (times != fields.NEVER) & (np.abs(times - usual) <= TEN_YEARS_NS)
     left = int((~inside).sum())
     notes.append(f"values without a time, or more than ten years before or after most others, are left out ({left})")
     parts = np.split(inside, np.cumsum([len(s.times_ns) for s in series])[:-1])
     return [replace(s, times_ns=s.times_ns[part], values=s.values[part]) for s, part in zip(series, parts, strict=True)]
 
 
-def _in_units(field: Field, values: Sequence[Values], notes: list[str]) -> dict[str, list[Values]]:
+def _in_units(field: fields.Field, values: Sequence[fields.Values], notes: list[str]) -> dict[str, list[fields.Values]]:
     """Return the metrics of one field, each with one array per series."""
     together = np.concatenate(values)
     together = without_blanks(together) if field.number else together
-    if field.metric == REASONS:
+    if field.metric == fields.REASONS:
         metrics = reasons(together)
     else:
         made, note = scaled(together, field)
@@ -259,7 +235,7 @@ def _table(points_of: dict[tuple[int, int, str], tuple[Points, int]], notes: lis
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
 
 
-def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int]) -> pd.DataFrame:
+def devices(listed: Sequence[fields.Device], frame: pd.DataFrame, rank: dict[str, int]) -> pd.DataFrame:
     """Return DEVICES of the GPUs that the log names, with the memory and highest clock that it sampled."""
     named = {(rank[d.host], d.gpu): d for d in listed if d.host in rank}
     sampled = frame[frame["metric"].isin(["memory_total_bytes", "sm_max_clock_hz"])].astype({"metric": str})
@@ -276,21 +252,21 @@ def devices(listed: Sequence[Device], frame: pd.DataFrame, rank: dict[str, int])
     return devices_table(columns, len(named))
 
 
-def without_blanks(values: Values) -> Values:
+def without_blanks(values: fields.Values) -> fields.Values:
     """Return `values` with NaN for what DCGM writes where there is no value."""
     return np.where(np.isin(values, BLANKS) | (values >= BLANK_INT64) | np.isinf(values), np.nan, values)
 
 
-def scaled(values: Values, field: Field) -> tuple[Values, str]:
+def scaled(values: fields.Values, field: fields.Field) -> tuple[fields.Values, str]:
     """Return the values of a field in the unit of its metric, and a note if they were not what the field promises.
 
     A percentage outside 0..100 is missing (NVIDIA/DCGM issue 199). Fields 1001 to 1008 are ratios of 0..1; where most
     of the values above 0 are greater than 1 they were written as percent, and where they are neither one nor the
     other none is believed.
     """
-    if field.scale == PERCENT and field.metric != "fan_frac":
+    if field.scale == fields.PERCENT and field.metric != "fan_frac":
         return _within(values / 100, 1.0, field)
-    if field.number not in RATIOS:
+    if field.number not in fields.RATIOS:
         return values * field.scale, ""
     possible, note = _within(values, 100.0, field)
     above = possible > 1
@@ -304,7 +280,7 @@ def scaled(values: Values, field: Field) -> tuple[Values, str]:
     return _within(values, 1.0, field)
 
 
-def _within(values: Values, most: float, field: Field) -> tuple[Values, str]:
+def _within(values: fields.Values, most: float, field: fields.Field) -> tuple[fields.Values, str]:
     impossible = (values < 0) | (values > most)
     if not impossible.any():
         return values, ""
@@ -313,7 +289,7 @@ def _within(values: Values, most: float, field: Field) -> tuple[Values, str]:
     return np.where(impossible, np.nan, values), note
 
 
-def reasons(values: Values) -> dict[str, Values]:
+def reasons(values: fields.Values) -> dict[str, fields.Values]:
     """Return the metrics that a mask of event reasons says, each 1 or 0."""
     is_mask = (values >= 0) & (values < EXACT) & (np.floor(values) == values)  # False for NaN and for what is no mask
     mask = np.where(is_mask, values, 0).astype(np.int64)
@@ -342,18 +318,18 @@ class Server:
         name, word = (urllib.parse.unquote(part or "") for part in (parts.username, parts.password))
         self._basic = f"Basic {b64encode(f'{name}:{word}'.encode()).decode()}" if name else ""
 
-    def series(self, query: str, start: float, end: float, step: float) -> Answer:
+    def series(self, query: str, start: float, end: float, step: float) -> forms.Answer:
         """Return the answer to a query over a range."""
-        return self._decoded(self._get("query_range", query=query, start=start, end=end, step=step), Answer)
+        return self._decoded(self._get("query_range", query=query, start=start, end=end, step=step), forms.Answer)
 
     def names(self, start: float, end: float) -> list[str]:
         """Return the names of all metrics of a range."""
-        return self._decoded(self._get("label/__name__/values", start=start, end=end), Names).data
+        return self._decoded(self._get("label/__name__/values", start=start, end=end), forms.Names).data
 
     def _decoded(self, content: bytes, form: type[Form]) -> Form:
         try:
             return msgspec.json.decode(content, type=form)
-        except UNREADABLE:
+        except forms.UNREADABLE:
             raise ReadError(
                 f"{self.shown}: the answer is not Prometheus's (starts with {content[:40]!r}). {PAGE}"
             ) from None
@@ -376,8 +352,8 @@ class Server:
 
     def _refused(self, error: urllib.error.HTTPError) -> str:
         try:
-            reason = msgspec.json.decode(error.read(), type=Answer).error
-        except (OSError, HTTPException, *UNREADABLE):
+            reason = msgspec.json.decode(error.read(), type=forms.Answer).error
+        except (OSError, HTTPException, *forms.UNREADABLE):
             reason = ""
         if reason:
             advice = "Ask for a shorter range, a longer step or fewer hosts, and check what they must match."
@@ -413,24 +389,26 @@ def fetch(
         raise ValueError(f"start, end: {start} to {end} is no range of times; the end must not be before the start")
     if not (math.isfinite(step) and step > 0):
         raise ValueError(f"step: {step} s is not above 0")
-    series: dict[bytes, Result] = {}
+    series: dict[bytes, forms.Result] = {}
     warnings: dict[str, None] = {}
     for first, last in _parts(start, end, step):
         answer = server.series(_query(match), first, last, step)
         warnings.update(dict.fromkeys(answer.warnings))
         for one in answer.data.result if answer.data else ():
-            labels = {label: value for label, value in one.metric.items() if label in NEEDED}
-            series.setdefault(msgspec.json.encode(one.metric, order="sorted"), Result(labels)).values += one.values
+            labels = {label: value for label, value in one.metric.items() if label in fields.NEEDED}
+            series.setdefault(
+                msgspec.json.encode(one.metric, order="sorted"), forms.Result(labels)
+            ).values += one.values
     if not series:
         raise ReadError(_nothing(server, start, end, match))
-    _write_answer(out, Answer("success", Data("matrix", list(series.values())), warnings=list(warnings)))
+    _write_answer(out, forms.Answer("success", forms.Data("matrix", list(series.values())), warnings=list(warnings)))
     return out
 
 
 def _query(match: str) -> str:
     """Return the selector of all metrics that are read."""
-    names = {*METRICS, INDEX, INFO}
-    groups = {p: sorted(n.removeprefix(p) for n in names if n.startswith(p)) for p in ("DCGM_FI_", *PREFIXES)}
+    names = {*fields.METRICS, fields.INDEX, fields.INFO}
+    groups = {p: sorted(n.removeprefix(p) for n in names if n.startswith(p)) for p in ("DCGM_FI_", *fields.PREFIXES)}
     pattern = "|".join(f"{prefix}({'|'.join(rest)})" for prefix, rest in groups.items())
     return f'{{__name__=~"{pattern}"{"," if match else ""}{match}}}'
 
@@ -456,7 +434,7 @@ def _nothing(server: Server, start: float, end: float, match: str) -> str:
     )
 
 
-def _write_answer(out: Path, answer: Answer) -> None:
+def _write_answer(out: Path, answer: forms.Answer) -> None:
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=out.parent, suffix=".partial", delete=False) as file:

@@ -27,23 +27,8 @@ import pandas as pd
 
 from perfkit.errors import ReadError
 from perfkit.format import printable
-from perfkit.readers.dcgm.fields import (
-    BY_COLUMN,
-    INDEX,
-    INFO,
-    LATEST_NS,
-    METRICS,
-    NEVER,
-    Raw,
-    Reading,
-    Series,
-    Values,
-    decimal,
-    driver,
-    gathered,
-    index,
-    unknown,
-)
+from perfkit.readers.dcgm import fields
+from perfkit.readers.dcgm.fields import unknown
 from perfkit.readers.text import CUT, content, line_of
 
 BINARY = re.compile(r"[\x00-\x08\x0e-\x1f]")
@@ -123,7 +108,7 @@ def is_dmon(head: bytes) -> bool:
     return DMON_HEADER.search(head) is not None
 
 
-def read_dmon(path: Path) -> Reading:
+def read_dmon(path: Path) -> fields.Reading:
     """Read the log."""
     notes: list[str] = []
     log = _sorted_lines(whole_lines(path, notes))
@@ -132,7 +117,7 @@ def read_dmon(path: Path) -> Reading:
         raise ReadError(_without_rows(path, log))
     notes += [UNTIMED, *_dmon_notes(log)]
     series = [one for table in tables for one in _dmon_series(path, table, list(log.entities))]
-    return Reading("dcgmi dmon", series, timed=False, notes=notes)
+    return fields.Reading("dcgmi dmon", series, timed=False, notes=notes)
 
 
 def _sorted_lines(text: Iterable[str]) -> Dmon:
@@ -143,7 +128,7 @@ def _sorted_lines(text: Iterable[str]) -> Dmon:
     last: list[int] = []
     for number, line in enumerate(text, 1):
         words = line.split()
-        if table and len(words) > 2 and words[0] in GPUS and index(words[1]) is not None:
+        if table and len(words) > 2 and words[0] in GPUS and fields.index(words[1]) is not None:
             entity = log.entities.setdefault((words[0], words[1]), len(last))
             if entity == len(last):
                 last.append(-1)
@@ -179,9 +164,9 @@ def _other(log: Dmon, table: Rows | None, words: list[str], number: int) -> Rows
     return table
 
 
-def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -> Iterator[Series]:
+def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -> Iterator[fields.Series]:
     """Yield one series per entity and column that stands for a metric."""
-    columns = [i for i, column in enumerate(table.columns) if column in BY_COLUMN]
+    columns = [i for i, column in enumerate(table.columns) if column in fields.BY_COLUMN]
     if not columns:
         return
     frame = pd.read_csv(
@@ -206,10 +191,10 @@ def _dmon_series(path: Path, table: Rows, entities: Sequence[tuple[str, str]]) -
         for (kind, number), own in zip(entities, rows, strict=True):
             gpu, instance = (owner, f"{GPUS[kind]}{number}") if GPUS[kind] else (int(number), "")
             if len(own):
-                yield Series(BY_COLUMN[column], "", gpu, times[own], values[own], instance)
+                yield fields.Series(fields.BY_COLUMN[column], "", gpu, times[own], values[own], instance)
 
 
-def _numbers(path: Path, numbers: Sequence[int], column: str, cells: pd.Series) -> Values:
+def _numbers(path: Path, numbers: Sequence[int], column: str, cells: pd.Series) -> fields.Values:
     """Return a column as numbers; where it holds something else, that is missing or an error."""
     if cells.dtype.kind in "iuf":
         return cells.to_numpy(np.float64)
@@ -219,7 +204,7 @@ def _numbers(path: Path, numbers: Sequence[int], column: str, cells: pd.Series) 
 def _value(path: Path, number: int, column: str, cell: str) -> float:
     if cell.endswith("..."):  # dcgmi shortens what its column cannot hold
         return np.nan
-    value = decimal(cell)
+    value = fields.decimal(cell)
     if value is None:
         printed = printable(cell, 30)
         raise ReadError(f"{path}: line {number} has {printed!r} in column {column}, which is no number. {AGAIN}")
@@ -227,7 +212,7 @@ def _value(path: Path, number: int, column: str, cell: str) -> float:
 
 
 def _dmon_notes(log: Dmon) -> list[str]:
-    unknown = sorted({column for table in log.tables for column in table if column not in BY_COLUMN})
+    unknown = sorted({column for table in log.tables for column in table if column not in fields.BY_COLUMN})
     notes = [f"columns that no metric is known for are left out ({', '.join(unknown)})"] if unknown else []
     if log.ragged:
         where = f"{len(log.ragged)}, first in line {log.ragged[0]}"
@@ -266,14 +251,14 @@ def is_exposition(head: bytes) -> bool:
     return FIRST.match(head) is not None and KNOWN.search(head) is not None
 
 
-def read_exposition(path: Path) -> Reading:
+def read_exposition(path: Path) -> fields.Reading:
     """Read the scrapes in a file."""
     notes: list[str] = []
     text = whole_lines(path, notes)
     lines = list(parsed(path, text))
-    samples = [f for f in lines if f.name in METRICS or f.name in (INFO, INDEX)]
+    samples = [f for f in lines if f.name in fields.METRICS or f.name in (fields.INFO, fields.INDEX)]
     left_out = unknown(f.name for f in lines)
-    if not any(f.name in METRICS for f in samples):
+    if not any(f.name in fields.METRICS for f in samples):
         raise ReadError(
             f"{path}: no metric of a GPU that perfkit knows (found: {left_out or 'no values'}). "
             "Save what dcgm-exporter answers: `curl HOST:9400/metrics`."
@@ -283,10 +268,10 @@ def read_exposition(path: Path) -> Reading:
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
     in_seconds = any(line.strip() == EOF for line in text)
     raw = _exposed(samples, (S_NS if in_seconds else MS_NS) if timed else 0)
-    series, devices = gathered(raw, notes)
-    of_dcgm = any(METRICS[f.name].number for f in samples if f.name in METRICS)
+    series, devices = fields.gathered(raw, notes)
+    of_dcgm = any(fields.METRICS[f.name].number for f in samples if f.name in fields.METRICS)
     tool = "dcgm-exporter" if of_dcgm else "nvidia_gpu_exporter"
-    return Reading(tool, series, timed, driver(raw), devices, notes)
+    return fields.Reading(tool, series, timed, fields.driver(raw), devices, notes)
 
 
 def parsed(path: Path, text: Sequence[str]) -> Iterator[Found]:
@@ -298,7 +283,7 @@ def parsed(path: Path, text: Sequence[str]) -> Iterator[Found]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         split = _split(line, heads)
-        value = decimal(split[1]) if split else None
+        value = fields.decimal(split[1]) if split else None
         if split is None or value is None:
             raise ReadError(
                 f"{path}: line {number} is not Prometheus text ({printable(line, 40)!r}). "
@@ -326,13 +311,13 @@ def _split(line: str, heads: dict[str, tuple[str, str]]) -> tuple[tuple[str, str
     return key, sample["value"], sample["time"] or ""
 
 
-def _exposed(lines: Sequence[Found], unit: int) -> list[Raw]:
+def _exposed(lines: Sequence[Found], unit: int) -> list[fields.Raw]:
     """Return the values by series; the times are those written, in `unit` ns, or 1 s per scrape if `unit` is 0."""
     groups: dict[tuple[str, str], list[Found]] = {}
     for one in lines:
         groups.setdefault((one.name, one.labels), []).append(one)
     return [
-        Raw(
+        fields.Raw(
             name,
             {key: ESCAPED.sub(lambda e: "\n" if e[1] == "n" else e[1], value) for key, value in LABEL.findall(labels)},
             np.array([_nanoseconds(f.time, unit) if unit else f.scrape * TICK_NS for f in group], np.int64),
@@ -344,7 +329,7 @@ def _exposed(lines: Sequence[Found], unit: int) -> list[Raw]:
 
 def _nanoseconds(time: str, unit: int) -> int:
     """Return a time exactly as written, `NEVER` for one that is no wall clock."""
-    return int(Decimal(time) * unit) if abs(float(time)) * unit < LATEST_NS else NEVER
+    return int(Decimal(time) * unit) if abs(float(time)) * unit < fields.LATEST_NS else fields.NEVER
 
 
 def _untimed(scrapes: int) -> str:
@@ -390,14 +375,14 @@ def is_answer(head: bytes) -> bool:
     )
 
 
-def read_answer(path: Path) -> Reading:
+def read_answer(path: Path) -> fields.Reading:
     """Read the series of an answer."""
     answer = _answer(path)
     series = (
         [_answered(path, result) for result in answer.data.result if "__name__" in result.metric] if answer.data else []
     )
     notes = [f"Prometheus warned: {printable(warning, 200)}" for warning in answer.warnings]
-    gpu_series, devices = gathered(series, notes)
+    gpu_series, devices = fields.gathered(series, notes)
     left_out = unknown(one.name for one in series)
     if not gpu_series:
         raise ReadError(
@@ -405,7 +390,9 @@ def read_answer(path: Path) -> Reading:
             "Ask for them with `perfkit record prometheus URL`."
         )
     notes += [f"metrics that none of perfkit's stands for are left out ({left_out})"] if left_out else []
-    return Reading("Prometheus", gpu_series, timed=True, version=driver(series), devices=devices, notes=notes)
+    return fields.Reading(
+        "Prometheus", gpu_series, timed=True, version=fields.driver(series), devices=devices, notes=notes
+    )
 
 
 def _answer(path: Path) -> Answer:
@@ -441,13 +428,13 @@ def _repeated(data: bytes, results: Sequence[Result]) -> str:
     return next((key for key in there if there[key] > decoded[key]), "")
 
 
-def _answered(path: Path, result: Result) -> Raw:
+def _answered(path: Path, result: Result) -> fields.Raw:
     points: Sequence[Point] = result.values or ([result.value] if result.value else [])
-    values = [decimal(value) for _, value in points]
+    values = [fields.decimal(value) for _, value in points]
     if None in values:
         wrong = printable(points[values.index(None)][1], 30)
         raise ReadError(f"{path}: a value of a series is no number ({wrong!r}). Ask the server for it again.")
     ms = np.rint(np.array([time for time, _ in points], dtype=np.float64) * 1000)
-    dated = np.abs(ms) < LATEST_NS / MS_NS  # False for NaN
-    times = np.where(dated, np.where(dated, ms, 0).astype(np.int64) * MS_NS, NEVER)
-    return Raw(result.metric["__name__"], result.metric, times, np.array(values, dtype=np.float64))
+    dated = np.abs(ms) < fields.LATEST_NS / MS_NS  # False for NaN
+    times = np.where(dated, np.where(dated, ms, 0).astype(np.int64) * MS_NS, fields.NEVER)
+    return fields.Raw(result.metric["__name__"], result.metric, times, np.array(values, dtype=np.float64))

@@ -17,16 +17,7 @@ import pandas as pd
 from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.nccl.benchmark import (
-    BANNER,
-    Report,
-    Table,
-    implied_ranks,
-    is_report,
-    layout,
-    read_report,
-    read_tables,
-)
+from perfkit.readers.nccl import benchmark
 from perfkit.readers.nccl.log import (
     Call,
     Edge,
@@ -77,9 +68,9 @@ LENGTH = 200  # characters of a line that are quoted
 def sniff(path: Path) -> bool:
     """Say whether `path` is output of nccl-tests or holds lines of NCCL, by a table's header and NCCL's own prefix."""
     start = decode(head(path, LOOKED_AT))
-    if is_report(start) or BANNER.search(start) or _LOG.search(start):
+    if benchmark.is_report(start) or benchmark.BANNER.search(start) or _LOG.search(start):
         return True
-    return any(layout(line) for line in start.splitlines() if "algbw" in line)
+    return any(benchmark.layout(line) for line in start.splitlines() if "algbw" in line)
 
 
 def read(path: Path) -> Profile:
@@ -89,11 +80,11 @@ def read(path: Path) -> Profile:
     ns), and per call and rank one without a duration (source "log"): times that NCCL estimates are none.
     """
     text = decode(content(path))
-    return _report(text, path) if is_report(text[:LOOKED_AT]) else _log(text, path)
+    return _report(text, path) if benchmark.is_report(text[:LOOKED_AT]) else _log(text, path)
 
 
 def _report(text: str, path: Path) -> Profile:
-    report = read_report(text, path)
+    report = benchmark.read_report(text, path)
     table = report.table
     if not table.rows and not report.error:
         raise ReadError(f"{path}: the report of nccl-tests holds no results. Run the test again.")
@@ -110,7 +101,7 @@ def _report(text: str, path: Path) -> Profile:
 
 def _log(text: str, path: Path) -> Profile:
     log = read_log(text, path)
-    benchmarks = read_tables(log.lines)
+    benchmarks = benchmark.read_tables(log.lines)
     binary = next((table.binary for table in benchmarks if table.binary is not None), None)
     if binary is not None:
         raise ReadError(f"{path}: binary data among the rows of a table, in line {binary}. Copy the log again.")
@@ -152,7 +143,7 @@ def _profile(
     return Profile("nccl", path, capture, loaders, missing, tuple(notes), own, node)
 
 
-def _nothing(path: Path, benchmarks: Sequence[Table]) -> str:
+def _nothing(path: Path, benchmarks: Sequence[benchmark.Table]) -> str:
     """Return why a log without links and calls has nothing to load; rows that are not whole are no early end."""
     damaged = [number for table in benchmarks for number in table.damaged]
     if damaged:
@@ -168,7 +159,7 @@ def _nothing(path: Path, benchmarks: Sequence[Table]) -> str:
     )
 
 
-def _collective(table: Table, path: Path) -> str | None:
+def _collective(table: benchmark.Table, path: Path) -> str | None:
     """Return the collective of a table: what it says, else what its rows tell, with a command's or the file's name."""
     if table.program or not table.rows:
         return operation(table.program)
@@ -177,15 +168,15 @@ def _collective(table: Table, path: Path) -> str | None:
     return options[0] if len(options) == 1 else next(iter(hints), None)
 
 
-def _ranks(table: Table, collective: str | None) -> int | None:
+def _ranks(table: benchmark.Table, collective: str | None) -> int | None:
     """Return the number of ranks of a table: of its list of devices, or what its bandwidths tell if that is more.
 
     Lines of the list can be lost, none is there too often.
     """
-    return max(table.ranks or 0, implied_ranks(table.rows, collective) or 0) or None
+    return max(table.ranks or 0, benchmark.implied_ranks(table.rows, collective) or 0) or None
 
 
-def _collectives_table(benchmarks: Sequence[Table], calls: Sequence[Call], path: Path) -> pd.DataFrame:
+def _collectives_table(benchmarks: Sequence[benchmark.Table], calls: Sequence[Call], path: Path) -> pd.DataFrame:
     """Return COLLECTIVES: both halves of each row of the tables, then the calls."""
     columns = ["rank", "operation", "bytes", "dtype", "ranks", "dur_ns", "algorithm", "protocol", "placement", "source"]
     rows: list[tuple[object, ...]] = []
@@ -216,7 +207,7 @@ def _links_table(edges: dict[Edge, str | None], facts: Facts) -> pd.DataFrame:
     return tables.LINKS.make(frame)
 
 
-def _devices_table(benchmarks: Sequence[Table]) -> pd.DataFrame:
+def _devices_table(benchmarks: Sequence[benchmark.Table]) -> pd.DataFrame:
     """Return DEVICES: the GPUs of rank 0's node, as the first table lists them."""
     listed = next((table.devices for table in benchmarks if table.devices), [])
     names = {device.gpu: device.name for device in reversed(listed) if device.host == listed[0].host}
@@ -234,7 +225,7 @@ def _failed_note(error: str) -> list[str]:
     return [f"the run failed: {_quoted(error)}"] if error else []
 
 
-def _report_notes(report: Report) -> list[str]:
+def _report_notes(report: benchmark.Report) -> list[str]:
     """Return remarks on a report as a file."""
     notes = [] if report.whole else ["the file ends in the middle of a result, which is left out"]
     if report.repeated:
@@ -261,7 +252,7 @@ def _quoted(text: str) -> str:
     return clean if len(clean) <= LENGTH else f"{clean[: LENGTH - 3]}..."
 
 
-def _benchmark_notes(benchmarks: Sequence[Table], path: Path) -> list[str]:
+def _benchmark_notes(benchmarks: Sequence[benchmark.Table], path: Path) -> list[str]:
     """Return remarks on tables, each once with the tables it is about."""
     about: dict[str, dict[str, None]] = {}
     for table in benchmarks:
@@ -272,7 +263,7 @@ def _benchmark_notes(benchmarks: Sequence[Table], path: Path) -> list[str]:
     return [f"{', '.join(titles)}: {note}" for note, titles in about.items()]
 
 
-def _table_notes(table: Table, collective: str | None) -> list[str]:
+def _table_notes(table: benchmark.Table, collective: str | None) -> list[str]:
     timings = [timing for row in table.rows for timing in row.timings]
     wrong = sum(any(timing.wrong for timing in row.timings) for row in table.rows)
     notes = []
@@ -303,14 +294,14 @@ def _table_notes(table: Table, collective: str | None) -> list[str]:
     return notes
 
 
-def _setup_note(benchmarks: Sequence[Table], facts: Facts) -> list[str]:
+def _setup_note(benchmarks: Sequence[benchmark.Table], facts: Facts) -> list[str]:
     """Return what ran: versions, ranks, nodes, network."""
     parts = []
     libraries = {_library(table.library): None for table in benchmarks if table.library}
     versions = list(dict.fromkeys([*facts.versions, *libraries]))
     if versions:
         parts.append(f"NCCL {', '.join(versions[:SHOWN])}")
-    listed = next((table for table in benchmarks if table.devices), Table())
+    listed = next((table for table in benchmarks if table.devices), benchmark.Table())
     if listed.devices:
         gpus = max(len(listed.devices), listed.ranks or 0)  # a report lists one GPU per process
         parts.append(f"{_counted(gpus, 'GPU')} on {_counted(len({d.host for d in listed.devices}), 'node')}")

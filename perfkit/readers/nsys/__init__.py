@@ -27,27 +27,8 @@ from pyarrow import types
 
 from perfkit.errors import ReadError
 from perfkit.profile import Missing, Profile, node_of
-from perfkit.readers.nsys import tables
-from perfkit.readers.nsys.sources import (
-    LONGEST,
-    MARKERS,
-    NOTHING,
-    Columns,
-    Combined,
-    Made,
-    Source,
-    available,
-    damaged,
-    integers,
-    ints,
-    label,
-    resolve,
-    shown,
-    stored,
-    text,
-    unambiguous,
-    whole,
-)
+from perfkit.readers.nsys import sources, tables
+from perfkit.readers.nsys.sources import stored
 from perfkit.readers.nsys.sqlite import MAGIC, SqliteSource, exported, is_export
 from perfkit.readers.text import capture_table
 
@@ -126,7 +107,7 @@ def read(path: Path) -> Profile:
     )
 
 
-def _open(path: Path) -> Source:
+def _open(path: Path) -> sources.Source:
     if path.is_dir():
         return FolderSource(path)
     with path.open("rb") as file:
@@ -134,42 +115,42 @@ def _open(path: Path) -> Source:
     return exported(path) if report else SqliteSource(path)
 
 
-def capture(source: Source, path: Path, notes: list[str]) -> pd.DataFrame:
+def capture(source: sources.Source, path: Path, notes: list[str]) -> pd.DataFrame:
     """Return CAPTURE: one row that says which nsys exported the file, when it starts and how long it is."""
     (started,) = source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))[:1] or [{"utcEpochNs": None}]
     (lasted,) = source.rows("ANALYSIS_DETAILS", ("duration",))[:1] or [{"duration": None}]
-    t0 = whole(started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST)
-    duration = whole(lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=LONGEST)
-    version = text(_meta(source, VERSION_ENTRY), VERSION_ENTRY, notes)
+    t0 = sources.whole(started["utcEpochNs"], "TARGET_INFO_SESSION_START_TIME.utcEpochNs", notes, most=LATEST)
+    duration = sources.whole(lasted["duration"], "ANALYSIS_DETAILS.duration", notes, most=sources.LONGEST)
+    version = sources.text(_meta(source, VERSION_ENTRY), VERSION_ENTRY, notes)
     return capture_table(path, "Nsight Systems", version, t0, _last_end(source) if duration is None else duration)
 
 
-def _meta(source: Source, name: str) -> object:
+def _meta(source: sources.Source, name: str) -> object:
     """Return an entry of what the file says of itself; None if it has none."""
     tables = ("META_DATA_EXPORT", "EXPORT_META_DATA", "META_DATA_CAPTURE")
     rows = [r for t in tables for r in source.rows(t, ("name", "value"))]
     return next((r["value"] for r in rows if r["name"] == name), None)
 
 
-def host(source: Source) -> str:
+def host(source: sources.Source) -> str:
     """Return the name of the host that was recorded; empty if the export does not say, or names several."""
     entries = source.rows("TARGET_INFO_SYSTEM_ENV", ("name", "value"))
     names = {row["value"] for row in entries if row["name"] == HOST and isinstance(row["value"], str)}
     return names.pop() if len(names) == 1 else ""
 
 
-def _last_end(source: Source) -> int:
+def _last_end(source: sources.Source) -> int:
     """Return the end of the last event: exports cut down do not say how long the recording was."""
 
     def last(rows: pa.Table) -> int:
-        ends = ints(rows, "end", 0)
-        return int(ends[ends <= LONGEST].max(initial=0))
+        ends = sources.ints(rows, "end", 0)
+        return int(ends[ends <= sources.LONGEST].max(initial=0))
 
     stored = [name for table in ("KERNELS", "COPIES", "API_CALLS", "RANGES") for name in ACTIVITY[table]]
     return max((end for name in stored for end in source.convert(name, ["end"], last)), default=0)
 
 
-def recorded(source: Source) -> set[str]:
+def recorded(source: sources.Source) -> set[str]:
     """Return the names of the tables the export can fill with at least one row."""
     present = {name for name, stored in ACTIVITY.items() if any(source.has_rows(t) for t in stored)}
     # NVTX_EVENTS also holds the names of threads and domains.
@@ -182,15 +163,15 @@ def missing(present: set[str]) -> tuple[Missing, ...]:
     return tuple(Missing(name, *remedy) for name, remedy in REMEDIES.items() if name not in present)
 
 
-def notes(source: Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
+def notes(source: sources.Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
     """Return what a reader of the figures should know about this export."""
     lines: list[str] = []
-    if simulated := text(_meta(source, "SIMULATED"), "SIMULATED", lines):
+    if simulated := sources.text(_meta(source, "SIMULATED"), "SIMULATED", lines):
         lines.append(f"simulated, not measured: {simulated}")
-    schema = text(_meta(source, SCHEMA_ENTRY), SCHEMA_ENTRY, lines)
+    schema = sources.text(_meta(source, SCHEMA_ENTRY), SCHEMA_ENTRY, lines)
     version = re.match(r"(\d{1,9})(\.[\d.]*)?$", schema)
     if schema and not version:
-        lines.append(f"{SCHEMA_ENTRY}: {shown(schema)} is no version: read as not recorded")
+        lines.append(f"{SCHEMA_ENTRY}: {sources.shown(schema)} is no version: read as not recorded")
     if version and int(version[1]) > NEWEST_SCHEMA:
         lines.append(f"schema {schema} is newer than those tried ({NEWEST_SCHEMA}.x): columns may have changed meaning")
     if source.has_rows(tables.KERNEL) and "globalPid" not in source.columns(tables.KERNEL):
@@ -206,7 +187,7 @@ def notes(source: Source, listed: list[tables.Gpu]) -> tuple[str, ...]:
 
 def is_export_folder(path: Path) -> bool:
     """Say whether a folder holds Nsight Systems' tables, one file each."""
-    return any(p.suffix in FORMS and p.name.startswith(MARKERS) for p in path.iterdir())
+    return any(p.suffix in FORMS and p.name.startswith(sources.MARKERS) for p in path.iterdir())
 
 
 class FolderSource:
@@ -219,12 +200,12 @@ class FolderSource:
 
     def damage(self, table: str, finding: str) -> ReadError:
         """Return the error that says what is wrong with `table`, with the path of its file."""
-        name = resolve(table, self._files)
-        return damaged(self._files[name] if name else self.path, "file", finding)
+        name = sources.resolve(table, self._files)
+        return sources.damaged(self._files[name] if name else self.path, "file", finding)
 
     def columns(self, table: str) -> Collection[str]:
         """Names of the columns of `table`; empty if there is no such table."""
-        name = resolve(table, self._files)
+        name = sources.resolve(table, self._files)
         return list(self._types(name)) if name else []
 
     def _types(self, name: str) -> dict[str, list[pa.DataType]]:
@@ -238,7 +219,7 @@ class FolderSource:
                     for field in schema:
                         fields.setdefault(field.name, []).append(field.type)
             except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
-                raise damaged(file, "file", str(e)) from e
+                raise sources.damaged(file, "file", str(e)) from e
             self._fields[name] = fields
         return self._fields[name]
 
@@ -253,40 +234,44 @@ class FolderSource:
             table = _table(file, columns)
             _validate(table, file)
         except (pa.ArrowException, OSError) as e:
-            raise damaged(file, "file", str(e)) from e
+            raise sources.damaged(file, "file", str(e)) from e
         return table
 
     def has_rows(self, table: str) -> bool:
         """Whether `table` exists and holds at least one row."""
-        name = resolve(table, self._files)
+        name = sources.resolve(table, self._files)
         first = list(self.columns(table))[:1]
         return bool(name and first and self._read(name, first).num_rows)
 
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`."""
-        return any(self.convert(table, [column], lambda rows: np.isin(ints(rows, column), list(values)).any()))
+        return any(self.convert(table, [column], lambda rows: np.isin(sources.ints(rows, column), list(values)).any()))
 
-    def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
+    def convert(
+        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Made]
+    ) -> list[sources.Made]:
         """Apply `make` to those numeric `columns` that exist; Arrow reads the columns on its own threads."""
-        name = resolve(table, self._files)
-        wanted = available(columns, self.columns(table))
+        name = sources.resolve(table, self._files)
+        wanted = sources.available(columns, self.columns(table))
         if not name or not wanted:
             return []
         part = self._read(name, stored(wanted))
         numbers = {c: self._integers(name, c, part.column(c)) for c in part.column_names}
-        made = {label(c): _first(numbers, c) if isinstance(c, Combined) else numbers[c] for c in wanted}
+        made = {sources.label(c): _first(numbers, c) if isinstance(c, sources.Combined) else numbers[c] for c in wanted}
         return [make(pa.table(made))]
 
     def _integers(self, table: str, name: str, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        return integers(column, name, lambda finding: self.damage(table, f"{table}.{finding}"))
+        return sources.integers(column, name, lambda finding: self.damage(table, f"{table}.{finding}"))
 
-    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
+    def stacked(
+        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Columns]
+    ) -> sources.Columns:
         """Return what `make` returns for those numeric `columns` that exist."""
-        return next(iter(self.convert(table, columns, make)), None) or make(NOTHING)
+        return next(iter(self.convert(table, columns, make)), None) or make(sources.NOTHING)
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold single values."""
-        name = resolve(table, self._files)
+        name = sources.resolve(table, self._files)
         asked = list(columns)
         present = [c for c in asked if c in self.columns(table)]
         if not name or not present:
@@ -307,7 +292,7 @@ class FolderSource:
 
     def text(self, table: str, column: str) -> list[str | None]:
         """Return a text column in the order of `convert`; an empty list if it is absent or all null."""
-        name = resolve(table, self._files)
+        name = sources.resolve(table, self._files)
         if not name or column not in self.columns(table):
             return []
         values = self._read(name, [column]).column(column)
@@ -319,18 +304,18 @@ class FolderSource:
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
-        name = resolve("StringIds", self._files)
+        name = sources.resolve("StringIds", self._files)
         if not name or not {"id", "value"} <= set(self.columns(name)) or self.nameless():
             return {}
         table = self._read(name, ["id", "value"])
         numbers = self._integers(name, "id", table.column("id"))
         wanted = pc.is_in(numbers, pa.array([i for i in ids if i >= 0], pa.int64()))
         values = _decoded(table.column("value").filter(wanted))
-        return unambiguous(zip(numbers.filter(wanted).to_pylist(), values, strict=True))
+        return sources.unambiguous(zip(numbers.filter(wanted).to_pylist(), values, strict=True))
 
     def nameless(self) -> str:
         """Say which values of StringIds are no text; empty if all are."""
-        name = resolve("StringIds", self._files)
+        name = sources.resolve("StringIds", self._files)
         kinds = self._types(name).get("value", []) if name else []
         return next((f"StringIds.value holds values of type {kind}" for kind in kinds if not _is_text(kind)), "")
 
@@ -366,7 +351,7 @@ def _validate(table: pa.Table, file: Path) -> None:
     """Raise ReadError or ArrowInvalid if a table is not what its file can hold; text need not be UTF-8."""
     size = file.stat().st_size
     if table.num_rows > ROWS_PER_BYTE * size:
-        raise damaged(file, "file", f"it states {table.num_rows} rows in {size} bytes")
+        raise sources.damaged(file, "file", f"it states {table.num_rows} rows in {size} bytes")
     table.validate()
     for column in table.columns:
         try:
@@ -377,7 +362,7 @@ def _validate(table: pa.Table, file: Path) -> None:
             _undecoded(column).validate(full=True)
 
 
-def _first(columns: dict[str, pa.ChunkedArray], wanted: Combined) -> pa.ChunkedArray:
+def _first(columns: dict[str, pa.ChunkedArray], wanted: sources.Combined) -> pa.ChunkedArray:
     """Return the first of some columns of ids that is not null or "none" per row."""
     ids = [columns[c] for c in wanted.columns]
     return pc.coalesce(*(pc.if_else(pc.equal(column, -1), pa.scalar(None, pa.int64()), column) for column in ids))

@@ -24,22 +24,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from perfkit.errors import ReadError
-from perfkit.readers.nsys.sources import (
-    MARKERS,
-    NOTHING,
-    Columns,
-    Combined,
-    Made,
-    Stack,
-    available,
-    damaged,
-    integers,
-    label,
-    resolve,
-    shown,
-    stored,
-    unambiguous,
-)
+from perfkit.readers.nsys import sources
 
 THREADS = 2  # more gain little: SQLite's own locks are shared
 PART_ROWS = 1 << 17
@@ -76,7 +61,7 @@ class SqliteSource:
 
     def damage(self, table: str, finding: str) -> ReadError:
         """Return the error that says what is wrong, with the path of the file; every table is in that one."""
-        return damaged(self._named, "database", finding)
+        return sources.damaged(self._named, "database", finding)
 
     @cached_property
     def _columns(self) -> dict[str, list[str]]:
@@ -99,41 +84,47 @@ class SqliteSource:
 
     def columns(self, table: str) -> Collection[str]:
         """Names of the columns of `table`; empty if there is no such table."""
-        return self._columns.get(resolve(table, self._columns) or "", [])
+        return self._columns.get(sources.resolve(table, self._columns) or "", [])
 
     def has_rows(self, table: str) -> bool:
         """Whether `table` exists and holds at least one row."""
-        name = resolve(table, self._columns)
+        name = sources.resolve(table, self._columns)
         return bool(name and self._fetched(f"SELECT 1 FROM {_quoted(name)} LIMIT 1"))
 
     def holds(self, table: str, column: str, values: Collection[int]) -> bool:
         """Whether a column of `table` exists and holds at least one of `values`; stops at the first."""
-        name = resolve(table, self._columns)
+        name = sources.resolve(table, self._columns)
         if not name or column not in self.columns(table):
             return False
         marks = ",".join("?" * len(values))
         sql = f"SELECT 1 FROM {_quoted(name)} WHERE {_quoted(column)} IN ({marks}) LIMIT 1"
         return bool(self._fetched(sql, tuple(values)))
 
-    def convert(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Made]) -> list[Made]:
+    def convert(
+        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Made]
+    ) -> list[sources.Made]:
         """Apply `make` to row ranges of those numeric `columns` that exist, on two threads."""
         return self._each(table, columns, lambda _, rows: make(rows))
 
-    def stacked(self, table: str, columns: Iterable[str | Combined], make: Callable[[pa.Table], Columns]) -> Columns:
+    def stacked(
+        self, table: str, columns: Iterable[str | sources.Combined], make: Callable[[pa.Table], sources.Columns]
+    ) -> sources.Columns:
         """Return what `make` returns for row ranges of those numeric `columns` that exist, all together."""
-        stack = Stack(sum(part.rows for part in self._parts(table)))
+        stack = sources.Stack(sum(part.rows for part in self._parts(table)))
         self._each(table, columns, lambda place, rows: stack.put(place, make(rows)))
-        return stack.columns() or make(NOTHING)
+        return stack.columns() or make(sources.NOTHING)
 
-    def _each(self, table: str, columns: Iterable[str | Combined], work: Callable[[int, pa.Table], Made]) -> list[Made]:
+    def _each(
+        self, table: str, columns: Iterable[str | sources.Combined], work: Callable[[int, pa.Table], sources.Made]
+    ) -> list[sources.Made]:
         """Do `work` on row ranges, each with the most rows that can lie before it, on two threads."""
-        name = resolve(table, self._columns) or ""
-        wanted = available(columns, self.columns(table))
+        name = sources.resolve(table, self._columns) or ""
+        wanted = sources.available(columns, self.columns(table))
         parts = self._parts(table) if wanted else []
         places = list(accumulate((part.rows for part in parts), initial=0))[:-1]
         read: list[int] = []
 
-        def one(place: int, part: Part) -> Made:
+        def one(place: int, part: Part) -> sources.Made:
             rows = self._read(name, wanted, part)
             read.append(rows.num_rows)
             return work(place, rows)
@@ -147,7 +138,7 @@ class SqliteSource:
                 raise self.damage(name, f"{sum(read):,} of the {count:,} rows of {name} are found by their row ids")
         return made
 
-    def _read(self, name: str, columns: list[str | Combined], part: Part) -> pa.Table:
+    def _read(self, name: str, columns: list[str | sources.Combined], part: Part) -> pa.Table:
         """Return columns of a range of rows, int64."""
         import adbc_driver_sqlite.dbapi
 
@@ -165,22 +156,24 @@ class SqliteSource:
             raise finding(e) from e
         if rows.num_rows > part.rows:
             raise self.damage(name, f"{name} has more rows than its row ids allow: {part.rows:,} in one part of it")
-        return pa.table({n: integers(rows.column(i), n, finding) for i, n in enumerate(map(label, columns))})
+        return pa.table(
+            {n: sources.integers(rows.column(i), n, finding) for i, n in enumerate(map(sources.label, columns))}
+        )
 
-    def _foreign(self, name: str, columns: list[str | Combined]) -> str:
+    def _foreign(self, name: str, columns: list[str | sources.Combined]) -> str:
         """Say which is the first cell of these columns that is no whole number; empty if all are."""
-        for column in stored(columns):
+        for column in sources.stored(columns):
             cell = _quoted(column)
             start = f"CASE typeof({cell}) WHEN 'real' THEN {cell} ELSE substr({cell}, 1, 40) END"
             others = f"typeof({cell}) NOT IN ('integer', 'null')"
             cells = self._fetched(f"SELECT rowid, typeof({cell}), {start} FROM {_quoted(name)} WHERE {others} LIMIT 1")
             for row, kind, value in cells:
-                return f"{name}.{column} holds {shown(value)} ({kind}) in row {row}, not a whole number"
+                return f"{name}.{column} holds {sources.shown(value)} ({kind}) in row {row}, not a whole number"
         return ""
 
     def _parts(self, table: str) -> list[Part]:
         """Return ranges that hold the rows of `table`, one after the other."""
-        name = resolve(table, self._columns)
+        name = sources.resolve(table, self._columns)
         if not name:
             return []
         # One aggregate at a time is answered from the index's ends; both in one SELECT read every row.
@@ -189,7 +182,7 @@ class SqliteSource:
         if low is None:
             return []
         if not (isinstance(low, int) and isinstance(high, int) and low <= high):
-            raise self.damage(name, f"{name} has row ids from {shown(low)} to {shown(high)}")
+            raise self.damage(name, f"{name} has row ids from {sources.shown(low)} to {sources.shown(high)}")
         if high - low > self._size // ROW_BYTES:
             parts = self._sparse(name, low, high)
         else:
@@ -215,7 +208,7 @@ class SqliteSource:
 
     def rows(self, table: str, columns: Iterable[str]) -> list[dict[str, Any]]:
         """Return a small table as dictionaries; absent columns are None, present ones hold anything."""
-        name = resolve(table, self._columns)
+        name = sources.resolve(table, self._columns)
         if not name:
             return []
         present, asked = self.columns(table), list(columns)
@@ -224,7 +217,7 @@ class SqliteSource:
 
     def text(self, table: str, column: str) -> list[str | None]:
         """Return a text column in the order of `convert`, None where a cell is no text; empty if absent or all null."""
-        name = resolve(table, self._columns)
+        name = sources.resolve(table, self._columns)
         if not name or column not in self.columns(table):
             return []
         cell, of = _quoted(column), _quoted(name)
@@ -235,7 +228,7 @@ class SqliteSource:
 
     def strings(self, ids: Iterable[int]) -> dict[int, str]:
         """Return the texts of these StringIds; ids that are unknown, or that two texts have, are left out."""
-        name = resolve("StringIds", self._columns)
+        name = sources.resolve("StringIds", self._columns)
         if not name or not {"id", "value"} <= set(self.columns(name)):
             return {}
         wanted = [i for i in ids if i >= 0]
@@ -244,11 +237,11 @@ class SqliteSource:
             some = tuple(wanted[first : first + STRINGS_AT_ONCE])
             marks = ",".join("?" * len(some))
             pairs += self._fetched(f"SELECT id, value FROM {_quoted(name)} WHERE id IN ({marks})", some)
-        return unambiguous((number, value) for number, value in pairs)
+        return sources.unambiguous((number, value) for number, value in pairs)
 
     def nameless(self) -> str:
         """Say which values of StringIds are no text; empty if all are."""
-        name = resolve("StringIds", self._columns)
+        name = sources.resolve("StringIds", self._columns)
         if not name or "value" not in self.columns(name):
             return ""
         ((count,),) = self._fetched(f"SELECT count(*) FROM {_quoted(name)} WHERE typeof(value) NOT IN ('text', 'null')")
@@ -262,7 +255,7 @@ def is_export(path: Path) -> bool:
             names = [str(n) for (n,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
     except FAULTS:
         return True
-    return any(name.startswith(MARKERS) for name in names) and NVPROF not in names
+    return any(name.startswith(sources.MARKERS) for name in names) and NVPROF not in names
 
 
 def connected(path: Path) -> sqlite3.Connection:
@@ -278,7 +271,7 @@ def uri(path: Path) -> str:
     return f"{path.resolve().as_uri()}?mode=ro{immutable}"
 
 
-def _expression(column: str | Combined) -> str:
+def _expression(column: str | sources.Combined) -> str:
     if isinstance(column, str):
         return _quoted(column)
     chosen = ", ".join(map(_quoted, column.columns))

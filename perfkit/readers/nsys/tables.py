@@ -14,26 +14,8 @@ from numpy.typing import NDArray
 from pandas.api.types import union_categoricals
 
 from perfkit import names, tables
-from perfkit.readers.nsys.sources import (
-    LONGEST,
-    NEVER,
-    Columns,
-    Combined,
-    Int,
-    Source,
-    absent,
-    difference,
-    interval,
-    ints,
-    process_of,
-    quantity,
-    require,
-    text,
-    texts,
-    thread_of,
-    total,
-    whole,
-)
+from perfkit.readers.nsys import sources
+from perfkit.readers.nsys.sources import text
 from perfkit.readers.text import category, devices_table, nullable
 
 MARK, PUSH_POP, START_END = 34, 59, 60  # ENUM_NSYS_EVENT_TYPE
@@ -52,7 +34,7 @@ PLACE = ("start", "end", "deviceId", "streamId", "correlationId", "globalPid")
 GRID = ("gridX", "gridY", "gridZ")
 BLOCK = ("blockX", "blockY", "blockZ")
 SHARED = ("staticSharedMemory", "dynamicSharedMemory")
-NAME = Combined("full_name", ("demangledName", "shortName"))
+NAME = sources.Combined("full_name", ("demangledName", "shortName"))
 KERNEL_COLUMNS = (*PLACE, NAME, *GRID, *BLOCK, *SHARED, "registersPerThread", "graphNodeId")
 SIDES = ("srcKind", "dstKind", "srcDeviceId", "dstDeviceId")
 # CUpti_ActivityMemcpyKind; arrays and unified-memory migrations are named after where the bytes go.
@@ -73,23 +55,23 @@ CANONICAL = {f"{rate} throughput": f"{rate.replace(' ', '_')}_frac" for rate in 
 CANONICAL |= {f"{clock} clock frequency": f"{clock}_clock_hz" for clock in ("gpc", "sys")}
 
 
-def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
+def kernels(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return KERNELS: one row per kernel execution, named by the demangled name."""
 
-    def part(rows: pa.Table) -> Columns:
+    def part(rows: pa.Table) -> sources.Columns:
         return {
             **_place(rows, ordinals),
-            "full_name": ints(rows, NAME.name),
-            **quantity(rows, "grid_blocks", GRID),
-            **quantity(rows, "block_threads", BLOCK),
-            **quantity(rows, "shared_bytes", SHARED, total),
-            **quantity(rows, "registers", ("registersPerThread",)),
-            "in_graph": ~absent(rows, "graphNodeId"),
+            "full_name": sources.ints(rows, NAME.name),
+            **sources.quantity(rows, "grid_blocks", GRID),
+            **sources.quantity(rows, "block_threads", BLOCK),
+            **sources.quantity(rows, "shared_bytes", SHARED, sources.total),
+            **sources.quantity(rows, "registers", ("registersPerThread",)),
+            "in_graph": ~sources.absent(rows, "graphNodeId"),
         }
 
-    require(source, KERNEL, ("start", "end"))
+    sources.require(source, KERNEL, ("start", "end"))
     columns = source.stacked(KERNEL, KERNEL_COLUMNS, part)
-    codes, labels = texts(source, columns.pop("full_name"))
+    codes, labels = sources.texts(source, columns.pop("full_name"))
     named = names.table(labels).set_index("full_name").loc[labels]
     finished = {
         "name": category(codes, named["name"].tolist()),
@@ -105,11 +87,11 @@ def kernels(source: Source, ordinals: Ordinals) -> pd.DataFrame:
     return tables.KERNELS.make(_frame(columns, source, finished))
 
 
-def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
+def copies(source: sources.Source, ordinals: Ordinals) -> pd.DataFrame:
     """Return COPIES: copies and memsets."""
 
-    def copy(rows: pa.Table) -> Columns:
-        kind, src, dst = ints(rows, "copyKind", 0), ints(rows, SIDES[0]), ints(rows, SIDES[1])
+    def copy(rows: pa.Table) -> sources.Columns:
+        kind, src, dst = sources.ints(rows, "copyKind", 0), sources.ints(rows, SIDES[0]), sources.ints(rows, SIDES[1])
         unified = np.isin(kind, UNIFIED)
         place = _place(rows, ordinals)
         return {
@@ -121,19 +103,19 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
             "peer_gpu": _peer(rows, place, ordinals, kind == PEER),
         }
 
-    def memset(rows: pa.Table) -> Columns:
+    def memset(rows: pa.Table) -> sources.Columns:
         nothing = np.full(rows.num_rows, -1, np.int64)
         return {
             **_place(rows, ordinals),
             "bytes": _bytes(rows),
             "direction": np.full(rows.num_rows, MEMSET_KIND, np.int64),
             "src_memory": nothing,
-            "dst_memory": ints(rows, "memKind"),
+            "dst_memory": sources.ints(rows, "memKind"),
             "peer_gpu": nothing,
         }
 
     for table in (MEMCPY, MEMSET):
-        require(source, table, ("start", "end"))
+        sources.require(source, table, ("start", "end"))
     copied = source.stacked(MEMCPY, (*PLACE, "bytes", "copyKind", *SIDES), copy)
     filled = source.stacked(MEMSET, (*PLACE, "bytes", "memKind"), memset)
     columns = {name: np.concatenate([copied[name], filled[name]]) for name in copied}
@@ -154,19 +136,19 @@ def copies(source: Source, ordinals: Ordinals) -> pd.DataFrame:
     )
 
 
-def _place(rows: pa.Table, ordinals: Ordinals) -> Columns:
+def _place(rows: pa.Table, ordinals: Ordinals) -> sources.Columns:
     """Return when and where an operation ran."""
-    process = process_of(ints(rows, "globalPid"))
+    process = sources.process_of(sources.ints(rows, "globalPid"))
     return {
-        **interval(rows),
+        **sources.interval(rows),
         "process": process,
-        "gpu": _device(ordinals.of_process(process, ints(rows, "deviceId"))).astype(np.int32),
-        "stream": ints(rows, "streamId"),
-        "correlation": ints(rows, "correlationId"),
+        "gpu": _device(ordinals.of_process(process, sources.ints(rows, "deviceId"))).astype(np.int32),
+        "stream": sources.ints(rows, "streamId"),
+        "correlation": sources.ints(rows, "correlationId"),
     }
 
 
-def _device(numbers: Int) -> Int:
+def _device(numbers: sources.Int) -> sources.Int:
     """Return numbers of devices; an impossible number stands for one that no device has: all must fit int32."""
     fits = np.iinfo(np.int32)
     if numbers.min(initial=0) >= -1 and numbers.max(initial=0) <= fits.max:
@@ -174,12 +156,12 @@ def _device(numbers: Int) -> Int:
     return np.where((numbers < -1) | (numbers > fits.max), np.int64(fits.min), numbers)
 
 
-def _bytes(rows: pa.Table) -> Int:
+def _bytes(rows: pa.Table) -> sources.Int:
     """Return the bytes moved or set; 0 where the export does not record them, -1, which cannot be, where it is null."""
-    return ints(rows, "bytes", -1 if "bytes" in rows.column_names else 0)
+    return sources.ints(rows, "bytes", -1 if "bytes" in rows.column_names else 0)
 
 
-def _frame(columns: Columns, source: Source, finished: dict[str, Any]) -> pd.DataFrame:
+def _frame(columns: sources.Columns, source: sources.Source, finished: dict[str, Any]) -> pd.DataFrame:
     """Return where and when operations ran, with the finished columns; both are taken from where they were."""
     place = {name: columns.pop(name) for name in ("start_ns", "dur_ns", "process", "gpu", "stream", "correlation")}
     if (place["process"] < 0).all():
@@ -195,72 +177,79 @@ def _ranked(*taken: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame({"rank": np.zeros(len(columns["start_ns"]), "int32"), **columns}, copy=False)
 
 
-def _only_process(source: Source) -> int:
+def _only_process(source: sources.Source) -> int:
     """Return the process that made CUDA calls if there is just one: exports cut down lack globalPid."""
-    parts = source.convert(RUNTIME, ["globalTid"], lambda rows: np.unique(process_of(ints(rows, "globalTid"))))
+    parts = source.convert(
+        RUNTIME, ["globalTid"], lambda rows: np.unique(sources.process_of(sources.ints(rows, "globalTid")))
+    )
     processes = {int(process) for part in parts for process in part}
     return processes.pop() if len(processes) == 1 else -1
 
 
-def _peer(rows: pa.Table, place: Columns, ordinals: Ordinals, peers: np.ndarray) -> Int:
+def _peer(rows: pa.Table, place: sources.Columns, ordinals: Ordinals, peers: np.ndarray) -> sources.Int:
     """Return the other GPU of each peer copy, -1 for other copies."""
-    src, dst = (ordinals.of_process(place["process"], ints(rows, name)) for name in SIDES[2:])
+    src, dst = (ordinals.of_process(place["process"], sources.ints(rows, name)) for name in SIDES[2:])
     return np.where(peers, _device(np.where(src == place["gpu"], dst, src)), np.int64(-1))
 
 
-def _memory(kinds: Int) -> pd.Categorical:
+def _memory(kinds: sources.Int) -> pd.Categorical:
     return category(np.where((kinds < -1) | (kinds >= len(MEMORIES)), len(MEMORIES) - 1, kinds), MEMORIES)
 
 
-def api_calls(source: Source) -> pd.DataFrame:
+def api_calls(source: sources.Source) -> pd.DataFrame:
     """Return API_CALLS: runtime and driver calls, named without version and stream-mode suffix."""
 
-    def part(rows: pa.Table) -> Columns:
-        tid = ints(rows, "globalTid")
+    def part(rows: pa.Table) -> sources.Columns:
+        tid = sources.ints(rows, "globalTid")
         return {
-            **interval(rows),
-            "process": process_of(tid),
-            "thread": thread_of(tid),
-            "correlation": ints(rows, "correlationId"),
-            "name": ints(rows, "nameId"),
+            **sources.interval(rows),
+            "process": sources.process_of(tid),
+            "thread": sources.thread_of(tid),
+            "correlation": sources.ints(rows, "correlationId"),
+            "name": sources.ints(rows, "nameId"),
         }
 
-    require(source, RUNTIME, ("start", "end"))
+    sources.require(source, RUNTIME, ("start", "end"))
     columns = source.stacked(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"), part)
-    codes, labels = texts(source, columns.pop("name"))
+    codes, labels = sources.texts(source, columns.pop("name"))
     finished = {"name": category(codes, [SUFFIX.sub("", label) for label in labels])}
     del codes
     return tables.API_CALLS.make(_ranked(columns, finished))
 
 
-def os_calls(source: Source) -> pd.DataFrame:
+def os_calls(source: sources.Source) -> pd.DataFrame:
     """Return OS_CALLS: calls that nsys intercepts (--trace=osrt), but its own marks of when it began and ended."""
 
-    def part(rows: pa.Table) -> Columns:
-        tid = ints(rows, "globalTid")
-        return {**interval(rows), "process": process_of(tid), "thread": thread_of(tid), "name": ints(rows, "nameId")}
+    def part(rows: pa.Table) -> sources.Columns:
+        tid = sources.ints(rows, "globalTid")
+        return {
+            **sources.interval(rows),
+            "process": sources.process_of(tid),
+            "thread": sources.thread_of(tid),
+            "name": sources.ints(rows, "nameId"),
+        }
 
-    require(source, SYSTEM, ("start", "end"))
+    sources.require(source, SYSTEM, ("start", "end"))
     columns = source.stacked(SYSTEM, ("start", "end", "globalTid", "nameId"), part)
-    frame = _ranked(columns, {"name": category(*texts(source, columns.pop("name")))})
+    frame = _ranked(columns, {"name": category(*sources.texts(source, columns.pop("name")))})
     return tables.OS_CALLS.make(frame[~frame["name"].isin(OWN_MARKS)])
 
 
-def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
+def ranges(source: sources.Source, end_of_capture: int) -> pd.DataFrame:
     """Return RANGES: NVTX ranges and marks, and MPI calls in domain MPI; ranges never closed end with the capture."""
 
-    def part(rows: pa.Table) -> Columns:
-        tid, start = ints(rows, "globalTid"), ints(rows, "start", NEVER)
-        event, end = ints(rows, "eventType"), ints(rows, "end", NEVER)
+    def part(rows: pa.Table) -> sources.Columns:
+        tid, start = sources.ints(rows, "globalTid"), sources.ints(rows, "start", sources.NEVER)
+        event, end = sources.ints(rows, "eventType"), sources.ints(rows, "end", sources.NEVER)
         closing = np.where(event == MARK, start, np.maximum(start, end_of_capture))
         return {
             "start_ns": start,
-            "dur_ns": difference(np.where(end == NEVER, closing, end), start),
+            "dur_ns": sources.difference(np.where(end == sources.NEVER, closing, end), start),
             "event": event,
-            "process": process_of(tid),
-            "thread": thread_of(tid),
-            "text": ints(rows, "textId"),
-            "domain": ints(rows, "domainId", 0),
+            "process": sources.process_of(tid),
+            "thread": sources.thread_of(tid),
+            "text": sources.ints(rows, "textId"),
+            "domain": sources.ints(rows, "domainId", 0),
         }
 
     frames = [f for f in (_marked(source, part), *(_called(source, table, part) for table in MPI)) if len(f)]
@@ -272,9 +261,9 @@ def ranges(source: Source, end_of_capture: int) -> pd.DataFrame:
     return tables.RANGES.make(kept.drop(columns="text").assign(depth=_depth(kept), rank=0))
 
 
-def _marked(source: Source, part: Callable[[pa.Table], Columns]) -> pd.DataFrame:
+def _marked(source: sources.Source, part: Callable[[pa.Table], sources.Columns]) -> pd.DataFrame:
     """Return NVTX ranges and marks."""
-    require(source, NVTX, ("start", "eventType"))
+    sources.require(source, NVTX, ("start", "eventType"))
     frame = pd.DataFrame(source.stacked(NVTX, ("start", "end", "eventType", "globalTid", "textId", "domainId"), part))
     if frame.empty:
         return frame
@@ -284,21 +273,21 @@ def _marked(source: Source, part: Callable[[pa.Table], Columns]) -> pd.DataFrame
     return kept.assign(kind=kept.pop("event").map(KINDS).astype("category"), domain=domain)
 
 
-def _called(source: Source, table: str, part: Callable[[pa.Table], Columns]) -> pd.DataFrame:
+def _called(source: sources.Source, table: str, part: Callable[[pa.Table], sources.Columns]) -> pd.DataFrame:
     """Return the MPI calls of one table as ranges."""
     if not source.has_rows(table):
         return pd.DataFrame()
-    require(source, table, ("start",))
+    sources.require(source, table, ("start",))
     columns = source.stacked(table, ("start", "end", "globalTid", "textId"), part)
-    name, one = category(*texts(source, columns["text"])), np.zeros(len(columns["text"]), np.int64)
+    name, one = category(*sources.texts(source, columns["text"])), np.zeros(len(columns["text"]), np.int64)
     frame = pd.DataFrame(columns).drop(columns="event")
     return frame.assign(name=name, kind=category(one, [KINDS[PUSH_POP]]), domain=category(one, ["MPI"]))
 
 
-def _names(source: Source, ids: Int) -> pd.Categorical:
+def _names(source: sources.Source, ids: sources.Int) -> pd.Categorical:
     """Return COALESCE(text, StringIds[textId]) per event."""
     inline = source.text(NVTX, "text")
-    codes, labels = texts(source, ids)
+    codes, labels = sources.texts(source, ids)
     if not inline:
         return category(codes, labels)
     if len(inline) != len(codes):
@@ -317,17 +306,19 @@ def _domains(events: pd.DataFrame, created: pd.DataFrame) -> pd.Categorical:
     return category(codes, [domain_names.get((p, d), f"domain {d}" if d else "") for p, d in keys])
 
 
-def _depth(events: pd.DataFrame) -> Int:
+def _depth(events: pd.DataFrame) -> sources.Int:
     """Count, for each push_pop range, those open when it starts: started before on its thread and domain, not ended."""
     depth = np.zeros(len(events), np.int64)
-    possible = events["start_ns"].between(-LONGEST, LONGEST) & events["dur_ns"].between(0, LONGEST)
+    possible = events["start_ns"].between(-sources.LONGEST, sources.LONGEST) & events["dur_ns"].between(
+        0, sources.LONGEST
+    )
     nested = events[possible & (events["kind"] == "push_pop")].reset_index(names="row")
     lane = nested.groupby(["process", "thread", "domain"], observed=True, sort=False).ngroup().to_numpy()
     start, dur = nested["start_ns"].to_numpy(), nested["dur_ns"].to_numpy()
     order = np.lexsort((-dur, start, lane))
     lane, start, dur = lane[order], start[order], dur[order]
     lasts = dur > 0
-    started: Int = np.cumsum(lasts) - lasts
+    started: sources.Int = np.cumsum(lasts) - lasts
     # Ends and starts on one axis, by lane and time, ends before starts of the same time (the sort is stable).
     time, of = np.r_[(start + dur)[lasts], start], np.r_[lane[lasts], lane]
     is_start = np.lexsort((time, of)) >= lasts.sum()
@@ -343,7 +334,7 @@ class Ordinals:
     by_process: dict[tuple[int, int], int]
     by_id: dict[int, int]
 
-    def of_process(self, process: Int, device: Int) -> Int:
+    def of_process(self, process: sources.Int, device: sources.Int) -> sources.Int:
         """Return the ordinal per row; a device that is not listed keeps the process's own number."""
         gpu = device.copy()
         for (pid, number), ordinal in self.by_process.items():
@@ -352,13 +343,13 @@ class Ordinals:
         return gpu
 
 
-def ordinals(source: Source, gpus: list[Gpu], notes: list[str]) -> Ordinals:
+def ordinals(source: sources.Source, gpus: list[Gpu], notes: list[str]) -> Ordinals:
     """Read the numbering: deviceId is the ordinal in the process, TARGET_INFO_CUDA_DEVICE maps it to a GPU."""
     table = "TARGET_INFO_CUDA_DEVICE"
     by_id = {gpu.number: gpu.ordinal for gpu in gpus}
     by_process = {}
     for row in source.rows(table, ("gpuId", "cudaId", "pid")):
-        gpu, device, pid = (whole(value, f"{table}.{name}", notes, most=INT32) for name, value in row.items())
+        gpu, device, pid = (sources.whole(value, f"{table}.{name}", notes, most=INT32) for name, value in row.items())
         if device is not None and pid is not None:
             by_process[pid, device] = device if gpu is None else by_id.get(gpu, device)
     return Ordinals(by_process, by_id)
@@ -379,7 +370,7 @@ class Gpu:
     clock_hz: int | None
 
 
-def gpus(source: Source, notes: list[str]) -> list[Gpu]:
+def gpus(source: sources.Source, notes: list[str]) -> list[Gpu]:
     """Return the CUDA devices listed, each with its ordinal; graphics adapters without SMs are left out."""
     table = "TARGET_INFO_GPU" if source.has_rows("TARGET_INFO_GPU") else "TARGET_INFO_CUDA_GPU"
     listed = (_gpu(row, table, notes) for row in source.rows(table, GPU_INFO))
@@ -392,7 +383,7 @@ def _gpu(row: dict[str, Any], table: str, notes: list[str]) -> Gpu | None:
     """Return a CUDA device as listed; None for what is none, or has no number."""
 
     def number(name: str, least: int = 0, most: int = INT32) -> int | None:
-        return whole(row[name], f"{table}.{name}", notes, least, most)
+        return sources.whole(row[name], f"{table}.{name}", notes, least, most)
 
     sm_count = number("smCount")
     if sm_count == 0:
@@ -430,19 +421,19 @@ def devices(listed: list[Gpu]) -> pd.DataFrame:
     return devices_table(columns, len(listed))
 
 
-def samples(source: Source, numbering: Ordinals) -> pd.DataFrame:
+def samples(source: sources.Source, numbering: Ordinals) -> pd.DataFrame:
     """Return SAMPLES: GPU_METRICS under canonical names, percents as fractions, clocks in Hz."""
 
-    def part(rows: pa.Table) -> Columns:
+    def part(rows: pa.Table) -> sources.Columns:
         return {
-            "timestamp": ints(rows, "timestamp", NEVER),
-            "typeId": ints(rows, "typeId"),
-            "metricId": ints(rows, "metricId"),
-            "value": np.where(absent(rows, "value"), np.nan, ints(rows, "value", 0)),
+            "timestamp": sources.ints(rows, "timestamp", sources.NEVER),
+            "typeId": sources.ints(rows, "typeId"),
+            "metricId": sources.ints(rows, "metricId"),
+            "value": np.where(sources.absent(rows, "value"), np.nan, sources.ints(rows, "value", 0)),
         }
 
     names = ("timestamp", "typeId", "metricId", "value")
-    require(source, "GPU_METRICS", names)
+    sources.require(source, "GPU_METRICS", names)
     columns = source.stacked("GPU_METRICS", names, part)
     sets, types = pd.factorize(columns["typeId"])
     metrics, numbers = pd.factorize(columns["metricId"])
@@ -461,7 +452,7 @@ def samples(source: Source, numbering: Ordinals) -> pd.DataFrame:
     return tables.SAMPLES.make(pd.DataFrame(frame))
 
 
-def _metric_names(source: Source) -> dict[tuple[int, int], str]:
+def _metric_names(source: sources.Source) -> dict[tuple[int, int], str]:
     """Return the spelling of each metric by its set and number; what is not a number and a name names nothing."""
     listed = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
     named = (r for r in listed if isinstance(r["metricName"], str))

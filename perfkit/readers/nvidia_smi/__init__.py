@@ -22,17 +22,8 @@ from perfkit import tables
 from perfkit.errors import ReadError
 from perfkit.format import duration
 from perfkit.profile import Loader, Missing, Profile
-from perfkit.readers.nvidia_smi.fields import (
-    DMON_COMMAND,
-    FIELDS,
-    QUERY,
-    Column,
-    Log,
-    Unreadable,
-    amounts,
-    throttling,
-    unreadable,
-)
+from perfkit.readers.nvidia_smi import fields
+from perfkit.readers.nvidia_smi.fields import QUERY
 from perfkit.readers.nvidia_smi.inventory import text_log, xml_log
 from perfkit.readers.nvidia_smi.logs import FAILED, dmon_log, header_names, is_dmon, is_query, query_log
 from perfkit.readers.text import capture_table, devices_table, head, nullable, utf8
@@ -72,9 +63,9 @@ ASKED = (
             *("throttled_sw_power_ns", "throttled_sw_thermal_ns"),
         ),
         "Was the clock lowered?",
-        DMON_COMMAND,
+        fields.DMON_COMMAND,
     ),
-    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "How much data crossed PCIe?", DMON_COMMAND),
+    (("pcie_rx_bytes_per_s", "pcie_tx_bytes_per_s"), "How much data crossed PCIe?", fields.DMON_COMMAND),
 )
 
 
@@ -112,7 +103,8 @@ def refused(path: Path) -> str | None:
     line = _first(start)
     words = line.removeprefix("#").split()
     if {"gpu", "pid", "type"} <= set(words):
-        return f"nvidia-smi pmon counts per process, and no table holds that. Record the GPUs with `{DMON_COMMAND}`."
+        how = f"Record the GPUs with `{fields.DMON_COMMAND}`."
+        return f"nvidia-smi pmon counts per process, and no table holds that. {how}"
     if {"pid", "used_gpu_memory"} <= {*header_names(line)} or {"pid", "used_memory"} <= {*header_names(line)}:
         return f"a list of processes (--query-compute-apps) says nothing of the GPUs. Record them with `{QUERY}`."
     if HEADLESS.match(line):
@@ -130,14 +122,14 @@ def _first(start: bytes) -> str:
     return start.partition(b"\n")[0].decode(errors="replace").strip()
 
 
-def _filled(log: Log) -> Profile:
+def _filled(log: fields.Log) -> Profile:
     """Return the profile of a log."""
     _check_times(log)
     try:
         values, absent = _metrics(log)
-        throttled, partly = throttling(log.columns)
-    except Unreadable as e:
-        raise unreadable(log.path, log.where, log.names.get(e.name, e.name), e) from e
+        throttled, partly = fields.throttling(log.columns)
+    except fields.Unreadable as e:
+        raise fields.unreadable(log.path, log.where, log.names.get(e.name, e.name), e) from e
     values |= throttled
     if not values:
         raise ReadError(f"{log.path}: no column has a value that is a metric of the GPU. Record `{QUERY}`.")
@@ -156,7 +148,7 @@ def _filled(log: Log) -> Profile:
     )
 
 
-def _check_times(log: Log) -> None:
+def _check_times(log: fields.Log) -> None:
     """Refuse a row that is years from the others: the clock was not set, and no window would hold both."""
     if int(log.time_ns.max()) <= TEN_YEARS_NS:
         return
@@ -169,7 +161,7 @@ def _check_times(log: Log) -> None:
     )
 
 
-def _holes(log: Log) -> list[str]:
+def _holes(log: fields.Log) -> list[str]:
     """Note where rows of the first GPU lie much further apart than usual: what stood between them may be lost."""
     rows = np.flatnonzero(log.gpu == log.gpu[0])
     steps = np.diff(log.time_ns[rows])
@@ -184,11 +176,11 @@ def _holes(log: Log) -> list[str]:
     ]
 
 
-def _metrics(log: Log) -> tuple[Values, list[str]]:
+def _metrics(log: fields.Log) -> tuple[Values, list[str]]:
     """Return the values of each metric, and what was not available."""
     values: Values = {}
     absent: list[str] = []
-    for metric, names in FIELDS.items():
+    for metric, names in fields.FIELDS.items():
         for name in names:
             if name not in log.columns:
                 continue
@@ -202,12 +194,12 @@ def _metrics(log: Log) -> tuple[Values, list[str]]:
     return values, [f"not available: {', '.join(absent)}"] if absent else []
 
 
-def _amounts(name: str, column: Column, metric: str) -> NDArray[np.float64]:
+def _amounts(name: str, column: fields.Column, metric: str) -> NDArray[np.float64]:
     """Return the value of each text of a column."""
     try:
-        return amounts(column.texts, column.unit, metric)
+        return fields.amounts(column.texts, column.unit, metric)
     except ValueError as e:
-        raise Unreadable(name, column, e.args[0]) from None
+        raise fields.Unreadable(name, column, e.args[0]) from None
 
 
 def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -> pd.DataFrame:
@@ -237,7 +229,7 @@ def _samples(gpu: NDArray[np.int32], times: NDArray[np.int64], values: Values) -
     return tables.SAMPLES.make(pd.DataFrame(frame, copy=False))
 
 
-def _devices(log: Log, values: Values) -> pd.DataFrame:
+def _devices(log: fields.Log, values: Values) -> pd.DataFrame:
     """Return DEVICES of the GPUs whose name is recorded."""
     gpus, first = np.unique(log.gpu, return_index=True)
     name = log.columns.get("name", log.columns.get("gpu_name"))
@@ -261,11 +253,11 @@ def _devices(log: Log, values: Values) -> pd.DataFrame:
     return devices_table(columns, len(gpus))
 
 
-def _texts(column: Column, rows: NDArray[np.int64]) -> list[str]:
+def _texts(column: fields.Column, rows: NDArray[np.int64]) -> list[str]:
     return [column.texts[code] for code in column.codes[rows]]
 
 
-def _missing(log: Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:
+def _missing(log: fields.Log, values: Values, loaders: Mapping[str, object]) -> tuple[Missing, ...]:
     lacking = [
         Missing(f"SAMPLES.{metrics[0]}", what, record)
         for metrics, what, record in ASKED
