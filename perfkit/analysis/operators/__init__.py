@@ -37,7 +37,9 @@ Source: PyTorch, ``torch.profiler``; Kineto gives a kernel the same operator as 
 from __future__ import annotations
 
 import re
+import tomllib
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -70,58 +72,8 @@ class Check:
     instead: str
 
 
-CHECKS = (
-    Check(
-        "scalar read",
-        r"aten::(?:item|_local_scalar_dense|is_nonzero|equal)",
-        "cuda",
-        "hands one value to Python, for which the CPU waits until the GPU is done",
-        "keep the value on the GPU (torch.where, masks), and read what is only logged every hundredth step",
-    ),
-    Check(
-        "size from values",
-        r"aten::(?:nonzero|argwhere|masked_select|_?unique\w*|repeat_interleave|bincount)",
-        "cuda",
-        "makes a tensor whose size depends on values, for which the CPU waits until the GPU is done",
-        "compute with masks instead of selecting (torch.where), or give the size (output_size=, nonzero_static)",
-    ),
-    Check(
-        "device to host copy",
-        r".*",
-        "to_host",
-        "copies a tensor to the CPU, which waits for it unless it goes to pinned memory",
-        "keep the tensor on the GPU; else copy into pinned memory with non_blocking=True",
-    ),
-    Check(
-        "pageable host to device copy",
-        r".*",
-        "pageable",
-        "copies from pageable memory, which the CPU stages itself while the GPU waits for the data",
-        "pin_memory=True in the DataLoader and .to(device, non_blocking=True); make constants on the GPU once",
-    ),
-    Check(
-        "layout copy",
-        r"aten::(?:contiguous|clone)",
-        "gpu",
-        "writes a tensor anew to change its layout",
-        "keep one layout throughout (channels_last, or the transpose inside the matrix product)",
-    ),
-    Check(
-        "double precision",
-        r".*",
-        "double",
-        "computes in double precision, which has no or few units on most GPUs",
-        "look for a Python or NumPy float that made a float64 tensor, and make it float32",
-    ),
-    Check(
-        "memory from the driver",
-        r".*",
-        "driver_memory",
-        "asks the driver for memory or gives it back, for which the GPU runs dry",
-        "after warm-up the caching allocator needs neither: no empty_cache() in the loop, sizes that repeat, "
-        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True",
-    ),
-)
+with Path(__file__).with_name("checks.toml").open("rb") as _file:
+    CHECKS = tuple(Check(name, **words) for name, words in tomllib.load(_file).items())
 KINDS = ("explicit", "implicit")
 SYNCHRONISATIONS = Table(
     "SYNCHRONISATIONS",
