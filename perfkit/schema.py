@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -74,6 +75,10 @@ class Table:
 
     def empty(self) -> pd.DataFrame:
         """Return the table without rows."""
+        return self._empty.copy()
+
+    @cached_property
+    def _empty(self) -> pd.DataFrame:
         return self.make(pd.DataFrame({name: [] for name in self.column_names}))
 
     def make(self, frame: pd.DataFrame) -> pd.DataFrame:

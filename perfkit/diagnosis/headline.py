@@ -13,15 +13,16 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from perfkit.analysis import timeline
+from perfkit.analysis import communication, timeline
 from perfkit.diagnosis.finding import CONFIDENCES, LEAST, SEVERITIES, WIDE, Figure, Finding, Gain
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules
 from perfkit.diagnosis.timeline import too_few
-from perfkit.format import duration, number, percent, printable
+from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
 
 MOST_TILES = 6
+FAILED = "the run failed: "  # how a reader's note begins
 # What a reader who does not know NCCL learns from the first part of a transport's name.
 WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
 FIELD = re.compile(r"{(\w+)}")
@@ -32,7 +33,8 @@ VENDOR = re.compile(r"^(?:NVIDIA|AMD|Tesla|GeForce|Radeon|\s)+")
 MEMORY = re.compile(r"[- ]+(?:SXM\d?|PCIe|PCIE|NVL|\d+ ?GB|HBM\d\w*)\b.*")
 # Label of a tile and the figures that answer it, the first that a run has; what follows is a note with its figure.
 TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
-    ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac", "log_gpu_busy_frac"), "of {span}"),
+    ("GPU busy", ("device_busy_frac", "paths_gpu_busy_frac"), "of {span}"),
+    ("GPU busy", ("log_gpu_busy_frac",), "{readings}"),
     ("Step time", ("step_median_ns", "baseline_step_ns"), "{of_steps}"),
     ("Throughput", ("job_tokens_per_s", "baseline_tokens_per_s", "job_samples_per_s", "baseline_samples_per_s"), ""),
     ("MFU", ("job_mfu_frac", "baseline_mfu_frac"), "share of the arithmetic peak"),
@@ -42,11 +44,14 @@ TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Reduce-scatter", ("baseline_reduce_scatter_bytes_per_s",), "bus bandwidth"),
     ("All-to-all", ("baseline_alltoall_bytes_per_s", "baseline_all_to_all_bytes_per_s"), "bus bandwidth"),
     ("Broadcast", ("baseline_broadcast_bytes_per_s",), "bus bandwidth"),
+    ("Share of the line rate", ("baseline_all_reduce_ratio", "baseline_all_to_all_ratio"), "of the links of a GPU"),
     ("Arithmetic of a GPU", ("baseline_flops_per_s",), "from the log"),
     ("Optimizer", ("baseline_optimizer_frac",), "of an iteration"),
-    ("SMs active", ("log_sm_active_frac",), "average of the readings"),
+    ("SMs active", ("log_sm_active_frac",), "{readings}"),
+    ("Pipes active", ("log_pipe_active_frac",), "{readings}"),
     ("Clock lowered", ("log_throttled_frac",), "of the time"),
     ("Highest power", ("log_power_0_0_frac",), "of the limit"),
+    ("Highest memory", ("log_memory_0_0_frac",), "of what the GPU has"),
     ("Kernels measured", ("measured_count",), "{measured_dur_ns} in all"),
     ("Share of the roof", ("roof_share_frac",), "of what memory and pipes allow"),
     ("Occupancy", ("achieved_occupancy_frac",), "{theoretical_occupancy_frac} possible"),
@@ -61,12 +66,12 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("device_busy_frac", "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more."),
     ("baseline_step_ns", "One training step takes {baseline_step_ns}. The log shows no problem."),
     *(
-        (id, f"{label} reaches {{{id}}} of bus bandwidth.")
+        (id, f"{label} reaches {{{id}}} of bus bandwidth with large messages.")
         for label, ids, note in TILES
         for id in ids
         if note == "bus bandwidth"
     ),
-    ("log_gpu_busy_frac", "A kernel ran {log_gpu_busy_frac} of the time. No check of the log needs attention."),
+    ("log_gpu_busy_frac", "{logged}"),
     ("roof_share_frac", "The measured kernels reach {roof_share_frac} of their roof."),
     ("achieved_occupancy_frac", "The measured kernels reach {achieved_occupancy_frac} occupancy."),
     (
@@ -112,6 +117,12 @@ def ranked(findings: Iterable[Finding]) -> list[Finding]:
     computing GPU could save is what all else costs, and other findings name that: it counts for no more than NOTABLE.
     """
     return sorted(findings, key=lambda f: (not _hides(f), f.confidence == CONFIDENCES[-1], -_weight(f)))
+
+
+def leading(findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings as `ranked`, but not what saves less than 1 % of the time, unless it is all there is."""
+    order = ranked(findings)
+    return [f for f in order if not 1 < f.gain.high < LEAST] or order[:1]
 
 
 def _weight(finding: Finding) -> float:
@@ -160,6 +171,8 @@ def _times(factor: float) -> str:
 def _verdict(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding], best: Gain | None) -> str:
     if not findings:
         texts = {**{id: figure.text for id, figure in figures.items()}, "who": _who(view, figures)}
+        if "log_gpu_busy_frac" in figures:
+            texts["logged"] = _logged(view, figures["log_gpu_busy_frac"])
         return next((text.format(**texts) for id, text in SENTENCES if id in figures), _only_recorded(view))
     if why := too_few(view):
         return f"{why}. Record more of the program before you optimise it."
@@ -191,19 +204,41 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     return f"{rest}Only faster or fewer kernels make the run much faster."
 
 
+def _readings(view: Selection) -> int:
+    """Return how many moments a log of the GPUs holds."""
+    return int(view.samples["time_ns"].nunique())
+
+
+def _logged(view: Selection, busy: Figure) -> str:
+    """Return what a log of the GPUs says in which no check needs attention."""
+    is_one = _readings(view) == 1
+    if not busy.value:
+        of = "the only reading" if is_one else f"{_readings(view):,} readings"
+        return f"No kernel ran during {of} of the log. Record the log again while the program runs."
+    ran = f"{'At the only reading, a' if is_one else 'A'} kernel ran {busy.text} of the time."
+    return f"{ran} No check of the log needs attention."
+
+
 def _only_recorded(view: Selection) -> str:
     """Return what is known of a run that has neither a finding nor a figure that sums it up."""
     links = view.run.links
+    failed = next((text for note in view.run.notes if (text := note.partition(f": {FAILED}")[2])), "")
+    said = f"The run failed: {text}. " if (text := printable(failed.rstrip("."), 240)) else ""
     if len(links):
         ranks = len({*links["from_rank"], *links["to_rank"]})
         used = _transports(view)
         listed = ", ".join(f"{count:,} {_explained(str(name))}" for name, count in used.items())
-        of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
-        return f"NCCL connected {ranks} ranks{of}"
+        of = f": of {used.sum():,} connections with a known transport, {listed}." if listed and not said else "."
+        return f"{said}NCCL connected {ranks} ranks{of}"
+    timed = view.collectives[view.collectives["source"].eq("benchmark")]
+    if len(timed):
+        names = ", ".join(sorted({str(name).replace("_", "-") for name in timed["operation"].dropna()}))
+        sizes = " to ".join(dict.fromkeys(size(end) for end in (timed["bytes"].min(), timed["bytes"].max())))
+        return f"{said}The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
     if len(view.ops):
         return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
-    return f"The recording describes {names or 'a machine'}, but no work of a program."
+    return said or f"The recording describes {names or 'a machine'}, but no work of a program."
 
 
 def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
@@ -241,6 +276,7 @@ def _tiles(
     texts = {**{id: figure.text for id, figure in figures.items()}, "span": span}
     count = figures["step_count"].text if "step_count" in figures else ""
     texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
+    texts["readings"] = "the only reading" if _readings(view) == 1 else f"average of {_readings(view):,} readings"
     known = []
     for label, ids, note in TILES:
         figure = next((figures[id] for id in ids if id in figures), None)
@@ -251,7 +287,7 @@ def _tiles(
             rate = _shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
             remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
             known.append(Tile(label, rate, remark, figure))
-    known = known or [*_connected(view)]
+    known = [*known, *_benchmarked(view)] or [*_connected(view)]
     is_priced = "job_idle_cost_per_h" in figures  # then the loss stands in the verdict alone
     costly = max((f for f in findings if f.gain.share and f.evidence), key=lambda f: f.gain.share or 0.0, default=None)
     losses = []
@@ -264,6 +300,21 @@ def _tiles(
     yield from [*losses, *gains]
 
 
+def _benchmarked(view: Selection) -> Iterator[Tile]:
+    """Yield what a benchmark of collectives shows beside the rate of large messages."""
+    timed = view.collectives[view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)]
+    rates = communication.summary(timed).dropna(subset="bus_bytes_per_s")
+    if timed.empty:
+        return
+    quickest = timed.iloc[timed["dur_ns"].argmin()]
+    for best in rates.nlargest(1, "bus_bytes_per_s").to_dict("records"):
+        fastest = f"{size(best['bus_bytes_per_s'])}/s"
+        yield Tile("Highest rate", fastest, f"bus bandwidth, messages of {size(best['bytes'])}")
+    yield Tile("Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}")
+    if ranks := sorted(timed["ranks"].dropna().unique()):
+        yield Tile("Ranks", " to ".join(dict.fromkeys(f"{ranks[at]}" for at in (0, -1))), "in the benchmark")
+
+
 def _connected(view: Selection) -> Iterator[Tile]:
     """Yield how the ranks of an NCCL log are connected, where the log holds no other number."""
     links = view.run.links
@@ -273,7 +324,7 @@ def _connected(view: Selection) -> Iterator[Tile]:
     yield Tile("Connections", f"{len(links):,}", "of all channels")
     used = _transports(view)
     for name, count in used.head(3).items():
-        yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {_explained(str(name))}")
+        yield Tile(str(name), f"{count:,} of {used.sum():,}", f"connections {_explained(str(name)).partition(' (')[0]}")
 
 
 def _transports(view: Selection) -> pd.Series:

@@ -21,7 +21,7 @@ from perfkit.analysis.grouping import speedup_bounds
 from perfkit.diagnosis import verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal
-from perfkit.diagnosis.headline import headline, ranked, saved, speaking, theme
+from perfkit.diagnosis.headline import headline, leading, ranked, saved, speaking, theme
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
 from perfkit.errors import PerfkitError
@@ -170,7 +170,7 @@ def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Seque
 
 def first_steps(findings: Iterable[Finding], figures: Collection[str], *, most: int = 3) -> Shown:
     """Return the findings with the largest achievable gain: what, how much, the first thing to do, and why."""
-    shown = ranked(findings)[:most]
+    shown = leading(findings)[:most]
     items = (
         f"<strong>{_title(f)}.</strong> {_safe(_spoken_gain(f))}<br>{_action(f)} "
         f"<em>({_safe(f.confidence)} confidence{': ' * bool(f.against)}{_safe('; '.join(f.against))})</em> {_why(f)}"
@@ -202,7 +202,7 @@ def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[F
             "confidence": f.confidence,
             "doubt": "; ".join(f.against),
         }
-        for f in ranked(findings)
+        for f in leading(findings)
     ]
     rows = gains(findings, figures, view).rename(columns=lambda name: name.replace(" ", "_")).to_dict("records")
     return {"verdict": found.verdict, "tiles": tiles, "ranking": first, "gains": rows, "recommendations": told}

@@ -410,8 +410,8 @@ def collectives(view: Selection, *, peaks: str = "") -> list[Part]:
     """
     rates = analysis.communication.summary(view.collectives)
     every = view.run.links
-    links = every[every["rank"].isin(view.ranks)] if view.ranks else every
-    links = links.value_counts(["kind", "transport"], dropna=False).reset_index()
+    linked = every[every["rank"].isin(view.ranks)] if view.ranks else every
+    links = linked.value_counts(["kind", "transport"], dropna=False).reset_index()
     is_recorded = not (view.run.collectives.empty and every.empty)
     some(rates if len(rates) else links, view, "BENCHMARK", "collectives", recorded=is_recorded)
     made: list[Part] = []
@@ -422,7 +422,8 @@ def collectives(view: Selection, *, peaks: str = "") -> list[Part]:
         made += [charts.ranks.bandwidth(rates, line_rate_bytes_per_s=limit.bytes_per_s), f"Line rate: {limit.why}."]
         made += [charts.tables.show(plateau, columns=PLATEAU, rows=24, caption=caption)]
     if len(links):
-        made.append(charts.tables.show(links, rows=20, caption="Rings, trees and connections of NCCL, by transport"))
+        caption = "Rings, trees and connections of NCCL, by transport"
+        made += [charts.ranks.connections(linked), charts.tables.show(links, rows=20, caption=caption)]
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from frames import copies, kernels
 import perfkit
 from perfkit import analysis
 from perfkit.analysis import communication
-from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth, bars, parts, step_times, waits
+from perfkit.charts.ranks import OPERATION_COLOURS, SHAPES, bandwidth, bars, connections, parts, step_times, waits
 from perfkit.errors import SchemaError
 from perfkit.tables import COLLECTIVES
 
@@ -241,6 +242,32 @@ def test_two_real_ranks(profiles: Path, checked: Check) -> None:
 
 NAN = float("nan")
 A100 = "HTA__nccl_parser_config__nccl_data.json.gz"
+
+
+def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path, checked: Check) -> None:
+    """Counted by another pattern in the log's whole lines (two are cut); rings and trees name no transport."""
+    path = profiles / "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
+    whole = r"^\S+ \[\d\] NCCL INFO Channel (\d+)/0 : (\d+)\[\d\] -> (\d+)\[\d\] (?:\[\w+\] )?via ([\w/ ]+)$"
+    lines = re.findall(whole, path.read_text(), re.MULTILINE)
+    by_pair = {(int(first), int(second)): via for _, first, second, via in lines}
+    view = checked(connections(perfkit.load(path).links))
+    squares = drawn(view["layer"][0], "from_rank", "to_rank", "way")
+    near, far = "from GPU to GPU in the node", "over the network, straight from GPU memory"
+    assert sorted(squares) == sorted((*pair, near if via.startswith("P2P") else far) for pair, via in by_pair.items())
+    channels = {line[:3] for line in lines if line[3].startswith("P2P")}
+    assert view["title"]["text"] == f"{len(channels)} of {len({line[:3] for line in lines})} connections go {near}"
+
+
+def test_a_pair_without_a_transport_is_counted_and_not_drawn(checked: Check) -> None:
+    """By host memory where one of two channels goes by the network; the ring from 1 to 2 names no transport."""
+    rows = [(0, 1, 0, "SHM/direct/direct"), (0, 1, 1, "SHM/direct/direct"), (0, 1, 2, "NET/Socket/0"), (1, 2, 0, None)]
+    links = pd.DataFrame(rows, columns=["from_rank", "to_rank", "channel", "transport"])
+    view = checked(connections(links))
+    assert drawn(view["layer"][0], "from_rank", "to_rank", "count", "way") == [
+        (0, 1, 3, "through the memory of the host")
+    ]
+    assert view["title"]["subtitle"] == ["Not drawn: 1 pair of ranks whose transport the log does not say."]
+    assert "No connection" in checked(connections(links.iloc[3:]))["title"]["text"]
 
 
 def summary(

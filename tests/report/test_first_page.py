@@ -16,7 +16,7 @@ from cells import outputs
 import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Figure, Finding, Gain
-from perfkit.diagnosis.headline import _who, achievable, headline, ranked, saved, speaking
+from perfkit.diagnosis.headline import _who, achievable, headline, leading, ranked, saved, speaking
 from perfkit.report import pages
 from perfkit.report.blocks import FIRST, plan
 from perfkit.report.notebooks import presentable, recorded, sample
@@ -33,14 +33,10 @@ KINDS = {
     "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv": ("66.7 %", ("Kernels measured", "Occupancy")),
     "hpctoolkit/hpctoolkit-dlrm-gpu-database": ("0.17 % of the wall time", ("GPU busy",)),
     "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU busy", "Highest power")),
-    "monitor/nccl_debug_info_h20_issue1189.txt": ("", ()),
+    "monitor/nccl_debug_info_h20_issue1189.txt": ("NCCL connected 4 ranks", ("Ranks", "Connections")),
     "monitor/lessizzmore__create-a3mega__nccl_test_2node_h100.txt": ("337 GB/s", ("All-reduce",)),
     "monitor/deepspeed_flops_profiler_bert_large.txt": ("185 ms", ("Step time", "Throughput")),
 }
-
-
-# Connections have no time and no speed: their tiles are the picture.
-WITHOUT_PICTURE = ["monitor/nccl_debug_info_h20_issue1189.txt"]
 
 
 class Words(HTMLParser):
@@ -149,7 +145,7 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
     executed = outputs([name], {"profile": str(profiles / path)}, done=lambda _: None)[name]
     kept = presentable(executed, recorded(view.run))
     drawn = [output.data for cell in kept.cells for output in cell.get("outputs", [])]
-    assert sum(any("vega" in mime for mime in data) for data in drawn) == (path not in WITHOUT_PICTURE)
+    assert sum(any("vega" in mime for mime in data) for data in drawn) == 1
 
 
 def test_an_nccl_log_says_where_its_connections_run(profiles: Path) -> None:
@@ -216,8 +212,26 @@ def test_two_short_kernels_judge_no_program(profiles: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("monitor/superbench__nccl_alltoall.log", "All-to-all reaches 224 GB/s of bus bandwidth."),
-        ("monitor/superbench__nccl_broadcast.log", "Broadcast reaches 233 GB/s of bus bandwidth."),
+        ("monitor/superbench__nccl_alltoall.log", "All-to-all reaches 224 GB/s of bus bandwidth with large messages."),
+        ("monitor/superbench__nccl_broadcast.log", "Broadcast reaches 233 GB/s of bus bandwidth with large messages."),
+        (
+            "monitor/nvidia-smi__nvidia-h100-80gb-hbm3__590.48.01__load__query-gpu.csv",
+            "At the only reading, a kernel ran 100 % of the time. No check of the log needs attention.",
+        ),
+        (
+            "monitor/nccl_tests_aws_p5_mpi_tagged.txt",
+            "The benchmark timed all-reduce with messages of 8 B to 32 B. The log does not show the bus bandwidth.",
+        ),
+        (
+            "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log",
+            "The run failed: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, "
+            "NumelIn=1, NumelOut=8, Timeout(ms)=120000) ran for 120012 milliseconds before timing out. "
+            "NCCL connected 8 ranks.",
+        ),
+        (
+            "monitor/dcgmi_dmon_h100nvl_dcgm339.txt",
+            "No kernel ran during the only reading of the log. Record the log again while the program runs.",
+        ),
         (
             "ncu/extra-p__extrap__ex-gpu.s10.ncu-rep",
             "Measured launches: 6, 25.9 µs in all. No finding follows from them.",
@@ -228,6 +242,26 @@ def test_a_run_without_findings_states_its_number(profiles: Path, name: str, sai
     """The bandwidths are those of the last rows of the logs."""
     view = perfkit.select(perfkit.load(profiles / name))
     assert said == headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict
+
+
+def test_a_benchmark_of_collectives_has_four_tiles(profiles: Path) -> None:
+    """By hand from the rows of the log: the largest busbw, the least time, and 8 nodes of 4 GPUs."""
+    name = "nccl_tests__alcf_polaris_nccl_2_18_n8.g4.2023-10-13-14-07-13_all_reduce_output.dat.1.txt"
+    view = perfkit.select(perfkit.load(profiles / "monitor" / name))
+    tiles = [(t.label, t.value, t.note) for t in headline(view, diagnosis.figures(view), []).tiles]
+    assert tiles == [
+        ("All-reduce", "9.81 GB/s", "bus bandwidth"),
+        ("Highest rate", "11.1 GB/s", "bus bandwidth, messages of 8.39 MB"),
+        ("Shortest time", "47.2 µs", "for a message of 32 B"),
+        ("Ranks", "32", "in the benchmark"),
+    ]
+
+
+def test_first_steps_save_time() -> None:
+    """What saves less than 1 % is no first step, unless it is all there is."""
+    much, unknown, little = (finding("idle", *gain) for gain in ((2, 3), (1, math.inf), (1, 1.005)))
+    assert [much, unknown] == leading([little, unknown, much])
+    assert [little] == leading([little, replace(little, title="another")])
 
 
 def test_several_gpus_are_not_averaged(profiles: Path) -> None:
