@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -22,7 +22,7 @@ from perfkit.format import duration, number, percent, printable, size
 from perfkit.selection import Selection
 
 MOST_TILES = 6
-FAILED = "the run failed: "  # how a reader's note begins
+FAILED = "The run failed"  # how the verdict begins where a reader's note says so
 # What a reader who does not know NCCL learns from the first part of a transport's name.
 WAYS = {"NET": "cross the network", "P2P": "go from GPU to GPU in a node", "SHM": "go through the CPU's memory"}
 FIELD = re.compile(r"{(\w+)}")
@@ -82,6 +82,14 @@ SENTENCES: tuple[tuple[str, str], ...] = (
     ("paths_gpu_busy_frac", "The GPU worked {paths_gpu_busy_frac} of the wall time. No finding costs 10 % of it."),
     ("paths_host_ns", "The program used {paths_host_ns} of CPU time. No GPU work was recorded."),
 )
+NOTHING_COSTS = "No finding costs a tenth of the time or more."
+NOTHING_IN_THE_LOG = "No check of the log needs attention. The last section lists what a log cannot answer."
+AFTER_A_FAILURE = (
+    "Find the rank that stopped first: compare the last lines that each rank printed. To see what each rank waited "
+    "for, run the program again with TORCH_NCCL_TRACE_BUFFER_SIZE=2000 and TORCH_NCCL_DUMP_ON_TIMEOUT=1."
+)
+MEASURED = "perfkit found no problem in these measurements. To find causes, record a timeline of the program."
+NO_GPU = "perfkit found no problem in this recording. It holds no work of a GPU: the last section says what to record."
 
 
 @dataclass(frozen=True)
@@ -204,6 +212,17 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     return f"{rest}Only faster or fewer kernels make the run much faster."
 
 
+def nothing_found(figures: Collection[str], *, failed: bool = False) -> str:
+    """Return why there is no finding: nothing costs much, or what was recorded cannot show what does."""
+    if failed:
+        return AFTER_A_FAILURE
+    if "span_ns" in figures or "measured_count" in figures:
+        return NOTHING_COSTS
+    if any(name.startswith("log_") for name in figures):
+        return NOTHING_IN_THE_LOG
+    return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
+
+
 def _readings(view: Selection) -> int:
     """Return how many moments a log of the GPUs holds."""
     return int(view.samples["time_ns"].nunique())
@@ -219,11 +238,16 @@ def _logged(view: Selection, busy: Figure) -> str:
     return f"{ran} No check of the log needs attention."
 
 
+def failure(view: Selection) -> str:
+    """Return how a run failed, in the words of its log; empty if no log says so."""
+    said = (note.partition(": the run failed: ")[2] for note in view.run.notes)
+    return printable(next(filter(None, said), "").rstrip("."), 240)
+
+
 def _only_recorded(view: Selection) -> str:
     """Return what is known of a run that has neither a finding nor a figure that sums it up."""
     links = view.run.links
-    failed = next((text for note in view.run.notes if (text := note.partition(f": {FAILED}")[2])), "")
-    said = f"The run failed: {text}. " if (text := printable(failed.rstrip("."), 240)) else ""
+    said = f"{FAILED}: {error}. " if (error := failure(view)) else ""
     if len(links):
         ranks = len({*links["from_rank"], *links["to_rank"]})
         used = _transports(view)

@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from perfkit.analysis.grouping import speedup_bounds
-from perfkit.diagnosis import verdict
+from perfkit.diagnosis import headline, verdict
 from perfkit.diagnosis.comparison import Comparison
 from perfkit.diagnosis.finding import HORIZONS, LEAST, Figure, Finding, Refusal
-from perfkit.diagnosis.headline import headline, leading, ranked, saved, speaking, theme
 from perfkit.diagnosis.replayed import together
 from perfkit.diagnosis.rules import rules, snippets
 from perfkit.errors import PerfkitError
@@ -56,10 +55,6 @@ WORDS = {
     "launch_overhead": "5 µs per launch over kernel time (no overhead)",
 }
 COLUMNS = {"tree_sum": "sum over the tree", "main_thread": "main thread only", "all_threads": "true: all threads"}
-NOTHING_COSTS = "No finding costs a tenth of the time or more."
-NOTHING_IN_THE_LOG = "No check of the log needs attention. The last section lists what a log cannot answer."
-MEASURED = "perfkit found no problem in these measurements. To find causes, record a timeline of the program."
-NO_GPU = "perfkit found no problem in this recording. It holds no work of a GPU: the last section says what to record."
 WEEKS = {
     "immediate": "In the next 1 to 2 weeks",
     "medium-term": "In 1 to 2 months",
@@ -145,18 +140,9 @@ def remarks(notes: Iterable[str]) -> list[str]:
     return [f"{', '.join(of)}: {what}" if of else what for what, of in files.items()]
 
 
-def nothing_found(figures: Collection[str]) -> str:
-    """Return why there is no finding: nothing costs much, or what was recorded cannot show what does."""
-    if "span_ns" in figures or "measured_count" in figures:
-        return NOTHING_COSTS
-    if any(name.startswith("log_") for name in figures):
-        return NOTHING_IN_THE_LOG
-    return MEASURED if any(name.startswith("baseline_") for name in figures) else NO_GPU
-
-
 def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> Shown:
     """Return the verdict of a run and its most important numbers, which lead to the cells that show them."""
-    found = headline(view, figures, findings)
+    found = headline.headline(view, figures, findings)
     tiles = "".join(
         f'<div class="perfkit-tile"><span>{_safe(t.label)}</span>'
         f"<b>{links.figure(t.figure, text=t.value).html if t.figure else _safe(t.value)}</b>"
@@ -168,9 +154,13 @@ def first_screen(view: Selection, figures: Mapping[str, Figure], findings: Seque
     return Shown(f'{html}<div class="perfkit-tiles">{tiles}</div>' if tiles else html, text)
 
 
-def first_steps(findings: Iterable[Finding], figures: Collection[str], *, most: int = 3) -> Shown:
+def first_steps(
+    findings: Iterable[Finding], figures: Collection[str], view: Selection | None = None, *, most: int = 3
+) -> Shown:
     """Return the findings with the largest achievable gain: what, how much, the first thing to do, and why."""
-    shown = leading(findings)[:most]
+    shown = headline.leading(findings)[:most]
+    if not shown and view is not None and headline.failure(view):
+        return note(headline.AFTER_A_FAILURE)
     items = (
         f"<strong>{_title(f)}.</strong> {_safe(_spoken_gain(f))}<br>{_action(f)} "
         f"<em>({_safe(f.confidence)} confidence{': ' * bool(f.against)}{_safe('; '.join(f.against))})</em> {_why(f)}"
@@ -182,12 +172,12 @@ def first_steps(findings: Iterable[Finding], figures: Collection[str], *, most: 
 def _listed(findings: Sequence[Finding], items: Iterable[str], figures: Collection[str]) -> Shown:
     """Return findings as a list of `items`, HTML; a sentence where there is none."""
     html = f'<ol class="perfkit-findings">{"".join(f"<li>{item}</li>" for item in items)}</ol>'
-    return Shown(html, "\n".join(f.title for f in findings)) if findings else note(nothing_found(figures))
+    return Shown(html, "\n".join(f.title for f in findings)) if findings else note(headline.nothing_found(figures))
 
 
 def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[Finding]) -> dict[str, Any]:
     """Return the first page as values of JSON: verdict, tiles, ranking of the findings, gains, recommendations."""
-    found = headline(view, figures, findings)
+    found = headline.headline(view, figures, findings)
     tiles = [
         {"label": t.label, "value": t.value, "note": t.note, "figure": t.figure.id if t.figure else None}
         for t in found.tiles
@@ -202,7 +192,7 @@ def summary(view: Selection, figures: Mapping[str, Figure], findings: Sequence[F
             "confidence": f.confidence,
             "doubt": "; ".join(f.against),
         }
-        for f in leading(findings)
+        for f in headline.leading(findings)
     ]
     rows = gains(findings, figures, view).rename(columns=lambda name: name.replace(" ", "_")).to_dict("records")
     return {"verdict": found.verdict, "tiles": tiles, "ranking": first, "gains": rows, "recommendations": told}
@@ -218,7 +208,7 @@ def _action(finding: Finding) -> str:
 
 
 def _spoken_gain(finding: Finding) -> str:
-    return speaking(finding.gain) if math.isfinite(finding.gain.high) else ""
+    return headline.speaking(finding.gain) if math.isfinite(finding.gain.high) else ""
 
 
 def _why(finding: Finding) -> str:
@@ -289,7 +279,7 @@ def more_steps(horizons: Iterable[str]) -> str:
 
 def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
     """Return each step once, by horizon, those of the largest gain first; nothing that gains less than 1 %."""
-    ordered = [f for f in ranked(findings) if not 1 < f.gain.high < LEAST]
+    ordered = [f for f in headline.ranked(findings) if not 1 < f.gain.high < LEAST]
     told: dict[str, list[Advised]] = {}
     seen: set[str] = set()
     for horizon in HORIZONS:
@@ -297,7 +287,7 @@ def plan(findings: Iterable[Finding]) -> dict[str, list[Advised]]:
             if step not in seen:
                 seen.add(step)
                 is_told = finding.gain.is_known and finding.gain.high >= LEAST
-                reason = theme(finding.rule) + (f", {finding.gain.text}" if is_told else "")
+                reason = headline.theme(finding.rule) + (f", {finding.gain.text}" if is_told else "")
                 told.setdefault(horizon, []).append(Advised(step, reason, finding.place, snippets().get(step, "")))
     return told
 
@@ -363,16 +353,16 @@ def gains(findings: Iterable[Finding], figures: Mapping[str, Figure], view: Sele
     Columns: finding, likely and best case as factors, time saved (of a step where steps are known, else of the run),
     and the first reason why it is a range; summary.json and the steps' pages have all of them.
     """
-    findings = ranked(findings)
+    findings = headline.ranked(findings)
     rows: list[tuple[str, ...]] = [
-        (f.title, f.gain.likely, f.gain.best, saved(f.gain, figures), _shortly(f.gain.reason))
+        (f.title, f.gain.likely, f.gain.best, headline.saved(f.gain, figures), _shortly(f.gain.reason))
         for f in findings
         if f.gain.low >= LEAST or (f.gain.is_known and f.gain.high >= LEAST)
     ]
     combined = together(findings, figures, view) if len(rows) > 1 else None
     if combined:
         both = combined.likely, combined.best
-        rows.append(("All together", *both, saved(combined, figures), _shortly(combined.reason)))
+        rows.append(("All together", *both, headline.saved(combined, figures), _shortly(combined.reason)))
     return pd.DataFrame(rows, columns=["finding", "likely", "best case", "time saved", "why a range"])
 
 

@@ -22,12 +22,13 @@ import pyarrow.parquet as pq
 
 from perfkit.analysis.ranks import to_open
 from perfkit.diagnosis.finding import Refusal
+from perfkit.diagnosis.headline import FAILED, nothing_found
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
 from perfkit.hardware import load_peaks
 from perfkit.report import html as report_html
 from perfkit.report import links, notebooks, output
-from perfkit.report.blocks import FIRST, WEEKS, more_steps, nothing_found, remarks
+from perfkit.report.blocks import FIRST, WEEKS, more_steps, remarks
 from perfkit.report.blocks import published as published_figures
 from perfkit.report.html import Lead
 from perfkit.report.links import Report, presented
@@ -321,7 +322,7 @@ def markdown(content: dict[str, Any]) -> str:
         first=FIRST,
         more=more_steps(step["horizon"] for step in content["summary"]["recommendations"]),
         notes=remarks(content["inputs"]["notes"]),
-        nothing=nothing_found(content["figures"]),
+        nothing=nothing_found(content["figures"], failed=content["summary"]["verdict"].startswith(FAILED)),
         run=Path(content["inputs"]["parameters"]["profile"]).name,
     )
 

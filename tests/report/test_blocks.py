@@ -13,6 +13,7 @@ from callpaths import toy_metrics, toy_tree
 import perfkit
 from perfkit.analysis.calltree import tree_sums
 from perfkit.diagnosis.finding import Figure, Finding, Gain, plain
+from perfkit.diagnosis.headline import nothing_found
 from perfkit.diagnosis.rules import FILE
 from perfkit.errors import PerfkitError
 from perfkit.report.blocks import (
@@ -21,7 +22,6 @@ from perfkit.report.blocks import (
     decisions,
     first_steps,
     key_findings,
-    nothing_found,
     published,
 )
 

@@ -16,7 +16,7 @@ from cells import outputs
 import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Figure, Finding, Gain
-from perfkit.diagnosis.headline import _who, achievable, headline, leading, ranked, saved, speaking
+from perfkit.diagnosis.headline import _who, achievable, headline, leading, nothing_found, ranked, saved, speaking
 from perfkit.report import pages
 from perfkit.report.blocks import FIRST, plan
 from perfkit.report.notebooks import presentable, recorded, sample
@@ -242,6 +242,16 @@ def test_a_run_without_findings_states_its_number(profiles: Path, name: str, sai
     """The bandwidths are those of the last rows of the logs."""
     view = perfkit.select(perfkit.load(profiles / name))
     assert said == headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict
+
+
+def test_a_failed_run_is_not_called_free_of_problems(profiles: Path) -> None:
+    """The watchdog ended it: the first step is to find the rank that stopped, on the page and in summary.md."""
+    path = profiles / "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
+    view = perfkit.select(perfkit.load(path))
+    assert "Find the rank that stopped first" in report.first_steps([], {}, view).html
+    assert "Find the rank that stopped first" in nothing_found({}, failed=True)
+    ended = perfkit.select(perfkit.load(profiles / "monitor/nccl_debug_info_h20_issue1189.txt"))
+    assert "perfkit found no problem" in report.first_steps([], {}, ended).text.replace("Perfkit", "perfkit")
 
 
 def test_a_benchmark_of_collectives_has_four_tiles(profiles: Path) -> None:
