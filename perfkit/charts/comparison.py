@@ -250,7 +250,7 @@ def utilisation(ledger: pd.DataFrame, *, of: str = "GPU utilisation", title: str
     first, last = (percent(runs["utilisation_frac"].iloc[at]) for at in (0, -1))
     return layered(
         _stacks(drawn, what),
-        title or f"{what} goes from {first} to {last} in {len(runs) - 1} changes",
+        title or f"{what} goes from {first} to {last} in {len(runs) - 1} change{'s' * (len(runs) > 2)}",
         "Each change is against the run above it, in percentage points.",
         picture=f"Stacked bars of {len(runs)} runs: what was reached before, and what each change gained or lost",
         size=(WIDTH - 120, alt.Step(30)),

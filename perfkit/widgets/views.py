@@ -170,6 +170,7 @@ def _operators(source: Selection | Explorer, view: Selection, by: str, top: int)
         columns = ["name", "shapes", *OPERATOR_COLUMNS[1:]]
         rows = live.operators(source, view, by=("name", "shapes"))
         caption = f"Operators and shapes of their inputs by {time}, with what they call"
+    rows = rows.assign(name=rows["name"].astype(object).fillna("no operator recorded"))
     return [charts.operators.bars(summary, top=top), charts.tables.searchable(rows, columns=columns, caption=caption)]
 
 
