@@ -89,13 +89,21 @@ UNITS_OF_SUFFIX: dict[str, tuple[Unit, ...]] = {
 MOST_FIGURES = 10  # more would touch each other
 FIGURE, LATE = KIND_COLOURS["computation"], KIND_COLOURS["communication"]
 # By the first part of NCCL's name for a transport; the network by whether the card reaches the GPU's memory.
-WAY_COLOURS = {"P2P": "#00B878", "GDRDMA": "#1F77D4", "SHM": "#D55E00", "NET": "#884421", "other": "#744FEA"}
+WAY_COLOURS = {
+    "P2P": "#00B878",
+    "GDRDMA": "#1F77D4",
+    "SHM": "#D55E00",
+    "NET": "#884421",
+    "other": "#744FEA",
+    "": "#999999",
+}
 WAY_NAMES = {
     "P2P": "from GPU to GPU in the node",
     "GDRDMA": "over the network, straight from GPU memory",
-    "SHM": "through the memory of the host",
-    "NET": "over the network, through the memory of the host",
+    "SHM": "through CPU memory in the node",
+    "NET": "over the network, through CPU memory",
     "other": "another way",
+    "": "a way that the log does not name",
 }
 NO_MEETING = "It takes collectives of several ranks, recorded over the same steps with their message sizes."
 
@@ -329,40 +337,38 @@ def _most_different(seen: pd.DataFrame) -> str:
 def connections(links: pd.DataFrame, *, title: str = "") -> alt.LayerChart:
     """Draw which rank sends to which rank, and by which way: a square for each pair.
 
-    `links`: LINKS of a run. Channels of a pair share its square, in the colour of the way that most of them take. Pairs
-    without a known transport are left out, which the chart says.
+    `links`: LINKS of a run. Channels of a pair share its square, in the colour of the way that most of them take.
     """
-    need(links, "from_rank", "to_rank", "channel", "transport")
-    rows = links[links["transport"].notna()]
-    if rows.empty:
-        return nothing(title or "No connection with a known transport", "NCCL_DEBUG=INFO makes NCCL print transports.")
-    name = rows["transport"].astype(str)
+    need(links, "from_rank", "to_rank", "transport")
+    if links.empty:
+        return nothing(title or "No connections", "With NCCL_DEBUG=INFO, NCCL prints its connections.")
+    name = links["transport"].astype(object).fillna("").astype(str)
     first = name.str.partition("/")[0].where(~name.str.contains("/GDRDMA", regex=False), "GDRDMA")
-    rows = rows.assign(
-        way=first.where(first.isin(WAY_COLOURS), "other"), name=[printable(n, LONGEST_GROUP) for n in name]
-    )
-    pairs = rows.groupby(["from_rank", "to_rank"], observed=True)
-    drawn = pairs.agg(key=("way", lambda ways: ways.mode()[0]), count=("way", "size")).reset_index()
-    drawn["transports"] = pairs["name"].agg(lambda names: ", ".join(dict.fromkeys(names))).to_numpy()
-    present = drawn["key"].unique()
-    drawn["way"] = drawn.pop("key").map(WAY_NAMES)
+    rows = links[["from_rank", "to_rank"]].assign(key=first.where(first.isin(WAY_COLOURS), "other"), name=name)
+    # Rings and trees name pairs without their transport, which the log says elsewhere.
+    is_named = rows["key"].ne("")
+    rows = rows[is_named | ~is_named.groupby([rows["from_rank"], rows["to_rank"]]).transform("any")]
+    pairs = rows.groupby(["from_rank", "to_rank"])
+    drawn = pairs.agg(
+        key=("key", lambda ways: ways.mode()[0]), count=("key", "size"), names=("name", set)
+    ).reset_index()
+    drawn["transports"] = [printable(", ".join(sorted(names)), LONGEST_GROUP) for names in drawn.pop("names")]
+    drawn["way"] = drawn["key"].map(WAY_NAMES)
+    present = drawn.pop("key").unique()
     ranks = sorted({*drawn["from_rank"], *drawn["to_rank"]})
     bands = alt.Scale(domain=ranks, paddingInner=0.1 if len(ranks) <= MOST_ROWS else 0)
-    x, y = (
-        alt.X("to_rank:O", title="to rank", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True)),
-        alt.Y("from_rank:O", title="from rank", scale=bands, axis=alt.Axis(labelOverlap=True)),
-    )
+    x = alt.X("to_rank:O", title="to rank", scale=bands, axis=alt.Axis(labelAngle=0, labelOverlap=True))
+    y = alt.Y("from_rank:O", title="from rank", scale=bands, axis=alt.Axis(labelOverlap=True))
     legend = alt.Legend(title=None, orient="top", columns=2, labelLimit=WIDTH)
     shade = alt.Color("way:N", scale=colours(WAY_COLOURS, WAY_NAMES, present), legend=legend)
-    shown = hover(("from_rank", "from rank"), ("to_rank", "to rank"), ("count", "channels", ","), "way", "transports")
-    most = rows["way"].value_counts()
-    left_out = links[["from_rank", "to_rank"]].drop_duplicates().shape[0] - len(drawn)
+    shown = hover(
+        ("from_rank", "from rank"), ("to_rank", "to rank"), ("count", "connections", ","), "way", "transports"
+    )
+    most = rows["key"].value_counts()
     return layered(
         [alt.Chart(inline(drawn)).mark_rect().encode(x, y, shade, shown)],
         title or f"{most.iloc[0]:,} of {len(rows):,} connections go {WAY_NAMES[str(most.index[0])]}",
-        f"Not drawn: {left_out:,} pair{'s' * (left_out > 1)} of ranks whose transport the log does not say."
-        if left_out
-        else "",
+        "",
         picture=f"A map of {len(ranks)} sending by {len(ranks)} receiving ranks",
         size=(WIDTH, min(max(24 * len(ranks), 60), 400)),
     )

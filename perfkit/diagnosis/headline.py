@@ -115,7 +115,8 @@ def headline(view: Selection, figures: Mapping[str, Figure], findings: Sequence[
     of_run = [f.gain for f in findings if f.gain.whole == Gain.whole]
     best = together(findings, figures, view) or max(of_run, key=achievable, default=None)
     tiles = _tiles(view, figures, findings, None if too_few(view) else best)
-    return Headline(_verdict(view, figures, findings, best), tuple(tiles)[:MOST_TILES])
+    verdict = f"{FAILED}: {error}." if (error := failure(view)) else _verdict(view, figures, findings, best)
+    return Headline(verdict, tuple(tiles)[:MOST_TILES])
 
 
 def ranked(findings: Iterable[Finding]) -> list[Finding]:
@@ -212,10 +213,8 @@ def _mended(finding: Finding, best: Gain | None) -> str:
     return f"{rest}Only faster or fewer kernels make the run much faster."
 
 
-def nothing_found(figures: Collection[str], *, failed: bool = False) -> str:
+def nothing_found(figures: Collection[str]) -> str:
     """Return why there is no finding: nothing costs much, or what was recorded cannot show what does."""
-    if failed:
-        return AFTER_A_FAILURE
     if "span_ns" in figures or "measured_count" in figures:
         return NOTHING_COSTS
     if any(name.startswith("log_") for name in figures):
@@ -224,8 +223,8 @@ def nothing_found(figures: Collection[str], *, failed: bool = False) -> str:
 
 
 def _readings(view: Selection) -> int:
-    """Return how many moments a log of the GPUs holds."""
-    return int(view.samples["time_ns"].nunique())
+    """Return how often a log read a GPU, of several the most."""
+    return int(view.samples.groupby(["rank", "gpu"])["time_ns"].nunique().max()) if len(view.samples) else 0
 
 
 def _logged(view: Selection, busy: Figure) -> str:
@@ -247,22 +246,21 @@ def failure(view: Selection) -> str:
 def _only_recorded(view: Selection) -> str:
     """Return what is known of a run that has neither a finding nor a figure that sums it up."""
     links = view.run.links
-    said = f"{FAILED}: {error}. " if (error := failure(view)) else ""
     if len(links):
         ranks = len({*links["from_rank"], *links["to_rank"]})
         used = _transports(view)
         listed = ", ".join(f"{count:,} {_explained(str(name))}" for name, count in used.items())
-        of = f": of {used.sum():,} connections with a known transport, {listed}." if listed and not said else "."
-        return f"{said}NCCL connected {ranks} ranks{of}"
+        of = f": of {used.sum():,} connections with a known transport, {listed}." if listed else "."
+        return f"NCCL connected {ranks} ranks{of}"
     timed = view.collectives[view.collectives["source"].eq("benchmark")]
     if len(timed):
         names = ", ".join(sorted({str(name).replace("_", "-") for name in timed["operation"].dropna()}))
         sizes = " to ".join(dict.fromkeys(size(end) for end in (timed["bytes"].min(), timed["bytes"].max())))
-        return f"{said}The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
+        return f"The benchmark timed {names} with messages of {sizes}. The log does not show the bus bandwidth."
     if len(view.ops):
         return f"The recording holds {len(view.ops):,} operators of the CPU and no work of a GPU."
     names = ", ".join(sorted({printable(name, 60) for name in view.devices["name"]}))
-    return said or f"The recording describes {names or 'a machine'}, but no work of a program."
+    return f"The recording describes {names or 'a machine'}, but no work of a program."
 
 
 def _who(view: Selection, figures: Mapping[str, Figure]) -> str:
@@ -327,11 +325,10 @@ def _tiles(
 def _benchmarked(view: Selection) -> Iterator[Tile]:
     """Yield what a benchmark of collectives shows beside the rate of large messages."""
     timed = view.collectives[view.collectives["source"].eq("benchmark") & view.collectives["dur_ns"].gt(0)]
-    rates = communication.summary(timed).dropna(subset="bus_bytes_per_s")
     if timed.empty:
         return
     quickest = timed.iloc[timed["dur_ns"].argmin()]
-    for best in rates.nlargest(1, "bus_bytes_per_s").to_dict("records"):
+    for best in communication.summary(timed).nlargest(1, "bus_bytes_per_s").to_dict("records"):
         fastest = f"{size(best['bus_bytes_per_s'])}/s"
         yield Tile("Highest rate", fastest, f"bus bandwidth, messages of {size(best['bytes'])}")
     yield Tile("Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}")

@@ -159,14 +159,16 @@ def first_steps(
 ) -> Shown:
     """Return the findings with the largest achievable gain: what, how much, the first thing to do, and why."""
     shown = headline.leading(findings)[:most]
-    if not shown and view is not None and headline.failure(view):
-        return note(headline.AFTER_A_FAILURE)
+    failed = note(headline.AFTER_A_FAILURE) if view is not None and headline.failure(view) else None
+    if failed and not shown:
+        return failed
     items = (
         f"<strong>{_title(f)}.</strong> {_safe(_spoken_gain(f))}<br>{_action(f)} "
         f"<em>({_safe(f.confidence)} confidence{': ' * bool(f.against)}{_safe('; '.join(f.against))})</em> {_why(f)}"
         for f in shown
     )
-    return _listed(shown, items, figures)
+    steps = _listed(shown, items, figures)
+    return Shown(failed.html + steps.html, f"{failed.text}\n{steps.text}") if failed else steps
 
 
 def _listed(findings: Sequence[Finding], items: Iterable[str], figures: Collection[str]) -> Shown:

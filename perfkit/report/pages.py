@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from perfkit.analysis.ranks import to_open
 from perfkit.diagnosis.finding import Refusal
-from perfkit.diagnosis.headline import FAILED, nothing_found
+from perfkit.diagnosis.headline import AFTER_A_FAILURE, FAILED, nothing_found
 from perfkit.errors import PerfkitError
 from perfkit.format import elided, printable
 from perfkit.hardware import load_peaks
@@ -315,6 +315,7 @@ def _figure(id: str, figure: dict[str, Any], linked: Report) -> dict[str, Any]:
 
 def markdown(content: dict[str, Any]) -> str:
     """Return the first page as Markdown, from the content of `summary.json`."""
+    nothing = "" if content["findings"] else nothing_found(content["figures"])
     return _template("summary.md.j2").render(
         **content,
         weeks=WEEKS,
@@ -322,7 +323,7 @@ def markdown(content: dict[str, Any]) -> str:
         first=FIRST,
         more=more_steps(step["horizon"] for step in content["summary"]["recommendations"]),
         notes=remarks(content["inputs"]["notes"]),
-        nothing=nothing_found(content["figures"], failed=content["summary"]["verdict"].startswith(FAILED)),
+        before=AFTER_A_FAILURE if content["summary"]["verdict"].startswith(FAILED) else nothing,
         run=Path(content["inputs"]["parameters"]["profile"]).name,
     )
 

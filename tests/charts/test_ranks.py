@@ -258,16 +258,16 @@ def test_connections_are_squares_in_the_colour_of_their_way(profiles: Path, chec
     assert view["title"]["text"] == f"{len(channels)} of {len({line[:3] for line in lines})} connections go {near}"
 
 
-def test_a_pair_without_a_transport_is_counted_and_not_drawn(checked: Check) -> None:
-    """By host memory where one of two channels goes by the network; the ring from 1 to 2 names no transport."""
-    rows = [(0, 1, 0, "SHM/direct/direct"), (0, 1, 1, "SHM/direct/direct"), (0, 1, 2, "NET/Socket/0"), (1, 2, 0, None)]
-    links = pd.DataFrame(rows, columns=["from_rank", "to_rank", "channel", "transport"])
+def test_a_pair_without_a_transport_is_grey(checked: Check) -> None:
+    """Two of three channels go by CPU memory, and a ring repeats their pair; nothing says how 1 reaches 2."""
+    ways = ["SHM/direct/direct", "SHM/direct/direct", "NET/Socket/0", None]
+    links = pd.DataFrame({"from_rank": 0, "to_rank": 1, "transport": ways})
+    links.loc[4] = [1, 2, None]
     view = checked(connections(links))
-    assert drawn(view["layer"][0], "from_rank", "to_rank", "count", "way") == [
-        (0, 1, 3, "through the memory of the host")
-    ]
-    assert view["title"]["subtitle"] == ["Not drawn: 1 pair of ranks whose transport the log does not say."]
-    assert "No connection" in checked(connections(links.iloc[3:]))["title"]["text"]
+    near, unknown = "through CPU memory in the node", "a way that the log does not name"
+    assert drawn(view["layer"][0], "from_rank", "to_rank", "count", "way") == [(0, 1, 3, near), (1, 2, 1, unknown)]
+    assert view["title"]["text"] == f"2 of 4 connections go {near}"
+    assert "No connections" in checked(connections(links.iloc[:0]))["title"]["text"]
 
 
 def summary(

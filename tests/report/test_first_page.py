@@ -16,7 +16,7 @@ from cells import outputs
 import perfkit
 from perfkit import diagnosis, report
 from perfkit.diagnosis.finding import Figure, Finding, Gain
-from perfkit.diagnosis.headline import _who, achievable, headline, leading, nothing_found, ranked, saved, speaking
+from perfkit.diagnosis.headline import FAILED, _who, achievable, headline, leading, ranked, saved, speaking
 from perfkit.report import pages
 from perfkit.report.blocks import FIRST, plan
 from perfkit.report.notebooks import presentable, recorded, sample
@@ -34,6 +34,8 @@ KINDS = {
     "hpctoolkit/hpctoolkit-dlrm-gpu-database": ("0.17 % of the wall time", ("GPU busy",)),
     "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU busy", "Highest power")),
     "monitor/nccl_debug_info_h20_issue1189.txt": ("NCCL connected 4 ranks", ("Ranks", "Connections")),
+    "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log": (f"{FAILED}: Watchdog", ("Ranks",)),
+    "torch/HTA__cpu_only__rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": ("no work of a GPU", ()),
     "monitor/lessizzmore__create-a3mega__nccl_test_2node_h100.txt": ("337 GB/s", ("All-reduce",)),
     "monitor/deepspeed_flops_profiler_bert_large.txt": ("185 ms", ("Step time", "Throughput")),
 }
@@ -140,7 +142,9 @@ def test_every_kind_of_recording_has_a_verdict_of_its_own(path: str, profiles: P
         "refusals": list(map(diagnosis.plain, diagnosis.refusals(view))),
         "failures": [],
     }
-    assert 100 < len(pages.markdown(content).split()) <= WORDS
+    markdown = pages.markdown(content)
+    assert 100 < len(markdown.split()) <= WORDS
+    assert found.verdict.startswith(FAILED) == ("Find the rank that stopped first" in markdown)
     name = "0_executive_summary"
     executed = outputs([name], {"profile": str(profiles / path)}, done=lambda _: None)[name]
     kept = presentable(executed, recorded(view.run))
@@ -225,8 +229,7 @@ def test_two_short_kernels_judge_no_program(profiles: Path) -> None:
         (
             "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log",
             "The run failed: Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1, OpType=ALLGATHER, "
-            "NumelIn=1, NumelOut=8, Timeout(ms)=120000) ran for 120012 milliseconds before timing out. "
-            "NCCL connected 8 ranks.",
+            "NumelIn=1, NumelOut=8, Timeout(ms)=120000) ran for 120012 milliseconds before timing out.",
         ),
         (
             "monitor/dcgmi_dmon_h100nvl_dcgm339.txt",
@@ -244,14 +247,19 @@ def test_a_run_without_findings_states_its_number(profiles: Path, name: str, sai
     assert said == headline(view, diagnosis.figures(view), diagnosis.findings(view)).verdict
 
 
-def test_a_failed_run_is_not_called_free_of_problems(profiles: Path) -> None:
-    """The watchdog ended it: the first step is to find the rank that stopped, on the page and in summary.md."""
+def test_a_failed_run_says_so_first_whatever_else_is_found(profiles: Path) -> None:
+    """NCCL's watchdog ended it: before other findings, and never beside "no problem", stands what to do about that."""
     path = profiles / "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log"
     view = perfkit.select(perfkit.load(path))
-    assert "Find the rank that stopped first" in report.first_steps([], {}, view).html
-    assert "Find the rank that stopped first" in nothing_found({}, failed=True)
+    slow = [finding("idle", 2, 3)]
+    assert headline(view, {}, slow).verdict.startswith("The run failed: Watchdog caught collective operation timeout")
+    alone, beside = (report.first_steps(found, {}, view).text for found in ([], slow))
+    assert alone.startswith("Find the rank that stopped first")
+    assert beside.startswith("Find the rank that stopped first")
+    assert "no problem" not in alone
+    assert "idle" in beside
     ended = perfkit.select(perfkit.load(profiles / "monitor/nccl_debug_info_h20_issue1189.txt"))
-    assert "perfkit found no problem" in report.first_steps([], {}, ended).text.replace("Perfkit", "perfkit")
+    assert "no problem" in report.first_steps([], {}, ended).text
 
 
 def test_a_benchmark_of_collectives_has_four_tiles(profiles: Path) -> None:
