@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,8 +35,17 @@ from perfkit.analysis.steps import STEPS, detect
 from perfkit.errors import SchemaError
 
 COLUMNS = ["computation_ns", "exposed_communication_ns", "other_kernels_ns", "exposed_copy_ns", "idle_ns"]
-BEFORE = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
-AFTER = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
+BASELINE = "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite"
+OPTIMISED = "nsys/openhackathons-org__AI-Profiler__secondOptimization.window5.0-7.0s.sqlite"
+MFU, B200 = "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite", "torch/TraceLens__b200__eager_trace.json.gz"
+SAME = "no difference seen"
+
+
+@functools.cache
+def stepped(path: Path) -> tuple[perfkit.Run, pd.DataFrame]:
+    """A real run and its steps."""
+    run = perfkit.load(path)
+    return run, detect(run.ranges, run.kernels)
 
 
 def table(*rows: tuple[str, float, str]) -> pd.DataFrame:
@@ -58,83 +69,62 @@ def test_figures_by_hand() -> None:
     assert found.loc[["h2d_count", "mfu"], "ratio"].isna().all()
 
 
+def said(before: pd.DataFrame, after: pd.DataFrame, **more: Any) -> list[str]:
+    """The verdicts on figures."""
+    return figures(before, after, **more)["verdict"].tolist()
+
+
 def test_an_interval_decides() -> None:
-    """20 % better as values, no difference by an interval that holds 1, and not to be told by one that is not known."""
+    """20 % better as values, no difference by an interval that holds 1, and not to be told by one that is not known.
+
+    Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter.
+    """
     pair = table(("step_median_ns", 100, "ns")), table(("step_median_ns", 80, "ns"))
-    ends = {"wide": (0.6, 1.1), "narrow": (0.75, 0.85), "none": (math.nan, math.nan)}
-    found = [figures(*pair, intervals={"step_median_ns": end}).loc[0, "verdict"] for end in ends.values()]
-    assert ["no difference seen", "better", "cannot tell"] == found
+    for ends, verdict in (((0.6, 1.1), SAME), ((0.75, 0.85), "better"), ((math.nan, math.nan), "cannot tell")):
+        assert [verdict] == said(*pair, intervals={"step_median_ns": ends})
+    pair, known = [table(("part_idle_ns", ns, "ns")) for ns in (1000, 2000)], {"part_idle_ns": (1.9, 2.1)}
+    for least, verdict in ((0.0, "worse"), (5000.0, SAME)):
+        assert [verdict] == said(*pair, intervals=known, least={"part_idle_ns": least})
 
 
-def test_small_differences_are_none() -> None:
-    """4 % of a rate, and a share of 0.1 % that becomes 0.3 %, are no difference; 10 % of the rate is."""
+def test_single_values_change_and_are_neither_better_nor_worse() -> None:
+    """4 % of a rate, and a share of 0.1 % that becomes 0.3 %, are no difference; better or worse takes an interval.
+
+    From 0 there is no ratio, but a difference and a verdict.
+    """
     before = table(("bus_bytes_per_s", 100, "bytes/s"), ("idle_sync_frac", 0.001, "1"))
     after = table(("bus_bytes_per_s", 104, "bytes/s"), ("idle_sync_frac", 0.003, "1"))
-    assert ["no difference seen"] * 2 == figures(before, after)["verdict"].tolist()
-    assert "changed, not tested" == figures(before, after, tolerance=0.03).loc[0, "verdict"]
+    assert [SAME] * 2 == said(before, after)
+    assert "changed, not tested" == said(before, after, tolerance=0.03)[0]
     assert ["better", "worse"] == [of_values(100, value, better="higher") for value in (110, 90)]
-
-
-def test_what_is_small_beside_the_whole_is_none() -> None:
-    """Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter."""
-    pair = table(("part_idle_ns", 1000, "ns")), table(("part_idle_ns", 2000, "ns"))
-    known = {"intervals": {"part_idle_ns": (1.9, 2.1)}}
-    said = [figures(*pair, **known, least={"part_idle_ns": least}).loc[0, "verdict"] for least in (0.0, 5000.0)]
-    assert ["worse", "no difference seen"] == said
-
-
-def test_nothing_is_better_without_an_interval() -> None:
-    """Whatever values two figures have, single ones are never better or worse: that takes an interval."""
     ids = ("device_busy_frac", "idle_frac", "h2d_bytes_per_s", "step_median_ns", "kernel_count")
-    pairs = ([(name, value, "1") for name in ids] for value in (0.2, 0.8))
-    before, after = (table(*rows) for rows in pairs)
-    said = {*figures(before, after)["verdict"], *figures(after, before)["verdict"]}
-    assert {"changed", "changed, not tested"} == said
-
-
-def test_a_figure_that_was_zero() -> None:
-    """From 0 there is no ratio, but a difference and a verdict."""
+    before, after = (table(*((name, value, "1") for name in ids)) for value in (0.2, 0.8))
+    assert {"changed", "changed, not tested"} == {*said(before, after), *said(after, before)}
     found = figures(table(("input_wait_frac", 0, "1")), table(("input_wait_frac", 0.3, "1"))).iloc[0]
     assert ("changed, not tested", 0.3) == (found["verdict"], found["difference"])
     assert math.isnan(found["ratio"])
 
 
-@pytest.mark.parametrize(
-    ("figure", "better"),
-    [
-        ("step_median_ns", "lower"),
-        ("idle_data_loading_frac", "lower"),
-        ("device_busy_frac", "higher"),
-        ("h2d_bytes_per_s", "higher"),
-        ("sample_tensor_active_frac", "higher"),
-        ("family_gemm_ns", "lower"),
-        ("part_exposed_copy_ns", "lower"),
-        ("paths_wall_ns", "lower"),
-        ("kernel_sum_ns", ""),
-        ("kernel_median_ns", ""),
-        ("main_stall_frac", ""),
-        ("anything", ""),
-    ],
-)
-def test_directions(figure: str, better: str) -> None:
+def test_directions() -> None:
     """Times, idleness and waiting are better lower, use of the hardware higher; totals of a recording have no way."""
-    assert better == direction(figure)
+    expected = {
+        "lower": "step_median_ns idle_data_loading_frac family_gemm_ns part_exposed_copy_ns paths_wall_ns",
+        "higher": "device_busy_frac h2d_bytes_per_s sample_tensor_active_frac",
+        "": "kernel_sum_ns kernel_median_ns main_stall_frac anything",
+    }
+    for better, names in expected.items():
+        assert dict.fromkeys(names.split(), better) == {name: direction(name) for name in names.split()}
 
 
 def test_intervals_and_what_matters() -> None:
     """The whole interval must lie beyond 1 % of 1, or of what else is said to matter."""
     cases = [(1.011, 1.2), (1.0, 1.2), (0.9, 0.98), (0.9, 0.995), (math.nan, 1.0)]
-    said = ["worse", "no difference seen", "better", "no difference seen", "cannot tell"]
+    said = ["worse", SAME, "better", SAME, "cannot tell"]
     assert said == [of_interval(*ends) for ends in cases]
     assert ["changed", "better"] == [of_interval(1.1, 1.2, better=way) for way in ("", "higher")]
     assert "worse" == of_interval(0.8, 0.9, better="higher")
-    assert "no difference seen" == of_interval(1.011, 1.2, matters=0.05)
+    assert SAME == of_interval(1.011, 1.2, matters=0.05)
     assert "cannot tell" == of_values(math.nan, math.nan, better="lower")
-
-
-def test_no_figures() -> None:
-    """Without figures there is no row."""
-    pd.testing.assert_frame_equal(COMPARED_FIGURES.empty(), figures(FIGURES.empty(), FIGURES.empty()))
 
 
 def test_swapping_the_runs() -> None:
@@ -146,8 +136,9 @@ def test_swapping_the_runs() -> None:
     assert (["better", "gone"], ["worse", "new"]) == (found["verdict"].tolist(), swapped["verdict"].tolist())
 
 
-def test_wrong_figures() -> None:
-    """An id that is there twice and a foreign table are refused."""
+def test_no_and_wrong_figures() -> None:
+    """Without figures there is no row; an id that is there twice and a foreign table are refused."""
+    pd.testing.assert_frame_equal(COMPARED_FIGURES.empty(), figures(FIGURES.empty(), FIGURES.empty()))
     with pytest.raises(ValueError, match="before: the figure 'a' is there more than once"):
         figures(table(("a", 1, "ns"), ("a", 2, "ns")), FIGURES.empty())
     with pytest.raises(SchemaError, match="'FIGURES' does not match"):
@@ -164,18 +155,18 @@ def run(*durations: float, rank: int = 0, unsteady: int = 0) -> pd.DataFrame:
 
 def alike(random: np.random.Generator, count: int, alike: float, spread: float = 0.05) -> np.ndarray:
     """Step times around 1 ms, each like the one before: a first-order autoregressive series."""
-    noise = random.normal(size=count + 50) * np.sqrt(1 - alike**2)
-    level = np.zeros(count + 50)
+    level = random.normal(size=count + 50) * np.sqrt(1 - alike**2)
+    level[0] = 0
     for i in range(1, count + 50):
-        level[i] = alike * level[i - 1] + noise[i]
+        level[i] += alike * level[i - 1]
     return np.asarray(1e6 * np.exp(spread * level[50:]))
 
 
-def false_alarms(before: Sequence[np.ndarray], after: Sequence[np.ndarray], statistic: str = "median") -> int:
-    """How often two runs of one program differ."""
+def verdicts(before: Sequence[np.ndarray], after: Sequence[np.ndarray], statistic: str = "median") -> Counter[str]:
+    """How often pairs of runs are told to be what."""
     pairs = enumerate(zip(before, after, strict=True))
     found = [ratio([a], [b], Resampling(statistic, resamples=300, seed=i)) for i, (a, b) in pairs]
-    return sum(of_interval(each.low, each.high) != "no difference seen" for each in found)
+    return Counter(of_interval(each.low, each.high) for each in found)
 
 
 def test_steps_by_hand() -> None:
@@ -188,51 +179,39 @@ def test_steps_by_hand() -> None:
     assert (found["ratio_high"] > 2).all()
 
 
-def test_equal_steps_have_an_interval_of_no_width() -> None:
-    """Steps that never vary: 2 over 1 is 2 to 2."""
+def test_only_steady_steps_count_and_last_as_long_as_on_the_slowest_rank() -> None:
+    """A first step of 1 s that is not steady changes nothing; rank 1 takes 1,500 ns where rank 0 takes 1,000.
+
+    Steps in any order of rows give the same series. Steps that never vary: 2 over 1 is 2 to 2.
+    """
+    steady = [1000, 1010, 990, 1005, 995, 1002, 1001]
+    assert steps(run(10**9, *steady, unsteady=1), run(*steady)).equals(steps(run(*steady), run(*steady)))
+    two = STEPS.make(pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype({"name": object, "how": object}))
+    found = steps(two, run(*[1500] * 7))
+    assert [7, 7, 1500.0, 1500.0] == found.loc[0, ["before_count", "after_count", "before_ns", "after_ns"]].tolist()
+    some = run(*range(1000, 1020))
+    assert steps(some, some).equals(steps(some.iloc[[*range(10, 20), *range(10)]], some))
     found = steps(run(*[1000] * 9), run(*[2000] * 9))
     assert [[2.0, 2.0, 2.0]] * 2 == found[["ratio", "ratio_low", "ratio_high"]].to_numpy().tolist()
 
 
-def test_warm_up_is_left_out() -> None:
-    """A first step of 1 s that is not steady changes nothing."""
-    steady = [1000, 1010, 990, 1005, 995, 1002, 1001]
-    assert steps(run(10**9, *steady, unsteady=1), run(*steady)).equals(steps(run(*steady), run(*steady)))
-
-
-def test_a_step_lasts_as_long_as_on_the_slowest_rank() -> None:
-    """Rank 1 takes 1,500 ns where rank 0 takes 1,000: the step takes 1,500."""
-    two = STEPS.make(pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype({"name": object, "how": object}))
-    found = steps(two, run(*[1500] * 7))
-    assert [7, 7, 1500.0, 1500.0] == found.loc[0, ["before_count", "after_count", "before_ns", "after_ns"]].tolist()
-
-
-@pytest.mark.parametrize("empty", [STEPS.empty(), run(1000, unsteady=1), []])
-def test_no_steps(empty: pd.DataFrame) -> None:
-    """Without steady steps on a side there is no row, and the same columns."""
-    some = run(*[1000] * 7)
-    for found in (steps(empty, some), steps(some, empty)):
-        pd.testing.assert_frame_equal(COMPARED_STEPS.empty(), found)
-
-
-def test_few_steps_tell_nothing() -> None:
-    """Five steps twice as long give a ratio, no interval and no verdict."""
+def test_no_and_few_steps_tell_nothing() -> None:
+    """Without steady steps on a side there is no row; five twice as long have a ratio, no interval and no verdict."""
+    for empty in (STEPS.empty(), run(1000, unsteady=1), []):
+        for pair in ((empty, run(*[1000] * 7)), (run(*[1000] * 7), empty)):
+            pd.testing.assert_frame_equal(COMPARED_STEPS.empty(), steps(*pair))
     found = steps(run(*[1000] * 5), run(*[2000] * 50))
     assert [2.0, "cannot tell"] == found.loc[0, ["ratio", "verdict"]].tolist()
     assert found[["ratio_low", "ratio_high"]].isna().all(axis=None)
 
 
 def test_the_seed_decides() -> None:
-    """One seed gives one interval, another seed another."""
+    """One seed gives one interval, another seed another; of swapped runs the ratios are reciprocal."""
     random = np.random.default_rng(1)
     pair = run(*alike(random, 30, 0)), run(*alike(random, 30, 0))
     first, again, other = (steps(*pair, seed=seed) for seed in (1, 1, 2))
     assert first.equals(again)
     assert first.loc[0, "ratio_low"] != other.loc[0, "ratio_low"]
-
-
-def test_swapping_the_runs_turns_the_ratio_over() -> None:
-    """Ratios are reciprocal and better becomes worse."""
     random = np.random.default_rng(2)
     pair = run(*alike(random, 40, 0)), run(*(0.8 * alike(random, 40, 0)))
     found, swapped = steps(*pair), steps(*pair[::-1])
@@ -260,19 +239,17 @@ def test_every_resample_of_a_mean() -> None:
 def test_two_runs_of_one_program_do_not_differ(statistic: str) -> None:
     """Of 100 pairs of independent runs of 40 steps with 5 % spread, at least 95 show no difference."""
     random = np.random.default_rng(3)
-    pairs = [(alike(random, 40, 0), alike(random, 40, 0)) for _ in range(100)]
-    before, after = zip(*pairs, strict=True)
-    assert false_alarms(before, after, statistic) <= 5
+    runs = [alike(random, 40, 0) for _ in range(200)]
+    assert verdicts(runs[::2], runs[1::2], statistic)[SAME] >= 95
 
 
 def test_neighbours_that_are_alike_do_not_differ() -> None:
     """The same for steps with an autocorrelation of 0.6, where single steps resampled would find differences."""
     random = np.random.default_rng(4)
-    pairs = [(alike(random, 60, 0.6), alike(random, 60, 0.6)) for _ in range(100)]
-    before, after = zip(*pairs, strict=True)
-    assert false_alarms(before, after) <= 5
-    shuffled = [[random.permutation(one) for one in side] for side in (before, after)]
-    assert false_alarms(*shuffled) > 5
+    runs = [alike(random, 60, 0.6) for _ in range(200)]
+    assert verdicts(runs[::2], runs[1::2])[SAME] >= 95
+    shuffled = [[random.permutation(one) for one in side] for side in (runs[::2], runs[1::2])]
+    assert verdicts(*shuffled)[SAME] < 95
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.6, -0.6])
@@ -281,55 +258,47 @@ def test_random_halves_of_a_steady_run_do_not_differ(correlation: float) -> None
     random = np.random.default_rng(5)
     whole = alike(random, 60, correlation)
     halves = [random.permuted(np.arange(60) < 30) for _ in range(100)]
-    assert false_alarms([whole[half] for half in halves], [whole[~half] for half in halves]) <= 5
+    assert verdicts([whole[half] for half in halves], [whole[~half] for half in halves])[SAME] >= 95
 
 
 def test_a_slowdown_of_five_percent_is_found() -> None:
-    """Steps with 2 % spread that become 5 % longer are worse in at least 95 of 100 pairs of runs of 40 steps."""
+    """Steps with 2 % spread that become 5 % longer are worse in at least 95 of 100 pairs of runs of 40 steps.
+
+    0.5 % longer, without any spread, is no difference; it is one where less is said to matter.
+    """
     random = np.random.default_rng(6)
-    pairs = [(alike(random, 40, 0, 0.02), 1.05 * alike(random, 40, 0, 0.02)) for _ in range(100)]
-    found = [steps(run(*a), run(*b), resamples=300).loc[0, "verdict"] for a, b in pairs]
-    assert found.count("worse") >= 95
-
-
-def test_what_does_not_matter_is_not_seen() -> None:
-    """0.5 % longer, without any spread, is no difference; it is one where less is said to matter."""
+    runs = [alike(random, 40, 0, 0.02) for _ in range(200)]
+    assert verdicts(runs[::2], [1.05 * one for one in runs[1::2]])["worse"] >= 95
     pair = run(*[100_000] * 9), run(*[100_500] * 9)
-    assert ["no difference seen"] * 2 == steps(*pair)["verdict"].tolist()
+    assert [SAME] * 2 == steps(*pair)["verdict"].tolist()
     assert ["worse"] * 2 == steps(*pair, matters=0.001)["verdict"].tolist()
 
 
 def test_repeats_are_what_varies() -> None:
     """Five repeats whose steps are alike within each, and 10 % apart between them, do not differ from five others.
 
-    Pooled, 100 steps on each side would show a difference of the means that is that of the repeats drawn.
+    Pooled, 100 steps on each side would show a difference of the means that is that of the repeats drawn. Two repeats
+    do not say how repeats vary: their steps are resampled, and six of each are enough.
     """
     levels = [1.0, 1.1, 0.9, 1.05, 0.95], [1.08, 1.0, 1.12, 0.98, 1.04]
     before, after = ([run(*[level * 1e6] * 20) for level in side] for side in levels)
     found = steps(before, after).loc[1]
-    assert [100, 100, 1e6] == found[["before_count", "after_count", "before_ns"]].tolist()
-    assert "no difference seen" == found["verdict"]
+    assert [100, 100, 1e6, SAME] == found[["before_count", "after_count", "before_ns", "verdict"]].tolist()
     assert "worse" == steps(before, [run(*[1.4e6 * level] * 20) for level in levels[0]]).loc[1, "verdict"]
-
-
-def test_two_repeats_are_resampled_step_by_step() -> None:
-    """Two repeats do not say how repeats vary: their steps are resampled, and six of each are enough."""
-    found = steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2)
-    assert "worse" == found.loc[0, "verdict"]
+    assert "worse" == steps([run(*[1000, 1010] * 3)] * 2, [run(*[2000, 2010] * 3)] * 2).loc[0, "verdict"]
     assert "cannot tell" == steps([run(*[1000] * 5)] * 2, [run(*[2000] * 5)] * 2).loc[0, "verdict"]
 
 
 def test_interval_of_one_run() -> None:
-    """The value lies in its interval, which is wider the more the confidence."""
+    """The value lies in its interval, which is wider the more the confidence.
+
+    Where resamples can be 0 nothing is known; where all before is 0 there is no ratio.
+    """
     values = [alike(np.random.default_rng(7), 50, 0.3)]
     median, low, high = interval(values, Resampling())
     _, lower, higher = interval(values, Resampling(confidence=0.99))
     assert lower < low < median < high < higher
-    assert [np.median(values[0])] * 1 == [median]
-
-
-def test_values_of_zero() -> None:
-    """Where resamples can be 0 nothing is known; where all before is 0 there is no ratio."""
+    assert np.median(values[0]) == median
     rare, some = [np.array([0.0] * 9 + [1.0])], [np.ones(10)]
     assert (0.1, 0.0, np.inf) == pytest.approx(interval(rare, Resampling("mean")))
     assert np.isnan(ratio([np.zeros(9)], some, Resampling()).ratio)
@@ -352,21 +321,17 @@ def test_ledger_by_hand() -> None:
     assert found["step_low_ns"].le(found["step_ns"]).all()
 
 
-def test_ledger_of_a_run_without_steps() -> None:
-    """A run without steps has no figures; the next one is compared with the last that has some."""
+def test_ledger_compares_with_the_last_and_the_first_run_that_have_steps() -> None:
+    """A run without steps has no figures; the cumulative interval is that of two runs, not a product of single ones."""
     found = ledger({"a": run(*[400] * 8), "b": STEPS.empty(), "c": run(*[200] * 8)})
     assert found.loc[1, ["step_ns", "change_ns", "cumulative_ratio", "speedup"]].isna().all()
     assert [0.5, 0.5] == found.loc[2, ["ratio", "cumulative_ratio"]].tolist()
     pd.testing.assert_frame_equal(LEDGER.empty(), ledger({}))
-
-
-def test_cumulative_changes_are_compared_with_the_first_run() -> None:
-    """The cumulative interval is that of the two runs, not a product of single ones."""
     random = np.random.default_rng(8)
     runs = {name: run(*(scale * alike(random, 30, 0))) for name, scale in (("a", 1.0), ("b", 0.9), ("c", 0.7))}
     found, direct = ledger(runs).loc[2], steps(runs["a"], runs["c"]).loc[0]
-    ends = ["ratio", "ratio_low", "ratio_high"]
-    assert direct[ends].tolist() == found[["cumulative_ratio", "cumulative_low", "cumulative_high"]].tolist()
+    ends = ["cumulative_ratio", "cumulative_low", "cumulative_high"]
+    assert direct[["ratio", "ratio_low", "ratio_high"]].tolist() == found[ends].tolist()
 
 
 def test_wrong_steps() -> None:
@@ -384,13 +349,6 @@ def test_wrong_steps() -> None:
     with pytest.raises(SchemaError, match="'STEPS' does not match"):
         steps(some.drop(columns="steady"), some)
     pd.testing.assert_frame_equal(kept, some)
-
-
-def test_order_of_steps_in_a_frame_is_that_of_their_numbers() -> None:
-    """Steps in any order of rows give the same series."""
-    some = run(*range(1000, 1020))
-    mixed = some.iloc[list(itertools.chain(range(10, 20), range(10)))]
-    assert steps(some, some).equals(steps(mixed, some))
 
 
 def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
@@ -420,29 +378,20 @@ def test_parts_by_hand() -> None:
 
 def test_the_mean_over_the_gpus_of_all_ranks() -> None:
     """Rank 0 has two GPUs, busy for 20 and 40 of 100 ns, rank 1 one, busy all the time: 53 1/3 in the mean."""
-    found = in_parts(
-        kernels(
-            {"start_ns": 0, "dur_ns": 20},
-            {"gpu": 1, "start_ns": 60, "dur_ns": 40},
-            {"rank": 1, "start_ns": 0, "dur_ns": 100},
-        ),
-        copies(),
-        STEPS.make(pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})),
-    )
+    spans = {"start_ns": 0, "dur_ns": 20}, {"gpu": 1, "start_ns": 60, "dur_ns": 40}
+    work = kernels(*spans, {"rank": 1, "start_ns": 0, "dur_ns": 100})
+    both = pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})
+    found = in_parts(work, copies(), STEPS.make(both))
     assert [160 / 3, 140 / 3] == pytest.approx(found.loc[0, ["computation_ns", "idle_ns"]].tolist())
 
 
-def test_no_parts() -> None:
-    """Without steps, or without GPUs, there is no row; nor is there one where a side has no steps."""
+def test_no_and_wrong_parts() -> None:
+    """Without steps, or GPUs, there is no row, nor where a side has no steps; foreign frames are refused by name."""
     some = kernels({"start_ns": 0, "dur_ns": 20})
     assert in_parts(some, copies(), STEPS.empty()).equals(STEP_PARTS.empty())
     assert in_parts(kernels(), copies(), run(9)).equals(STEP_PARTS.empty())
     for pair in ((of_idle(1), STEP_PARTS.empty()), (STEP_PARTS.empty(), of_idle(1)), ([], [])):
         pd.testing.assert_frame_equal(PARTS.empty(), parts(*pair))
-
-
-def test_wrong_parts() -> None:
-    """Foreign frames are refused by name."""
     with pytest.raises(SchemaError, match="'STEP_PARTS' does not match"):
         parts(of_idle(1), of_idle(1).drop(columns="idle_ns"))
     with pytest.raises(SchemaError, match="'STEPS' does not match"):
@@ -450,43 +399,22 @@ def test_wrong_parts() -> None:
 
 
 def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
-    """Idle 100 -> 50 beside 100 of computing: idle is better, computing is not, though its share rose to two thirds."""
+    """Idle 100 -> 50 beside 100 of computing: idle is better, computing is not, though its share rose to two thirds.
+
+    Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse.
+    """
     found = parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
-    assert {"computation": "no difference seen", "idle": "better"} == found["verdict"].astype(str).to_dict()
+    assert {"computation": SAME, "idle": "better"} == found["verdict"].astype(str).to_dict()
     assert [100, 50, -50, 0.5] == found.loc["idle", ["before_ns", "after_ns", "difference_ns", "ratio"]].tolist()
-
-
-def test_a_part_that_hardly_moves_the_step_is_no_difference() -> None:
-    """Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse."""
-    for computing, said in ((1000.0, "no difference seen"), (11.0, "worse")):
+    for computing, said in ((1000.0, SAME), (11.0, "worse")):
         pair = (of_idle(*[idle] * 9, computation_ns=computing) for idle in (1, 2))
         assert said == parts(*pair).set_index("part").loc["idle", "verdict"]
 
 
-def test_random_halves_of_one_run_do_not_differ(profiles: Path) -> None:
-    """Of 100 random splits of the steps of a real training into halves, at least 95 differ in no part."""
-    run = perfkit.load(profiles / "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite")
-    whole = in_parts(run.kernels, run.copies, detect(run.ranges, run.kernels))
-    random, seen = np.random.default_rng(0), 0
-    for seed in range(100):
-        half = random.permuted(np.arange(len(whole)) < len(whole) // 2)
-        pair = (STEP_PARTS.make(whole[rows]) for rows in (half, ~half))
-        seen += not set(parts(*pair, resamples=200, seed=seed)["verdict"]) <= {"no difference seen"}
-    assert seen <= 5
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "nsys/openhackathons-org__AI-Profiler__baseline_nvtx.sqlite",
-        "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
-        "torch/TraceLens__b200__eager_trace.json.gz",
-    ],
-)
+@pytest.mark.parametrize("name", [BASELINE, MFU, B200])
 def test_each_step_is_the_breakdown_of_its_window(name: str, profiles: Path) -> None:
     """In real captures the parts of a step are those that `timeline.breakdown` finds in a window of the step."""
-    run = perfkit.load(profiles / name)
-    found = detect(run.ranges, run.kernels)
+    run, found = stepped(profiles / name)
     table = in_parts(run.kernels, run.copies, found).set_index("step")
     steady = found[found["steady"] & (found["rank"] == 0)]
     for row in steady.iloc[:: max(len(steady) // 5, 1)].itertuples():
@@ -496,38 +424,42 @@ def test_each_step_is_the_breakdown_of_its_window(name: str, profiles: Path) -> 
 
 
 def test_parts_add_up_to_the_step(profiles: Path) -> None:
-    """The differences of the parts sum to that of the mean step, before and after a real optimisation on one GPU."""
-    names = ("baseline_nvtx", "secondOptimization.window5.0-7.0s")
-    runs = [perfkit.load(profiles / f"nsys/openhackathons-org__AI-Profiler__{name}.sqlite") for name in names]
-    found = [detect(run.ranges, run.kernels) for run in runs]
-    pair = [in_parts(run.kernels, run.copies, each) for run, each in zip(runs, found, strict=True)]
-    mean = compare.steps(*found).set_index("statistic").loc["mean", "difference_ns"]
+    """The differences of the parts sum to that of the mean step, before and after a real optimisation on one GPU.
+
+    Of 100 random splits of the steps of the run before into halves, at least 95 differ in no part.
+    """
+    runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
+    pair = [in_parts(run.kernels, run.copies, found) for run, found in runs]
+    mean = compare.steps(*(found for _, found in runs)).set_index("statistic").loc["mean", "difference_ns"]
     assert mean == pytest.approx(parts(*pair)["difference_ns"].sum())
+    whole, random, seen = pair[0], np.random.default_rng(0), 0
+    for seed in range(100):
+        half = random.permuted(np.arange(len(whole)) < len(whole) // 2)
+        halves = (STEP_PARTS.make(whole[rows]) for rows in (half, ~half))
+        seen += not set(parts(*halves, resamples=200, seed=seed)["verdict"]) <= {SAME}
+    assert seen <= 5
 
 
 STEADY = [
-    BEFORE,
-    "nsys/GindaChen__nsys-ai__mfu_2gpu_before.sqlite",
+    *(BASELINE, MFU, B200),
     "nsys/Lianhang666__gpu4__report2.sqlite",
     "nsys/openhackathons-org__AI-Profiler__baseline.sqlite",
     "nsys/openhackathons-org__gpubootcamp__mpi_report1.sqlite",
     "nsys/openhackathons-org__nways_accelerated_programming__jacobi_report.sqlite",
-    "torch/TraceLens__b200__eager_trace.json.gz",
 ]  # sglang_decode and vllm_decode_full hold one replayed graph, whose layers are no steps
 
 
 @pytest.mark.parametrize("name", STEADY)
 def test_random_halves_do_not_differ(name: str, profiles: Path) -> None:
     """Of 100 random splits of the steady steps into halves, at least 95 show no difference, in median and mean."""
-    run = perfkit.load(profiles / name)
-    (whole,) = series(detect(run.ranges, run.kernels))
+    (whole,) = series(stepped(profiles / name)[1])
     random = np.random.default_rng(0)
     for statistic in ("median", "mean"):
         how, seen = Resampling(statistic, resamples=200), 0
         for _ in range(100):
             half = random.permuted(np.arange(len(whole)) < len(whole) // 2)
             found = ratio([whole[half]], [whole[~half]], how)
-            seen += compare.of_interval(found.low, found.high) != "no difference seen"
+            seen += compare.of_interval(found.low, found.high) != SAME
         assert seen <= 5
 
 
@@ -535,29 +467,22 @@ def test_a_job_before_and_after(profiles: Path) -> None:
     """Every step has the same 155 launches, before and after: the optimisation changed the host, not the kernels.
 
     By the start of the kernels, 68 to 246 would lie in a step of the host: the GPU runs behind it. The step times
-    after alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told.
+    after alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told. With every convolution
+    of the job before 5 % longer, convolution is worse and no other family is.
     """
-    runs = [perfkit.load(profiles / name) for name in (BEFORE, AFTER)]
-    found = [detect(run.ranges, run.kernels) for run in runs]
-    inside = [compare.in_steps(r.kernels, s, api_calls=r.api_calls) for r, s in zip(runs, found, strict=True)]
+    runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
+    inside = [compare.in_steps(run.kernels, found, api_calls=run.api_calls) for run, found in runs]
     assert [[155], [155]] == [frame.groupby("step").size().unique().tolist() for frame in inside]
     assert {"same"} == set(compare.kernels(*inside, by="order")["status"])
-    assert {"no difference seen"} == set(compare.families(*inside)["verdict"])
-    assert ["no difference seen"] * 2 == compare.steps(*found)["verdict"].tolist()
-
-
-def test_a_planted_slowdown_of_a_family_is_found(profiles: Path) -> None:
-    """With every convolution of the real job 5 % longer, convolution is worse and no other family is."""
-    run = perfkit.load(profiles / BEFORE)
-    found = detect(run.ranges, run.kernels)
-    inside = compare.in_steps(run.kernels, found, api_calls=run.api_calls)
-    odd = inside["step"] % 2 == 1
-    slower = inside[odd].copy()
+    assert {SAME} == set(compare.families(*inside)["verdict"])
+    assert [SAME] * 2 == compare.steps(*(found for _, found in runs))["verdict"].tolist()
+    odd = inside[0]["step"] % 2 == 1
+    slower = inside[0][odd].copy()
     chosen = slower["family"] == "convolution"
     slower.loc[chosen, "dur_ns"] = (slower.loc[chosen, "dur_ns"] * 1.05).round().astype("int64")
-    verdicts = compare.families(inside[~odd], slower).set_index("family")["verdict"]
+    verdicts = compare.families(inside[0][~odd], slower).set_index("family")["verdict"]
     assert "worse" == verdicts.pop("convolution")
-    assert {"no difference seen"} == set(verdicts)
+    assert {SAME} == set(verdicts)
 
 
 def test_call_paths_add_up_to_the_profile(profiles: Path) -> None:
