@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from callpaths import MAIN, WORKER, call_metrics, calltree, threads, toy_metrics, toy_tree, trace
+from callpaths import MAIN, WORKER, call_metrics, calltree, thread_metrics, threads, toy_metrics, toy_tree, trace
+from counted import stalls
 from frames import tuples
 
 import perfkit
@@ -19,9 +21,10 @@ from perfkit.analysis.calltree.paths import launched
 from perfkit.analysis.dossier import call_paths
 from perfkit.analysis.warps import stall_shares
 from perfkit.errors import PerfkitError, SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE, THREADS, TRACE
+from perfkit.tables import CALL_METRICS, CALLTREE, STALLS, THREAD_METRICS, THREADS, TRACE
 
-TREE, METRICS = toy_tree(), toy_metrics()
+TREE, METRICS = TOY = toy_tree(), toy_metrics()
+HOST = call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
 MS = 1_000_000
 STREAMS = threads((1, "cpu", "thread 0"), (7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 1 stream 8"))
 GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"
@@ -40,53 +43,38 @@ FIGURES = {
 }
 
 
-def test_whole_program_by_hand() -> None:
-    """Kernels 1 + 1 ms in 100 + 100 launches: 10 us in the mean; a copy of 1 ms is 1/3 of kernels and copies."""
+def test_summary_by_hand() -> None:
+    """Kernels 1 + 1 ms in 100 + 100 launches: 10 us in the mean; a copy of 1 ms is 1/3 of kernels and copies.
+
+    Without a metric its figure is NaN, and so are those made of it. Only the main thread copies: the other one has a
+    copy time of 0, not an unknown one. Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
+    """
     (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
-    assert (2e6, 1e6, 3e6, 200.0, 1.0) == tuple(
-        row[name] for name in ("kernel_ns", "copy_ns", "operation_ns", "launch_count", "copy_count")
-    )
-    assert (10_000.0, 8e6, 4e9) == (row["kernel_mean_ns"], row["h2d_bytes"], row["host_ns"])
-    assert pytest.approx(1 / 3, rel=1e-12) == row["copy_frac"]
-
-
-def test_entries_by_hand() -> None:
-    """Only the main thread copies: the other one has a copy time of 0, not an unknown one."""
-    found = paths.gpu_summary(TREE, METRICS, by="entry").set_index("entry")
-    assert [0.0, 1e6] == found.loc[[WORKER, MAIN], "copy_ns"].tolist()
-    assert [0.0, 0.5] == found.loc[[WORKER, MAIN], "copy_frac"].tolist()
-    assert [1e9, 3e9] == found.loc[[WORKER, MAIN], "host_ns"].tolist()
-
-
-def test_what_was_not_recorded_is_unknown() -> None:
-    """Without a metric its figure is NaN, and so are those made of it."""
-    (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
+    known = {"kernel_ns": 2e6, "copy_ns": 1e6, "operation_ns": 3e6, "launch_count": 200.0, "copy_count": 1.0}
+    known |= {"kernel_mean_ns": 10_000.0, "h2d_bytes": 8e6, "host_ns": 4e9}
     absent = ("implicit_copy_ns", "memset_ns", "synchronisation_ns", "d2h_bytes", "sample_count", "coverage_frac")
+    assert known == {name: row[name] for name in known}
+    assert pytest.approx(1 / 3, rel=1e-12) == row["copy_frac"]
     assert all(np.isnan(row[name]) for name in absent)
-    host_only = call_metrics((1, "CPUTIME", "s", 3.0, 3.0))
-    (row,) = paths.gpu_summary(TREE, host_only).to_dict("records")
+    (row,) = paths.gpu_summary(TREE, call_metrics((1, "CPUTIME", "s", 3.0, 3.0))).to_dict("records")
     assert (3e9, True) == (row["host_ns"], np.isnan(row["kernel_mean_ns"]))
-
-
-def test_a_rank_without_a_gpu_does_not_get_one() -> None:
-    """Rank 1 recorded only CPU time: its kernel time is unknown although rank 0 has one."""
+    found = paths.gpu_summary(TREE, METRICS, by="entry")
+    expected = [(WORKER, 0.0, 0.0, 1e9), (MAIN, 1e6, 0.5, 3e9)]
+    assert expected == tuples(found, "entry", "copy_ns", "copy_frac", "host_ns")
     tree = CALLTREE.make(pd.concat([TREE, TREE.assign(rank=np.int32(1))], ignore_index=True))
     host = METRICS[METRICS["metric"] == "CPUTIME"].assign(rank=np.int32(1))
-    metrics = CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True))
-    assert [2e6, np.nan] == pytest.approx(paths.gpu_summary(tree, metrics)["kernel_ns"].tolist(), nan_ok=True)
-    assert [4e9, 4e9] == paths.gpu_summary(tree, metrics)["host_ns"].tolist()
+    found = paths.gpu_summary(tree, CALL_METRICS.make(pd.concat([METRICS, host], ignore_index=True)))
+    assert [2e6, np.nan] == pytest.approx(found["kernel_ns"].tolist(), nan_ok=True)
+    assert [4e9, 4e9] == found["host_ns"].tolist()
 
 
 def test_sample_coverage_by_hand() -> None:
     """60 samples taken of 80 expected, 5 dropped: 0.75."""
-    tree = calltree({"node": 1, "name": MAIN})
     taken = {"GSAMP:TOT": 60.0, "GSAMP:EXP": 80.0, "GSAMP:DRP": 5.0}
-    (row,) = paths.gpu_summary(
-        tree, call_metrics(*((1, metric, "samples", value, value) for metric, value in taken.items()))
-    ).to_dict("records")
-    assert (60.0, 80.0, 5.0, 0.75) == tuple(
-        row[name] for name in ("sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac")
-    )
+    metrics = call_metrics(*((1, metric, "samples", value, value) for metric, value in taken.items()))
+    columns = ["sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac"]
+    found = paths.gpu_summary(calltree({"node": 1, "name": MAIN}), metrics)
+    assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
 
 
 def test_cpu_time_and_real_time_are_never_added() -> None:
@@ -120,161 +108,180 @@ def test_sums_over_rows_by_hand() -> None:
     assert pytest.approx([500 * ASSUMED_LAUNCH_S / 0.005] * 3, rel=1e-12) == found.loc["launch_overhead"].tolist()
 
 
-@pytest.mark.parametrize("prefix", ["GINS:STL_", "GCYCLES:STL:"])
-def test_stalls_by_old_and_new_names(prefix: str) -> None:
-    """3 + 1 of gmem and idep are 0.75 and 0.25; a total beside them is not added."""
+def test_stalls_by_old_and_new_names() -> None:
+    """3 + 1 of gmem and idep are 0.75 and 0.25; a total beside them is not added.
+
+    Of a program whose only entry is another thread the main thread's figures are unknown.
+    """
     tree = calltree({"node": 1, "name": MAIN})
-    own = {f"{prefix}IDEP": 1.0, f"{prefix}GMEM": 3.0, "GINS:STL_ANY": 4.0, "GCYCLES:STL": 4.0}
-    metrics = call_metrics(*((1, metric, "count", value, value) for metric, value in own.items()))
-    found = paths.tree_sums(tree, metrics)
-    assert [("stall_gmem", "frac", 0.75), ("stall_idep", "frac", 0.25)] == tuples(
-        found, "figure", "unit", "all_threads"
-    )
-
-
-def test_without_a_main_thread_the_method_has_no_answer() -> None:
-    """Of a program whose only entry is another thread the main thread's figures are unknown."""
-    tree = calltree({"node": 1, "name": WORKER})
-    found = paths.tree_sums(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0)))
+    for prefix in ("GINS:STL_", "GCYCLES:STL:"):
+        own = {f"{prefix}IDEP": 1.0, f"{prefix}GMEM": 3.0, "GINS:STL_ANY": 4.0, "GCYCLES:STL": 4.0}
+        metrics = call_metrics(*((1, metric, "count", value, value) for metric, value in own.items()))
+        found = tuples(paths.tree_sums(tree, metrics), "figure", "unit", "all_threads")
+        assert [("stall_gmem", "frac", 0.75), ("stall_idep", "frac", 0.25)] == found
+    found = paths.tree_sums(calltree({"node": 1, "name": WORKER}), call_metrics((1, "CPUTIME", "s", 1.0, 1.0)))
     assert ["host_time", 1.0] == found.loc[0, ["figure", "all_threads"]].tolist()
     assert found[["tree_sum", "main_thread"]].isna().all(axis=None)
-
-
-def test_empty_tables() -> None:
-    """Nothing gives no rows, with the columns and dtypes of a full answer."""
-    nothing = CALLTREE.empty(), CALL_METRICS.empty()
-    summary = paths.gpu_summary(TREE, METRICS, by="entry")
-    for full, empty in (
-        (paths.gpu_summary(TREE, METRICS), paths.gpu_summary(*nothing)),
-        (summary, paths.gpu_summary(*nothing, by="entry")),
-        (paths.launch_cost(summary, wall_ns=1), paths.launch_cost(paths.gpu_summary(*nothing, by="entry"), wall_ns=1)),
-        (paths.tree_sums(TREE, METRICS), paths.tree_sums(*nothing)),
-    ):
-        assert (0, full.dtypes.astype(str).to_dict()) == (len(empty), empty.dtypes.astype(str).to_dict())
-
-
-def test_wrong_arguments_and_tables() -> None:
-    """Other tables and values that are not legal are refused."""
-    with pytest.raises(ValueError, match=r"by: 'thread' is not one of .'rank', 'entry'"):
-        paths.gpu_summary(TREE, METRICS, by="thread")
-    with pytest.raises(ValueError, match="wall_ns: 0 is not above 0"):
-        paths.launch_cost(paths.gpu_summary(TREE, METRICS), wall_ns=0)
-    with pytest.raises(ValueError, match="column launch_count is missing"):
-        paths.launch_cost(TREE, wall_ns=1)
-    with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.gpu_summary(TREE, TREE)
-    with pytest.raises(SchemaError, match="CALLTREE"):
-        paths.tree_sums(METRICS, METRICS)
-    with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.host_metric(TREE)
 
 
 # Kernels [0, 1) and [2, 3) ms in one stream, the copy [0.5, 1.5) in the other; the CPU thread is sampled up to 10 ms.
 CERTAIN = trace((1, 0, 10 * MS, 4, True), (7, 0, MS, 6, True), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
 
 
-def bounds(found: pd.DataFrame) -> tuple[float, ...]:
+def bounds(*given: pd.DataFrame, **more: Any) -> tuple[float, float]:
     """Lower and upper bound of the only row, in ms."""
-    (row,) = found.to_dict("records")
+    (row,) = utilisation(*given, **more).to_dict("records")
     return row["low_ns"] / MS, row["high_ns"] / MS
 
 
 def test_union_of_two_streams_by_hand() -> None:
-    """1 + 1 + 1 ms of work, of which 0.5 overlap: busy for 2.5 of 10 ms, and nothing is in doubt."""
+    """1 + 1 + 1 ms of work, of which 0.5 overlap: busy for 2.5 of 10 ms, and nothing is in doubt.
+
+    Only lengths count, not when the program ran. Without a trace 0.3 of 10 ms, the sum of the operations, at most.
+    """
     found = utilisation(TREE, METRICS, CERTAIN, STREAMS)
-    assert (2.5, 2.5) == bounds(found)
+    assert (2.5, 2.5) == bounds(TREE, METRICS, CERTAIN, STREAMS)
     assert [(1e7, 1, 1e7, 3e6, 0.25, 0.25)] == tuples(
         found, "wall_ns", "gpus", "denominator_ns", "operation_ns", "low_frac", "high_frac"
     )
-
-
-def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
-    """A kernel without end, up to the next, may be shorter: only the copy is certain; together no more than 3 ms."""
-    doubtful = trace((7, 0, 2 * MS, 6, False), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
-    assert (1.0, 3.0) == bounds(utilisation(TREE, METRICS, doubtful, STREAMS, wall_ns=1e7))
-
-
-def test_an_operation_moved_behind_another_is_in_doubt() -> None:
-    """One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known."""
-    moved = trace((7, 0, MS, 6, True), (7, MS + 1, 8 * MS, 13, True))
-    assert (1.0, 3.0) == bounds(utilisation(TREE, METRICS, moved, STREAMS, wall_ns=1e7))
-    apart = trace((7, 0, MS, 6, True), (7, MS + 2, MS, 13, True))
-    assert (2.0, 2.0) == bounds(utilisation(TREE, METRICS, apart, STREAMS, wall_ns=1e7))
-
-
-def test_synchronisation_and_allocation_are_no_work() -> None:
-    """A stream's wait in <gpu sync> is in its trace, but the GPU does nothing then."""
-    rows = TREE.astype(object).to_dict("records")
-    kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in rows]
-    tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
-    waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
-    assert (2.5, 2.5) == bounds(utilisation(tree, METRICS, waited, STREAMS))
-
-
-def test_two_gpus_may_work_at_once() -> None:
-    """A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms."""
-    two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
-    both = trace((7, 0, MS, 6, True), (8, 0, MS, 13, True))
-    found = utilisation(TREE, METRICS, both, two, wall_ns=1e7)
-    assert (2.0, 2.0) == bounds(found)
-    assert [2, 2e7, 0.1] == found.loc[0, ["gpus", "denominator_ns", "low_frac"]].tolist()
-
-
-def test_without_a_trace_only_the_upper_bound_is_known() -> None:
-    """The operations add up to 3 ms: 0.3 of 10 ms at most."""
+    later = TRACE.make(CERTAIN.assign(start_ns=CERTAIN["start_ns"] + 10**15))
+    pd.testing.assert_frame_equal(found, utilisation(TREE, METRICS, later, STREAMS))
     (row,) = utilisation(TREE, METRICS, wall_ns=1e7, gpus=1).to_dict("records")
     assert (3e6, 0.3) == (row["high_ns"], row["high_frac"])
     assert np.isnan(row["low_ns"])
 
 
-def test_shifting_the_trace_changes_nothing() -> None:
-    """Only lengths count, not when the program ran."""
-    later = TRACE.make(CERTAIN.assign(start_ns=CERTAIN["start_ns"] + 10**15))
-    pd.testing.assert_frame_equal(
-        utilisation(TREE, METRICS, CERTAIN, STREAMS), utilisation(TREE, METRICS, later, STREAMS)
-    )
+def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
+    """A kernel without end, up to the next, may be shorter: only the copy is certain; together no more than 3 ms.
+
+    One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known.
+    """
+    first = (7, 0, MS, 6, True)
+    doubtful = trace((7, 0, 2 * MS, 6, False), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
+    for ran, expected in (
+        (doubtful, (1.0, 3.0)),
+        (trace(first, (7, MS + 1, 8 * MS, 13, True)), (1.0, 3.0)),
+        (trace(first, (7, MS + 2, MS, 13, True)), (2.0, 2.0)),
+    ):
+        assert expected == bounds(TREE, METRICS, ran, STREAMS, wall_ns=1e7)
 
 
-def test_unknown_denominators_are_refused() -> None:
-    """Without wall time, GPUs or GPU operations there is no utilisation."""
-    with pytest.raises(PerfkitError, match=r"wall_ns: the length of the run is not known, found None\. Record a trace"):
-        utilisation(TREE, METRICS, gpus=1)
-    with pytest.raises(PerfkitError, match="wall_ns: the length of the run is not known, found 0"):
-        utilisation(TREE, METRICS, gpus=1, wall_ns=0)
-    with pytest.raises(PerfkitError, match=r"gpus: 0 GPUs are known\. Record a trace"):
-        utilisation(TREE, METRICS, wall_ns=1e7)
-    host = calltree({"node": 1, "name": MAIN}), call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
-    with pytest.raises(PerfkitError, match="no GPU operations were measured"):
-        utilisation(*host, wall_ns=1e7, gpus=1)
+def test_what_counts_as_work_of_which_gpu() -> None:
+    """A stream's wait in <gpu sync> is in its trace, but the GPU does nothing then.
+
+    A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
+    """
+    kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in TREE.astype(object).to_dict("records")]
+    tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
+    waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
+    assert (2.5, 2.5) == bounds(tree, METRICS, waited, STREAMS)
+    two = threads((7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 2 stream 7"))
+    found = utilisation(TREE, METRICS, trace((7, 0, MS, 6, True), (8, 0, MS, 13, True)), two, wall_ns=1e7)
+    columns = ["low_ns", "high_ns", "gpus", "denominator_ns", "low_frac"]
+    assert [(2 * MS, 2 * MS, 2, 2e7, 0.1)] == tuples(found, *columns)
 
 
-def test_contradictions_are_refused() -> None:
-    """More work than wall time x GPUs, or than the metrics say, is never shown, nor cut to 1."""
-    with pytest.raises(PerfkitError, match=r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams overlap"):
-        utilisation(TREE, METRICS, wall_ns=2e6, gpus=1)
-    with pytest.raises(PerfkitError, match=r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns. Give the right"):
-        utilisation(TREE, METRICS, CERTAIN, STREAMS, wall_ns=2e6)
-    with pytest.raises(PerfkitError, match=r"trace: the GPUs of rank 0 were busy for 8e\+06 ns.* 3e\+06 ns"):
-        utilisation(TREE, METRICS, trace((7, 0, 8 * MS, 6, True)), STREAMS, wall_ns=1e7)
+def test_empty_tables() -> None:
+    """Nothing gives no rows, with the columns and dtypes of a full answer."""
+    tree = (TREE, METRICS), (CALLTREE.empty(), CALL_METRICS.empty())
+    of_threads = (threads((1, "cpu", "a")), thread_metrics((1, MAIN, "GKER", "s", 1.0)))
+    entries = [(paths.gpu_summary(*of, by="entry"),) for of in tree]
+    samples = stalls(*[{}] * 6, {"gmem": 1.0}, nodes=True)
+    for of, more, full, empty in (
+        (paths.inclusive, {}, *tree),
+        (paths.exclusive, {"metric": "GKER"}, *tree),
+        (paths.hot_path, {"metric": "GKER"}, *tree),
+        (paths.hot_path, {"metric": "GKER"}, tree[0], (TREE, CALL_METRICS.empty())),
+        (paths.threads, {"metric": "GKER"}, of_threads, (THREADS.empty(), THREAD_METRICS.empty())),
+        (paths.gpu_summary, {}, *tree),
+        (paths.gpu_summary, {"by": "entry"}, *tree),
+        (paths.launch_cost, {"wall_ns": 1}, *entries),
+        (paths.tree_sums, {}, *tree),
+        (paths.utilisation, {}, (*tree[0], CERTAIN, STREAMS), (*tree[1], TRACE.empty(), THREADS.empty())),
+        (paths.kernels, {}, (*tree[0], samples), (*tree[1], STALLS.empty())),
+        (paths.kernels, {}, (*tree[0], samples), tree[1]),
+        (launched, {}, *tree),
+    ):
+        whole, none = of(*full, **more), of(*empty, **more)
+        assert len(whole) > 0
+        assert (0, whole.dtypes.astype(str).to_dict()) == (len(none), none.dtypes.astype(str).to_dict())
+    assert paths.kernels(TREE, METRICS).dtypes.equals(paths.kernels(TREE, METRICS, STALLS.empty()).dtypes)
 
 
-def test_empty_and_wrong_tables() -> None:
-    """Nothing gives no rows with the columns of a full answer; other tables are refused by name."""
-    empty = utilisation(CALLTREE.empty(), CALL_METRICS.empty(), TRACE.empty(), THREADS.empty())
-    full = utilisation(TREE, METRICS, CERTAIN, STREAMS)
-    assert (0, full.dtypes.to_dict()) == (len(empty), empty.dtypes.to_dict())
-    with pytest.raises(SchemaError, match="TRACE"):
-        utilisation(TREE, METRICS, STREAMS, STREAMS)
-    with pytest.raises(SchemaError, match="THREADS"):
-        utilisation(TREE, METRICS, CERTAIN, CERTAIN)
-    with pytest.raises(SchemaError, match="CALLTREE"):
-        utilisation(METRICS, METRICS)
+@pytest.mark.parametrize(
+    ("of", "given", "more", "why"),
+    [
+        (paths.exclusive, (TREE, METRICS), {"metric": "time"}, r"metric: 'time' is not one of .'CPUTIME', 'GKER'"),
+        (
+            paths.hot_path,
+            (TREE, METRICS),
+            {"metric": "GKER", "entry": "main"},
+            r"entry: 'main' is not one of .'application thread', 'main thread'",
+        ),
+        (paths.hot_path, (TREE, METRICS), {"metric": "GKER", "at_least": 50}, "at_least: 50 is not within 0 to 1"),
+        (paths.gpu_summary, (TREE, METRICS), {"by": "thread"}, r"by: 'thread' is not one of .'rank', 'entry'"),
+        (paths.launch_cost, (paths.gpu_summary(TREE, METRICS),), {"wall_ns": 0}, "wall_ns: 0 is not above 0"),
+        (paths.launch_cost, (TREE,), {"wall_ns": 1}, "column launch_count is missing"),
+    ],
+)
+def test_wrong_arguments(of: Any, given: tuple[pd.DataFrame, ...], more: dict[str, Any], why: str) -> None:
+    """What is not one of the legal values is refused with them."""
+    with pytest.raises(ValueError, match=why):
+        of(*given, **more)
 
 
-DATABASES = [GPU, CPU, "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
-WITH_KERNELS = [GPU, "hpctoolkit-leo-nvidia-database"]
+@pytest.mark.parametrize(
+    ("of", "given", "table"),
+    [
+        (paths.inclusive, (METRICS, METRICS), "CALLTREE"),
+        (functools.partial(paths.exclusive, metric="GKER"), (TREE, TREE), "CALL_METRICS"),
+        (functools.partial(paths.hot_path, metric="GKER"), (TREE, TREE), "CALL_METRICS"),
+        (functools.partial(paths.threads, metric="GKER"), (TREE, THREAD_METRICS.empty()), "THREADS"),
+        (functools.partial(paths.threads, metric="GKER"), (THREADS.empty(), METRICS), "THREAD_METRICS"),
+        (paths.gpu_summary, (TREE, TREE), "CALL_METRICS"),
+        (paths.tree_sums, (METRICS, METRICS), "CALLTREE"),
+        (paths.host_metric, (TREE,), "CALL_METRICS"),
+        (paths.utilisation, (TREE, METRICS, STREAMS, STREAMS), "TRACE"),
+        (paths.utilisation, (TREE, METRICS, CERTAIN, CERTAIN), "THREADS"),
+        (paths.utilisation, (METRICS, METRICS), "CALLTREE"),
+        (paths.kernels, (METRICS, METRICS), "CALLTREE"),
+        (launched, (TREE, TREE), "CALL_METRICS"),
+        (paths.kernels, (TREE, METRICS, METRICS), "STALLS"),
+        (call_paths, (METRICS,), "CALLTREE"),
+    ],
+)
+def test_wrong_tables(of: Any, given: tuple[pd.DataFrame, ...], table: str) -> None:
+    """Frames that are other tables are refused by name."""
+    with pytest.raises(SchemaError, match=f"'{table}'"):
+        of(*given)
 
 
+@pytest.mark.parametrize(
+    ("given", "more", "why"),
+    [
+        ((TREE, HOST), {"wall_ns": 1e7, "gpus": 1}, "no GPU operations were measured"),
+        (TOY, {"gpus": 1}, r"wall_ns: the length of the run is not known, found None\. Record a trace"),
+        (TOY, {"gpus": 1, "wall_ns": 0}, "wall_ns: the length of the run is not known, found 0"),
+        (TOY, {"wall_ns": 1e7}, r"gpus: 0 GPUs are known\. Record a trace"),
+        (TOY, {"wall_ns": 2e6, "gpus": 1}, r"gpus: .*3e\+06 ns do not fit into 1 x 2e\+06 ns.*streams overlap"),
+        ((*TOY, CERTAIN, STREAMS), {"wall_ns": 2e6}, r"2\.5e\+06 ns do not fit into 1 x 2e\+06 ns. Give the right"),
+        (
+            (*TOY, trace((7, 0, 8 * MS, 6, True)), STREAMS),
+            {"wall_ns": 1e7},
+            r"trace: the GPUs of rank 0 were busy for 8e\+06 ns.* 3e\+06 ns",
+        ),
+    ],
+)
+def test_unknown_denominators_and_contradictions_are_refused(given: Any, more: dict[str, Any], why: str) -> None:
+    """Without wall time, GPUs or their operations there is no utilisation; more work than fits is not cut to 1."""
+    with pytest.raises(PerfkitError, match=why):
+        utilisation(*given, **more)
+
+
+DATABASES = [GPU, CPU, LEO := "hpctoolkit-leo-nvidia-database", "hpctoolkit-ping-pong-database"]
+
+
+@functools.cache
 def opened(profiles: Path, name: str) -> tuple[perfkit.Run, dict[str, Any]]:
     """The database and what is known of it."""
     truth = json.loads((profiles / "golden" / "hpctoolkit" / f"{name}.truth.json").read_text())
@@ -298,7 +305,10 @@ def check(row: dict[str, Any], known: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
-    """Every metric's total per entry point, and the figures made of them, of all threads and of the main thread."""
+    """Every metric's total per entry point, and the figures made of them, of all threads and of the main thread.
+
+    Exclusive values by function are the total again, for every metric of the database.
+    """
     run, truth = opened(profiles, name)
     found = paths.inclusive(run.calltree, run.call_metrics)
     stored = {
@@ -312,44 +322,33 @@ def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
     check(row, truth["derived_all_threads"])
     entries = paths.gpu_summary(run.calltree, run.call_metrics, by="entry").set_index("entry")
     check(entries.loc[truth["main_entry"]].to_dict(), truth["derived_main_thread_only"])
-
-
-@pytest.mark.parametrize("name", DATABASES)
-def test_functions_add_up_to_the_roots(profiles: Path, name: str) -> None:
-    """Exclusive values by function are the total again, for every metric of the database."""
-    run, truth = opened(profiles, name)
     for metric, total in truth["total"].items():
         found = paths.exclusive(run.calltree, run.call_metrics, metric=metric.partition(" (")[0])
         assert pytest.approx(total, rel=1e-9) == found["exclusive"].sum(), metric
 
 
-@pytest.mark.parametrize("name", WITH_KERNELS)
+@pytest.mark.parametrize("name", [GPU, LEO])
 def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
-    """As many kernels as truth.json has, its times and launches, and sites that add up to them."""
+    """As many kernels as truth.json has, its times and launches, and sites that add up to them.
+
+    Shares of the stall reasons of all threads are a sum over the contexts.
+    """
     run, truth = opened(profiles, name)
     found = paths.kernels(run.calltree, run.call_metrics, run.stalls)
     known = truth["kernels"]
     assert known["distinct"] == len(found)
     assert pytest.approx(known["time_sum"] * 1e9, rel=1e-9) == found["total_ns"].sum()
     top = found.head(len(known["top5"]))
-    assert [(k["name"], k["launches"]) for k in known["top5"]] == list(
-        zip(top["full_name"], top["launch_count"], strict=True)
-    )
+    assert [(k["name"], k["launches"]) for k in known["top5"]] == tuples(top, "full_name", "launch_count")
     assert pytest.approx([k["time_s"] * 1e9 for k in known["top5"]], rel=1e-9) == top["total_ns"].tolist()
     sites = launched(run.calltree, run.call_metrics).groupby("full_name")[["launch_count", "total_ns"]].sum()
     by_name = found.set_index("full_name")
     assert pytest.approx(by_name["total_ns"].to_dict(), rel=1e-9) == sites["total_ns"].to_dict()
     assert by_name["launch_count"].to_dict() == sites["launch_count"].to_dict()
-
-
-@pytest.mark.parametrize("name", WITH_KERNELS)
-def test_stalls_are_the_databases_own(profiles: Path, name: str) -> None:
-    """Shares of the stall reasons of all threads, as a sum over the contexts."""
-    run, truth = opened(profiles, name)
-    found = stall_shares(run.stalls, by="node").astype({"reason": "string"}).groupby("reason")["value"].sum()
-    known = {reason.lower(): share for reason, share in truth["derived_all_threads"]["stall_shares"].items()}
-    assert pytest.approx(known, rel=1e-9) == (found / found.sum()).to_dict()
-    assert truth["derived_all_threads"]["stall_total"] == found.sum()
+    waits = stall_shares(run.stalls, by="node").astype({"reason": "string"}).groupby("reason")["value"].sum()
+    shares = {reason.lower(): share for reason, share in truth["derived_all_threads"]["stall_shares"].items()}
+    assert pytest.approx(shares, rel=1e-9) == (waits / waits.sum()).to_dict()
+    assert truth["derived_all_threads"]["stall_total"] == waits.sum()
 
 
 def test_where_the_gpus_time_comes_from(profiles: Path) -> None:
@@ -394,43 +393,35 @@ def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
     """Busy for 0.1731 to 0.1734 % of 80.648 s: operations of 0.139809 s, of which the trace is sure of 0.139615 s.
 
     The trace alone says 0.1705 s: 13 rows stand right behind others, 6 of them not `ended` and 7 moved there, with
-    0.0309 s between them; leaving out only what is not `ended` gives 0.1535 s, more than the operations' sum.
+    0.0309 s between them; leaving out only what is not `ended` gives 0.1535 s, more than the operations' sum. 7,400
+    launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything.
     """
     run, _ = opened(profiles, GPU)
     wall = int(run.capture["dur_ns"].iloc[0])
     (row,) = paths.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall).to_dict("records")
-    assert (80_648_000_620, 1) == (row["wall_ns"], row["gpus"])
-    assert 139_615_289 == row["low_ns"]
+    assert (80_648_000_620, 1, 139_615_289) == (row["wall_ns"], row["gpus"], row["low_ns"])
     assert pytest.approx(139_808_821, abs=1) == row["high_ns"] == row["operation_ns"]
     assert pytest.approx([0.001731, 0.001734], abs=5e-7) == [row["low_frac"], row["high_frac"]]
     streams = run.trace[run.trace["thread"].isin(run.threads.loc[run.threads["kind"] == "gpu", "thread"])]
     assert [170_527_350, 153_516_677] == [streams["dur_ns"].sum(), streams.loc[streams["ended"], "dur_ns"].sum()]
-
-
-def test_launches_cost_the_host_little(profiles: Path) -> None:
-    """7,400 launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything."""
-    run, _ = opened(profiles, GPU)
-    summary = paths.gpu_summary(run.calltree, run.call_metrics)
-    found = paths.launch_cost(summary, wall_ns=int(run.capture["dur_ns"].iloc[0]))
-    assert [37e6, 74e6] == found.loc[0, ["low_ns", "high_ns"]].tolist()
-    assert pytest.approx([0.000459, 0.000918], abs=5e-7) == found.loc[0, ["low_frac", "high_frac"]].tolist()
+    found = paths.launch_cost(paths.gpu_summary(run.calltree, run.call_metrics), wall_ns=wall).loc[0]
+    assert [37e6, 74e6] == found[["low_ns", "high_ns"]].tolist()
+    assert pytest.approx([0.000459, 0.000918], abs=5e-7) == found[["low_frac", "high_frac"]].tolist()
 
 
 def test_threads_of_the_cpu_run(profiles: Path) -> None:
-    """222 of 223 threads share 500.2 s of CPU time; the main one has 45.3 s, 20 times their mean."""
+    """222 of 223 threads share 500.2 s of CPU time; the main one has 45.3 s, 20 times their mean.
+
+    The worker threads have most; each step below the main thread has at least half of the one above.
+    """
     run, truth = opened(profiles, CPU)
     found = paths.threads(run.threads, run.thread_metrics, metric="CPUTIME")
     assert truth["profiles"]["NODE/THREAD"] == len(found)
     assert pytest.approx(truth["total"]["CPUTIME (sec)"], rel=1e-9) == found["value"].sum()
-    assert ("main thread", "thread 0") == tuple(found.loc[0, ["entry", "name"]])
+    assert ["main thread", "thread 0"] == found.loc[0, ["entry", "name"]].tolist()
     assert 222 == (found["value"] > 0).sum()
     assert pytest.approx(222 * found.loc[0, "share_frac"], rel=1e-9) == found.loc[0, "times_mean"]
     assert pytest.approx(20.1, abs=0.05) == found.loc[0, "times_mean"]
-
-
-def test_hot_path_of_the_cpu_run(profiles: Path) -> None:
-    """The worker threads have most; each step below the main thread has at least half of the one above."""
-    run, _ = opened(profiles, CPU)
     assert "application thread" == paths.hot_path(run.calltree, run.call_metrics, metric="CPUTIME")["name"].iloc[0]
     found = paths.hot_path(run.calltree, run.call_metrics, metric="CPUTIME", entry="main thread")
     assert pytest.approx(45.225747, rel=1e-9) == found.loc[0, "inclusive"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 
 import numpy as np
@@ -13,17 +14,11 @@ from frames import tuples
 from perfkit.analysis import calltree as paths
 from perfkit.analysis.calltree.paths import launched
 from perfkit.analysis.calltree.totals import described, nearest, parents, rows_of
-from perfkit.errors import SchemaError
-from perfkit.tables import CALL_METRICS, CALLTREE, THREAD_METRICS, THREADS
+from perfkit.tables import CALL_METRICS, CALLTREE, THREAD_METRICS
 
 TREE, METRICS = toy_tree(), toy_metrics()
 KINDS = ["function", "function", "line", "loop", "instruction"]
 Row = dict[str, object]
-
-
-def values(frame: pd.DataFrame, *columns: str) -> list[tuple[object, ...]]:
-    """The rows of some columns as tuples."""
-    return tuples(frame, *columns)
 
 
 def two_ranks(frame: pd.DataFrame) -> pd.DataFrame:
@@ -33,29 +28,37 @@ def two_ranks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_totals_by_hand() -> None:
-    """CPU time is 3 s below the main thread and 1 below the other: 0.75 and 0.25; only one of them copies."""
+    """CPU time is 3 s below the main thread and 1 below the other: 0.75 and 0.25; only one of them copies.
+
+    Two roots called application thread make one row of 1 + 2 = 3 s.
+    """
     found = paths.inclusive(TREE, METRICS).set_index("metric")
-    assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == values(
-        found.loc["CPUTIME"], "entry", "unit", "inclusive", "share_frac"
-    )
-    assert [(MAIN, "bytes", 8e6, 1.0)] == values(found.loc[["GXCOPY:H2D"]], "entry", "unit", "inclusive", "share_frac")
-
-
-def test_entries_of_one_name_are_summed() -> None:
-    """Two roots called application thread make one row of 1 + 2 = 3 s."""
+    columns = ["entry", "unit", "inclusive", "share_frac"]
+    assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == tuples(found.loc["CPUTIME"], *columns)
+    assert [(MAIN, "bytes", 8e6, 1.0)] == tuples(found.loc[["GXCOPY:H2D"]], *columns)
     tree = calltree({"node": 1, "name": WORKER}, {"node": 2, "name": WORKER})
     found = paths.inclusive(tree, call_metrics((1, "CPUTIME", "s", 1.0, 1.0), (2, "CPUTIME", "s", 2.0, 2.0)))
-    assert [(WORKER, 3.0, 1.0)] == values(found, "entry", "inclusive", "share_frac")
+    assert [(WORKER, "s", 3.0, 1.0)] == tuples(found, *columns)
 
 
 def test_functions_by_hand() -> None:
-    """mm takes 2 s itself, the line in train 1 s (which is train's), backward 0.75 and the worker's root 0.25: 4 s."""
+    """mm takes 2 s itself, the line in train 1 s (which is train's), backward 0.75 and the worker's root 0.25: 4 s.
+
+    `forward` of two classes in one file is two functions; of one class, called from two places, it is one.
+    """
     found = paths.exclusive(TREE, METRICS, metric="CPUTIME")
-    assert [("at::mm(at::Tensor)", 2.0, 0.5, 1), ("train", 1.0, 0.25, 1), ("backward()", 0.75, 0.1875, 1)] == values(
-        found, "name", "exclusive", "share_frac", "count"
-    )[:3]
-    assert (WORKER, "entry", 0.25) == values(found, "name", "kind", "exclusive")[3]
+    assert [
+        ("at::mm(at::Tensor)", "function", 2.0, 0.5, 1),
+        ("train", "function", 1.0, 0.25, 1),
+        ("backward()", "function", 0.75, 0.1875, 1),
+        (WORKER, "entry", 0.25, 0.0625, 1),
+    ] == tuples(found, "name", "kind", "exclusive", "share_frac", "count")
     assert {PYTHON, "/lib/libtorch.so"} == set(found["module"].dropna())
+    place = {"name": "forward", "module": PYTHON, "file": "net.py"}
+    lines = ({"node": node, "parent": 1, "line": line, **place} for node, line in ((2, 10), (3, 10), (4, 90)))
+    metrics = call_metrics((1, "CPUTIME", "s", 6.0, 0.0), *((n, "CPUTIME", "s", 2.0, 2.0) for n in (2, 3, 4)))
+    found = paths.exclusive(calltree({"node": 1, "name": MAIN}, *lines), metrics, metric="CPUTIME")
+    assert [(10, 4.0, 2), (90, 2.0, 1)] == tuples(found, "line", "exclusive", "count")
 
 
 def test_lines_loops_and_instructions_belong_to_their_function() -> None:
@@ -72,124 +75,67 @@ def test_lines_loops_and_instructions_belong_to_their_function() -> None:
     below = {1: 10.0, 2: 10.0, 3: 10.0, 4: 7.0, 5: 5.0, 6: 1.0}
     metrics = call_metrics(*((node, "GPUOP", "s", below[node], own.get(node, 0.0)) for node in below))
     found = paths.exclusive(tree, metrics, metric="GPUOP")
-    assert [("f", 9.0, 3), ("<gpu copy>", 1.0, 1)] == values(found, "name", "exclusive", "count")
-
-
-def test_functions_of_one_name_in_two_places_stay_apart() -> None:
-    """`forward` of two classes in one file is two functions; of one class, called from two places, it is one."""
-    place = {"name": "forward", "module": PYTHON, "file": "net.py"}
-    tree = calltree(
-        {"node": 1, "name": MAIN},
-        *({"node": node, "parent": 1, "line": line, **place} for node, line in ((2, 10), (3, 10), (4, 90))),
-    )
-    metrics = call_metrics((1, "CPUTIME", "s", 6.0, 0.0), *((n, "CPUTIME", "s", 2.0, 2.0) for n in (2, 3, 4)))
-    found = paths.exclusive(tree, metrics, metric="CPUTIME")
-    assert [(10, 4.0, 2), (90, 2.0, 1)] == values(found, "line", "exclusive", "count")
+    assert [("f", 9.0, 3), ("<gpu copy>", 1.0, 1)] == tuples(found, "name", "exclusive", "count")
 
 
 def test_hot_path_by_hand() -> None:
-    """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken."""
+    """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken.
+
+    No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context. From the worker's
+    root it goes to its own kernel, though the main thread has more.
+    """
     found = paths.hot_path(TREE, METRICS, metric="GPUOP")
-    assert [1, 2, 3, 4, 5] == found["node"].tolist()
-    assert [1.0, 1.0, 1.0, 1.0, 0.5] == found["share_frac"].tolist()
-    assert [(0, "entry", MAIN), (1, "function", "train"), (2, "line", "train.py:12")] == values(
-        found, "depth", "kind", "name"
-    )[:3]
-    assert {"s"} == set(found["unit"])
-
-
-def test_hot_path_ends_where_the_value_is_spread() -> None:
-    """No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context."""
-    assert [1, 2, 3, 4] == paths.hot_path(TREE, METRICS, metric="GPUOP", at_least=0.6)["node"].tolist()
-    assert [1, 2, 3, 4, 5] == paths.hot_path(TREE, METRICS, metric="GPUOP", at_least=0.0)["node"].tolist()
-    assert [1, 2, 3, 4] == paths.hot_path(TREE, METRICS, metric="CPUTIME")["node"].tolist()
-
-
-def test_hot_path_of_an_entry() -> None:
-    """From the worker's root it goes to its own kernel, though the main thread has more."""
-    assert [10, 11, 12] == paths.hot_path(TREE, METRICS, metric="GKER", entry=WORKER)["node"].tolist()
+    assert [
+        (0, 1, "entry", MAIN, "s", 1.0),
+        (1, 2, "function", "train", "s", 1.0),
+        (2, 3, "line", "train.py:12", "s", 1.0),
+        (3, 4, "function", "at::mm(at::Tensor)", "s", 1.0),
+        (4, 5, "gpu_operation", "<gpu kernel>", "s", 0.5),
+    ] == tuples(found, "depth", "node", "kind", "name", "unit", "share_frac")
+    for metric, more, nodes in (
+        ("GPUOP", {"at_least": 0.6}, [1, 2, 3, 4]),
+        ("GPUOP", {"at_least": 0.0}, [1, 2, 3, 4, 5]),
+        ("CPUTIME", {}, [1, 2, 3, 4]),
+        ("GKER", {"entry": WORKER}, [10, 11, 12]),
+    ):
+        assert nodes == paths.hot_path(TREE, METRICS, metric=metric, **more)["node"].tolist()
 
 
 def test_threads_by_hand() -> None:
-    """Values 6 and 2: shares 0.75 and 0.25, mean 4, so 1.5 times the mean is the imbalance; the idle one counts not."""
+    """Values 6 and 2: shares 0.75 and 0.25, mean 4, so 1.5 times the mean is the imbalance; the idle one counts not.
+
+    A thread of a profile without metrics has the value 0 and no share.
+    """
     who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
-    did = thread_metrics(
-        (1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)
+    did = [(1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)]
+    found = paths.threads(who, thread_metrics(*did), metric="CPUTIME")
+    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == tuples(
+        found[:2], "thread", "entry", "value", "share_frac", "times_mean"
     )
-    found = paths.threads(who, did, metric="CPUTIME")
-    assert [(2, MAIN, 6.0, 0.75, 1.5), (1, WORKER, 2.0, 0.25, 0.5)] == values(
-        found, "thread", "entry", "value", "share_frac", "times_mean"
-    )[:2]
     assert [3, 0.0, 0.0] == found.loc[2, ["thread", "value", "times_mean"]].tolist()
-
-
-def test_a_second_rank_changes_nothing_in_the_first() -> None:
-    """The same nodes in two ranks are two programs: each rank's figures are those of one alone."""
-    tree, metrics = two_ranks(TREE), two_ranks(METRICS)
-    for once, twice in (
-        (paths.inclusive(TREE, METRICS), paths.inclusive(tree, metrics)),
-        (paths.exclusive(TREE, METRICS, metric="GPUOP"), paths.exclusive(tree, metrics, metric="GPUOP")),
-        (paths.gpu_summary(TREE, METRICS), paths.gpu_summary(tree, metrics)),
-    ):
-        for rank in (0, 1):
-            one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)
-            pd.testing.assert_frame_equal(once, one, check_categorical=False)
-
-
-def test_arguments_are_not_changed() -> None:
-    """The analyses leave the tables as they were."""
-    tree, metrics = TREE.copy(deep=True), METRICS.copy(deep=True)
-    paths.exclusive(tree, metrics, metric="GPUOP")
-    paths.kernels(tree, metrics)
-    pd.testing.assert_frame_equal(TREE, tree)
-    pd.testing.assert_frame_equal(METRICS, metrics)
-
-
-def test_empty_tables() -> None:
-    """Nothing gives no rows, with the columns and dtypes of a full answer."""
-    nothing = CALLTREE.empty(), CALL_METRICS.empty()
-    for full, empty in (
-        (paths.inclusive(TREE, METRICS), paths.inclusive(*nothing)),
-        (paths.exclusive(TREE, METRICS, metric="GKER"), paths.exclusive(*nothing, metric="GKER")),
-        (paths.hot_path(TREE, METRICS, metric="GKER"), paths.hot_path(*nothing, metric="GKER")),
-        (paths.hot_path(TREE, METRICS, metric="GKER"), paths.hot_path(TREE, CALL_METRICS.empty(), metric="GKER")),
-        (
-            paths.threads(threads((1, "cpu", "a")), thread_metrics((1, MAIN, "GKER", "s", 1.0)), metric="GKER"),
-            paths.threads(THREADS.empty(), THREAD_METRICS.empty(), metric="GKER"),
-        ),
-    ):
-        assert (0, full.dtypes.astype(str).to_dict()) == (len(empty), empty.dtypes.astype(str).to_dict())
-
-
-def test_threads_without_metrics_did_nothing() -> None:
-    """A thread of a profile without metrics has the value 0 and no share."""
     found = paths.threads(threads((1, "cpu", "a")), THREAD_METRICS.empty(), metric="GKER")
     assert [0.0] == found["value"].tolist()
     assert found[["share_frac", "times_mean"]].isna().all(axis=None)
 
 
-def test_wrong_arguments() -> None:
-    """What is not one of the legal values is refused with them."""
-    with pytest.raises(ValueError, match=r"metric: 'time' is not one of .'CPUTIME', 'GKER'"):
-        paths.exclusive(TREE, METRICS, metric="time")
-    with pytest.raises(ValueError, match=r"entry: 'main' is not one of .'application thread', 'main thread'"):
-        paths.hot_path(TREE, METRICS, metric="GKER", entry="main")
-    with pytest.raises(ValueError, match="at_least: 50 is not within 0 to 1"):
-        paths.hot_path(TREE, METRICS, metric="GKER", at_least=50)
+def test_a_second_rank_changes_nothing_in_the_first() -> None:
+    """The same nodes in two ranks are two programs: each rank's figures are those of one alone.
 
-
-def test_wrong_tables() -> None:
-    """Frames that are other tables are refused by name."""
-    with pytest.raises(SchemaError, match="CALLTREE"):
-        paths.inclusive(METRICS, METRICS)
-    with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.exclusive(TREE, TREE, metric="GKER")
-    with pytest.raises(SchemaError, match="CALL_METRICS"):
-        paths.hot_path(TREE, TREE, metric="GKER")
-    with pytest.raises(SchemaError, match="THREADS"):
-        paths.threads(TREE, THREAD_METRICS.empty(), metric="GKER")
-    with pytest.raises(SchemaError, match="THREAD_METRICS"):
-        paths.threads(THREADS.empty(), METRICS, metric="GKER")
+    The analyses leave the tables as they were.
+    """
+    pair, kept = (two_ranks(TREE), two_ranks(METRICS)), (two_ranks(TREE), two_ranks(METRICS))
+    for of in (
+        paths.inclusive,
+        functools.partial(paths.exclusive, metric="GPUOP"),
+        paths.gpu_summary,
+    ):
+        once, twice = of(TREE, METRICS), of(*pair)
+        for rank in (0, 1):
+            one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)
+            pd.testing.assert_frame_equal(once, one, check_categorical=False)
+    paths.kernels(*pair)
+    for before, after in zip(kept, pair, strict=True):
+        pd.testing.assert_frame_equal(before, after)
 
 
 def random_tree(seed: int, size: int = 400) -> tuple[list[Row], dict[int, float]]:
@@ -310,26 +256,21 @@ def test_the_order_of_numbers_does_not_matter(seed: int) -> None:
     pd.testing.assert_frame_equal(paths.inclusive(*one), paths.inclusive(*other))
 
 
-def test_rows_of_contexts_that_are_not_there() -> None:
-    """A node of another rank, below the lowest or above the highest number has no row."""
+def test_contexts_that_are_not_there() -> None:
+    """A node of another rank, below the lowest or above the highest number has no row.
+
+    Where no context is wanted there is none; where all are, each is its own. A tree that is none neither hangs nor
+    finds an enclosing context that is not there.
+    """
     tree = calltree(
         {"node": 5, "name": MAIN}, {"node": 7, "parent": 5, "name": "f"}, {"node": 9, "parent": 8, "name": "g"}
     )
     rank = np.array([0, 0, 0, 0, 1, -1, 0])
     assert [0, 1, -1, -1, -1, -1, -1] == rows_of(tree, rank, np.array([5, 7, 6, 4, 5, 7, 2**40])).tolist()
     assert [-1, 0, -1] == parents(tree).tolist()
-
-
-def test_nearest_of_nothing_wanted() -> None:
-    """Where no context is wanted there is none; where all are, each is its own."""
-    parent = np.arange(-1, 9)
-    assert [-1] * 10 == nearest(parent, np.zeros(10, bool)).tolist()
-    assert list(range(10)) == nearest(parent, np.ones(10, bool)).tolist()
+    for wanted, expected in ((np.zeros(10, bool), [-1] * 10), (np.ones(10, bool), [*range(10)])):
+        assert expected == nearest(np.arange(-1, 9), wanted).tolist()
     assert [] == nearest(np.zeros(0, np.int64), np.zeros(0, bool)).tolist()
-
-
-def test_contexts_that_enclose_each_other() -> None:
-    """A tree that is none neither hangs nor finds an enclosing context that is not there."""
     parent = np.array([1, 0, 1])
     assert [-1, -1, 2] == nearest(parent, np.array([False, False, True])).tolist()
     tree = calltree(

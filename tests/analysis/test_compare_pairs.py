@@ -27,11 +27,11 @@ def kernel(name: str, start: int, dur: int, **more: Any) -> dict[str, Any]:
     return {"name": name, "start_ns": start, "dur_ns": dur, **more}
 
 
-def tiled(count: int, length: int, *, how: str = "nvtx", rank: int = 0) -> pd.DataFrame:
+def tiled(count: int, length: int, *, rank: int = 0) -> pd.DataFrame:
     """Steady steps of one length, one behind the other."""
     number = np.arange(count)
     frame = {"rank": rank, "step": number, "start_ns": number * length, "dur_ns": length}
-    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": how, "steady": True}))
+    return STEPS.make(pd.DataFrame({**frame, "name": "step", "how": "nvtx", "steady": True}))
 
 
 def training(count: int, seed: int, *, slower: str = "", by: float = 1.0) -> pd.DataFrame:
@@ -53,76 +53,69 @@ def test_kernels_by_hand() -> None:
     before = kernels(*(kernel("a", 100 * i, 10 + 10 * i) for i in range(3)), kernel("b", 400, 7), kernel("d", 500, 5))
     after = kernels(kernel("a", 0, 15), kernel("a", 100, 15), kernel("c", 300, 40), kernel("d", 500, 5))
     found = compare.kernels(before, after).set_index("name")
-    assert ["c", "a", "b", "d"] == found.index.tolist()
-    assert ["new", "changed", "gone", "same"] == found["status"].tolist()
+    assert {"c": "new", "a": "changed", "b": "gone", "d": "same"} == (statuses := found["status"].to_dict())
+    assert ["c", "a", "b", "d"] == list(statuses)
     assert [3, 2, 60, 30, 20, 15, -30, 0.5, 0.75] == found.loc["a"].iloc[1:-1].tolist()
     assert [40, -30, -7, 0] == found["difference_ns"].tolist()
     assert found.loc["c", ["median_before_ns", "ratio", "median_ratio"]].isna().all()
-    assert [0.0] == [found.loc["b", "ratio"]]
+    assert 0.0 == found.loc["b", "ratio"]
     assert np.isnan(found.loc["b", "median_ratio"])
 
 
-def test_per_step() -> None:
-    """Three steps with 2 launches of 10 ns, then one step with 2 of 12: 2 and 20 ns before, 2 and 24 after."""
+def test_per_step_and_repeat() -> None:
+    """Three steps with 2 launches of 10 ns, then one step with 2 of 12: 2 and 20 ns before, 2 and 24 after.
+
+    Two repeats with 10 and 30 ns are 20 ns per repeat; names that only one has count too.
+    """
     before = kernels(*(kernel("a", 100 * step + 50 * i, 10) for step in range(3) for i in range(2)))
     after = kernels(kernel("a", 0, 12), kernel("a", 50, 12))
     found = compare.kernels(in_steps(before, tiled(3, 100)), in_steps(after, tiled(1, 100)))
     assert [2, 2, 20, 24, 10, 12, 4, 1.2, 1.2] == found.iloc[0, 2:-1].tolist()
+    repeats = [kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 30), kernel("b", 50, 8))]
+    found = compare.kernels(repeats, kernels(kernel("a", 0, 20)))
+    columns = ["name", "count_before", "total_before_ns", "median_before_ns"]
+    assert {("a", 1, 20, 20), ("b", 0.5, 4, 8)} == {*tuples(found, *columns)}
 
 
 def test_grid_and_order_tell_launches_apart() -> None:
-    """One name with two grids is two kernels by grid; the second launch of a step is one of its own by order."""
+    """One name with two grids is two kernels by grid; the second launch of a step is one of its own by order.
+
+    A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed.
+    """
     rows = [kernel("a", 100 * s + 10 * i, 5 + i, grid_blocks=g) for s in range(2) for i, g in enumerate((4, 8, 4))]
     one = in_steps(kernels(*rows), tiled(2, 100))
     assert [1, 2, 3] == [len(compare.kernels(one, one, by=by)) for by in ("name", "grid", "order")]
     by_order = compare.kernels(one, one, by="order").sort_values(["grid_blocks", "nth"])
     assert [(4, 0, 5), (4, 1, 7), (8, 0, 6)] == tuples(by_order, "grid_blocks", "nth", "median_before_ns")
-
-
-def test_another_grid_is_another_kernel() -> None:
-    """A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed."""
-    before, after = (kernels(kernel("a", 0, dur, grid_blocks=g)) for dur, g in ((10, 4), (20, 8)))
-    assert {"gone", "new"} == set(compare.kernels(before, after, by="grid")["status"])
-    assert ["changed"] == compare.kernels(before, after)["status"].tolist()
-
-
-def test_repeats_are_averaged() -> None:
-    """Two repeats with 10 and 30 ns are 20 ns per repeat; names that only one has count too."""
-    repeats = [kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 30), kernel("b", 50, 8))]
-    found = compare.kernels(repeats, kernels(kernel("a", 0, 20))).set_index("name")
-    assert [1, 20, 20] == found.loc["a", ["count_before", "total_before_ns", "median_before_ns"]].tolist()
-    assert [0.5, 4, 8] == found.loc["b", ["count_before", "total_before_ns", "median_before_ns"]].tolist()
+    pair = [kernels(kernel("a", 0, dur, grid_blocks=g)) for dur, g in ((10, 4), (20, 8))]
+    assert {"gone", "new"} == set(compare.kernels(*pair, by="grid")["status"])
+    assert ["changed"] == compare.kernels(*pair)["status"].tolist()
 
 
 def test_small_changes_are_the_same() -> None:
     """100 ns and 104 are the same within 5 %, and changed within 3 %; a count of 1 and 2 is a change."""
     before, after = kernels(kernel("a", 0, 100)), kernels(kernel("a", 0, 104))
-    assert ["same"] == compare.kernels(before, after)["status"].tolist()
-    assert ["changed"] == compare.kernels(before, after, tolerance=0.03)["status"].tolist()
     split = kernels(kernel("a", 0, 50), kernel("a", 60, 50))
-    assert ["changed"] == compare.kernels(before, split)["status"].tolist()
+    for other, more, status in ((after, {}, "same"), (after, {"tolerance": 0.03}, "changed"), (split, {}, "changed")):
+        assert [status] == compare.kernels(before, other, **more)["status"].tolist()
 
 
 @pytest.mark.parametrize("by", MATCHED_BY)
 def test_differences_add_up(by: str) -> None:
-    """Totals and differences of all kernels are those of the runs, whatever they are grouped by."""
+    """Totals and differences of all kernels are those of the runs, whatever they are grouped by.
+
+    Nothing on both sides has no row and the columns of something; on one side all is gone or new.
+    """
     pair = [training(12, seed, slower="gemm", by=1.5 - seed) for seed in (0, 1)]
     found = compare.kernels(*pair, by=by)
     sums = [frame["dur_ns"].sum() / 12 for frame in pair]
     assert sums == pytest.approx(found[["total_before_ns", "total_after_ns"]].sum().tolist())
     assert sums[1] - sums[0] == pytest.approx(found["difference_ns"].sum())
-
-
-@pytest.mark.parametrize("by", [by for by in MATCHED_BY if by != "order"])
-def test_no_kernels(by: str) -> None:
-    """Nothing on both sides has no row and the columns of something; on one side all is gone or new."""
-    some, none = kernels(kernel("a", 0, 9)), KERNELS.empty()
-    found = compare.kernels(none, none, by=by)
-    assert found.dtypes.astype(str).to_dict() == compare.kernels(some, some, by=by).dtypes.astype(str).to_dict()
-    assert (["gone"], ["new"]) == (
-        compare.kernels(some, none, by=by)["status"].tolist(),
-        compare.kernels([], some, by=by)["status"].tolist(),
-    )
+    if by != "order":
+        some, none = kernels(kernel("a", 0, 9)), KERNELS.empty()
+        found = [compare.kernels(*both, by=by) for both in ((none, none), (some, some), (some, none), ([], some))]
+        assert found[0].dtypes.astype(str).to_dict() == found[1].dtypes.astype(str).to_dict()
+        assert [[], ["same"], ["gone"], ["new"]] == [each["status"].tolist() for each in found]
 
 
 def test_launches_of_counters() -> None:
@@ -140,10 +133,15 @@ def test_launches_of_counters() -> None:
 
 
 def test_in_steps_by_start() -> None:
-    """A kernel belongs to the step in which it starts, its end does not matter; unsteady steps and gaps have none."""
+    """A kernel belongs to the step in which it starts, its end does not matter; unsteady steps and gaps have none.
+
+    Each rank's kernels belong to its own steps; a rank without steps has none.
+    """
     steps = tiled(3, 100).assign(steady=[False, True, True], dur_ns=80)
     found = in_steps(kernels(*(kernel("a", start, 30) for start in (20, 100, 179, 180, 250, 300))), steps)
     assert [(100, 1), (179, 1), (250, 2)] == tuples(found, "start_ns", "step")
+    rows = kernels(*(kernel("a", 120, 10, rank=rank) for rank in range(3)))
+    assert [(0, 1), (2, 0)] == tuples(in_steps(rows, of_ranks(tiled(2, 100), tiled(2, 150, rank=2))), "rank", "step")
 
 
 def test_in_steps_by_launch() -> None:
@@ -157,43 +155,51 @@ def test_in_steps_by_launch() -> None:
     assert in_steps(late, steps).equals(in_steps(late, of_gpu, api_calls=calls))
 
 
-def test_in_steps_of_ranks() -> None:
-    """Each rank's kernels belong to its own steps; a rank without steps has none."""
-    steps = pd.concat([tiled(2, 100), tiled(2, 150, rank=2)], ignore_index=True).astype(
-        {"name": "category", "how": "category"}
-    )
-    rows = kernels(*(kernel("a", 120, 10, rank=rank) for rank in range(3)))
-    assert [(0, 1), (2, 0)] == list(in_steps(rows, steps)[["rank", "step"]].itertuples(index=False, name=None))
+def of_ranks(*steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps of several ranks."""
+    return pd.concat(steps, ignore_index=True).astype({"name": "category", "how": "category"})
 
 
 def test_families_by_hand() -> None:
-    """gemm takes 10 and 20 ns in two steps, then 30 in each: mean 15 -> 30; a copy of 5 ns in one of two is 2.5."""
-    before = kernels(
-        kernel("g", 0, 10, family="gemm"), kernel("c", 20, 5, family="copy"), kernel("g", 100, 20, family="gemm")
-    )
+    """gemm takes 10 and 20 ns in two steps, then 30 in each: mean 15 -> 30; a copy of 5 ns in one of two is 2.5.
+
+    Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns.
+    """
+    rows = kernel("g", 0, 10, family="gemm"), kernel("c", 20, 5, family="copy"), kernel("g", 100, 20, family="gemm")
     after = kernels(kernel("g", 0, 30, family="gemm"), kernel("g", 100, 30, family="gemm"))
-    found = families(in_steps(before, tiled(2, 100)), in_steps(after, tiled(2, 100)))
-    assert [("gemm", 15, 30, 15, 2.0), ("copy", 2.5, 0, -2.5, 0.0)] == list(
-        found.iloc[:, :5].itertuples(index=False, name=None)
-    )
+    found = families(in_steps(kernels(*rows), tiled(2, 100)), in_steps(after, tiled(2, 100)))
+    expected = [["gemm", 15, 30, 15, 2.0], ["copy", 2.5, 0, -2.5, 0.0]]
+    assert expected == found.iloc[:, :5].astype(object).to_numpy().tolist()
     assert ["cannot tell", "gone"] == found["verdict"].tolist()
-
-
-def test_ranks_are_averaged() -> None:
-    """Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns."""
     rows = kernels(*(kernel("a", 100 * step, 10 + 20 * rank, rank=rank) for step in range(3) for rank in range(2)))
-    steps = pd.concat([tiled(3, 100), tiled(3, 100, rank=1)], ignore_index=True).astype(
-        {"name": "category", "how": "category"}
-    )
-    assert [20.0] == families(in_steps(rows, steps), in_steps(rows, steps))["before_ns"].tolist()
+    inside = in_steps(rows, of_ranks(tiled(3, 100), tiled(3, 100, rank=1)))
+    assert [20.0] == families(inside, inside)["before_ns"].tolist()
+
+
+def test_families_of_runs_without_steps() -> None:
+    """Whole runs compare by their totals, without an interval below three repeats; a new family has no ratio."""
+    short, long = kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 20))
+    columns = ["before_ns", "after_ns", "verdict"]
+    assert [(10.0, 20.0, "cannot tell")] == tuples(families(short, long), *columns)
+    assert ["worse"] == families([short] * 3, [long] * 3)["verdict"].tolist()
+    pd.testing.assert_frame_equal(FAMILIES.empty(), families(KERNELS.empty(), []))
+    new = families(KERNELS.empty(), short)
+    assert [(0.0, 10.0, "new")] == tuples(new, *columns)
+    assert new["ratio"].isna().all()
 
 
 def test_one_slower_family_is_found() -> None:
-    """Of five pairs of runs, elementwise 5 % slower is found in each, and nothing else is called better or worse."""
+    """Of five pairs of runs, elementwise 5 % slower is found in each, and nothing else is called better or worse.
+
+    The differences of the families sum to that of all kernel time per step.
+    """
+    same = "no difference seen"
     for seed in range(5):
         pair = training(30, seed), training(30, seed + 100, slower="elementwise", by=1.05)
-        found = families(*pair).set_index("family")["verdict"].to_dict()
-        assert {"gemm": "no difference seen", "elementwise": "worse", "reduction": "no difference seen"} == found
+        found = families(*pair).set_index("family")
+        assert {"gemm": same, "elementwise": "worse", "reduction": same} == found["verdict"].to_dict()
+        before, after = (frame["dur_ns"].sum() / 30 for frame in pair)
+        assert after - before == pytest.approx(found["difference_ns"].sum())
 
 
 def test_the_same_program_has_no_worse_family() -> None:
@@ -207,47 +213,29 @@ def test_the_same_program_has_no_worse_family() -> None:
     assert seen <= 2
 
 
-def test_moved_time_adds_up() -> None:
-    """The differences of the families sum to that of all kernel time per step."""
-    pair = training(20, 1), training(20, 2, slower="gemm", by=0.5)
-    assert sum(frame["dur_ns"].sum() * sign / 20 for frame, sign in zip(pair, (-1, 1), strict=True)) == pytest.approx(
-        families(*pair)["difference_ns"].sum()
-    )
-
-
-def test_runs_without_steps() -> None:
-    """Whole runs compare by their totals, without an interval below three repeats."""
-    short, long = kernels(kernel("a", 0, 10)), kernels(kernel("a", 0, 20))
-    assert [10.0, 20.0, "cannot tell"] == families(short, long).loc[0, ["before_ns", "after_ns", "verdict"]].tolist()
-    assert ["worse"] == families([short] * 3, [long] * 3)["verdict"].tolist()
-    pd.testing.assert_frame_equal(FAMILIES.empty(), families(KERNELS.empty(), []))
-
-
-def test_a_new_family() -> None:
-    """A family that only the run after has is new: 0 before, no ratio."""
-    found = families(KERNELS.empty(), kernels(kernel("a", 0, 10))).iloc[0]
-    assert [0.0, 10.0, "new"] == found[["before_ns", "after_ns", "verdict"]].tolist()
-    assert np.isnan(found["ratio"])
-
-
 def test_wrong_kernels() -> None:
     """Unknown groupings, mixed units and foreign tables are refused; inputs stay as they are."""
-    some, stepped = kernels(kernel("a", 0, 9)), training(3, 1)
+    some, stepped, none = kernels(kernel("a", 0, 9)), training(3, 1), LAUNCHES.empty()
     kept = stepped.copy()
-    with pytest.raises(ValueError, match=r"by: 'stream' is not one of \['name', 'full_name', 'family', 'grid'"):
-        compare.kernels(some, some, by="stream")
-    with pytest.raises(ValueError, match="'order' needs kernels with a step"):
-        compare.kernels(some, some, by="order")
-    with pytest.raises(ValueError, match=r"by: 'order' is not one of"):
-        launches(LAUNCHES.empty(), LAUNCHES.empty(), by="order")
-    for function in (compare.kernels, families):
-        with pytest.raises(ValueError, match="some have a column step and some have none"):
-            function(some, stepped)
-        with pytest.raises(SchemaError, match="'KERNELS' does not match"):
-            function(API_CALLS.empty(), some)
-    for wrong in ((API_CALLS.empty(), tiled(1, 9)), (some, some)):
-        with pytest.raises(SchemaError):
-            in_steps(*wrong)
+    for of, tables, by, why in (
+        (
+            compare.kernels,
+            (some, some),
+            {"by": "stream"},
+            r"by: 'stream' is not one of \['name', 'full_name'",
+        ),
+        (compare.kernels, (some, some), {"by": "order"}, "'order' needs kernels with a step"),
+        (launches, (none, none), {"by": "order"}, r"by: 'order' is not one of"),
+        (compare.kernels, (some, stepped), {}, "some have a column step and some have none"),
+        (families, (some, stepped), {}, "some have a column step and some have none"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            of(*tables, **by)
+    other, steps = API_CALLS.empty(), tiled(1, 9)
+    wrong = (compare.kernels, other, some), (families, other, some), (in_steps, other, steps), (in_steps, some, some)
+    for (of, *tables), name in zip(wrong, ("KERNELS", "KERNELS", "KERNELS", "STEPS"), strict=True):
+        with pytest.raises(SchemaError, match=f"'{name}' does not match"):
+            of(*tables)
     compare.kernels(stepped, stepped, by="order")
     pd.testing.assert_frame_equal(kept, stepped)
 
@@ -265,55 +253,41 @@ AFTER = profile((7, 1, "train", 7.0, 1.0), (9, 7, "mm<half>(long)", 4.0, 4.0), (
 
 
 def test_paths_by_hand() -> None:
-    """load (5 s) is gone, prefetch (2 s) is new, mm takes 1 s more whatever its arguments, train itself 1 s."""
+    """load (5 s) is gone, prefetch (2 s) is new, mm takes 1 s more whatever its arguments, train itself 1 s.
+
+    9 s before, 7 s after: what moved along all paths sums to -2 s.
+    """
     found = paths(BEFORE, AFTER, metric="CPUTIME").set_index("name")
-    assert {"load": "gone", "prefetch": "new", "mm": "changed", "train": "changed", MAIN: "changed"} == found[
-        "status"
-    ].to_dict()
+    expected = {"load": "gone", "prefetch": "new", "mm": "changed", "train": "changed", MAIN: "changed"}
+    assert expected == found["status"].to_dict()
     assert ["load", "prefetch", "mm"] == found.index[:3].tolist()
     assert [3.0, 4.0, 1.0, 4 / 3] == found.loc["mm", ["before", "after", "difference", "ratio"]].tolist()
     assert [9.0, 7.0] == found.loc["train", ["inclusive_before", "inclusive_after"]].tolist()
     assert f"{MAIN} > train > load" == found.loc["load", "path"]
     assert [2, 1, 0] == found.loc[["load", "train", MAIN], "depth"].tolist()
-
-
-def test_differences_add_up_to_that_of_the_totals() -> None:
-    """9 s before, 7 s after: what moved along all paths sums to -2 s."""
-    assert -2.0 == pytest.approx(paths(BEFORE, AFTER, metric="CPUTIME")["difference"].sum())
+    assert -2.0 == pytest.approx(found["difference"].sum())
 
 
 def test_lines_and_loops_belong_to_their_function() -> None:
     """Time in a line that moved from 12 to 15 is time of the function, which is the same."""
-    trees = [
-        (
-            calltree(
-                {"node": 1, "name": MAIN},
-                {"node": 2, "parent": 1, "name": "f"},
-                {"node": 3, "parent": 2, "name": f"f.py:{line}", "kind": "line"},
-                {"node": 4, "parent": 3, "name": "g"},
-            ),
-            call_metrics(
-                *((n, "CPUTIME", "s", i, e) for n, i, e in ((1, 3.0, 0.0), (2, 3.0, 0.0), (3, 3.0, 2.0), (4, 1.0, 1.0)))
-            ),
-        )
-        for line in (12, 15)
-    ]
-    found = paths(*trees, metric="CPUTIME").set_index("name")
-    assert [MAIN, "f", "g"] == sorted(found.index, key=lambda name: found.loc[name, "depth"])
-    assert {"same"} == set(found["status"])
+    main, f = {"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "f"}
+    lines = ({"node": 3, "parent": 2, "name": f"f.py:{line}", "kind": "line"} for line in (12, 15))
+    spent = [(n, "CPUTIME", "s", i, e) for n, i, e in ((1, 3.0, 0.0), (2, 3.0, 0.0), (3, 3.0, 2.0), (4, 1.0, 1.0))]
+    trees = [(calltree(main, f, line, {"node": 4, "parent": 3, "name": "g"}), call_metrics(*spent)) for line in lines]
+    found = paths(*trees, metric="CPUTIME").sort_values("depth").set_index("name")
+    assert {MAIN: "same", "f": "same", "g": "same"} == (statuses := found["status"].to_dict())
+    assert [MAIN, "f", "g"] == list(statuses)
     assert [2.0, 3.0] == found.loc["f", ["before", "inclusive_before"]].tolist()
 
 
-def test_recursion_and_siblings() -> None:
-    """Two calls of f from one place are one path; f called by f is another."""
+def test_what_tells_paths_apart() -> None:
+    """Two calls of f from one place are one path; f called by f is another.
+
+    Below a GPU operation names are short names: two functors are two kernels.
+    """
     one = profile((2, 1, "f", 3.0, 1.0), (3, 2, "f", 2.0, 2.0), (4, 1, "f", 5.0, 5.0))
-    found = paths(one, one, metric="CPUTIME").set_index("path")
-    assert [6.0, 8.0] == found.loc[f"{MAIN} > f", ["before", "inclusive_before"]].tolist()
-    assert [2.0, 2.0] == found.loc[f"{MAIN} > f > f", ["before", "inclusive_before"]].tolist()
-
-
-def test_kernels_keep_what_tells_them_apart() -> None:
-    """Below a GPU operation names are short names: two functors are two kernels."""
+    found = paths(one, one, metric="CPUTIME").set_index("path")[["before", "inclusive_before"]]
+    assert [[6.0, 8.0], [2.0, 2.0]] == found.loc[[f"{MAIN} > f", f"{MAIN} > f > f"]].to_numpy().tolist()
     functors = "gpu_kernel<Add>(float*)", "gpu_kernel<Mul>(float*)"
     rows = [{"node": 1, "name": MAIN}, {"node": 2, "parent": 1, "name": "<gpu kernel>", "kind": "gpu_operation"}]
     rows += [{"node": 3 + i, "parent": 2, "name": name} for i, name in enumerate(functors)]
@@ -332,22 +306,22 @@ def test_deep_and_hostile_trees() -> None:
     assert 2 == len(paths(odd, odd, metric="CPUTIME"))
 
 
-def test_no_paths() -> None:
-    """Nothing on both sides has no row; on one side all paths are gone."""
+def test_no_and_wrong_paths() -> None:
+    """Nothing on both sides has no row; on one side all paths are gone.
+
+    A metric that was not recorded, units that differ and foreign tables are refused.
+    """
     nothing = CALLTREE.empty(), CALL_METRICS.empty()
     pd.testing.assert_frame_equal(PATHS.empty(), paths(nothing, nothing, metric="CPUTIME"))
     assert {"gone"} == set(paths(BEFORE, nothing, metric="CPUTIME")["status"])
-
-
-def test_wrong_paths() -> None:
-    """A metric that was not recorded, units that differ and foreign tables are refused."""
-    with pytest.raises(ValueError, match="metric: 'GPUOP' is not one of"):
-        paths(BEFORE, AFTER, metric="GPUOP")
     cycles = AFTER[0], call_metrics((7, "CPUTIME", "cycles", 1.0, 1.0))
-    with pytest.raises(ValueError, match="is in cycles and s"):
-        paths(BEFORE, cycles, metric="CPUTIME")
-    with pytest.raises(SchemaError, match="'CALLTREE' does not match"):
-        paths((AFTER[1], AFTER[1]), AFTER, metric="CPUTIME")
+    for before, after, metric, error, why in (
+        (BEFORE, AFTER, "GPUOP", ValueError, "metric: 'GPUOP' is not one of"),
+        (BEFORE, cycles, "CPUTIME", ValueError, "is in cycles and s"),
+        ((AFTER[1], AFTER[1]), AFTER, "CPUTIME", SchemaError, "'CALLTREE' does not match"),
+    ):
+        with pytest.raises(error, match=why):
+            paths(before, after, metric=metric)
 
 
 def test_samples_by_hand() -> None:
@@ -357,10 +331,6 @@ def test_samples_by_hand() -> None:
     assert [150.0, 300.0, 150.0, 2.0] == found.loc["power_w"].tolist()
     assert 50.0 == found.loc["temperature_c", "before"]
     assert np.isnan(found.loc["temperature_c", "after"])
-
-
-def test_samples_of_nothing() -> None:
-    """No readings, no rows; a foreign table is refused."""
     assert samples(SAMPLES.empty(), SAMPLES.empty()).empty
     with pytest.raises(SchemaError, match="'SAMPLES' does not match"):
         samples(CALLTREE.empty(), SAMPLES.empty())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 from pathlib import Path
@@ -54,26 +55,23 @@ def gpu_time(*rows: tuple[int, int, int]) -> pd.DataFrame:
 
 
 def test_only_the_innermost_that_computes_counts() -> None:
-    """aten::linear calls aten::addmm, which copies its bias: 2 x 4 x 3 x 5 = 120 FLOP once, 47 + 5 elements."""
-    found = operators(ops(*LINEAR))
-    assert [[0, 2, "aten::addmm", "gemm", "fp32", 120.0, 208.0]] == found.to_numpy().tolist()
+    """aten::linear calls aten::addmm, which copies its bias: 2 x 4 x 3 x 5 = 120 FLOP once, 47 + 5 elements.
 
-
-def test_what_has_no_shapes_leaves_the_count_to_what_calls_it() -> None:
-    """Where the called operator cannot be told, the calling one can: the work is counted all the same."""
+    Where the called operator cannot be told, the calling one can: the work is counted all the same. 2^52 elements times
+    2^52 is more than any GPU does in a year: the shapes are not what was run.
+    """
+    assert [[0, 2, "aten::addmm", "gemm", "fp32", 120.0, 208.0]] == operators(ops(*LINEAR)).to_numpy().tolist()
     silent = {"name": "aten::addmm", "parent": 0}
     assert ["aten::linear"] == operators(ops(LINEAR[0], silent))["name"].tolist()
+    huge = {"name": "aten::mm", "given": [[1 << 52, 1], [1, 1 << 52]]}
+    assert [1] == operators(ops(huge, MM))["op"].tolist()
 
 
 def test_operators_beside_each_other_count_each() -> None:
     """The two products of attention written out, and what copies between them; nothing for the call around them."""
+    given = ("bmm", [2, 4, 3], [2, 3, 4]), ("mul", [2, 4, 4]), ("bmm", [2, 4, 4], [2, 4, 3])
     outer = {"name": "aten::scaled_dot_product_attention", "given": [[1, 2, 4, 3]] * 3}
-    inner = [
-        {"name": "aten::bmm", "given": [[2, 4, 3], [2, 3, 4]], "parent": 0},
-        {"name": "aten::mul", "given": [[2, 4, 4]], "parent": 0},
-        {"name": "aten::bmm", "given": [[2, 4, 4], [2, 4, 3]], "parent": 0},
-    ]
-    found = operators(ops(outer, *inner))
+    found = operators(ops(outer, *({"name": f"aten::{name}", "given": of, "parent": 0} for name, *of in given)))
     assert [1, 2, 3] == found["op"].tolist()
     assert 4 * 2 * 4 * 4 * 3 == found["flops"].sum()
     assert [False, True, False] == found["flops"].isna().tolist()
@@ -81,8 +79,7 @@ def test_operators_beside_each_other_count_each() -> None:
 
 def test_the_other_arguments_are_used_where_they_are_recorded() -> None:
     """A causal mask halves; without the column `concrete` none is known, and a convolution has no model."""
-    flag = ["", "", "", "0.", "True", "False", ""]
-    sized = ["", "", "", "[1]", "[0]", "[1]", "False", "[0]", "1"]
+    flag, sized = ["", "", "", "0.", "True", "False", ""], ["", "", "", "[1]", "[0]", "[1]", "False", "[0]", "1"]
     frame = ops(
         {"name": "aten::_scaled_dot_product_flash_attention", "given": [[1, 2, 4, 3]] * 3, "concrete": flag},
         {"name": "aten::convolution", "given": [[1, 3, 8], [5, 3, 3]], "concrete": sized},
@@ -100,12 +97,6 @@ def test_types_of_the_operands() -> None:
     assert [94.0, 47.0, "NaN", "NaN"] == found["bytes"].astype(object).fillna("NaN").tolist()
 
 
-def test_an_operator_that_cannot_have_run() -> None:
-    """2^52 elements times 2^52 is more than any GPU does in a year: the shapes are not what was run."""
-    huge = {"name": "aten::mm", "given": [[1 << 52, 1], [1, 1 << 52]]}
-    assert [1] == operators(ops(huge, MM))["op"].tolist()
-
-
 def test_points_of_a_name_and_type() -> None:
     """Two products of 120 FLOP and 188 bytes in 100 + 50 ns: 1.6 GFLOP/s; the third never reached the GPU."""
     frame = ops(MM, MM, MM, MM | {"dtype": BF16}, {"name": "aten::add", "given": [[4], [4]]})
@@ -120,17 +111,17 @@ def test_points_of_a_name_and_type() -> None:
     assert 4e9 == pytest.approx(rows.loc[("aten::mm", "bf16"), "flops_per_s"], rel=1e-12)
 
 
-def test_kernels_of_called_operators_belong_to_what_counts() -> None:
-    """The copy of the bias is part of the product that asked for it; what lies around the product is not."""
-    found = roofline(ops(*LINEAR), gpu_time((0, 3, 7), (0, 2, 20), (0, 1, 100), (0, 0, 1000)))
-    assert [27] == found["gpu_ns"].tolist()
-
-
-def test_nothing_ran_on_the_gpu() -> None:
-    """Operators without kernels, as on the CPU: their work is no part of any rate."""
-    found = roofline(ops(MM, MM), gpu_time())
-    assert [0, 2, 0] == found[["count", "untimed_count", "gpu_ns"]].iloc[0].tolist()
-    assert found[["flops", "bytes", "flops_per_s", "bytes_per_s", "intensity"]].isna().all(axis=None)
+def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
+    """Reversed, and with numbers far apart: the same points. Nothing is written into the tables that were given."""
+    frame, times = given = ops(*LINEAR), gpu_time((0, 3, 7))
+    before = [table.copy(deep=True) for table in given]
+    far = frame.assign(**{c: frame[c].where(frame[c] < 0, frame[c] * 10**6 + 5) for c in ("op", "parent")})
+    found = roofline(*given)
+    for other in (roofline(frame[::-1], times), roofline(far, gpu_time((0, 3 * 10**6 + 5, 7)))):
+        pd.testing.assert_frame_equal(found, other)
+    coverage(*given)
+    for kept, table in zip(before, given, strict=True):
+        pd.testing.assert_frame_equal(kept, table)
 
 
 def test_coverage_per_rank() -> None:
@@ -164,19 +155,6 @@ def test_against_walking_up_the_calls(seed: int) -> None:
         expected[rank] += gpu_ns if at >= 0 else 0
     found = roofline(ops(*rows), gpu_time(*spent)).set_index("rank")["gpu_ns"].to_dict()
     assert expected == found
-
-
-def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
-    """Reversed, and with numbers far apart: the same points."""
-    frame = ops(*LINEAR)
-    far = frame.assign(**{c: frame[c].where(frame[c] < 0, frame[c] * 10**6 + 5) for c in ("op", "parent")})
-    found = [
-        roofline(frame, gpu_time((0, 3, 7))),
-        roofline(frame[::-1], gpu_time((0, 3, 7))),
-        roofline(far, gpu_time((0, 3 * 10**6 + 5, 7))),
-    ]
-    for other in found[1:]:
-        pd.testing.assert_frame_equal(found[0], other)
 
 
 POINTS = roofline(ops(MM), gpu_time((0, 0, 60)))
@@ -214,78 +192,69 @@ def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
 
 
 def test_share_of_the_peak() -> None:
-    """120 FLOP in 1 us on 2 GPUs of 1 GFLOP/s: 6 %; of 30 recomputed 4.5 %; 60 of 100 ns have a model."""
+    """120 FLOP in 1 us on 2 GPUs of 1 GFLOP/s: 6 %; of 30 recomputed 4.5 %; 60 of 100 ns have a model.
+
+    6 x 70e9 x 16384 FLOP in 8.5 s of 989e12, the example of the definitions, is 0.8186, which is flagged.
+    """
     found = mfu(POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30).iloc[0]
     given = {"flops": 120, "span_ns": 1000, "gpus": 2, "peak_flops_per_s": 1e9}
     shares = {"mfu_frac": 0.045, "hfu_frac": 0.06, "coverage_frac": 0.6}
     assert "" == found["note"]
     assert given | shares == pytest.approx(found.drop("note").to_dict(), rel=1e-12)
-
-
-def test_the_example_of_the_definitions_is_refused() -> None:
-    """6 x 70e9 x 16384 FLOP in 2.5 s of 989e12 is 2.783 of the peak; in 8.5 s 0.8186, which is flagged."""
-    points = POINTS.assign(flops=6 * 70e9 * 16384)
-    with pytest.raises(PerfkitError, match=r"mfu: 2\.783 of the peak is impossible, .* that the peak is that of"):
-        mfu(points, COVERED, peak_flops_per_s=989e12, span_ns=2_500_000_000)
-    found = mfu(points, COVERED, peak_flops_per_s=989e12, span_ns=8_500_000_000)
+    found = mfu(EXAMPLE, COVERED, peak_flops_per_s=989e12, span_ns=8_500_000_000)
     assert 0.8186 == round(found["mfu_frac"].iloc[0], 4)
     assert found["note"].iloc[0].startswith("above 70 % of the peak")
 
 
-@pytest.mark.parametrize("peak", [None, 0.0, float("nan"), float("inf"), -1.0])
-def test_without_a_peak_there_is_no_share(peak: float | None) -> None:
-    """No default: what is not known is refused."""
-    with pytest.raises(PerfkitError, match=r"mfu: no peak is known\. Pass the dense peak"):
-        mfu(POINTS, COVERED, peak_flops_per_s=peak, span_ns=1000)
+EXAMPLE = POINTS.assign(flops=6 * 70e9 * 16384)
+NO_PEAK = r"mfu: no peak is known\. Pass the dense peak"
+NOTHING = r"mfu: no operator has both .* Record with `record_shapes=True`"
+IMPOSSIBLE = r"span_ns, gpus: .* are not a positive time and at least one GPU"
+RECOMPUTED = r"recomputed_flops: 121 is not within 0 and the operations, 120\.0"
 
 
-def test_without_operations_there_is_no_share() -> None:
-    """Nothing with FLOP and GPU time: unknown, not 0."""
-    for points in (OPERATOR_POINTS.empty(), roofline(ops(MM), gpu_time())):
-        with pytest.raises(PerfkitError, match=r"mfu: no operator has both .* Record with `record_shapes=True`"):
-            mfu(points, COVERED, peak_flops_per_s=1e9, span_ns=1000)
+@pytest.mark.parametrize(
+    ("points", "wrong", "error", "why"),
+    [
+        *((POINTS, {"peak_flops_per_s": peak}, PerfkitError, NO_PEAK) for peak in (None, 0.0, np.nan, np.inf, -1.0)),
+        *((points, {}, PerfkitError, NOTHING) for points in (OPERATOR_POINTS.empty(), roofline(ops(MM), gpu_time()))),
+        *((POINTS, wrong, ValueError, IMPOSSIBLE) for wrong in ({"span_ns": 0}, {"gpus": 0})),
+        (POINTS, {"recomputed_flops": 121}, ValueError, RECOMPUTED),
+        (
+            EXAMPLE,
+            {"peak_flops_per_s": 989e12, "span_ns": 2_500_000_000},
+            PerfkitError,
+            r"mfu: 2\.783 of the peak is impossible, .* that the peak is that of",
+        ),
+        (COVERED, {}, SchemaError, "table 'OPERATOR_POINTS' does not match"),
+    ],
+)
+def test_without_a_peak_there_is_no_share(points: Any, wrong: dict[str, Any], error: type[Exception], why: str) -> None:
+    """No default: an unknown peak, nothing with FLOP and GPU time, no time, no GPU, more than is possible."""
+    with pytest.raises(error, match=why):
+        mfu(points, COVERED, **({"peak_flops_per_s": 1e9, "span_ns": 1000} | wrong))
 
 
-def test_arguments_that_cannot_be() -> None:
-    """No time, no GPU, more recomputed than computed."""
-    for wrong in ({"span_ns": 0}, {"gpus": 0}):
-        with pytest.raises(ValueError, match=r"span_ns, gpus: .* are not a positive time and at least one GPU"):
-            mfu(POINTS, COVERED, **({"peak_flops_per_s": 1e9, "span_ns": 1000} | wrong))
-    with pytest.raises(ValueError, match=r"recomputed_flops: 121 is not within 0 and the operations, 120\.0"):
-        mfu(POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, recomputed_flops=121)
+def test_empty_and_wrong_tables() -> None:
+    """No operators, no kernels: no rows, with the columns and types of a full answer; other tables are refused.
 
-
-def test_empty_tables() -> None:
-    """No operators, no kernels: no rows, with the columns and types of a full answer."""
+    Operators without kernels, as on the CPU: their work is no part of any rate.
+    """
     nothing = OPS.empty()
     for found, full in (
         (operators(nothing), operators(ops(MM))),
         (roofline(nothing, gpu_time()), POINTS),
         (coverage(nothing, gpu_time()), COVERED),
     ):
-        assert 0 == len(found)
-        assert full.dtypes.astype(str).tolist() == found.dtypes.astype(str).tolist()
-
-
-def test_wrong_tables() -> None:
-    """KERNELS in place of OPS, OPS in place of the kernels' times."""
+        assert (0, full.dtypes.astype(str).to_dict()) == (len(found), found.dtypes.astype(str).to_dict())
     with pytest.raises(SchemaError, match="table 'OPS' does not match"):
         operators(kernels())
     for of in (roofline, coverage):
         with pytest.raises(SchemaError, match="table 'GPU_TIME' does not match"):
             of(ops(MM), ops(MM))
-    with pytest.raises(SchemaError, match="table 'OPERATOR_POINTS' does not match"):
-        mfu(COVERED, COVERED, peak_flops_per_s=1e9, span_ns=1000)
-
-
-def test_arguments_stay_as_they_are() -> None:
-    """Nothing is written into the tables that were given."""
-    frame, times = ops(*LINEAR), gpu_time((0, 3, 7))
-    before = frame.copy(deep=True), times.copy(deep=True)
-    roofline(frame, times)
-    coverage(frame, times)
-    pd.testing.assert_frame_equal(before[0], frame)
-    pd.testing.assert_frame_equal(before[1], times)
+    found = roofline(ops(MM, MM), gpu_time())
+    assert [0, 2, 0] == found[["count", "untimed_count", "gpu_ns"]].iloc[0].tolist()
+    assert found[["flops", "bytes", "flops_per_s", "bytes_per_s", "intensity"]].isna().all(axis=None)
 
 
 RESNET_18 = (
@@ -297,6 +266,7 @@ RESNET_18 = (
 )
 
 
+@functools.cache
 def read(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """OPS with `concrete`, and GPU_TIME by the id that kernels and operators share, read without perfkit."""
     events = json.loads(gzip.decompress(path.read_bytes()))["traceEvents"]
@@ -307,20 +277,18 @@ def read(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     for op, event in enumerate(calls):
         while running and (running[-1][2] != event["tid"] or running[-1][0] <= event["ts"]):
             running.pop()
-        rows.append(
-            {"op": op, "parent": running[-1][1] if running else -1, "name": event["name"], **told(event["args"])}
-        )
+        above = running[-1][1] if running else -1
+        rows.append({"op": op, "parent": above, "name": event["name"], **told(event["args"])})
         running.append((event["ts"] + event["dur"], op, event["tid"]))
     by_id = {event["args"].get("External id"): op for op, event in enumerate(calls)}
     spent = [
-        {"rank": 0, "op": by_id.get(event["args"].get("External id"), -1), "gpu_ns": round(event["dur"] * 1000)}
+        (0, by_id.get(event["args"].get("External id"), -1), round(event["dur"] * 1000))
         for event in events
         if event.get("cat") in ("kernel", "Kernel")
     ]
     rest = {"rank": 0, "process": 1, "thread": 1, "start_ns": 0, "dur_ns": 0, "self_ns": 0, "strides": None}
-    frame = pd.DataFrame(rows).assign(**rest, sequence=-1)
     types = {column.name: column.dtype for column in OPS.columns} | {"concrete": "category"}
-    return frame.astype(types), GPU_TIME.make(pd.DataFrame(spent))
+    return pd.DataFrame(rows).assign(**rest, sequence=-1).astype(types), gpu_time(*spent)
 
 
 def told(args: dict[str, Any]) -> dict[str, str | None]:
@@ -336,35 +304,31 @@ def test_a_forward_pass_of_qwen(profiles: Path, gpu: str) -> None:
     5,514,536,681,472 + 24 x 2 x 16 x 16 x 559^2 x 64 FLOP, on GPUs of two vendors; the matrix that turns the last
     layer into words was not run, and a product of 2 x 32 x 559 makes the positions.
     """
-    ops, gpu_time = read(profiles / "torch" / QWEN.format(gpu))
-    found = roofline(ops, gpu_time).groupby(["model", "dtype"], observed=True)["flops"].sum()
+    found = roofline(*read(profiles / "torch" / QWEN.format(gpu)))
+    found = found.groupby(["model", "dtype"], observed=True)["flops"].sum()
     weights = 24 * (4 * 1024**2 + 3 * 1024 * 2816)
     assert 2 * weights * 16 * 559 == found["gemm", "bf16"]
     assert 24 * 2 * 16 * 16 * 559**2 * 64 == found["causal_attention", "bf16"]
     assert 2 * 32 * 559 == found["gemm", "fp32"]
 
 
-def test_no_rate_lies_above_what_the_gpu_can_do(profiles: Path) -> None:
-    """Qwen on an H100: products at 0.63 of 989 TFLOP/s, elementwise at up to 0.78 of 3.35 TB/s, nothing above."""
+def test_the_share_of_the_peak_of_a_forward_pass(profiles: Path) -> None:
+    """Qwen on an H100: products at 0.63 of 989 TFLOP/s, elementwise at up to 0.78 of 3.35 TB/s, nothing above.
+
+    Of all kernel time 25.5 % computes with a model; over it 5.760 TFLOP are 12.8 % of the peak.
+    """
     h100 = peaks("NVIDIA H100 80GB HBM3")
     assert h100 is not None
     ops, gpu_time = read(profiles / "torch" / QWEN.format("h100"))
-    found = roofline(ops, gpu_time)
+    found, covered = roofline(ops, gpu_time), coverage(ops, gpu_time)
     compute = found.groupby("model", observed=True)[["flops", "gpu_ns"]].sum().loc["gemm"]
     assert 0.6292 == round(compute["flops"] / compute["gpu_ns"] * 1e9 / h100.flops("bf16_tensor"), 4)
     assert found["flops_per_s"].max() < h100.flops("bf16_tensor")
     assert 0.7802 == round(found["bytes_per_s"].max() / h100.bandwidth(), 4)
-
-
-def test_the_share_of_the_peak_of_a_forward_pass(profiles: Path) -> None:
-    """Of all kernel time 25.5 % computes with a model; over it 5.760 TFLOP are 12.8 % of the peak."""
-    ops, gpu_time = read(profiles / "torch" / QWEN.format("h100"))
-    covered = coverage(ops, gpu_time)
-    span = int(gpu_time["gpu_ns"].sum())
-    found = mfu(roofline(ops, gpu_time), covered, peak_flops_per_s=989.4e12, span_ns=span).iloc[0]
+    share = mfu(found, covered, peak_flops_per_s=989.4e12, span_ns=int(gpu_time["gpu_ns"].sum())).iloc[0]
     assert (0.2549, 0.6095) == tuple(covered[["flops_frac", "bytes_frac"]].iloc[0].round(4))
-    assert (0.1281, 0.2549) == tuple(found[["mfu_frac", "coverage_frac"]].astype(float).round(4))
-    assert found["mfu_frac"] == found["hfu_frac"]
+    assert (0.1281, 0.2549) == tuple(share[["mfu_frac", "coverage_frac"]].astype(float).round(4))
+    assert share["mfu_frac"] == share["hfu_frac"]
 
 
 def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None:
@@ -373,21 +337,16 @@ def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None
     The gradient of the pixels is not wanted, so that the gradients cost two forward passes less the first
     convolution, and the forward passes, once and once again without it, cost the same.
     """
-    ops, gpu_time = read(profiles / "torch" / RESNET)
-    found = roofline(ops, gpu_time).set_index("model")
-    once = 2 * 30 * RESNET_18
+    given = read(profiles / "torch" / RESNET)
+    points, again = roofline(*given), 2 * 30 * (RESNET_18 - STEM)
+    found = points.set_index("model").loc[["convolution", "convolution_backward"]]
     assert 1_813_561_344 == RESNET_18
-    assert [117, 60] == found.loc[["convolution", "convolution_backward"], "count"].tolist()
-    assert [2 * once - 2 * 30 * STEM] * 2 == found.loc[["convolution", "convolution_backward"], "flops"].tolist()
-    total = found["flops"].sum()
-    shares = mfu(
-        roofline(ops, gpu_time),
-        coverage(ops, gpu_time),
-        peak_flops_per_s=1307.4e12,
-        span_ns=97_255_826,
-        recomputed_flops=once - 2 * 30 * STEM,
-    ).iloc[0]
-    assert (total - (once - 2 * 30 * STEM)) / total == pytest.approx(shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12)
+    assert [117, 60] == found["count"].tolist()
+    assert [2 * 2 * 30 * RESNET_18 - 2 * 30 * STEM] * 2 == found["flops"].tolist()
+    of_peak = {"peak_flops_per_s": 1307.4e12, "span_ns": 97_255_826, "recomputed_flops": again}
+    shares = mfu(points, coverage(*given), **of_peak).iloc[0]
+    total = points["flops"].sum()
+    assert (total - again) / total == pytest.approx(shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12)
 
 
 def test_the_reader_and_the_launch_calls_give_the_same(profiles: Path) -> None:

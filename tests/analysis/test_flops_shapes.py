@@ -12,6 +12,7 @@ from perfkit.analysis.flops.shapes import (
     FORMS,
     PLACES,
     Inputs,
+    Work,
     attention,
     convolution,
     convolution_gradients,
@@ -37,17 +38,16 @@ def test_text_that_holds_no_shapes(text: object) -> None:
     assert found is None or found.tensor(0) is None
 
 
-@pytest.mark.parametrize("size", ["-1", "1.5", "true", "null", '"8"', "[8]", "NaN", "1e400", "9007199254740994"])
-def test_sizes_that_are_none(size: str) -> None:
-    """Negative, broken, a truth value, text, a list of tensors, more elements than there is memory: no tensor."""
-    found = parsed(f"[[{size},2],[4]]", '["float","float"]')
-    assert found is not None
-    assert found.tensor(0) is None
-    assert found.tensor(1) is not None
-
-
 def test_arguments_that_are_not_what_they_should_be() -> None:
-    """Text that is no whole number or truth value is none; positions beyond the end are empty."""
+    """Text that is no whole number or truth value is none; positions beyond the end are empty.
+
+    A size that is negative, broken, a truth value, text, a list of tensors, or more elements than there is memory makes
+    no tensor.
+    """
+    for size in ("-1", "1.5", "true", "null", '"8"', "[8]", "NaN", "1e400", "9007199254740994"):
+        sized = parsed(f"[[{size},2],[4]]", '["float","float"]')
+        assert sized is not None
+        assert (True, False) == (sized.tensor(0) is None, sized.tensor(1) is None), size
     found = parsed("[[1]]", "[7]", '["", 3, "[1, x]", "Trueish", "[True, False]", "1' + "0" * 20 + '"]')
     assert found is not None
     assert [None] * 5 == [found.integers(at) for at in (0, 1, 2, 5, 9)]
@@ -60,20 +60,23 @@ def given(*shapes: tuple[int, ...], dtype: str = "float", concrete: tuple[str, .
     return Inputs(shapes, (dtype,) * len(shapes), concrete)
 
 
+def known(work: Work | None) -> Work:
+    """What an operator does, which is known here."""
+    assert work is not None
+    return work
+
+
 def test_the_products_of_the_definitions() -> None:
-    """4096^3 in 2 bytes: 2 x 4096^3 FLOP, 1365.33 FLOP/byte; one row of it 0.9995 (definitions, section 9)."""
-    square = gemm(given((4096, 4096), (4096, 4096), dtype="c10::Half"))
-    row = gemm(given((1, 4096), (4096, 4096), dtype="c10::BFloat16"))
-    assert square is not None
-    assert row is not None
+    """4096^3 in 2 bytes: 2 x 4096^3 FLOP, 1365.33 FLOP/byte; one row of it 0.9995 (definitions, section 9).
+
+    MLP 784-256-128-10, batch 128: 2 x 128 x 234,752 = 60,096,512 FLOP.
+    """
+    square = known(gemm(given((4096, 4096), (4096, 4096), dtype="c10::Half")))
+    row = known(gemm(given((1, 4096), (4096, 4096), dtype="c10::BFloat16")))
     assert (2 * 4096**3, 1365.33) == (square.flops, round(2 * 4096**3 / square.bytes, 2))
     assert (2 * 4096**2, 0.9995) == (row.flops, round(2 * 4096**2 / row.bytes, 4))
-
-
-def test_the_network_of_the_definitions() -> None:
-    """MLP 784-256-128-10, batch 128: 2 x 128 x 234,752 = 60,096,512 FLOP."""
     layers = [gemm(given((128, a), (b, a), (b,)), added=2, turned=True) for a, b in ((784, 256), (256, 128), (128, 10))]
-    assert 60_096_512 == sum(layer.flops or 0 for layer in layers if layer)
+    assert 60_096_512 == sum(known(layer).flops or 0 for layer in layers)
 
 
 @pytest.mark.parametrize(
@@ -87,58 +90,46 @@ def test_a_product_has_the_shape_that_numpy_gives_it(left: tuple[int, ...], righ
     assert ("gemm", "fp32", 2 * out.size * left[-1], 4 * (math.prod(left) + math.prod(right) + out.size)) == work
 
 
-def test_what_is_added_to_a_product_is_read() -> None:
-    """(2 x 3)(3 x 4) + row of 4: 48 FLOP without the additions; 6 + 12 + 8 + 4 elements of 8 bytes."""
-    assert ("gemm", "fp64", 48, 240) == gemm(given((4,), (2, 3), (3, 4), dtype="double"), first=1, added=0)
-
-
-@pytest.mark.parametrize(
-    "inputs",
-    [
+def test_what_is_no_product_has_no_model() -> None:
+    """Sizes that do not fit, a missing operand, and types whose operations are not FLOP."""
+    for inputs in (
         given((4, 3), (4, 5)),
         given((4, 3)),
         given((2, 4, 3), (5, 3, 6)),
         given((4, 3), (3, 5), dtype="c10::complex<float>"),
         given((4, 3), (3, 5), dtype="long int"),
         Inputs(((), ()), ("float", "float")),
-    ],
-)
-def test_what_is_no_product_has_no_model(inputs: Inputs) -> None:
-    """Sizes that do not fit, a missing operand, and types whose operations are not FLOP."""
-    assert gemm(inputs) is None
+    ):
+        assert gemm(inputs) is None
 
 
 def test_bytes_need_a_type() -> None:
-    """Operations follow from the shapes alone, bytes do not; an unknown type keeps its name."""
-    work = gemm(Inputs(((4, 3), (3, 5)), ()))
-    assert work is not None
+    """Operations follow from the shapes alone, bytes do not; an unknown type keeps its name.
+
+    (2 x 3)(3 x 4) + row of 4, which is read: 48 FLOP without the additions; 6 + 12 + 8 + 4 elements of 8 bytes.
+    """
+    work = known(gemm(Inputs(((4, 3), (3, 5)), ())))
     assert (120, "") == (work.flops, work.dtype)
     assert math.isnan(work.bytes)
-    assert math.isnan((gemm(given((4, 3), (3, 5)), result="unknown") or work).bytes)
+    assert math.isnan(known(gemm(given((4, 3), (3, 5)), result="unknown")).bytes)
+    assert ("gemm", "fp64", 48, 240) == gemm(given((4,), (2, 3), (3, 4), dtype="double"), first=1, added=0)
 
 
 def test_elementwise_operators_have_bytes_alone() -> None:
-    """An addition of 8 x 1 and 4: 8 + 4 read and 32 written of 4 bytes; of two types none is known."""
+    """An addition of 8 x 1 and 4: 8 + 4 read and 32 written of 4 bytes; of two types none is known.
+
+    A copy of 6 elements of 4 bytes into 6 of 2. A look-up: 20 numbers of 8 bytes, 20 rows of 768 x 2 bytes read and
+    written, whatever the size of the table.
+    """
+    scaled = Inputs(((12,), (), ()), ("c10::BFloat16", "double", "Scalar"))
+    looked_up = Inputs(((49_408, 768), (4, 5)), ("c10::BFloat16", "long int"))
     assert ("elementwise", "fp32", None, 176) == elementwise(given((8, 1), (4,)))
-    assert ("elementwise", "bf16", None, 12 * 2 * 2) == elementwise(
-        Inputs(((12,), (), ()), ("c10::BFloat16", "double", "Scalar"))
-    )
-    assert elementwise(Inputs(((8,), (8,)), ("float", "c10::Half"))) is None
-    assert elementwise(given((8, 2), (4,))) is None
-    assert elementwise(Inputs(((),), ("Scalar",))) is None
-
-
-def test_a_copy_reads_one_type_and_writes_another() -> None:
-    """6 elements of 4 bytes into 6 of 2."""
+    assert ("elementwise", "bf16", None, 12 * 2 * 2) == elementwise(scaled)
     assert ("elementwise", "fp16", None, 36) == copied(Inputs(((2, 3), (6,)), ("c10::Half", "float")))
-    assert copied(given((2, 3))) is None
-
-
-def test_a_look_up_moves_the_rows_that_are_asked_for() -> None:
-    """20 numbers of 8 bytes, 20 rows of 768 x 2 bytes read and written, whatever the size of the table."""
-    looked_up = embedding(Inputs(((49_408, 768), (4, 5)), ("c10::BFloat16", "long int")))
-    assert ("embedding", "bf16", None, 20 * 8 + 2 * 20 * 768 * 2) == looked_up
-    assert embedding(given((49_408, 768))) is None
+    assert ("embedding", "bf16", None, 20 * 8 + 2 * 20 * 768 * 2) == embedding(looked_up)
+    for inputs in (Inputs(((8,), (8,)), ("float", "c10::Half")), given((8, 2), (4,)), Inputs(((),), ("Scalar",))):
+        assert elementwise(inputs) is None
+    assert (None, None) == (copied(given((2, 3))), embedding(given((49_408, 768))))
 
 
 def arguments(positions: dict[int, object], count: int) -> tuple[str, ...]:
@@ -153,45 +144,46 @@ def test_attention_is_its_products(queries: int, keys: int, width: int, deep: in
     scores, out = (2, 3, queries, keys), (2, 3, queries, deep)
 
     def product(left: tuple[int, ...], right: tuple[int, ...]) -> int:
-        work = gemm(given(left, right))
-        assert work is not None
-        assert work.flops is not None
-        return work.flops
+        return known(gemm(given(left, right))).flops or 0
 
     def turned(shape: tuple[int, ...]) -> tuple[int, ...]:
         return (*shape[:2], shape[3], shape[2])
 
     forward = product(q, turned(k)) + product(scores, v)
     of_values = product(out, turned(v)) + product(turned(scores), out)
-    of_scores = product(scores, k) + product(turned(q), scores)
-    found = attention(given(q, k, v), FLASH), attention(given(out, q, k, v), FLASH_BACKWARD)
+    backward = product(q, turned(k)) + of_values + product(scores, k) + product(turned(q), scores)
     moved = 4 * sum(math.prod(shape) for shape in (q, k, v, out))
-    assert ("attention", "fp32", forward, moved) == found[0]
-    assert ("attention_backward", "fp32", product(q, turned(k)) + of_values + of_scores, 2 * moved) == found[1]
+    assert ("attention", "fp32", forward, moved) == attention(given(q, k, v), FLASH)
+    assert ("attention_backward", "fp32", backward, 2 * moved) == attention(given(out, q, k, v), FLASH_BACKWARD)
 
 
 def test_a_causal_mask_halves_where_it_is_known() -> None:
-    """Half of 4 B H T T D forward and backward; the whole where it is none or nothing was recorded."""
+    """Half of 4 B H T T D forward and backward; the whole where it is none or nothing was recorded.
+
+    CUTLASS has 0 for none, 1 and 2 for the two causal ones.
+    """
     shape = (2, 3, 8, 4)
     whole = 4 * 2 * 3 * 8 * 8 * 4
     causal, none = (arguments({3: "0.", 4: flag, 5: "False"}, 7) for flag in ("True", "False"))
-    for recorded, flops, model in ((causal, whole // 2, "causal_attention"), (none, whole, "attention")):
-        work = attention(given(shape, shape, shape, concrete=recorded), FLASH)
-        assert work is not None
+    for recorded, flops, model in (
+        (causal, whole // 2, "causal_attention"),
+        (none, whole, "attention"),
+        (None, whole, "attention"),
+    ):
+        work = known(attention(given(shape, shape, shape, concrete=recorded), FLASH))
         assert (flops, model) == (work.flops, work.model)
-    assert whole == (attention(given(shape, shape, shape), FLASH) or (0, 0, 0))[2]
-    backward = attention(given(*[shape] * 4, concrete=arguments({11: "True"}, 15)), FLASH_BACKWARD)
-    assert (whole * 5 // 4, "causal_attention_backward") == (backward and backward.flops, backward and backward.model)
+    work = known(attention(given(*[shape] * 4, concrete=arguments({11: "True"}, 15)), FLASH_BACKWARD))
+    assert (whole * 5 // 4, "causal_attention_backward") == (work.flops, work.model)
+    form = FORMS["aten::_efficient_attention_forward"]
+    found = [attention(given(*[(1, 5, 2, 4)] * 3, concrete=arguments({9: kind}, 14)), form) for kind in (0, 1, 2)]
+    assert ["attention", "causal_attention", "causal_attention"] == [known(work).model for work in found]
 
 
 def test_several_query_heads_may_share_keys_and_values() -> None:
     """8 heads of queries on 2 of keys: as many operations as with 8 and 8, but less to read."""
-    forms = FORMS["aten::_flash_attention_forward"], FORMS["flash_attn::_flash_attn_forward"]
-    for form in forms:
-        shared = attention(given((1, 16, 8, 4), (1, 16, 2, 4), (1, 16, 2, 4)), form)
-        own = attention(given(*[(1, 16, 8, 4)] * 3), form)
-        assert shared is not None
-        assert own is not None
+    for form in (FORMS["aten::_flash_attention_forward"], FORMS["flash_attn::_flash_attn_forward"]):
+        shared = known(attention(given((1, 16, 8, 4), (1, 16, 2, 4), (1, 16, 2, 4)), form))
+        own = known(attention(given(*[(1, 16, 8, 4)] * 3), form))
         assert (4 * 8 * 16 * 16 * 4, own.flops) == (shared.flops, shared.flops)
         assert 4 * 2 * 16 * 6 * 4 == own.bytes - shared.bytes
 
@@ -216,13 +208,6 @@ def test_attention_that_the_shapes_do_not_tell(
     assert attention(given(*shapes, concrete=arguments(positions, 15)), FORMS[name]) is None
 
 
-def test_kinds_of_mask_given_as_a_number() -> None:
-    """CUTLASS has 0 for none, 1 and 2 for the two causal ones."""
-    form = FORMS["aten::_efficient_attention_forward"]
-    found = [attention(given(*[(1, 5, 2, 4)] * 3, concrete=arguments({9: kind}, 14)), form) for kind in (0, 1, 2)]
-    assert ["attention", "causal_attention", "causal_attention"] == [work.model for work in found if work]
-
-
 def looped(image: tuple[int, ...], filters: tuple[int, ...], stride: int, padding: int, dilation: int) -> int:
     """Multiplications and additions of a two-dimensional convolution, one loop per index; padding counts."""
     count = 0
@@ -244,24 +229,23 @@ def test_a_convolution_against_loops(seed: int) -> None:
     image = (batch, inner * groups, *random.integers(7, 12, 2).tolist())
     filters = (outer * groups, inner, *reach)
     recorded = arguments({3: [stride] * 2, 4: [padding] * 2, 5: [dilation] * 2, 6: False, 7: [0, 0], 8: groups}, 9)
-    work = convolution(given(image, filters, concrete=recorded), CONVOLUTION)
-    assert work is not None
+    work = known(convolution(given(image, filters, concrete=recorded), CONVOLUTION))
     assert looped(image, filters, stride, padding, dilation) == work.flops
 
 
 def test_the_first_convolution_of_resnet() -> None:
-    """7 x 7, stride 2, padding 3 on 224 x 224: 112 x 112 x 64 x 3 x 49 x 2 = 236,027,904 FLOP per image."""
+    """7 x 7, stride 2, padding 3 on 224 x 224: 112 x 112 x 64 x 3 x 49 x 2 = 236,027,904 FLOP per image.
+
+    Transposed, per element of the input (1, 3, 5) one product with (2, 4): 240 FLOP; (5 - 1) 2 - 2 + 3 + 1 + 1 = 11
+    outputs.
+    """
     images, filters = (10, 3, 224, 224), (64, 3, 7, 7)
     recorded = arguments({3: "[2, 2]", 4: "[3, 3]", 5: "[1, 1]", 6: "False", 7: "[0, 0]", 8: "1"}, 9)
+    swapped = arguments({3: "[3, 3]", 4: "[2, 2]", 5: "[1, 1]", 6: "1", 7: "False", 8: "False"}, 9)
     moved = 2 * (math.prod(images) + math.prod(filters) + 10 * 64 * 112 * 112)
-    for name, order in (("aten::convolution", recorded), ("aten::miopen_convolution", ())):
-        swapped = order or arguments({3: "[3, 3]", 4: "[2, 2]", 5: "[1, 1]", 6: "1", 7: "False", 8: "False"}, 9)
-        work = convolution(given(images, filters, dtype="c10::BFloat16", concrete=swapped), PLACES[name])
+    for name, order in (("aten::convolution", recorded), ("aten::miopen_convolution", swapped)):
+        work = convolution(given(images, filters, dtype="c10::BFloat16", concrete=order), PLACES[name])
         assert ("convolution", "bf16", 2_360_279_040, moved) == work
-
-
-def test_a_transposed_convolution() -> None:
-    """Per element of the input (1, 3, 5) one product with (2, 4): 240 FLOP; (5 - 1) 2 - 2 + 3 + 1 + 1 = 11 outputs."""
     recorded = arguments({3: "[2]", 4: "[1]", 5: "[1]", 6: "True", 7: "[1]", 8: "1"}, 9)
     work = convolution(given((1, 3, 5), (3, 2, 4), concrete=recorded), CONVOLUTION)
     assert ("convolution", "fp32", 2 * 15 * 8, 4 * (15 + 24 + 2 * 11)) == work
@@ -271,34 +255,24 @@ def test_a_transposed_convolution() -> None:
 @pytest.mark.parametrize(("wanted", "count"), [("[True, True, False]", 2), ("[False, True, True]", 1)])
 def test_a_gradient_costs_as_much_as_the_convolution(transposed: bool, wanted: str, count: int) -> None:
     """Of the image and of the filters, wherever they are wanted, grouped or not."""
-    image, filters, gradient = (2, 6, 9), (6, 2, 3), (2, 6, 7) if not transposed else (2, 6, 11)
+    image, filters, gradient = (2, 6, 9), (6, 2, 3), (2, 6, 11 if transposed else 7)
     shared = {3: "[1]", 4: "[0]", 5: "[1]", 6: str(transposed), 7: "[0]", 8: "3"}
-    forward = convolution(given(image, filters, concrete=arguments(shared, 9)), CONVOLUTION)
+    forward = known(convolution(given(image, filters, concrete=arguments(shared, 9)), CONVOLUTION))
     backward = arguments({at + 1: text for at, text in shared.items()} | {10: wanted}, 11)
     work = convolution_gradients(given(gradient, image, filters, concrete=backward))
-    assert forward is not None
-    assert forward.flops is not None
     moved = 4 * (math.prod(gradient) + count * (math.prod(image) + math.prod(filters)))
-    assert ("convolution_backward", "fp32", count * forward.flops, moved) == work
+    assert ("convolution_backward", "fp32", count * (forward.flops or 0), moved) == work
 
 
-@pytest.mark.parametrize(
-    "positions",
-    [
-        None,
-        {3: "[2, 2]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"},
-        {3: "[1]", 4: "[1, 1]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"},
-        {3: "[0]", 4: "[1]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"},
-        {3: "[1]", 4: "[1]", 5: "[1]", 6: "perhaps", 7: "[0]", 8: "1"},
-        {3: "[1]", 4: "[1]", 5: "[9]", 6: "False", 7: "[0]", 8: "1"},
-        {3: "[1]", 4: "[1]", 5: "[1]", 6: "False", 7: "[0]", 8: "7"},
-    ],
-)
-def test_without_its_arguments_a_convolution_has_no_model(positions: dict[int, object] | None) -> None:
+def test_without_its_arguments_a_convolution_has_no_model() -> None:
     """None recorded, one missing, too many, a stride of 0, no flag, filters wider than the image, too many groups."""
-    recorded = None if positions is None else arguments(positions, 9)
-    assert convolution(given((1, 3, 8), (5, 3, 3), concrete=recorded), CONVOLUTION) is None
-    assert convolution_gradients(given((1, 5, 8), (1, 3, 8), (5, 3, 3))) is None
+    usual, both = {3: "[1]", 4: "[1]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"}, ((1, 3, 8), (5, 3, 3))
+    assert convolution(given(*both, concrete=arguments(usual, 9)), CONVOLUTION) is not None
+    missing = {3: "[2, 2]", 5: "[1]", 6: "False", 7: "[0]", 8: "1"}
+    odd = {4: "[1, 1]"}, {3: "[0]"}, {6: "perhaps"}, {5: "[9]"}, {8: "7"}
+    for recorded in (None, *(arguments(of, 9) for of in (missing, *(usual | one for one in odd)))):
+        assert convolution(given(*both, concrete=recorded), CONVOLUTION) is None, recorded
+    assert convolution_gradients(given((1, 5, 8), *both)) is None
 
 
 @pytest.mark.parametrize("wanted", ["[False, False, True]", "perhaps"])
