@@ -8,23 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import api_calls, copies, kernels, ranges
+from frames import api_calls, copies, kernels, os_calls, ranges, tuples
 from ops import op, python_calls
 
 from perfkit.analysis import steps
 from perfkit.analysis.checkpoints import CHECKPOINTS, SAVING, WRITING, detect
 from perfkit.errors import SchemaError
-from perfkit.tables import COPIES, KERNELS, OS_CALLS
 
 MS = 1_000_000
 MB = 1_000_000
 STEP, PAUSE, STEPS, AFTER = 12 * MS, 100 * MS, 12, (3, 7)
-
-
-def os_calls(*spans: dict[str, Any]) -> pd.DataFrame:
-    """OS_CALLS with one row per `op`, on the thread of the other tables."""
-    rows = [{"rank": 0, "process": 1, "thread": 1, **span} for span in spans]
-    return OS_CALLS.make(pd.DataFrame(rows, columns=OS_CALLS.column_names))
 
 
 def program(*, saved: int = 64 * MB, loss: int = 4) -> tuple[dict[str, pd.DataFrame], list[tuple[int, int]]]:
@@ -48,12 +41,12 @@ def program(*, saved: int = 64 * MB, loss: int = 4) -> tuple[dict[str, pd.DataFr
     return {**tables, "ranges": ranges(*spans)}, pauses
 
 
-def found(tables: dict[str, pd.DataFrame], **more: Any) -> pd.DataFrame:
+def found(tables: dict[str, pd.DataFrame], window: tuple[int, int] | None = None, **more: Any) -> pd.DataFrame:
     """The checkpoints of tables, with what else is given."""
     tables = {"python_calls": python_calls(), "os_calls": os_calls(), **tables, **more}
     known = steps.detect(tables["ranges"], tables["kernels"])
     plain = [tables.pop(name) for name in ("kernels", "copies", "api_calls")]
-    return detect(*plain, **tables, steps=known)
+    return CHECKPOINTS.check(detect(*plain, **tables, steps=known, window=window))
 
 
 def named(name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
@@ -64,35 +57,34 @@ def named(name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFra
 
 
 def test_pauses_inside_a_range_that_saves() -> None:
-    """Two pauses of 102 ms, 90 ms of each inside save_checkpoint, after steps 3 and 7, with 64 MB and the loss."""
-    tables, pauses = program()
-    rows = found(tables | {"ranges": named("save_checkpoint", pauses, tables)})
-    assert pauses == list(rows[["start_ns", "dur_ns"]].itertuples(index=False, name=None))
-    assert [[90 * MS, 0, 64 * MB + 4, step, "range", "save_checkpoint"] for step in AFTER] == rows[
-        ["named_ns", "written_ns", "bytes", "step", "witness", "name"]
-    ].to_numpy().tolist()
+    """Two pauses of 102 ms, 90 ms of each inside save_checkpoint, after steps 3 and 7, with 64 MB and the loss.
 
-
-def test_functions_on_the_stack_save_too() -> None:
-    """torch.save in a trace with stacks is as good as a range."""
+    torch.save in a trace with stacks is as good as a range. A pause that the window cuts is not known whole, and left
+    out.
+    """
     tables, pauses = program()
+    saving = tables | {"ranges": named("save_checkpoint", pauses, tables)}
+    columns = ["start_ns", "dur_ns", "named_ns", "written_ns", "bytes", "step", "witness", "name"]
+    expected = [
+        (*pause, 90 * MS, 0, 64 * MB + 4, step, "range", "save_checkpoint")
+        for pause, step in zip(pauses, AFTER, strict=True)
+    ]
+    assert expected == tuples(found(saving), *columns)
+    assert expected[:1] == tuples(found(saving, (pauses[0][0] - 5 * MS, pauses[1][0] + 50 * MS)), *columns)
     calls = [op("torch/serialization.py(944): save", start, start + dur) for start, dur in pauses]
     assert ["range", "range"] == found(tables, python_calls=python_calls(*calls))["witness"].tolist()
 
 
 def test_pauses_in_which_files_are_written() -> None:
-    """Without a name, calls that write for 60 of 102 ms say it; calls that wait or read do not."""
+    """Without a name, calls that write for 60 of 102 ms say it; calls that wait or read do not.
+
+    A thread that launches nothing may write while the GPU waits for something else.
+    """
     tables, pauses = program(saved=0)
-    for name, witness in (("write", ["file", "file"]), ("fsync", ["file", "file"]), ("poll", []), ("read", [])):
+    for name, times in (("write", 2), ("fsync", 2), ("poll", 0), ("read", 0)):
         calls = [op(name, start + i * 10 * MS, start + (i + 1) * 10 * MS) for start, _ in pauses for i in range(6)]
         rows = found(tables, os_calls=os_calls(*calls))
-        assert witness == rows["witness"].tolist()
-        assert [60 * MS] * len(witness) == rows["written_ns"].tolist()
-
-
-def test_files_written_by_a_thread_beside_are_none() -> None:
-    """A thread that launches nothing may write while the GPU waits for something else."""
-    tables, pauses = program(saved=0)
+        assert [("file", 60 * MS)] * times == tuples(rows, "witness", "written_ns")
     calls = os_calls(*(op("write", start, start + dur, thread=9) for start, dur in pauses))
     assert found(tables, os_calls=calls).empty
     without = tables | {"api_calls": api_calls()}
@@ -100,20 +92,15 @@ def test_files_written_by_a_thread_beside_are_none() -> None:
 
 
 def test_long_rare_pauses_after_large_copies_look_like_it() -> None:
-    """Nothing but 64 MB copied to the host, in pauses fifty times as long as others, in 2 of 12 steps."""
-    rows = found(program()[0])
-    assert [("copies", ""), ("copies", "")] == list(rows[["witness", "name"]].itertuples(index=False, name=None))
+    """Nothing but 64 MB copied to the host, in pauses fifty times as long as others, in 2 of 12 steps.
 
-
-@pytest.mark.parametrize("name", ["enumerate(DataLoader)#_MultiProcessingDataLoaderIter", "validation", "run eval"])
-def test_loading_and_evaluation_are_none(name: str) -> None:
-    """The loader that begins again, or results that are evaluated on the host, after much was copied."""
+    Not the loader that begins again, or results that are evaluated on the host. A pause after 1 MB is too little for a
+    state, and after 64 MB where each step copies 10 MB back it is usual.
+    """
     tables, pauses = program()
-    assert found(tables | {"ranges": named(name, pauses, tables)}).empty
-
-
-def test_little_or_usual_copies_are_none() -> None:
-    """A pause after 1 MB is too little for a state, and after 64 MB where each step copies 10 MB back it is usual."""
+    assert [("copies", "")] * 2 == tuples(found(tables), "witness", "name")
+    for name in ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter", "validation", "run eval"):
+        assert found(tables | {"ranges": named(name, pauses, tables)}).empty, name
     assert found(program(saved=MB)[0]).empty
     assert found(program(loss=10 * MB)[0]).empty
 
@@ -121,8 +108,7 @@ def test_little_or_usual_copies_are_none() -> None:
 def test_once_is_not_enough_to_look_like_it() -> None:
     """Up to the sixth step there is one pause: it may be anything, as long as nothing names it."""
     tables, pauses = program()
-    until = pauses[1][0]
-    early = {name: frame[frame["start_ns"] < until] for name, frame in tables.items()}
+    early = {name: frame[frame["start_ns"] < pauses[1][0]] for name, frame in tables.items()}
     assert found(early).empty
     assert 1 == len(found(early | {"ranges": named("save", pauses[:1], early)}))
 
@@ -150,45 +136,24 @@ def test_a_range_around_work_is_none() -> None:
     assert found(tables | {"ranges": again}).empty
 
 
-@pytest.mark.parametrize(
-    ("name", "saves"),
-    [
-        ("save_checkpoint", True),
-        ("Saving the model", True),
-        ("trainer.save_model", True),
-        ("[Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end", True),
-        ("torch/distributed/checkpoint/state_dict_saver.py(80): save", True),
-        ("write_ckpt", True),
-        ("checkpoint", True),
-        ("torch/distributed/checkpoint/state_dict_loader.py(60): load", False),
-        ("load_checkpoint", False),
-        ("aten::save_for_backward", False),
-        ("checkpointed_forward", False),
-        ("savefig", False),
-        ("step 3", False),
-    ],
-)
-def test_names_that_save(name: str, saves: bool) -> None:
-    """Frameworks and people have several names for it; loading and recomputation are others."""
-    assert saves == (SAVING.search(name) is not None)
+def test_names_that_save_and_write() -> None:
+    """Frameworks and people have several names for it; loading and recomputation are others.
 
-
-def test_functions_that_write() -> None:
-    """Functions as nsys lists them in real captures: opening, reading and waiting is not writing."""
+    Functions as nsys lists them in real captures: opening, reading and waiting is not writing.
+    """
+    saves = [
+        *("save_checkpoint", "Saving the model", "trainer.save_model", "write_ckpt", "checkpoint"),
+        "[Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end",
+        "torch/distributed/checkpoint/state_dict_saver.py(80): save",
+    ]
+    others = [
+        *("load_checkpoint", "aten::save_for_backward", "checkpointed_forward", "savefig", "step 3"),
+        "torch/distributed/checkpoint/state_dict_loader.py(60): load",
+    ]
+    assert saves == [name for name in [*saves, *others] if SAVING.search(name)]
     calls = "open64 fopen write fwrite fsync fflush fclose read fread poll munmap ioctl pwrite64 pthread_cond_wait"
     writing = ["write", "fwrite", "fsync", "fflush", "fclose", "pwrite64"]
     assert writing == [name for name in calls.split() if WRITING.match(name)]
-
-
-def test_a_window_has_no_edges() -> None:
-    """A pause that the window cuts is not known whole, and left out."""
-    tables, pauses = program()
-    tables["ranges"] = named("save_checkpoint", pauses, tables)
-    known = steps.detect(tables["ranges"], tables["kernels"])
-    more = {"ranges": tables["ranges"], "python_calls": python_calls(), "os_calls": os_calls(), "steps": known}
-    window = pauses[0][0] - 5 * MS, pauses[1][0] + 50 * MS
-    rows = detect(tables["kernels"], tables["copies"], tables["api_calls"], **more, window=window)
-    assert pauses[:1] == list(rows[["start_ns", "dur_ns"]].itertuples(index=False, name=None))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -243,16 +208,9 @@ def _counted(work: Any, saving: Any, writes: Any, moved: Any) -> list[list[Any]]
 
 
 def test_nothing_has_no_checkpoint() -> None:
-    """Empty tables, and a GPU that never pauses."""
+    """Empty tables, and a GPU that never pauses; kernels in the place of copies are refused."""
     tables, _ = program()
-    empty = {"copies": COPIES.empty(), "api_calls": api_calls(), "ranges": ranges()}
-    assert found({"kernels": KERNELS.empty(), **empty}).empty
-    one = kernels({"start_ns": 0, "dur_ns": 300 * MS})
-    assert CHECKPOINTS.check(found(tables | {"kernels": one})).empty
-
-
-def test_wrong_tables_are_refused() -> None:
-    """Kernels in the place of copies."""
-    tables, _ = program()
+    assert found({"kernels": kernels(), "copies": copies(), "api_calls": api_calls(), "ranges": ranges()}).empty
+    assert found(tables | {"kernels": kernels({"start_ns": 0, "dur_ns": 300 * MS})}).empty
     with pytest.raises(SchemaError):
         found(tables | {"copies": tables["kernels"]})

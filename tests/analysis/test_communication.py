@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import kernels
+from frames import kernels, tuples
 
 from perfkit.analysis.communication import bandwidth, imbalance, matched, overlap, plateau, stragglers, summary
 from perfkit.analysis.timeline import breakdown
@@ -33,23 +33,15 @@ def made(seed: int) -> pd.DataFrame:
 
 
 def test_overlap_of_the_toy_timeline() -> None:
-    """Communication [35,60) = 25 us, computation [10,40): 5 us of it beside computation, 0.2."""
+    """Communication [35,60) = 25 us, computation [10,40): 5 us of it beside computation, 0.2.
+
+    In [38,48) communication has 10 us and computation [38,40): 0.2 again. Two collectives at once hide nothing of each
+    other. Without communication the fraction is missing rather than 0, so in a window without work.
+    """
     assert overlap(TOY).to_numpy().tolist() == [[0, 0, 25_000, 5_000, 0.2]]
-
-
-def test_overlap_in_a_window() -> None:
-    """In [38,48) communication has 10 us and computation [38,40): 0.2 again, of 10 us."""
     assert overlap(TOY, window=(38_000, 48_000)).to_numpy().tolist() == [[0, 0, 10_000, 2_000, 0.2]]
-
-
-def test_communication_on_top_of_communication_is_not_hidden() -> None:
-    """Two collectives at once are one time of communication, and hide nothing of each other."""
     both = kernels(*({"start_ns": at, "dur_ns": 10, "stream": at, "family": "communication"} for at in (0, 5)))
     assert overlap(both).to_numpy().tolist() == [[0, 0, 15, 0, 0.0]]
-
-
-def test_a_device_without_communication() -> None:
-    """Nothing to hide: 0 ns, and the fraction is missing rather than 0; so in a window without work."""
     for found in (overlap(kernels({"start_ns": 0, "dur_ns": 10})), overlap(TOY, window=(80_000, 90_000))):
         assert found[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == [[0, 0]]
         assert found["overlap_frac"].isna().all()
@@ -57,21 +49,19 @@ def test_a_device_without_communication() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_overlap_against_marked_nanoseconds(seed: int) -> None:
-    """Both times are counts of nanoseconds marked by communication, and by computation too."""
+    """Both times are counts of nanoseconds marked by communication, and by computation too.
+
+    Communication less its overlap is the exposed communication of the breakdown.
+    """
     frame, expected = made(seed), []
     for gpu in (0, 1):
         cells = {True: np.zeros(220, bool), False: np.zeros(220, bool)}
         for row in frame[frame["gpu"] == gpu].itertuples():
             cells[row.family == "communication"][row.start_ns : row.start_ns + row.dur_ns] = True
         expected.append([cells[True].sum(), (cells[True] & cells[False]).sum()])
-    assert overlap(frame)[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == np.array(expected).tolist()
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_what_is_not_hidden_is_exposed(seed: int) -> None:
-    """Communication less its overlap is the exposed communication of the breakdown."""
-    found = overlap(made(seed))
-    exposed = breakdown(made(seed), COPIES.empty())["exposed_communication_ns"]
+    found = overlap(frame)
+    assert found[["communication_ns", "overlapped_ns"]].to_numpy().tolist() == np.array(expected).tolist()
+    exposed = breakdown(frame, COPIES.empty())["exposed_communication_ns"]
     assert (found["communication_ns"] - found["overlapped_ns"]).tolist() == exposed.tolist()
 
 
@@ -85,37 +75,34 @@ def collectives(*rows: dict[str, Any]) -> pd.DataFrame:
     return COLLECTIVES.make(pd.DataFrame([{**PLAIN, **row} for row in rows], columns=list(PLAIN)))
 
 
+def rates(*rows: dict[str, Any]) -> list[Any]:
+    """Algorithm and bus bandwidth of collectives, bytes per s."""
+    return bandwidth(collectives(*rows))[["algorithm_bytes_per_s", "bus_bytes_per_s"]].to_numpy().tolist()
+
+
 def test_bandwidths_of_the_definitions() -> None:
-    """8,589,934,592 B in 31,533 us on 8 ranks: 272.41 GB/s, x 2 x 7 / 8 = 476.72; not in steps of a thousand."""
-    found = bandwidth(collectives({"bytes": 8_589_934_592, "dur_ns": 31_533_000.0})).iloc[0]
-    assert (272.41, 476.72) == tuple(round(found[f"{k}_bytes_per_s"] / 1e9, 2) for k in ("algorithm", "bus"))
+    """8,589,934,592 B in 31,533 us on 8 ranks: 272.41 GB/s, x 2 x 7 / 8 = 476.72; not in steps of a thousand.
 
-
-FACTORS = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0, "send_recv": 1.0}
-FACTORS |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), 7 / 8)
-
-
-@pytest.mark.parametrize(("operation", "factor"), FACTORS.items())
-def test_bus_over_algorithm_bandwidth(operation: str, factor: float) -> None:
-    """The factors of nccl-tests, with 8 ranks."""
-    found = bandwidth(collectives({"operation": operation})).iloc[0]
-    assert factor == pytest.approx(found["bus_bytes_per_s"] / found["algorithm_bytes_per_s"], rel=1e-12)
+    Of each operation the bus bandwidth is the factor of nccl-tests, with 8 ranks.
+    """
+    (found,) = rates({"bytes": 8_589_934_592, "dur_ns": 31_533_000.0})
+    assert [272.41, 476.72] == [round(rate / 1e9, 2) for rate in found]
+    factors = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0, "send_recv": 1.0}
+    factors |= dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter"), 7 / 8)
+    for operation, factor in factors.items():
+        assert [[1e9, factor * 1e9]] == [pytest.approx(of, rel=1e-12) for of in rates({"operation": operation})]
 
 
 def test_bandwidths_that_are_not_known() -> None:
-    """No time or no ranks: NaN, never infinite; a barrier has no bus bandwidth; one rank sends nothing."""
+    """No time or no ranks: NaN, never infinite; a barrier has no bus bandwidth; one rank sends nothing.
+
+    A collective of which the trace does not say what it was has an algorithm bandwidth alone.
+    """
     rows = [{"dur_ns": 0.0}, {"dur_ns": None}, {"ranks": None}, {"ranks": 0}, {"operation": "barrier"}, {"ranks": 1}]
-    found = [bandwidth(collectives(row)).iloc[0] for row in rows]
-    assert [True, True, False, False, False, False] == [bool(np.isnan(row["algorithm_bytes_per_s"])) for row in found]
-    assert [True] * 5 + [False] == [bool(np.isnan(row["bus_bytes_per_s"])) for row in found]
-    assert 0 == found[-1]["bus_bytes_per_s"]
-
-
-def test_an_operation_that_is_missing() -> None:
-    """A collective of which the trace does not say what it was has an algorithm bandwidth alone."""
-    found = bandwidth(collectives({"operation": None}))
-    assert 1e9 == found["algorithm_bytes_per_s"].iloc[0]
-    assert found["bus_bytes_per_s"].isna().all()
+    found = [rates(row)[0] for row in [*rows, {"operation": None}]]
+    assert [[np.nan] * 2] * 2 + [[1e9, np.nan]] * 3 + [[1e9, 0], [1e9, np.nan]] == [
+        pytest.approx(of, nan_ok=True) for of in found
+    ]
 
 
 def test_summary_by_size() -> None:
@@ -171,21 +158,17 @@ def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
 def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
     """Five operations on 8 H100s, in place and not: both columns of the log, to its two decimals of GB/s.
 
-    The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference.
+    The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference. The
+    plateau of all-reduce is 482.2 GB/s at 16 GiB and flat, where the log's average over all sizes says 437.957.
     """
     measured = list(tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"))
     assert 5 == len({row["operation"] for row, _, _ in measured})
-    for row, algorithm, bus in measured:
-        found = bandwidth(collectives(row)).iloc[0]
-        assert algorithm == pytest.approx(found["algorithm_bytes_per_s"] / 1e9, rel=5e-5, abs=0.005)
-        assert bus == pytest.approx(found["bus_bytes_per_s"] / 1e9, rel=5e-5, abs=0.01)
-
-
-def test_the_real_plateau_is_not_the_average(profiles: Path) -> None:
-    """All-reduce on 8 H100s: 482.2 GB/s at 16 GiB and flat, where the log's average over all sizes says 437.957."""
-    measured = tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log")
+    found = rates(*(row | {"rank": i} for i, (row, _, _) in enumerate(measured)))  # the table is in order of ranks
+    for (_, algorithm, bus), (of_algorithm, of_bus) in zip(measured, found, strict=True):
+        assert algorithm == pytest.approx(of_algorithm / 1e9, rel=5e-5, abs=0.005)
+        assert bus == pytest.approx(of_bus / 1e9, rel=5e-5, abs=0.01)
     found = plateau(collectives(*(row for row, _, _ in measured))).set_index("operation").loc["all_reduce"]
-    assert (17_179_869_184, 2) == tuple(found[["largest_bytes", "count"]])
+    assert [17_179_869_184, 2] == found[["largest_bytes", "count"]].tolist()
     assert 482.2 == round(found["bus_bytes_per_s"] / 1e9, 1)
     assert 0.0019 == round(found["growth_frac"], 4)
 
@@ -211,24 +194,21 @@ THREE_RANKS = on_ranks(
 )
 
 
-def test_each_collective_on_each_rank() -> None:
-    """First starts at 10, 20 and 30: waits of 20, 10 and 0; second at 100, 105 and 125: 25, 20 and 0."""
-    found = matched(THREE_RANKS)
-    assert [0, 0, 0, 1, 1, 1] == found["collective"].tolist()
-    assert [0, 1, 2, 2, 1, 0] == found["rank"].tolist()
-    assert [20, 10, 0, 25, 20, 0] == found["wait_ns"].tolist()
-    assert found["together"].all()
-
-
 def test_who_keeps_the_others_waiting() -> None:
-    """Ranks 0 and 2 came last once each of two; rank 1 waited 10 + 20 of its 31 + 36 ns."""
+    """First starts at 10, 20 and 30: waits of 20, 10 and 0; second at 100, 105 and 125: 25, 20 and 0.
+
+    Ranks 0 and 2 came last once each of two; rank 1 waited 10 + 20 of its 31 + 36 ns.
+    """
+    found = matched(THREE_RANKS)
+    assert found["together"].all()
+    assert [(0, 0, 20), (0, 1, 10), (0, 2, 0), (1, 2, 25), (1, 1, 20), (1, 0, 0)] == tuples(
+        found, "collective", "rank", "wait_ns"
+    )
     found = stragglers(THREE_RANKS)
-    assert [0, 2, 1] == found["rank"].tolist()
-    assert [1, 1, 0] == found["last_count"].tolist()
-    assert [0.5, 0.5, 0.0] == found["last_frac"].tolist()
-    assert [20, 25, 30] == found["wait_ns"].tolist()
+    assert [(0, 1, 0.5, 20, 0, 0), (2, 1, 0.5, 25, 0, 0), (1, 0, 0.0, 30, 0, 0)] == tuples(
+        found, "rank", "last_count", "last_frac", "wait_ns", "apart_count", "unmatched_count"
+    )
     assert [20 / 55, 25 / 64, 30 / 67] == pytest.approx(found["wait_frac"].tolist(), rel=1e-12)
-    assert [[0, 0]] * 3 == found[["apart_count", "unmatched_count"]].to_numpy().tolist()
 
 
 def test_nobody_is_late_where_all_come_at_once() -> None:
@@ -255,20 +235,16 @@ def test_groups_operations_and_sizes_are_matched_apart() -> None:
 
 
 def test_what_only_some_recorded_is_left_over() -> None:
-    """Rank 1 stopped one earlier: the first two match, the third of rank 0 does not, and is counted."""
+    """Rank 1 stopped one earlier: the first two match, the third of rank 0 does not, and is counted.
+
+    Rank 2 has only collectives of its own: no figure of it is known, and it is there.
+    """
     rows = [(0, at, at + 10, {}) for at in (0, 100, 200)] + [(1, at, at + 10, {}) for at in (5, 105)]
-    found = stragglers(on_ranks(*rows, (0, 300, 310, {"group": "alone"}))).set_index("rank")
-    assert [2, 2] == found["count"].sort_index().tolist()
-    assert [2, 0] == found["unmatched_count"].sort_index().tolist()
-    assert [0, 2] == found["last_count"].sort_index().tolist()
-
-
-def test_a_rank_that_met_nobody() -> None:
-    """Rank 2 has only collectives of its own: no figure of it is known, and it is there."""
+    found = stragglers(on_ranks(*rows, (0, 300, 310, {"group": "alone"}))).sort_values("rank")
+    assert [(0, 2, 2, 0), (1, 2, 0, 2)] == tuples(found, "rank", "count", "unmatched_count", "last_count")
     whole = pd.concat([THREE_RANKS[THREE_RANKS["rank"] < 2], on_ranks((2, 5, 9, {"group": "7"}))], ignore_index=True)
-    found = stragglers(COLLECTIVES.make(whole))
-    alone = found.set_index("rank").loc[2]
-    assert (0, 0, 1) == tuple(alone[["count", "last_count", "unmatched_count"]])
+    alone = stragglers(COLLECTIVES.make(whole)).set_index("rank").loc[2]
+    assert [0, 0, 1] == alone[["count", "last_count", "unmatched_count"]].tolist()
     assert alone[["last_frac", "wait_frac"]].isna().all()
 
 
@@ -282,17 +258,15 @@ def test_groups_that_share_a_name_are_not_matched() -> None:
 
 
 def test_collectives_that_do_not_overlap_tell_nothing() -> None:
-    """Rank 0 was done at 20 when rank 1 came at 30: not together, kept out of the counts, and counted as apart."""
+    """Rank 0 was done at 20 when rank 1 came at 30: not together, kept out of the counts, and counted as apart.
+
+    With rank 1's clock a second ahead its collectives meet none of rank 0's.
+    """
     apart = on_ranks((0, 10, 20, {}), (1, 30, 40, {}), (0, 110, 140, {}), (1, 120, 140, {}))
     assert [False, False, True, True] == matched(apart)["together"].tolist()
-    found = stragglers(apart).set_index("rank")
-    assert {0: [1, 0, 10, 1], 1: [1, 1, 0, 1]} == {
-        rank: found.loc[rank, ["count", "last_count", "wait_ns", "apart_count"]].tolist() for rank in (0, 1)
-    }
-
-
-def test_clocks_that_are_not_aligned_are_refused() -> None:
-    """Rank 1's clock is a second ahead: its collectives meet none of rank 0's."""
+    found = stragglers(apart).sort_values("rank")
+    columns = ["rank", "count", "last_count", "wait_ns", "apart_count"]
+    assert [(0, 1, 0, 10, 1), (1, 1, 1, 0, 1)] == tuples(found, *columns)
     rows = [(rank, at + rank * 10**9, at + rank * 10**9 + 50, {}) for at in (0, 100) for rank in (0, 1)]
     with pytest.raises(PerfkitError, match=r"stragglers: in none of 2 collectives all ranks .* synchronised clocks\."):
         stragglers(on_ranks(*rows))
@@ -330,31 +304,28 @@ def test_against_one_collective_after_the_other(seed: int) -> None:
 
 
 def test_imbalance_of_a_figure() -> None:
-    """30, 10 and 20 of a mean of 20: the largest is 0.5 above it, on rank 0."""
-    frame = pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"})
-    found = imbalance(frame, value="busy_ns")
-    assert [3, 20.0, 30.0, 0, 0.5] == found.iloc[0].tolist()
-    assert ["ranks_count", "mean_busy_ns", "max_busy_ns", "max_rank", "imbalance_frac"] == found.columns.tolist()
+    """30, 10 and 20 of a mean of 20: the largest is 0.5 above it, on rank 0.
 
-
-def test_even_missing_and_absent_figures() -> None:
-    """Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row."""
+    Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row.
+    """
+    found = imbalance(pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"}), value="busy_ns")
+    expected = {"ranks_count": 3, "mean_busy_ns": 20.0, "max_busy_ns": 30.0, "max_rank": 0, "imbalance_frac": 0.5}
+    assert [expected] == found.to_dict("records")
+    assert list(expected) == found.columns.tolist()
     even = pd.DataFrame({"rank": [0, 1, 2], "share_frac": [0.2, 0.2, np.nan]})
-    assert (2, 0.0, 0) == tuple(
-        imbalance(even, value="share_frac")[["ranks_count", "imbalance_frac", "max_rank"]].iloc[0]
-    )
+    found, nothing = imbalance(even, value="share_frac"), imbalance(even[:0], value="share_frac")
+    assert [(2, 0.0, 0)] == tuples(found, "ranks_count", "imbalance_frac", "max_rank")
     assert imbalance(even.assign(share_frac=0.0), value="share_frac")["imbalance_frac"].isna().all()
-    nothing = imbalance(even[:0], value="share_frac")
-    assert 0 == len(nothing)
-    assert imbalance(even, value="share_frac").dtypes.tolist() == nothing.dtypes.tolist()
+    assert (0, found.dtypes.tolist()) == (len(nothing), nothing.dtypes.tolist())
 
 
 def test_figures_that_cannot_be_compared() -> None:
     """A column that is not there, a rank twice, a negative figure."""
     frame = pd.DataFrame({"rank": [0, 1], "gap_ns": [5, -1]})
-    with pytest.raises(ValueError, match=r"frame: it has no column 'busy_ns'\. Its columns are \['rank', 'gap_ns'\]"):
-        imbalance(frame, value="busy_ns")
-    with pytest.raises(ValueError, match=r"frame: rank 1 has several rows\. Give one\."):
-        imbalance(frame.assign(rank=1), value="gap_ns")
-    with pytest.raises(ValueError, match=r"value: 'gap_ns' is -1 on a rank\. Give a figure that is not negative\."):
-        imbalance(frame, value="gap_ns")
+    for given, value, why in (
+        (frame, "busy_ns", r"frame: it has no column 'busy_ns'\. Its columns are \['rank', 'gap_ns'\]"),
+        (frame.assign(rank=1), "gap_ns", r"frame: rank 1 has several rows\. Give one\."),
+        (frame, "gap_ns", r"value: 'gap_ns' is -1 on a rank\. Give a figure that is not negative\."),
+    ):
+        with pytest.raises(ValueError, match=why):
+            imbalance(given, value=value)
