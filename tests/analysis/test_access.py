@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from counted import counters, launches, stalls
+from frames import tuples
 
 import perfkit
 from perfkit.analysis.access import TARGET_VERDICTS, TARGETS, VERDICTS, checks, target_checks
@@ -18,8 +19,11 @@ from perfkit.tables import COUNTERS
 LOAD = "l1tex__t_{}_pipe_lsu_mem_global_op_ld.sum"
 CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
 WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
-SECTORS = "memory_l2_theoretical_sectors_global"
-USED = "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio"
+SECTORS, USED = (
+    "memory_l2_theoretical_sectors_global",
+    "smsp__sass_average_data_bytes_per_sector_mem_global_op_ld.ratio",
+)
+THREADS, HIT = "smsp__thread_inst_executed_per_inst_executed.ratio", "lts__t_sector_hit_rate.pct"
 
 
 def judged(**of_check: float) -> pd.DataFrame:
@@ -33,17 +37,16 @@ def loads(sectors: float, requests: float) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("sectors", "verdict"), [(4000, "met"), (8000, "unclear"), (16000, "unclear"), (32000, "missed"), (0, "met")]
-)
-def test_sectors_per_request_by_hand(sectors: int, verdict: str) -> None:
-    """1,000 requests: 4 sectors each are coalesced floats, 8 and 16 may be wider types, 32 are scattered."""
-    found = judged(**loads(sectors, 1000)).loc["load_sectors_per_request"]
-    assert (sectors / 1000, verdict, 4) == (found["value"], found["verdict"], found["target"])
-
-
-@pytest.mark.parametrize(
     ("check", "said", "value", "verdict"),
     [
+        # 1,000 requests: 4 sectors each are coalesced floats, 8 and 16 may be wider types, 32 are scattered.
+        ("load_sectors_per_request", loads(4000, 1000), 4.0, "met"),
+        ("load_sectors_per_request", loads(8000, 1000), 8.0, "unclear"),
+        ("load_sectors_per_request", loads(16000, 1000), 16.0, "unclear"),
+        ("load_sectors_per_request", loads(32000, 1000), 32.0, "missed"),
+        ("load_sectors_per_request", loads(0, 1000), 0.0, "met"),
+        ("load_sectors_per_request", loads(0, 0), np.nan, "unused"),
+        ("store_sectors_per_request", loads(4, 1), np.nan, "not measured"),
         ("bank_conflicts_frac", {CONFLICTS: 5, WAVEFRONTS: 100}, 0.05, "met"),
         ("bank_conflicts_frac", {CONFLICTS: 50, WAVEFRONTS: 100}, 0.5, "missed"),
         ("bank_conflicts_frac", {CONFLICTS: 0}, 0.0, "met"),
@@ -54,12 +57,12 @@ def test_sectors_per_request_by_hand(sectors: int, verdict: str) -> None:
         ("excess_sectors_frac", {SECTORS: 100, f"{SECTORS}_ideal": 100}, 0.0, "met"),
         ("sector_use_frac", {USED: 8}, 0.25, "missed"),
         ("sector_use_frac", {USED: 32}, 1.0, "met"),
-        ("load_sectors_per_request", loads(0, 0), np.nan, "unused"),
-        ("store_sectors_per_request", loads(4, 1), np.nan, "not measured"),
         ("l1_hit_frac", {"l1tex__t_sector_hit_rate.pct": 12.5}, 0.125, "no target"),
-        ("l2_hit_frac", {"lts__t_sector_hit_rate.pct": 50}, 0.5, "met"),
-        ("l2_hit_frac", {"lts__t_sector_hit_rate.pct": 49}, 0.49, "missed"),
-        ("l2_hit_frac", {"lts__t_sector_hit_rate.pct": 101}, 1.01, "contradictory"),
+        ("l2_hit_frac", {HIT: 50}, 0.5, "met"),
+        ("l2_hit_frac", {HIT: 49}, 0.49, "missed"),
+        ("l2_hit_frac", {HIT: 101}, 1.01, "contradictory"),
+        # 24 of 32 threads are the target; one thread per instruction is a warp of which 31 wait.
+        *(("active_lanes_frac", {THREADS: n}, n / 32, "met" if n >= 24 else "missed") for n in (32, 24, 23.9, 1)),
     ],
 )
 def test_verdicts_by_hand(check: str, said: dict[str, float], value: float, verdict: str) -> None:
@@ -67,6 +70,7 @@ def test_verdicts_by_hand(check: str, said: dict[str, float], value: float, verd
     found = judged(**said).loc[check]
     assert pytest.approx(value, nan_ok=True) == found["value"]
     assert verdict == found["verdict"]
+    assert check != "load_sectors_per_request" or 4 == found["target"]
 
 
 def test_what_is_not_measured_says_how() -> None:
@@ -87,17 +91,8 @@ def test_launches_are_judged_on_their_own() -> None:
     found = checks(table, counters(loads(4, 1)))
     assert 3 * 8 == len(found)
     measured = found[found["verdict"].ne("not measured")]
-    assert [(0, 0, "load_sectors_per_request")] == list(
-        measured[["rank", "launch", "check"]].itertuples(index=False, name=None)
-    )
+    assert [(0, 0, "load_sectors_per_request")] == tuples(measured, "rank", "launch", "check")
     pd.testing.assert_frame_equal(checks(table.iloc[:1], counters(loads(4, 1))), found.iloc[:8])
-
-
-@pytest.mark.parametrize(("threads", "verdict"), [(32, "met"), (24, "met"), (23.9, "missed"), (1, "missed")])
-def test_active_lanes_by_hand(threads: float, verdict: str) -> None:
-    """24 of 32 threads are the target; one thread per instruction is a warp of which 31 wait."""
-    found = judged(**{"smsp__thread_inst_executed_per_inst_executed.ratio": threads})
-    assert (threads / 32, verdict) == tuple(found.loc["active_lanes_frac", ["value", "verdict"]])
 
 
 @pytest.mark.parametrize("name", ["thedavidchu__speedy_scan__profile", "eschnett__IndexSpaces.jl__profile"])
@@ -106,8 +101,7 @@ def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
     vendor = pytest.importorskip("ncu_report")
     file = profiles / "ncu" / f"{name}.ncu-rep"
     every = [action for of in vendor.load_report(str(file)) for action in of]
-    metric = "smsp__thread_inst_executed_per_inst_executed.ratio"
-    raw = [action.metric_by_name(metric).as_double() / 32 for action in every]
+    raw = [action.metric_by_name(THREADS).as_double() / 32 for action in every]
     run = perfkit.load(file)
     found = checks(run.launches, run.counters)
     lanes = found[found["check"] == "active_lanes_frac"]
@@ -115,25 +109,9 @@ def test_active_lanes_of_a_real_report(name: str, profiles: Path) -> None:
     assert lanes["verdict"].tolist() == ["met" if value >= 0.75 else "missed" for value in raw]
 
 
-def test_sectors_per_request_equal_a_loop() -> None:
-    """On random counters the values are those of a plain loop."""
-    rng = np.random.default_rng(7)
-    sectors, requests = rng.integers(0, 999, 40), rng.integers(0, 9, 40)
-    said = counters(*(loads(float(s), float(r)) for s, r in zip(sectors, requests, strict=True)))
-    found = checks(launches(*({} for _ in sectors)), said)
-    values = found.loc[found["check"].eq("load_sectors_per_request"), "value"].tolist()
-    for sector, request, value in zip(sectors, requests, values, strict=True):
-        assert pytest.approx(sector / request if request else np.nan, nan_ok=True) == value
-
-
-HIT = "lts__t_sector_hit_rate.pct"
-
-
-def verdicts(
-    row: dict[str, Any], recorded: dict[str, float] | None = None, reasons: dict[str, float] | None = None
-) -> pd.DataFrame:
+def verdicts(row: dict[str, Any], *counted: dict[str, float], waits: dict[str, float] | None = None) -> pd.DataFrame:
     """The six checks of one launch, by name of the check."""
-    table = target_checks(launches(row), counters(recorded or {}), None if reasons is None else stalls(reasons))
+    table = target_checks(launches(row), counters(*counted), None if waits is None else stalls(waits))
     return table.set_index(table["check"].astype(str))
 
 
@@ -143,7 +121,7 @@ def test_worked_by_hand() -> None:
     """
     row = {"name": "ampere_sgemm_128x64_nn", "sm_frac": 0.62, "tensor_frac": 0.9, "dram_frac": 0.76}
     row |= {"memory_frac": 0.78, "achieved_occupancy_frac": 0.51}
-    found = verdicts(row, {HIT: 50}, {"long_scoreboard": 6, "wait": 3, "selected": 1})
+    found = verdicts(row, {HIT: 50}, waits={"long_scoreboard": 6, "wait": 3, "selected": 1})
     assert list(TARGETS) == found.index.tolist()
     assert list(TARGET_VERDICTS) == found["verdict"].cat.categories.tolist()
     assert ["missed", "met", "met", "missed", "met", "missed"] == found["verdict"].tolist()
@@ -152,21 +130,28 @@ def test_worked_by_hand() -> None:
     assert ["", "", "", "", "", "long_scoreboard"] == found["detail"].tolist()
 
 
-def test_nothing_measured() -> None:
-    """Without counters every check that applies says how to measure it."""
+def test_what_does_not_apply_or_was_not_measured() -> None:
+    """Without counters every check that applies says how to measure it.
+
+    An elementwise kernel is not asked for tensor cores; a GEMM that leaves them idle misses, with the value 0. Four
+    reasons of a quarter each: the first of them has 25 %, under 30.
+    """
     found = verdicts({"name": "sgemm"})
     assert {"not measured"} == set(found["verdict"])
     assert "record with `ncu --section WarpStateStats`" == found.loc["largest_stall", "detail"]
     assert found["value_frac"].isna().all()
-
-
-def test_tensor_cores_are_asked_of_matrix_products() -> None:
-    """An elementwise kernel is not asked; a GEMM that leaves them idle misses, with the value 0."""
-    other = verdicts({"name": "vectorized_elementwise_kernel", "tensor_frac": 0.0}).loc["tensor_use"]
-    assert ("not applicable", "its name does not say matrix product") == (other["verdict"], other["detail"])
-    assert ("missed", 0) == tuple(
-        verdicts({"name": "sgemm", "tensor_frac": 0}).loc["tensor_use"][["verdict", "value_frac"]]
-    )
+    columns = ["verdict", "value_frac", "detail"]
+    for row, waits, check, expected in (
+        (
+            {"name": "vectorized_elementwise_kernel", "tensor_frac": 0.0},
+            None,
+            "tensor_use",
+            ["not applicable", 0, "its name does not say matrix product"],
+        ),
+        ({"name": "sgemm", "tensor_frac": 0}, None, "tensor_use", ["missed", 0, ""]),
+        ({}, dict.fromkeys(("wait", "barrier", "drain", "sleeping"), 1), "largest_stall", ["met", 0.25, "barrier"]),
+    ):
+        assert expected == verdicts(row, waits=waits).loc[check, columns].tolist()
 
 
 @pytest.mark.parametrize(
@@ -179,32 +164,20 @@ def test_dram_is_asked_where_memory_limits(sm: float, memory: float, verdict: st
     assert (verdict, 0.5) == (found["verdict"], found["value_frac"])
 
 
-def test_a_small_stall_meets_its_target() -> None:
-    """Four reasons of a quarter each: the largest has 25 %, under 30."""
-    found = verdicts({}, reasons={"wait": 1, "barrier": 1, "drain": 1, "sleeping": 1}).loc["largest_stall"]
-    assert ("met", 0.25) == (found["verdict"], found["value_frac"])
-
-
 def test_verdicts_equal_a_comparison_row_by_row() -> None:
-    """On 200 made-up launches every check equals `value > target` of its launch."""
+    """On 200 made-up launches every check equals `value > target` of its launch, the last of which has no hit rate."""
     random = np.random.default_rng(5)
-    columns = ["sm_frac", "tensor_frac", "achieved_occupancy_frac"]
+    columns = {"sm_frac": "sm_throughput", "tensor_frac": "tensor_use", "achieved_occupancy_frac": "occupancy"}
     rows = [dict(zip(columns, random.random(3), strict=True)) | {"name": "sgemm"} for _ in range(200)]
-    hits = [float(value) for value in random.uniform(0, 100, 200)]
-    found = target_checks(launches(*rows), counters(*({HIT: hit} for hit in hits))).set_index(["launch", "check"])[
-        "verdict"
-    ]
-    for i, (row, hit) in enumerate(zip(rows, hits, strict=True)):
-        asked = {"sm_throughput": row["sm_frac"], "tensor_use": row["tensor_frac"], "l2_hit": hit / 100}
-        asked["occupancy"] = row["achieved_occupancy_frac"]
+    hits = random.uniform(0, 100, 199).tolist()
+    found = target_checks(launches(*rows), counters(*({HIT: hit} for hit in hits)))
+    verdict = found.set_index(["launch", "check"])["verdict"]
+    for i, row in enumerate(rows):
+        asked = {name: row[column] for column, name in columns.items()}
+        asked |= {"l2_hit": hits[i] / 100} if i < 199 else {}
         for name, value in asked.items():
-            assert ("met" if value > TARGETS[name] else "missed") == found[i, name]
-
-
-def test_each_launch_gets_its_own_counters() -> None:
-    """The second of two launches has a hit rate, the first has not."""
-    found = target_checks(launches({}, {}), counters({}, {HIT: 75}))
-    assert ["not measured", "met"] == found.loc[found["check"] == "l2_hit", "verdict"].tolist()
+            assert ("met" if value > TARGETS[name] else "missed") == verdict[i, name]
+    assert "not measured" == verdict[199, "l2_hit"]
 
 
 def test_impossible_values_are_reported() -> None:

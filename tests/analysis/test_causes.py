@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -43,20 +45,18 @@ OTHERS = (
 
 
 @pytest.mark.parametrize("fulfils", CALLS)
-def test_calls_are_told_by_name(fulfils: object) -> None:
+def test_calls_are_told_by_name(fulfils: Callable[[str], bool]) -> None:
     """Runtime, driver and HIP names belong, with suffixes too; queries and graph building belong nowhere."""
-    assert callable(fulfils)
     assert [n for n in CALLS[fulfils].split() if not fulfils(n)] == []
     assert [n for n in OTHERS.split() if fulfils(n)] == []
 
 
 def test_asynchronous_copies_do_not_synchronise() -> None:
-    """Async anywhere in the name of a copy means that the call does not wait."""
+    """Async anywhere in the name of a copy means that the call does not wait.
+
+    A million rows of two names cost two questions; a missing name fulfils nothing.
+    """
     assert not any(is_sync(n) for n in ("cudaMemcpyAsync", "cudaMemcpy2DAsync", "cuMemcpyDtoDAsync_v2", "cudaMemset"))
-
-
-def test_where_asks_once_per_category_and_denies_missing() -> None:
-    """A million rows of two names cost two questions; a missing name fulfils nothing."""
     asked: list[str] = []
     names = pd.Series(pd.Categorical.from_codes([0, 1, -1] * 4, pd.Index(["cudaFree", "x"])))
     fulfilled = where(names, lambda name: asked.append(name) or name == "cudaFree")
@@ -77,28 +77,29 @@ def row(correlation: int, process: int = 1, rank: int = 0, start_ns: int = 0) ->
 
 
 def test_operations_join_within_rank_and_process() -> None:
-    """Id 5 occurs in two processes and two ranks; each operation finds its own call, id 6 finds none."""
-    calls = api_calls(row(5), row(5, process=2), row(7, process=2), row(5, rank=1))
-    work = kernels(row(5), row(5, process=2), row(6), row(5, process=3), row(5, rank=1))
-    assert started_by(work, calls).tolist() == [0, 1, -1, -1, 3]
+    """Id 5 occurs in two processes and two ranks; each operation finds its own call, id 6 finds none.
 
-
-def test_operations_of_a_graph_share_their_call() -> None:
-    """Three nodes with one id all find the one launch."""
-    assert started_by(kernels(row(9), row(9), row(9)), api_calls(row(8), row(9))).tolist() == [1, 1, 1]
-
-
-def test_first_of_several_calls_counts() -> None:
-    """Two calls with one id: the earlier row is taken, though others stand between and out of order."""
-    calls = api_calls(row(4, start_ns=0), row(2, start_ns=1), row(4, start_ns=2), row(2, start_ns=3))
-    assert started_by(kernels(row(2), row(4)), calls).tolist() == [1, 0]
-
-
-def test_negative_ids_never_match() -> None:
-    """-1 means none, on both sides, and never reaches into a neighbouring process."""
-    calls = api_calls(row(-1), row(3), row(-1, process=2), row(-2, process=2))
-    work = kernels(row(-1), row(-1, process=2), row(-2, process=2), row(3))
-    assert started_by(work, calls).tolist() == [-1, -1, -1, 1]
+    Three nodes of a graph with one id all find the one launch. Of two calls with one id the earlier row is taken,
+    though others stand between and out of order. -1 means none, on both sides, and never reaches into a neighbouring
+    process.
+    """
+    for calls, work, expected in (
+        (
+            [row(5), row(5, process=2), row(7, process=2), row(5, rank=1)],
+            [row(5), row(5, process=2), row(6), row(5, process=3), row(5, rank=1)],
+            [0, 1, -1, -1, 3],
+        ),
+        ([row(8), row(9)], [row(9)] * 3, [1, 1, 1]),
+        ([row(of, start_ns=at) for at, of in enumerate((4, 2, 4, 2))], [row(2), row(4)], [1, 0]),
+        (
+            [row(-1), row(3), row(-1, process=2), row(-2, process=2)],
+            [row(-1), row(-1, process=2), row(-2, process=2), row(3)],
+            [-1, -1, -1, 1],
+        ),
+        ([], [row(1)], [-1]),
+        ([row(1)], [], []),
+    ):
+        assert expected == started_by(kernels(*work), api_calls(*calls)).tolist()
 
 
 @pytest.mark.parametrize("most", [10**6, 2**62 - 2])
@@ -120,37 +121,26 @@ def test_join_equals_a_dictionary(most: int) -> None:
     assert -1 in expected
 
 
-def test_nothing_joins_nothing() -> None:
-    """Without calls no operation has one; without operations there is nothing to say."""
-    assert started_by(kernels(row(1)), api_calls()).tolist() == [-1]
-    assert started_by(kernels(), api_calls(row(1))).tolist() == []
-
-
 def ints(*values: int) -> np.ndarray:
     """An int64 array."""
     return np.array(values, np.int64)
 
 
 def test_axis_lays_groups_end_to_end() -> None:
-    """Times 100..190 take 91 ns per group, so that group 1 begins at 91."""
+    """Times 100..190 take 91 ns per group, so that group 1 begins at 91; three groups of 2**62 ns exceed int64."""
     axis = Axis.over(2, ints(100, 150), ints(190), ints())
     assert axis.at(ints(0, 0, 1), ints(100, 190, 100)).tolist() == [0, 90, 91]
-
-
-def test_axis_that_does_not_fit_raises() -> None:
-    """Three groups of 2**62 ns exceed int64."""
     with pytest.raises(PerfkitError, match="3 threads or devices of 4611686018427387905 ns each do not fit"):
         Axis.over(3, ints(0, 2**62))
 
 
 def test_placed_rows_are_in_order_with_the_longest_first() -> None:
-    """Of rows that start together the longer comes first; empty rows are left out; rows keep their number."""
+    """Of rows that start together the longer comes first; empty rows are left out; rows keep their number.
+
+    Members of runs of 2, 0 and 1 rows from 4, 9 and 0.
+    """
     got = placed(ints(5, 5, 7, 20), ints(7, 14, 7, 23))
     assert [a.tolist() for a in got] == [[5, 5, 20], [14, 7, 23], [1, 0, 3]]
-
-
-def test_members_of_runs() -> None:
-    """Runs of 2, 0 and 1 rows from 4, 9 and 0."""
     assert [a.tolist() for a in members(ints(4, 9, 0), ints(2, 0, 1))] == [[0, 0, 2], [4, 5, 0]]
 
 
@@ -176,26 +166,22 @@ def test_longest_takes_the_earliest_of_equals_and_the_outer_of_nested() -> None:
 
 
 def test_innermost_needs_half() -> None:
-    """Exactly half of [0, 20) is enough, one ns less is not; a range that is over by then may count too."""
-    assert innermost(Placed(ints(0), ints(10), ints(4)), ints(0, 0), ints(20, 21)).tolist() == [4, -1]
-    assert innermost(Placed(ints(10), ints(20), ints(4)), ints(0, 0), ints(20, 21)).tolist() == [4, -1]
+    """Exactly half of [0, 20) is enough, one ns less is not; a range that is over by then may count too.
 
-
-def test_innermost_climbs_past_siblings() -> None:
-    """Waits inside a parent of many short children are the parent's, and nobody's beyond it."""
+    Waits inside a parent of many short children are the parent's, and nobody's beyond it. Five thousand ranges that all
+    end with the capture nest five thousand deep: the last opened is the innermost.
+    """
+    for start, end in ((0, 10), (10, 20)):
+        assert innermost(Placed(ints(start), ints(end), ints(4)), ints(0, 0), ints(20, 21)).tolist() == [4, -1]
     start = ints(0, *range(0, 1000, 10))
     ranges = Placed(start, np.append(1000, start[1:] + 4), np.arange(101))
     assert innermost(ranges, ints(100, 101, 990), ints(300, 104, 1400)).tolist() == [0, 11, -1]
-
-
-def test_innermost_of_never_closed_ranges_is_the_last_opened() -> None:
-    """Five thousand ranges that all end with the capture nest five thousand deep."""
     ranges = Placed(np.arange(5_000), np.full(5_000, 10_000), np.arange(5_000))
     assert innermost(ranges, ints(0, 6_000), ints(100, 9_000)).tolist() == [50, 4_999]
 
 
-def test_no_intervals_answer_nothing() -> None:
+@pytest.mark.parametrize("of", [longest, innermost])
+def test_no_intervals_answer_nothing(of: Callable[..., np.ndarray]) -> None:
     """Without intervals every wait is without an answer, and without waits there is none."""
     none = Placed(ints(), ints(), ints())
-    assert longest(none, ints(0), ints(5)).tolist() == innermost(none, ints(0), ints(5)).tolist() == [-1]
-    assert longest(none, ints(), ints()).tolist() == innermost(none, ints(), ints()).tolist() == []
+    assert [[-1], []] == [of(none, ints(0), ints(5)).tolist(), of(none, ints(), ints()).tolist()]

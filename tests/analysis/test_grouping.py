@@ -13,24 +13,17 @@ from perfkit.analysis.grouping import SpeedupBounds, counted, grouped, in_unit, 
 
 
 def test_worked_by_hand() -> None:
-    """1, 2, 4, 7: total 14, mean 3.5, median (2 + 4) / 2 = 3, deviations squared 6.25 + 2.25 + 0.25 + 12.25 = 21."""
-    row = grouped(np.array([7, 1, 4, 2]), np.array([0, 0, 0, 0]), 1).iloc[0]
+    """1, 2, 4, 7: total 14, mean 3.5, median (2 + 4) / 2 = 3, deviations squared 6.25 + 2.25 + 0.25 + 12.25 = 21.
+
+    One value: its own mean, median, min and max; the standard deviation is NaN, not 0. A group without values has count
+    and total 0 and NaN elsewhere; its neighbours are untouched.
+    """
+    found = grouped(np.array([7, 5, 1, 4, 2]), np.array([0, 2, 0, 0, 0]), 4)
     expected = {"count": 4, "total": 14, "mean": 3.5, "median": 3.0, "min": 1.0, "max": 7.0, "std": 7**0.5}
-    assert expected == pytest.approx(row.to_dict(), rel=1e-15)
-
-
-def test_single_value_has_no_deviation() -> None:
-    """One value: its own mean, median, min and max; the standard deviation is NaN, not 0."""
-    row = grouped(np.array([5]), np.array([0]), 1).iloc[0]
-    assert row[["total", "mean", "median", "min", "max"]].tolist() == [5.0] * 5
-    assert np.isnan(row["std"])
-
-
-def test_empty_group() -> None:
-    """A group without values has count and total 0 and NaN elsewhere; its neighbours are untouched."""
-    found = grouped(np.array([3, 9]), np.array([0, 2]), 4)
-    assert found["count"].tolist() == [1, 0, 1, 0]
-    assert found["total"].tolist() == [3, 0, 9, 0]
+    assert expected == pytest.approx(found.loc[0].to_dict(), rel=1e-15)
+    assert [1, *[5.0] * 5] == found.loc[2, ["count", "total", "mean", "median", "min", "max"]].tolist()
+    assert np.isnan(found.loc[2, "std"])
+    assert [[0, 0]] * 2 == found.loc[[1, 3], ["count", "total"]].to_numpy().tolist()
     assert found.loc[[1, 3], ["mean", "median", "min", "max", "std"]].isna().all(axis=None)
 
 
@@ -61,18 +54,14 @@ def test_agrees_with_the_standard_library(dtype: str, low: int) -> None:
 
 
 def test_totals_of_integers_are_exact() -> None:
-    """2**53 + 1, which no float64 holds, and 2**53 add to 2**54 + 1."""
-    assert grouped(np.array([2**53 + 1, 2**53]), np.array([0, 0]), 1)["total"].tolist() == [2**54 + 1]
+    """2**53 + 1, which no float64 holds, and 2**53 add to 2**54 + 1.
 
-
-def test_deviation_of_large_values_keeps_its_digits() -> None:
-    """1e15 + (0, 1, 2) has mean 1e15 + 1 and standard deviation 1: squares of the values would drown it."""
-    values = 10**15 + np.array([0, 1, 2])
-    assert grouped(values, np.zeros(3, np.int64), 1)["std"].tolist() == [1.0]
-
-
-def test_values_too_wide_to_pack() -> None:
-    """Values that span nearly all of int64 are sorted all the same."""
+    1e15 + (0, 1, 2) has standard deviation 1: squares of the values would drown it. Values that span nearly all of
+    int64 are sorted all the same.
+    """
+    zeros = np.zeros(3, np.int64)
+    assert grouped(np.array([2**53 + 1, 2**53]), zeros[:2], 1)["total"].tolist() == [2**54 + 1]
+    assert grouped(10**15 + np.array([0, 1, 2]), zeros, 1)["std"].tolist() == [1.0]
     wide = np.array([2**62, -(2**61), 5])
     assert grouped(wide, np.array([1, 1, 0]), 2)["min"].tolist() == [5.0, -float(2**61)]
 
@@ -95,34 +84,22 @@ def test_wrong_arguments(values: list[float], group: list[int], groups: int, mes
 def test_unit_is_the_suffix() -> None:
     """Statistics of integers get the unit as suffix; total, min and max stay integers."""
     found = in_unit(grouped(np.array([4, 1]), np.array([0, 0]), 1), "bytes")
-    assert {c: "float64" if c[:4] in ("mean", "medi", "std_") else "int64" for c in found} == {
-        c: str(t) for c, t in found.dtypes.items()
-    }
-    assert found.columns.tolist() == [
-        "count",
-        *(f"{c}_bytes" for c in ("total", "mean", "median", "min", "max", "std")),
-    ]
+    whole, real = "int64", "float64"
+    expected = {"count": whole, "total": whole, "mean": real, "median": real, "min": whole, "max": whole, "std": real}
+    suffixed = [(name if name == "count" else f"{name}_bytes", kind) for name, kind in expected.items()]
+    assert suffixed == list(found.dtypes.astype(str).items())
 
 
 def test_keys_are_numbered_in_order_of_appearance() -> None:
-    """Category, integer and missing values are told apart; the combinations keep their types."""
-    frame = pd.DataFrame(
-        {
-            "name": pd.Categorical(["b", None, "b", "a", None], categories=["a", "b", "unused"]),
-            "blocks": pd.array([1, 1, pd.NA, 1, 1], dtype="Int64"),
-        }
-    )
+    """Category, integer and missing values are told apart; the combinations keep their types; no rows have none."""
+    names = pd.Categorical(["b", None, "b", "a", None], categories=["a", "b", "unused"])
+    frame = pd.DataFrame({"name": names, "blocks": pd.array([1, 1, pd.NA, 1, 1], dtype="Int64")})
     combinations, group = numbered(frame, ["name", "blocks"])
     assert group.tolist() == [0, 1, 2, 3, 1]
     assert combinations.dtypes.to_dict() == frame.dtypes.to_dict()
     assert combinations["name"].astype(object).where(combinations["name"].notna(), "-").tolist() == ["b", "-", "b", "a"]
     assert combinations["blocks"].fillna(-1).tolist() == [1, 1, -1, 1]
-
-
-def test_keys_of_an_empty_frame() -> None:
-    """No rows have no combinations."""
-    combinations, group = numbered(pd.DataFrame({"name": pd.Categorical([])}), ["name"])
-    assert (len(combinations), len(group)) == (0, 0)
+    assert [0, 0] == [len(of) for of in numbered(frame[["name"]][:0], ["name"])]
 
 
 def test_numbers_agree_with_groupby() -> None:
@@ -157,29 +134,17 @@ def test_counts_without_sorting_are_those_with() -> None:
         counted(np.array([1, 2]), np.array([0, 1]), 1)
 
 
-def test_one_measure_is_amdahls_law() -> None:
-    """60 % of 78.4 % removed: 1 / (1 - 0.4704) = 1.8882, and nothing overlaps, so the range is a point."""
-    assert speedup_bounds([0.784], [0.6]) == pytest.approx(SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6)))
+def test_bounds_of_a_speedup_by_hand() -> None:
+    """60 % of 78.4 % removed: 1 / (1 - 0.4704) = 1.8882, and nothing overlaps, so the range is a point.
 
-
-def test_the_source_summary_is_far_above_its_bounds() -> None:
-    """Transfers 78.4 % and launches 91.3 % of one timeline: 1.29x to 3.19x where the summary multiplied to 351.5x.
-
-    Least overlap 0.697, exclusive 0.087 and 0.216: 1 / (1 - 0.0522 - 0.1728) and 1 / max(0.3136, 0.1826).
+    Transfers 78.4 % and launches 91.3 % of one timeline: 1.29x to 3.19x where the source's summary multiplied to
+    351.5x. Least overlap 0.697, exclusive 0.087 and 0.216: 1 / (1 - 0.0522 - 0.1728) and 1 / max(0.3136, 0.1826).
+    Without measures the program is as fast as it was; the greatest gain is infinite, not a division by zero.
     """
-    assert speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216]) == pytest.approx(
-        (1.2903, 3.1888), rel=1e-4
-    )
-
-
-def test_nothing_to_remove_gains_nothing() -> None:
-    """Without measures the program is as fast as it was."""
-    assert speedup_bounds([], []) == (1.0, 1.0)
-
-
-def test_everything_removed_leaves_no_time() -> None:
-    """The greatest gain is infinite, not a division by zero."""
-    assert speedup_bounds([1.0], [1.0]) == (np.inf, np.inf)
+    assert speedup_bounds([0.784], [0.6]) == pytest.approx(SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6)))
+    found = speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])
+    assert found == pytest.approx((1.2903, 3.1888), rel=1e-4)
+    assert [(1.0, 1.0), (np.inf, np.inf)] == [speedup_bounds([], []), speedup_bounds([1.0], [1.0])]
 
 
 def test_every_timeline_lies_between_the_bounds() -> None:
