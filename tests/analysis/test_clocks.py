@@ -7,6 +7,7 @@ perfkit's analysis: it has hosts, steps, links, and ranks that meet.
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
-from frames import kernels
+from frames import kernels, tuples
 
 import perfkit
 from perfkit.analysis import clocks, communication
@@ -32,6 +33,13 @@ class Recorded(NamedTuple):
     kernels: pd.DataFrame
     ahead_ns: list[float]
     drift: list[float]
+
+
+def all_reduces(frame: pd.DataFrame, **more: Any) -> pd.DataFrame:
+    """COLLECTIVES of a trace from rank, start_ns, dur_ns and what else."""
+    columns = {"gpu": 0, "operation": "all_reduce", "bytes": 1 << 26, "group": "world", "source": "trace", **more}
+    unknown = dict.fromkeys(("dtype", "algorithm", "protocol", "placement"))
+    return COLLECTIVES.make(frame.assign(**{k: v for k, v in columns.items() if k not in frame}, **unknown))
 
 
 def recorded(
@@ -63,21 +71,15 @@ def recorded(
 
     ran = [(rank, begin, end, "gemm") for rank, begin, end, _ in works]
     ran += [(rank, begin, end, "communication") for rank, begin, end in meets]
+    names = {"communication": "ncclDevKernel_AllReduce_Sum_f32_RING_LL", "gemm": "gemm"}
     rows = [
-        {
-            "rank": rank,
-            "start_ns": written(rank, begin),
-            "dur_ns": written(rank, end) - written(rank, begin),
-            "family": family,
-            "name": "ncclDevKernel_AllReduce_Sum_f32_RING_LL" if family == "communication" else "gemm",
-        }
+        {"rank": rank, "start_ns": start, "dur_ns": written(rank, end) - start, "family": family, "name": names[family]}
         for rank, begin, end, family in ran
+        for start in [written(rank, begin)]
     ]
     frame = kernels(*rows)
     meeting = frame[frame["family"] == "communication"][["rank", "gpu", "start_ns", "dur_ns"]]
-    columns = {"operation": "all_reduce", "bytes": 1 << 26, "ranks": count, "group": "world", "source": "trace"}
-    unknown = dict.fromkeys(("dtype", "algorithm", "protocol", "placement"))
-    return Recorded(COLLECTIVES.make(meeting.assign(**columns, **unknown)), frame, ahead, drift)
+    return Recorded(all_reduces(meeting, ranks=count), frame, ahead, drift)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -98,11 +100,9 @@ def test_causes_are_told_apart(seed: int) -> None:
     """A slow link, a rank with more work and a late host, with clocks apart by milliseconds: 20 of 20."""
     cause = CAUSES[seed % 3]
     made = recorded(100 + seed, cause=cause)
-    found = clocks.offsets(made.collectives)
-    (row,) = clocks.losses(made.collectives, made.kernels, found, gpus_per_node=PER_NODE).to_dict("records")
-    assert (cause, "across nodes", 2 * PER_NODE, 60) == tuple(
-        row[n] for n in ("verdict", "span", "ranks_count", "count")
-    )
+    found = clocks.losses(made.collectives, made.kernels, clocks.offsets(made.collectives), gpus_per_node=PER_NODE)
+    columns = ["verdict", "span", "ranks_count", "count"]
+    assert [(cause, "across nodes", 2 * PER_NODE, 60)] == tuples(found, *columns)
 
 
 def test_without_the_clocks_nobody_was_together() -> None:
@@ -111,63 +111,50 @@ def test_without_the_clocks_nobody_was_together() -> None:
     with pytest.raises(perfkit.errors.PerfkitError, match="synchronised clocks"):
         communication.stragglers(made.collectives)
     late = communication.stragglers(clocks.aligned(made.collectives, clocks.offsets(made.collectives)))
-    assert 1.0 == late["last_frac"].iloc[0]
-    assert 60 == late["count"].iloc[0]
+    assert [1.0, 60] == late.loc[0, ["last_frac", "count"]].tolist()
 
 
 def test_equal_clocks_are_left_alone() -> None:
     """Below the error nothing moves, though the median difference of the ends is never exactly 0."""
     made = recorded(3, most_ns=0.0)
-    made = made._replace(collectives=recorded_without_drift(made))
-    found = clocks.offsets(made.collectives)
-    assert not found["moved"].any()
-    assert found["offset_ns"].iloc[1:].ne(0).any()
-    pd.testing.assert_frame_equal(clocks.aligned(made.collectives, found), made.collectives)
-
-
-def recorded_without_drift(made: Recorded) -> pd.DataFrame:
-    """The collectives as true clocks would have written them."""
     drift = np.array(made.drift)[made.collectives["rank"]]
     start = made.collectives["start_ns"].astype("int64")
-    return made.collectives.assign(start_ns=(start / (1 + drift)).round().astype("Int64"))
+    true = made.collectives.assign(start_ns=(start / (1 + drift)).round().astype("Int64"))
+    found = clocks.offsets(true)
+    assert not found["moved"].any()
+    assert found["offset_ns"].iloc[1:].ne(0).any()
+    pd.testing.assert_frame_equal(clocks.aligned(true, found), true)
 
 
 def test_groups_are_chained() -> None:
     """Ranks 0 and 1 share a group, 1 and 2 another: rank 2 is compared over rank 1, with both errors."""
-    rows = []
-    random = np.random.default_rng(0)
-    ahead = {0: 0, 1: 3_000_000, 2: -2_000_000}
+    rows, random, ahead = [], np.random.default_rng(0), (0, 3_000_000, -2_000_000)
     for step in range(50):
         for group, ranks in (("a", (0, 1)), ("b", (1, 2))):
-            leave = (2 * step + (group == "b")) * 1_000_000
+            leave = (2 * step + (group == "b")) * 1_000_000 - 500_000
             rows += [(rank, leave + ahead[rank] + int(random.integers(0, 4_000)), group) for rank in ranks]
-    frame = pd.DataFrame(rows, columns=["rank", "end", "group"])
-    columns = {"gpu": 0, "operation": "all_reduce", "bytes": 8, "ranks": 2, "dur_ns": 5e5, "source": "trace"}
-    frame = frame.assign(**columns, **dict.fromkeys(("dtype", "algorithm", "protocol", "placement")))
-    frame = frame.assign(start_ns=frame["end"] - 500_000).drop(columns="end")
-    found = clocks.offsets(COLLECTIVES.make(frame)).set_index("rank")
+    frame = pd.DataFrame(rows, columns=["rank", "start_ns", "group"])
+    found = clocks.offsets(all_reduces(frame, bytes=8, ranks=2, dur_ns=5e5)).set_index("rank")
     assert found["offset_ns"].tolist() == pytest.approx([0, 3e6, -2e6], abs=4_000)
     assert found["error_ns"][2] > found["error_ns"][1] > 0
 
 
-def test_recordings_that_end_earlier_are_matched() -> None:
-    """Rank 5 lacks the last three collectives: the others fit to no others, so its clock is known all the same."""
+def test_recordings_that_end_earlier_are_matched_and_later_ones_refused() -> None:
+    """Rank 5 lacks the last three collectives: the others fit to no others, so its clock is known all the same.
+
+    Rank 3 lacks the first collectives: which are the same is not known, and nothing of it moves.
+    """
     made = recorded(5)
     late = made.collectives.groupby("rank")["start_ns"].rank(ascending=False)
     shorter = made.collectives[~(made.collectives["rank"].eq(5) & late.le(3))]
     found = clocks.offsets(COLLECTIVES.make(shorter)).set_index("rank")
     assert 57 == found.loc[5, "count"]
     assert found["offset_ns"].to_numpy() == pytest.approx(made.ahead_ns, abs=20_000)
-
-
-def test_recordings_that_begin_later_are_refused() -> None:
-    """One rank lacks the first collectives: which are the same is not known, and nothing of it moves."""
-    made = recorded(5)
     shorter = made.collectives[~((made.collectives["rank"] == 3) & (made.collectives["start_ns"].rank() < 40))]
     found = clocks.offsets(COLLECTIVES.make(shorter))
-    (late,) = found[found["rank"] == 3].to_dict("records")
-    assert not late["moved"]
-    assert late["verdict"].startswith("not known: the ends fit as well to collectives before or after")
+    ((moved, verdict),) = tuples(found[found["rank"] == 3], "moved", "verdict")
+    assert not moved
+    assert verdict.startswith("not known: the ends fit as well to collectives before or after")
     assert not set(clocks.losses(shorter, made.kernels, found)["verdict"]) - {"inconclusive"}
 
 
@@ -230,9 +217,6 @@ def _raw(file: Path) -> list[tuple[tuple[str, int], int, int]]:
     text = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     events: list[dict[str, Any]] = json.loads(text)["traceEvents"]
     rows = [e for e in events if e.get("cat", "").lower() == "kernel" and "nccl" in e["name"]]
-    seen: dict[str, int] = defaultdict(int)
-    found = []
-    for event in sorted(rows, key=lambda event: event["ts"]):
-        found.append(((event["name"], seen[event["name"]]), event["ts"], event["ts"] + event["dur"]))
-        seen[event["name"]] += 1
-    return found
+    seen: dict[str, Any] = defaultdict(itertools.count)
+    rows.sort(key=lambda event: event["ts"])
+    return [((e["name"], next(seen[e["name"]])), e["ts"], e["ts"] + e["dur"]) for e in rows]

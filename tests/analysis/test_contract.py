@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -123,6 +124,12 @@ def arguments(of: Callable[..., pd.DataFrame], *, empty: bool = False) -> dict[s
     return {name: TABLES[name][0].empty() if empty else TABLES[name][1] for name in names} | MORE.get(of, {})
 
 
+@functools.cache
+def answer(of: Callable[..., pd.DataFrame]) -> pd.DataFrame:
+    """What a function says of the tables."""
+    return of(**arguments(of))
+
+
 def types(frame: pd.DataFrame) -> dict[str, str]:
     """The type of each column."""
     return frame.dtypes.astype(str).to_dict()
@@ -136,41 +143,34 @@ def moved(given: Any, by: int) -> Any:
 
 @every_function
 def test_empty_tables_give_no_row_of_the_same_types(of: Callable[..., pd.DataFrame]) -> None:
-    """No rows where nothing was recorded; with one table empty the rows that are left have the same types too."""
-    full, none = of(**arguments(of)), arguments(of, empty=True)
+    """No rows where nothing was recorded; with one table empty the rows that are left have the same types too.
+
+    Each table argument in turn may not be another table, empty as it may be.
+    """
+    full, none = answer(of), arguments(of, empty=True)
     assert len(full) > 0
-    windows: list[dict[str, Any]] = [{}, {"window": (0, 5)}] if of in WITH_WINDOW else [{}]
-    for window in windows:
-        assert (0, types(full)) == (len(answer := of(**none, **window)), types(answer))
+    for window in [{}, {"window": (0, 5)}] if of in WITH_WINDOW else [{}]:
+        assert (0, types(full)) == (len(found := of(**none, **window)), types(found))
     for name in arguments(of).keys() & TABLES.keys():
         assert types(full) == types(of(**arguments(of) | {name: none[name]}))
-
-
-@every_function
-def test_other_tables_are_refused_by_name(of: Callable[..., pd.DataFrame]) -> None:
-    """Each table argument in turn is another table, empty as it may be."""
-    for name in arguments(of).keys() & TABLES.keys():
         other = COPIES if name != "copies" else KERNELS
         with pytest.raises(SchemaError, match=f"table '{TABLES[name][0].name}' does not match"):
             of(**arguments(of) | {name: other.empty()})
 
 
 @every_function
-def test_arguments_stay_as_they_are(of: Callable[..., pd.DataFrame]) -> None:
-    """No function changes a table that it is given, with a window or without."""
-    before = {name: frame.copy(deep=True) for name, (_, frame) in TABLES.items()}
-    of(**arguments(of))
-    if of in WITH_WINDOW:
-        of(**arguments(of), window=(15, 50))
-    for name, frame in before.items():
-        pd.testing.assert_frame_equal(frame, TABLES[name][1])
-
-
-@every_function
 def test_a_later_start_of_the_capture_moves_times_only(of: Callable[..., pd.DataFrame]) -> None:
-    """An hour later all times are an hour later, and everything else is as it was."""
-    plain, later = of(**arguments(of)), of(**{name: moved(given, HOUR) for name, given in arguments(of).items()})
-    pd.testing.assert_frame_equal(plain, moved(later, -HOUR))
+    """An hour later all times are an hour later, and everything else is as it was.
+
+    No function changes a table that it is given, with a window or without.
+    """
+    later = {name: moved(given, HOUR) for name, given in arguments(of).items()}
+    before = {name: given.copy(deep=True) for name, given in later.items() if name in TABLES}
+    pd.testing.assert_frame_equal(answer(of), moved(of(**later), -HOUR))
+    if of in WITH_WINDOW:
+        of(**later, window=(HOUR + 15, HOUR + 50))
+    for name, frame in before.items():
+        pd.testing.assert_frame_equal(frame, later[name])
 
 
 @pytest.mark.parametrize("of", WITH_WINDOW)
