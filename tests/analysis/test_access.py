@@ -131,11 +131,9 @@ def test_worked_by_hand() -> None:
 
 
 def test_what_does_not_apply_or_was_not_measured() -> None:
-    """Without counters every check that applies says how to measure it.
-
-    An elementwise kernel is not asked for tensor cores; a GEMM that leaves them idle misses, with the value 0. Four
-    reasons of a quarter each: the first of them has 25 %, under 30.
-    """
+    """Without counters every check that applies says how to measure it."""
+    # An elementwise kernel is not asked for tensor cores; a GEMM that leaves them idle misses, with the value 0. Four
+    # reasons of a quarter each: the first of them has 25 %, under 30.
     found = verdicts({"name": "sgemm"})
     assert {"not measured"} == set(found["verdict"])
     assert "record with `ncu --section WarpStateStats`" == found.loc["largest_stall", "detail"]

@@ -44,11 +44,9 @@ FIGURES = {
 
 
 def test_summary_by_hand() -> None:
-    """Kernels 1 + 1 ms in 100 + 100 launches: 10 us in the mean; a copy of 1 ms is 1/3 of kernels and copies.
-
-    Without a metric its figure is NaN, and so are those made of it. Only the main thread copies: the other one has a
-    copy time of 0, not an unknown one. Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
-    """
+    """Kernels 1 + 1 ms in 100 + 100 launches: 10 us in the mean; a copy of 1 ms is 1/3 of kernels and copies."""
+    # Without a metric its figure is NaN, and so are those made of it. Only the main thread copies: the other one has a
+    # copy time of 0, not an unknown one. Rank 1 recorded only CPU time: it has no kernel time although rank 0 has one.
     (row,) = paths.gpu_summary(TREE, METRICS).to_dict("records")
     known = {"kernel_ns": 2e6, "copy_ns": 1e6, "operation_ns": 3e6, "launch_count": 200.0, "copy_count": 1.0}
     known |= {"kernel_mean_ns": 10_000.0, "h2d_bytes": 8e6, "host_ns": 4e9}
@@ -109,10 +107,8 @@ def test_sums_over_rows_by_hand() -> None:
 
 
 def test_stalls_by_old_and_new_names() -> None:
-    """3 + 1 of gmem and idep are 0.75 and 0.25; a total beside them is not added.
-
-    Of a program whose only entry is another thread the main thread's figures are unknown.
-    """
+    """3 + 1 of gmem and idep are 0.75 and 0.25; a total beside them is not added."""
+    # Of a program whose only entry is another thread the main thread's figures are unknown.
     tree = calltree({"node": 1, "name": MAIN})
     for prefix in ("GINS:STL_", "GCYCLES:STL:"):
         own = {f"{prefix}IDEP": 1.0, f"{prefix}GMEM": 3.0, "GINS:STL_ANY": 4.0, "GCYCLES:STL": 4.0}
@@ -135,10 +131,8 @@ def bounds(*given: pd.DataFrame, **more: Any) -> tuple[float, float]:
 
 
 def test_union_of_two_streams_by_hand() -> None:
-    """1 + 1 + 1 ms of work, of which 0.5 overlap: busy for 2.5 of 10 ms, and nothing is in doubt.
-
-    Only lengths count, not when the program ran. Without a trace 0.3 of 10 ms, the sum of the operations, at most.
-    """
+    """1 + 1 + 1 ms of work, of which 0.5 overlap: busy for 2.5 of 10 ms, and nothing is in doubt."""
+    # Only lengths count, not when the program ran. Without a trace 0.3 of 10 ms, the sum of the operations, at most.
     found = utilisation(TREE, METRICS, CERTAIN, STREAMS)
     assert (2.5, 2.5) == bounds(TREE, METRICS, CERTAIN, STREAMS)
     assert [(1e7, 1, 1e7, 3e6, 0.25, 0.25)] == tuples(
@@ -152,10 +146,8 @@ def test_union_of_two_streams_by_hand() -> None:
 
 
 def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
-    """A kernel without end, up to the next, may be shorter: only the copy is certain; together no more than 3 ms.
-
-    One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known.
-    """
+    """A kernel without end, up to the next, may be shorter: only the copy is certain; together no more than 3 ms."""
+    # One that starts 1 ns after its predecessor's end was moved there by HPCToolkit: its length is not known.
     first = (7, 0, MS, 6, True)
     doubtful = trace((7, 0, 2 * MS, 6, False), (7, 2 * MS, MS, 13, True), (8, MS // 2, MS, 7, True))
     for ran, expected in (
@@ -167,10 +159,8 @@ def test_operations_that_follow_each_other_directly_are_in_doubt() -> None:
 
 
 def test_what_counts_as_work_of_which_gpu() -> None:
-    """A stream's wait in <gpu sync> is in its trace, but the GPU does nothing then.
-
-    A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
-    """
+    """A stream's wait in <gpu sync> is in its trace, but the GPU does nothing then."""
+    # A context is a GPU: the same two milliseconds on two of them are 2 of 2 x 10 ms.
     kept = [{k: v for k, v in row.items() if pd.notna(v)} for row in TREE.astype(object).to_dict("records")]
     tree = calltree(*kept, {"node": 20, "parent": 4, "name": "<gpu sync>", "kind": "gpu_operation"})
     waited = TRACE.make(pd.concat([CERTAIN, trace((8, 4 * MS, 5 * MS, 20, True))], ignore_index=True))
@@ -305,10 +295,8 @@ def check(row: dict[str, Any], known: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", DATABASES)
 def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
-    """Every metric's total per entry point, and the figures made of them, of all threads and of the main thread.
-
-    Exclusive values by function are the total again, for every metric of the database.
-    """
+    """Every metric's total per entry point, and the figures made of them, of all threads and of the main thread."""
+    # Exclusive values by function are the total again, for every metric of the database.
     run, truth = opened(profiles, name)
     found = paths.inclusive(run.calltree, run.call_metrics)
     stored = {
@@ -329,10 +317,8 @@ def test_totals_are_the_databases_own(profiles: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", [GPU, LEO])
 def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
-    """As many kernels as truth.json has, its times and launches, and sites that add up to them.
-
-    Shares of the stall reasons of all threads are a sum over the contexts.
-    """
+    """As many kernels as truth.json has, its times and launches, and sites that add up to them."""
+    # Shares of the stall reasons of all threads are a sum over the contexts.
     run, truth = opened(profiles, name)
     found = paths.kernels(run.calltree, run.call_metrics, run.stalls)
     known = truth["kernels"]
@@ -352,10 +338,8 @@ def test_kernels_are_the_databases_own(profiles: Path, name: str) -> None:
 
 
 def test_where_the_gpus_time_comes_from(profiles: Path) -> None:
-    """DLRM: the largest kernel is a backward GEMM of an autograd thread; the optimiser's additions come from sgd.py.
-
-    Of 32 kernels one has no operator and no function above it but Python's: an index expression.
-    """
+    """DLRM: the largest kernel is a backward GEMM of an autograd thread; the optimiser's additions come from sgd.py."""
+    # Of 32 kernels one has no operator and no function above it but Python's: an index expression.
     run, _ = opened(profiles, GPU)
     found = paths.kernels(run.calltree, run.call_metrics, run.stalls).set_index("name")
     largest = found.iloc[0]
@@ -390,12 +374,10 @@ def test_the_published_method(profiles: Path) -> None:
 
 
 def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
-    """Busy for 0.1731 to 0.1734 % of 80.648 s: operations of 0.139809 s, of which the trace is sure of 0.139615 s.
-
-    The trace alone says 0.1705 s: 13 rows stand right behind others, 6 of them not `ended` and 7 moved there, with
-    0.0309 s between them; leaving out only what is not `ended` gives 0.1535 s, more than the operations' sum. 7,400
-    launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything.
-    """
+    """Busy for 0.1731 to 0.1734 % of 80.648 s: operations of 0.139809 s, of which the trace is sure of 0.139615 s."""
+    # The trace alone says 0.1705 s: 13 rows stand right behind others, 6 of them not `ended` and 7 moved there, with
+    # 0.0309 s between them; leaving out only what is not `ended` gives 0.1535 s, more than the operations' sum. 7,400
+    # launches of 5 to 10 us are 37 to 74 ms: 0.05 to 0.1 % of the run, not 56 % of anything.
     run, _ = opened(profiles, GPU)
     wall = int(run.capture["dur_ns"].iloc[0])
     (row,) = paths.utilisation(run.calltree, run.call_metrics, run.trace, run.threads, wall_ns=wall).to_dict("records")
@@ -410,10 +392,8 @@ def test_utilisation_of_the_dlrm_run(profiles: Path) -> None:
 
 
 def test_threads_of_the_cpu_run(profiles: Path) -> None:
-    """222 of 223 threads share 500.2 s of CPU time; the main one has 45.3 s, 20 times their mean.
-
-    The worker threads have most; each step below the main thread has at least half of the one above.
-    """
+    """222 of 223 threads share 500.2 s of CPU time; the main one has 45.3 s, 20 times their mean."""
+    # The worker threads have most; each step below the main thread has at least half of the one above.
     run, truth = opened(profiles, CPU)
     found = paths.threads(run.threads, run.thread_metrics, metric="CPUTIME")
     assert truth["profiles"]["NODE/THREAD"] == len(found)

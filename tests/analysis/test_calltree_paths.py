@@ -44,10 +44,8 @@ def launching(*above: dict[str, object]) -> pd.DataFrame:
 
 
 def test_kernels_by_hand() -> None:
-    """Two contexts launch sgemm 100 times each, in 1 ms each: 2 ms of 200 launches, all kernel time there is.
-
-    With 1 ms each the main thread's launch site comes first; with 3 ms of the 4 the worker's does.
-    """
+    """Two contexts launch sgemm 100 times each, in 1 ms each: 2 ms of 200 launches, all kernel time there is."""
+    # With 1 ms each the main thread's launch site comes first; with 3 ms of the 4 the worker's does.
     columns = ["name", "full_name", "family", "launch_count", "total_ns", "mean_ns", "share_frac"]
     more = METRICS.assign(exclusive=METRICS["exclusive"].where(METRICS["node"].ne(12), 0.003))
     first, second = paths.kernels(TREE, METRICS), paths.kernels(TREE, more)
@@ -61,11 +59,9 @@ def test_kernels_by_hand() -> None:
 
 
 def test_time_at_the_kernel_itself_and_without_a_name() -> None:
-    """HPCToolkit stores time and launches at the kernel's function; the placeholder then has nothing alone.
-
-    A placeholder without kernels, and what one with two has beside them, is called <gpu kernel>. A kernel that no
-    metric has is left out where others have one, and kept where nothing was measured.
-    """
+    """HPCToolkit stores time and launches at the kernel's function; the placeholder then has nothing alone."""
+    # A placeholder without kernels, and what one with two has beside them, is called <gpu kernel>. A kernel that no
+    # metric has is left out where others have one, and kept where nothing was measured.
     measured = ("GKER", "s", 0.5), ("GKER:COUNT", "count", 5.0)
     spent = ((node, *of, of[-1] * (node == 4)) for of in measured for node in range(1, 5))
     found = paths.kernels(launching({"name": "f"}), call_metrics(*spent))
@@ -87,11 +83,9 @@ def test_time_at_the_kernel_itself_and_without_a_name() -> None:
 
 
 def test_python_line_and_operator() -> None:
-    """add_ is Python without a line: the line that called it counts; the operator is named without its last step.
-
-    A line right below the entry point is module-level code, of no function. Without an operator the site is the
-    function above the launch, not cudaLaunchKernel or nvcc's stub.
-    """
+    """add_ is Python without a line: the line that called it counts; the operator is named without its last step."""
+    # A line right below the entry point is module-level code, of no function. Without an operator the site is the
+    # function above the launch, not cudaLaunchKernel or nvcc's stub.
     cpu, nothing = {"module": "/lib/libtorch_cpu.so"}, CALL_METRICS.empty()
     tree = launching(
         {"name": "sgd", "module": PYTHON, "file": "/x/sgd.py", "line": 400},
@@ -126,10 +120,8 @@ def test_launch_sites_by_hand() -> None:
 
 
 def test_stalls_by_hand() -> None:
-    """gmem 6 at one context; idep 3 on a line in it and 5 at another: 8 of 14. Hidden waits do not lead.
-
-    Node 8 is a line of sgemm: 30 + 10 of gmem and 60 of sync are 40 and 60 %; node 4 lies outside of kernels.
-    """
+    """gmem 6 at one context; idep 3 on a line in it and 5 at another: 8 of 14. Hidden waits do not lead."""
+    # Node 8 is a line of sgemm: 30 + 10 of gmem and 60 of sync are 40 and 60 %; node 4 lies outside of kernels.
     tree = with_a_line()
     samples = stalls((6, "gmem", 6.0), (8, "idep", 3.0), (13, "idep", 5.0), (4, "ifet", 99.0))
     (row,) = paths.kernels(tree, METRICS, samples).to_dict("records")
@@ -154,10 +146,8 @@ def test_every_reason_of_hpctoolkit_has_words(reason: str) -> None:
 
 
 def test_call_paths() -> None:
-    """Kernels are what stands below placeholders; placeholders of copies and other leaves are no kernels.
-
-    Without placeholders a kernel is what has no callees, and of two paths to it the one with more time is named.
-    """
+    """Kernels are what stands below placeholders; placeholders of copies and other leaves are no kernels."""
+    # Without placeholders a kernel is what has no callees, and of two paths to it the one with more time is named.
     for given in ((TREE, METRICS), (TREE,), (with_a_line(), METRICS)):
         assert {KERNEL: "main thread > train > at::mm > sgemm(float*)"} == call_paths(*given).to_dict()
     callers = ({"node": n, "parent": p, "name": name} for n, p, name in ((2, 1, "g"), (3, 2, "f"), (4, 1, "f")))

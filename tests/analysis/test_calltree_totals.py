@@ -28,10 +28,8 @@ def two_ranks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_totals_by_hand() -> None:
-    """CPU time is 3 s below the main thread and 1 below the other: 0.75 and 0.25; only one of them copies.
-
-    Two roots called application thread make one row of 1 + 2 = 3 s.
-    """
+    """CPU time is 3 s below the main thread and 1 below the other: 0.75 and 0.25; only one of them copies."""
+    # Two roots called application thread make one row of 1 + 2 = 3 s.
     found = paths.inclusive(TREE, METRICS).set_index("metric")
     columns = ["entry", "unit", "inclusive", "share_frac"]
     assert [(WORKER, "s", 1.0, 0.25), (MAIN, "s", 3.0, 0.75)] == tuples(found.loc["CPUTIME"], *columns)
@@ -42,10 +40,8 @@ def test_totals_by_hand() -> None:
 
 
 def test_functions_by_hand() -> None:
-    """mm takes 2 s itself, the line in train 1 s (which is train's), backward 0.75 and the worker's root 0.25: 4 s.
-
-    `forward` of two classes in one file is two functions; of one class, called from two places, it is one.
-    """
+    """mm takes 2 s itself, the line in train 1 s (which is train's), backward 0.75 and the worker's root 0.25: 4 s."""
+    # `forward` of two classes in one file is two functions; of one class, called from two places, it is one.
     found = paths.exclusive(TREE, METRICS, metric="CPUTIME")
     assert [
         ("at::mm(at::Tensor)", "function", 2.0, 0.5, 1),
@@ -79,11 +75,9 @@ def test_lines_loops_and_instructions_belong_to_their_function() -> None:
 
 
 def test_hot_path_by_hand() -> None:
-    """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken.
-
-    No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context. From the worker's
-    root it goes to its own kernel, though the main thread has more.
-    """
+    """2 of the GPU's 3 ms are below main > train > mm; its kernel and its copy have half each: the first is taken."""
+    # No child of mm has 0.6 of its 2 ms; with nothing demanded the path goes down to the last context. From the
+    # worker's root it goes to its own kernel, though the main thread has more.
     found = paths.hot_path(TREE, METRICS, metric="GPUOP")
     assert [
         (0, 1, "entry", MAIN, "s", 1.0),
@@ -102,10 +96,8 @@ def test_hot_path_by_hand() -> None:
 
 
 def test_threads_by_hand() -> None:
-    """Values 6 and 2: shares 0.75 and 0.25, mean 4, so 1.5 times the mean is the imbalance; the idle one counts not.
-
-    A thread of a profile without metrics has the value 0 and no share.
-    """
+    """Values 6 and 2: shares 0.75 and 0.25, mean 4, so 1.5 times the mean is the imbalance; the idle one counts not."""
+    # A thread of a profile without metrics has the value 0 and no share.
     who = threads((1, "cpu", "thread 0"), (2, "cpu", "thread 1"), (3, "cpu", "thread 2"))
     did = [(1, WORKER, "CPUTIME", "s", 2.0), (2, MAIN, "CPUTIME", "s", 5.0), (2, WORKER, "CPUTIME", "s", 1.0)]
     found = paths.threads(who, thread_metrics(*did), metric="CPUTIME")
@@ -119,10 +111,8 @@ def test_threads_by_hand() -> None:
 
 
 def test_a_second_rank_changes_nothing_in_the_first() -> None:
-    """The same nodes in two ranks are two programs: each rank's figures are those of one alone.
-
-    The analyses leave the tables as they were.
-    """
+    """The same nodes in two ranks are two programs: each rank's figures are those of one alone."""
+    # The analyses leave the tables as they were.
     pair, kept = (two_ranks(TREE), two_ranks(METRICS)), (two_ranks(TREE), two_ranks(METRICS))
     for of in (
         paths.inclusive,
@@ -257,11 +247,9 @@ def test_the_order_of_numbers_does_not_matter(seed: int) -> None:
 
 
 def test_contexts_that_are_not_there() -> None:
-    """A node of another rank, below the lowest or above the highest number has no row.
-
-    Where no context is wanted there is none; where all are, each is its own. A tree that is none neither hangs nor
-    finds an enclosing context that is not there.
-    """
+    """A node of another rank, below the lowest or above the highest number has no row."""
+    # Where no context is wanted there is none; where all are, each is its own. A tree that is none neither hangs nor
+    # finds an enclosing context that is not there.
     tree = calltree(
         {"node": 5, "name": MAIN}, {"node": 7, "parent": 5, "name": "f"}, {"node": 9, "parent": 8, "name": "g"}
     )

@@ -52,10 +52,8 @@ def test_calls_are_told_by_name(fulfils: Callable[[str], bool]) -> None:
 
 
 def test_asynchronous_copies_do_not_synchronise() -> None:
-    """Async anywhere in the name of a copy means that the call does not wait.
-
-    A million rows of two names cost two questions; a missing name fulfils nothing.
-    """
+    """Async anywhere in the name of a copy means that the call does not wait."""
+    # A million rows of two names cost two questions; a missing name fulfils nothing.
     assert not any(is_sync(n) for n in ("cudaMemcpyAsync", "cudaMemcpy2DAsync", "cuMemcpyDtoDAsync_v2", "cudaMemset"))
     asked: list[str] = []
     names = pd.Series(pd.Categorical.from_codes([0, 1, -1] * 4, pd.Index(["cudaFree", "x"])))
@@ -77,12 +75,10 @@ def row(correlation: int, process: int = 1, rank: int = 0, start_ns: int = 0) ->
 
 
 def test_operations_join_within_rank_and_process() -> None:
-    """Id 5 occurs in two processes and two ranks; each operation finds its own call, id 6 finds none.
-
-    Three nodes of a graph with one id all find the one launch. Of two calls with one id the earlier row is taken,
-    though others stand between and out of order. -1 means none, on both sides, and never reaches into a neighbouring
-    process.
-    """
+    """Id 5 occurs in two processes and two ranks; each operation finds its own call, id 6 finds none."""
+    # Three nodes of a graph with one id all find the one launch. Of two calls with one id the earlier row is taken,
+    # though others stand between and out of order. -1 means none, on both sides, and never reaches into a neighbouring
+    # process.
     for calls, work, expected in (
         (
             [row(5), row(5, process=2), row(7, process=2), row(5, rank=1)],
@@ -135,10 +131,8 @@ def test_axis_lays_groups_end_to_end() -> None:
 
 
 def test_placed_rows_are_in_order_with_the_longest_first() -> None:
-    """Of rows that start together the longer comes first; empty rows are left out; rows keep their number.
-
-    Members of runs of 2, 0 and 1 rows from 4, 9 and 0.
-    """
+    """Of rows that start together the longer comes first; empty rows are left out; rows keep their number."""
+    # Members of runs of 2, 0 and 1 rows from 4, 9 and 0.
     got = placed(ints(5, 5, 7, 20), ints(7, 14, 7, 23))
     assert [a.tolist() for a in got] == [[5, 5, 20], [14, 7, 23], [1, 0, 3]]
     assert [a.tolist() for a in members(ints(4, 9, 0), ints(2, 0, 1))] == [[0, 0, 2], [4, 5, 0]]
@@ -166,11 +160,9 @@ def test_longest_takes_the_earliest_of_equals_and_the_outer_of_nested() -> None:
 
 
 def test_innermost_needs_half() -> None:
-    """Exactly half of [0, 20) is enough, one ns less is not; a range that is over by then may count too.
-
-    Waits inside a parent of many short children are the parent's, and nobody's beyond it. Five thousand ranges that all
-    end with the capture nest five thousand deep: the last opened is the innermost.
-    """
+    """Exactly half of [0, 20) is enough, one ns less is not; a range that is over by then may count too."""
+    # Waits inside a parent of many short children are the parent's, and nobody's beyond it. Five thousand ranges that
+    # all end with the capture nest five thousand deep: the last opened is the innermost.
     for start, end in ((0, 10), (10, 20)):
         assert innermost(Placed(ints(start), ints(end), ints(4)), ints(0, 0), ints(20, 21)).tolist() == [4, -1]
     start = ints(0, *range(0, 1000, 10))

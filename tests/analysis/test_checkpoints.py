@@ -57,11 +57,9 @@ def named(name: str, pauses: list[tuple[int, int]], tables: dict[str, pd.DataFra
 
 
 def test_pauses_inside_a_range_that_saves() -> None:
-    """Two pauses of 102 ms, 90 ms of each inside save_checkpoint, after steps 3 and 7, with 64 MB and the loss.
-
-    torch.save in a trace with stacks is as good as a range. A pause that the window cuts is not known whole, and left
-    out.
-    """
+    """Two pauses of 102 ms, 90 ms of each inside save_checkpoint, after steps 3 and 7, with 64 MB and the loss."""
+    # torch.save in a trace with stacks is as good as a range. A pause that the window cuts is not known whole, and left
+    # out.
     tables, pauses = program()
     saving = tables | {"ranges": named("save_checkpoint", pauses, tables)}
     columns = ["start_ns", "dur_ns", "named_ns", "written_ns", "bytes", "step", "witness", "name"]
@@ -76,10 +74,8 @@ def test_pauses_inside_a_range_that_saves() -> None:
 
 
 def test_pauses_in_which_files_are_written() -> None:
-    """Without a name, calls that write for 60 of 102 ms say it; calls that wait or read do not.
-
-    A thread that launches nothing may write while the GPU waits for something else.
-    """
+    """Without a name, calls that write for 60 of 102 ms say it; calls that wait or read do not."""
+    # A thread that launches nothing may write while the GPU waits for something else.
     tables, pauses = program(saved=0)
     for name, times in (("write", 2), ("fsync", 2), ("poll", 0), ("read", 0)):
         calls = [op(name, start + i * 10 * MS, start + (i + 1) * 10 * MS) for start, _ in pauses for i in range(6)]
@@ -92,11 +88,9 @@ def test_pauses_in_which_files_are_written() -> None:
 
 
 def test_long_rare_pauses_after_large_copies_look_like_it() -> None:
-    """Nothing but 64 MB copied to the host, in pauses fifty times as long as others, in 2 of 12 steps.
-
-    Not the loader that begins again, or results that are evaluated on the host. A pause after 1 MB is too little for a
-    state, and after 64 MB where each step copies 10 MB back it is usual.
-    """
+    """Nothing but 64 MB copied to the host, in pauses fifty times as long as others, in 2 of 12 steps."""
+    # Not the loader that begins again, or results that are evaluated on the host. A pause after 1 MB is too little for
+    # a state, and after 64 MB where each step copies 10 MB back it is usual.
     tables, pauses = program()
     assert [("copies", "")] * 2 == tuples(found(tables), "witness", "name")
     for name in ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter", "validation", "run eval"):
@@ -137,10 +131,8 @@ def test_a_range_around_work_is_none() -> None:
 
 
 def test_names_that_save_and_write() -> None:
-    """Frameworks and people have several names for it; loading and recomputation are others.
-
-    Functions as nsys lists them in real captures: opening, reading and waiting is not writing.
-    """
+    """Frameworks and people have several names for it; loading and recomputation are others."""
+    # Functions as nsys lists them in real captures: opening, reading and waiting is not writing.
     saves = [
         *("save_checkpoint", "Saving the model", "trainer.save_model", "write_ckpt", "checkpoint"),
         "[Callback]ModelCheckpoint{'monitor': None}.on_train_batch_end",

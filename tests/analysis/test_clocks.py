@@ -140,10 +140,8 @@ def test_groups_are_chained() -> None:
 
 
 def test_recordings_that_end_earlier_are_matched_and_later_ones_refused() -> None:
-    """Rank 5 lacks the last three collectives: the others fit to no others, so its clock is known all the same.
-
-    Rank 3 lacks the first collectives: which are the same is not known, and nothing of it moves.
-    """
+    """Rank 5 lacks the last three collectives: the others fit to no others, so its clock is known all the same."""
+    # Rank 3 lacks the first collectives: which are the same is not known, and nothing of it moves.
     made = recorded(5)
     late = made.collectives.groupby("rank")["start_ns"].rank(ascending=False)
     shorter = made.collectives[~(made.collectives["rank"].eq(5) & late.le(3))]

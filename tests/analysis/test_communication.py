@@ -33,11 +33,9 @@ def made(seed: int) -> pd.DataFrame:
 
 
 def test_overlap_of_the_toy_timeline() -> None:
-    """Communication [35,60) = 25 us, computation [10,40): 5 us of it beside computation, 0.2.
-
-    In [38,48) communication has 10 us and computation [38,40): 0.2 again. Two collectives at once hide nothing of each
-    other. Without communication the fraction is missing rather than 0, so in a window without work.
-    """
+    """Communication [35,60) = 25 us, computation [10,40): 5 us of it beside computation, 0.2."""
+    # In [38,48) communication has 10 us and computation [38,40): 0.2 again. Two collectives at once hide nothing of
+    # each other. Without communication the fraction is missing rather than 0, so in a window without work.
     assert overlap(TOY).to_numpy().tolist() == [[0, 0, 25_000, 5_000, 0.2]]
     assert overlap(TOY, window=(38_000, 48_000)).to_numpy().tolist() == [[0, 0, 10_000, 2_000, 0.2]]
     both = kernels(*({"start_ns": at, "dur_ns": 10, "stream": at, "family": "communication"} for at in (0, 5)))
@@ -49,10 +47,8 @@ def test_overlap_of_the_toy_timeline() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_overlap_against_marked_nanoseconds(seed: int) -> None:
-    """Both times are counts of nanoseconds marked by communication, and by computation too.
-
-    Communication less its overlap is the exposed communication of the breakdown.
-    """
+    """Both times are counts of nanoseconds marked by communication, and by computation too."""
+    # Communication less its overlap is the exposed communication of the breakdown.
     frame, expected = made(seed), []
     for gpu in (0, 1):
         cells = {True: np.zeros(220, bool), False: np.zeros(220, bool)}
@@ -81,10 +77,8 @@ def rates(*rows: dict[str, Any]) -> list[Any]:
 
 
 def test_bandwidths_of_the_definitions() -> None:
-    """8,589,934,592 B in 31,533 us on 8 ranks: 272.41 GB/s, x 2 x 7 / 8 = 476.72; not in steps of a thousand.
-
-    Of each operation the bus bandwidth is the factor of nccl-tests, with 8 ranks.
-    """
+    """8,589,934,592 B in 31,533 us on 8 ranks: 272.41 GB/s, x 2 x 7 / 8 = 476.72; not in steps of a thousand."""
+    # Of each operation the bus bandwidth is the factor of nccl-tests, with 8 ranks.
     (found,) = rates({"bytes": 8_589_934_592, "dur_ns": 31_533_000.0})
     assert [272.41, 476.72] == [round(rate / 1e9, 2) for rate in found]
     factors = {"all_reduce": 2 * 7 / 8, "broadcast": 1.0, "reduce": 1.0, "send_recv": 1.0}
@@ -94,10 +88,8 @@ def test_bandwidths_of_the_definitions() -> None:
 
 
 def test_bandwidths_that_are_not_known() -> None:
-    """No time or no ranks: NaN, never infinite; a barrier has no bus bandwidth; one rank sends nothing.
-
-    A collective of which the trace does not say what it was has an algorithm bandwidth alone.
-    """
+    """No time or no ranks: NaN, never infinite; a barrier has no bus bandwidth; one rank sends nothing."""
+    # A collective of which the trace does not say what it was has an algorithm bandwidth alone.
     rows = [{"dur_ns": 0.0}, {"dur_ns": None}, {"ranks": None}, {"ranks": 0}, {"operation": "barrier"}, {"ranks": 1}]
     found = [rates(row)[0] for row in [*rows, {"operation": None}]]
     assert [[np.nan] * 2] * 2 + [[1e9, np.nan]] * 3 + [[1e9, 0], [1e9, np.nan]] == [
@@ -156,11 +148,9 @@ def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
 
 
 def test_real_bandwidths_equal_those_of_nccl_tests(profiles: Path) -> None:
-    """Five operations on 8 H100s, in place and not: both columns of the log, to its two decimals of GB/s.
-
-    The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference. The
-    plateau of all-reduce is 482.2 GB/s at 16 GiB and flat, where the log's average over all sizes says 437.957.
-    """
+    """Five operations on 8 H100s, in place and not: both columns of the log, to its two decimals of GB/s."""
+    # The log gives the time in five digits: half a unit of the last is 5e-5 of it at most, so is the difference. The
+    # plateau of all-reduce is 482.2 GB/s at 16 GiB and flat, where the log's average over all sizes says 437.957.
     measured = list(tables_of(profiles / "monitor" / "nccl_tests__cluster01_nccl_N1_G8_cnode3-002.log"))
     assert 5 == len({row["operation"] for row, _, _ in measured})
     found = rates(*(row | {"rank": i} for i, (row, _, _) in enumerate(measured)))  # the table is in order of ranks
@@ -195,10 +185,8 @@ THREE_RANKS = on_ranks(
 
 
 def test_who_keeps_the_others_waiting() -> None:
-    """First starts at 10, 20 and 30: waits of 20, 10 and 0; second at 100, 105 and 125: 25, 20 and 0.
-
-    Ranks 0 and 2 came last once each of two; rank 1 waited 10 + 20 of its 31 + 36 ns.
-    """
+    """First starts at 10, 20 and 30: waits of 20, 10 and 0; second at 100, 105 and 125: 25, 20 and 0."""
+    # Ranks 0 and 2 came last once each of two; rank 1 waited 10 + 20 of its 31 + 36 ns.
     found = matched(THREE_RANKS)
     assert found["together"].all()
     assert [(0, 0, 20), (0, 1, 10), (0, 2, 0), (1, 2, 25), (1, 1, 20), (1, 0, 0)] == tuples(
@@ -235,10 +223,8 @@ def test_groups_operations_and_sizes_are_matched_apart() -> None:
 
 
 def test_what_only_some_recorded_is_left_over() -> None:
-    """Rank 1 stopped one earlier: the first two match, the third of rank 0 does not, and is counted.
-
-    Rank 2 has only collectives of its own: no figure of it is known, and it is there.
-    """
+    """Rank 1 stopped one earlier: the first two match, the third of rank 0 does not, and is counted."""
+    # Rank 2 has only collectives of its own: no figure of it is known, and it is there.
     rows = [(0, at, at + 10, {}) for at in (0, 100, 200)] + [(1, at, at + 10, {}) for at in (5, 105)]
     found = stragglers(on_ranks(*rows, (0, 300, 310, {"group": "alone"}))).sort_values("rank")
     assert [(0, 2, 2, 0), (1, 2, 0, 2)] == tuples(found, "rank", "count", "unmatched_count", "last_count")
@@ -258,10 +244,8 @@ def test_groups_that_share_a_name_are_not_matched() -> None:
 
 
 def test_collectives_that_do_not_overlap_tell_nothing() -> None:
-    """Rank 0 was done at 20 when rank 1 came at 30: not together, kept out of the counts, and counted as apart.
-
-    With rank 1's clock a second ahead its collectives meet none of rank 0's.
-    """
+    """Rank 0 was done at 20 when rank 1 came at 30: not together, kept out of the counts, and counted as apart."""
+    # With rank 1's clock a second ahead its collectives meet none of rank 0's.
     apart = on_ranks((0, 10, 20, {}), (1, 30, 40, {}), (0, 110, 140, {}), (1, 120, 140, {}))
     assert [False, False, True, True] == matched(apart)["together"].tolist()
     found = stragglers(apart).sort_values("rank")
@@ -304,10 +288,8 @@ def test_against_one_collective_after_the_other(seed: int) -> None:
 
 
 def test_imbalance_of_a_figure() -> None:
-    """30, 10 and 20 of a mean of 20: the largest is 0.5 above it, on rank 0.
-
-    Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row.
-    """
+    """30, 10 and 20 of a mean of 20: the largest is 0.5 above it, on rank 0."""
+    # Equal figures are even; ranks without a figure are left out; all 0 has no answer; no rank, no row.
     found = imbalance(pd.DataFrame({"rank": [2, 1, 0], "busy_ns": [20, 10, 30], "other": "x"}), value="busy_ns")
     expected = {"ranks_count": 3, "mean_busy_ns": 20.0, "max_busy_ns": 30.0, "max_rank": 0, "imbalance_frac": 0.5}
     assert [expected] == found.to_dict("records")

@@ -75,10 +75,8 @@ def said(before: pd.DataFrame, after: pd.DataFrame, **more: Any) -> list[str]:
 
 
 def test_an_interval_decides() -> None:
-    """20 % better as values, no difference by an interval that holds 1, and not to be told by one that is not known.
-
-    Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter.
-    """
+    """20 % better as values, no difference by an interval that holds 1, and not to be told by one that is not known."""
+    # Twice 1 us, with a narrow interval, is worse; not where less than 5 us does not matter.
     pair = table(("step_median_ns", 100, "ns")), table(("step_median_ns", 80, "ns"))
     for ends, verdict in (((0.6, 1.1), SAME), ((0.75, 0.85), "better"), ((math.nan, math.nan), "cannot tell")):
         assert [verdict] == said(*pair, intervals={"step_median_ns": ends})
@@ -88,10 +86,8 @@ def test_an_interval_decides() -> None:
 
 
 def test_single_values_change_and_are_neither_better_nor_worse() -> None:
-    """4 % of a rate, and a share of 0.1 % that becomes 0.3 %, are no difference; better or worse takes an interval.
-
-    From 0 there is no ratio, but a difference and a verdict.
-    """
+    """4 % of a rate, and a share of 0.1 % that becomes 0.3 %, are no difference; better or worse takes an interval."""
+    # From 0 there is no ratio, but a difference and a verdict.
     before = table(("bus_bytes_per_s", 100, "bytes/s"), ("idle_sync_frac", 0.001, "1"))
     after = table(("bus_bytes_per_s", 104, "bytes/s"), ("idle_sync_frac", 0.003, "1"))
     assert [SAME] * 2 == said(before, after)
@@ -180,10 +176,8 @@ def test_steps_by_hand() -> None:
 
 
 def test_only_steady_steps_count_and_last_as_long_as_on_the_slowest_rank() -> None:
-    """A first step of 1 s that is not steady changes nothing; rank 1 takes 1,500 ns where rank 0 takes 1,000.
-
-    Steps in any order of rows give the same series. Steps that never vary: 2 over 1 is 2 to 2.
-    """
+    """A first step of 1 s that is not steady changes nothing; rank 1 takes 1,500 ns where rank 0 takes 1,000."""
+    # Steps in any order of rows give the same series. Steps that never vary: 2 over 1 is 2 to 2.
     steady = [1000, 1010, 990, 1005, 995, 1002, 1001]
     assert steps(run(10**9, *steady, unsteady=1), run(*steady)).equals(steps(run(*steady), run(*steady)))
     two = STEPS.make(pd.concat([run(*[1000] * 7), run(*[1500] * 7, rank=1)]).astype({"name": object, "how": object}))
@@ -220,10 +214,8 @@ def test_the_seed_decides() -> None:
 
 
 def test_every_resample_of_a_mean() -> None:
-    """All 7**7 resamples of seven values, drawn out: their spread is the interval's, to sampling error.
-
-    Before is constant; the interval of the mean without widening is the 2.5th and 97.5th percentile.
-    """
+    """All 7**7 resamples of seven values, drawn out: their spread is the interval's, to sampling error."""
+    # Before is constant; the interval of the mean without widening is the 2.5th and 97.5th percentile.
     values = np.array([90.0, 95, 100, 104, 99, 97, 108])
     sums = np.zeros(1)
     for _ in values:
@@ -262,10 +254,8 @@ def test_random_halves_of_a_steady_run_do_not_differ(correlation: float) -> None
 
 
 def test_a_slowdown_of_five_percent_is_found() -> None:
-    """Steps with 2 % spread that become 5 % longer are worse in at least 95 of 100 pairs of runs of 40 steps.
-
-    0.5 % longer, without any spread, is no difference; it is one where less is said to matter.
-    """
+    """Steps with 2 % spread that become 5 % longer are worse in at least 95 of 100 pairs of runs of 40 steps."""
+    # 0.5 % longer, without any spread, is no difference; it is one where less is said to matter.
     random = np.random.default_rng(6)
     runs = [alike(random, 40, 0, 0.02) for _ in range(200)]
     assert verdicts(runs[::2], [1.05 * one for one in runs[1::2]])["worse"] >= 95
@@ -275,11 +265,9 @@ def test_a_slowdown_of_five_percent_is_found() -> None:
 
 
 def test_repeats_are_what_varies() -> None:
-    """Five repeats whose steps are alike within each, and 10 % apart between them, do not differ from five others.
-
-    Pooled, 100 steps on each side would show a difference of the means that is that of the repeats drawn. Two repeats
-    do not say how repeats vary: their steps are resampled, and six of each are enough.
-    """
+    """Five repeats whose steps are alike within each, and 10 % apart between them, do not differ from five others."""
+    # Pooled, 100 steps on each side would show a difference of the means that is that of the repeats drawn. Two repeats
+    # do not say how repeats vary: their steps are resampled, and six of each are enough.
     levels = [1.0, 1.1, 0.9, 1.05, 0.95], [1.08, 1.0, 1.12, 0.98, 1.04]
     before, after = ([run(*[level * 1e6] * 20) for level in side] for side in levels)
     found = steps(before, after).loc[1]
@@ -290,10 +278,8 @@ def test_repeats_are_what_varies() -> None:
 
 
 def test_interval_of_one_run() -> None:
-    """The value lies in its interval, which is wider the more the confidence.
-
-    Where resamples can be 0 nothing is known; where all before is 0 there is no ratio.
-    """
+    """The value lies in its interval, which is wider the more the confidence."""
+    # Where resamples can be 0 nothing is known; where all before is 0 there is no ratio.
     values = [alike(np.random.default_rng(7), 50, 0.3)]
     median, low, high = interval(values, Resampling())
     _, lower, higher = interval(values, Resampling(confidence=0.99))
@@ -399,10 +385,8 @@ def test_no_and_wrong_parts() -> None:
 
 
 def test_less_idle_time_is_better_and_its_neighbours_do_not_change() -> None:
-    """Idle 100 -> 50 beside 100 of computing: idle is better, computing is not, though its share rose to two thirds.
-
-    Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse.
-    """
+    """Idle 100 -> 50 beside 100 of computing: idle is better, computing is not, though its share rose to two thirds."""
+    # Idle 1 -> 2 ns of a step of 1 us is twice as much and 0.1 % of the step; of a step of 12 ns it is worse.
     found = parts(of_idle(*[99, 101] * 6), of_idle(*[49, 51] * 6)).set_index("part")
     assert {"computation": SAME, "idle": "better"} == found["verdict"].astype(str).to_dict()
     assert [100, 50, -50, 0.5] == found.loc["idle", ["before_ns", "after_ns", "difference_ns", "ratio"]].tolist()
@@ -424,10 +408,8 @@ def test_each_step_is_the_breakdown_of_its_window(name: str, profiles: Path) -> 
 
 
 def test_parts_add_up_to_the_step(profiles: Path) -> None:
-    """The differences of the parts sum to that of the mean step, before and after a real optimisation on one GPU.
-
-    Of 100 random splits of the steps of the run before into halves, at least 95 differ in no part.
-    """
+    """The differences of the parts sum to that of the mean step, before and after a real optimisation on one GPU."""
+    # Of 100 random splits of the steps of the run before into halves, at least 95 differ in no part.
     runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
     pair = [in_parts(run.kernels, run.copies, found) for run, found in runs]
     mean = compare.steps(*(found for _, found in runs)).set_index("statistic").loc["mean", "difference_ns"]
@@ -464,12 +446,10 @@ def test_random_halves_do_not_differ(name: str, profiles: Path) -> None:
 
 
 def test_a_job_before_and_after(profiles: Path) -> None:
-    """Every step has the same 155 launches, before and after: the optimisation changed the host, not the kernels.
-
-    By the start of the kernels, 68 to 246 would lie in a step of the host: the GPU runs behind it. The step times
-    after alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told. With every convolution
-    of the job before 5 % longer, convolution is worse and no other family is.
-    """
+    """Every step has the same 155 launches, before and after: the optimisation changed the host, not the kernels."""
+    # By the start of the kernels, 68 to 246 would lie in a step of the host: the GPU runs behind it. The step times
+    # after alternate between 7 and 338 ms in the 2 s that were kept: no difference can be told. With every convolution
+    # of the job before 5 % longer, convolution is worse and no other family is.
     runs = [stepped(profiles / name) for name in (BASELINE, OPTIMISED)]
     inside = [compare.in_steps(run.kernels, found, api_calls=run.api_calls) for run, found in runs]
     assert [[155], [155]] == [frame.groupby("step").size().unique().tolist() for frame in inside]

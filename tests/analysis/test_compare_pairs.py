@@ -46,10 +46,8 @@ def training(count: int, seed: int, *, slower: str = "", by: float = 1.0) -> pd.
 
 
 def test_kernels_by_hand() -> None:
-    """a runs 10, 20 and 30, then 15 and 15; b is gone, c is new, d stays.
-
-    a: count 3 -> 2, total 60 -> 30, difference -30, ratio 0.5, median 20 -> 15.
-    """
+    """a runs 10, 20 and 30, then 15 and 15; b is gone, c is new, d stays."""
+    # a: count 3 -> 2, total 60 -> 30, difference -30, ratio 0.5, median 20 -> 15.
     before = kernels(*(kernel("a", 100 * i, 10 + 10 * i) for i in range(3)), kernel("b", 400, 7), kernel("d", 500, 5))
     after = kernels(kernel("a", 0, 15), kernel("a", 100, 15), kernel("c", 300, 40), kernel("d", 500, 5))
     found = compare.kernels(before, after).set_index("name")
@@ -63,10 +61,8 @@ def test_kernels_by_hand() -> None:
 
 
 def test_per_step_and_repeat() -> None:
-    """Three steps with 2 launches of 10 ns, then one step with 2 of 12: 2 and 20 ns before, 2 and 24 after.
-
-    Two repeats with 10 and 30 ns are 20 ns per repeat; names that only one has count too.
-    """
+    """Three steps with 2 launches of 10 ns, then one step with 2 of 12: 2 and 20 ns before, 2 and 24 after."""
+    # Two repeats with 10 and 30 ns are 20 ns per repeat; names that only one has count too.
     before = kernels(*(kernel("a", 100 * step + 50 * i, 10) for step in range(3) for i in range(2)))
     after = kernels(kernel("a", 0, 12), kernel("a", 50, 12))
     found = compare.kernels(in_steps(before, tiled(3, 100)), in_steps(after, tiled(1, 100)))
@@ -78,10 +74,8 @@ def test_per_step_and_repeat() -> None:
 
 
 def test_grid_and_order_tell_launches_apart() -> None:
-    """One name with two grids is two kernels by grid; the second launch of a step is one of its own by order.
-
-    A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed.
-    """
+    """One name with two grids is two kernels by grid; the second launch of a step is one of its own by order."""
+    # A larger batch changes the grid: by grid the old is gone and the new is new, by name it changed.
     rows = [kernel("a", 100 * s + 10 * i, 5 + i, grid_blocks=g) for s in range(2) for i, g in enumerate((4, 8, 4))]
     one = in_steps(kernels(*rows), tiled(2, 100))
     assert [1, 2, 3] == [len(compare.kernels(one, one, by=by)) for by in ("name", "grid", "order")]
@@ -102,10 +96,8 @@ def test_small_changes_are_the_same() -> None:
 
 @pytest.mark.parametrize("by", MATCHED_BY)
 def test_differences_add_up(by: str) -> None:
-    """Totals and differences of all kernels are those of the runs, whatever they are grouped by.
-
-    Nothing on both sides has no row and the columns of something; on one side all is gone or new.
-    """
+    """Totals and differences of all kernels are those of the runs, whatever they are grouped by."""
+    # Nothing on both sides has no row and the columns of something; on one side all is gone or new.
     pair = [training(12, seed, slower="gemm", by=1.5 - seed) for seed in (0, 1)]
     found = compare.kernels(*pair, by=by)
     sums = [frame["dur_ns"].sum() / 12 for frame in pair]
@@ -133,10 +125,8 @@ def test_launches_of_counters() -> None:
 
 
 def test_in_steps_by_start() -> None:
-    """A kernel belongs to the step in which it starts, its end does not matter; unsteady steps and gaps have none.
-
-    Each rank's kernels belong to its own steps; a rank without steps has none.
-    """
+    """A kernel belongs to the step in which it starts, its end does not matter; unsteady steps and gaps have none."""
+    # Each rank's kernels belong to its own steps; a rank without steps has none.
     steps = tiled(3, 100).assign(steady=[False, True, True], dur_ns=80)
     found = in_steps(kernels(*(kernel("a", start, 30) for start in (20, 100, 179, 180, 250, 300))), steps)
     assert [(100, 1), (179, 1), (250, 2)] == tuples(found, "start_ns", "step")
@@ -161,10 +151,8 @@ def of_ranks(*steps: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_families_by_hand() -> None:
-    """gemm takes 10 and 20 ns in two steps, then 30 in each: mean 15 -> 30; a copy of 5 ns in one of two is 2.5.
-
-    Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns.
-    """
+    """gemm takes 10 and 20 ns in two steps, then 30 in each: mean 15 -> 30; a copy of 5 ns in one of two is 2.5."""
+    # Of two ranks with 10 and 30 ns in every step, the time per step of a rank is 20 ns.
     rows = kernel("g", 0, 10, family="gemm"), kernel("c", 20, 5, family="copy"), kernel("g", 100, 20, family="gemm")
     after = kernels(kernel("g", 0, 30, family="gemm"), kernel("g", 100, 30, family="gemm"))
     found = families(in_steps(kernels(*rows), tiled(2, 100)), in_steps(after, tiled(2, 100)))
@@ -189,10 +177,8 @@ def test_families_of_runs_without_steps() -> None:
 
 
 def test_one_slower_family_is_found() -> None:
-    """Of five pairs of runs, elementwise 5 % slower is found in each, and nothing else is called better or worse.
-
-    The differences of the families sum to that of all kernel time per step.
-    """
+    """Of five pairs of runs, elementwise 5 % slower is found in each, and nothing else is called better or worse."""
+    # The differences of the families sum to that of all kernel time per step.
     same = "no difference seen"
     for seed in range(5):
         pair = training(30, seed), training(30, seed + 100, slower="elementwise", by=1.05)
@@ -253,10 +239,8 @@ AFTER = profile((7, 1, "train", 7.0, 1.0), (9, 7, "mm<half>(long)", 4.0, 4.0), (
 
 
 def test_paths_by_hand() -> None:
-    """load (5 s) is gone, prefetch (2 s) is new, mm takes 1 s more whatever its arguments, train itself 1 s.
-
-    9 s before, 7 s after: what moved along all paths sums to -2 s.
-    """
+    """load (5 s) is gone, prefetch (2 s) is new, mm takes 1 s more whatever its arguments, train itself 1 s."""
+    # 9 s before, 7 s after: what moved along all paths sums to -2 s.
     found = paths(BEFORE, AFTER, metric="CPUTIME").set_index("name")
     expected = {"load": "gone", "prefetch": "new", "mm": "changed", "train": "changed", MAIN: "changed"}
     assert expected == found["status"].to_dict()
@@ -281,10 +265,8 @@ def test_lines_and_loops_belong_to_their_function() -> None:
 
 
 def test_what_tells_paths_apart() -> None:
-    """Two calls of f from one place are one path; f called by f is another.
-
-    Below a GPU operation names are short names: two functors are two kernels.
-    """
+    """Two calls of f from one place are one path; f called by f is another."""
+    # Below a GPU operation names are short names: two functors are two kernels.
     one = profile((2, 1, "f", 3.0, 1.0), (3, 2, "f", 2.0, 2.0), (4, 1, "f", 5.0, 5.0))
     found = paths(one, one, metric="CPUTIME").set_index("path")[["before", "inclusive_before"]]
     assert [[6.0, 8.0], [2.0, 2.0]] == found.loc[[f"{MAIN} > f", f"{MAIN} > f > f"]].to_numpy().tolist()
@@ -307,10 +289,8 @@ def test_deep_and_hostile_trees() -> None:
 
 
 def test_no_and_wrong_paths() -> None:
-    """Nothing on both sides has no row; on one side all paths are gone.
-
-    A metric that was not recorded, units that differ and foreign tables are refused.
-    """
+    """Nothing on both sides has no row; on one side all paths are gone."""
+    # A metric that was not recorded, units that differ and foreign tables are refused.
     nothing = CALLTREE.empty(), CALL_METRICS.empty()
     pd.testing.assert_frame_equal(PATHS.empty(), paths(nothing, nothing, metric="CPUTIME"))
     assert {"gone"} == set(paths(BEFORE, nothing, metric="CPUTIME")["status"])

@@ -143,10 +143,8 @@ def moved(given: Any, by: int) -> Any:
 
 @every_function
 def test_empty_tables_give_no_row_of_the_same_types(of: Callable[..., pd.DataFrame]) -> None:
-    """No rows where nothing was recorded; with one table empty the rows that are left have the same types too.
-
-    Each table argument in turn may not be another table, empty as it may be.
-    """
+    """No rows where nothing was recorded; with one table empty the rows that are left have the same types too."""
+    # Each table argument in turn may not be another table, empty as it may be.
     full, none = answer(of), arguments(of, empty=True)
     assert len(full) > 0
     for window in [{}, {"window": (0, 5)}] if of in WITH_WINDOW else [{}]:
@@ -160,10 +158,8 @@ def test_empty_tables_give_no_row_of_the_same_types(of: Callable[..., pd.DataFra
 
 @every_function
 def test_a_later_start_of_the_capture_moves_times_only(of: Callable[..., pd.DataFrame]) -> None:
-    """An hour later all times are an hour later, and everything else is as it was.
-
-    No function changes a table that it is given, with a window or without.
-    """
+    """An hour later all times are an hour later, and everything else is as it was."""
+    # No function changes a table that it is given, with a window or without.
     later = {name: moved(given, HOUR) for name, given in arguments(of).items()}
     before = {name: given.copy(deep=True) for name, given in later.items() if name in TABLES}
     pd.testing.assert_frame_equal(answer(of), moved(of(**later), -HOUR))

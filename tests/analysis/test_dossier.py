@@ -37,10 +37,8 @@ def row(name: str, *args: Any, **kwargs: Any) -> pd.Series:
 
 
 def test_counters_by_hand() -> None:
-    """Two launches: flops are the mean of 10 and 30; sm_frac is 0.3 x 500 + 0.7 x 1500 over 2000 = 0.6.
-
-    Times are the timeline's, whatever the counters say. Where only the grid of 8 blocks was measured: 600 of 800 ns.
-    """
+    """Two launches: flops are the mean of 10 and 30; sm_frac is 0.3 x 500 + 0.7 x 1500 over 2000 = 0.6."""
+    # Times are the timeline's, whatever the counters say. Where only the grid of 8 blocks was measured: 600 of 800 ns.
     f = {"name": "f", **EVERYTHING}
     more = {"grid_blocks": 4, "fp32_flops": 25.0, "tensor_flops": 5.0, "dur_ns": 1500, "sm_frac": 0.7}
     table = launches(f | {"grid_blocks": 8}, f | more, f | {"grid_blocks": 99, "fp32_flops": 1e9})
@@ -63,10 +61,8 @@ def test_counters_by_hand() -> None:
     ],
 )
 def test_other_clocks_are_marked(clocks: tuple[float, ...], ratio: float, other: bool, scaled: float) -> None:
-    """Counters at 1.2 GHz of a GPU at 1.5: 500 ns are shown as 400, and marked; within 2 % they are not.
-
-    Where the timeline's clock is not known nothing is scaled or marked.
-    """
+    """Counters at 1.2 GHz of a GPU at 1.5: 500 ns are shown as 400, and marked; within 2 % they are not."""
+    # Where the timeline's clock is not known nothing is scaled or marked.
     known = {"devices": gpus(*clocks)} if clocks else {}
     found = row("f", launches({"name": "f", **EVERYTHING}), **known)
     assert pytest.approx((ratio, scaled), rel=1e-12, nan_ok=True) == (found["clock_ratio"], found["scaled_dur_ns"])
@@ -84,10 +80,8 @@ def test_main_stall_by_hand() -> None:
 
 
 def test_what_is_missing_and_how_to_record_it() -> None:
-    """Unmeasured kernels, absent counters and complete ones each say so, with options for ncu.
-
-    A kernel's name cannot end the quoted pattern of the command.
-    """
+    """Unmeasured kernels, absent counters and complete ones each say so, with options for ncu."""
+    # A kernel's name cannot end the quoted pattern of the command.
     table = launches({"name": "f", "dram_bytes": 1.0, "achieved_occupancy_frac": 0.1, "sm_frac": 0.1})
     options = "--section SpeedOfLight_RooflineChart --section WarpStateStats"
     assert f"without flops, main_stall: `ncu {options} -k 'regex:^f$'`" == row("f", table)["missing"]
@@ -98,10 +92,8 @@ def test_what_is_missing_and_how_to_record_it() -> None:
 
 
 def test_operators_by_the_launching_call() -> None:
-    """f is launched for 600 ns inside mm, which linear calls, and for 200 inside add; g outside of all operators.
-
-    Where the timeline is one tool's and the trace another's, f is what mm launches there, whatever the ids and times.
-    """
+    """f is launched for 600 ns inside mm, which linear calls, and for 200 inside add; g outside of all operators."""
+    # Where the timeline is one tool's and the trace another's, f is what mm launches there, whatever the ids and times.
     table, calls = launched(launch(2, 100, 600, "f"), launch(12, 700, 200, "f"), launch(30, 900, 50, "g"))
     operators = ops(op("aten::linear", 0, 10), op("aten::mm", 1, 9), op("aten::add", 11, 20))
     stacks = python_calls(op("train.py(7): step", 0, 40), op("torch/nn/linear.py(9): forward", 0, 10))

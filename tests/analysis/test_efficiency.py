@@ -34,10 +34,8 @@ ONE = {"tokens_per_s": 1, **RUN}
 
 
 def test_flops_per_token_and_tokens_per_second() -> None:
-    """12 * 80 * 64 * 128 * 4096 = 3.2212e10 FLOP per token of attention, 7.67 % of 6 * 70e9.
-
-    832,571 samples in 6283.2402 s are 132.51 per second; 256 samples of 4096 tokens in 2.5 s 419,430.4 tokens.
-    """
+    """12 * 80 * 64 * 128 * 4096 = 3.2212e10 FLOP per token of attention, 7.67 % of 6 * 70e9."""
+    # 832,571 samples in 6283.2402 s are 132.51 per second; 256 samples of 4096 tokens in 2.5 s 419,430.4 tokens.
     attention = flops_per_token(**GUIDE_70B) - flops_per_token(parameters=70e9)
     assert attention == 32_212_254_720
     assert attention / 420e9 == pytest.approx(0.0767, abs=5e-5)
@@ -58,10 +56,8 @@ LLAMA = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peaks
 
 
 def test_the_columns_are_what_was_divided() -> None:
-    """380 tokens/s, 6 * 65.2e9 FLOP, 312e12 FLOP/s: 0.47646; excellent begins above, at 0.55.
-
-    With full recomputation 8 N / 6 N = 4/3; a third of the forward pass 10/9; none nothing.
-    """
+    """380 tokens/s, 6 * 65.2e9 FLOP, 312e12 FLOP/s: 0.47646; excellent begins above, at 0.55."""
+    # With full recomputation 8 N / 6 N = 4/3; a third of the forward pass 10/9; none nothing.
     found = mfu(**LLAMA).iloc[0]
     figures = {"tokens_per_s": 380.0, "flops_per_token": 6 * 65.2e9, "gpus": 1, "peak_flops_per_s": 312e12}
     assert figures == {name: found[name] for name in figures}
@@ -74,10 +70,8 @@ def test_the_columns_are_what_was_divided() -> None:
 
 
 def test_gpus_share_the_work() -> None:
-    """The same tokens on twice the GPUs are half the share, with twice the tokens the same.
-
-    A peak with sparsity hides in a low figure: it is never the cause of a share above 1, as is often said.
-    """
+    """The same tokens on twice the GPUs are half the share, with twice the tokens the same."""
+    # A peak with sparsity hides in a low figure: it is never the cause of a share above 1, as is often said.
     given = {}, {"gpus": 2}, {"tokens_per_s": 2000, "gpus": 2}, {"peaks": SPARSE}
     one, two, both, halved = (mfu(**{"tokens_per_s": 1000, **RUN, **of})["mfu_frac"].item() for of in given)
     assert [one, one] == pytest.approx([2 * two, both], rel=1e-12)
@@ -91,10 +85,8 @@ def test_the_notes_shares_do_not_fit_their_speed_up() -> None:
 
 
 def test_the_rungs_begin_with_their_bound() -> None:
-    """Below 0.2 poor, then low, typical from 0.35, good from 0.45, excellent from 0.55 to 0.7, then suspicious.
-
-    1 is flagged, the next number above it refused.
-    """
+    """Below 0.2 poor, then low, typical from 0.35, good from 0.45, excellent from 0.55 to 0.7, then suspicious."""
+    # 1 is flagged, the next number above it refused.
     shares = [0.1999, 0.2, 0.35, 0.45, 0.55, 0.7, 0.7001]
     assert ["poor", "low", "typical", "good", "excellent", "excellent", "suspicious"] == [verdict(s) for s in shares]
     assert credible(1.0, what="mfu")
@@ -160,11 +152,10 @@ BERT = {
 
 
 def test_a_report_of_deepspeed() -> None:
-    """102.0 of 312 TFLOP/s are 0.3269; over the iteration 102.0 * 184.69 / 184.73; forward 81.9 / 312 = 0.2625.
-
-    Each rank has its row, ranks without a report have none. Without the engine's lines there is a share of the forward
-    pass and no utilisation of the training. 102 TFLOP/s cannot have run in FP32 on an A100, whatever the report says.
-    """
+    """102.0 of 312 TFLOP/s are 0.3269; over the iteration 102.0 * 184.69 / 184.73; forward 81.9 / 312 = 0.2625."""
+    # Each rank has its row, ranks without a report have none. Without the engine's lines there is a share of the
+    # forward pass and no utilisation of the training. 102 TFLOP/s cannot have run in FP32 on an A100, whatever the
+    # report says.
     told = together(samples(**BERT), samples(rank=1, **BERT), samples(rank=2, power_w=[1.0]))
     found = reported_mfu(told, peaks=A100, precision="fp16_tensor")
     assert [(0, ""), (1, "")] == tuples(found, "rank", "note")
@@ -178,11 +169,9 @@ def test_a_report_of_deepspeed() -> None:
 
 
 def test_published_logs(profiles: Path) -> None:
-    """BERT-large by DeepSpeed: 102.0 of an A100's 312 TFLOP/s, 81.9 forward; the optimizer's 34.09 us hardly count.
-
-    Forward and backward pass are 76.67 and 108.02 ms of an iteration of 184.73 ms. Of Megatron's log the mean of what
-    it prints, 150.62, 149.67, ... TFLOP/s, over 312.
-    """
+    """BERT-large by DeepSpeed: 102.0 of an A100's 312 TFLOP/s, 81.9 forward; the optimizer's 34.09 us hardly count."""
+    # Forward and backward pass are 76.67 and 108.02 ms of an iteration of 184.73 ms. Of Megatron's log the mean of what
+    # it prints, 150.62, 149.67, ... TFLOP/s, over 312.
     run = perfkit.load(profiles / "monitor" / "deepspeed_flops_profiler_bert_large.txt")
     found = reported_mfu(run.samples, peaks=hardware.peaks("NVIDIA A100-SXM4-40GB"), precision="fp16_tensor").iloc[0]
     expected = [102.0 / 312, 81.9 / 312, 102.0 / 312 * (76.67 + 108.02) / 184.73]

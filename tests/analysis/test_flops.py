@@ -55,11 +55,9 @@ def gpu_time(*rows: tuple[int, int, int]) -> pd.DataFrame:
 
 
 def test_only_the_innermost_that_computes_counts() -> None:
-    """aten::linear calls aten::addmm, which copies its bias: 2 x 4 x 3 x 5 = 120 FLOP once, 47 + 5 elements.
-
-    Where the called operator cannot be told, the calling one can: the work is counted all the same. 2^52 elements times
-    2^52 is more than any GPU does in a year: the shapes are not what was run.
-    """
+    """aten::linear calls aten::addmm, which copies its bias: 2 x 4 x 3 x 5 = 120 FLOP once, 47 + 5 elements."""
+    # Where the called operator cannot be told, the calling one can: the work is counted all the same. 2^52 elements
+    # times 2^52 is more than any GPU does in a year: the shapes are not what was run.
     assert [[0, 2, "aten::addmm", "gemm", "fp32", 120.0, 208.0]] == operators(ops(*LINEAR)).to_numpy().tolist()
     silent = {"name": "aten::addmm", "parent": 0}
     assert ["aten::linear"] == operators(ops(LINEAR[0], silent))["name"].tolist()
@@ -177,11 +175,9 @@ def test_fusing_saves_the_intermediate_results() -> None:
 
 
 def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
-    """Qwen1.5-0.5B has 24 layers with two RMS norms, and one at the end: x / rms, to 16 bits, times a weight.
-
-    By the raw file a norm works on 16 x 559 x 1024 elements: add and rsqrt write a number per row in 4 bytes, mul each
-    element in 4 bytes, the copy each in 2. A fused kernel would neither write nor read these.
-    """
+    """Qwen1.5-0.5B has 24 layers with two RMS norms, and one at the end: x / rms, to 16 bits, times a weight."""
+    # By the raw file a norm works on 16 x 559 x 1024 elements: add and rsqrt write a number per row in 4 bytes, mul
+    # each element in 4 bytes, the copy each in 2. A fused kernel would neither write nor read these.
     run = torch_trace.read(profiles / "torch" / "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
     frames = [run.table(name) for name in ("OPS", "KERNELS", "API_CALLS")]
     time = kernels_of(*frames).assign(gpu_ns=frames[1]["dur_ns"])
@@ -192,10 +188,8 @@ def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
 
 
 def test_share_of_the_peak() -> None:
-    """120 FLOP in 1 us on 2 GPUs of 1 GFLOP/s: 6 %; of 30 recomputed 4.5 %; 60 of 100 ns have a model.
-
-    6 x 70e9 x 16384 FLOP in 8.5 s of 989e12, the example of the definitions, is 0.8186, which is flagged.
-    """
+    """120 FLOP in 1 us on 2 GPUs of 1 GFLOP/s: 6 %; of 30 recomputed 4.5 %; 60 of 100 ns have a model."""
+    # 6 x 70e9 x 16384 FLOP in 8.5 s of 989e12, the example of the definitions, is 0.8186, which is flagged.
     found = mfu(POINTS, COVERED, peak_flops_per_s=1e9, span_ns=1000, gpus=2, recomputed_flops=30).iloc[0]
     given = {"flops": 120, "span_ns": 1000, "gpus": 2, "peak_flops_per_s": 1e9}
     shares = {"mfu_frac": 0.045, "hfu_frac": 0.06, "coverage_frac": 0.6}
@@ -236,10 +230,8 @@ def test_without_a_peak_there_is_no_share(points: Any, wrong: dict[str, Any], er
 
 
 def test_empty_and_wrong_tables() -> None:
-    """No operators, no kernels: no rows, with the columns and types of a full answer; other tables are refused.
-
-    Operators without kernels, as on the CPU: their work is no part of any rate.
-    """
+    """No operators, no kernels: no rows, with the columns and types of a full answer; other tables are refused."""
+    # Operators without kernels, as on the CPU: their work is no part of any rate.
     nothing = OPS.empty()
     for found, full in (
         (operators(nothing), operators(ops(MM))),
@@ -299,11 +291,9 @@ def told(args: dict[str, Any]) -> dict[str, str | None]:
 
 @pytest.mark.parametrize("gpu", ["h100", "mi300"])
 def test_a_forward_pass_of_qwen(profiles: Path, gpu: str) -> None:
-    """2 x parameters x tokens: 24 layers of 4 x 1024^2 + 3 x 1024 x 2816 weights, 16 x 559 tokens; causal attention.
-
-    5,514,536,681,472 + 24 x 2 x 16 x 16 x 559^2 x 64 FLOP, on GPUs of two vendors; the matrix that turns the last
-    layer into words was not run, and a product of 2 x 32 x 559 makes the positions.
-    """
+    """2 x parameters x tokens: 24 layers of 4 x 1024^2 + 3 x 1024 x 2816 weights, 16 x 559 tokens; causal attention."""
+    # 5,514,536,681,472 + 24 x 2 x 16 x 16 x 559^2 x 64 FLOP, on GPUs of two vendors; the matrix that turns the last
+    # layer into words was not run, and a product of 2 x 32 x 559 makes the positions.
     found = roofline(*read(profiles / "torch" / QWEN.format(gpu)))
     found = found.groupby(["model", "dtype"], observed=True)["flops"].sum()
     weights = 24 * (4 * 1024**2 + 3 * 1024 * 2816)
@@ -313,10 +303,8 @@ def test_a_forward_pass_of_qwen(profiles: Path, gpu: str) -> None:
 
 
 def test_the_share_of_the_peak_of_a_forward_pass(profiles: Path) -> None:
-    """Qwen on an H100: products at 0.63 of 989 TFLOP/s, elementwise at up to 0.78 of 3.35 TB/s, nothing above.
-
-    Of all kernel time 25.5 % computes with a model; over it 5.760 TFLOP are 12.8 % of the peak.
-    """
+    """Qwen on an H100: products at 0.63 of 989 TFLOP/s, elementwise at up to 0.78 of 3.35 TB/s, nothing above."""
+    # Of all kernel time 25.5 % computes with a model; over it 5.760 TFLOP are 12.8 % of the peak.
     h100 = peaks("NVIDIA H100 80GB HBM3")
     assert h100 is not None
     ops, gpu_time = read(profiles / "torch" / QWEN.format("h100"))
@@ -332,11 +320,9 @@ def test_the_share_of_the_peak_of_a_forward_pass(profiles: Path) -> None:
 
 
 def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None:
-    """3 steps of 10 images: 20 convolutions each, of which 19 run again for the gradients.
-
-    The gradient of the pixels is not wanted, so that the gradients cost two forward passes less the first
-    convolution, and the forward passes, once and once again without it, cost the same.
-    """
+    """3 steps of 10 images: 20 convolutions each, of which 19 run again for the gradients."""
+    # The gradient of the pixels is not wanted, so that the gradients cost two forward passes less the first
+    # convolution, and the forward passes, once and once again without it, cost the same.
     given = read(profiles / "torch" / RESNET)
     points, again = roofline(*given), 2 * 30 * (RESNET_18 - STEM)
     found = points.set_index("model").loc[["convolution", "convolution_backward"]]

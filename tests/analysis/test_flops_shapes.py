@@ -39,11 +39,9 @@ def test_text_that_holds_no_shapes(text: object) -> None:
 
 
 def test_arguments_that_are_not_what_they_should_be() -> None:
-    """Text that is no whole number or truth value is none; positions beyond the end are empty.
-
-    A size that is negative, broken, a truth value, text, a list of tensors, or more elements than there is memory makes
-    no tensor.
-    """
+    """Text that is no whole number or truth value is none; positions beyond the end are empty."""
+    # A size that is negative, broken, a truth value, text, a list of tensors, or more elements than there is memory
+    # makes no tensor.
     for size in ("-1", "1.5", "true", "null", '"8"', "[8]", "NaN", "1e400", "9007199254740994"):
         sized = parsed(f"[[{size},2],[4]]", '["float","float"]')
         assert sized is not None
@@ -67,10 +65,8 @@ def known(work: Work | None) -> Work:
 
 
 def test_the_products_of_the_definitions() -> None:
-    """4096^3 in 2 bytes: 2 x 4096^3 FLOP, 1365.33 FLOP/byte; one row of it 0.9995 (definitions, section 9).
-
-    MLP 784-256-128-10, batch 128: 2 x 128 x 234,752 = 60,096,512 FLOP.
-    """
+    """4096^3 in 2 bytes: 2 x 4096^3 FLOP, 1365.33 FLOP/byte; one row of it 0.9995 (definitions, section 9)."""
+    # MLP 784-256-128-10, batch 128: 2 x 128 x 234,752 = 60,096,512 FLOP.
     square = known(gemm(given((4096, 4096), (4096, 4096), dtype="c10::Half")))
     row = known(gemm(given((1, 4096), (4096, 4096), dtype="c10::BFloat16")))
     assert (2 * 4096**3, 1365.33) == (square.flops, round(2 * 4096**3 / square.bytes, 2))
@@ -104,10 +100,8 @@ def test_what_is_no_product_has_no_model() -> None:
 
 
 def test_bytes_need_a_type() -> None:
-    """Operations follow from the shapes alone, bytes do not; an unknown type keeps its name.
-
-    (2 x 3)(3 x 4) + row of 4, which is read: 48 FLOP without the additions; 6 + 12 + 8 + 4 elements of 8 bytes.
-    """
+    """Operations follow from the shapes alone, bytes do not; an unknown type keeps its name."""
+    # (2 x 3)(3 x 4) + row of 4, which is read: 48 FLOP without the additions; 6 + 12 + 8 + 4 elements of 8 bytes.
     work = known(gemm(Inputs(((4, 3), (3, 5)), ())))
     assert (120, "") == (work.flops, work.dtype)
     assert math.isnan(work.bytes)
@@ -116,11 +110,9 @@ def test_bytes_need_a_type() -> None:
 
 
 def test_elementwise_operators_have_bytes_alone() -> None:
-    """An addition of 8 x 1 and 4: 8 + 4 read and 32 written of 4 bytes; of two types none is known.
-
-    A copy of 6 elements of 4 bytes into 6 of 2. A look-up: 20 numbers of 8 bytes, 20 rows of 768 x 2 bytes read and
-    written, whatever the size of the table.
-    """
+    """An addition of 8 x 1 and 4: 8 + 4 read and 32 written of 4 bytes; of two types none is known."""
+    # A copy of 6 elements of 4 bytes into 6 of 2. A look-up: 20 numbers of 8 bytes, 20 rows of 768 x 2 bytes read and
+    # written, whatever the size of the table.
     scaled = Inputs(((12,), (), ()), ("c10::BFloat16", "double", "Scalar"))
     looked_up = Inputs(((49_408, 768), (4, 5)), ("c10::BFloat16", "long int"))
     assert ("elementwise", "fp32", None, 176) == elementwise(given((8, 1), (4,)))
@@ -158,10 +150,8 @@ def test_attention_is_its_products(queries: int, keys: int, width: int, deep: in
 
 
 def test_a_causal_mask_halves_where_it_is_known() -> None:
-    """Half of 4 B H T T D forward and backward; the whole where it is none or nothing was recorded.
-
-    CUTLASS has 0 for none, 1 and 2 for the two causal ones.
-    """
+    """Half of 4 B H T T D forward and backward; the whole where it is none or nothing was recorded."""
+    # CUTLASS has 0 for none, 1 and 2 for the two causal ones.
     shape = (2, 3, 8, 4)
     whole = 4 * 2 * 3 * 8 * 8 * 4
     causal, none = (arguments({3: "0.", 4: flag, 5: "False"}, 7) for flag in ("True", "False"))
@@ -234,11 +224,9 @@ def test_a_convolution_against_loops(seed: int) -> None:
 
 
 def test_the_first_convolution_of_resnet() -> None:
-    """7 x 7, stride 2, padding 3 on 224 x 224: 112 x 112 x 64 x 3 x 49 x 2 = 236,027,904 FLOP per image.
-
-    Transposed, per element of the input (1, 3, 5) one product with (2, 4): 240 FLOP; (5 - 1) 2 - 2 + 3 + 1 + 1 = 11
-    outputs.
-    """
+    """7 x 7, stride 2, padding 3 on 224 x 224: 112 x 112 x 64 x 3 x 49 x 2 = 236,027,904 FLOP per image."""
+    # Transposed, per element of the input (1, 3, 5) one product with (2, 4): 240 FLOP; (5 - 1) 2 - 2 + 3 + 1 + 1 = 11
+    # outputs.
     images, filters = (10, 3, 224, 224), (64, 3, 7, 7)
     recorded = arguments({3: "[2, 2]", 4: "[3, 3]", 5: "[1, 1]", 6: "False", 7: "[0, 0]", 8: "1"}, 9)
     swapped = arguments({3: "[3, 3]", 4: "[2, 2]", 5: "[1, 1]", 6: "1", 7: "False", 8: "False"}, 9)

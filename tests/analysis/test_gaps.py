@@ -71,10 +71,8 @@ def test_a_gap_is_divided_at_its_launch_call(launch_us: int, start_us: int, caus
 
 
 def test_the_call_that_ends_a_gap_is_a_cause_of_its_own() -> None:
-    """A launch from 1 to 499 us of a gap, as when it loads its module; a copy that begins 80 us after its call.
-
-    That call cannot be waiting for the GPU, which is idle; what is inside it is the same time once more.
-    """
+    """A launch from 1 to 499 us of a gap, as when it loads its module; a copy that begins 80 us after its call."""
+    # That call cannot be waiting for the GPU, which is idle; what is inside it is the same time once more.
     work, launch = kernels(kernel(0, 100), kernel(600, 605, 7)), call(101, 599, "cudaLaunchKernel", 7)
     gap = idle_gaps(work, COPIES.empty(), api_calls(launch)).loc[0]
     assert ("host_wait", "launch", "cudaLaunchKernel") == (gap["cause"], gap["detail"], gap["api"])
@@ -86,10 +84,8 @@ def test_the_call_that_ends_a_gap_is_a_cause_of_its_own() -> None:
 
 
 def test_a_page_of_unified_memory_ends_a_gap_in_which_the_host_worked() -> None:
-    """No call launches a page: what the thread of the last call before the gap did until then is the cause.
-
-    Another process's later call decides nothing, and a page before any call is unattributed.
-    """
+    """No call launches a page: what the thread of the last call before the gap did until then is the cause."""
+    # Another process's later call decides nothing, and a page before any call is unattributed.
     page = {"src_memory": "managed", "dst_memory": "managed", "direction": "D2H"}
     pages = copies(kernel(160, 165, **page), kernel(30, 35, **page))
     calls = api_calls(call(36, 38, "cudaLaunchKernel", 3), call(90, 91, "cudaLaunchKernel", 9, process=2))
@@ -125,37 +121,33 @@ def test_the_call_of_what_ends_a_gap_gives_its_thread() -> None:
     assert found[0]["detail"].isna().all()
 
 
-HOLE, LATE = [kernel(0, 10), kernel(30, 40)], [kernel(0, 40), kernel(60, 90)]
-GPU_1 = {"gpu": 1}
-# Kernels, copies, window or least length, us, and the gaps of GPU 0 (or another GPU) of rank 0.
-WINDOWS: dict[str, tuple[list[Any], list[Any], dict[str, Any], list[tuple[Any, ...]]]] = {
+HOLE, LATE, GPU_1 = [kernel(0, 10), kernel(30, 40)], [kernel(0, 40), kernel(60, 90)], {"gpu": 1}
+# Kernels, window or least length, us, and the gaps of GPU 0 (or another GPU) of rank 0; a copy has a direction.
+WINDOWS: dict[str, tuple[list[Any], dict[str, Any], list[tuple[Any, ...]]]] = {
     "wider than the operations": (
-        [kernel(10, 30), kernel(20, 40, stream=8), kernel(35, 60)],
-        [kernel(55, 70)],
-        {"window": (0, 100)},
+        [kernel(10, 30), kernel(20, 40, stream=8), kernel(35, 60), kernel(55, 70, direction="H2D")],
+        {"window": (0, 100 * US)},
         [(0, 0, 10, "edge"), (0, 70, 30, "edge")],
     ),
-    "operations are cut": (LATE, [], {"window": (20, 70)}, [(0, 40, 20, "unattributed")]),
-    "ends in a gap": (LATE, [], {"window": (20, 60)}, [(0, 40, 20, "edge")]),
+    "operations are cut": (LATE, {"window": (20 * US, 70 * US)}, [(0, 40, 20, "unattributed")]),
+    "ends in a gap": (LATE, {"window": (20 * US, 60 * US)}, [(0, 40, 20, "edge")]),
     "idle in all of it": (
         [kernel(100, 200), kernel(0, 50, **GPU_1)],
-        [],
-        {"window": (100, 200)},
+        {"window": (100 * US, 200 * US)},
         [(1, 100, 100, "edge")],
     ),
-    "processes share a device": ([*HOLE, kernel(10, 30, process=9)], [], {}, []),
+    "processes share a device": ([*HOLE, kernel(10, 30, process=9)], {}, []),
     "devices and ranks do not": (
         [*HOLE, kernel(10, 30, **GPU_1), kernel(10, 30, rank=1)],
-        [],
         {},
         [(0, 10, 20, "unattributed"), (1, 0, 10, "edge"), (1, 30, 10, "edge")],
     ),
-    "an empty operation covers nothing": (HOLE, [kernel(20, 20)], {}, [(0, 10, 20, "unattributed")]),
-    "at least 10 us": (
-        [kernel(0, 10), kernel(15, 20), kernel(30, 40), kernel(60, 70)],
-        [],
-        {"at_least_ns": 10 * US},
-        [(0, 20, 10, "unattributed"), (0, 40, 20, "unattributed")],
+    "an empty one covers nothing": ([*HOLE, kernel(20, 20, direction="H2D")], {}, [(0, 10, 20, "unattributed")]),
+    "at least 10 us": ([*LATE, kernel(95, 99)], {"at_least_ns": 10 * US}, [(0, 40, 20, "unattributed")]),
+    "no shorter than 5 us": (
+        [*LATE, kernel(95, 99)],
+        {"at_least_ns": 5 * US},
+        [(0, 40, 20, "unattributed"), (0, 90, 5, "unattributed")],
     ),
 }
 
@@ -163,84 +155,68 @@ WINDOWS: dict[str, tuple[list[Any], list[Any], dict[str, Any], list[tuple[Any, .
 @pytest.mark.parametrize("case", WINDOWS)
 def test_gaps_of_devices_in_a_window(case: str) -> None:
     """Per device, between the operations of all processes, and at the edges of the window."""
-    work, moved, more, expected = WINDOWS[case]
-    more = {key: tuple(at * US for at in of) if key == "window" else of for key, of in more.items()}
-    gaps = idle_gaps(kernels(*work), copies(*moved), API_CALLS.empty(), **more)
+    spans, more, expected = WINDOWS[case]
+    moved = [span for span in spans if "direction" in span]
+    gaps = idle_gaps(kernels(*(s for s in spans if s not in moved)), copies(*moved), API_CALLS.empty(), **more)
     assert [(0, *gap) for gap in expected] == found_us(gaps)
 
 
-WAIT: dict[str, tuple[list[dict[str, Any]], list[dict[str, Any]], list[dict[str, Any]], str, dict[str, int]]] = {
-    "nothing recorded": ([], [], [], "host_code", {"host_code": 100}),
-    "half is the first": ([call(100, 150, "cudaStreamSynchronize")], [], [], "sync", {"sync": 50, "host_code": 50}),
-    "less than half": (
-        [call(100, 149, "cudaStreamSynchronize")], [], [], "host_code", {"sync": 49, "host_code": 51}
-    ),
-    "only after the gap began": (
-        [call(0, 149, "cudaDeviceSynchronize")], [], [], "host_code", {"sync": 49, "host_code": 51}
-    ),
-    "two make half": (
-        [call(100, 125, "cuCtxSynchronize"), call(130, 155, "cudaEventSynchronize")], [], [],
-        "sync", {"sync": 50, "host_code": 50},
-    ),
-    "nested counts once": (
-        [call(100, 140, "cudaDeviceSynchronize"), call(105, 135, "cuCtxSynchronize")], [], [],
-        "host_code", {"sync": 40, "host_code": 60},
-    ),
-    "copy that blocks": ([call(90, 170, "cudaMemcpy")], [], [], "sync", {"sync": 70, "host_code": 30}),
-    "copy that does not": ([call(90, 170, "cudaMemcpyAsync")], [], [], "launch", {"launch": 74, "host_code": 30}),
-    "another thread": ([call(100, 200, "cudaDeviceSynchronize", thread=2)], [], [], "host_code", {"host_code": 100}),
-    "another process": ([call(100, 200, "cudaDeviceSynchronize", process=2)], [], [], "host_code", {"host_code": 100}),
-    "memory": ([call(100, 190, "cudaMalloc")], [], [], "memory", {"memory": 90, "host_code": 10}),
-    "another call": ([call(110, 190, "cudaEventQuery")], [], [], "cuda_call", {"cuda_call": 80, "host_code": 20}),
-    "launches": (
-        [call(t, t + 9, "cudaLaunchKernel") for t in range(100, 200, 10)], [], [],
-        "launch", {"launch": 94, "host_code": 10},
-    ),
-    "loading": (
-        [], [call(50, 160, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")], [],
-        "data_loading", {"data_loading": 60, "host_code": 40},
-    ),
-    "loading, two words": (
-        [], [call(100, 160, "Data loading")], [], "data_loading", {"data_loading": 60, "host_code": 40}
-    ),
-    "loading elsewhere": ([], [call(100, 160, "Data loading", thread=2)], [], "host_code", {"host_code": 100}),
-    "other range": ([], [call(100, 200, "Batch 7")], [], "host_code", {"host_code": 100}),
-    "system": ([], [], [call(80, 180, "pthread_cond_wait")], "system", {"system": 80, "host_code": 20}),
-    "system elsewhere": ([], [], [call(80, 180, "poll", thread=2)], "host_code", {"host_code": 100}),
+SYNC, WHOLE = "cudaDeviceSynchronize", {"host_code": 100}
+# What the thread did, and the parts of the wait, of which the first gives its detail.
+WAIT: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
+    "nothing recorded": ([], WHOLE),
+    "half is the first": ([call(100, 150, "cudaStreamSynchronize")], {"sync": 50, "host_code": 50}),
+    "only after the gap began": ([call(0, 149, SYNC)], {"host_code": 51, "sync": 49}),
+    "two make half": ([call(100, 125, SYNC), call(130, 155, "cuCtxSynchronize")], {"sync": 50, "host_code": 50}),
+    "nested counts once": ([call(100, 140, SYNC), call(105, 135, "cuCtxSynchronize")], {"host_code": 60, "sync": 40}),
+    "copy that blocks": ([call(90, 170, "cudaMemcpy")], {"sync": 70, "host_code": 30}),
+    "copy that does not": ([call(90, 170, "cudaMemcpyAsync")], {"launch": 74, "host_code": 30}),
+    "another thread": ([call(100, 200, SYNC, thread=2)], WHOLE),
+    "another process": ([call(100, 200, SYNC, process=2)], WHOLE),
+    "memory": ([call(100, 190, "cudaMalloc")], {"memory": 90, "host_code": 10}),
+    "another call": ([call(110, 190, "cudaEventQuery")], {"cuda_call": 80, "host_code": 20}),
+    "launches": ([call(t, t + 9, "cudaLaunchKernel") for t in range(100, 200, 10)], {"launch": 94, "host_code": 10}),
+    "loading": ([call(50, 160, "enumerate(DataLoader)#_Single.__next__")], {"data_loading": 60, "host_code": 40}),
+    "loading, two words": ([call(100, 160, "Data loading")], {"data_loading": 60, "host_code": 40}),
+    "loading elsewhere": ([call(100, 160, "Data loading", thread=2)], WHOLE),
+    "other range": ([call(100, 200, "Batch 7")], WHOLE),
+    "system": ([call(80, 180, "pthread_cond_wait")], {"system": 80, "host_code": 20}),
+    "system elsewhere": ([call(80, 180, "poll", thread=2)], WHOLE),
     "sync before memory": (
-        [call(120, 180, "cudaFree"), call(100, 160, "cudaStreamSynchronize")], [], [],
-        "sync", {"sync": 60, "memory": 20, "host_code": 20},
+        [call(120, 180, "cudaFree"), call(100, 160, "cudaStreamSynchronize")],
+        {"sync": 60, "memory": 20, "host_code": 20},
     ),
     "memory before loading": (
-        [call(100, 140, "cudaHostAlloc")], [call(100, 190, "next_batch")], [],
-        "data_loading", {"memory": 40, "data_loading": 50, "host_code": 10},
+        [call(100, 140, "cudaHostAlloc"), call(100, 190, "next_batch")],
+        {"data_loading": 50, "memory": 40, "host_code": 10},
     ),
     "loading before system": (
-        [], [call(110, 160, "next_batch")], [call(100, 190, "read")],
-        "data_loading", {"data_loading": 50, "system": 40, "host_code": 10},
+        [call(110, 160, "next_batch"), call(100, 190, "read")],
+        {"data_loading": 50, "system": 40, "host_code": 10},
     ),
     "a call before the system below it": (
-        [call(100, 160, "cudaStreamSynchronize")], [], [call(105, 190, "poll")],
-        "sync", {"sync": 60, "system": 30, "host_code": 10},
+        [call(100, 160, SYNC), call(105, 190, "poll")],
+        {"sync": 60, "system": 30, "host_code": 10},
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", WAIT)
 def test_a_wait_is_divided_by_what_the_thread_did(case: str) -> None:
     """The thread is watched over [100, 200) us, before its launch call; every microsecond counts once."""
-    calls, named, system, detail, parts = WAIT[case]
+    spans, parts = WAIT[case]
+    system = [span for span in spans if span["name"] in ("pthread_cond_wait", "poll", "read")]
+    calls = [span for span in spans if span["name"].startswith("cu")]
+    named = [span for span in spans if span not in system and span not in calls]
     gap = gap_after_100(200, 210, *calls, ranges=ranges(*named), os_calls=os_calls(*system))
-    assert ("host_wait", detail) == (gap["cause"], gap["detail"])
+    assert ("host_wait", next(iter(parts))) == (gap["cause"], gap["detail"])
     assert {"launch": 4, **parts, "kernel_wait": 6} == parts_us(gap)
 
 
 def test_api_is_the_call_that_covers_most_of_the_wait() -> None:
-    """[100, 110) of the first call, [120, 140) of the second and 4 us of the launch lie in the wait.
-
-    The wait lasts until the launch call returns, so that where no other call is recorded it is that call; one that
-    returned before the gap covers nothing of it. With clocks that disagree the wait ends with the gap.
-    """
+    """[100, 110) of the first call, [120, 140) of the second and 4 us of the launch lie in the wait."""
+    # The wait lasts until the launch call returns, so that where no other call is recorded it is that call; one that
+    # returned before the gap covers nothing of it. With clocks that disagree the wait ends with the gap.
     more = call(0, 110, "cudaMalloc"), call(120, 140, "cudaEventQuery")
     assert ["cudaEventQuery", "cudaLaunchKernel"] == [gap_after_100(200, 210, *of)["api"] for of in (more, ())]
     assert pd.isna(gap_after_100(90, 210, *more)["api"])

@@ -148,13 +148,11 @@ def gaps_of(run: perfkit.Run) -> pd.DataFrame:
 
 @pytest.mark.parametrize("capture", [*OF_IDLE, TRAINING])
 def test_idle_time_is_what_sql_finds(capture: str, profiles: Path) -> None:
-    """To the nanosecond: inside launch calls, waits and other calls, outside of CUDA, and after the launch returned.
-
-    A gap with a launch call is divided without a rest, into parts of which none is negative; others have no part.
-    The figures of causes, of the span of all GPUs, are within 2 % of the idle time by SQL, and add up to it; the view
-    of step 3, and the chart of the summary, draw these figures. Of two GPUs 39 % of the idle time ends with operations
-    of unknown launch: there perfkit names no cause.
-    """
+    """To the nanosecond: inside launch calls, waits and other calls, outside of CUDA, and after the launch returned."""
+    # A gap with a launch call is divided without a rest, into parts of which none is negative; others have no part. The
+    # figures of causes, of the span of all GPUs, are within 2 % of the idle time by SQL, and add up to it; the view of
+    # step 3, and the chart of the summary, draw these figures. Of two GPUs 39 % of the idle time ends with operations
+    # of unknown launch: there perfkit names no cause.
     run = perfkit.load(path := profiles / "nsys" / f"{capture}.sqlite")
     gaps, figures = gaps_of(run), diagnosis.figures(run)
     launched = ~gaps["cause"].isin(["unattributed", "edge"])
@@ -227,12 +225,10 @@ LONGER_THAN_NS = {"gt_10us": 10_000, "gt_100us": 100_000, "gt_1ms": 1_000_000}
 
 @pytest.mark.parametrize("capture", CAPTURES)
 def test_gaps_of_real_captures(profiles: Path, capture: str) -> None:
-    """Idle time, count and length of the long gaps and the five longest equal an independent computation.
-
-    Every gap above 1 ms in the vendor's list, where there is one, is one of ours. Its list stops at 50 rows and counts
-    the profiler's own overhead as busy, so that it may hold fewer; it looks at each process alone, which makes no
-    difference in these captures: none has two processes on a device.
-    """
+    """Idle time, count and length of the long gaps and the five longest equal an independent computation."""
+    # Every gap above 1 ms in the vendor's list, where there is one, is one of ours. Its list stops at 50 rows and
+    # counts the profiler's own overhead as busy, so that it may hold fewer; it looks at each process alone, which makes
+    # no difference in these captures: none has two processes on a device.
     gaps, golden = (
         gaps_of(perfkit.load(profiles / "nsys" / capture)),
         profiles / "golden" / "nsys" / capture.removesuffix(".sqlite"),

@@ -13,11 +13,9 @@ from perfkit.analysis.grouping import SpeedupBounds, counted, grouped, in_unit, 
 
 
 def test_worked_by_hand() -> None:
-    """1, 2, 4, 7: total 14, mean 3.5, median (2 + 4) / 2 = 3, deviations squared 6.25 + 2.25 + 0.25 + 12.25 = 21.
-
-    One value: its own mean, median, min and max; the standard deviation is NaN, not 0. A group without values has count
-    and total 0 and NaN elsewhere; its neighbours are untouched.
-    """
+    """1, 2, 4, 7: total 14, mean 3.5, median (2 + 4) / 2 = 3, deviations squared 6.25 + 2.25 + 0.25 + 12.25 = 21."""
+    # One value: its own mean, median, min and max; the standard deviation is NaN, not 0. A group without values has
+    # count and total 0 and NaN elsewhere; its neighbours are untouched.
     found = grouped(np.array([7, 5, 1, 4, 2]), np.array([0, 2, 0, 0, 0]), 4)
     expected = {"count": 4, "total": 14, "mean": 3.5, "median": 3.0, "min": 1.0, "max": 7.0, "std": 7**0.5}
     assert expected == pytest.approx(found.loc[0].to_dict(), rel=1e-15)
@@ -54,11 +52,9 @@ def test_agrees_with_the_standard_library(dtype: str, low: int) -> None:
 
 
 def test_totals_of_integers_are_exact() -> None:
-    """2**53 + 1, which no float64 holds, and 2**53 add to 2**54 + 1.
-
-    1e15 + (0, 1, 2) has standard deviation 1: squares of the values would drown it. Values that span nearly all of
-    int64 are sorted all the same.
-    """
+    """2**53 + 1, which no float64 holds, and 2**53 add to 2**54 + 1."""
+    # 1e15 + (0, 1, 2) has standard deviation 1: squares of the values would drown it. Values that span nearly all of
+    # int64 are sorted all the same.
     zeros = np.zeros(3, np.int64)
     assert grouped(np.array([2**53 + 1, 2**53]), zeros[:2], 1)["total"].tolist() == [2**54 + 1]
     assert grouped(10**15 + np.array([0, 1, 2]), zeros, 1)["std"].tolist() == [1.0]
@@ -135,12 +131,10 @@ def test_counts_without_sorting_are_those_with() -> None:
 
 
 def test_bounds_of_a_speedup_by_hand() -> None:
-    """60 % of 78.4 % removed: 1 / (1 - 0.4704) = 1.8882, and nothing overlaps, so the range is a point.
-
-    Transfers 78.4 % and launches 91.3 % of one timeline: 1.29x to 3.19x where the source's summary multiplied to
-    351.5x. Least overlap 0.697, exclusive 0.087 and 0.216: 1 / (1 - 0.0522 - 0.1728) and 1 / max(0.3136, 0.1826).
-    Without measures the program is as fast as it was; the greatest gain is infinite, not a division by zero.
-    """
+    """60 % of 78.4 % removed: 1 / (1 - 0.4704) = 1.8882, and nothing overlaps, so the range is a point."""
+    # Transfers 78.4 % and launches 91.3 % of one timeline: 1.29x to 3.19x where the source's summary multiplied to
+    # 351.5x. Least overlap 0.697, exclusive 0.087 and 0.216: 1 / (1 - 0.0522 - 0.1728) and 1 / max(0.3136, 0.1826).
+    # Without measures the program is as fast as it was; the greatest gain is infinite, not a division by zero.
     assert speedup_bounds([0.784], [0.6]) == pytest.approx(SpeedupBounds(1 / (1 - 0.784 * 0.6), 1 / (1 - 0.784 * 0.6)))
     found = speedup_bounds([0.784, 0.913], [0.6, 0.8], exclusive=[0.087, 0.216])
     assert found == pytest.approx((1.2903, 3.1888), rel=1e-4)
@@ -148,10 +142,8 @@ def test_bounds_of_a_speedup_by_hand() -> None:
 
 
 def test_every_timeline_lies_between_the_bounds() -> None:
-    """Oracle: 300 timelines of 60 cells with random sets; of a removed set any cells of it may go.
-
-    A cell is saved if every set that covers it removes it: the speed-up lies in the range of every overlap.
-    """
+    """Oracle: 300 timelines of 60 cells with random sets; of a removed set any cells of it may go."""
+    # A cell is saved if every set that covers it removes it: the speed-up lies in the range of every overlap.
     random = np.random.default_rng(4)
     for _ in range(300):
         cells = random.random((random.integers(1, 4), 60)) < random.random()
