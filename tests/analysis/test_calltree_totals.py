@@ -114,11 +114,7 @@ def test_a_second_rank_changes_nothing_in_the_first() -> None:
     """The same nodes in two ranks are two programs: each rank's figures are those of one alone."""
     # The analyses leave the tables as they were.
     pair, kept = (two_ranks(TREE), two_ranks(METRICS)), (two_ranks(TREE), two_ranks(METRICS))
-    for of in (
-        paths.inclusive,
-        functools.partial(paths.exclusive, metric="GPUOP"),
-        paths.gpu_summary,
-    ):
+    for of in (paths.inclusive, functools.partial(paths.exclusive, metric="GPUOP"), paths.gpu_summary):
         once, twice = of(TREE, METRICS), of(*pair)
         for rank in (0, 1):
             one = twice[twice["rank"] == rank].assign(rank=0).astype({"rank": "int32"}).reset_index(drop=True)

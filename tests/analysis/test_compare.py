@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from frames import copies, kernels
+from frames import copies, kernels, tuples
 
 import perfkit
 from perfkit.analysis import compare, timeline
@@ -227,30 +227,20 @@ def test_every_resample_of_a_mean() -> None:
     assert expected.tolist() == pytest.approx([found.low, found.high], abs=0.0015)
 
 
-@pytest.mark.parametrize("statistic", ["median", "mean"])
-def test_two_runs_of_one_program_do_not_differ(statistic: str) -> None:
-    """Of 100 pairs of independent runs of 40 steps with 5 % spread, at least 95 show no difference."""
-    random = np.random.default_rng(3)
-    runs = [alike(random, 40, 0) for _ in range(200)]
-    assert verdicts(runs[::2], runs[1::2], statistic)[SAME] >= 95
-
-
-def test_neighbours_that_are_alike_do_not_differ() -> None:
-    """The same for steps with an autocorrelation of 0.6, where single steps resampled would find differences."""
+@pytest.mark.parametrize(
+    ("statistic", "correlation"), [("median", 0.0), ("mean", 0.0), ("median", 0.6), ("median", -0.6)]
+)
+def test_two_runs_of_one_program_do_not_differ(statistic: str, correlation: float) -> None:
+    """Of 100 pairs of independent runs of 60 steps with 5 % spread, at least 95 show no difference."""
+    # Nor do random halves of one run; where neighbours are alike, single steps resampled would find differences.
     random = np.random.default_rng(4)
-    runs = [alike(random, 60, 0.6) for _ in range(200)]
-    assert verdicts(runs[::2], runs[1::2])[SAME] >= 95
-    shuffled = [[random.permutation(one) for one in side] for side in (runs[::2], runs[1::2])]
-    assert verdicts(*shuffled)[SAME] < 95
-
-
-@pytest.mark.parametrize("correlation", [0.0, 0.6, -0.6])
-def test_random_halves_of_a_steady_run_do_not_differ(correlation: float) -> None:
-    """Of 100 random splits of one run of 60 steps into halves, at least 95 show no difference."""
-    random = np.random.default_rng(5)
-    whole = alike(random, 60, correlation)
+    runs = [alike(random, 60, correlation) for _ in range(200)]
     halves = [random.permuted(np.arange(60) < 30) for _ in range(100)]
-    assert verdicts([whole[half] for half in halves], [whole[~half] for half in halves])[SAME] >= 95
+    assert verdicts(runs[::2], runs[1::2], statistic)[SAME] >= 95
+    assert verdicts([runs[0][half] for half in halves], [runs[0][~half] for half in halves], statistic)[SAME] >= 95
+    if correlation > 0:
+        shuffled = [[random.permutation(one) for one in side] for side in (runs[::2], runs[1::2])]
+        assert verdicts(*shuffled)[SAME] < 95
 
 
 def test_a_slowdown_of_five_percent_is_found() -> None:
@@ -296,12 +286,9 @@ def test_ledger_by_hand() -> None:
     series = {"baseline": run(*[40_000] * 8), "bf16": run(*[30_000] * 8), "workers": run(*[15_000] * 8)}
     found = ledger(series, utilisation={"baseline": 0.65, "bf16": 0.78})
     assert ["baseline", "bf16", "workers"] == found["label"].tolist()
-    assert [40_000, 30_000, 15_000] == found["step_ns"].tolist()
-    assert [-10_000, -15_000] == found["change_ns"].tolist()[1:]
-    assert [0.75, 0.5] == found["ratio"].tolist()[1:]
-    assert [1.0, 0.75, 0.375] == found["cumulative_ratio"].tolist()
+    assert [(40_000, 1.0), (30_000, 0.75), (15_000, 0.375)] == tuples(found, "step_ns", "cumulative_ratio")
+    assert [(-10_000, 0.75, "better"), (-15_000, 0.5, "better")] == tuples(found[1:], "change_ns", "ratio", "verdict")
     assert [1.0, 40 / 30, 40 / 15] == pytest.approx(found["speedup"].tolist())
-    assert ["better", "better"] == found["verdict"].tolist()[1:]
     assert found.loc[0, ["change_ns", "ratio", "verdict"]].isna().all()
     assert [0.65, 0.78] == found["utilisation_frac"].tolist()[:2]
     assert found["step_low_ns"].le(found["step_ns"]).all()
@@ -322,18 +309,24 @@ def test_ledger_compares_with_the_last_and_the_first_run_that_have_steps() -> No
 
 def test_wrong_steps() -> None:
     """Foreign tables, confidences, numbers of resamples and utilisations are refused; inputs stay as they are."""
-    some = run(*[1000] * 8)
+    some, one = run(*[1000] * 8), [np.ones(9)]
     kept = some.copy()
-    for wrong, match in (({"confidence": 1.0}, "confidence: 1.0"), ({"resamples": 99}, "resamples: 99")):
-        with pytest.raises(ValueError, match=match):
-            steps(some, some, **wrong)
-    with pytest.raises(ValueError, match=r"statistic: 'mode' is not one of \['median', 'mean'\]"):
-        ratio([np.ones(9)], [np.ones(9)], Resampling("mode"))
-    for shares, match in (({"b": 0.5}, r"\['b'\] are not among \['a'\]"), ({"a": 65.0}, "not between 0 and 1")):
-        with pytest.raises(ValueError, match=match):
-            ledger({"a": some}, utilisation=shares)
-    with pytest.raises(SchemaError, match="'STEPS' does not match"):
-        steps(some.drop(columns="steady"), some)
+    for of, given, more, error, why in (
+        (steps, (some, some), {"confidence": 1.0}, ValueError, "confidence: 1.0"),
+        (steps, (some, some), {"resamples": 99}, ValueError, "resamples: 99"),
+        (
+            ratio,
+            (one, one, Resampling("mode")),
+            {},
+            ValueError,
+            r"statistic: 'mode' is not one of \['median', 'mean'\]",
+        ),
+        (ledger, ({"a": some},), {"utilisation": {"b": 0.5}}, ValueError, r"\['b'\] are not among \['a'\]"),
+        (ledger, ({"a": some},), {"utilisation": {"a": 65.0}}, ValueError, "not between 0 and 1"),
+        (steps, (some.drop(columns="steady"), some), {}, SchemaError, "'STEPS' does not match"),
+    ):
+        with pytest.raises(error, match=why):
+            of(*given, **more)
     pd.testing.assert_frame_equal(kept, some)
 
 
@@ -345,27 +338,16 @@ def of_idle(*idle_ns: float, computation_ns: float = 100.0) -> pd.DataFrame:
 
 
 def test_parts_by_hand() -> None:
-    """Steps 0-100 and 100-200: compute 10-40 and 90-120, nccl 30-60, a copy 50-70, a memset 150-160, another 195-250.
-
-    Step 0: computing 30 + 10, nccl 20 beyond it, copy 10 beyond that, idle 30. Step 1: 20 + 10 + 5, idle 65.
-    """
-    found = in_parts(
-        kernels(
-            {"start_ns": 10, "dur_ns": 30},
-            {"start_ns": 30, "dur_ns": 30, "family": "communication"},
-            {"start_ns": 90, "dur_ns": 30},
-            {"start_ns": 195, "dur_ns": 55},
-        ),
-        copies({"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"}),
-        run(100, 100),
-    )
+    """Steps 0-100, 100-200: compute 10-40, 90-120 and 195-250, nccl 30-60, a copy 50-70, a memset 150-160."""
+    # Step 0: computing 30 + 10, nccl 20 beyond it, copy 10 beyond that, idle 30. Step 1: 20 + 10 + 5, idle 65.
+    # The mean is over the GPUs of all ranks: rank 0 has two, busy for 20 and 40 of 100 ns, rank 1 one, always busy.
+    spans = ((10, 30, "other"), (30, 30, "communication"), (90, 30, "other"), (195, 55, "other"))
+    work = kernels(*({"start_ns": at, "dur_ns": of, "family": family} for at, of, family in spans))
+    moved = copies({"start_ns": 50, "dur_ns": 20}, {"start_ns": 150, "dur_ns": 10, "direction": "memset"})
+    found = in_parts(work, moved, run(100, 100))
     assert [[40, 20, 0, 10, 30], [35, 0, 0, 0, 65]] == found[COLUMNS].to_numpy().tolist()
-
-
-def test_the_mean_over_the_gpus_of_all_ranks() -> None:
-    """Rank 0 has two GPUs, busy for 20 and 40 of 100 ns, rank 1 one, busy all the time: 53 1/3 in the mean."""
-    spans = {"start_ns": 0, "dur_ns": 20}, {"gpu": 1, "start_ns": 60, "dur_ns": 40}
-    work = kernels(*spans, {"rank": 1, "start_ns": 0, "dur_ns": 100})
+    places = ({}, 0, 20), ({"gpu": 1}, 60, 40), ({"rank": 1}, 0, 100)
+    work = kernels(*({"start_ns": at, "dur_ns": of, **place} for place, at, of in places))
     both = pd.concat([run(100, rank=rank) for rank in (0, 1)]).astype({"name": object, "how": object})
     found = in_parts(work, copies(), STEPS.make(both))
     assert [160 / 3, 140 / 3] == pytest.approx(found.loc[0, ["computation_ns", "idle_ns"]].tolist())

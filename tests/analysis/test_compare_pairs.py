@@ -204,12 +204,7 @@ def test_wrong_kernels() -> None:
     some, stepped, none = kernels(kernel("a", 0, 9)), training(3, 1), LAUNCHES.empty()
     kept = stepped.copy()
     for of, tables, by, why in (
-        (
-            compare.kernels,
-            (some, some),
-            {"by": "stream"},
-            r"by: 'stream' is not one of \['name', 'full_name'",
-        ),
+        (compare.kernels, (some, some), {"by": "stream"}, r"by: 'stream' is not one of \['name', 'full_name'"),
         (compare.kernels, (some, some), {"by": "order"}, "'order' needs kernels with a step"),
         (launches, (none, none), {"by": "order"}, r"by: 'order' is not one of"),
         (compare.kernels, (some, stepped), {}, "some have a column step and some have none"),

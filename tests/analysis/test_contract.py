@@ -15,6 +15,7 @@ from frames import api_calls, copies, kernels, ranges
 from ops import op, ops
 from sampled import devices, samples, together
 
+from perfkit import tables
 from perfkit.analysis import (
     access,
     clocks,
@@ -37,19 +38,6 @@ from perfkit.analysis.monitoring.alignment import bins as binned_samples
 from perfkit.errors import SchemaError
 from perfkit.hardware import Peaks
 from perfkit.schema import Table
-from perfkit.tables import (
-    API_CALLS,
-    COLLECTIVES,
-    COPIES,
-    COUNTERS,
-    DEVICES,
-    KERNELS,
-    LAUNCHES,
-    OPS,
-    RANGES,
-    SAMPLES,
-    STALLS,
-)
 
 HOUR = 3_600_000_000_000
 GPU = Peaks("made up", {"fp32": 1e12, "fp16_tensor": 1e12}, memory_bytes_per_s=1e12)
@@ -71,19 +59,20 @@ COPIED = copies({"start_ns": 45, "dur_ns": 5, "bytes": 99, "src_memory": "pageab
 SPANS = ranges(*({"start_ns": 30 * i, "dur_ns": 30, "name": f"step {i}"} for i in range(4)))
 READINGS = together(samples(**LOG, **HELD, forward_flops_per_s=[1, 2, 3]), samples(gpu=1, **LOG))
 COUNTED = launches(MEASURED), counters({"lts__t_sector_hit_rate.pct": 50.0}), stalls({"wait": 1.0, "selected": 1.0})
+RECORDED = {
+    "kernels": WORK,
+    "copies": COPIED,
+    "api_calls": CALLS,
+    "ranges": SPANS,
+    "ops": ops(op("aten::mm", 0, 9)),
+    "samples": READINGS,
+    "devices": devices("A", "B", memory_bytes=9),
+    "collectives": THREE_RANKS,
+    **dict(zip(("launches", "counters", "stalls"), COUNTED, strict=True)),
+}
 # Arguments that are named after a table are that table.
 TABLES: dict[str, tuple[Table, pd.DataFrame]] = {
-    "kernels": (KERNELS, WORK),
-    "copies": (COPIES, COPIED),
-    "api_calls": (API_CALLS, CALLS),
-    "ranges": (RANGES, SPANS),
-    "ops": (OPS, ops(op("aten::mm", 0, 9))),
-    "samples": (SAMPLES, READINGS),
-    "devices": (DEVICES, devices("A", "B", memory_bytes=9)),
-    "collectives": (COLLECTIVES, THREE_RANKS),
-    "launches": (LAUNCHES, COUNTED[0]),
-    "counters": (COUNTERS, COUNTED[1]),
-    "stalls": (STALLS, COUNTED[2]),
+    **{name: (getattr(tables, name.upper()), frame) for name, frame in RECORDED.items()},
     "steps": (steps.STEPS, steps.detect(SPANS, WORK)),
     "gaps": (gaps.GAPS, gaps.idle_gaps(WORK, COPIED, CALLS)),
     "latency": (host.LATENCY, host.latency(WORK, CALLS)),
@@ -151,7 +140,7 @@ def test_empty_tables_give_no_row_of_the_same_types(of: Callable[..., pd.DataFra
         assert (0, types(full)) == (len(found := of(**none, **window)), types(found))
     for name in arguments(of).keys() & TABLES.keys():
         assert types(full) == types(of(**arguments(of) | {name: none[name]}))
-        other = COPIES if name != "copies" else KERNELS
+        other = tables.COPIES if name != "copies" else tables.KERNELS
         with pytest.raises(SchemaError, match=f"table '{TABLES[name][0].name}' does not match"):
             of(**arguments(of) | {name: other.empty()})
 

@@ -128,12 +128,7 @@ def test_the_rungs_begin_with_their_bound() -> None:
         (flops_per_token, {"parameters": 1, "layers": 2}, ValueError, "heads: 0 is not"),
         (tokens_per_s, {"global_batch": 1, "sequence": 1, "step_ns": 0}, ValueError, "step_ns: 0 is not"),
         (samples_per_s, {"global_batch": -1, "step_ns": 1}, ValueError, "global_batch: -1 is not"),
-        (
-            implied_peak_ratio,
-            {"speedup": 2, "before_frac": 0, "after_frac": 1},
-            ValueError,
-            "before_frac: 0 is not",
-        ),
+        (implied_peak_ratio, {"speedup": 2, "before_frac": 0, "after_frac": 1}, ValueError, "before_frac: 0 is not"),
     ],
 )
 def test_arguments_that_cannot_be(of: Any, arguments: dict[str, Any], error: type[Exception], message: str) -> None:
