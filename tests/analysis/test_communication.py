@@ -101,14 +101,11 @@ def test_summary_by_size() -> None:
     """Three of 1000 B in 1, 2 and 4 us: 1, 0.5 and 0.25 GB/s, median 0.5, of the bus x 1.75; sizes of a group apart."""
     rows = [{"dur_ns": dur} for dur in (1000.0, 4000.0, 2000.0)]
     found = summary(collectives({"operation": "barrier"}, *rows, {"group": None}, {"bytes": 10}, {"dur_ns": None}))
-    assert ["all_reduce"] * 3 + ["barrier"] == found["operation"].tolist()
-    assert [10, 1000, 1000, 1000] == found["bytes"].tolist()
-    assert [1, 3, 1, 0] == found["count"].tolist()
-    of_three = found.iloc[1]
-    assert 0.5e9 == of_three["algorithm_bytes_per_s"]
+    expected = [("all_reduce", 10, 1), ("all_reduce", 1000, 3), ("all_reduce", 1000, 1), ("barrier", 1000, 0)]
+    assert expected == tuples(found, "operation", "bytes", "count")
     bus = ["min_bus_bytes_per_s", "bus_bytes_per_s", "max_bus_bytes_per_s"]
-    assert [0.4375e9, 0.875e9, 1.75e9] == of_three[bus].tolist()
-    assert found.iloc[3][bus].isna().all()
+    assert (0.5e9, 0.4375e9, 0.875e9, 1.75e9) == tuples(found, "algorithm_bytes_per_s", *bus)[1]
+    assert found.loc[3, bus].isna().all()
 
 
 def test_plateau_of_large_messages() -> None:
@@ -127,10 +124,8 @@ def test_in_place_and_out_of_place_stay_apart() -> None:
     """One size in 1 us out of place and 2 us in place: two rows of the summary, two plateaus, no median of both."""
     placed = [{"placement": "out_of_place", "dur_ns": 1000.0}, {"placement": "in_place", "dur_ns": 2000.0}]
     for of in (summary, plateau):
-        found = of(collectives(*placed, *placed)).set_index("placement")
-        assert ["in_place", "out_of_place"] == found.index.tolist()
-        assert [2, 2] == found["count"].tolist()
-        assert [0.875e9, 1.75e9] == found["bus_bytes_per_s"].tolist()
+        found = tuples(of(collectives(*placed, *placed)), "placement", "count", "bus_bytes_per_s")
+        assert [("in_place", 2, 0.875e9), ("out_of_place", 2, 1.75e9)] == sorted(found)
 
 
 def tables_of(log: Path) -> Iterator[tuple[dict[str, Any], float, float]]:
@@ -201,23 +196,25 @@ def test_who_keeps_the_others_waiting() -> None:
 
 def test_nobody_is_late_where_all_come_at_once() -> None:
     """Equal starts: no last rank; of two that come last at once each is last."""
-    found = on_ranks((0, 10, 20, {}), (1, 10, 20, {}), (0, 30, 50, {}), (1, 40, 50, {}), (2, 40, 50, {}))
-    pair = found[found["start_ns"] < 30].reset_index(drop=True)
+    # A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer.
+    pair = on_ranks((0, 10, 20, {}), (1, 10, 20, {}))
     assert [0, 0] == matched(pair)["wait_ns"].tolist()
     assert [0, 0] == stragglers(pair)["last_count"].tolist()
-    three = found[found["start_ns"] >= 30].reset_index(drop=True)
-    assert {0: 0, 1: 1, 2: 1} == stragglers(three).set_index("rank")["last_count"].to_dict()
+    three = stragglers(on_ranks((0, 30, 50, {}), (1, 40, 50, {}), (2, 40, 50, {})))
+    assert {(0, 0), (1, 1), (2, 1)} == {*tuples(three, "rank", "last_count")}
+    alone = THREE_RANKS[THREE_RANKS["rank"] == 0].reset_index(drop=True)
+    for of in (matched, stragglers):
+        types = of(THREE_RANKS).dtypes.astype(str).to_dict()
+        for few in (alone, on_ranks((0, None, 10, {}), (1, None, 10, {}))):
+            assert (0, types) == (len(found := of(few)), found.dtypes.astype(str).to_dict())
 
 
 def test_groups_operations_and_sizes_are_matched_apart() -> None:
     """The k-th of each: another group, operation, size or number of members in between changes nothing."""
     between = [{"group": "1"}, {"group": None}, {"operation": "all_gather"}, {"bytes": 8}, {"ranks": 2}]
-    rows = [
-        (rank, at, at + 50, more) for at, more in zip(range(200, 700, 100), between, strict=True) for rank in (0, 1)
-    ]
+    rows = [(rank, 200 + 100 * i, 250 + 100 * i, more) for i, more in enumerate(between) for rank in (0, 1)]
     whole = pd.concat([THREE_RANKS, on_ranks(*rows[::-1])], ignore_index=True)
     found = matched(COLLECTIVES.make(whole)).drop_duplicates("collective")  # who came first waited longest
-    assert 7 == len(found)
     assert [20, 25] + [0] * 5 == found["wait_ns"].tolist()
     assert found["group"].isna().tolist() == [False] * 3 + [True] + [False] * 3
 
@@ -256,35 +253,21 @@ def test_collectives_that_do_not_overlap_tell_nothing() -> None:
         stragglers(on_ranks(*rows))
 
 
-def test_one_rank_has_nobody_to_wait_for() -> None:
-    """A single rank, and a benchmark without starts: no rows, with the columns and types of a full answer."""
-    alone = THREE_RANKS[THREE_RANKS["rank"] == 0].reset_index(drop=True)
-    benchmark = on_ranks((0, None, 10, {}), (1, None, 10, {}))
-    for of in (matched, stragglers):
-        for few in (alone, benchmark):
-            assert 0 == len(found := of(few))
-            assert of(THREE_RANKS).dtypes.astype(str).tolist() == found.dtypes.astype(str).tolist()
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_against_one_collective_after_the_other(seed: int) -> None:
     """Random ranks that come at random times and leave together: last ranks and waits as a loop finds them."""
     random = np.random.default_rng(seed)
     starts = random.integers(0, 50, (40, 5)) + 100 * np.arange(40)[:, None]
-    rows = [
-        (rank, int(at), 100 * k + 60 + rank, {"ranks": 5})
-        for k, row in enumerate(starts)
-        for rank, at in enumerate(row)
-    ]
-    found = stragglers(on_ranks(*rows)).set_index("rank")
-    for rank in range(5):
+    rows = [(r, int(at), 100 * k + 60 + r, {"ranks": 5}) for k, row in enumerate(starts) for r, at in enumerate(row)]
+    found = stragglers(on_ranks(*rows))
+    for rank, *counts in tuples(found, "rank", "count", "last_count", "wait_ns"):
         last = sum(row[rank] == row.max() > row.min() for row in starts)
-        wait = sum(int(row.max() - row[rank]) for row in starts)
-        assert [40, last, wait] == found.loc[rank, ["count", "last_count", "wait_ns"]].tolist()
-    shifted = [
+        assert [40, last, sum(int(row.max() - row[rank]) for row in starts)] == counts
+    assert {*range(5)} == {*found["rank"]}
+    later = [
         (rank, at + 10**12, end + 10**12, more) for rank, at, end, more in random.permutation(np.array(rows, object))
     ]
-    pd.testing.assert_frame_equal(stragglers(on_ranks(*rows)), stragglers(on_ranks(*shifted)))
+    pd.testing.assert_frame_equal(found, stragglers(on_ranks(*later)))
 
 
 def test_imbalance_of_a_figure() -> None:

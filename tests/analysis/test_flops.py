@@ -97,16 +97,20 @@ def test_types_of_the_operands() -> None:
 
 def test_points_of_a_name_and_type() -> None:
     """Two products of 120 FLOP and 188 bytes in 100 + 50 ns: 1.6 GFLOP/s; the third never reached the GPU."""
-    frame = ops(MM, MM, MM, MM | {"dtype": BF16}, {"name": "aten::add", "given": [[4], [4]]})
+    # Of rank 0 30 of 100 ns computes, 50 have bytes; of rank 1 nothing has a model; an operator -1 counts in full.
+    add = {"name": "aten::add", "given": [[4], [4]]}
+    frame = ops(MM, MM, MM, MM | {"dtype": BF16}, add)
     found = roofline(frame, gpu_time((0, 0, 60), (0, 0, 40), (0, 1, 50), (0, 3, 30), (0, 4, 48), (0, -1, 500)))
     rows = found.set_index(["name", "dtype"])
-    product = rows.loc[("aten::mm", "fp32")]
-    assert (2, 1, 240.0, 376.0, 150) == tuple(product[["count", "untimed_count", "flops", "bytes", "gpu_ns"]])
+    product, addition = rows.loc[("aten::mm", "fp32")], rows.loc[("aten::add", "fp32")]
+    assert [2, 1, 240.0, 376.0, 150] == product[["count", "untimed_count", "flops", "bytes", "gpu_ns"]].tolist()
     assert (1.6e9, 240 / 376) == pytest.approx((product["flops_per_s"], product["intensity"]), rel=1e-12)
-    addition = rows.loc[("aten::add", "fp32")]
-    assert 1e9 == pytest.approx(addition["bytes_per_s"], rel=1e-12)
     assert addition[["flops", "flops_per_s", "intensity"]].isna().all()
-    assert 4e9 == pytest.approx(rows.loc[("aten::mm", "bf16"), "flops_per_s"], rel=1e-12)
+    speeds = addition["bytes_per_s"], rows.loc[("aten::mm", "bf16"), "flops_per_s"]
+    assert (1e9, 4e9) == pytest.approx(speeds, rel=1e-12)
+    frame = ops(MM, add, {"name": "aten::sort"}, MM | {"rank": 1, "given": None})
+    found = coverage(frame, gpu_time((0, 0, 30), (0, 1, 20), (0, 2, 10), (0, -1, 40), (1, 3, 5)))
+    assert [[0, 100, 30, 50, 0.3, 0.5], [1, 5, 0, 0, 0.0, 0.0]] == found.to_numpy().tolist()
 
 
 def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
@@ -120,13 +124,6 @@ def test_the_order_of_rows_and_the_numbers_do_not_matter() -> None:
     coverage(*given)
     for kept, table in zip(before, given, strict=True):
         pd.testing.assert_frame_equal(kept, table)
-
-
-def test_coverage_per_rank() -> None:
-    """Rank 0: 30 of 100 ns computes, 50 have bytes; of rank 1 nothing has a model; an operator -1 counts in full."""
-    frame = ops(MM, {"name": "aten::add", "given": [[4], [4]]}, {"name": "aten::sort"}, MM | {"rank": 1, "given": None})
-    found = coverage(frame, gpu_time((0, 0, 30), (0, 1, 20), (0, 2, 10), (0, -1, 40), (1, 3, 5)))
-    assert [[0, 100, 30, 50, 0.3, 0.5], [1, 5, 0, 0, 0.0, 0.0]] == found.to_numpy().tolist()
 
 
 def calls_product(op: int, rows: list[dict[str, Any]]) -> bool:
@@ -172,19 +169,6 @@ def test_fusing_saves_the_intermediate_results() -> None:
     }
     assert (80 * 3 + 80 * 2 + 80 * 3, 2 * 80 * 2) == (row["bytes"], row["saved_bytes"])
     assert fusible(frame, gpu_time()).empty
-
-
-def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
-    """Qwen1.5-0.5B has 24 layers with two RMS norms, and one at the end: x / rms, to 16 bits, times a weight."""
-    # By the raw file a norm works on 16 x 559 x 1024 elements: add and rsqrt write a number per row in 4 bytes, mul
-    # each element in 4 bytes, the copy each in 2. A fused kernel would neither write nor read these.
-    run = torch_trace.read(profiles / "torch" / "TraceLens__h100__Qwen_Qwen1.5-0.5B-Chat__1016005.json.gz")
-    frames = [run.table(name) for name in ("OPS", "KERNELS", "API_CALLS")]
-    time = kernels_of(*frames).assign(gpu_ns=frames[1]["dur_ns"])
-    norm = fusible(frames[0], time).iloc[0]
-    assert "aten::add > aten::rsqrt > aten::mul > aten::copy_ > aten::mul" == norm["name"]
-    rows = 16 * 559
-    assert (2 * 24 + 1, 49 * 2 * rows * (4 + 4 + 1024 * (4 + 2))) == (norm["count"], norm["saved_bytes"])
 
 
 def test_share_of_the_peak() -> None:
@@ -335,18 +319,30 @@ def test_resnet_18_is_computed_twice_under_checkpointing(profiles: Path) -> None
     assert (total - again) / total == pytest.approx(shares["mfu_frac"] / shares["hfu_frac"], rel=1e-12)
 
 
+@functools.cache
+def read_by_perfkit(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """OPS, and GPU_TIME by launch calls, as perfkit reads them."""
+    trace = torch_trace.read(path)
+    ops, kernels, calls = (trace.table(name) for name in ("OPS", "KERNELS", "API_CALLS"))
+    return ops, kernels_of(ops, kernels, calls).assign(gpu_ns=kernels["dur_ns"])
+
+
 def test_the_reader_and_the_launch_calls_give_the_same(profiles: Path) -> None:
     """Operators as perfkit reads them, kernels found by their launch calls: the points of the ids in the file."""
     path = profiles / "torch" / QWEN.format("h100")
-    trace = torch_trace.read(path)
-    kernels = trace.table("KERNELS")
-    launched = kernels_of(trace.table("OPS"), kernels, trace.table("API_CALLS")).assign(gpu_ns=kernels["dur_ns"])
-    by_hand, gpu_time = read(path)
-    found = [
-        roofline(ops.assign(concrete=pd.Categorical([None] * len(ops))), spent)
-        for ops, spent in ((by_hand, gpu_time), (trace.table("OPS"), launched))
-    ]
+    pair = read(path), read_by_perfkit(path)
+    found = [roofline(ops.assign(concrete=pd.Categorical([None] * len(ops))), spent) for ops, spent in pair]
     pd.testing.assert_frame_equal(*found)
+
+
+def test_fusing_the_norm_of_a_real_model(profiles: Path) -> None:
+    """Qwen1.5-0.5B has 24 layers with two RMS norms, and one at the end: x / rms, to 16 bits, times a weight."""
+    # By the raw file a norm works on 16 x 559 x 1024 elements: add and rsqrt write a number per row in 4 bytes, mul
+    # each element in 4 bytes, the copy each in 2. A fused kernel would neither write nor read these.
+    norm = fusible(*read_by_perfkit(profiles / "torch" / QWEN.format("h100"))).iloc[0]
+    assert "aten::add > aten::rsqrt > aten::mul > aten::copy_ > aten::mul" == norm["name"]
+    rows = 16 * 559
+    assert (2 * 24 + 1, 49 * 2 * rows * (4 + 4 + 1024 * (4 + 2))) == (norm["count"], norm["saved_bytes"])
 
 
 def test_old_traces_lack_what_a_convolution_needs(profiles: Path) -> None:
