@@ -28,19 +28,10 @@ HOST = call_metrics((1, "CPUTIME", "s", 1.0, 1.0))
 MS = 1_000_000
 STREAMS = threads((1, "cpu", "thread 0"), (7, "gpu", "GPU context 1 stream 7"), (8, "gpu", "GPU context 1 stream 8"))
 GPU, CPU = "hpctoolkit-dlrm-gpu-database", "hpctoolkit-dlrm-cpu-database"
-FIGURES = {
-    "kernel_ns": ("kernel_time_s", 1e9),
-    "copy_ns": ("copy_time_s", 1e9),
-    "launch_count": ("kernel_launches", 1),
-    "copy_count": ("copies", 1),
-    "operation_ns": ("gpu_op_time_s", 1e9),
-    "synchronisation_ns": ("sync_time_s", 1e9),
-    "allocation_ns": ("alloc_time_s", 1e9),
-    "memset_ns": ("memset_time_s", 1e9),
-    "host_ns": ("cpu_time_s", 1e9),
-    "copy_frac": ("copy_share_of_kernel_plus_copy", 1),
-    "kernel_mean_ns": ("mean_kernel_us", 1e3),
-}
+TIMES = {"kernel": "kernel", "copy": "copy", "operation": "gpu_op", "synchronisation": "sync", "allocation": "alloc"}
+FIGURES = {f"{ours}_ns": (f"{key}_time_s", 1e9) for ours, key in (TIMES | {"memset": "memset", "host": "cpu"}).items()}
+FIGURES |= {"launch_count": ("kernel_launches", 1), "copy_count": ("copies", 1)}
+FIGURES |= {"copy_frac": ("copy_share_of_kernel_plus_copy", 1), "kernel_mean_ns": ("mean_kernel_us", 1e3)}
 
 
 def test_summary_by_hand() -> None:
@@ -66,25 +57,20 @@ def test_summary_by_hand() -> None:
     assert [4e9, 4e9] == found["host_ns"].tolist()
 
 
-def test_sample_coverage_by_hand() -> None:
-    """60 samples taken of 80 expected, 5 dropped: 0.75."""
-    taken = {"GSAMP:TOT": 60.0, "GSAMP:EXP": 80.0, "GSAMP:DRP": 5.0}
-    metrics = call_metrics(*((1, metric, "samples", value, value) for metric, value in taken.items()))
-    columns = ["sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac"]
-    found = paths.gpu_summary(calltree({"node": 1, "name": MAIN}), metrics)
-    assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
-
-
 def test_cpu_time_and_real_time_are_never_added() -> None:
     """Of CPUTIME 3 s and REALTIME 5 s the host's time is the first; alone, the second is; a clock of perf is in ns."""
+    # 60 samples taken of 80 expected, 5 dropped: 0.75.
     tree = calltree({"node": 1, "name": MAIN})
     cpu, real = (1, "CPUTIME", "s", 3.0, 3.0), (1, "REALTIME", "s", 5.0, 5.0)
     clock = (1, "perf::task-clock", "count", 7e9, 7e9)
-    of_perf = ((clock,), 7.0, "perf::task-clock")
-    for rows, seconds, metric in (((cpu, real), 3.0, "CPUTIME"), ((real, clock), 5.0, "REALTIME"), of_perf):
+    for rows, seconds in (((cpu, real), 3.0), ((real, clock), 5.0), ((clock,), 7.0)):
         assert [seconds * 1e9] == paths.gpu_summary(tree, call_metrics(*rows))["host_ns"].tolist()
-        assert metric == paths.host_metric(call_metrics(*rows))
+        assert rows[0][1] == paths.host_metric(call_metrics(*rows))
     assert "" == paths.host_metric(CALL_METRICS.empty())
+    taken = {"GSAMP:TOT": 60.0, "GSAMP:EXP": 80.0, "GSAMP:DRP": 5.0}
+    found = paths.gpu_summary(tree, call_metrics(*((1, of, "samples", value, value) for of, value in taken.items())))
+    columns = ["sample_count", "expected_sample_count", "dropped_sample_count", "coverage_frac"]
+    assert [(60.0, 80.0, 5.0, 0.75)] == tuples(found, *columns)
 
 
 def test_launch_cost_by_hand() -> None:
@@ -98,12 +84,15 @@ def test_launch_cost_by_hand() -> None:
 def test_sums_over_rows_by_hand() -> None:
     """GKER stands with 1 ms in five rows of the main thread's tree: 5 ms, where its root has 1 and all have 2."""
     found = paths.tree_sums(TREE, METRICS).set_index("figure")[["tree_sum", "main_thread", "all_threads"]]
-    assert pytest.approx([0.005, 0.001, 0.002], rel=1e-12) == found.loc["kernel_time"].tolist()
+    for figure, expected in {
+        "kernel_time": [0.005, 0.001, 0.002],
+        "copy_share": [0.5, 0.5, 1 / 3],
+        "host_time": [11.0, 3.0, 4.0],
+        "gpu_share": [0.01 / 11.01, 0.002 / 3.002, 0.003 / 4.003],
+        "launch_overhead": [500 * ASSUMED_LAUNCH_S / 0.005] * 3,
+    }.items():
+        assert pytest.approx(expected, rel=1e-12) == found.loc[figure].tolist(), figure
     assert [500.0, 100.0, 200.0] == found.loc["launches"].tolist()
-    assert pytest.approx([0.5, 0.5, 1 / 3], rel=1e-12) == found.loc["copy_share"].tolist()
-    assert pytest.approx([11.0, 3.0, 4.0], rel=1e-12) == found.loc["host_time"].tolist()
-    assert pytest.approx([0.01 / 11.01, 0.002 / 3.002, 0.003 / 4.003], rel=1e-12) == found.loc["gpu_share"].tolist()
-    assert pytest.approx([500 * ASSUMED_LAUNCH_S / 0.005] * 3, rel=1e-12) == found.loc["launch_overhead"].tolist()
 
 
 def test_stalls_by_old_and_new_names() -> None:

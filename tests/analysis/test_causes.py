@@ -74,28 +74,14 @@ def row(correlation: int, process: int = 1, rank: int = 0, start_ns: int = 0) ->
     return {"start_ns": start_ns, "dur_ns": 1, "correlation": correlation, "process": process, "rank": rank}
 
 
-def test_operations_join_within_rank_and_process() -> None:
-    """Id 5 occurs in two processes and two ranks; each operation finds its own call, id 6 finds none."""
-    # Three nodes of a graph with one id all find the one launch. Of two calls with one id the earlier row is taken,
-    # though others stand between and out of order. -1 means none, on both sides, and never reaches into a neighbouring
-    # process.
-    for calls, work, expected in (
-        (
-            [row(5), row(5, process=2), row(7, process=2), row(5, rank=1)],
-            [row(5), row(5, process=2), row(6), row(5, process=3), row(5, rank=1)],
-            [0, 1, -1, -1, 3],
-        ),
-        ([row(8), row(9)], [row(9)] * 3, [1, 1, 1]),
-        ([row(of, start_ns=at) for at, of in enumerate((4, 2, 4, 2))], [row(2), row(4)], [1, 0]),
-        (
-            [row(-1), row(3), row(-1, process=2), row(-2, process=2)],
-            [row(-1), row(-1, process=2), row(-2, process=2), row(3)],
-            [-1, -1, -1, 1],
-        ),
-        ([], [row(1)], [-1]),
-        ([row(1)], [], []),
-    ):
-        assert expected == started_by(kernels(*work), api_calls(*calls)).tolist()
+def test_negative_ids_never_match() -> None:
+    """-1 means none, on both sides, and never reaches into a neighbouring process; nothing joins nothing."""
+    calls = api_calls(row(-1), row(3), row(-1, process=2), row(-2, process=2))
+    work = kernels(row(-1), row(-1, process=2), row(-2, process=2), row(3))
+    assert [-1, -1, -1, 1] == started_by(work, calls).tolist()
+    assert [[-1], []] == [
+        started_by(kernels(*of), api_calls(*by)).tolist() for of, by in (([row(1)], []), ([], [row(1)]))
+    ]
 
 
 @pytest.mark.parametrize("most", [10**6, 2**62 - 2])

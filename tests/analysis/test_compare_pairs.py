@@ -221,7 +221,7 @@ def test_wrong_kernels() -> None:
     pd.testing.assert_frame_equal(kept, stepped)
 
 
-def profile(*calls: tuple[int, int, str, float, float], first: dict[str, Any] | None = None) -> Profile:
+def profile(*calls: tuple[int, int, str, float, float]) -> Profile:
     """A main thread with calls (node, parent, name, inclusive, exclusive) in CPU seconds."""
     rows = [{"node": 1, "name": MAIN}, *({"node": n, "parent": p, "name": name} for n, p, name, *_ in calls)]
     whole = sum(inclusive for _, parent, _, inclusive, _ in calls if parent == 1)

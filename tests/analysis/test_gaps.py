@@ -52,15 +52,11 @@ def parts_us(gap: pd.Series) -> dict[str, float]:
     ("launch_us", "start_us", "cause", "parts"),
     [
         # The gap begins at 100 us, and its launch call lasts 4 us: code before it, the call, and what follows.
-        (190, 210, "host_wait", {"host_code": 90, "launch": 4, "kernel_wait": 16}),
-        (120, 150, "kernel_wait", {"host_code": 20, "launch": 4, "kernel_wait": 26}),
         (97, 120, "kernel_wait", {"launch": 1, "kernel_wait": 19}),
         (90, 120, "kernel_wait", {"kernel_wait": 20}),
         (100, 133, "kernel_wait", {"launch": 4, "kernel_wait": 29}),
         (100, 134, "other", {"launch": 4, "other": 30}),  # exactly the limit of 30 us
         (90, 150, "other", {"other": 50}),
-        (146, 600, "other", {"host_code": 46, "launch": 4, "other": 450}),
-        (398, 600, "host_wait", {"host_code": 298, "launch": 4, "other": 198}),
     ],
 )
 def test_a_gap_is_divided_at_its_launch_call(launch_us: int, start_us: int, cause: str, parts: dict[str, int]) -> None:
@@ -168,31 +164,16 @@ WAIT: dict[str, tuple[list[dict[str, Any]], dict[str, int]]] = {
     "half is the first": ([call(100, 150, "cudaStreamSynchronize")], {"sync": 50, "host_code": 50}),
     "only after the gap began": ([call(0, 149, SYNC)], {"host_code": 51, "sync": 49}),
     "two make half": ([call(100, 125, SYNC), call(130, 155, "cuCtxSynchronize")], {"sync": 50, "host_code": 50}),
-    "nested counts once": ([call(100, 140, SYNC), call(105, 135, "cuCtxSynchronize")], {"host_code": 60, "sync": 40}),
     "copy that blocks": ([call(90, 170, "cudaMemcpy")], {"sync": 70, "host_code": 30}),
     "copy that does not": ([call(90, 170, "cudaMemcpyAsync")], {"launch": 74, "host_code": 30}),
     "another thread": ([call(100, 200, SYNC, thread=2)], WHOLE),
-    "another process": ([call(100, 200, SYNC, process=2)], WHOLE),
-    "memory": ([call(100, 190, "cudaMalloc")], {"memory": 90, "host_code": 10}),
-    "another call": ([call(110, 190, "cudaEventQuery")], {"cuda_call": 80, "host_code": 20}),
-    "launches": ([call(t, t + 9, "cudaLaunchKernel") for t in range(100, 200, 10)], {"launch": 94, "host_code": 10}),
     "loading": ([call(50, 160, "enumerate(DataLoader)#_Single.__next__")], {"data_loading": 60, "host_code": 40}),
     "loading, two words": ([call(100, 160, "Data loading")], {"data_loading": 60, "host_code": 40}),
-    "loading elsewhere": ([call(100, 160, "Data loading", thread=2)], WHOLE),
     "other range": ([call(100, 200, "Batch 7")], WHOLE),
     "system": ([call(80, 180, "pthread_cond_wait")], {"system": 80, "host_code": 20}),
-    "system elsewhere": ([call(80, 180, "poll", thread=2)], WHOLE),
-    "sync before memory": (
-        [call(120, 180, "cudaFree"), call(100, 160, "cudaStreamSynchronize")],
-        {"sync": 60, "memory": 20, "host_code": 20},
-    ),
     "memory before loading": (
         [call(100, 140, "cudaHostAlloc"), call(100, 190, "next_batch")],
         {"data_loading": 50, "memory": 40, "host_code": 10},
-    ),
-    "loading before system": (
-        [call(110, 160, "next_batch"), call(100, 190, "read")],
-        {"data_loading": 50, "system": 40, "host_code": 10},
     ),
     "a call before the system below it": (
         [call(100, 160, SYNC), call(105, 190, "poll")],
