@@ -61,6 +61,17 @@ TILES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("Average kernel", ("paths_kernel_mean_ns",), "{paths_launch_count} launches"),
     ("GPUs", ("baseline_gpu_count",), "in the job"),
 )
+FEWEST_TILES = 4
+# The same, shown only where a run has fewer tiles than that.
+FURTHER: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("Kernels", ("kernel_count",), "{kernel_mean_ns} on average"),
+    ("Short kernels", ("short_kernel_frac",), "of the kernels take under 10 µs"),
+    ("Operators", ("op_count",), "on the CPU"),
+    ("Performance", ("measured_flops_per_s",), "of the measured kernels"),
+    ("DRAM traffic", ("measured_dram_bytes",), "of the measured kernels"),
+    ("Kernel time", ("paths_kernel_ns",), "{paths_launch_count} launches"),
+    ("Wall time", ("paths_wall_ns",), "of the program"),
+)
 # Of a run without findings: figures that a sentence needs, and the sentence.
 SENTENCES: tuple[tuple[str, str], ...] = (
     ("device_busy_frac", "{who} busy {device_busy_frac} of the time. No finding costs 10 % of the time or more."),
@@ -299,8 +310,9 @@ def _tiles(
     count = figures["step_count"].text if "step_count" in figures else ""
     texts["of_steps"] = "one step" if count == "1" else f"median of {count} steps" if count else ""
     texts["readings"] = "the only reading" if _readings(view) == 1 else f"average of {_readings(view):,} readings"
-    known = []
-    for label, ids, note in TILES:
+    known: list[Tile] = []
+    further: list[Tile] = []
+    for label, ids, note in (*TILES, *FURTHER):
         figure = next((figures[id] for id in ids if id in figures), None)
         if figure is not None:
             of = {**texts, "label": figure.label.rpartition(": ")[2]}
@@ -308,7 +320,7 @@ def _tiles(
             rate = f"{number(figure.value)}/s" if figure.unit == "1/s" else figure.marked
             rate = _shares(view, "busy", figure) if figure.id == "device_busy_frac" else rate
             remark = figure.label.lower() if figure.unit == "1/s" else note.format(**of) if is_whole else ""
-            known.append(Tile(label, rate, remark, figure))
+            (known if (label, ids, note) in TILES else further).append(Tile(label, rate, remark, figure))
     known = [*known, *_benchmarked(view)] or [*_connected(view)]
     is_priced = "job_idle_cost_per_h" in figures  # then the loss stands in the verdict alone
     costly = max((f for f in findings if f.gain.share and f.evidence), key=lambda f: f.gain.share or 0.0, default=None)
@@ -317,8 +329,9 @@ def _tiles(
         share = percent(costly.gain.share or 0.0)
         losses.append(Tile("Largest loss", share, theme(costly.rule), costly.evidence[0]))
     gains = [Tile("Possible gain", *_gain(gain))] if gain and gain.is_known and gain.high >= LEAST else []
-    room = MOST_TILES - len(losses) - len(gains)
-    yield from known[:room]
+    ends = len(losses) + len(gains)
+    known += further[: max(FEWEST_TILES - len(known) - ends, 0)]
+    yield from known[: MOST_TILES - ends]
     yield from [*losses, *gains]
 
 
@@ -328,7 +341,8 @@ def _benchmarked(view: Selection) -> Iterator[Tile]:
     if timed.empty:
         return
     quickest = timed.iloc[timed["dur_ns"].argmin()]
-    for best in communication.summary(timed).nlargest(1, "bus_bytes_per_s").to_dict("records"):
+    rates = communication.summary(timed).dropna(subset="bus_bytes_per_s")
+    for best in rates.nlargest(1, "bus_bytes_per_s").to_dict("records"):
         fastest = f"{size(best['bus_bytes_per_s'])}/s"
         yield Tile("Highest rate", fastest, f"bus bandwidth, messages of {size(best['bytes'])}")
     yield Tile("Shortest time", duration(quickest["dur_ns"]), f"for a message of {size(quickest['bytes'])}")

@@ -92,7 +92,7 @@ def form(answer: Any, example: Any) -> None:
     An example is True, a number, a text, a dictionary, a Series, a DataFrame, or a tuple of these.
     """
     if answer is None:
-        raise AssertionError("The function returns nothing. Write `return` in front of its result.")
+        raise AssertionError("The function returned None: it reached no `return`, or its search found no match.")
     value = answer.item() if isinstance(answer, np.generic) else answer
     value = float(value) if type(value) is int else value
     if isinstance(example, tuple):

@@ -127,7 +127,7 @@ def test_every_check_explains_itself(name: str) -> None:
 @pytest.mark.parametrize(
     ("answer", "example", "words"),
     [
-        (None, 1.0, "returns nothing"),
+        (None, 1.0, "returned None"),
         (True, 1.0, "a number, not a bool"),
         ("1", 1.0, "a number, not a str"),
         (1.0, (1.0, 1.0), "2 values"),

@@ -25,17 +25,23 @@ from perfkit.report.pages import BROWSERS
 WORDS, PIXELS = 900, 4500
 # A capture of each kind, words of its verdict by hand from its figures, and the labels of its first tiles.
 KINDS = {
-    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("95.0 % of the time", ("GPU busy", "Step time")),
+    "nsys/GindaChen__nsys-ai__h100_2gpu_1s.sqlite": ("95.0 % of the time", ("GPU busy", "Step time", "Kernels")),
     "torch/kineto__resnet50_autograd_api_num_workers_0__worker0.pt.trace.json.gz": (
         "Warm-up takes 85.7 % of the measured time. Record steady steps",
         ("GPU busy", "Step time"),
     ),
-    "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv": ("66.7 %", ("Kernels measured", "Occupancy")),
+    "ncu/Olajide-Badejo__GPU-Roofline-Profiler__gemm_tiled.csv": (
+        "66.7 %",
+        ("Kernels measured", "Occupancy", "DRAM traffic"),
+    ),
     "hpctoolkit/hpctoolkit-dlrm-gpu-database": ("0.17 % of the wall time", ("GPU busy",)),
     "monitor/smi_query__rtx4090_training_run.csv": ("GPU 0", ("GPU busy", "Highest power")),
     "monitor/nccl_debug_info_h20_issue1189.txt": ("NCCL connected 4 ranks", ("Ranks", "Connections")),
     "monitor/nccl_log__alcf_resnet50_results_2025-06-26-13-13-06_with_aws.log": (f"{FAILED}: Watchdog", ("Ranks",)),
-    "torch/HTA__cpu_only__rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": ("no work of a GPU", ()),
+    "torch/HTA__cpu_only__rank-34.Jul_15_10_52_41.1074.pt.trace.json.gz": (
+        "no work of a GPU",
+        ("Step time", "Operators"),
+    ),
     "monitor/lessizzmore__create-a3mega__nccl_test_2node_h100.txt": ("337 GB/s", ("All-reduce",)),
     "monitor/deepspeed_flops_profiler_bert_large.txt": ("185 ms", ("Step time", "Throughput")),
 }
@@ -273,6 +279,14 @@ def test_a_benchmark_of_collectives_has_four_tiles(profiles: Path) -> None:
         ("Shortest time", "47.2 µs", "for a message of 32 B"),
         ("Ranks", "32", "in the benchmark"),
     ]
+
+
+def test_a_benchmark_without_a_rate_has_no_tile_of_it(profiles: Path) -> None:
+    """Its messages are so small that the log rounds each rate to 0.00 GB/s: before, the tile read "n/a/s"."""
+    view = perfkit.select(perfkit.load(profiles / "monitor/nccl_tests_aws_p5_mpi_tagged.txt"))
+    tiles = {t.label: t.value for t in headline(view, diagnosis.figures(view), []).tiles}
+    assert {"Shortest time": "12.8 µs"}.items() <= tiles.items()
+    assert "Highest rate" not in tiles
 
 
 def test_first_steps_save_time() -> None:
