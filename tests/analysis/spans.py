@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+import perfkit
 from perfkit.analysis.steps import STEPS
+
+
+@cache
+def loaded(path: Path) -> perfkit.Run:
+    """A capture, loaded once for all tests, which leave it as it is."""
+    return perfkit.load(path)
 
 
 def span(start: int, end: int, **more: Any) -> dict[str, Any]:
